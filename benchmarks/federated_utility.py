@@ -43,7 +43,7 @@ from mezzotint.federated.tasks import (
     State,
     model_for,
 )
-from mezzotint.vectors.advice import gaussian_shift
+from mezzotint.privacy.tradeoffs import gaussian_shift
 
 CLIENTS, ROUNDS, EPSILON, DELTA = 1000, 20, 2.0, 1e-5
 

@@ -22,7 +22,7 @@ from sums import CLIENTS, TABLES
 from mezzotint import design, families, kernel, privacy, smoothed, vectors
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.propose import Outcome, propose_local, propose_profile
-from mezzotint.privacy.sums.cost import propose_sum
+from mezzotint.privacy.sums.proposals import propose_sum
 from mezzotint.training.rqp import Phase, Poisson, propose_training, training_release
 from mezzotint.training.rqp import epsilon as training_epsilon
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from mezzotint.vectors import RankedCodebook
 from mezzotint.vectors import codewords as codebooks
-from mezzotint.vectors.ranked import rank_table
+from mezzotint.vectors.rank_table import rank_table
 
 FOLDER = Path(__file__).resolve().parent
 

@@ -16,7 +16,7 @@ def test_json_says_everything_and_nothing_else(invoke: Invoke) -> None:
     facts = outcome.json
     assert facts["setting"]["clients"] == 50
     names = [option["name"] for option in facts["options"]]
-    assert {"one-bit response", "optimal table, 4 even levels", "distributed Skellam"} <= set(names)
+    assert {"one-bit response", "optimal table, 4 even levels", "rounded Gaussian"} <= set(names)
     errors = [option["mse"] for option in facts["options"] if option["feasible"]]
     assert errors == sorted(errors)
     assert all(option["epsilon"] <= 1 for option in facts["options"] if option["feasible"])

@@ -37,7 +37,7 @@ CLIENTS, ROUNDS = 4, 2
 STRIDE = 3  # a round changes files about thirty times, in one order
 SENT = {
     "sum": "mezzotint.federated.secagg.client:Client._sum",
-    "local": "mezzotint.vectors.ranked:RankedSession.answer",
+    "local": "mezzotint.vectors.ranked_session:RankedSession.answer",
 }
 """What a client does when it sends something that depends on its data."""
 

@@ -351,7 +351,7 @@ def _scheme(**change: Any) -> vectors.NoiseScheme:
     )
 
 
-@judges("privacy.sums.cost.propose_noise", "vectors.integers.NoiseScheme.propose")
+@judges("privacy.sums.proposals.propose_noise", "vectors.integers.NoiseScheme.propose")
 @pytest.mark.parametrize("rounds", [1, 7])
 def test_schemes_have_their_claims_certified_without_loss(rounds: int) -> None:
     release = privacy.Release(

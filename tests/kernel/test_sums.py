@@ -18,7 +18,7 @@ from mezzotint import Mechanism, families, kernel, privacy
 from mezzotint.kernel.sums import binomial_below
 from mezzotint.kernel.units import WHOLE
 from mezzotint.privacy.sums import lattice_rows
-from mezzotint.privacy.sums.cost import propose_sum
+from mezzotint.privacy.sums.proposals import propose_sum
 from reference.kernel import accepts, claim, decimal_text, forgeries, hockey_stick, resealed, sealed
 from strategies import random_weights
 

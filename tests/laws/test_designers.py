@@ -209,7 +209,7 @@ def test_vectors_spend_what_was_asked_in_any_unit(inputs: Any) -> None:
                             assert loss <= 3.0
 
 
-@judges("privacy.accounting.calibrate")
+@judges("privacy.calibration.calibrate")
 @pytest.mark.parametrize("target", [0.7, 4.0])
 def test_calibrated_runs_keep_their_target(target: float) -> None:
     found = privacy.calibrate(

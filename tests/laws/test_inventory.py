@@ -28,7 +28,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "design.constraints.make_constraint", "design.problem.Problem.epsilon",
         "core.document.read_mechanism", "training.noise.Noise.phase", "training.private.Settings.budget",
         "vectors.ranked.RankedCodebook.from_json",
-        "vectors.ranked.RankedCodebook.load", "vectors.ranked.RankTable.from_dict",
+        "vectors.ranked.RankedCodebook.load", "vectors.rank_table.RankTable.from_dict",
         "vectors.ranked.RankedCodebook.certificate",
     ),
     "a published formula under its own name, false or said to be no guarantee: a law would fail; tests/ compare it": (
@@ -43,8 +43,8 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "design.cones.delta_part", "design.cones.renyi_part",
     ),
     "a choice among ways that are all sound, by floats: what follows from it has laws, whatever was chosen": (
-        "privacy.sums.convolution.interval_edges",
-        "privacy.sums.convolution.interval_spacings",
+        "privacy.sums.counts.interval_edges",
+        "privacy.sums.counts.interval_spacings",
     ),
     "a step of `smoothed.expected`, whose law is about the whole: grids of chances, and the record that holds a result": (
         "smoothed.compositions.Arithmetic.positive", "smoothed.compositions.Arithmetic.zeros",

@@ -19,7 +19,6 @@ from laws.registry import judges
 from mezzotint import Mechanism, ParameterError
 from mezzotint.core.types import TOTAL
 from mezzotint.privacy import account
-from mezzotint.privacy.sums.blanket import no_noise
 from mezzotint.privacy.sums.cost import others_noise
 from mezzotint.privacy.sums.geometry import (
     loss_profile,
@@ -27,6 +26,7 @@ from mezzotint.privacy.sums.geometry import (
     quadratic_renyi,
     squared_distance,
 )
+from mezzotint.privacy.sums.noise import no_noise
 from mezzotint.vectors import TableScheme
 from mezzotint.vectors.integers import summed_noise
 from mezzotint.vectors.tables import round_renyi
@@ -138,7 +138,7 @@ SHARES = st.sampled_from([0.02, 0.3, 0.7, 1.5])
 # The constant of the quadratic bound ----------------------------------------------------------------------------------
 
 
-@judges("privacy.sums.blanket.no_noise")
+@judges("privacy.sums.noise.no_noise")
 @settings(max_examples=examples(14), deadline=None)
 @given(lopsided(jumps=False), st.sampled_from([1.1, 1.5, 2.0, 6.0]))
 def test_quadratic_losses_bound_every_pair_on_both_sides(

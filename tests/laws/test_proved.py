@@ -67,7 +67,7 @@ def test_proofs_about_reports_know_no_labels(mechanism: Mechanism, change: Chang
     )  # RAISED says how proofs round; a bisection ends at 1e-6
 
 
-@judges("privacy.sums.cost.propose_sum")
+@judges("privacy.sums.proposals.propose_sum")
 @settings(max_examples=examples(2))
 @given(
     mechanism=law_tables(max_rows=3, max_levels=3),
@@ -111,7 +111,7 @@ def test_a_proof_about_one_full_step_is_above_the_closed_form(steps: int) -> Non
 @judges("privacy.propose.propose_ranks", "vectors.ranked.RankedCodebook.prove",
         "vectors.ranked.RankedCodebook.claim", "vectors.ranked.RankedCodebook.epsilon",
         "vectors.ranked.RankedCodebook.account", "vectors.ranked.RankedCodebook.propose",
-        "vectors.ranked.rank_table", "vectors.ranked_design.ranked_codebook")  # fmt: skip
+        "vectors.rank_table.rank_table", "vectors.ranked_design.ranked_codebook")  # fmt: skip
 @pytest.mark.parametrize("kind", ["S", "G"])
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 def test_ranked_codebooks_do_not_know_which_codeword_is_where(kind: Any, epsilon: float) -> None:

@@ -20,10 +20,10 @@ from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import GaussianEncoding, TableEncoding
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.lifetime import LifetimeLedger
-from mezzotint.privacy.accounting import clones_epsilon
 from mezzotint.privacy.charges import GLOBAL, Charge, compose_releases
 from mezzotint.privacy.divergences import rdp_public_sampling, rdp_to_epsilon
 from mezzotint.privacy.ledger import Ledger
+from mezzotint.privacy.shuffled import clones_epsilon
 from mezzotint.training import rqp
 from mezzotint.training.phases import Phase, Poisson, WithReplacement, contraction
 from mezzotint.training.projection import projection, projection_from
@@ -157,7 +157,7 @@ def test_what_was_spent_has_no_order_and_may_be_kept_in_two_ledgers(
 @judges(
     "privacy.divergences.rdp_to_epsilon",
     "privacy.divergences.rdp_public_sampling",
-    "privacy.accounting.clones_epsilon",
+    "privacy.shuffled.clones_epsilon",
 )
 def test_bounds_of_numbers_alone_are_monotone_and_exact_at_their_ends() -> None:
     assert rdp_public_sampling(0.7, 3.0, 1.0) == 0.7

@@ -43,9 +43,9 @@ from mezzotint.federated.encoding import TableEncoding
 from mezzotint.privacy.local import account_local
 from mezzotint.privacy.profile import Profile
 from mezzotint.privacy.sums import lattice_rows
-from mezzotint.privacy.sums.blanket import no_noise
 from mezzotint.privacy.sums.cost import central_epsilon, dominating_profile
 from mezzotint.privacy.sums.geometry import loss_profile, pure_epsilon_l2, quadratic_renyi
+from mezzotint.privacy.sums.noise import no_noise
 from mezzotint.privacy.tradeoffs import metric_epsilon, vector_epsilon
 from mezzotint.training.phases import table_contraction
 from mezzotint.vectors.tables import TableScheme, round_renyi

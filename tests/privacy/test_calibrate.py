@@ -15,7 +15,7 @@ from laws.registry import judges
 from mezzotint import families
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.privacy import Calibration, Claim, Release, account, accounting, calibrate
+from mezzotint.privacy import Calibration, Claim, Release, account, calibrate, calibration
 
 
 def response(epsilon: float) -> Mechanism:
@@ -54,7 +54,7 @@ def calibrated(build: Callable[[float], Mechanism], *, plan: Plan, **asked: floa
     return calibrate(lambda parameter: plan.release(build(parameter)), **asked)  # pyright: ignore[reportArgumentType]
 
 
-@judges("privacy.accounting.calibrate")
+@judges("privacy.calibration.calibrate")
 @pytest.mark.parametrize(
     "plan",
     [planned(dimension=3, rounds=10), planned(rounds=50, delta=1e-9), planned(rounds=7, delta=0.0)],
@@ -225,18 +225,23 @@ def test_ways_out_are_the_largest_numbers_and_crowds_within_the_budget(
         )
         return Claimed(epsilon=float(cost))
 
-    monkeypatch.setattr(accounting, "account", priced)
+    monkeypatch.setattr(calibration, "account", priced)
     table = response(1.0)
     for rounds in range(2, 40):
         for budget in range(1, rounds):
             release = Release(mechanism=table, rounds=rounds, delta=0.0)
-            assert accounting._most("rounds", release, budget + 0.5) == budget
-    far = accounting._most("rounds", Release(mechanism=table, rounds=10**9, delta=0.0), 123456.0)
+            assert calibration._largest_count("rounds", release, budget + 0.5) == budget
+    far = calibration._largest_count(
+        "rounds", Release(mechanism=table, rounds=10**9, delta=0.0), 123456.0
+    )
     assert far is not None
     assert 123456 * 0.99 - 1 <= far <= 123456
-    assert accounting._most("rounds", Release(mechanism=table, rounds=5, delta=0.0), 0.5) is None
+    assert (
+        calibration._largest_count("rounds", Release(mechanism=table, rounds=5, delta=0.0), 0.5)
+        is None
+    )
     for budget in (1.5, 7.0, 400.0):
-        crowd = accounting._crowd(Release(mechanism=table, delta=0.0), budget)
+        crowd = calibration._enough_clients(Release(mechanism=table, delta=0.0), budget)
         assert crowd is not None
         assert 1e3 / math.sqrt(crowd) <= budget
-    assert accounting._crowd(Release(mechanism=table, delta=0.0), 1e-3) is None
+    assert calibration._enough_clients(Release(mechanism=table, delta=0.0), 1e-3) is None

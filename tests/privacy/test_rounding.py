@@ -18,9 +18,9 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import TOTAL, FloatArray
 from mezzotint.privacy.divergences import rdp_public_sampling, rdp_to_epsilon
 from mezzotint.privacy.profile import ROUNDED, Profile
-from mezzotint.privacy.sums.blanket import NoiseMixture, no_noise, pair_profile, screen
 from mezzotint.privacy.sums.convolution import sum_pmf
 from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, squared_distance
+from mezzotint.privacy.sums.noise import NoiseMixture, no_noise, pair_profile, screen
 from mezzotint.privacy.tradeoffs import RELATIVE_ERROR, gaussian_epsilon, gaussian_shift
 from strategies import random_table
 from tolerances import FEW

@@ -14,9 +14,9 @@ from mezzotint import ParameterError
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.families import randomized_response, rqm
 from mezzotint.privacy import account
-from mezzotint.privacy.accounting import clones_epsilon
+from mezzotint.privacy.shuffled import clones_epsilon
 from mezzotint.vectors import own_seeds, ranked_codebook
-from mezzotint.vectors.ranked import rank_table
+from mezzotint.vectors.rank_table import rank_table
 from reference.shuffle_bounds import blanket_epsilon, published_clones_epsilon
 from reference.sums import random_rows
 from tolerances import FEW, MANY
@@ -125,7 +125,7 @@ def orders(codewords: int, top: int, epsilon: float) -> np.ndarray:
     )
 
 
-@judges("privacy.accounting.account_shuffled")
+@judges("privacy.shuffled.account_shuffled")
 @pytest.mark.parametrize(
     ("codewords", "top", "local", "clients"),
     [

@@ -11,13 +11,10 @@ import pytest
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import TOTAL
 from mezzotint.privacy import account
-from mezzotint.privacy.sums.blanket import (
-    as_probabilities,
-    blanket_noise,
-    candidate_blankets,
-    pair_profile,
-)
+from mezzotint.privacy.sums.blanket import as_probabilities
+from mezzotint.privacy.sums.candidates import candidate_blankets
 from mezzotint.privacy.sums.cost import central_epsilon
+from mezzotint.privacy.sums.noise import blanket_noise, pair_profile
 from tolerances import FEW
 
 DELTAS = [1e-6, 1e-9, 1e-12]

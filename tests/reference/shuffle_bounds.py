@@ -12,9 +12,11 @@ from mezzotint.core.arguments import check_delta, check_others
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.table import check_weights
 from mezzotint.core.types import TOTAL, UNIT, FloatArray, IntArray
-from mezzotint.privacy.accounting import _coin_epsilon  # pyright: ignore[reportPrivateUsage]
-from mezzotint.privacy.sums.blanket import as_probabilities, pairs_by_gap
-from mezzotint.privacy.sums.convolution import CountBounds, multinomial_cells, sum_pmf
+from mezzotint.privacy.shuffled import _coin_epsilon
+from mezzotint.privacy.sums.blanket import as_probabilities
+from mezzotint.privacy.sums.convolution import sum_pmf
+from mezzotint.privacy.sums.counts import CountBounds, multinomial_cells
+from mezzotint.privacy.sums.noise import pairs_by_gap
 
 _BUDGET = 32
 _COARSE = 4

@@ -15,26 +15,18 @@ from laws.registry import judges
 from mezzotint import ParameterError
 from mezzotint.cli.advise import candidates
 from mezzotint.core.errors import InfeasibleError
-from mezzotint.families import discrete_gaussian, skellam
 from mezzotint.privacy.tradeoffs import gaussian_epsilon, gaussian_shift
 from mezzotint.vectors import (
     Advice,
-    NoiseFamily,
     Option,
     RankedCodebook,
     Setting,
     advise,
     round_seeds,
 )
-from mezzotint.vectors.advice import CLOSE, ONE_BIT, rounding_variance, search
+from mezzotint.vectors.advice import ONE_BIT
+from mezzotint.vectors.cost_search import CLOSE, search
 from tolerances import FEW, MANY, SOLVED
-
-NOISES = [
-    NoiseFamily(
-        name="discrete Gaussian", build=lambda deviation: discrete_gaussian(sigma=deviation)
-    ),
-    NoiseFamily(name="Skellam", build=lambda deviation: skellam(variance=deviation**2)),
-]
 
 
 def setting(**changes: Any) -> Setting:
@@ -50,7 +42,7 @@ def setting(**changes: Any) -> Setting:
 
 
 def asked(**changes: Any) -> Advice:
-    return advise(setting(**changes), tables=[ONE_BIT], noises=NOISES)
+    return advise(setting(**changes), tables=[ONE_BIT])
 
 
 def vectors_of(one: Setting, rng: np.random.Generator) -> np.ndarray:
@@ -102,11 +94,10 @@ def test_errors_are_those_of_running_the_schemes(changes):
 @judges(
     "vectors.advice.Advice.best",
     "vectors.advice.Option.epsilon",
-    "vectors.advice.Setting.claim",
-    "vectors.advice.Setting.release",
-    "vectors.advice.calibrated_gaussian",
-    "vectors.advice.calibrated_noise",
-    "vectors.advice.calibrated_table",
+    "vectors.setting.Setting.claim",
+    "vectors.setting.Setting.release",
+    "vectors.calibration.calibrated_gaussian",
+    "vectors.calibration.calibrated_table",
 )
 @pytest.mark.parametrize(
     "changes",
@@ -276,16 +267,6 @@ def test_a_search_ends_where_a_jump_leaves_nothing_to_win():
     )  # brackets of 2e-3, a share of 5e-3
 
 
-def test_rounding_variance_of_normal_numbers():
-    rng = np.random.default_rng(2)
-    for spread in (0.05, 0.3, 2.0):
-        x = rng.normal(size=400_000) * spread
-        f = x - np.floor(x)
-        # 400 000 values in [0, 1/4]: a mean within 1e-3 but with probability below 1e-9 (Hoeffding).
-        assert rounding_variance(spread) == pytest.approx(float((f * (1 - f)).mean()), abs=1e-3)
-    assert rounding_variance(math.inf) == 1 / 6
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -333,8 +314,7 @@ def test_the_page_says_what_the_verb_says(heading, trust):
         name: cells for (seen, name), cells in page_tables()[heading].items() if seen == trust
     }
     one = setting(**SETTINGS[heading], trust=trust)
-    tables, noises = candidates(one)
-    advice = advise(one, tables=tables, noises=noises)
+    advice = advise(one, tables=candidates(one))
     computed = {option.name: option for option in advice.options if option.feasible}
     assert set(printed) == set(computed)
     for name, (mse, bits) in printed.items():
@@ -354,7 +334,7 @@ def test_the_page_ranks_by_error_and_knows_both_settings():
             assert errors == sorted(errors)
 
 
-@judges("vectors.advice.calibrated_ranked")
+@judges("vectors.calibration.calibrated_ranked")
 @pytest.mark.parametrize(
     "changes",
     [

@@ -19,7 +19,7 @@ from mezzotint.core.errors import FileFormatError, InfeasibleError
 from mezzotint.vectors import RankedCodebook, ranked_codebook
 from mezzotint.vectors import codewords as order_statistics
 from mezzotint.vectors.codewords import Codebook
-from mezzotint.vectors.ranked import RankTable, rank_table
+from mezzotint.vectors.rank_table import RankTable, rank_table
 from reference import ranked as twin
 from reference.kernel import accepts, forgeries, resealed
 from tolerances import FEW, MANY, UNIT, printed
@@ -209,7 +209,7 @@ def loss_of(rows):
     return best.numerator, best.denominator
 
 
-@judges("vectors.ranked.rank_table")
+@judges("vectors.rank_table.rank_table")
 @pytest.mark.parametrize("codewords", [2, 3, 4, 5, 6])
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0, 9.0])
 @pytest.mark.parametrize("null", [False, True])

@@ -14,7 +14,7 @@ from scipy import stats
 
 from mezzotint.vectors import RankedCodebook, ranked_codebook
 from mezzotint.vectors import codewords as codebook
-from mezzotint.vectors.ranked import rank_table
+from mezzotint.vectors.rank_table import rank_table
 
 RATE = 2e-5
 SIGMAS = float(stats.norm.isf(RATE / 2))

@@ -21,8 +21,8 @@ from mezzotint.vectors import gaussian
 from mezzotint.vectors.compiled import draw
 from mezzotint.vectors.gaussian import (
     CELLS,
-    ERROR,
     LOWEST_OCTAVE,
+    QUANTILE_ERROR,
     TERMS,
     UNDECIDED,
     RoundedGaussian,
@@ -73,7 +73,7 @@ def test_the_error_bound_holds_in_every_cell() -> None:
             # |dz/du| = 1 / phi(z); w + 1 lies within 1 and a conversion of relative error 2^-53 of w.
             slope = 1 / gaussian._density(ends[0])
             width = slope * (flint.arb(2) ** -64 + 2 * scale * unit)
-            assert remainder + stored + evaluated + width <= ERROR
+            assert remainder + stored + evaluated + width <= QUANTILE_ERROR
     np.testing.assert_array_equal(table[-1], 0.0)
 
 

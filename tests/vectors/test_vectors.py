@@ -104,7 +104,7 @@ def test_rotations_are_orthonormal_and_undone(dimension):
     assert rotation.undo(y) == pytest.approx(x, rel=FEW)
     if dimension <= 100:
         whole = np.eye(dimension)
-        for part, signs in rotation._parts():
+        for part, signs in rotation._transforms():
             step = np.eye(dimension)
             step[part, part] = hadamard(size) * signs
             whole = step @ whole

@@ -72,10 +72,8 @@ def _optimal(count: int) -> Callable[[float, float], Mechanism]:
     return build
 
 
-def candidates(
-    setting: mz.vectors.Setting,
-) -> tuple[list[mz.vectors.Family], list[mz.vectors.NoiseFamily]]:
-    """Tables and integer noise that `mezzotint advise` considers."""
+def candidates(setting: mz.vectors.Setting) -> list[mz.vectors.Family]:
+    """Tables that `mezzotint advise` considers."""
     tables = [
         mz.vectors.Family(name="one-bit response", build=mz.vectors.one_bit),
         mz.vectors.Family(name="PBM, 16 levels", build=_pbm),
@@ -87,11 +85,7 @@ def candidates(
             mz.vectors.Family(name=f"optimal table, {count} even levels", build=_optimal(count))
             for count in (4, 16)
         ]
-    distributed = "distributed " if setting.trust == "sum" else ""
-    named = common.INTEGER_NOISES.items()
-    return tables, [
-        mz.vectors.NoiseFamily(name=distributed + name, build=build) for name, build in named
-    ]
+    return tables
 
 
 def command(
@@ -128,9 +122,9 @@ def command(
         bits=bits,
         corrupted=corrupted,
     )
-    tables, noises = candidates(setting)
+    tables = candidates(setting)
     with progress.bar("calibrating") as tell:
-        advice = mz.vectors.advise(setting, tables=tables, noises=noises, progress=tell)
+        advice = mz.vectors.advise(setting, tables=tables, progress=tell)
     facts = {"population": population, "run_rounds": rounds, **advice.as_dict()}
     console.show(facts, as_json, lambda: _picture(advice))
     if advice.best is None:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from matplotlib.figure import Figure as Drawing
 
-    from mezzotint.families.noise import IntegerNoise
 
 RANGE = "Range of the inputs"
 
@@ -36,12 +35,6 @@ PriorOption = Annotated[
         panel=RANGE,
     ),
 ]
-
-INTEGER_NOISES: dict[str, Callable[[float], IntegerNoise]] = {
-    "discrete Gaussian": lambda deviation: mz.families.discrete_gaussian(sigma=deviation),
-    "Skellam": lambda deviation: mz.families.skellam(variance=deviation**2),
-}
-"""Noise of integers by its standard deviation."""
 
 SEEDED = "drawn from a seed: NOT PRIVATE"
 

@@ -12,7 +12,7 @@ from mezzotint.core.arguments import check_count, check_delta
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.records import above
 from mezzotint.privacy.claim import Claim
-from mezzotint.vectors.advice import search
+from mezzotint.vectors.cost_search import search
 
 
 @final

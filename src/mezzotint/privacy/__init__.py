@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from mezzotint.core.loss import delta as delta
     from mezzotint.core.loss import pure_epsilon as pure_epsilon
     from mezzotint.core.loss import renyi as renyi
-    from mezzotint.privacy.accounting import Calibration as Calibration
     from mezzotint.privacy.accounting import account as account
-    from mezzotint.privacy.accounting import calibrate as calibrate
     from mezzotint.privacy.accounting import check_report as check_report
     from mezzotint.privacy.accounting import prove as prove
     from mezzotint.privacy.accounting import report_claim as report_claim
     from mezzotint.privacy.accounting import report_words as report_words
+    from mezzotint.privacy.calibration import Calibration as Calibration
+    from mezzotint.privacy.calibration import calibrate as calibrate
     from mezzotint.privacy.charges import Charge as Charge
     from mezzotint.privacy.charges import Entry as Entry
     from mezzotint.privacy.charges import Spent as Spent

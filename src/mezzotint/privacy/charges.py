@@ -58,13 +58,15 @@ class Charge:
     """One release and its price.
 
     Arguments:
-        identity: names what is released; charging it again is another attempt at the same thing, and costs again.
-        client: the person (or other unit) whose budget it takes, or `GLOBAL` for everyone's. Names are compared in
-            Unicode's normal form C.
+        identity: names what is released; charging it again is another attempt at the same thing,
+            and costs again.
+        client: the person (or other unit) whose budget it takes, or `GLOBAL` for everyone's. Names
+            are compared in Unicode's normal form C.
         epsilon, delta: of one attempt, as its claim says; epsilon may be inf.
         description: for people.
-        fingerprint: SHA-256, in hexadecimal, of exactly the bits that go out, if they were made before they were
-            charged. The same identity with the same fingerprint is the same release, and is charged once.
+        fingerprint: SHA-256, in hexadecimal, of exactly the bits that go out, if they were made
+            before they were charged. The same identity with the same fingerprint is the same
+            release, and is charged once.
 
     Raises:
         ParameterError: an empty name, or an amount outside its range.
@@ -119,9 +121,13 @@ class Charge:
                 "claim", str(claim), "a seeded run is not private; it has no price in epsilon"
             )
         return cls(
-            identity=identity, client=client, epsilon=claim.epsilon, delta=claim.delta,
-            description=description or str(claim), fingerprint=fingerprint,
-        )  # fmt: skip
+            identity=identity,
+            client=client,
+            epsilon=claim.epsilon,
+            delta=claim.delta,
+            description=description or str(claim),
+            fingerprint=fingerprint,
+        )
 
     @property
     def price(self) -> tuple[str, float, float]:
@@ -164,10 +170,12 @@ class Spent:
         releases: their number.
         method: "basic composition".
 
-    Guarantees: epsilon holds at whatever moment it is read, a moment chosen in the light of the releases included, and
-        however their amounts were chosen, up to the delta that was fixed beforehand as the most that could be spent;
-        the sum in `delta` is that bound where amounts do not depend on what was released.
-    Source: Rogers, Roth, Ullman and Vadhan 2016. Advanced composition read at such a moment is not valid.
+    Guarantees: epsilon holds at whatever moment it is read, a moment chosen in the light of the
+        releases included, and however their amounts were chosen, up to the delta that was fixed
+        beforehand as the most that could be spent; the sum in `delta` is that bound where amounts
+        do not depend on what was released.
+    Source: Rogers, Roth, Ullman and Vadhan 2016. Advanced composition read at such a moment is not
+        valid.
 
     Example:
         >>> ledger = mz.privacy.Ledger()
@@ -218,14 +226,25 @@ class Total:
 
     def spent(self) -> Spent:
         epsilon = math.inf if self.infinite else upwards(self.epsilon)
-        return Spent(epsilon=epsilon, delta=min(1.0, upwards(self.delta)), releases=self.count)
+        return Spent(
+            epsilon=epsilon,
+            delta=min(1.0, upwards(self.delta)),
+            releases=self.count,
+        )
 
-    def within(self, epsilon: float, delta: float, slack: float) -> bool:
-        """The filter: whether these charges keep to a budget that was fixed before the first of them.
+    def within(
+        self,
+        epsilon: float,
+        delta: float,
+        slack: float,
+    ) -> bool:
+        """The filter: whether these charges keep to a budget that was fixed before the first of
+        them.
 
-        With slack, a part of delta, the martingale of losses may end above advanced composition's bound with that
-        probability (Whitehouse, Ramdas, Rogers and Wu 2023, Theorem 1). The slack counts whichever bound holds: which
-        one does is seen at the end only, and may depend on the losses.
+        With slack, a part of delta, the martingale of losses may end above advanced composition's
+        bound with that probability (Whitehouse, Ramdas, Rogers and Wu 2023, Theorem 1). The slack
+        counts whichever bound holds: which one does is seen at the end only, and may depend on the
+        losses.
         """
         if self.delta + Fraction(slack) > Fraction(delta):
             return False
@@ -261,15 +280,23 @@ def sums_by_client(releases: Iterable[Charge]) -> dict[str, Total]:
 
 
 def compose_releases(releases: Iterable[Charge]) -> Spent:
-    """The total cost of releases, if any, known only by their (epsilon, delta): exact sums, rounded up once."""
+    """The total cost of releases, if any, known only by their (epsilon, delta): exact sums, rounded
+    up once."""
     return sum_of(releases).spent()
 
 
-def admits(releases: Iterable[Charge], *, epsilon: float, delta: float, slack: float = 0.0) -> bool:
-    """The filter by itself: whether releases, chosen adaptively, keep to a budget fixed before the first of them.
+def admits(
+    releases: Iterable[Charge],
+    *,
+    epsilon: float,
+    delta: float,
+    slack: float = 0.0,
+) -> bool:
+    """The filter by itself: whether releases, chosen adaptively, keep to a budget fixed before the
+    first of them.
 
-    They are all that one person pays for, in any order. Advanced composition may spend the `slack`, a part of delta
-    that is fixed as the budget is; 0 keeps to plain sums.
+    They are all that one person pays for, in any order. Advanced composition may spend the `slack`,
+    a part of delta that is fixed as the budget is; 0 keeps to plain sums.
     """
     return sum_of(releases).within(
         amount_of("epsilon", epsilon), amount_of("delta", delta), checked_slack(slack)

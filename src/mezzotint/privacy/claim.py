@@ -151,7 +151,11 @@ class Claim(Record):
     between: str = ""
     parts: tuple[tuple[str, float], ...] = ()
     reason: str = ""
-    release: Release | None = field(default=None, repr=False, compare=False)
+    release: Release | None = field(
+        default=None,
+        repr=False,
+        compare=False,
+    )
     checked: kernel.ExactClaim | None = None
 
     @property
@@ -176,12 +180,23 @@ class Claim(Record):
         honest = exact.clients - exact.corrupted if exact.trust == "secure_sum" else None
         dimension = sum(count for _, count in exact.tables) or self.dimension
         checked = (
-            exact.observer, exact.neighboring, exact.rounds, exact.seeded, honest, exact.sampling, dimension,
-        )  # fmt: skip
+            exact.observer,
+            exact.neighboring,
+            exact.rounds,
+            exact.seeded,
+            honest,
+            exact.sampling,
+            dimension,
+        )
         shown = (
-            self.observer, self.neighboring, self.rounds, self.seeded, self.honest_clients, self.sampling,
+            self.observer,
+            self.neighboring,
+            self.rounds,
+            self.seeded,
+            self.honest_clients,
+            self.sampling,
             self.dimension,
-        )  # fmt: skip
+        )
         # A record is part of a client's data: what hides all of it hides one.
         covered = exact.unit == self.unit or (exact.unit, self.unit) == ("client", "record")
         same = checked == shown and covered and exact.rate >= Fraction(self.sampling_rate)
@@ -217,9 +232,23 @@ class Claim(Record):
     def as_dict(self) -> dict[str, object]:
         """Plain values for JSON; an infinite epsilon as "inf"."""
         names = (
-            "epsilon", "delta", "neighboring", "unit", "observer", "trust", "honest_clients", "sampling",
-            "sampling_rate", "dimension", "rounds", "method", "alternatives", "sha256", "seeded", "certified",
-        )  # fmt: skip
+            "epsilon",
+            "delta",
+            "neighboring",
+            "unit",
+            "observer",
+            "trust",
+            "honest_clients",
+            "sampling",
+            "sampling_rate",
+            "dimension",
+            "rounds",
+            "method",
+            "alternatives",
+            "sha256",
+            "seeded",
+            "certified",
+        )
         return {
             **{name: plain(getattr(self, name)) for name in names},
             "alternatives": plain(dict(self.alternatives)),
@@ -241,7 +270,11 @@ class Claim(Record):
         return self.checked.document()
 
     def save(
-        self, path: str | os.PathLike[str], proof: JsonObject, *, overwrite: bool = False
+        self,
+        path: str | os.PathLike[str],
+        proof: JsonObject,
+        *,
+        overwrite: bool = False,
     ) -> None:
         """Writes the claim file, which `mezzotint verify` checks again.
 
@@ -287,7 +320,8 @@ class Claim(Record):
         return f", if {_honest(self.honest_clients)} honest randomness"
 
     def _standing(self) -> str:
-        """Certified or computed, and why not certified; a simulation where the draws were seeded."""
+        """Certified or computed, and why not certified; a simulation where the draws were
+        seeded."""
         status = "certified"
         if not self.certified:
             status = "computed"
@@ -421,9 +455,11 @@ class Release:
 
     def __post_init__(self) -> None:
         for name, value in (
-            ("dimension", check_count("dimension", self.dimension)), ("rounds", check_count("rounds", self.rounds)),
-            ("sampling_rate", check_rate(self.sampling_rate)), ("delta", check_delta(self.delta)),
-        ):  # fmt: skip
+            ("dimension", check_count("dimension", self.dimension)),
+            ("rounds", check_count("rounds", self.rounds)),
+            ("sampling_rate", check_rate(self.sampling_rate)),
+            ("delta", check_delta(self.delta)),
+        ):
             object.__setattr__(self, name, value)
         if not isinstance(cast("object", self.mechanism), (Mechanism, Mapping, Accountable)):
             remedy = "need a Mechanism, {column: Mechanism}, or what accounts for itself, such as a vector scheme"
@@ -570,9 +606,19 @@ class Release:
         method, epsilon = valid[0] if valid else (next(iter(bounds)), math.inf)
         honest = None if self.clients is None else self.honest
         fields: dict[str, Any] = {
-            "epsilon": epsilon, "delta": self.delta, "neighboring": check_neighboring(self.neighboring),
-            "unit": self.unit, "observer": self.observer, "honest_clients": honest, "sampling": self.participation,
-            "sampling_rate": self.sampling_rate, "dimension": self.dimension, "rounds": self.rounds, "method": method,
-            "alternatives": tuple(valid), "sha256": getattr(self.mechanism, "sha256", ""), "release": self,
-        }  # fmt: skip
+            "epsilon": epsilon,
+            "delta": self.delta,
+            "neighboring": check_neighboring(self.neighboring),
+            "unit": self.unit,
+            "observer": self.observer,
+            "honest_clients": honest,
+            "sampling": self.participation,
+            "sampling_rate": self.sampling_rate,
+            "dimension": self.dimension,
+            "rounds": self.rounds,
+            "method": method,
+            "alternatives": tuple(valid),
+            "sha256": getattr(self.mechanism, "sha256", ""),
+            "release": self,
+        }
         return Claim(**(fields | more))

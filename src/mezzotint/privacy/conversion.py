@@ -19,7 +19,8 @@ def convert_ledger(
     key: bytes,
     progress: Progress | None = None,
 ) -> Ledger:
-    """A new ledger of segments that charges everybody what one of people by name does; nothing is lost.
+    """A new ledger of segments that charges everybody what one of people by name does; nothing is
+    lost.
 
     Arguments:
         old: it is read, and stays as it is.
@@ -30,7 +31,8 @@ def convert_ledger(
     Returns: the new ledger. People of one run and one price become one line.
 
     Raises:
-        ParameterError: a path that exists; a charge of a person with a delta or an infinite epsilon.
+        ParameterError: a path that exists; a charge of a person with a delta or an infinite
+        epsilon.
 
     Example:
         >>> old = mz.privacy.Ledger("old.jsonl")
@@ -70,9 +72,13 @@ def convert_ledger(
     done = 0
     for (identity, description, fingerprint, epsilon, _, reason), people in together.items():
         claim = Charge(
-            identity=identity, client=GLOBAL, epsilon=epsilon, delta=0.0,
-            description=description, fingerprint=fingerprint,
-        )  # fmt: skip
+            identity=identity,
+            client=GLOBAL,
+            epsilon=epsilon,
+            delta=0.0,
+            description=description,
+            fingerprint=fingerprint,
+        )
         with new.counting(key) as counter:
             counter.add(people)
             line = new.charge_people(counter, claim)

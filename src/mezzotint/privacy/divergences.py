@@ -6,27 +6,33 @@ import math
 
 from mezzotint.core.types import UNIT
 
+_LARGEST_POWER = 700
+"""e to this power is a float."""
+
 
 def rdp_to_epsilon(divergence: float, alpha: float, delta: float) -> float:
-    """Epsilon at `delta` > 0, rounded up, where the Renyi divergence of order `alpha` > 1 is at
-    most `divergence`.
+    """Epsilon at `delta` > 0 of a Renyi divergence of order `alpha` > 1, rounded up.
 
-    Source: Canonne, Kamath and Steinke 2020, Proposition 12.
+    Source: Canonne, Kamath and Steinke 2020, Proposition 12:
+        epsilon = D + log(1 - 1 / alpha) - (log(delta) + log(alpha)) / (alpha - 1).
     """
-    left, odds = math.log1p(-1 / alpha), math.log(delta) + math.log(alpha)
+    saved = math.log1p(-1 / alpha)
+    log_delta = math.log(delta)
+    log_alpha = math.log(alpha)
     # Near order 1 the roundings of 1 / alpha and of the logarithms count 1 / (alpha - 1) times.
-    size = abs(divergence) + abs(left) + (abs(math.log(delta)) + math.log(alpha) + 1) / (alpha - 1)
-    return max(0.0, divergence + left - odds / (alpha - 1) + size * 8 * UNIT)
+    size = abs(divergence) + abs(saved) + (abs(log_delta) + log_alpha + 1) / (alpha - 1)
+    epsilon = divergence + saved - (log_delta + log_alpha) / (alpha - 1)
+    return max(0.0, epsilon + size * 8 * UNIT)
 
 
 def rdp_public_sampling(divergence: float, alpha: float, rate: float) -> float:
     """Renyi divergence of a release that happens with probability `rate`, visibly; rounded up.
 
-    An absence that everybody sees has likelihood ratio 1: log(1 - rate + rate e**((alpha - 1) D)) /
-        (alpha - 1).
+    An absence that everybody sees has likelihood ratio 1:
+        log(1 - rate + rate e**((alpha - 1) D)) / (alpha - 1).
     """
     # Rounded up itself: where rate * e**power is about 1, its error counts `power` times.
     power = (alpha - 1) * divergence * (1 + 4 * UNIT)
-    if rate == 1 or power >= 700:
+    if rate == 1 or power >= _LARGEST_POWER:
         return divergence
     return math.log1p(rate * math.expm1(power)) / (alpha - 1) * (1 + 16 * UNIT)

@@ -1,17 +1,19 @@
-"""The record of what was released: charged before it happens, shared by processes, whole after any crash.
+"""The record of what was released: charged before it happens, shared by processes, whole after any
+crash.
 
-One rule makes crashes harmless: charge first, release afterwards. A charge is on disk, in the file and in its folder,
-before `charge` or `reserve` returns; so whatever was released is on record, and what a crash leaves on record without
-a release only overstates. What costs more than a program's author may think is charged too: a run that was killed and
-started again draws fresh noise, and is a second release; so every attempt counts.
+One rule makes crashes harmless: charge first, release afterwards. A charge is on disk, in the file
+and in its folder, before `charge` or `reserve` returns; so whatever was released is on record, and
+what a crash leaves on record without a release only overstates. What costs more than a program's
+author may think is charged too: a run that was killed and started again draws fresh noise, and is a
+second release; so every attempt counts.
 
-Two questions are kept apart, because their answers rest on different theorems (docs/proofs/privacy-composition.md,
-"Budgets and readings"):
+Two questions are kept apart, because their answers rest on different theorems
+(docs/proofs/privacy-composition.md, "Budgets and readings"):
 
-- *May this release still happen?* (`reserve`) is a filter: the budget is fixed beforehand, and amounts may be chosen
-  in the light of everything released earlier.
-- *What has been spent?* (`spent`, `worst`) is an odometer's reading, at a moment that may depend on the data. Only
-  plain sums are offered, for those hold whenever they are read.
+- *May this release still happen?* (`reserve`) is a filter: the budget is fixed beforehand, and
+  amounts may be chosen in the light of everything released earlier.
+- *What has been spent?* (`spent`, `worst`) is an odometer's reading, at a moment that may depend on
+  the data. Only plain sums are offered, for those hold whenever they are read.
 """
 
 from __future__ import annotations
@@ -66,9 +68,10 @@ class Ledger:
     """Charges, in a file that any number of processes may share.
 
     Arguments:
-        path: JSON-lines file, made when absent and read when present; None keeps the ledger in memory.
-        slack: part of a budget's delta that `reserve` may spend on advanced composition. The first reservation then
-            fixes the budget for good, as the theorem demands.
+        path: JSON-lines file, made when absent and read when present; None keeps the ledger in
+            memory.
+        slack: part of a budget's delta that `reserve` may spend on advanced composition. The first
+            reservation then fixes the budget for good, as the theorem demands.
 
     Raises:
         ParameterError: the folder does not exist, or a slack outside [0, 1).
@@ -76,13 +79,14 @@ class Ledger:
         StorageError: the file cannot be written, synced or locked; so nothing may be released.
 
     Guarantees:
-        `charge` and `reserve` return after the charge is on disk, the file's name included. When they raise, nothing
-        may be released.
-        Cut at any byte, the file loads to a state that charges at least every release whose charge had returned; what
-        was cut is on record in `repairs`, and a RepairWarning says so.
-        Reading, deciding and charging happen under one lock: releases of processes that reserve at the same time never
-        exceed a budget together, and no charge is lost. Every answer counts what others have charged up to then.
-        Each attempt is charged, unless its bits are proved to be those of an earlier one (`Charge.fingerprint`).
+        `charge` and `reserve` return after the charge is on disk, the file's name included. When
+        they raise, nothing may be released.
+        Cut at any byte, the file loads to a state that charges at least every release whose charge
+        had returned; what was cut is on record in `repairs`, and a RepairWarning says so.
+        Reading, deciding and charging happen under one lock: releases of processes that reserve at
+        the same time never exceed a budget together, and no charge is lost. Every answer counts
+        what others have charged up to then. Each attempt is charged, unless its bits are proved to
+        be those of an earlier one (`Charge.fingerprint`).
 
     Example:
         >>> ledger = Ledger()
@@ -105,13 +109,18 @@ class Ledger:
         # Beside the ledger itself, where links to it lead.
         self._store = None if path is None else PeopleStore(Path(f"{Path(path).resolve()}.people"))
         header = {"format": FORMAT, "version": VERSION}
-        self._log = AppendLog(path, header=header, take=self._take, what="ledger")
+        self._log = AppendLog(
+            path,
+            header=header,
+            take=self._take,
+            what="ledger",
+        )
         self.path = self._log.path
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path) if self.path else None!r}, {len(self._charges)} charges)"
 
-    # People ----------------------------------------------------------------------------------------------------
+    # People
 
     @contextmanager
     def counting(self, key: bytes) -> Generator[PersonCounter]:
@@ -136,23 +145,26 @@ class Ledger:
         *,
         budget: float = math.inf,
     ) -> PeopleLine:
-        """Charges each person that was counted for their rows, BEFORE anything is released; all or nobody.
+        """Charges each person that was counted for their rows, BEFORE anything is released; all or
+        nobody.
 
         Arguments:
             counter: of `counting`, with all rows added.
             claim: of one row; its client is not looked at.
             budget: epsilon that nobody's charges may exceed together, those to everyone included.
 
-        Returns: the charge; an earlier one only if identity, fingerprint and people prove the bits the same.
+        Returns: the charge; an earlier one only if identity, fingerprint and people prove the bits
+            the same.
 
         Raises:
-            BudgetError: somebody's rows do not fit; nothing was charged and nothing may be released.
-            ParameterError: an infinite epsilon or a delta above 0; another key; a ledger with slack, or one
-                that charges people by name (convert it).
+            BudgetError: somebody's rows do not fit; nothing was charged and nothing may be
+            released. ParameterError: an infinite epsilon or a delta above 0; another key; a ledger
+                with slack, or one that charges people by name (convert it).
             StorageError: the charge is not on disk.
 
-        Guarantees: as `reserve`: the segment is on disk under its name, and the line that names it, when this
-            returns. Amounts are exact in parts of 2^-48 of an epsilon, rounded against the spender.
+        Guarantees: as `reserve`: the segment is on disk under its name, and the line that names it,
+            when this returns. Amounts are exact in parts of 2^-48 of an epsilon, rounded against
+            the spender.
         """
         store, segment = self._files(), counter.finish()
         if math.isinf(claim.epsilon) or claim.delta > 0:
@@ -260,7 +272,8 @@ class Ledger:
         return [line for line in self._people.values() if not line.withdrawn]
 
     def _check_people(self, key: str) -> None:
-        """Raises ParameterError where people cannot be charged together with what is in the ledger."""
+        """Raises ParameterError where people cannot be charged together with what is in the
+        ledger."""
         if self.slack or self._fixed is not None:
             raise ParameterError(
                 "slack", self.slack, "people keep to plain sums; use a ledger without slack"
@@ -283,7 +296,12 @@ class Ledger:
         return None
 
     def _refuse_people(
-        self, store: PeopleStore, segment: Segment, claim: Charge, budget: float, hashes: IdHash
+        self,
+        store: PeopleStore,
+        segment: Segment,
+        claim: Charge,
+        budget: float,
+        hashes: IdHash,
     ) -> None:
         """Raises BudgetError for the first person whose rows do not fit."""
         epsilon, _ = checked_budget((budget, 0.0))
@@ -324,7 +342,12 @@ class Ledger:
             return 0
         return int(np.asarray(self._person_totals()["units"]).max(initial=0))
 
-    def _of_person(self, high: int, low: int, units: int) -> Spent:
+    def _of_person(
+        self,
+        high: int,
+        low: int,
+        units: int,
+    ) -> Spent:
         runs = sum(self._files().holds(line, high, low) for line in self._active())
         return self._of_units(units, runs=runs)
 
@@ -332,12 +355,13 @@ class Ledger:
         own = Total(epsilon=Fraction(units, UNITS), count=runs)
         return self._totals[GLOBAL].plus(own).spent()
 
-    # Charging --------------------------------------------------------------------------------------------------
+    # Charging
 
     def charge(self, release: Charge) -> Entry:
         """Charges a release BEFORE it happens, whatever it costs.
 
-        Returns: the charge; an earlier one only if identity and fingerprint prove that its bits are the same.
+        Returns: the charge; an earlier one only if identity and fingerprint prove that its bits are
+            the same.
 
         Raises:
             ParameterError: the identity was charged with another price or client.
@@ -348,22 +372,24 @@ class Ledger:
             return self._charge_all([release], append)[0]
 
     def reserve(self, release: Charge, *, budget: tuple[float, float]) -> Entry:
-        """Charges a release if everybody who pays for it keeps to the budget; in one step, under the ledger's lock.
+        """Charges a release if everybody who pays for it keeps to the budget; in one step, under
+        the ledger's lock.
 
         Arguments:
             release: BEFORE it happens.
-            budget: the (epsilon, delta) that no person's releases may exceed together, fixed beforehand.
+            budget: the (epsilon, delta) that no person's releases may exceed together, fixed
+                beforehand.
 
         Returns: the charge, as `charge` does.
 
         Raises:
             BudgetError: it does not fit; nothing was charged and nothing may be released.
-            ParameterError, StorageError: as `charge`; with slack, also a budget other than the one that was fixed, or
-                one to be fixed after the first charge.
+            ParameterError, StorageError: as `charge`; with slack, also a budget other than the one
+                that was fixed, or one to be fixed after the first charge.
 
-        Guarantees: if every release was reserved so, all of them together are (epsilon, delta)-differentially private
-            for each person, also when what is released, at what price, and whether at all, was decided in the light of
-            all earlier releases.
+        Guarantees: if every release was reserved so, all of them together are (epsilon,
+            delta)-differentially private for each person, also when what is released, at what
+            price, and whether at all, was decided in the light of all earlier releases.
         """
         return self.reserve_all([release], budget=budget)[0]
 
@@ -387,8 +413,8 @@ class Ledger:
     def withdraw(self, charge: Entry | PeopleLine, *, reason: str) -> None:
         """Records that nothing of a charged release ever left, so that it no longer costs anything.
 
-        For the program that made the charge and knows, say of an error before the first byte was sent. After a crash
-        nobody does, and the charge stays.
+        For the program that made the charge and knows, say of an error before the first byte was
+        sent. After a crash nobody does, and the charge stays.
 
         Raises:
             ParameterError: a charge of another ledger, one withdrawn already, or no reason.
@@ -406,9 +432,11 @@ class Ledger:
                 self._files().forget_totals()
 
     def merge(self, other: Ledger) -> None:
-        """Charges everything another ledger (a parallel shard) holds; a charge that is in both counts once.
+        """Charges everything another ledger (a parallel shard) holds; a charge that is in both
+        counts once.
 
-        The same identity charged in two ledgers is two charges, for it may have been released twice.
+        The same identity charged in two ledgers is two charges, for it may have been released
+        twice.
 
         Raises:
             ParameterError: an identity stands in both with different prices; nothing is merged.
@@ -428,7 +456,12 @@ class Ledger:
             for line in people:
                 self._merge_people(other, line, append)
 
-    def _merge_people(self, other: Ledger, line: PeopleLine, append: Append) -> None:
+    def _merge_people(
+        self,
+        other: Ledger,
+        line: PeopleLine,
+        append: Append,
+    ) -> None:
         """Takes over the segment of a run, and whether it was withdrawn."""
         if line.token not in self._people:
             self._files().adopt(other._files().segment(line.token), line.token)
@@ -442,7 +475,7 @@ class Ledger:
             append({"withdraw": line.token, "reason": line.withdrawn})
             self._files().forget_totals()
 
-    # Reading ---------------------------------------------------------------------------------------------------
+    # Reading
 
     @property
     def charges(self) -> tuple[Entry, ...]:
@@ -457,16 +490,19 @@ class Ledger:
 
     @property
     def repairs(self) -> tuple[str, ...]:
-        """The damage by a crash that this object found when it read the file, and how it was mended."""
+        """The damage by a crash that this object found when it read the file, and how it was
+        mended."""
         return tuple(self._log.repairs)
 
     def spent(self, client: str = GLOBAL) -> Spent:
-        """The cost to one client: of their own releases and those about everyone. `GLOBAL`: the latter only.
+        """The cost to one client: of their own releases and those about everyone. `GLOBAL`: the
+        latter only.
 
         Use `worst` for the largest total over persons, `reserve` to keep to a budget.
 
         Raises:
-            ParameterError: a person of a ledger that charges people by their hashes: ask `person_spent`.
+            ParameterError: a person of a ledger that charges people by their hashes: ask
+            `person_spent`.
         """
         with self._log.transaction():
             self._refuse_names([client])
@@ -480,7 +516,11 @@ class Ledger:
             count = sum(total.count for total in self._totals.values())
             count += sum(line.persons for line in self._active())
             epsilon, delta = max(one.epsilon for one in each), max(one.delta for one in each)
-            return Spent(epsilon=epsilon, delta=delta, releases=count)
+            return Spent(
+                epsilon=epsilon,
+                delta=delta,
+                releases=count,
+            )
 
     def by_client(self) -> dict[str, Spent]:
         """The cost to each client in the ledger (see `spent`); `GLOBAL` comes first."""
@@ -489,7 +529,8 @@ class Ledger:
 
     @property
     def fixed(self) -> tuple[float, float, float] | None:
-        """The budget that the first reservation with slack fixed: epsilon, delta, and the slack in it."""
+        """The budget that the first reservation with slack fixed: epsilon, delta, and the slack in
+        it."""
         self._log.refresh()
         return self._fixed
 
@@ -501,11 +542,13 @@ class Ledger:
         client: str | None = None,
         release: Charge | None = None,
     ) -> bool:
-        """Whether somebody's releases, with `release` added if given, exceed a budget of (epsilon, delta).
+        """Whether somebody's releases, with `release` added if given, exceed a budget of (epsilon,
+        delta).
 
         Arguments:
             epsilon, delta: the budget.
-            client: look at this person too (`GLOBAL`: one who paid for releases about everyone alone).
+            client: look at this person too (`GLOBAL`: one who paid for releases about everyone
+                alone).
             release: look at all who would pay for it; without client and release, at everyone.
 
         The answer may be outdated when it is used: only `reserve` decides and charges in one step.
@@ -517,7 +560,7 @@ class Ledger:
             named = () if client is None else (normal_name(client),)
             return self._exceeding(added, *checked, also=(*everybody, *named)) is not None
 
-    # Inside a transaction --------------------------------------------------------------------------------------
+    # Inside a transaction
 
     def _total(self, client: str) -> Total:
         everyone = self._totals[GLOBAL]
@@ -525,9 +568,15 @@ class Ledger:
         return everyone if own is None else everyone.plus(own)
 
     def _exceeding(
-        self, added: list[Charge], epsilon: float, delta: float, *, also: Iterable[str] = ()
+        self,
+        added: list[Charge],
+        epsilon: float,
+        delta: float,
+        *,
+        also: Iterable[str] = (),
     ) -> str | None:
-        """A client whose total would exceed the budget with these releases added; None if there is none."""
+        """A client whose total would exceed the budget with these releases added; None if there is
+        none."""
         sums = sums_by_client(added)
         self._refuse_names([*also, *sums])
         if GLOBAL in sums and not self._fits_people(sums[GLOBAL], epsilon):
@@ -540,14 +589,16 @@ class Ledger:
         )
 
     def _refuse_names(self, clients: Iterable[str]) -> None:
-        """Raises ParameterError where a person is named and the ledger knows people by their hashes alone."""
+        """Raises ParameterError where a person is named and the ledger knows people by their hashes
+        alone."""
         named = sorted(set(clients) - {GLOBAL})
         if self._people and named:
             remedy = "this ledger knows people by their hashes: use charge_people and person_spent"
             raise ParameterError("client", named[0], remedy)
 
     def _fits_people(self, added: Total, epsilon: float) -> bool:
-        """Whether whoever has spent most of their own rows keeps to the budget with this charge to everyone."""
+        """Whether whoever has spent most of their own rows keeps to the budget with this charge to
+        everyone."""
         own = Total(epsilon=Fraction(self._most_units(), UNITS))
         if own.epsilon == 0 or math.isinf(epsilon):
             return True
@@ -560,7 +611,13 @@ class Ledger:
             total = total.plus(sums[client])
         return total
 
-    def _refusal(self, added: list[Charge], person: str, epsilon: float, delta: float) -> str:
+    def _refusal(
+        self,
+        added: list[Charge],
+        person: str,
+        epsilon: float,
+        delta: float,
+    ) -> str:
         total = self._with(sums_by_client(added), person).spent()
         theirs = next(one for one in reversed(added) if one.client in (person, GLOBAL))
         slack = f", {above(self.slack)} of it slack" if self.slack else ""
@@ -571,7 +628,8 @@ class Ledger:
         )
 
     def _check_fixed(self, epsilon: float, delta: float) -> bool:
-        """Whether this reservation fixes the filter's budget; raises when one was fixed otherwise."""
+        """Whether this reservation fixes the filter's budget; raises when one was fixed
+        otherwise."""
         wanted = (epsilon, delta, self.slack)
         if self._fixed is None:
             if self.slack and self._charges:
@@ -653,7 +711,11 @@ class Ledger:
             raise ValueError("a charge is listed twice")
         tokens = self._by_identity.setdefault(release.identity, [])
         tokens.append(token)
-        self._charges[token] = Entry(release=release, attempt=len(tokens), token=token)
+        self._charges[token] = Entry(
+            release=release,
+            attempt=len(tokens),
+            token=token,
+        )
         self._totals.setdefault(release.client, Total()).add(release)
 
 

@@ -1,10 +1,9 @@
-"""What many reports cost together when each of them is seen: pure composition and the privacy loss
-distribution.
+"""What many reports cost together when each of them is seen.
 
-One pair of distributions dominates all pairs of rows (T7), so that its losses, composed, bound
-every sequence of inputs, adaptively chosen ones included. For a lopsided table no single sequence
-may be as bad in every respect; what that overstates is at most a few percent
-(docs/proofs/privacy-composition.md).
+By pure composition and by the privacy loss distribution. One pair of distributions dominates all
+pairs of rows (T7), so that its losses, composed, bound every sequence of inputs, adaptively chosen
+ones included. For a lopsided table no single sequence may be as bad in every respect; what that
+overstates is at most a few percent (docs/proofs/privacy-composition.md).
 """
 
 from __future__ import annotations
@@ -25,15 +24,19 @@ PRECISION = 1e-4
 _CUT = 1e-6
 """Share of delta that tails may cost which a composition cuts off."""
 
+_LARGEST_EXPONENT = 700
+"""e to this power is a float."""
+
 
 def _round_epsilon(run: Release) -> float:
     """Pure epsilon of one round."""
-    single = run.dimension * run.table.epsilon * (1 + 4 * UNIT)
-    if run.participation != "poisson" or single > 700:
-        return single
+    epsilon = run.dimension * run.table.epsilon * (1 + 4 * UNIT)
+    if run.participation != "poisson" or epsilon > _LARGEST_EXPONENT:
+        return epsilon
     # Amplification of pure epsilon: e**epsilon - 1 shrinks by the rate (both neighbouring
     # relations).
-    return min(single, math.log1p(run.sampling_rate * math.expm1(single)) * (1 + 16 * UNIT))
+    amplified = math.log1p(run.sampling_rate * math.expm1(epsilon))
+    return min(epsilon, amplified * (1 + 16 * UNIT))
 
 
 def _pure(run: Release) -> float:
@@ -43,34 +46,41 @@ def _pure(run: Release) -> float:
 
 
 def _rough_epsilon(run: Release) -> float:
-    """Roughly the epsilon of the release, as if losses were as large as can be and of either sign;
-    claims nothing.
+    """Roughly the epsilon of the release, as if losses were as large as can be, of either sign.
 
+    Claims nothing.
     Source: the mean and the tail of Kairouz, Oh and Viswanath 2015.
     """
-    single, count = run.table.epsilon, run.releases * run.sampling_rate
+    epsilon = run.table.epsilon
+    count = run.releases * run.sampling_rate
     if run.participation == "poisson":
-        single, count = _round_epsilon(run), run.rounds
-    if math.isinf(single):
+        epsilon = _round_epsilon(run)
+        count = run.rounds
+    if math.isinf(epsilon):
         return 1.0
-    spread = single * math.sqrt(2 * count * math.log(1 / run.delta))
-    return min(count * single, count * single * math.tanh(single / 2) + spread)
+    mean = count * epsilon * math.tanh(epsilon / 2)
+    spread = epsilon * math.sqrt(2 * count * math.log(1 / run.delta))
+    return min(count * epsilon, mean + spread)
 
 
 def composed_epsilon(
-    profile: Profile, run: Release, delta: float, tolerances: Sequence[float]
+    profile: Profile,
+    run: Release,
+    delta: float,
+    tolerances: Sequence[float],
 ) -> float:
-    """Epsilon of a whole release each report of which the profile covers; inf where no grid holds
-    it.
+    """Epsilon of a whole release each report of which the profile covers.
+
+    inf where no grid holds it.
 
     Arguments:
-        delta: what is left of the release's own.
+        delta: what remains of the release's own.
         tolerances: that grids may cost in all (nats), the best first; others are for what memory
             does not hold so.
     """
     tail = min(TAIL, _CUT * delta)
 
-    def many(single: Profile, count: int) -> float:
+    def composed(single: Profile, count: int) -> float:
         for tolerance in tolerances:
             together = single.compose(count, tolerance, tail=tail)
             if together is not None:
@@ -78,25 +88,23 @@ def composed_epsilon(
         return math.inf
 
     if run.participation == "none":
-        return many(profile, run.releases)
+        return composed(profile, run.releases)
     finer = tolerances[0] / max(1.0, run.sampling_rate * run.rounds)
     one_round = profile.compose(run.dimension, finer, tail=tail / run.rounds)
     if one_round is None:
         return math.inf
     # Of sums: absent or replaced, the outputs differ by one replaced report (or silence), and all
     # pairs are covered.
-    sampled = one_round.sampled(
-        run.sampling_rate, seen=run.participation == "public", neighboring=run.neighboring
-    )
-    return max(many(worlds, run.rounds) for worlds in sampled)
+    visible = run.participation == "public"
+    worlds = one_round.sampled(run.sampling_rate, seen=visible, neighboring=run.neighboring)
+    return max(composed(world, run.rounds) for world in worlds)
 
 
 def account_local(run: Release) -> Claim:
     """The cost of dimension x rounds reports of one client, each of them seen."""
-    bounds = {PURE: _pure(run)}
+    epsilons = {PURE: _pure(run)}
     if run.delta > 0:
         tolerance = PRECISION * max(1.0, _rough_epsilon(run))
-        bounds[PLD] = composed_epsilon(
-            Profile.of_rows(run.table.weights), run, run.delta, [tolerance]
-        )
-    return run.claim(bounds)
+        profile = Profile.of_rows(run.table.weights)
+        epsilons[PLD] = composed_epsilon(profile, run, run.delta, [tolerance])
+    return run.claim(epsilons)

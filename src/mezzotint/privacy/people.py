@@ -1,9 +1,9 @@
 """Charges of millions of people: sorted segments of hashed ids, one line of a ledger for each run.
 
-A run's segment holds a record of 20 bytes for each person: a keyed hash of the id, and the number of rows.
-It is written before the lock is taken and renamed inside it; the line of the log that names it is the
-commit. Totals are derived from segments and replaced whole. What a crash leaves is a segment without a line,
-which is set aside, or totals that are behind, which are rolled forward.
+A run's segment holds a record of 20 bytes for each person: a keyed hash of the id, and the number
+of rows. It is written before the lock is taken and renamed inside it; the line of the log that
+names it is the commit. Totals are derived from segments and replaced whole. What a crash leaves is
+a segment without a line, which is set aside, or totals that are behind, which are rolled forward.
 
 A collision of two hashes adds two people up: it overstates. The key decrypts ids of up to 15 bytes.
 """
@@ -39,7 +39,8 @@ MOST_UNITS = (1 << 63) - 1
 RECORD = np.dtype([("high", ">u8"), ("low", ">u8"), ("rows", "<u4")])
 TOTAL = np.dtype([("high", ">u8"), ("low", ">u8"), ("units", "<u8")])
 RANGES = 256
-"""Merges work on one 256th of the hashes at a time, so that memory does not grow with the people."""
+"""Merges work on one 256th of the hashes at a time, so that memory does not grow with the
+people."""
 
 RUN = 1 << 20
 """People that are sorted in memory at once."""
@@ -68,7 +69,7 @@ def budget_units(epsilon: float) -> int:
     )
 
 
-# Hashes of ids -----------------------------------------------------------------------------------------
+# Hashes of ids
 
 
 @final
@@ -169,7 +170,7 @@ def _mapped(path: Path, kind: np.dtype[Any]) -> npt.NDArray[Any]:
     return np.memmap(path, dtype=kind, mode="r")
 
 
-# Segments ----------------------------------------------------------------------------------------------
+# Segments
 
 
 @final
@@ -237,7 +238,8 @@ class PersonCounter:
         os.close(self._descriptor)
 
     def add(self, ids: Any, counts: npt.NDArray[np.uint64] | None = None) -> None:
-        """Adds rows: ids as a list or an Arrow array of text, each once or with its number of rows."""
+        """Adds rows: ids as a list or an Arrow array of text, each once or with its number of
+        rows."""
         hashes_of = self.hashes.of if isinstance(ids, list) else self.hashes.of_arrow
         high, low = _words(hashes_of(cast(Any, ids)))
         rows = np.ones(high.size, dtype=np.uint64) if counts is None else counts.astype(np.uint64)
@@ -281,7 +283,11 @@ class PersonCounter:
         except OSError as error:
             raise _unwritable(self.partial, error) from None
         return Segment(
-            path=self.partial, persons=persons, rows=total, most=most, sha256=digest.hexdigest()
+            path=self.partial,
+            persons=persons,
+            rows=total,
+            most=most,
+            sha256=digest.hexdigest(),
         )
 
 
@@ -293,7 +299,11 @@ def _unwritable(path: Path, error: OSError) -> StorageError:
 
 
 def _records(
-    high: Hashes, low: Hashes, amounts: npt.NDArray[np.uint64], kind: np.dtype[Any], name: str
+    high: Hashes,
+    low: Hashes,
+    amounts: npt.NDArray[np.uint64],
+    kind: np.dtype[Any],
+    name: str,
 ) -> npt.NDArray[Any]:
     records = np.empty(high.size, dtype=kind)
     records["high"], records["low"], records[name] = high, low, amounts
@@ -321,7 +331,8 @@ def _ranges(files: Sequence[npt.NDArray[Any]]) -> Iterator[list[npt.NDArray[Any]
 
 
 def _places(file: npt.NDArray[Any], edges: Sequence[np.uint64]) -> list[int]:
-    """Where each edge would stand: by halving, as a column of a mapped file would be copied whole."""
+    """Where each edge would stand: by halving, as a column of a mapped file would be copied
+    whole."""
     places: list[int] = []
     low = 0
     for edge in edges:
@@ -336,12 +347,13 @@ def _places(file: npt.NDArray[Any], edges: Sequence[np.uint64]) -> list[int]:
     return places
 
 
-# Totals ------------------------------------------------------------------------------------------------
+# Totals
 
 
 @final
 class PeopleStore:
-    """The folder beside a ledger that holds its segments and totals; every method runs under the ledger's lock.
+    """The folder beside a ledger that holds its segments and totals; every method runs under the
+    ledger's lock.
 
     Arguments:
         folder: made when it is first needed.
@@ -362,7 +374,8 @@ class PeopleStore:
         return self.folder / f"{token}.segment"
 
     def check(self, lines: dict[str, PeopleLine]) -> None:
-        """Sets aside segments that no line names, removes what nobody writes any more, and misses none.
+        """Sets aside segments that no line names, removes what nobody writes any more, and misses
+        none.
 
         Raises:
             FileFormatError: a line whose segment is missing or of another size.
@@ -388,10 +401,12 @@ class PeopleStore:
                 )
 
     def totals(self, lines: Sequence[PeopleLine]) -> npt.NDArray[Any]:
-        """(persons,) hash and units of everybody, over all lines that count; rolled forward or made again.
+        """(persons,) hash and units of everybody, over all lines that count; rolled forward or made
+        again.
 
         Raises:
-            FileFormatError: totals of lines that the ledger does not have, or a segment that was changed.
+            FileFormatError: totals of lines that the ledger does not have, or a segment that was
+            changed.
         """
         covered, current = 0, np.zeros(0, dtype=TOTAL)
         tokens = [line.token for line in lines]
@@ -418,7 +433,13 @@ class PeopleStore:
         if digest != line.sha256:
             raise FileFormatError(f"{self.segment(line.token)}: was changed; restore it")
 
-    def _added(self, current: npt.NDArray[Any], line: PeopleLine, *, name: str) -> npt.NDArray[Any]:
+    def _added(
+        self,
+        current: npt.NDArray[Any],
+        line: PeopleLine,
+        *,
+        name: str,
+    ) -> npt.NDArray[Any]:
         """Totals with a segment added, in a file that replaces the earlier one."""
         path, draft = self.folder / name, self.folder / f"draft-{name}"
         segment = self.records(line)
@@ -456,7 +477,12 @@ class PeopleStore:
             high, low, rows = _joined([records], "rows")
             yield from zip(_bytes_of(high, low), rows.tolist(), strict=True)
 
-    def holds(self, line: PeopleLine, high: int, low: int) -> bool:
+    def holds(
+        self,
+        line: PeopleLine,
+        high: int,
+        low: int,
+    ) -> bool:
         """Whether a run charged this person."""
         records = self.records(line)
         place = _places(records, [np.uint64(high)])[0]
@@ -467,9 +493,15 @@ class PeopleStore:
         return False
 
     def exceeding(
-        self, totals: npt.NDArray[Any], segment: Segment, *, units: int, budget: int
+        self,
+        totals: npt.NDArray[Any],
+        segment: Segment,
+        *,
+        units: int,
+        budget: int,
     ) -> tuple[npt.NDArray[np.uint8], int] | None:
-        """The first person whom this many units per row would bring above the budget, and their units so far."""
+        """The first person whom this many units per row would bring above the budget, and their
+        units so far."""
         for old, new in _ranges([totals, segment.records]):
             if not new.size:
                 continue
@@ -493,7 +525,8 @@ class PeopleStore:
             raise _unwritable(self.segment(token), error) from None
 
     def adopt(self, path: Path, token: str) -> None:
-        """Copies a segment of another ledger under this name; the line that counts it comes next."""
+        """Copies a segment of another ledger under this name; the line that counts it comes
+        next."""
         draft = self.folder / f"{token}.adopted"
         try:
             with (

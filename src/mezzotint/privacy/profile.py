@@ -100,7 +100,13 @@ class Profile:
         )
 
     @staticmethod
-    def of_pair(first: FloatArray, second: FloatArray, *, outside: float, error: float) -> Profile:
+    def of_pair(
+        first: FloatArray,
+        second: FloatArray,
+        *,
+        outside: float,
+        error: float,
+    ) -> Profile:
         """The losses above 0 of one ordered pair: enough for its curve at epsilon >= 0.
 
         Arguments:
@@ -167,7 +173,7 @@ class Profile:
         mean = float(self.masses @ self.losses) / total
         return math.sqrt(float(self.masses @ (self.losses - mean) ** 2) / total)
 
-    # Reading: the only place where errors count ---------------------------------------------------
+    # Reading: the only place where errors count
 
     @property
     def _slack(self) -> float:
@@ -255,9 +261,15 @@ class Profile:
         first = int(np.searchsorted(self.losses, epsilon, side="right"))
         return float(self.masses[first:] @ -np.expm1(epsilon - self.losses[first:]))
 
-    # Taking part at random ------------------------------------------------------------------------
+    # Taking part at random
 
-    def sampled(self, rate: float, *, seen: bool, neighboring: str) -> list[Profile]:
+    def sampled(
+        self,
+        rate: float,
+        *,
+        seen: bool,
+        neighboring: str,
+    ) -> list[Profile]:
         """The same releases if they happen with a probability only; the worst of the profiles
         returned counts.
 
@@ -335,9 +347,15 @@ class Profile:
         masses = np.append(self.masses, self.infinite)
         return _ordered(_raised(moved, 1 + self.largest), masses, 0.0, self.error + ROUNDED)
 
-    # Composition ----------------------------------------------------------------------------------
+    # Composition
 
-    def compose(self, count: int, tolerance: float, *, tail: float = TAIL) -> Profile | None:
+    def compose(
+        self,
+        count: int,
+        tolerance: float,
+        *,
+        tail: float = TAIL,
+    ) -> Profile | None:
         """`count` releases together, each covered by this profile.
 
         Arguments:
@@ -405,7 +423,12 @@ class Profile:
             error=self.error + ROUNDED + added * UNIT,
         )
 
-    def _power(self, count: int, step: float, tail: float) -> Profile:
+    def _power(
+        self,
+        count: int,
+        step: float,
+        tail: float,
+    ) -> Profile:
         """The sum of `count` independent losses on the grid of this step."""
         total = math.fsum(self.masses.tolist())
         summed = sum_pmf([self.masses / total], [[count]], tail=tail, from_above=True)
@@ -433,9 +456,19 @@ def _raised(losses: FloatArray, size: float | FloatArray = 1.0) -> FloatArray:
     return losses + ROUNDED * (size + np.abs(losses))
 
 
-def _ordered(losses: FloatArray, masses: FloatArray, infinite: float, error: float) -> Profile:
+def _ordered(
+    losses: FloatArray,
+    masses: FloatArray,
+    infinite: float,
+    error: float,
+) -> Profile:
     order = np.argsort(losses)
-    return Profile(losses=losses[order], masses=masses[order], infinite=infinite, error=error)
+    return Profile(
+        losses=losses[order],
+        masses=masses[order],
+        infinite=infinite,
+        error=error,
+    )
 
 
 def _sums_from(values: FloatArray) -> FloatArray:
@@ -476,7 +509,7 @@ def grid_step(profile: Profile, count: int, tolerance: float) -> float:
     return largest / max(1, math.floor(largest / max(wanted, finest)))
 
 
-# Hulls --------------------------------------------------------------------------------------------
+# Hulls
 
 
 def hull(x: Sequence[Number], y: Sequence[Number]) -> list[int]:

@@ -1,7 +1,9 @@
-"""Proposals for the kernel: a float epsilon, raised a little, with the numbers that make it checkable.
+"""Proposals for the kernel: a float epsilon, raised a little, with the numbers that make it
+checkable.
 
-Nothing here is trusted. A proposal that the kernel refuses is tried again at a larger epsilon; when none is accepted
-the claim stays computed. Sizes and steps decide how close a proposal is and how long its check takes, nothing else.
+Nothing here is trusted. A proposal that the kernel refuses is tried again at a larger epsilon; when
+none is accepted the claim stays computed. Sizes and steps decide how close a proposal is and how
+long its check takes, nothing else.
 """
 
 from __future__ import annotations
@@ -25,13 +27,16 @@ from mezzotint.privacy.profile import Profile, grid_step
 Proof: TypeAlias = JsonObject
 
 _RAISES = (0.0, 1e-9, 2e-4, 8e-4, 3.2e-3, 1.28e-2, 5.12e-2, 0.2048)
-"""Relative raises of epsilon, tried in turn until one is accepted; then the interval below it is halved."""
+"""Relative raises of epsilon, tried in turn until one is accepted; then the interval below it is
+halved."""
 
 _BINARY = 2.0**-60
-"""Stands for the float itself: the shortest decimal that reads back as it may lie below it, and below the truth."""
+"""Stands for the float itself: the shortest decimal that reads back as it may lie below it, and
+below the truth."""
 
 _PURE_RAISES = (_RAISES[0], _BINARY, *_RAISES[1:])
-"""Those of a pure epsilon, whose float may be the sum of its parts to the last place; its checks are fast."""
+"""Those of a pure epsilon, whose float may be the sum of its parts to the last place; its checks
+are fast."""
 
 _LEAST = 1e-3
 """A smaller epsilon is raised by shares of this."""
@@ -52,7 +57,8 @@ class Outcome:
         claim: certified when `proof` is there, else computed.
         proof: for `mezzotint.kernel.check`; None when nothing was accepted.
         reason: why nothing was accepted; empty otherwise.
-        too_large: the proof is too long or too slow to check, so that no larger epsilon would help it.
+        too_large: the proof is too long or too slow to check, so that no larger epsilon would help
+            it.
 
     Example:
         >>> table = mz.families.randomized_response(epsilon=1.0)
@@ -79,18 +85,26 @@ class Outcome:
 class Provable(Protocol):
     """A mechanism of a release that proposes proofs of its own claims."""
 
-    def propose(self, release: Release, claim: Claim, *, seconds: int) -> Outcome | str:
+    def propose(
+        self,
+        release: Release,
+        claim: Claim,
+        *,
+        seconds: int,
+    ) -> Outcome | str:
         """A proof of the claim, or the reason why there is none."""
         ...
 
 
 def exact_text(value: float) -> str:
-    """Nine significant digits, never less than the value. What is not raised stands as it is, at its shortest."""
+    """Nine significant digits, never less than the value. What is not raised stands as it is, at
+    its shortest."""
     return _rounded_up(Decimal(repr(float(value))), 9)
 
 
 def binary_text(value: float) -> str:
-    """The least decimal of 18 digits that is not below the binary number itself, which it reads back as."""
+    """The least decimal of 18 digits that is not below the binary number itself, which it reads
+    back as."""
     return _rounded_up(Decimal(float(value)), 18)
 
 
@@ -100,7 +114,8 @@ def _rounded_up(value: Decimal, digits: int) -> str:
 
 
 def exact_rate(value: float) -> Fraction:
-    """The binary fraction that is drawn with: the float itself, not the shortest decimal that rounds to it."""
+    """The binary fraction that is drawn with: the float itself, not the shortest decimal that
+    rounds to it."""
     return Fraction(float(value))
 
 
@@ -118,7 +133,8 @@ def sealed(
 
 
 def bound_document(*, levels: int, epsilon: Fraction, value: str, **content: Any) -> JsonObject:
-    """The claim file, unchecked, of a lower bound on the mean squared error with this many levels, inputs uniform.
+    """The claim file, unchecked, of a lower bound on the mean squared error with this many levels,
+    inputs uniform.
 
     `content` is that of a proof of kind `dual` (docs/proofs/design.md, "Any m levels").
     """
@@ -136,7 +152,8 @@ Prover: TypeAlias = "Callable[[mz.kernel.ExactClaim], Proof]"
 @final
 @dataclass(frozen=True, kw_only=True)
 class _Statement:
-    """The claim (epsilon, delta) of a release, whose epsilon may be raised; checks take so many seconds at most."""
+    """The claim (epsilon, delta) of a release, whose epsilon may be raised; checks take so many
+    seconds at most."""
 
     release: mz.kernel.ExactRelease
     epsilon: float
@@ -164,11 +181,22 @@ class _Statement:
         except (mz.kernel.Refused, mz.kernel.Unfinished, mz.kernel.Unreadable) as error:
             too_large = not isinstance(error, mz.kernel.Refused) or error.step == "size"
             reason = f"not certified: {error}"
-            return Outcome(claim=claim, proof=None, reason=reason, too_large=too_large)
+            return Outcome(
+                claim=claim,
+                proof=None,
+                reason=reason,
+                too_large=too_large,
+            )
         return Outcome(claim=certified, proof=proof)
 
-    def least(self, prover: Prover, below: Outcome, largest: float) -> Outcome:
-        """The outcome at the least raise that is accepted, if it is smaller than the epsilon of `below`."""
+    def least(
+        self,
+        prover: Prover,
+        below: Outcome,
+        largest: float,
+    ) -> Outcome:
+        """The outcome at the least raise that is accepted, if it is smaller than the epsilon of
+        `below`."""
         refused, outcome = 0.0, below
         for share in _RAISES if self.delta else _PURE_RAISES:
             known = below.proof is not None and self.raised(share).epsilon >= below.claim.epsilon
@@ -182,8 +210,15 @@ class _Statement:
             refused = share
         return outcome
 
-    def _lowered(self, prover: Prover, outcome: Outcome, refused: float, share: float) -> Outcome:
-        """Halves the interval between a raise that was refused and one that was accepted, while time lasts."""
+    def _lowered(
+        self,
+        prover: Prover,
+        outcome: Outcome,
+        refused: float,
+        share: float,
+    ) -> Outcome:
+        """Halves the interval between a raise that was refused and one that was accepted, while
+        time lasts."""
         started = time.process_time()
 
         def accepts(share: float) -> bool:
@@ -208,15 +243,23 @@ def accepted(
     otherwise: Outcome | None = None,
     seconds: int = 60,
 ) -> Outcome:
-    """The claim at the least raised epsilon that the kernel accepts, each check within so many processor seconds.
+    """The claim at the least raised epsilon that the kernel accepts, each check within so many
+    processor seconds.
 
     Arguments:
         epsilon, delta: as the float accountant has them.
-        provers: each is raised and halved by itself; the least epsilon that any of them proves counts.
+        provers: each is raised and halved by itself; the least epsilon that any of them proves
+            counts.
         largest: raise.
-        otherwise: the outcome of another proof, returned when no smaller epsilon than its own is accepted.
+        otherwise: the outcome of another proof, returned when no smaller epsilon than its own is
+            accepted.
     """
-    statement = _Statement(release=release, epsilon=epsilon, delta=delta, seconds=seconds)
+    statement = _Statement(
+        release=release,
+        epsilon=epsilon,
+        delta=delta,
+        seconds=seconds,
+    )
     best = Outcome(claim=statement.raised(0.0), proof=None)
     if otherwise is not None and otherwise.proof is not None:
         best = otherwise
@@ -247,11 +290,16 @@ def exact_release(release: Release, **summed: Any) -> mz.kernel.ExactRelease:
         else {"clients": int(release.clients), "corrupted": release.corrupted}
     )
     return mz.kernel.ExactRelease(
-        observer=release.observer, tables=((release.table.sha256, release.dimension),), rounds=release.rounds,
+        observer=release.observer,
+        tables=((release.table.sha256, release.dimension),),
+        rounds=release.rounds,
         sampling=release.participation,
-        rate=exact_rate(release.sampling_rate), neighboring=release.neighboring,
-        distinct=release.distinct or 0, **clients, **summed,
-    )  # fmt: skip
+        rate=exact_rate(release.sampling_rate),
+        neighboring=release.neighboring,
+        distinct=release.distinct or 0,
+        **clients,
+        **summed,
+    )
 
 
 def propose_local(release: Release, epsilon: float, *, seconds: int = 60) -> Outcome:
@@ -262,16 +310,26 @@ def propose_local(release: Release, epsilon: float, *, seconds: int = 60) -> Out
         if release.releases == 1 and not secret:
             yield partial(sealed, kind="delta", tables=texts)
             return
-        yield partial(sealed, kind="losses", tables=texts, **losses_shape(release, epsilon))
+        yield partial(
+            sealed,
+            kind="losses",
+            tables=texts,
+            **losses_shape(release, epsilon),
+        )
 
     return beyond_pure(release, exact_release(release), epsilon, provers, seconds=seconds)
 
 
 def beyond_pure(
-    release: Release, exact: mz.kernel.ExactRelease, epsilon: float, provers: Callable[[], Iterable[Prover]], *,
+    release: Release,
+    exact: mz.kernel.ExactRelease,
+    epsilon: float,
+    provers: Callable[[], Iterable[Prover]],
+    *,
     seconds: int,
-) -> Outcome:  # fmt: skip
-    """As `accepted`, of one table's reports: the provers are asked if their pure composition is not enough."""
+) -> Outcome:
+    """As `accepted`, of one table's reports: the provers are asked if their pure composition is not
+    enough."""
     total, delta = pure_total(release.table.epsilon, release), release.delta
     at = min(epsilon, total) if delta == 0 else total
     ratio = partial(sealed, kind="ratio", tables=[release.table.canonical()])
@@ -293,8 +351,10 @@ def losses_shape(release: Release, epsilon: float) -> JsonObject:
     fineness = max(4, math.ceil(1 / min(step / 2, single / (400 if releases <= 1000 else 64))))
     reach = math.ceil(single * fineness) + 1
     shape: JsonObject = {
-        "step": f"1/{fineness}", "tail": TAIL, "grids": [{"low": max(-reach, -99 * fineness), "high": reach}],
-    }  # fmt: skip
+        "step": f"1/{fineness}",
+        "tail": TAIL,
+        "grids": [{"low": max(-reach, -99 * fineness), "high": reach}],
+    }
     if sampled:
         wide = math.ceil(min(reach * release.dimension, (epsilon + 40) * fineness))
         shape["sampled"] = {"low": max(-wide, -60 * fineness), "high": wide}
@@ -302,9 +362,16 @@ def losses_shape(release: Release, epsilon: float) -> JsonObject:
 
 
 def propose_profile(
-    first: int, second: int, *, sampled: int, epsilon: float, log10_delta: float, seconds: int = 60
+    first: int,
+    second: int,
+    *,
+    sampled: int,
+    epsilon: float,
+    log10_delta: float,
+    seconds: int = 60,
 ) -> Outcome:
-    """The claim about a histogram sampled without replacement from a database of two types, with its proof.
+    """The claim about a histogram sampled without replacement from a database of two types, with
+    its proof.
 
     Arguments:
         first, second: records of the two types.
@@ -330,15 +397,28 @@ def propose_profile(
     try:
         return Outcome(claim=mz.kernel.check(claim, proof, seconds=seconds), proof=proof)
     except (mz.kernel.Refused, mz.kernel.Unfinished, mz.kernel.Unreadable) as error:
-        return Outcome(claim=claim, proof=None, reason=f"not certified: {error}")
+        return Outcome(
+            claim=claim,
+            proof=None,
+            reason=f"not certified: {error}",
+        )
 
 
-def propose_ranks(table: JsonObject, *, epsilon: float, indices: int, rounds: int) -> Outcome:
-    """The pure claim of all reports together of a table over ranks (`verification.table_ratio`), with its proof."""
+def propose_ranks(
+    table: JsonObject,
+    *,
+    epsilon: float,
+    indices: int,
+    rounds: int,
+) -> Outcome:
+    """The pure claim of all reports together of a table over ranks (`verification.table_ratio`),
+    with its proof."""
     from mezzotint.kernel.units import canonical, sha256
 
     entry = dict(table)
     release = mz.kernel.ExactRelease(
-        observer="reports", tables=((sha256(canonical(entry)), indices),), rounds=rounds
+        observer="reports",
+        tables=((sha256(canonical(entry)), indices),),
+        rounds=rounds,
     )
     return accepted(release, epsilon, 0.0, lambda claim: sealed(claim, "ratio", ranks=[entry]))

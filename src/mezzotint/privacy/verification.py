@@ -1,8 +1,10 @@
-"""An independent check of files: a mechanism's numbers derived again from the text, a claim's proof checked.
+"""An independent check of files: a mechanism's numbers derived again from the text, a claim's proof
+checked.
 
-What it says about a mechanism rests on these lines, which apply the rules of a table and its epsilon, and on the
-kernel, which reads JSON strictly, takes the largest ratio and encloses the logarithm. Nothing else of the package has a
-part in it. What it says about a claim is the kernel's verdict.
+What it says about a mechanism rests on these lines, which apply the rules of a table and its
+epsilon, and on the kernel, which reads JSON strictly, takes the largest ratio and encloses the
+logarithm. Nothing else of the package has a part in it. What it says about a claim is the kernel's
+verdict.
 """
 
 from __future__ import annotations
@@ -55,14 +57,16 @@ class VerificationReport:
     """The findings of an independent reading of a mechanism or of a claim.
 
     Arguments:
-        epsilon_upper: pure epsilon of one report, the least float at or above it; of a claim its epsilon. inf when
-            unbounded or unknown, or when the claim promises no privacy (a lower bound of designs).
-        max_bias: sup over inputs of |E[decoded] - input|, exact, data units; None when the table cannot be read, for
-            categories, ranked codebooks, whose bias is over seeds, and claims.
+        epsilon_upper: pure epsilon of one report, the least float at or above it; of a claim its
+            epsilon. inf when unbounded or unknown, or when the claim promises no privacy (a lower
+            bound of designs).
+        max_bias: sup over inputs of |E[decoded] - input|, exact, data units; None when the table
+            cannot be read, for categories, ranked codebooks, whose bias is over seeds, and claims.
         sha256: hash of the table or claim as read; empty when it cannot be read.
         problems: what is wrong, one sentence each; empty when everything agrees.
         subject: "mechanism" or "claim": what the file is about.
-        claim: of a claim file that can be read, for `claim.delta`, `claim.observer`, ...; certified when it is valid.
+        claim: of a claim file that can be read, for `claim.delta`, `claim.observer`, ...; certified
+            when it is valid.
 
     Example:
         >>> mz.families.randomized_response(epsilon=1.0).save("m.json")
@@ -80,7 +84,8 @@ class VerificationReport:
 
     @property
     def valid(self) -> bool:
-        """True when the table is valid and every claim about it holds; when the kernel accepts a claim's proof."""
+        """True when the table is valid and every claim about it holds; when the kernel accepts a
+        claim's proof."""
         return not self.problems
 
     @property
@@ -122,7 +127,8 @@ class VerificationReport:
 
 
 def _twelve(value: float) -> str:
-    """Twelve digits of it, never less: as the rest of the package shows it, by code of this module's own."""
+    """Twelve digits of it, never less: as the rest of the package shows it, by code of this
+    module's own."""
     if math.isinf(value):
         return "unbounded"
     return f"{float(Context(prec=12, rounding=ROUND_CEILING).create_decimal(repr(value))):.12g}"
@@ -148,7 +154,7 @@ def _text(path: str | os.PathLike[str]) -> str:
     return file.read_bytes().decode("utf-8")
 
 
-# The rules of a table ------------------------------------------------------------------------------------------
+# The rules of a table
 
 
 def _numbers(fields: Fields, key: str) -> list[float]:
@@ -191,11 +197,12 @@ def _table_problems(table: Document) -> list[str]:
     )
 
 
-# What follows from a table -------------------------------------------------------------------------------------
+# What follows from a table
 
 
 def _max_bias(table: Document) -> Fraction:
-    """The mean is linear between knots, so its largest distance from the input is at one of them."""
+    """The mean is linear between knots, so its largest distance from the input is at one of
+    them."""
     levels = [Fraction(level) for level in table["levels"]]
     scale = math.lcm(*(level.denominator for level in levels))
     integers = [int(level * scale) for level in levels]
@@ -224,11 +231,14 @@ def _report(
 ) -> VerificationReport:
     epsilon = math.inf if ratio is None else _least_float_above(log_above(ratio))
     return VerificationReport(
-        epsilon_upper=epsilon, max_bias=bias, sha256=digest, problems=tuple(problems)
+        epsilon_upper=epsilon,
+        max_bias=bias,
+        sha256=digest,
+        problems=tuple(problems),
     )
 
 
-# What the file claims ------------------------------------------------------------------------------------------
+# What the file claims
 
 
 def _epsilon_problems(claimed: object, ratio: Fraction | None) -> list[str]:
@@ -271,11 +281,12 @@ def _header_problems(document: Document, keys: list[str], digest: str) -> list[s
     )
 
 
-# Files of kind "ranks" -----------------------------------------------------------------------------------------
+# Files of kind "ranks"
 #
-# A report of such a mechanism is the index of a codeword. Whatever the codewords are, an input only puts them into an
-# order; the probability of the codeword at place p of the order is weight p / T, the same for all inputs. So in every
-# column of the table over all inputs stand only members of one list of weights, and the largest ratio is known.
+# A report of such a mechanism is the index of a codeword. Whatever the codewords are, an input only
+# puts them into an order; the probability of the codeword at place p of the order is weight p / T,
+# the same for all inputs. So in every column of the table over all inputs stand only members of one
+# list of weights, and the largest ratio is known.
 
 SEED_RULE = "seeds are public and handed out, never chosen by the client; one answer per seed; asked again, the same answer"
 """What the claim supposes about seeds; part of the file and of its hash."""
@@ -300,9 +311,10 @@ def table_ratio(table: object) -> tuple[Fraction | None, list[str]]:
     """The largest ratio of two weights that one output can have, and what is wrong with the table.
 
     Arguments:
-        table: {"M", "k", "T", "w_hi", "w_lo", "r"}: the first k of M codewords have weight w_hi, the next r have
-            w_lo + 1, the others w_lo; "null", if there: [n, N], the weights of the null output beside ranked codewords,
-            and in the row of a zero vector, where all codewords have w_lo. T is 2**32.
+        table: {"M", "k", "T", "w_hi", "w_lo", "r"}: the first k of M codewords have weight w_hi,
+            the next r have w_lo + 1, the others w_lo; "null", if there: [n, N], the weights of the
+            null output beside ranked codewords, and in the row of a zero vector, where all
+            codewords have w_lo. T is 2**32.
     """
     try:
         ratio = ranks_ratio(table)
@@ -336,8 +348,9 @@ def check_ranks(document: Document) -> tuple[Fraction | None, str, list[str]]:
 
     Returns: (e**epsilon of a whole report, or None; hash as read; problems).
 
-    Guarantees: no problem only if the rows sum to 2**32, the ratio of the certificate is the largest that any two
-        inputs can have at one output of one index, and the hash covers table, codebook and seed rule.
+    Guarantees: no problem only if the rows sum to 2**32, the ratio of the certificate is the
+        largest that any two inputs can have at one output of one index, and the hash covers table,
+        codebook and seed rule.
     Source: Theorem V (docs/proofs/vectors.md).
     """
     digest, codebook, certificate = (
@@ -373,7 +386,7 @@ def check_ranks(document: Document) -> tuple[Fraction | None, str, list[str]]:
     return ratio**indices, digest, problems + odd
 
 
-# The whole -----------------------------------------------------------------------------------------------------
+# The whole
 
 
 def _derive(text: str) -> VerificationReport:
@@ -417,10 +430,15 @@ def _judge(text: str, seconds: int) -> VerificationReport:
     status, sentence, claim = verdict_on(text, seconds)
     bounded = status == 0 and claim is not None and claim.release is not None
     return VerificationReport(
-        epsilon_upper=_least_float_above(claim.epsilon) if claim is not None and bounded else math.inf, max_bias=None,
-        sha256=claim.sha256 if claim is not None else "", problems=(sentence,) if status else (), subject="claim",
+        epsilon_upper=_least_float_above(claim.epsilon)
+        if claim is not None and bounded
+        else math.inf,
+        max_bias=None,
+        sha256=claim.sha256 if claim is not None else "",
+        problems=(sentence,) if status else (),
+        subject="claim",
         claim=claim,
-    )  # fmt: skip
+    )
 
 
 def verify(
@@ -436,13 +454,13 @@ def verify(
 
     Guarantees:
         Raises nothing, whatever the file holds.
-        `epsilon_upper` is the least float64 at or above the exact pure epsilon (the logarithm is enclosed).
-        Any change of the table, its hash or its epsilon is a problem; only a changed name, and an epsilon
-            overstated by less than a relative 2**-48, are not.
+        `epsilon_upper` is the least float64 at or above the exact pure epsilon (the logarithm is
+        enclosed). Any change of the table, its hash or its epsilon is a problem; only a changed
+            name, and an epsilon overstated by less than a relative 2**-48, are not.
         A valid claim is one that `mezzotint.kernel.check` has accepted in this call.
 
-    Edge cases: missing, truncated, foreign, other version, NaN, numbers beyond float64, duplicate keys, more than
-        16 MiB: problems. A check that does not finish is one as well.
+    Edge cases: missing, truncated, foreign, other version, NaN, numbers beyond float64, duplicate
+        keys, more than 16 MiB: problems. A check that does not finish is one as well.
     Source: T2 to T4 (docs/proofs/tables.md); docs/proofs/kernel.md.
 
     >>> from mezzotint import families

@@ -1,4 +1,5 @@
-"""Smoothed differential privacy: exact delta profiles of sampling, their expectations, elections, gradients."""
+"""Smoothed differential privacy: exact delta profiles of sampling, their expectations, elections,
+gradients."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,5 @@
-"""delta of published averages: of quantized records, of gradients of one and of many coordinates, of continuous records."""
+"""delta of published averages: of quantized records, of gradients of one and of many coordinates,
+of continuous records."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def continuous_average(
     epsilon: float | None = None,
     ratio: Rational | None = None,
 ) -> Profile:
-    """delta(x) of the sampling average of records in [0, 1] that may take any value: the sampling rate.
+    """delta(x) of the sampling average of records in [0, 1] that may take any value: the sampling
+    rate.
 
     Arguments:
         n: number of records.
@@ -88,16 +90,19 @@ def average_profile(
         loss_rate, sampled, epsilon, ratio: as in `profile`.
         levels: size of the grid that a replaced record may take any value of.
     Returns:
-        A `Profile`, certified: subset sums are counted exactly up to rounding, for every record, every
-        replacement and both directions. `pair` is (old level, new level) of the worst replacement.
+        A `Profile`, certified: subset sums are counted exactly up to rounding, for every record,
+        every replacement and both directions. `pair` is (old level, new level) of the worst
+        replacement.
     Raises:
         ParameterError: if a parameter is out of range, or C(n, T) exceeds 1e300.
     Guarantees:
-        `log10_upper` is never below the truth. Only positive terms are added before the final difference.
+        `log10_upper` is never below the truth. Only positive terms are added before the final
+        difference.
     Edge cases:
         All records sampled: delta = 1, the sum is exact.
-    Source: "Smoothed Differential Privacy", Algorithm 3 and Section 6, on a grid. The histogram of the same
-        sample would be no use: with 256 levels some level occurs once or never, and delta is the sampling rate.
+    Source: "Smoothed Differential Privacy", Algorithm 3 and Section 6, on a grid. The histogram of
+        the same sample would be no use: with 256 levels some level occurs once or never, and delta
+        is the sampling rate.
     Example:
         >>> records = np.random.default_rng(0).integers(0, 4, 100)
         >>> mz.smoothed.average_profile(records, sampled=10, epsilon=1.0, levels=4).log10_delta <= 0
@@ -130,11 +135,22 @@ def average_profile(
     bound = min(bound, rounded_up(worst))
     found = to_log10(math.log(value) - subsets) if value > 0.0 else -math.inf
     reason = "Sums of all subsets counted for every record, replacement and direction."
-    return profile_of(sample, loss, found, bound, worst=worst, pair=pair, reason=reason)
+    return profile_of(
+        sample,
+        loss,
+        found,
+        bound,
+        worst=worst,
+        pair=pair,
+        reason=reason,
+    )
 
 
 def _worst_pair(
-    codes: np.ndarray, sample: Sample, loss: Loss, levels: int
+    codes: np.ndarray,
+    sample: Sample,
+    loss: Loss,
+    levels: int,
 ) -> tuple[float, float, tuple[int, int] | None]:
     values, copies = np.unique(codes, return_counts=True)
     base = int(values[0])
@@ -146,7 +162,8 @@ def _worst_pair(
         )
     high, low = loss.parts
     ratio = high if low >= 0.0 else math.nextafter(high, -math.inf)
-    # A count is a sum of at most n rounded additions; the factor 8 covers both sides and the difference.
+    # A count is a sum of at most n rounded additions; the factor 8 covers both sides and the
+    # difference.
     slack = 8.0 * (sample.records + 8) * 2.0**-53
     shifts = np.arange(levels, dtype=np.int64) - base
     lift = max(0, -int(shifts.min()))
@@ -155,7 +172,8 @@ def _worst_pair(
     empty[0, 0] = 1.0
     groups = [(int(value) - base, int(count)) for value, count in zip(values, copies, strict=True)]
     for own, table in _leave_one_out(empty, 0, groups):
-        # The rest is moved up by `lift`, so that replacements below the smallest level keep a shift >= 0.
+        # The rest is moved up by `lift`, so that replacements below the smallest level keep a shift
+        # >= 0.
         rest = np.concatenate((np.zeros(lift), table[draws]))
         chosen = table[draws - 1]
         value, upper, where, _ = logarithms.worst_replacement(
@@ -178,17 +196,18 @@ def gradient_profile(
 ) -> Profile:
     """delta(x) of publishing the average quantized gradient of a batch, all coordinates of it.
 
-    One batch serves all coordinates, so their deltas do not compose. If in some coordinate all records agree, or all but
-    one do, then a neighbour in which one record differs there shows whether that record was drawn: delta is the sampling
-    rate at every epsilon.
+    One batch serves all coordinates, so their deltas do not compose. If in some coordinate all
+    records agree, or all but one do, then a neighbour in which one record differs there shows
+    whether that record was drawn: delta is the sampling rate at every epsilon.
 
     Arguments:
-        codes: (n, d) levels of each record's gradient, integers from 0 to levels - 1, at least two levels.
+        codes: (n, d) levels of each record's gradient, integers from 0 to levels - 1, at least two
+            levels.
         loss_rate, sampled, epsilon, ratio: as in `profile`; the batch is drawn without replacement.
         levels: size of the grid that a replaced record may take any value of, in every coordinate.
     Returns:
-        A `Profile`: "closed" where the rule above applies; else "bracketed" between the largest coordinate's delta
-        (any coordinate alone is post-processing) and the sampling rate.
+        A `Profile`: "closed" where the rule above applies; else "bracketed" between the largest
+        coordinate's delta (any coordinate alone is post-processing) and the sampling rate.
     Raises:
         ParameterError: if a parameter is out of range.
     Source: docs/proofs/smoothed-expected.md, "Gradients of many coordinates".
@@ -217,21 +236,33 @@ def gradient_profile(
         )
         return profile_of(sample, loss, worst, rounded_up(worst), worst=worst, reason=reason)
     profiles = [
-        average_profile(column, sampled=sample.sampled, ratio=loss.ratio, levels=levels)
+        average_profile(
+            column,
+            sampled=sample.sampled,
+            ratio=loss.ratio,
+            levels=levels,
+        )
         for column in rows.T
     ]
     best = max(profile.log10_delta for profile in profiles)
     reason = "Between the largest coordinate's own delta and the sampling rate."
     return profile_of(
-        sample, loss, best, rounded_up(worst), worst=worst, reason=reason, status="bracketed"
+        sample,
+        loss,
+        best,
+        rounded_up(worst),
+        worst=worst,
+        reason=reason,
+        status="bracketed",
     )
 
 
 def _leave_one_out(
     table: np.ndarray, filled: int, groups: list[tuple[int, int]]
 ) -> Iterator[tuple[int, np.ndarray]]:
-    # Subset counts without one record of each group. Halving adds every record once per level of the recursion;
-    # removing a record from the full table instead would subtract, and lose the small counts that matter.
+    # Subset counts without one record of each group. Halving adds every record once per level of
+    # the recursion; removing a record from the full table instead would subtract, and lose the
+    # small counts that matter.
     if len(groups) == 1:
         value, count = groups[0]
         logarithms.add_records(table, filled, value, count - 1)
@@ -247,13 +278,15 @@ def _leave_one_out(
 
 
 def quantized_gaussian(mean: float, deviation: float, *, levels: int = 256) -> np.ndarray:
-    """Chances of the levels of the quantized Gaussian: level i stands for (i - levels/2)/levels in [-1/2, 1/2).
+    """Chances of the levels of the quantized Gaussian: level i stands for (i - levels/2)/levels in
+    [-1/2, 1/2).
 
     Arguments:
         mean, deviation: of the Gaussian before quantization; deviation > 0.
         levels: size of the grid.
     Returns:
-        Array (levels,), the Gaussian's mass on each interval ((i - 128)/256, (i - 127)/256], normalized.
+        Array (levels,), the Gaussian's mass on each interval ((i - 128)/256, (i - 127)/256],
+        normalized.
     Raises:
         ParameterError: if the deviation is not positive and finite, or no mass falls on the grid.
     Source: "Smoothed Differential Privacy", Definition 5.
@@ -266,15 +299,16 @@ def quantized_gaussian(mean: float, deviation: float, *, levels: int = 256) -> n
 
 
 def quantized_laplace(mean: float, deviation: float, *, levels: int = 256) -> np.ndarray:
-    """As `quantized_gaussian`, for a Laplace distribution of that standard deviation: scale deviation / sqrt(2).
+    """As `quantized_gaussian`, for a Laplace distribution of that standard deviation: scale
+    deviation / sqrt(2).
 
     Arguments:
         mean, deviation, levels: as of `quantized_gaussian`.
 
     Returns: (levels,) chances that sum to 1.
 
-    Source: "Smoothed Differential Privacy", Appendix G.1, which writes L(mu, sigma^2) and leaves the scale open;
-        here sigma^2 is the variance, as for the Gaussian.
+    Source: "Smoothed Differential Privacy", Appendix G.1, which writes L(mu, sigma^2) and leaves
+        the scale open; here sigma^2 is the variance, as for the Gaussian.
 
     Example:
         >>> chances = mz.smoothed.quantized_laplace(0.0, 0.1, levels=8)
@@ -303,7 +337,8 @@ def _edges(mean: float, deviation: float, levels: int) -> np.ndarray:
 def _masses(
     edges: np.ndarray, below: Callable[[np.ndarray], np.ndarray], mean: float
 ) -> np.ndarray:
-    """Normalized masses between the edges of a symmetric law with the distribution function `below`."""
+    """Normalized masses between the edges of a symmetric law with the distribution function
+    `below`."""
     # Differences of the smaller tails, so that both sides keep their relative accuracy.
     masses = np.where(edges[1:] <= 0.0, np.diff(below(edges)), -np.diff(below(-edges)))
     total = float(masses.sum())
@@ -324,18 +359,21 @@ def expected_gradients(
     draws: int = 100,
     seed: int = 0,
 ) -> Expected:
-    """Expectation of delta(x) for the sampling average of quantized gradients: Monte Carlo over exact inner values.
+    """Expectation of delta(x) for the sampling average of quantized gradients: Monte Carlo over
+    exact inner values.
 
     Arguments:
         n: number of records; sampled: batch size T, by default ceil(sqrt(n)).
-        distributions: arrays of chances over the same levels, such as `quantized_gaussian(0, 0.12)`.
+        distributions: arrays of chances over the same levels, such as `quantized_gaussian(0,
+            0.12)`.
         loss_rate, epsilon, ratio: as in `profile`.
-        split: how many records follow each distribution; by default every pure composition and the even one are
-            tried, and the largest estimate is returned.
+        split: how many records follow each distribution; by default every pure composition and the
+            even one are tried, and the largest estimate is returned.
         draws, seed: databases per composition, and the seed.
     Returns:
-        An `Expected` with status "sampled": a mean of exact delta(x) with a 99 % interval (central limit theorem)
-        for the composition `split`. The rigorous bounds are those of any database: [0, sampling rate].
+        An `Expected` with status "sampled": a mean of exact delta(x) with a 99 % interval (central
+        limit theorem) for the composition `split`. The rigorous bounds are those of any database:
+        [0, sampling rate].
     Raises:
         ParameterError: if a parameter is out of range.
     Guarantees:
@@ -373,9 +411,13 @@ def expected_gradients(
     most = rounded_up(log10_worst_case(sample)) * LOG_TEN
     reason = f"Mean of exact delta(x) over {draws} databases; the worst of {len(estimates)} composition(s) tried."
     found = many_types.Range(
-        log_value=estimate.log_value, log_lower=-math.inf, log_upper=most, split=composition, method="Monte Carlo",
+        log_value=estimate.log_value,
+        log_lower=-math.inf,
+        log_upper=most,
+        split=composition,
+        method="Monte Carlo",
         reason=reason,
-    )  # fmt: skip
+    )
     return expected_record(sample, loss, chances, found, started, estimate)
 
 
@@ -396,7 +438,10 @@ def _estimate(
         ]
         levels = chances[0].size
         record = average_profile(
-            np.concatenate(codes), sampled=sample.sampled, ratio=loss.ratio, levels=levels
+            np.concatenate(codes),
+            sampled=sample.sampled,
+            ratio=loss.ratio,
+            levels=levels,
         )
         logs[draw] = record.log10_delta * LOG_TEN
     return summary(logs, Z_SCORE)

@@ -1,8 +1,10 @@
-"""Smoothed DP of any anonymous mechanism: delta of every histogram, and the worst composition of distributions.
+"""Smoothed DP of any anonymous mechanism: delta of every histogram, and the worst composition of
+distributions.
 
-Algorithm 1 of "Smoothed Differential Privacy" as it is meant: delta of every histogram against its neighbours, then the
-largest expectation over all ways to give each record one of the distributions. Chances are rationals as long as that is
-cheap and all inputs are; else floats, with one error bound that is added once, at the end (docs/proofs/smoothed-expected.md).
+Algorithm 1 of "Smoothed Differential Privacy" as it is meant: delta of every histogram against its
+neighbours, then the largest expectation over all ways to give each record one of the distributions.
+Chances are rationals as long as that is cheap and all inputs are; else floats, with one error bound
+that is added once, at the end (docs/proofs/smoothed-expected.md).
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from mezzotint.smoothed.model import LOG_TEN, Distribution, Loss, Sample, Sampli
 from mezzotint.smoothed.profiles import histogram_profile, noisy_profile
 
 Grid = npt.NDArray[Any]
-"""Numbers by histogram: axis i is the count of type i, the last type has what is left; floats, or exact rationals."""
+"""Numbers by histogram: axis i is the count of type i, the last type has what is left; floats, or
+exact rationals."""
 
 EXACT_OPERATIONS = 1_500_000
 """Operations on rationals, a microsecond or two each, up to which results are exact."""
@@ -49,13 +52,14 @@ SUM_ERROR = 1e-9
 """How far chances given as floats may miss 1 together."""
 
 
-# The law of every histogram -------------------------------------------------------------------------------------------
+# The law of every histogram
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is asked: the mechanism on so many records of so many types, behind a sampler or not, at a loss."""
+    """What is asked: the mechanism on so many records of so many types, behind a sampler or not, at
+    a loss."""
 
     mechanism: Anonymous
     records: int
@@ -94,7 +98,8 @@ class Laws:
 
 
 def laws_of(setting: Setting) -> Laws:
-    """The law of the mechanism on every histogram that may reach it, checked: chances >= 0 that sum to 1.
+    """The law of the mechanism on every histogram that may reach it, checked: chances >= 0 that sum
+    to 1.
 
     Raises:
         ParameterError: a law that is none, with the histogram.
@@ -113,7 +118,11 @@ def laws_of(setting: Setting) -> Laws:
         counts: _checked(counts, [law.get(output, 0) for output in outputs], is_exact)
         for counts, law in raw.items()
     }
-    return Laws(rows=rows, outputs=outputs, is_exact=is_exact)
+    return Laws(
+        rows=rows,
+        outputs=outputs,
+        is_exact=is_exact,
+    )
 
 
 def _is_exact(chance: Any) -> bool:
@@ -171,7 +180,8 @@ class Arithmetic:
 
 
 def sampled_rows(setting: Setting, laws: Laws, arithmetic: Arithmetic) -> Grid:
-    """(n+1, .., n+1, r) chances of each output for every histogram of n records, after the sampler."""
+    """(n+1, .., n+1, r) chances of each output for every histogram of n records, after the
+    sampler."""
     n, types = setting.records, setting.types
     width = len(laws.outputs)
     start = arithmetic.zeros(*[setting.totals[-1] + 1] * (types - 1), width)
@@ -189,7 +199,8 @@ def sampled_rows(setting: Setting, laws: Laws, arithmetic: Arithmetic) -> Grid:
 
 
 def _one_more(grid: Grid, total: int, arithmetic: Arithmetic) -> Grid:
-    """f_t(h) = sum_a (h_a / t) f_(t-1)(h - e_a): one record more, of which one at random is lost."""
+    """f_t(h) = sum_a (h_a / t) f_(t-1)(h - e_a): one record more, of which one at random is
+    lost."""
     axes, width = grid.ndim - 1, grid.shape[-1]
     result = arithmetic.zeros(*[total + 1] * axes, width)
     counts = np.indices((total,) * axes)
@@ -262,11 +273,17 @@ def _poisson(setting: Setting, laws: Laws, arithmetic: Arithmetic) -> Grid:
     return result
 
 
-# delta of every histogram ---------------------------------------------------------------------------------------------
+# delta of every histogram
 
 
-def delta_grid(rows: Grid, records: int, loss: Loss, arithmetic: Arithmetic) -> Grid:
-    """delta(h) of every histogram: the largest divergence from a neighbour, in either direction; 0 off the simplex."""
+def delta_grid(
+    rows: Grid,
+    records: int,
+    loss: Loss,
+    arithmetic: Arithmetic,
+) -> Grid:
+    """delta(h) of every histogram: the largest divergence from a neighbour, in either direction; 0
+    off the simplex."""
     axes = rows.ndim - 1
     ratio = arithmetic.number(loss.ratio)
     result = arithmetic.zeros(*rows.shape[:-1])
@@ -283,7 +300,10 @@ def delta_grid(rows: Grid, records: int, loss: Loss, arithmetic: Arithmetic) -> 
 
 
 def _neighbours(
-    giver: int, taker: int, axes: int, records: int
+    giver: int,
+    taker: int,
+    axes: int,
+    records: int,
 ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
     """Slices of h and of h - e_giver + e_taker, for all h for which both indices exist."""
     here, there = [slice(None)] * axes, [slice(None)] * axes
@@ -295,7 +315,8 @@ def _neighbours(
 
 
 def _histogram_deltas(setting: Setting) -> Grid:
-    """delta(h) of the sampling histogram in floats, from the pair formulas; by the two rarest types where that suffices."""
+    """delta(h) of the sampling histogram in floats, from the pair formulas; by the two rarest types
+    where that suffices."""
     n, types = setting.records, setting.types
     assert setting.sample is not None
     noise = setting.mechanism.noise_ratio if isinstance(setting.mechanism, Histogram) else None
@@ -315,11 +336,17 @@ def _histogram_deltas(setting: Setting) -> Grid:
     return grid
 
 
-# The worst composition ------------------------------------------------------------------------------------------------
+# The worst composition
 
 
-def mixed(grid: Grid, total: int, vertex: Distribution, arithmetic: Arithmetic) -> Grid:
-    """sum_i p_i g(h + e_i) on histograms of one record less: one more record follows the distribution."""
+def mixed(
+    grid: Grid,
+    total: int,
+    vertex: Distribution,
+    arithmetic: Arithmetic,
+) -> Grid:
+    """sum_i p_i g(h + e_i) on histograms of one record less: one more record follows the
+    distribution."""
     chances = [arithmetic.number(chance) for chance in vertex]
     inner = tuple(slice(0, total) for _ in range(grid.ndim))
     result = chances[-1] * grid[inner]
@@ -349,7 +376,10 @@ def weights_of(vertex: Distribution, records: int, arithmetic: Arithmetic) -> li
 
 
 def best_composition(
-    deltas: Grid, records: int, vertices: Sequence[Distribution], arithmetic: Arithmetic
+    deltas: Grid,
+    records: int,
+    vertices: Sequence[Distribution],
+    arithmetic: Arithmetic,
 ) -> tuple[Any, Counts]:
     """The largest expectation over all compositions, and the first composition that has it."""
     last = weights_of(vertices[-1], records, arithmetic)
@@ -371,7 +401,8 @@ def best_composition(
 
 
 def adversary_bound(deltas: Grid, records: int, vertices: Sequence[Distribution]) -> float:
-    """An upper bound of every composition: an adversary who sees earlier records before choosing the next distribution."""
+    """An upper bound of every composition: an adversary who sees earlier records before choosing
+    the next distribution."""
     arithmetic = Arithmetic(is_exact=False)
     grid = deltas
     for total in range(records, 0, -1):
@@ -382,7 +413,8 @@ def adversary_bound(deltas: Grid, records: int, vertices: Sequence[Distribution]
 def improved_composition(
     deltas: Grid, records: int, vertices: Sequence[Distribution]
 ) -> tuple[float, Counts]:
-    """A good composition: the pure ones and the even one, the best of them improved by exchanging ever fewer records."""
+    """A good composition: the pure ones and the even one, the best of them improved by exchanging
+    ever fewer records."""
     arithmetic = Arithmetic(is_exact=False)
     size = len(vertices)
     share = records // size
@@ -416,21 +448,24 @@ def improved_composition(
     return value(best), best
 
 
-# Putting it together --------------------------------------------------------------------------------------------------
+# Putting it together
 
 
-# Two types, in logarithms ---------------------------------------------------------------------------------------------
+# Two types, in logarithms
 
 MOST_RECORDS = 20_000
 """Two types: all compositions are compared up to this many records, n^2 steps."""
 LOG_ERROR = 2.0**-30
-"""Bound on the error of log delta of one histogram in logarithms: of its terms, where no difference is nearly zero."""
+"""Bound on the error of log delta of one histogram in logarithms: of its terms, where no difference
+is nearly zero."""
 
 
 def log_increments(least: int, records: int, sampled: int) -> npt.NDArray[np.float64]:
-    """(n,) log of p(k+1) - p(k), p(k) the chance that a sample without replacement has `least` of k records at least.
+    """(n,) log of p(k+1) - p(k), p(k) the chance that a sample without replacement has `least` of k
+    records at least.
 
-    One record more of the first type matters if it is drawn and `least` - 1 of the other T - 1 draws are of that type.
+    One record more of the first type matters if it is drawn and `least` - 1 of the other T - 1
+    draws are of that type.
     """
     counts = np.arange(records, dtype=np.float64)
     result = np.full(records, -math.inf)
@@ -448,11 +483,13 @@ def log_increments(least: int, records: int, sampled: int) -> npt.NDArray[np.flo
 def threshold_deltas(
     least: int, sample: Sample, loss: Loss
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """(n + 1,) log delta by the count of the first type, from below and from above, for sampling without replacement.
+    """(n + 1,) log delta by the count of the first type, from below and from above, for sampling
+    without replacement.
 
-    The one step up from k is told with P - E Q: p(k+1) - E p(k) = step - (E - 1) p(k), and the same for the other
-    output downwards. p is the sum of the steps before, 1 - p that of the steps after: no cancellation but in the last
-    difference, whose two terms are moved apart and together by `LOG_ERROR` for the two results.
+    The one step up from k is told with P - E Q: p(k+1) - E p(k) = step - (E - 1) p(k), and the same
+    for the other output downwards. p is the sum of the steps before, 1 - p that of the steps after:
+    no cancellation but in the last difference, whose two terms are moved apart and together by
+    `LOG_ERROR` for the two results.
     """
     steps = log_increments(least, sample.records, sample.sampled)
     start = np.array([-math.inf])
@@ -490,9 +527,11 @@ def _least_of(mechanism: Anonymous, sampled: int) -> int | None:
 
 
 def search_two_types(setting: Setting, vertices: Sequence[Distribution]) -> Found | None:
-    """Two types and one or two distributions at many records, in logarithms; None where that is not so.
+    """Two types and one or two distributions at many records, in logarithms; None where that is not
+    so.
 
-    The sampling histogram with any sampler, and thresholds and majorities of a sample without replacement.
+    The sampling histogram with any sampler, and thresholds and majorities of a sample without
+    replacement.
     """
     sample, n = setting.sample, setting.records
     if setting.types != 2 or sample is None or len(vertices) > 2 or n > MOST_RECORDS:
@@ -512,17 +551,22 @@ def search_two_types(setting: Setting, vertices: Sequence[Distribution]) -> Foun
     is_closed = bound.log_upper - best.log_lower <= ACCURACY
     split_at = best.split if len(vertices) == 2 else (n,)
     found = Range(
-        log_value=best.log_value, log_lower=best.log_lower, log_upper=min(0.0, bound.log_upper),
-        split=split_at, method="all splits", status="closed" if is_closed else "bracketed",
+        log_value=best.log_value,
+        log_lower=best.log_lower,
+        log_upper=min(0.0, bound.log_upper),
+        split=split_at,
+        method="all splits",
+        status="closed" if is_closed else "bracketed",
         reason=f"All {n + 1} compositions, in logarithms.",
-    )  # fmt: skip
+    )
     return Found(range=found, log_worst=float(upper.max()))
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A search of compositions: its range, the worst delta over all databases, and the exact value where there is one."""
+    """A search of compositions: its range, the worst delta over all databases, and the exact value
+    where there is one."""
 
     range: Range
     log_worst: float
@@ -552,7 +596,8 @@ def _outputs(setting: Setting) -> int:
 
 
 def search_compositions(setting: Setting, vertices: Sequence[Distribution]) -> Found:
-    """The largest expected delta of a mechanism over all compositions: exact, in floats with a bound, or bracketed.
+    """The largest expected delta of a mechanism over all compositions: exact, in floats with a
+    bound, or bracketed.
 
     Raises:
         ParameterError: too many records or types; a law that is none; noise with another sampler.
@@ -583,17 +628,23 @@ def search_compositions(setting: Setting, vertices: Sequence[Distribution]) -> F
     if compositions <= FLOAT_OPERATIONS // 4:
         value, where = best_composition(deltas, setting.records, vertices, arithmetic)
         exact = arithmetic.fraction(value) if arithmetic.is_exact else None
-        return Found(range=_closed(float(value), error, where, exact), log_worst=worst, exact=exact)
+        return Found(
+            range=_closed(float(value), error, where, exact),
+            log_worst=worst,
+            exact=exact,
+        )
     value, where = improved_composition(deltas, setting.records, vertices)
     upper = adversary_bound(deltas, setting.records, vertices)
     return Found(range=_bracketed(value, upper, error, where), log_worst=worst)
 
 
 def _is_pairwise(setting: Setting, work: int) -> bool:
-    """Whether delta comes from the pair formulas of the histogram: with noise, and where outputs are many.
+    """Whether delta comes from the pair formulas of the histogram: with noise, and where outputs
+    are many.
 
     Raises:
-        ParameterError: a histogram without a sampler, or noise with another than without replacement.
+        ParameterError: a histogram without a sampler, or noise with another than without
+        replacement.
     """
     mechanism = setting.mechanism
     if not isinstance(mechanism, Histogram):
@@ -604,17 +655,20 @@ def _is_pairwise(setting: Setting, work: int) -> bool:
         return work > EXACT_OPERATIONS
     if setting.sampling != "without_replacement":
         raise ParameterError(
-            "noise_ratio", float(read_rational("noise_ratio", mechanism.noise_ratio)),
+            "noise_ratio",
+            float(read_rational("noise_ratio", mechanism.noise_ratio)),
             "is defined for sampling without replacement only",
-        )  # fmt: skip
+        )
     return True
 
 
 def float_error(setting: Setting, outputs: int) -> float:
-    """How far delta of a histogram, and its expectation, may be off in floats; absolute, for chances are at most 1.
+    """How far delta of a histogram, and its expectation, may be off in floats; absolute, for
+    chances are at most 1.
 
-    A chance is a sum of positive terms over at most n steps of `types` + 2 roundings each, or of the sampler's terms;
-    a delta is a sum of `outputs` differences P - E Q; an expectation has n more steps, or a product with a multinomial.
+    A chance is a sum of positive terms over at most n steps of `types` + 2 roundings each, or of
+    the sampler's terms; a delta is a sum of `outputs` differences P - E Q; an expectation has n
+    more steps, or a product with a multinomial.
     """
     n, types = setting.records, setting.types
     steps = n * (types + 2) + math.comb(setting.totals[-1] + types - 1, types - 1) + outputs + 16
@@ -625,27 +679,49 @@ def _log(value: float) -> float:
     return math.log(value) if value > 0 else -math.inf
 
 
-def _closed(value: float, error: float, where: Counts, exact: Fraction | None) -> Range:
+def _closed(
+    value: float,
+    error: float,
+    where: Counts,
+    exact: Fraction | None,
+) -> Range:
     if exact is not None:
         log = _log_fraction(exact)
         return Range(
-            log_value=log, log_lower=log, log_upper=log, split=where, method="exact",
+            log_value=log,
+            log_lower=log,
+            log_upper=log,
+            split=where,
+            method="exact",
             reason="Every histogram and every composition, in rationals.",
-        )  # fmt: skip
+        )
     is_closed = error <= ACCURACY * value
     return Range(
-        log_value=_log(value), log_lower=_log(value - error), log_upper=_log(min(1.0, value + error)),
-        split=where, method="enumeration", status="closed" if is_closed else "bracketed",
+        log_value=_log(value),
+        log_lower=_log(value - error),
+        log_upper=_log(min(1.0, value + error)),
+        split=where,
+        method="enumeration",
+        status="closed" if is_closed else "bracketed",
         reason="Every histogram and every composition, in floats with a bound of their error.",
-    )  # fmt: skip
+    )
 
 
-def _bracketed(value: float, upper: float, error: float, where: Counts) -> Range:
+def _bracketed(
+    value: float,
+    upper: float,
+    error: float,
+    where: Counts,
+) -> Range:
     return Range(
-        log_value=_log(value), log_lower=_log(value - error), log_upper=_log(min(1.0, upper + error)),
-        split=where, method="bracket", status="bracketed",
+        log_value=_log(value),
+        log_lower=_log(value - error),
+        log_upper=_log(min(1.0, upper + error)),
+        split=where,
+        method="bracket",
+        status="bracketed",
         reason="Between a good composition and an adversary who sees each record before the next is drawn.",
-    )  # fmt: skip
+    )
 
 
 def _log_fraction(value: Fraction) -> float:

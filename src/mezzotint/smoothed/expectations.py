@@ -1,4 +1,5 @@
-"""Smoothed delta: the largest expectation of delta(x) when every record follows some distribution of a set.
+"""Smoothed delta: the largest expectation of delta(x) when every record follows some distribution
+of a set.
 
 Last, formulas as the paper prints them.
 """
@@ -59,39 +60,46 @@ def expected(
     draws: int = 1000,
     seed: int = 0,
 ) -> Expected:
-    """Smoothed delta of an anonymous mechanism: of the sampling histogram, of a winner, or of the user's own.
+    """Smoothed delta of an anonymous mechanism: of the sampling histogram, of a winner, or of the
+    user's own.
 
-    Each of the n records independently follows a distribution chosen by an adversary from a set; the result is
-    the maximum over all choices of the expectation of delta(x). Only the corners of the set's hull matter.
+    Each of the n records independently follows a distribution chosen by an adversary from a set;
+    the result is the maximum over all choices of the expectation of delta(x). Only the corners of
+    the set's hull matter.
 
     Arguments:
         n: number of records.
-        vertices: the distributions: for two types the share of the first type, else one chance per type.
-            Floats are read by their shortest decimal.
+        vertices: the distributions: for two types the share of the first type, else one chance per
+            type. Floats are read by their shortest decimal.
         loss_rate, sampled, epsilon, ratio: as in `profile`.
-        mechanism: "histogram" (default); "winner" (plurality); a callable from a histogram, a tuple of counts, to
-            {output: chance}; a table of rows, one for each histogram in lexicographic order; or a record of
-            `smoothed.mechanisms`, such as Winner(rule="stv", ballots=...), Threshold(least=3) or
-            Histogram(noise_ratio=...). Chances that are whole numbers, Fractions or decimal strings give exact results.
-        sampling: "without_replacement", "with_replacement" or "poisson": what the mechanism sees; None (without
-            `sampled` and `loss_rate`): the mechanism sees all records. The histogram is sampled in any case.
-        method: for the histogram sampled without replacement: "auto"; "all_splits" (two types: every composition,
-            O(n^2)); "bracket", "enumeration" or "monte_carlo" (three or more types).
+        mechanism: "histogram" (default); "winner" (plurality); a callable from a histogram, a tuple
+            of counts, to {output: chance}; a table of rows, one for each histogram in lexicographic
+            order; or a record of `smoothed.mechanisms`, such as Winner(rule="stv", ballots=...),
+            Threshold(least=3) or Histogram(noise_ratio=...). Chances that are whole numbers,
+            Fractions or decimal strings give exact results.
+        sampling: "without_replacement", "with_replacement" or "poisson": what the mechanism sees;
+            None (without `sampled` and `loss_rate`): the mechanism sees all records. The histogram
+            is sampled in any case.
+        method: for the histogram sampled without replacement: "auto"; "all_splits" (two types:
+            every composition, O(n^2)); "bracket", "enumeration" or "monte_carlo" (three or more
+            types).
         draws, seed: for "monte_carlo", the number of random histograms and the seed.
     Returns:
-        An `Expected`. Two types: certified, unless two ends are so close that the search does not close above
-        4096 records; then bracketed. Three or more: certified when small enough to enumerate, else bracketed;
-        sampled with a 99 % interval (central limit theorem, cut to the bracket) on request. Other mechanisms: `exact`
-        where rationals are cheap; in floats with one error bound; bracketed where compositions are too many.
+        An `Expected`. Two types: certified, unless two ends are so close that the search does not
+        close above 4096 records; then bracketed. Three or more: certified when small enough to
+        enumerate, else bracketed; sampled with a 99 % interval (central limit theorem, cut to the
+        bracket) on request. Other mechanisms: `exact` where rationals are cheap; in floats with one
+        error bound; bracketed where compositions are too many.
     Raises:
         ParameterError: if a parameter is out of range, or the mechanism's chances are no law.
     Guarantees:
-        The truth lies in [log10_lower, log10_upper], whatever the status. The certified search equals the
-        comparison of all compositions.
+        The truth lies in [log10_lower, log10_upper], whatever the status. The certified search
+        equals the comparison of all compositions.
     Edge cases:
-        No record lost: 1. A chance of 0: that type never occurs, one record of it would be seen: the worst case.
-    Source: "Smoothed Differential Privacy", Definition 3, Proposition 7, Algorithm 1; the certificate is in
-        docs/proofs/smoothed-expected.md.
+        No record lost: 1. A chance of 0: that type never occurs, one record of it would be seen:
+        the worst case.
+    Source: "Smoothed Differential Privacy", Definition 3, Proposition 7, Algorithm 1; the
+        certificate is in docs/proofs/smoothed-expected.md.
     Example:
         >>> result = mz.smoothed.expected(n=1000, vertices=["0.3", "0.6"], loss_rate="0.1", epsilon=1.0)
         >>> result.certified, result.log10_delta < 0
@@ -122,10 +130,13 @@ def expected(
         )
     if sample.lost == 0:
         found = many_types.Range(
-            log_value=0.0, log_lower=0.0, log_upper=0.0, split=(records,) + (0,) * (len(corners) - 1),
+            log_value=0.0,
+            log_lower=0.0,
+            log_upper=0.0,
+            split=(records,) + (0,) * (len(corners) - 1),
             method="single vertex",
             reason="No record is lost: the exact histogram is published, and delta = 1 for every database.",
-        )  # fmt: skip
+        )
     elif types == 2:
         found = many_types.search(sample, loss, tuple(corner[0] for corner in corners), method)
     elif method in ("auto", "enumeration") and many_types.enumerable(records, corners):
@@ -139,7 +150,13 @@ def expected(
         if method == "monte_carlo":
             check_draws(draws, "random histograms", 1000)
             estimate = many_types.monte_carlo(
-                sample, loss, corners, found.split, draws=draws, seed=seed, z=Z_SCORE
+                sample,
+                loss,
+                corners,
+                found.split,
+                draws=draws,
+                seed=seed,
+                z=Z_SCORE,
             )
             reason = f"Mean of exact delta at {draws} random histograms of the composition {found.split}."
             return expected_record(
@@ -156,7 +173,8 @@ def _anonymous(
     asked: tuple[Rational | None, int | None, Sampling | None],
     started: float,
 ) -> Expected:
-    """`expected` for any mechanism and sampler; the distributions are taken as they are, in their order."""
+    """`expected` for any mechanism and sampler; the distributions are taken as they are, in their
+    order."""
     loss_rate, sampled, sampling = asked
     sample = None
     if sampling is not None or sampled is not None or loss_rate is not None:
@@ -169,11 +187,18 @@ def _anonymous(
             poisson=sampling == "poisson",
         )
     setting = compositions.Setting(
-        mechanism=mechanism, records=records, types=len(corners[0]), loss=loss, sample=sample
+        mechanism=mechanism,
+        records=records,
+        types=len(corners[0]),
+        loss=loss,
+        sample=sample,
     )
     found = compositions.search_compositions(setting, corners)
     whole = Sample(
-        records=records, sampled=records, rate=Fraction(1), sampling="without_replacement"
+        records=records,
+        sampled=records,
+        rate=Fraction(1),
+        sampling="without_replacement",
     )
     result = expected_record(sample or whole, loss, corners, found.range, started)
     return replace(result, exact=found.exact, log10_worst_case=found.log_worst / LOG_TEN)
@@ -204,12 +229,22 @@ def expected_record(
     exact = found.log_value == 0.0 and found.log_upper == 0.0
     upper = 0.0 if exact else min(to_log10(found.log_upper, 1e-300), 0.0)
     return Expected(
-        log10_delta=min(value / LOG_TEN, upper), log10_lower=0.0 if exact else log10_down(found.log_lower),
-        log10_upper=upper, certified=status == "closed", status=status, confidence=confidence, records=sample.records,
-        sampled=sample.sampled, epsilon=loss.epsilon,
-        vertices=tuple(tuple(float(p) for p in corner) for corner in corners), split=found.split, method=method,
-        log10_worst_case=log10_worst_case(sample), reason=found.reason, seconds=time.perf_counter() - started,
-    )  # fmt: skip
+        log10_delta=min(value / LOG_TEN, upper),
+        log10_lower=0.0 if exact else log10_down(found.log_lower),
+        log10_upper=upper,
+        certified=status == "closed",
+        status=status,
+        confidence=confidence,
+        records=sample.records,
+        sampled=sample.sampled,
+        epsilon=loss.epsilon,
+        vertices=tuple(tuple(float(p) for p in corner) for corner in corners),
+        split=found.split,
+        method=method,
+        log10_worst_case=log10_worst_case(sample),
+        reason=found.reason,
+        seconds=time.perf_counter() - started,
+    )
 
 
 def asymptotic_rate(
@@ -219,7 +254,8 @@ def asymptotic_rate(
     epsilon: float | None = None,
     ratio: Rational | None = None,
 ) -> float:
-    """The limit of -log10(smoothed delta) / n for two types, at a constant loss rate and any epsilon.
+    """The limit of -log10(smoothed delta) / n for two types, at a constant loss rate and any
+    epsilon.
 
     Arguments:
         vertices: shares of the first type; loss_rate: rho in (0, 1); epsilon or ratio: the loss.
@@ -227,9 +263,9 @@ def asymptotic_rate(
         The rate in powers of ten per record; 0 when a type may be absent. Not a bound at finite n.
     Raises:
         ParameterError: if there are more than two types, or rho is 0.
-    Source: method of types: the share a of the first type costs KL(a || p); losing the shares rho u of the first
-        and rho E u of the second type, the likeliest with likelihood ratio E, costs the other two divergences;
-        u = 1 / (a + (1 - a) E) makes the lost shares add up.
+    Source: method of types: the share a of the first type costs KL(a || p); losing the shares rho u
+        of the first and rho E u of the second type, the likeliest with likelihood ratio E, costs
+        the other two divergences; u = 1 / (a + (1 - a) E) makes the lost shares add up.
     Example:
         >>> round(mz.smoothed.asymptotic_rate(vertices=["0.3"], loss_rate="0.1", epsilon=1.0), 4)
         0.0035
@@ -263,7 +299,10 @@ def _rate(share: float, rho: float, ratio: float) -> float:
     best = min(range(401), key=lambda i: cost(grid[i]))
     low, high = grid[max(0, best - 1)], grid[min(400, best + 1)]
     found = optimize.minimize_scalar(
-        cost, bounds=(low, high), method="bounded", options={"xatol": 1e-12}
+        cost,
+        bounds=(low, high),
+        method="bounded",
+        options={"xatol": 1e-12},
     )
     return min(float(found.fun), cost(grid[best]))
 
@@ -282,10 +321,12 @@ def _divergence(x: float, p: float) -> float:
 
 
 def rare_loss_log10(n: int, *, share: Rational, lost: int) -> float:
-    """log10 of (1 - p)^R - (1 - eta)(1 - p)^n: smoothed delta of one share p while only l = 0 counts.
+    """log10 of (1 - p)^R - (1 - eta)(1 - p)^n: smoothed delta of one share p while only l = 0
+    counts.
 
-    Exact as long as, at every count with any weight, the likelihood ratio exceeds e^epsilon only for outcomes
-    that lose no record of the rarer type, that is A R <= E B; a check and an explanation, not a bound.
+    Exact as long as, at every count with any weight, the likelihood ratio exceeds e^epsilon only
+    for outcomes that lose no record of the rarer type, that is A R <= E B; a check and an
+    explanation, not a bound.
 
     Arguments:
         n: records; share: p, at most 1/2; lost: R, from 1 to n - 1.
@@ -308,7 +349,7 @@ def rare_loss_log10(n: int, *, share: Rational, lost: int) -> float:
     ) / LOG_TEN
 
 
-# Formulas as printed in the paper, for comparison; those named `published_` are no guarantees -------------------------
+# Formulas as printed in the paper, for comparison; those named `published_` are no guarantees
 
 
 def published_remark8(
@@ -320,17 +361,20 @@ def published_remark8(
     epsilon: float | None = None,
     ratio: Rational | None = None,
 ) -> float:
-    """log10 of Remark 8's bound exp(-g f n / 6) + m exp(-f n / 8), g = ((1 - e^-eps) / eta - 1)^2. No guarantee.
+    """log10 of Remark 8's bound exp(-g f n / 6) + m exp(-f n / 8), g = ((1 - e^-eps) / eta - 1)^2.
+    No guarantee.
 
-    It is false at small sampling rates (n = 200, T = 2, epsilon = 0.02005, f = 1/2: the exact value is 10^-3.53,
-    the bound 10^-5.12), because the Chernoff bound behind it is used where the sampled share exceeds 2 eta; and it
-    says nothing useful where few records are lost, since epsilon must exceed ln(1 / (1 - eta)).
+    It is false at small sampling rates (n = 200, T = 2, epsilon = 0.02005, f = 1/2: the exact value
+    is 10^-3.53, the bound 10^-5.12), because the Chernoff bound behind it is used where the sampled
+    share exceeds 2 eta; and it says nothing useful where few records are lost, since epsilon must
+    exceed ln(1 / (1 - eta)).
 
     Arguments:
         n: records; sampling_rate: eta; smallest_chance: f; types: m; epsilon or ratio: the loss.
     Returns: the number that the paper states, log10.
     Raises:
-        ParameterError: if epsilon <= ln(1 / (1 - eta)), where the remark claims nothing, or a value is out of range.
+        ParameterError: if epsilon <= ln(1 / (1 - eta)), where the remark claims nothing, or a value
+        is out of range.
     Example:
         >>> round(mz.smoothed.published_remark8(10_000, sampling_rate="0.5", smallest_chance="0.3", epsilon=1.0), 2)
         -15.16
@@ -355,7 +399,8 @@ def published_remark8(
 
 
 def published_theorem5_worst_case(n: int, sampled: int) -> float:
-    """T / (n + 1), Theorem 5's lower bound of the worst-case delta with replacement. False from T = 3 on.
+    """T / (n + 1), Theorem 5's lower bound of the worst-case delta with replacement. False from T =
+    3 on.
 
     The exact worst case is 1 - (1 - 1/n)^T, which is smaller for T >= 3 and large n.
 
@@ -387,7 +432,8 @@ def published_lemma10_factor() -> float:
 
 
 def published_equation2_probability(delta: float) -> float:
-    """1 - 2 delta, Equation (2)'s chance that the likelihood ratio lies in [e^-eps / 2, 2 e^eps]. No guarantee.
+    """1 - 2 delta, Equation (2)'s chance that the likelihood ratio lies in [e^-eps / 2, 2 e^eps].
+    No guarantee.
 
     `likely_ratio_probability` is the corrected statement.
 
@@ -404,10 +450,11 @@ def published_equation2_probability(delta: float) -> float:
 
 
 def likely_ratio_probability(delta: float, *, epsilon: float) -> float:
-    """A lower bound of the chance that the likelihood ratio lies in [e^-eps / 2, 2 e^eps]: 1 - (2 + e^-eps) delta.
+    """A lower bound of the chance that the likelihood ratio lies in [e^-eps / 2, 2 e^eps]: 1 - (2 +
+    e^-eps) delta.
 
-    Where p > 2 E q, p - E q > p / 2, so those outcomes have P-mass below 2 delta. Where q > 2 E p, q - E p > E p,
-    so theirs is below delta / E. Both together may exceed 2 delta.
+    Where p > 2 E q, p - E q > p / 2, so those outcomes have P-mass below 2 delta. Where q > 2 E p,
+    q - E p > E p, so theirs is below delta / E. Both together may exceed 2 delta.
 
     Arguments:
         delta: of the guarantee, in [0, 1].
@@ -423,7 +470,8 @@ def likely_ratio_probability(delta: float, *, epsilon: float) -> float:
 
 
 def published_noise_ratio(epsilon: float) -> float:
-    """exp(-epsilon / 4), the factor per unit of L1 distance in Equation (4); use it as `noise_ratio`.
+    """exp(-epsilon / 4), the factor per unit of L1 distance in Equation (4); use it as
+    `noise_ratio`.
 
     Arguments:
         epsilon: > 0.
@@ -439,10 +487,11 @@ def published_noise_ratio(epsilon: float) -> float:
 
 
 def published_table1_noise_epsilon(epsilon: float, *, sampling_rate: Rational) -> float:
-    """eta epsilon, Table 1's loss of the noisy histogram under ordinary differential privacy. No guarantee.
+    """eta epsilon, Table 1's loss of the noisy histogram under ordinary differential privacy. No
+    guarantee.
 
-    At small rates and large epsilon it is false: `noisy_epsilon` is a proved loss, and in the tests' counterexample
-    (1 of 10 records, epsilon = 8) the exact delta at eta epsilon is above 0.
+    At small rates and large epsilon it is false: `noisy_epsilon` is a proved loss, and in the
+    tests' counterexample (1 of 10 records, epsilon = 8) the exact delta at eta epsilon is above 0.
 
     Arguments:
         epsilon: > 0.
@@ -461,7 +510,8 @@ def published_table1_noise_epsilon(epsilon: float, *, sampling_rate: Rational) -
 def noisy_epsilon(epsilon: float, *, sampling_rate: Rational) -> float:
     """A loss at which Algorithm 4's histogram is purely private: ln(1 + eta (B - 1)), rounded up.
 
-    B = (1 + r - r^2) / r^2 with r = e^(-epsilon/4) bounds the noise's ratio; sampling at rate eta amplifies.
+    B = (1 + r - r^2) / r^2 with r = e^(-epsilon/4) bounds the noise's ratio; sampling at rate eta
+    amplifies.
 
     Arguments:
         epsilon: of the noise, B = e**epsilon.

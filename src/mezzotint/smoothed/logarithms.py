@@ -1,4 +1,5 @@
-"""The loops over counts behind every smoothed number, compiled by numba: masses, sums outward from a peak, averages.
+"""The loops over counts behind every smoothed number, compiled by numba: masses, sums outward from
+a peak, averages.
 
 All work in logarithms; what is summed in double-double says so.
 """
@@ -17,10 +18,12 @@ Pair = tuple[float, float]
 """A double-double."""
 
 STATED = 2.0**-46
-"""Error of a logarithm of a mass or of a sum of masses, relative to `STATED_FLOOR` plus its size."""
+"""Error of a logarithm of a mass or of a sum of masses, relative to `STATED_FLOOR` plus its
+size."""
 STATED_FLOOR = 64.0
 STATED_DRIFT = 2.0**-51
-"""Error for each of the roughly sqrt(s) steps from the largest term outwards, s the records lost or drawn."""
+"""Error for each of the roughly sqrt(s) steps from the largest term outwards, s the records lost or
+drawn."""
 
 # 2**27 + 1 splits a 53-bit significand in two halves whose products are exact.
 _SPLIT = 134217729.0
@@ -48,7 +51,12 @@ def two_product(a: float, b: float) -> Pair:
 
 
 @compiled
-def add(a_high: float, a_low: float, b_high: float, b_low: float) -> Pair:
+def add(
+    a_high: float,
+    a_low: float,
+    b_high: float,
+    b_low: float,
+) -> Pair:
     """Sum of two double-doubles, relative error below 2**-103."""
     high, error = two_sum(a_high, b_high)
     low, rest = two_sum(a_low, b_low)
@@ -57,14 +65,24 @@ def add(a_high: float, a_low: float, b_high: float, b_low: float) -> Pair:
 
 
 @compiled
-def multiply(a_high: float, a_low: float, b_high: float, b_low: float) -> Pair:
+def multiply(
+    a_high: float,
+    a_low: float,
+    b_high: float,
+    b_low: float,
+) -> Pair:
     """Product of two double-doubles, relative error below 2**-102."""
     high, error = two_product(a_high, b_high)
     return two_sum(high, error + (a_high * b_low + a_low * b_high))
 
 
 @compiled
-def product_difference(a: float, b: float, c: float, d: float) -> float:
+def product_difference(
+    a: float,
+    b: float,
+    c: float,
+    d: float,
+) -> float:
     """`a b - c d` for integers below 2**53, to one rounding of the result."""
     first, first_error = two_product(a, b)
     second, second_error = two_product(c, d)
@@ -74,9 +92,11 @@ def product_difference(a: float, b: float, c: float, d: float) -> float:
 
 @compiled
 def stated_error(log_value: float, moved: float) -> float:
-    """A bound on the error of any logarithm that a loop of this module returns, `moved` records being lost or drawn.
+    """A bound on the error of any logarithm that a loop of this module returns, `moved` records
+    being lost or drawn.
 
-    Added once, where a result leaves (docs/proofs/smoothed-profile.md, "Errors"); 0 for a sum that is exactly 0.
+    Added once, where a result leaves (docs/proofs/smoothed-profile.md, "Errors"); 0 for a sum that
+    is exactly 0.
     """
     if log_value == -math.inf:
         return 0.0
@@ -96,7 +116,8 @@ _LOG_TWO_PI = math.log(2.0 * math.pi)
 
 
 def _stirling_table(size: int) -> np.ndarray:
-    # log(n!) - log(sqrt(2 pi n) (n/e)^n) in 40 digits; the asymptotic series below takes over at n = 16.
+    # log(n!) - log(sqrt(2 pi n) (n/e)^n) in 40 digits; the asymptotic series below takes over at n
+    # = 16.
     with localcontext() as context:
         context.prec = 40
         two_pi = 2 * Decimal("3.141592653589793238462643383279502884197")
@@ -142,7 +163,13 @@ def deviance(x: float, mean: float, difference: float) -> float:
 
 
 @compiled
-def log_binomial(x: float, n: float, difference: float, p: float, q: float) -> float:
+def log_binomial(
+    x: float,
+    n: float,
+    difference: float,
+    p: float,
+    q: float,
+) -> float:
     """log Bin(x; n, p) with `difference = x - n p` and `q = 1 - p` given exactly."""
     if n == 0.0:
         return 0.0
@@ -157,7 +184,12 @@ def log_binomial(x: float, n: float, difference: float, p: float, q: float) -> f
 
 
 @compiled
-def log_binomial_fraction(x: float, n: float, part: float, whole: float) -> float:
+def log_binomial_fraction(
+    x: float,
+    n: float,
+    part: float,
+    whole: float,
+) -> float:
     """log Bin(x; n, part / whole) for integers `part <= whole`."""
     if part == 0.0 or part == whole:
         certain = x == 0.0 if part == 0.0 else x == n
@@ -167,11 +199,16 @@ def log_binomial_fraction(x: float, n: float, part: float, whole: float) -> floa
 
 
 @compiled
-def log_hypergeometric(x: float, special: float, ordinary: float, draws: float) -> float:
+def log_hypergeometric(
+    x: float,
+    special: float,
+    ordinary: float,
+    draws: float,
+) -> float:
     """log-probability of x special records among `draws` from special + ordinary ones.
 
-    Bin(x; special, p) Bin(draws - x; ordinary, p) / Bin(draws; all, p) at p = draws / all, where the deviance of
-    the denominator vanishes.
+    Bin(x; special, p) Bin(draws - x; ordinary, p) / Bin(draws; all, p) at p = draws / all, where
+    the deviance of the denominator vanishes.
     """
     whole = special + ordinary
     if draws == 0.0 or draws == whole or special == 0.0 or ordinary == 0.0:
@@ -185,7 +222,12 @@ def log_hypergeometric(x: float, special: float, ordinary: float, draws: float) 
 
 
 @compiled
-def hypergeometrics(x: np.ndarray, special: float, ordinary: float, draws: float) -> np.ndarray:
+def hypergeometrics(
+    x: np.ndarray,
+    special: float,
+    ordinary: float,
+    draws: float,
+) -> np.ndarray:
     """`log_hypergeometric` of every entry."""
     values = np.empty(x.size)
     for i in range(x.size):
@@ -194,7 +236,12 @@ def hypergeometrics(x: np.ndarray, special: float, ordinary: float, draws: float
 
 
 @compiled
-def log_binomial_pair(x: float, n: float, p: Pair, mean: Pair) -> float:
+def log_binomial_pair(
+    x: float,
+    n: float,
+    p: Pair,
+    mean: Pair,
+) -> float:
     """log Bin(x; n, p) for p and `mean = n p` in two floats each."""
     q = (1.0 - p[0]) - p[1]
     if p[0] == 0.0 or q == 0.0:
@@ -215,7 +262,12 @@ def binomials(x: np.ndarray, n: float, p: Pair) -> np.ndarray:
 
 
 @compiled
-def binomial_fractions(x: np.ndarray, n: float, part: float, whole: float) -> np.ndarray:
+def binomial_fractions(
+    x: np.ndarray,
+    n: float,
+    part: float,
+    whole: float,
+) -> np.ndarray:
     """log Bin(x; n, part / whole) of every entry."""
     values = np.empty(x.size)
     for i in range(x.size):
@@ -227,8 +279,15 @@ _NEGLIGIBLE = 2.0**-60
 
 
 @compiled
-def _margin(first: float, second: float, total: float, lost: float, ratio: Pair):
-    # first (total + 1 - lost) - E second lost, in double-double: positive where the likelihood ratio exceeds E.
+def _margin(
+    first: float,
+    second: float,
+    total: float,
+    lost: float,
+    ratio: Pair,
+):
+    # first (total + 1 - lost) - E second lost, in double-double: positive where the likelihood
+    # ratio exceeds E.
     a_high, a_low = two_product(first, total + 1.0 - lost)
     b_high, b_low = two_product(second, lost)
     c_high, c_low = multiply(b_high, b_low, ratio[0], ratio[1])
@@ -237,7 +296,12 @@ def _margin(first: float, second: float, total: float, lost: float, ratio: Pair)
 
 
 @compiled
-def boundary(first: float, second: float, total: float, ratio: Pair) -> float:
+def boundary(
+    first: float,
+    second: float,
+    total: float,
+    ratio: Pair,
+) -> float:
     """Largest `lost` with `first (total + 1 - lost) > E second lost`."""
     lost = math.floor(first * (total + 1.0) / (first + ratio[0] * second))
     while lost > 0.0 and _margin(first, second, total, lost, ratio) <= 0.0:
@@ -248,21 +312,34 @@ def boundary(first: float, second: float, total: float, ratio: Pair) -> float:
 
 
 @compiled
-def log_divergence(first: float, second: float, total: float, ratio: Pair) -> float:
-    """D2(A, B, s): divergence between P = (A, B - 1) and Q = (A - 1, B) when `total` of these records are lost.
+def log_divergence(
+    first: float,
+    second: float,
+    total: float,
+    ratio: Pair,
+) -> float:
+    """D2(A, B, s): divergence between P = (A, B - 1) and Q = (A - 1, B) when `total` of these
+    records are lost.
 
-    With l lost among the A, the likelihood ratio is L = A (s + 1 - l) / (B l): the terms are P (1 - E / L) where L > E,
-    the lower tail of l.
+    With l lost among the A, the likelihood ratio is L = A (s + 1 - l) / (B l): the terms are P (1 -
+    E / L) where L > E, the lower tail of l.
     """
     return _log_side(first, second, total, ratio, True, 0.0)
 
 
 @compiled
-def log_utility(first: float, second: float, total: float, ratio: Pair) -> float:
-    """The adversary's utility under P of the pair in `log_divergence`, at threshold t = E / (1 + E).
+def log_utility(
+    first: float,
+    second: float,
+    total: float,
+    ratio: Pair,
+) -> float:
+    """The adversary's utility under P of the pair in `log_divergence`, at threshold t = E / (1 +
+    E).
 
-    With likelihood ratio L = P/Q the terms are P (L - E)/(1 + L) where L > E, the lower tail of l, and
-    P (1/L - E)/(1 + 1/L) where L < 1/E, the upper tail; both denominators are A (s + 1 - l) + B l.
+    With likelihood ratio L = P/Q the terms are P (L - E)/(1 + L) where L > E, the lower tail of l,
+    and P (1/L - E)/(1 + 1/L) where L < 1/E, the upper tail; both denominators are A (s + 1 - l) + B
+    l.
     """
     lower = _log_side(first, second, total, ratio, True, 1.0)
     upper = _log_side(first, second, total, ratio, False, 1.0)
@@ -274,10 +351,15 @@ def log_utility(first: float, second: float, total: float, ratio: Pair) -> float
 
 @compiled
 def _log_side(
-    first: float, second: float, total: float, ratio: Pair, below: bool, shift: float
+    first: float,
+    second: float,
+    total: float,
+    ratio: Pair,
+    below: bool,
+    shift: float,
 ) -> float:
-    # Sum of Hyp(l) (A (s + 1 - l) - E B l) / (A (s + 1 - l) + shift B l), from the last l with a positive numerator
-    # down; or the same for the upper tail of l.
+    # Sum of Hyp(l) (A (s + 1 - l) - E B l) / (A (s + 1 - l) + shift B l), from the last l with a
+    # positive numerator down; or the same for the upper tail of l.
     rest = second - 1.0
     lowest = max(0.0, total - rest)
     highest = min(first, total)
@@ -314,9 +396,15 @@ def _log_side(
 
 
 @compiled
-def _replacement_start(draws: float, up: Pair, down: Pair, loss: Pair) -> Pair:
-    # Fewest draws h of the first type with h up - (draws - h) down > loss, and that excess; up = ln(A/(A-1)),
-    # down = ln(B/(B-1)). Boundary and excess in double-double, because both logarithms are near 1/n.
+def _replacement_start(
+    draws: float,
+    up: Pair,
+    down: Pair,
+    loss: Pair,
+) -> Pair:
+    # Fewest draws h of the first type with h up - (draws - h) down > loss, and that excess; up =
+    # ln(A/(A-1)), down = ln(B/(B-1)). Boundary and excess in double-double, because both logarithms
+    # are near 1/n.
     step_high, step_low = add(up[0], up[1], down[0], down[1])
     base_high, base_low = multiply(draws, 0.0, down[0], down[1])
     base_high, base_low = add(base_high, base_low, loss[0], loss[1])
@@ -331,12 +419,18 @@ def _replacement_start(draws: float, up: Pair, down: Pair, loss: Pair) -> Pair:
 
 @compiled
 def log_divergence_replacement(
-    first: float, second: float, draws: float, up: Pair, down: Pair, loss: Pair
+    first: float,
+    second: float,
+    draws: float,
+    up: Pair,
+    down: Pair,
+    loss: Pair,
 ) -> float:
-    """Divergence of P = (A, B - 1) from Q = (A - 1, B) when `draws` of these records are drawn with replacement.
+    """Divergence of P = (A, B - 1) from Q = (A - 1, B) when `draws` of these records are drawn with
+    replacement.
 
-    The likelihood ratio at h draws of the first type is (A/(A-1))^h ((B-1)/B)^(draws - h), increasing in h, so
-    the sum is an upper binomial tail with factors 1 - exp(-(log ratio - loss)).
+    The likelihood ratio at h draws of the first type is (A/(A-1))^h ((B-1)/B)^(draws - h),
+    increasing in h, so the sum is an upper binomial tail with factors 1 - exp(-(log ratio - loss)).
     """
     start, excess = _replacement_start(draws, up, down, loss)
     return _log_tail_replacement(first, second - 1.0, draws, (start, excess, up[0] + down[0]), 0.0)
@@ -344,12 +438,19 @@ def log_divergence_replacement(
 
 @compiled
 def log_utility_replacement(
-    first: float, second: float, draws: float, up: Pair, down: Pair, loss: Pair, below: bool
+    first: float,
+    second: float,
+    draws: float,
+    up: Pair,
+    down: Pair,
+    loss: Pair,
+    below: bool,
 ) -> float:
-    """One side of the adversary's utility with replacement: the upper tail of h, or the lower one if `below`.
+    """One side of the adversary's utility with replacement: the upper tail of h, or the lower one
+    if `below`.
 
-    With y = |log ratio| - loss > 0 the factor is (1 - e^-y) / (1 + e^-(y + loss)); the lower tail is the upper
-    tail of the B's, h' = draws - h, at the pair (B, A), still weighted with P.
+    With y = |log ratio| - loss > 0 the factor is (1 - e^-y) / (1 + e^-(y + loss)); the lower tail
+    is the upper tail of the B's, h' = draws - h, at the pair (B, A), still weighted with P.
     """
     start, excess = (
         _replacement_start(draws, down, up, loss)
@@ -364,10 +465,15 @@ def log_utility_replacement(
 
 @compiled
 def _log_tail_replacement(
-    part: float, other: float, draws: float, tail: tuple[float, float, float], shift: float
+    part: float,
+    other: float,
+    draws: float,
+    tail: tuple[float, float, float],
+    shift: float,
 ) -> float:
-    # Sum over h >= start of Binomial(draws, part / (part + other)) times (1 - e^-y) / (1 + shift e^-y), where y is
-    # `excess` at the start and grows by `step`; from the largest probability in the tail outwards, both ways.
+    # Sum over h >= start of Binomial(draws, part / (part + other)) times (1 - e^-y) / (1 + shift
+    # e^-y), where y is `excess` at the start and grows by `step`; from the largest probability in
+    # the tail outwards, both ways.
     start, excess, step = tail
     if start > draws:
         return -math.inf
@@ -393,7 +499,12 @@ def _log_tail_replacement(
 
 
 @compiled
-def divergences(first: float, second: float, total: np.ndarray, ratio: Pair) -> np.ndarray:
+def divergences(
+    first: float,
+    second: float,
+    total: np.ndarray,
+    ratio: Pair,
+) -> np.ndarray:
     """`log_divergence` of one pair at every number of lost records."""
     values = np.empty(total.size)
     for i in range(total.size):
@@ -403,7 +514,12 @@ def divergences(first: float, second: float, total: np.ndarray, ratio: Pair) -> 
 
 @compiled
 def divergences_replacement(
-    first: float, second: float, draws: np.ndarray, up: Pair, down: Pair, loss: Pair
+    first: float,
+    second: float,
+    draws: np.ndarray,
+    up: Pair,
+    down: Pair,
+    loss: Pair,
 ) -> np.ndarray:
     """`log_divergence_replacement` at every number of draws."""
     values = np.empty(draws.size)
@@ -413,7 +529,12 @@ def divergences_replacement(
 
 
 @compiled
-def utilities(first: float, second: float, total: np.ndarray, ratio: Pair) -> np.ndarray:
+def utilities(
+    first: float,
+    second: float,
+    total: np.ndarray,
+    ratio: Pair,
+) -> np.ndarray:
     """`log_utility` of one pair at every number of lost records."""
     values = np.empty(total.size)
     for i in range(total.size):
@@ -422,7 +543,12 @@ def utilities(first: float, second: float, total: np.ndarray, ratio: Pair) -> np
 
 
 @compiled
-def _log_worst(count: float, records: float, lost: float, ratio: Pair) -> float:
+def _log_worst(
+    count: float,
+    records: float,
+    lost: float,
+    ratio: Pair,
+) -> float:
     return max(
         log_divergence(count, records + 1.0 - count, lost, ratio),
         log_divergence(records + 1.0 - count, count, lost, ratio),
@@ -430,7 +556,12 @@ def _log_worst(count: float, records: float, lost: float, ratio: Pair) -> float:
 
 
 @compiled
-def log_delta(count: float, records: float, lost: float, ratio: Pair) -> float:
+def log_delta(
+    count: float,
+    records: float,
+    lost: float,
+    ratio: Pair,
+) -> float:
     """log delta at one count."""
     if count <= 1.0 or count >= records - 1.0:
         return math.log((records - lost) / records)
@@ -440,7 +571,12 @@ def log_delta(count: float, records: float, lost: float, ratio: Pair) -> float:
 
 
 @compiled
-def log_deltas(counts: np.ndarray, records: float, lost: float, ratio: Pair) -> np.ndarray:
+def log_deltas(
+    counts: np.ndarray,
+    records: float,
+    lost: float,
+    ratio: Pair,
+) -> np.ndarray:
     """log delta at scattered counts."""
     values = np.empty(counts.size)
     for i in range(counts.size):
@@ -449,7 +585,13 @@ def log_deltas(counts: np.ndarray, records: float, lost: float, ratio: Pair) -> 
 
 
 @compiled
-def log_delta_window(low: int, high: int, records: float, lost: float, ratio: Pair) -> np.ndarray:
+def log_delta_window(
+    low: int,
+    high: int,
+    records: float,
+    lost: float,
+    ratio: Pair,
+) -> np.ndarray:
     """log delta at every count from low to high."""
     values = np.empty(high - low + 1)
     before = -math.inf
@@ -468,9 +610,16 @@ def log_delta_window(low: int, high: int, records: float, lost: float, ratio: Pa
 
 
 @compiled
-def _log_block(low: float, high: float, records: float, lost: float, ratio: Pair) -> float:
-    # Upper bound of log D2(A, n + 1 - A, R) over low <= A <= high. The factors fall with the lost l and grow with
-    # A, and l grows stochastically with A; so probabilities of the low end with factors of the high end overstate.
+def _log_block(
+    low: float,
+    high: float,
+    records: float,
+    lost: float,
+    ratio: Pair,
+) -> float:
+    # Upper bound of log D2(A, n + 1 - A, R) over low <= A <= high. The factors fall with the lost l
+    # and grow with A, and l grows stochastically with A; so probabilities of the low end with
+    # factors of the high end overstate.
     second = records + 1.0 - high
     ordinary = records - low
     step = high + ratio[0] * second
@@ -501,7 +650,12 @@ def _log_block(low: float, high: float, records: float, lost: float, ratio: Pair
 
 
 @compiled
-def block_bounds(edges: np.ndarray, records: float, lost: float, ratio: Pair) -> np.ndarray:
+def block_bounds(
+    edges: np.ndarray,
+    records: float,
+    lost: float,
+    ratio: Pair,
+) -> np.ndarray:
     """Upper bounds of log F over each block of counts from edges[i] to edges[i + 1], inclusive."""
     bounds = np.empty(edges.size - 1)
     for i in range(edges.size - 1):
@@ -514,7 +668,12 @@ def block_bounds(edges: np.ndarray, records: float, lost: float, ratio: Pair) ->
 
 
 @compiled
-def log_expectation(values: np.ndarray, start: int, n: int, p: Pair) -> float:
+def log_expectation(
+    values: np.ndarray,
+    start: int,
+    n: int,
+    p: Pair,
+) -> float:
     """log sum_j Bin(j; n, p) exp(values[j - start]) over the window."""
     terms = np.full(values.size, -math.inf)
     largest, mean = -math.inf, multiply(float(n), 0.0, p[0], p[1])
@@ -526,7 +685,8 @@ def log_expectation(values: np.ndarray, start: int, n: int, p: Pair) -> float:
         return -math.inf
     total, carry = 0.0, 0.0
     for i in range(values.size):
-        # Terms below e^-80 of the largest are left out: fewer than 2**53 of them, below 1e-18 together.
+        # Terms below e^-80 of the largest are left out: fewer than 2**53 of them, below 1e-18
+        # together.
         if terms[i] > largest - 80.0:
             share = math.exp(terms[i] - largest) - carry
             updated = total + share
@@ -537,7 +697,8 @@ def log_expectation(values: np.ndarray, start: int, n: int, p: Pair) -> float:
 
 @compiled
 def mix_step(values: np.ndarray, p: Pair) -> np.ndarray:
-    """log((1 - p) e^v(j) + p e^v(j+1)): the expectation after one more record of share p; one entry shorter."""
+    """log((1 - p) e^v(j) + p e^v(j+1)): the expectation after one more record of share p; one entry
+    shorter."""
     q = (1.0 - p[0]) - p[1]
     log_p = math.log(p[0]) if p[0] > 0.0 else -math.inf
     log_q = math.log(q) if q > 0.0 else -math.inf
@@ -553,7 +714,8 @@ def mix_step(values: np.ndarray, p: Pair) -> np.ndarray:
 def product_on_simplex(shape: np.ndarray, factors: np.ndarray, draws: int) -> np.ndarray:
     """The product of per-type factors at every histogram of `draws` records; zero off the simplex.
 
-    `factors[i, h]` holds two floats; the result has one row of two floats per cell of `shape`, C order.
+    `factors[i, h]` holds two floats; the result has one row of two floats per cell of `shape`, C
+    order.
     """
     cells = 1
     for size in shape:
@@ -581,11 +743,18 @@ def product_on_simplex(shape: np.ndarray, factors: np.ndarray, draws: int) -> np
 
 
 @compiled
-def spread(grid: np.ndarray, shape: np.ndarray, ratio: Pair, inverse_gap: Pair) -> None:
-    """Apply r^|y - h| along every axis, in place; the last index of an axis collects every larger outcome.
+def spread(
+    grid: np.ndarray,
+    shape: np.ndarray,
+    ratio: Pair,
+    inverse_gap: Pair,
+) -> None:
+    """Apply r^|y - h| along every axis, in place; the last index of an axis collects every larger
+    outcome.
 
-    Two first-order recursions per line: outcomes reached from below, f(y) = w(y) + r f(y - 1), and from above,
-    g(y) = r (w(y + 1) + g(y + 1)). Outcomes at or beyond the last index sum to f(last) / (1 - r).
+    Two first-order recursions per line: outcomes reached from below, f(y) = w(y) + r f(y - 1), and
+    from above, g(y) = r (w(y + 1) + g(y + 1)). Outcomes at or beyond the last index sum to f(last)
+    / (1 - r).
     """
     stride = 1
     for axis in range(shape.size - 1, -1, -1):
@@ -630,8 +799,14 @@ def _beyond(p: np.ndarray, q: np.ndarray, ratio: Pair) -> float:
 
 
 @compiled
-def add_records(table: np.ndarray, filled: int, value: int, copies: int) -> None:
-    """Add `copies` records of one value: table[t, s] counts the t-subsets of sum s, of `filled` records so far."""
+def add_records(
+    table: np.ndarray,
+    filled: int,
+    value: int,
+    copies: int,
+) -> None:
+    """Add `copies` records of one value: table[t, s] counts the t-subsets of sum s, of `filled`
+    records so far."""
     size, width = table.shape
     step = (width - 1) // max(1, size - 1)
     for done in range(copies):
@@ -641,14 +816,25 @@ def add_records(table: np.ndarray, filled: int, value: int, copies: int) -> None
 
 
 @compiled
-def _add(target: np.ndarray, source: np.ndarray, value: int, count: int) -> None:
+def _add(
+    target: np.ndarray,
+    source: np.ndarray,
+    value: int,
+    count: int,
+) -> None:
     for s in range(count):
         target[s + value] += source[s]
 
 
-# Summands are positive, so their order does not matter for the error bound; reordering lets them run in lanes.
+# Summands are positive, so their order does not matter for the error bound; reordering lets them
+# run in lanes.
 @partial(inlined, reorder=True)
-def _hockey_stick(left: np.ndarray, right: np.ndarray, ratio: float, slack: float) -> Pair:
+def _hockey_stick(
+    left: np.ndarray,
+    right: np.ndarray,
+    ratio: float,
+    slack: float,
+) -> Pair:
     value, bound = 0.0, 0.0
     for s in range(left.size):
         exact = left[s] - ratio * right[s]
@@ -660,12 +846,19 @@ def _hockey_stick(left: np.ndarray, right: np.ndarray, ratio: float, slack: floa
 
 @compiled
 def worst_replacement(
-    rest: np.ndarray, chosen: np.ndarray, own: int, shifts: np.ndarray, ratio: float, slack: float
+    rest: np.ndarray,
+    chosen: np.ndarray,
+    own: int,
+    shifts: np.ndarray,
+    ratio: float,
+    slack: float,
 ) -> tuple[float, float, int, bool]:
-    """The largest divergence when one record of shift `own` is replaced, in subset counts, and an upper bound.
+    """The largest divergence when one record of shift `own` is replaced, in subset counts, and an
+    upper bound.
 
-    `rest` counts the T-subsets of the other records by sum, `chosen` their (T - 1)-subsets; all shifts are at
-    least 0. Returns the value, the bound (each count inflated by `slack`), the worst shift, and its direction.
+    `rest` counts the T-subsets of the other records by sum, `chosen` their (T - 1)-subsets; all
+    shifts are at least 0. Returns the value, the bound (each count inflated by `slack`), the worst
+    shift, and its direction.
     """
     length = max(rest.size, chosen.size + max(own, shifts.max()))
     left = np.zeros(length)

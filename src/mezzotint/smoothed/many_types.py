@@ -1,10 +1,13 @@
-"""Smoothed delta for two types: certified search over how many records follow which end of an interval.
+"""Smoothed delta for two types: certified search over how many records follow which end of an
+interval.
 
-E(k) = E[delta(K)] with K = Bin(k, p) + Bin(n - k, q). If delta is replaced by a majorant U that falls to the
-middle and rises after it (V-shaped), E(k) becomes quasi-convex in k (docs/proofs/smoothed-expected.md). So once
-E^U(k) is at most the best exact E found, for one k counted from each end, every k between is settled as well.
+E(k) = E[delta(K)] with K = Bin(k, p) + Bin(n - k, q). If delta is replaced by a majorant U that
+falls to the middle and rises after it (V-shaped), E(k) becomes quasi-convex in k
+(docs/proofs/smoothed-expected.md). So once E^U(k) is at most the best exact E found, for one k
+counted from each end, every k between is settled as well.
 
-Smoothed delta for three or more types: exact by enumeration when small, else a rigorous bracket or sampling.
+Smoothed delta for three or more types: exact by enumeration when small, else a rigorous bracket or
+sampling.
 """
 
 from __future__ import annotations
@@ -37,9 +40,11 @@ _TARGET = 35.0
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """The best expectation found and rigorous bounds of the maximum over all compositions, as natural logarithms.
+    """The best expectation found and rigorous bounds of the maximum over all compositions, as
+    natural logarithms.
 
-    `split` counts the records that follow each vertex; `checked`, the compositions of two types evaluated exactly.
+    `split` counts the records that follow each vertex; `checked`, the compositions of two types
+    evaluated exactly.
     """
 
     log_value: float
@@ -56,8 +61,9 @@ class Range:
 class Piece:
     """Logarithms at consecutive counts from `start`; each column bounds delta in its own way.
 
-    The first is delta where it was evaluated, up to rounding downwards, and -inf elsewhere; the second the same rounded
-    upwards, and the majorant elsewhere; the third the majorant, which is V-shaped.
+    The first is delta where it was evaluated, up to rounding downwards, and -inf elsewhere; the
+    second the same rounded upwards, and the majorant elsewhere; the third the majorant, which is
+    V-shaped.
     """
 
     start: int
@@ -68,8 +74,8 @@ class Piece:
 class Landscape:
     """delta over the counts that matter, with a V-shaped majorant over all counts.
 
-    The pieces are two mirrored windows of counts, or one; `log_rate` is the majorant outside them, `log_middle` between
-    them. At most `pad` records may be moved.
+    The pieces are two mirrored windows of counts, or one; `log_rate` is the majorant outside them,
+    `log_middle` between them. At most `pad` records may be moved.
     """
 
     records: int
@@ -79,8 +85,15 @@ class Landscape:
     pad: int
 
 
-def log_tail(x: int, n: int, p: Fraction, *, above: bool) -> float:
-    """Upper bound of log Pr[Bin(n, p) >= x] (above) or Pr[Bin(n, p) <= x]: geometric beyond the mode, else 0."""
+def log_tail(
+    x: int,
+    n: int,
+    p: Fraction,
+    *,
+    above: bool,
+) -> float:
+    """Upper bound of log Pr[Bin(n, p) >= x] (above) or Pr[Bin(n, p) <= x]: geometric beyond the
+    mode, else 0."""
     if (x > n) if above else (x < 0):
         return -math.inf
     if (x <= n * p + 1) if above else (x >= n * p - 1):
@@ -96,8 +109,14 @@ def log_tail(x: int, n: int, p: Fraction, *, above: bool) -> float:
     return min(0.0, bound - math.log(-math.expm1(fall)))
 
 
-def landscape(sample: Sample, loss: Loss, share: Fraction, pad: int) -> Landscape:
-    """The landscape that suffices where every type has a chance of `share` <= 1/2 at least, for `pad` moved records."""
+def landscape(
+    sample: Sample,
+    loss: Loss,
+    share: Fraction,
+    pad: int,
+) -> Landscape:
+    """The landscape that suffices where every type has a chance of `share` <= 1/2 at least, for
+    `pad` moved records."""
     n = sample.records
     size, lost, ratio = float(n), float(sample.lost), loss.parts
     log_rate = _log_rate(sample)
@@ -120,11 +139,21 @@ def landscape(sample: Sample, loss: Loss, share: Fraction, pad: int) -> Landscap
         (majorant, log_rate, log_middle),
     )
     pieces = _assemble(n, low, high, columns, pad)
-    return Landscape(records=n, pieces=pieces, log_rate=log_rate, log_middle=log_middle, pad=pad)
+    return Landscape(
+        records=n,
+        pieces=pieces,
+        log_rate=log_rate,
+        log_middle=log_middle,
+        pad=pad,
+    )
 
 
 def _assemble(
-    n: int, low: int, high: int, columns: tuple[tuple[np.ndarray, float, float], ...], pad: int
+    n: int,
+    low: int,
+    high: int,
+    columns: tuple[tuple[np.ndarray, float, float], ...],
+    pad: int,
 ) -> tuple[Piece, ...]:
     # Each column comes with what holds before the window and after it; the other side mirrors it.
     halves = [
@@ -148,7 +177,8 @@ def _assemble(
 
 
 def _peak(sample: Sample, loss: Loss, share: Fraction) -> tuple[int, float]:
-    # Where Bin(j) delta(j) is largest, roughly; its value is a lower bound of the expectation in any case.
+    # Where Bin(j) delta(j) is largest, roughly; its value is a lower bound of the expectation in
+    # any case.
     n = sample.records
     low, high = 0, n // 2
     while True:
@@ -162,10 +192,16 @@ def _peak(sample: Sample, loss: Loss, share: Fraction) -> tuple[int, float]:
 
 
 def _high_end(
-    sample: Sample, loss: Loss, share: Fraction, peak: int, goal: float, level: float
+    sample: Sample,
+    loss: Loss,
+    share: Fraction,
+    peak: int,
+    goal: float,
+    level: float,
 ) -> tuple[int, float]:
-    # The last count of the window, and a bound of log delta at every count from there to the middle. Beyond the
-    # window the bound times the mass must be negligible and, for the other compositions, the bound itself small.
+    # The last count of the window, and a bound of log delta at every count from there to the
+    # middle. Beyond the window the bound times the mass must be negligible and, for the other
+    # compositions, the bound itself small.
     n = sample.records
     edges = np.unique(
         np.linspace(1, (n + 2) // 2, min(2049, (n + 2) // 2)).astype(np.int64)
@@ -192,7 +228,12 @@ def _high_end(
     return n // 2, -math.inf
 
 
-def _low_end(n: int, share: Fraction, peak: int, goal: float) -> int:
+def _low_end(
+    n: int,
+    share: Fraction,
+    peak: int,
+    goal: float,
+) -> int:
     # The largest count below which the binomial mass is under exp(goal).
     inside = bisect.bisect_left(
         range(peak), True, key=lambda count: log_tail(count - 1, n, share, above=False) > goal
@@ -203,7 +244,8 @@ def _low_end(n: int, share: Fraction, peak: int, goal: float) -> int:
 def expectation_error(log_value: float, moved: int) -> float:
     """A bound on the error of an expectation's logarithm, beyond that of the values it averages.
 
-    Terms that matter have logarithms of at most |log_value| + 80; each mixing step adds a few roundings of that.
+    Terms that matter have logarithms of at most |log_value| + 80; each mixing step adds a few
+    roundings of that.
     """
     if log_value == -math.inf:
         return 0.0
@@ -212,9 +254,15 @@ def expectation_error(log_value: float, moved: int) -> float:
 
 
 def evaluate(
-    scape: Landscape, columns: list[np.ndarray], moved: int, share: Fraction, *, outside: bool
+    scape: Landscape,
+    columns: list[np.ndarray],
+    moved: int,
+    share: Fraction,
+    *,
+    outside: bool,
 ) -> tuple[float, float]:
-    """log E over n - moved records of `share`, the others being in the columns, and a bound of its rounding error.
+    """log E over n - moved records of `share`, the others being in the columns, and a bound of its
+    rounding error.
 
     There is one column per piece; `outside` adds bounds for everything outside the pieces.
     """
@@ -235,10 +283,17 @@ def evaluate(
     return total, expectation_error(total, moved)
 
 
-def search(sample: Sample, loss: Loss, ends: tuple[Fraction, ...], method: str) -> Range:
-    """The largest expectation over all splits of n records between the ends: one or two shares of the first type.
+def search(
+    sample: Sample,
+    loss: Loss,
+    ends: tuple[Fraction, ...],
+    method: str,
+) -> Range:
+    """The largest expectation over all splits of n records between the ends: one or two shares of
+    the first type.
 
-    Records are sampled without replacement, at least one is lost; "certificate" is "auto" without its fallback.
+    Records are sampled without replacement, at least one is lost; "certificate" is "auto" without
+    its fallback.
     """
     n = sample.records
     if method == "all_splits" and len(ends) == 2:
@@ -252,9 +307,13 @@ def search(sample: Sample, loss: Loss, ends: tuple[Fraction, ...], method: str) 
         )
         reason = "One distribution: delta summed over the counts that matter, the rest bounded."
         return Range(
-            log_value=value, log_lower=value - error, log_upper=upper + slack, split=(n,),
-            method="single vertex", reason=reason,
-        )  # fmt: skip
+            log_value=value,
+            log_lower=value - error,
+            log_upper=upper + slack,
+            split=(n,),
+            method="single vertex",
+            reason=reason,
+        )
     found = _certificate(landscape(sample, loss, lopsided, min(n, MAX_MOVED)), ends)
     if found.status != "closed" and method == "auto" and n <= MAX_ALL_SPLITS:
         return _all_splits(sample, loss, ends)
@@ -265,7 +324,8 @@ def _certificate(scape: Landscape, ends: tuple[Fraction, ...]) -> Range:
     n = scape.records
     best, best_error, split_at, checked = -math.inf, 0.0, 0, 0
     uppers, ceilings = [-math.inf], []
-    # The lopsided end first: it is nearly always the optimum, and a high best closes the other side at once.
+    # The lopsided end first: it is nearly always the optimum, and a high best closes the other side
+    # at once.
     for end in sorted((0, 1), key=lambda i: min(ends[i], 1 - ends[i])):
         columns = [piece.columns for piece in scape.pieces]
         moved, ceiling, excess = 0, 0.0, 0.0
@@ -295,14 +355,20 @@ def _certificate(scape: Landscape, ends: tuple[Fraction, ...]) -> Range:
     closed = upper - best <= max(_CLOSE, 4.0 * best_error)
     verb = "settles" if closed else "bounds"
     return Range(
-        log_value=best, log_lower=best - best_error, log_upper=upper, split=(split_at, n - split_at),
-        status="closed" if closed else "bracketed", method="certificate", checked=checked,
+        log_value=best,
+        log_lower=best - best_error,
+        log_upper=upper,
+        split=(split_at, n - split_at),
+        status="closed" if closed else "bracketed",
+        method="certificate",
+        checked=checked,
         reason=f"{checked} of {n + 1} compositions evaluated; a quasi-convex majorant {verb} the others.",
-    )  # fmt: skip
+    )
 
 
 def _all_splits(sample: Sample, loss: Loss, ends: tuple[Fraction, ...]) -> Range:
-    # V(j) = E[delta(j + Bin(k, p))] by one mixing step per k, then n - k records of the other end: O(n^2).
+    # V(j) = E[delta(j + Bin(k, p))] by one mixing step per k, then n - k records of the other end:
+    # O(n^2).
     n = sample.records
     if n > MAX_ALL_SPLITS * 5:
         raise ParameterError(
@@ -314,10 +380,12 @@ def _all_splits(sample: Sample, loss: Loss, ends: tuple[Fraction, ...]) -> Range
 
 
 def compare_splits(values: np.ndarray, inner: float, ends: tuple[Fraction, ...]) -> Range:
-    """The largest expectation of exp(values[K]) over all splits of n records between two shares of the first type.
+    """The largest expectation of exp(values[K]) over all splits of n records between two shares of
+    the first type.
 
     Arguments:
-        values: (n + 1,) log delta by the count of the first type; inner: bound on the error of each.
+        values: (n + 1,) log delta by the count of the first type; inner: bound on the error of
+            each.
         ends: the two shares.
     """
     n = values.size - 1
@@ -331,9 +399,14 @@ def compare_splits(values: np.ndarray, inner: float, ends: tuple[Fraction, ...])
         if value > best:
             best, best_error, split_at = value, error, moved
     return Range(
-        log_value=best, log_lower=best - best_error, log_upper=upper, split=(split_at, n - split_at),
-        method="all splits", checked=n + 1, reason=f"All {n + 1} compositions evaluated.",
-    )  # fmt: skip
+        log_value=best,
+        log_lower=best - best_error,
+        log_upper=upper,
+        split=(split_at, n - split_at),
+        method="all splits",
+        checked=n + 1,
+        reason=f"All {n + 1} compositions evaluated.",
+    )
 
 
 #: Enumeration is chosen when its cells (histograms, times steps over all compositions) stay below this.
@@ -358,8 +431,8 @@ def enumerable(records: int, vertices: tuple[Distribution, ...]) -> bool:
 def enumerate_all(sample: Sample, loss: Loss, vertices: tuple[Distribution, ...]) -> Range:
     """The exact maximum over all compositions of n records among the vertices.
 
-    V(h) starts as delta(h) on histograms of n records; one more record of distribution p turns it into
-    sum_i p_i V(h + e_i) on histograms of one record less.
+    V(h) starts as delta(h) on histograms of n records; one more record of distribution p turns it
+    into sum_i p_i V(h + e_i) on histograms of one record less.
     """
     n, types = sample.records, len(vertices[0])
     values, error = _delta_grid(sample, loss, types)
@@ -379,12 +452,21 @@ def enumerate_all(sample: Sample, loss: Loss, vertices: tuple[Distribution, ...]
     slack = error + 2.0**-52 * (n * (types + 2) + 8)
     value = math.log(best)
     return Range(
-        log_value=value, log_lower=value - slack, log_upper=min(0.0, value + slack), split=where,
-        method="enumeration", reason="Every histogram and every composition evaluated.",
-    )  # fmt: skip
+        log_value=value,
+        log_lower=value - slack,
+        log_upper=min(0.0, value + slack),
+        split=where,
+        method="enumeration",
+        reason="Every histogram and every composition evaluated.",
+    )
 
 
-def _mixed(grid: np.ndarray, total: int, steps: int, vertex: Distribution) -> np.ndarray:
+def _mixed(
+    grid: np.ndarray,
+    total: int,
+    steps: int,
+    vertex: Distribution,
+) -> np.ndarray:
     # Axis i of the grid is the count of type i; the last type has what is left.
     chances = [float(p) for p in vertex]
     for done in range(steps):
@@ -420,11 +502,12 @@ def _delta_grid(sample: Sample, loss: Loss, types: int) -> tuple[np.ndarray, flo
 def bracket(sample: Sample, loss: Loss, vertices: tuple[Distribution, ...]) -> Range:
     """Rigorous bounds of the maximum over all compositions, at any number of records.
 
-    From below: merging all types but i is post-processing, so the two-type problem of type i is a lower bound.
-    From above: unless two types both have fewer than b records, the rarest count h and b bound delta(H) by
-    g(h), the largest of the four D at the counts h and max(h, b), because D falls with both counts. So
-    E[delta] <= sum_i E[g(H_i); H_i <= n/m] + eta sum_{i<j} Pr[H_i + H_j <= 2 b - 2]. Each term falls as the
-    counts in it grow, and they are stochastically smallest when every record has the smallest chance of them.
+    From below: merging all types but i is post-processing, so the two-type problem of type i is a
+    lower bound. From above: unless two types both have fewer than b records, the rarest count h and
+    b bound delta(H) by g(h), the largest of the four D at the counts h and max(h, b), because D
+    falls with both counts. So E[delta] <= sum_i E[g(H_i); H_i <= n/m] + eta sum_{i<j} Pr[H_i + H_j
+    <= 2 b - 2]. Each term falls as the counts in it grow, and they are stochastically smallest when
+    every record has the smallest chance of them.
     """
     types = len(vertices[0])
     lower, value, where = -math.inf, -math.inf, 0
@@ -445,10 +528,14 @@ def bracket(sample: Sample, loss: Loss, vertices: tuple[Distribution, ...]) -> R
     upper = min(float(np.logaddexp.reduce(np.array([*parts, crowded]))) + 1e-12, _log_rate(sample))
     chosen = tuple(sample.records if i == where else 0 for i in range(len(vertices)))
     return Range(
-        log_value=max(value, lower), log_lower=lower, log_upper=max(upper, lower), split=chosen,
-        status="bracketed", method="bracket",
+        log_value=max(value, lower),
+        log_lower=lower,
+        log_upper=max(upper, lower),
+        split=chosen,
+        status="bracketed",
+        method="bracket",
         reason="Between the worst two-type problem and the sum over types of the rarest-type bound.",
-    )  # fmt: skip
+    )
 
 
 def _log_rate(sample: Sample) -> float:
@@ -458,7 +545,8 @@ def _log_rate(sample: Sample) -> float:
 def _second_count(
     sample: Sample, vertices: tuple[Distribution, ...], goal: float
 ) -> tuple[int, float]:
-    # The largest b for which two types below b records are negligible, and the bound of that contribution.
+    # The largest b for which two types below b records are negligible, and the bound of that
+    # contribution.
     n = sample.records
     pairs = [
         min(vertex[i] + vertex[j] for vertex in vertices)
@@ -474,11 +562,18 @@ def _second_count(
 
 
 def log_rarest_bound(
-    sample: Sample, loss: Loss, share: Fraction, top: int, second: int, lower: float
+    sample: Sample,
+    loss: Loss,
+    share: Fraction,
+    top: int,
+    second: int,
+    lower: float,
 ) -> float:
-    """log E[g(K); K <= top] for K ~ Bin(n, share), from above: the part of `bracket` in which this type is the rarest.
+    """log E[g(K); K <= top] for K ~ Bin(n, share), from above: the part of `bracket` in which this
+    type is the rarest.
 
-    g is taken at the left end of blocks, halved where that overstates most, until that matters little.
+    g is taken at the left end of blocks, halved where that overstates most, until that matters
+    little.
     """
 
     @functools.cache
@@ -521,7 +616,8 @@ def log_rarest_bound(
 
 
 def _mass_window(n: int, share: Fraction, top: int) -> tuple[int, int]:
-    # From where even the rate times the lower tail is hopeless to beyond the bulk, in at most a few million counts.
+    # From where even the rate times the lower tail is hopeless to beyond the bulk, in at most a few
+    # million counts.
     mean, deviation = float(n * share), math.sqrt(float(n * share * (1 - share)))
     reach = 60.0 * deviation + 60.0
     low = max(0, min(math.floor(mean - reach), top))
@@ -538,14 +634,21 @@ class SampledMean:
 
 
 def monte_carlo(
-    sample: Sample, loss: Loss, vertices: tuple[Distribution, ...], split_at: tuple[int, ...], *,
-    draws: int, seed: int, z: float,
-) -> SampledMean:  # fmt: skip
+    sample: Sample,
+    loss: Loss,
+    vertices: tuple[Distribution, ...],
+    split_at: tuple[int, ...],
+    *,
+    draws: int,
+    seed: int,
+    z: float,
+) -> SampledMean:
     """E[delta(H)] for one composition from exact delta(H) at random histograms.
 
-    Rare histograms dominate the mean, so for a composition of one vertex half of the draws come from a
-    distribution tilted to where the two-type problem of the rarest type has its largest term; the weights,
-    true over mixture, are at most 2. The interval is the central limit theorem's.
+    Rare histograms dominate the mean, so for a composition of one vertex half of the draws come
+    from a distribution tilted to where the two-type problem of the rarest type has its largest
+    term; the weights, true over mixture, are at most 2. The interval is the central limit
+    theorem's.
     """
     rng = np.random.default_rng(check_count("seed", seed, least=0))
     active = [i for i, count in enumerate(split_at) if count > 0]
@@ -571,7 +674,8 @@ def monte_carlo(
 def _tilted(
     sample: Sample, loss: Loss, vertex: Distribution
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    # The rarest type's share moves to the largest term of Bin(j) delta(j); the others keep their proportions.
+    # The rarest type's share moves to the largest term of Bin(j) delta(j); the others keep their
+    # proportions.
     rare = min(range(len(vertex)), key=lambda i: vertex[i])
     if vertex[rare] == 0:
         return None
@@ -598,7 +702,11 @@ def summary(logs: np.ndarray, z: float) -> SampledMean:
     """The mean of exp(logs) and its interval of z standard errors, as logarithms."""
     peak = float(logs.max())
     if peak == -math.inf:
-        return SampledMean(log_value=peak, log_low=peak, log_high=peak)
+        return SampledMean(
+            log_value=peak,
+            log_low=peak,
+            log_high=peak,
+        )
     scaled = np.exp(logs - peak)
     mean = float(scaled.mean())
     half = z * float(scaled.std(ddof=1)) / math.sqrt(logs.size)

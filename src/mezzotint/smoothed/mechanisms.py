@@ -1,4 +1,5 @@
-"""Anonymous mechanisms: their output's law depends on how many records are of each type, not on whose they are."""
+"""Anonymous mechanisms: their output's law depends on how many records are of each type, not on
+whose they are."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ RULES: tuple[Rule, ...] = ("plurality", "borda", "stv")
 @final
 @dataclass(frozen=True, kw_only=True)
 class Histogram:
-    """The histogram of the sample itself; with `noise_ratio`, under the exponential mechanism's noise (Algorithm 4)."""
+    """The histogram of the sample itself; with `noise_ratio`, under the exponential mechanism's
+    noise (Algorithm 4)."""
 
     noise_ratio: Rational | None = None
 
@@ -84,7 +86,8 @@ class Winner:
         return max(candidates, key=score)
 
     def _transferable(self, counts: Counts, candidates: list[str]) -> str:
-        """Single transferable vote: the fewest first places drop out; of several, the highest index."""
+        """Single transferable vote: the fewest first places drop out; of several, the highest
+        index."""
         present = list(candidates)
         while len(present) > 1:
             firsts = dict.fromkeys(present, 0)
@@ -97,7 +100,8 @@ class Winner:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Own:
-    """A mechanism by its law: of the sample where there is a sampler, else of the whole database."""
+    """A mechanism by its law: of the sample where there is a sampler, else of the whole
+    database."""
 
     law: Law
 
@@ -105,10 +109,12 @@ class Own:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A mechanism by a row of chances for each histogram, in lexicographic order: (0, .., 0, n) first.
+    """A mechanism by a row of chances for each histogram, in lexicographic order: (0, .., 0, n)
+    first.
 
     Arguments:
-        rows: numbers >= 0; rows of floats, Fractions or decimal strings that sum to 1, or of integers with one sum.
+        rows: numbers >= 0; rows of floats, Fractions or decimal strings that sum to 1, or of
+            integers with one sum.
     """
 
     rows: Sequence[Sequence[Any]]
@@ -138,7 +144,8 @@ Anonymous = Histogram | Threshold | Winner | Own | Table
 
 
 def read_mechanism(mechanism: object) -> Anonymous:
-    """A mechanism from one of the records above, a word, a callable histogram -> {output: chance}, or a table of rows.
+    """A mechanism from one of the records above, a word, a callable histogram -> {output: chance},
+    or a table of rows.
 
     Raises:
         ParameterError: anything else.

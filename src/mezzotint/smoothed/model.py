@@ -1,6 +1,7 @@
 """Inputs and results of smoothed privacy: exact numbers, corners of a hull, records.
 
-Operations on smoothed guarantees, and what each needs: composition, post-processing and pre-processing.
+Operations on smoothed guarantees, and what each needs: composition, post-processing and
+pre-processing.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ Sampling = Literal["without_replacement", "with_replacement", "poisson"]
 #: Counts beyond this are not exact floats any more.
 MAX_RECORDS = 2**53
 
-# Above this likelihood ratio only outcomes that one database cannot produce count, for any admissible n.
+# Above this likelihood ratio only outcomes that one database cannot produce count, for any
+# admissible n.
 _LARGEST_RATIO = Fraction(10) ** 40
 
 
 def read_rational(parameter: str, value: Rational) -> Fraction:
-    """An exact rational from an int, a Fraction, a decimal or "p/q" string, or a float by its shortest decimal.
+    """An exact rational from an int, a Fraction, a decimal or "p/q" string, or a float by its
+    shortest decimal.
 
     Arguments:
         parameter: public name, for the error message.
@@ -62,7 +65,8 @@ def read_rational(parameter: str, value: Rational) -> Fraction:
 
 
 def read_count(parameter: str, value: int, *, least: int = 0) -> int:
-    """A whole number from `least` to 2**53, from anything that is integral (floats such as 1e6 included)."""
+    """A whole number from `least` to 2**53, from anything that is integral (floats such as 1e6
+    included)."""
     try:
         count = int(value)
         exact = not isinstance(value, (bool, str)) and count == value
@@ -105,8 +109,8 @@ class Loss:
 
     Arguments:
         epsilon: the least float at or above the natural logarithm of `ratio`.
-        ratio: e^epsilon as an exact rational, or a lower bound of it within 1e-55 relative: rounding the ratio
-            down overstates delta.
+        ratio: e^epsilon as an exact rational, or a lower bound of it within 1e-55 relative:
+            rounding the ratio down overstates delta.
         log_ratio: a lower bound of the logarithm, within 1e-31, as two floats.
     """
 
@@ -146,7 +150,8 @@ def split_log_step(count: int) -> tuple[float, float]:
 
 
 def read_loss(*, epsilon: float | None, ratio: Rational | None) -> Loss:
-    """The loss from exactly one of `epsilon` (a float > 0) and `ratio` (a rational >= 1, e^epsilon)."""
+    """The loss from exactly one of `epsilon` (a float > 0) and `ratio` (a rational >= 1,
+    e^epsilon)."""
     if ratio is None and epsilon is not None:
         remedy = "must be a finite number above 0; for total variation use ratio=1"
         value = as_real("epsilon", epsilon, lambda number: 0.0 < number < math.inf, remedy)
@@ -159,9 +164,14 @@ def read_loss(*, epsilon: float | None, ratio: Rational | None) -> Loss:
         with decimal.localcontext() as context:
             context.prec = 60
             exponential = decimal.Decimal(value).exp()
-        # The 60th digit is rounded to nearest; one part in 1e56 less is surely below e^epsilon, and so is 1.
+        # The 60th digit is rounded to nearest; one part in 1e56 less is surely below e^epsilon, and
+        # so is 1.
         exact = max(Fraction(1), Fraction(exponential) * (1 - Fraction(1, 10**56)))
-        return Loss(epsilon=value, ratio=exact, log_ratio=(value, 0.0))
+        return Loss(
+            epsilon=value,
+            ratio=exact,
+            log_ratio=(value, 0.0),
+        )
     if ratio is not None and epsilon is None:
         exact = read_rational("ratio", ratio)
         if exact < 1:
@@ -171,7 +181,11 @@ def read_loss(*, epsilon: float | None, ratio: Rational | None) -> Loss:
         high, low = split_log(exact)
         # But for 1, logarithms of rationals are irrational: never a float themselves.
         least = high if exact == 1 or low < -1e-30 * high else math.nextafter(high, math.inf)
-        return Loss(epsilon=least, ratio=exact, log_ratio=(high, low))
+        return Loss(
+            epsilon=least,
+            ratio=exact,
+            log_ratio=(high, low),
+        )
     raise ParameterError("epsilon", epsilon, "give exactly one of epsilon= and ratio= (e^epsilon)")
 
 
@@ -181,7 +195,8 @@ class Sample:
 
     Arguments:
         records, sampled: n and T, the number of draws; 0 for Poisson sampling, where it is random.
-        rate: T / n or the Poisson rate: but for sampling with replacement, the chance that a record is sampled.
+        rate: T / n or the Poisson rate: but for sampling with replacement, the chance that a record
+            is sampled.
     """
 
     records: int
@@ -213,7 +228,8 @@ def read_sample(
     replacement: bool = False,
     poisson: bool = False,
 ) -> Sample:
-    """How many records are sampled: T itself, or T = ceil((1 - loss_rate) n) exactly, or the Poisson rate."""
+    """How many records are sampled: T itself, or T = ceil((1 - loss_rate) n) exactly, or the
+    Poisson rate."""
     if replacement and poisson:
         raise ParameterError(
             "poisson", poisson, "excludes replacement=True; choose one way of sampling"
@@ -224,7 +240,12 @@ def read_sample(
     if loss_rate is not None and sampled is None:
         rate = 1 - read_loss_rate(loss_rate)
         if sampling == "poisson":
-            return Sample(records=records, sampled=0, rate=rate, sampling=sampling)
+            return Sample(
+                records=records,
+                sampled=0,
+                rate=rate,
+                sampling=sampling,
+            )
         draws = math.ceil(rate * records)
     elif sampled is not None and loss_rate is None:
         if sampling == "poisson":
@@ -244,14 +265,20 @@ def read_sample(
             )
     else:
         raise ParameterError("loss_rate", loss_rate, "give exactly one of loss_rate= and sampled=")
-    return Sample(records=records, sampled=draws, rate=Fraction(draws, records), sampling=sampling)
+    return Sample(
+        records=records,
+        sampled=draws,
+        rate=Fraction(draws, records),
+        sampling=sampling,
+    )
 
 
 Distribution = tuple[Fraction, ...]
 
 
 def read_vertices(vertices: Sequence[Rational | Sequence[Rational]]) -> tuple[Distribution, ...]:
-    """Distributions over the types, exactly: each a share of the first of two types, or one chance per type."""
+    """Distributions over the types, exactly: each a share of the first of two types, or one chance
+    per type."""
     if isinstance(vertices, (Real, str)) or not isinstance(vertices, Sized) or len(vertices) == 0:
         raise ParameterError(
             "vertices", vertices, "needs a sequence of one or more distributions; try (0.0554,)"
@@ -271,7 +298,8 @@ def read_vertices(vertices: Sequence[Rational | Sequence[Rational]]) -> tuple[Di
             raise ParameterError(
                 f"vertices[{i}]", vertex, "needs one probability per type, summing to 1"
             )
-        # Decimal thirds do not sum to 1 exactly; the last chance takes the difference, and stays in [0, 1].
+        # Decimal thirds do not sum to 1 exactly; the last chance takes the difference, and stays in
+        # [0, 1].
         rest, total = 1 - sum(row[:-1], Fraction(0)), sum(row, Fraction(0))
         rows.append(tuple(value / total for value in row) if rest < 0 else (*row[:-1], rest))
     if len({len(row) for row in rows}) > 1:
@@ -285,8 +313,8 @@ def hull_vertices(points: Sequence[Distribution]) -> tuple[Distribution, ...]:
     Arguments:
         points: distributions over the same types.
     Returns:
-        The corners, in the order given, without repetitions. A point is dropped only with an exact combination
-        in hand, so a true corner is never lost.
+        The corners, in the order given, without repetitions. A point is dropped only with an exact
+        combination in hand, so a true corner is never lost.
     Source: "Smoothed Differential Privacy", Proposition 7.
     Example:
         >>> from fractions import Fraction
@@ -308,13 +336,20 @@ def hull_vertices(points: Sequence[Distribution]) -> tuple[Distribution, ...]:
 
 
 def in_hull(point: Distribution, others: Sequence[Distribution]) -> bool:
-    """Whether a point is exactly a convex combination of others; False when no combination could be proved."""
+    """Whether a point is exactly a convex combination of others; False when no combination could be
+    proved."""
     if point in others:
         return True
     matrix = np.array([[float(value) for value in other] for other in others]).T
     target = np.array([float(value) for value in point])
-    # A vertex solution of the linear program uses at most one point per type; those are solved for exactly.
-    found = optimize.linprog(np.zeros(len(others)), A_eq=matrix, b_eq=target, method="highs-ds")
+    # A vertex solution of the linear program uses at most one point per type; those are solved for
+    # exactly.
+    found = optimize.linprog(
+        np.zeros(len(others)),
+        A_eq=matrix,
+        b_eq=target,
+        method="highs-ds",
+    )
     if found.status != 0:
         return False
     chosen = [other for other, weight in zip(others, found.x, strict=True) if weight > 1e-12]
@@ -335,7 +370,8 @@ LOG_TEN = math.log(10.0)
 
 
 def to_log10(value: float, error: float = 0.0) -> float:
-    """log10 from a natural logarithm plus an error bound on it; rounded upwards when the bound is positive."""
+    """log10 from a natural logarithm plus an error bound on it; rounded upwards when the bound is
+    positive."""
     if value == -math.inf:
         return -math.inf
     if error == 0.0:
@@ -362,11 +398,12 @@ class Profile(Record):
         log10_delta: log10 of delta(x); -inf when delta is exactly 0.
         log10_upper: never below the true value; the number to state as a guarantee.
         status: "closed" (the two differ by rounding only) or "bracketed".
-        log10_worst_case: log10 of the delta of ordinary differential privacy, the maximum over all databases.
+        log10_worst_case: log10 of the delta of ordinary differential privacy, the maximum over all
+            databases.
         records, sampled: n and T (0 for Poisson sampling).
         epsilon: the loss.
-        pair: the counts (A, B) of the worst neighbours: A records of one type against A - 1, B - 1 against B of
-            the other; None where a closed form needs no pair.
+        pair: the counts (A, B) of the worst neighbours: A records of one type against A - 1, B - 1
+            against B of the other; None where a closed form needs no pair.
         reason: one sentence.
 
     Example:
@@ -392,14 +429,29 @@ class Profile(Record):
 
 
 def profile_of(
-    sample: Sample, loss: Loss, value: float, upper: float, *, worst: float, reason: str,
-    pair: tuple[int, int] | None = None, status: Status = "closed",
-) -> Profile:  # fmt: skip
-    """The record of a delta and its upper bound, of which it is no more, and of the worst case; all as log10."""
+    sample: Sample,
+    loss: Loss,
+    value: float,
+    upper: float,
+    *,
+    worst: float,
+    reason: str,
+    pair: tuple[int, int] | None = None,
+    status: Status = "closed",
+) -> Profile:
+    """The record of a delta and its upper bound, of which it is no more, and of the worst case; all
+    as log10."""
     return Profile(
-        log10_delta=min(value, upper), log10_upper=upper, status=status, log10_worst_case=worst,
-        records=sample.records, sampled=sample.sampled, epsilon=loss.epsilon, pair=pair, reason=reason,
-    )  # fmt: skip
+        log10_delta=min(value, upper),
+        log10_upper=upper,
+        status=status,
+        log10_worst_case=worst,
+        records=sample.records,
+        sampled=sample.sampled,
+        epsilon=loss.epsilon,
+        pair=pair,
+        reason=reason,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -441,7 +493,8 @@ class Expected(Record):
         records, sampled, epsilon: n, T and the loss.
         vertices: the corners of the hull of the distributions, as given.
         split: how many records follow each of them in the worst composition found.
-        method: "single vertex", "certificate", "all splits", "enumeration", "bracket" or "Monte Carlo".
+        method: "single vertex", "certificate", "all splits", "enumeration", "bracket" or "Monte
+            Carlo".
         log10_worst_case: log10 of the delta of ordinary differential privacy.
         reason: one sentence.
         seconds: time spent.
@@ -477,7 +530,8 @@ class Expected(Record):
 
 
 def upper_power(log10: float) -> float:
-    """10**log10 as a float that does not understate it: the smallest normal float where it would underflow."""
+    """10**log10 as a float that does not understate it: the smallest normal float where it would
+    underflow."""
     if log10 == -math.inf:
         return 0.0
     return min(1.0, max(10.0**log10 * (1.0 + 1e-12), 2.2250738585072014e-308))
@@ -501,8 +555,9 @@ def rounded_up(log10: float) -> float:
 def log10_worst_case(sample: Sample) -> float:
     """log10 of delta for the sampling histogram over all databases, at every finite epsilon.
 
-    One record differs, and the outputs are equal unless it is sampled; so delta is at most the chance that it is.
-    A database in which its type occurs once reaches that: the outcome then shows the type, or it does not.
+    One record differs, and the outputs are equal unless it is sampled; so delta is at most the
+    chance that it is. A database in which its type occurs once reaches that: the outcome then shows
+    the type, or it does not.
     Source: "Smoothed Differential Privacy", Theorems 3 (iii) and 5 (the latter corrected).
     """
     if sample.sampling != "with_replacement":
@@ -516,11 +571,12 @@ def log10_worst_case(sample: Sample) -> float:
 def log10_worst_case_noisy(sample: Sample, noise_ratio: Fraction, loss: Loss) -> float:
     """An upper bound of the same for the histogram with exponential-mechanism noise (Algorithm 4).
 
-    Replacing one sampled record lowers one count of the histogram and raises another by one. That changes the
-    powers of r by r^-2 at most, and Z(h + 1) / Z(h) = (1 + r - r^(h+2)) / (1 + r - r^(h+1)) is at most 1 + r - r^2;
-    so the noise alone has ratio B = (1 + r - r^2) / r^2. Sampling at rate eta leaves the event that the record is
-    missed, so for E = 1 + eta (E' - 1) the divergence is at most eta times that of the noise at E', which for a
-    mechanism of ratio B is at most (B - E') / (1 + B), its value for randomized response; -inf for pure privacy.
+    Replacing one sampled record lowers one count of the histogram and raises another by one. That
+    changes the powers of r by r^-2 at most, and Z(h + 1) / Z(h) = (1 + r - r^(h+2)) / (1 + r -
+    r^(h+1)) is at most 1 + r - r^2; so the noise alone has ratio B = (1 + r - r^2) / r^2. Sampling
+    at rate eta leaves the event that the record is missed, so for E = 1 + eta (E' - 1) the
+    divergence is at most eta times that of the noise at E', which for a mechanism of ratio B is at
+    most (B - E') / (1 + B), its value for randomized response; -inf for pure privacy.
     """
     bound = noise_bound(noise_ratio)
     inner = 1 + (loss.ratio - 1) / sample.rate
@@ -530,7 +586,8 @@ def log10_worst_case_noisy(sample: Sample, noise_ratio: Fraction, loss: Loss) ->
 
 
 def noise_bound(noise_ratio: Fraction) -> Fraction:
-    """The largest likelihood ratio of the noise alone when one sampled record is replaced: (1 + r - r^2) / r^2."""
+    """The largest likelihood ratio of the noise alone when one sampled record is replaced: (1 + r -
+    r^2) / r^2."""
     return (1 + noise_ratio - noise_ratio**2) / noise_ratio**2
 
 
@@ -586,24 +643,30 @@ def guarantee(
             "vertices", vertices, "not the distributions of the result; give those"
         )
     return SmoothedGuarantee(
-        epsilon=result.epsilon, log10_delta=result.log10_upper, records=result.records, distributions=corners,
+        epsilon=result.epsilon,
+        log10_delta=result.log10_upper,
+        records=result.records,
+        distributions=corners,
         basis=(f"{result.method}: {result.reason}",),
-    )  # fmt: skip
+    )
 
 
 def compose(guarantees: Sequence[SmoothedGuarantee], *, randomness: str) -> SmoothedGuarantee:
-    """The guarantee of publishing the outputs of several mechanisms on the same database: sums of both parameters.
+    """The guarantee of publishing the outputs of several mechanisms on the same database: sums of
+    both parameters.
 
     Arguments:
         guarantees: one or more, for the same number of records and the same distributions.
-        randomness: must be "independent": the mechanisms' coins must be independent given the database. Publishing
-            the same sample twice, or two histograms of samples drawn together, does not qualify.
+        randomness: must be "independent": the mechanisms' coins must be independent given the
+            database. Publishing the same sample twice, or two histograms of samples drawn together,
+            does not qualify.
     Returns:
         (sum of epsilon, sum of delta), rounded up.
     Raises:
-        ParameterError: if the guarantees differ in records or distributions, or randomness is not independent.
-    Source: "Smoothed Differential Privacy", Proposition 5; the published proof does not hold, the statement does
-        (docs/proofs/smoothed-properties.md).
+        ParameterError: if the guarantees differ in records or distributions, or randomness is not
+        independent.
+    Source: "Smoothed Differential Privacy", Proposition 5; the published proof does not hold, the
+        statement does (docs/proofs/smoothed-properties.md).
     Example:
         >>> result = mz.smoothed.expected(n=50, vertices=["0.3"], loss_rate="0.1", epsilon=1.0)
         >>> once = mz.smoothed.guarantee(result, vertices=["0.3"])
@@ -642,7 +705,8 @@ def compose(guarantees: Sequence[SmoothedGuarantee], *, randomness: str) -> Smoo
 
 
 def post_process(before: SmoothedGuarantee, *, name: str) -> SmoothedGuarantee:
-    """The guarantee of any function of the output, random or not, that does not look at the database again.
+    """The guarantee of any function of the output, random or not, that does not look at the
+    database again.
 
     Arguments:
         before: the guarantee of the output.
@@ -668,14 +732,15 @@ def pre_process(
 
     Arguments:
         features: the guarantee of the mechanism on features.
-        feature_of_type: for each raw type its feature's index. The function works record by record, which
-            Proposition 6 needs but does not say: a function that mixes records (such as subtracting the mean) may
-            turn one replaced record into many.
+        feature_of_type: for each raw type its feature's index. The function works record by record,
+            which Proposition 6 needs but does not say: a function that mixes records (such as
+            subtracting the mean) may turn one replaced record into many.
         vertices: the distributions of the raw records.
     Returns:
         The same parameters for the raw distributions.
     Raises:
-        ParameterError: if the map does not fit, or the features' distributions leave the hull of those guaranteed.
+        ParameterError: if the map does not fit, or the features' distributions leave the hull of
+        those guaranteed.
     Source: "Smoothed Differential Privacy", Proposition 6.
     Example:
         >>> result = mz.smoothed.expected(n=50, vertices=["0.3"], loss_rate="0.1", epsilon=1.0)

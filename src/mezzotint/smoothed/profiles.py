@@ -1,10 +1,12 @@
-"""delta(x) of the sampling histogram for one database, exact at any number of records and types; and the utility.
+"""delta(x) of the sampling histogram for one database, exact at any number of records and types;
+and the utility.
 
-Where the number of a pair's records that is lost is itself random, D = sum_s w(s) D(s): s of them are lost with a
-log-concave probability w, and D(s) is the one-dimensional sum of `logarithms.log_divergence`. D(s) never grows with s,
-because dropping one more record at random is post-processing; so the parts outside the summed window are bounded by D
-at the nearer end times the mass there. The adversary's utility (Equation (3): how well the missing record can be
-guessed) has no such law, but it is at most the sum of the two divergences, which have.
+Where the number of a pair's records that is lost is itself random, D = sum_s w(s) D(s): s of them
+are lost with a log-concave probability w, and D(s) is the one-dimensional sum of
+`logarithms.log_divergence`. D(s) never grows with s, because dropping one more record at random is
+post-processing; so the parts outside the summed window are bounded by D at the nearer end times the
+mass there. The adversary's utility (Equation (3): how well the missing record can be guessed) has
+no such law, but it is at most the sum of the two divergences, which have.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ from mezzotint.smoothed.model import (
 
 _NEGLIGIBLE = math.log(1e-15)
 CEILING = 1e-6
-"""Added to a logarithm that bounds what is left out of a sum: far above its error, and harmless at 1e-15 of the sum."""
+"""Added to a logarithm that bounds what is left out of a sum: far above its error, and harmless at
+1e-15 of the sum."""
 
 
 @final
@@ -52,8 +55,9 @@ CEILING = 1e-6
 class Mixture:
     """Weights w(s) and inner values D(s) of an array of s, both as logarithms.
 
-    `span` has the least and the largest s with positive weight, `mode` is at most one away from the largest weight, and
-    `log_majorant` bounds log D(s) by what never grows with s, where the values themselves may.
+    `span` has the least and the largest s with positive weight, `mode` is at most one away from the
+    largest weight, and `log_majorant` bounds log D(s) by what never grows with s, where the values
+    themselves may.
     """
 
     span: tuple[int, int]
@@ -68,7 +72,12 @@ class Mixture:
         return float(majorant(np.array([float(s)]))[0]) + CEILING
 
 
-def _lost_records(first: int, second: int, sample: Sample, loss: Loss) -> Mixture:
+def _lost_records(
+    first: int,
+    second: int,
+    sample: Sample,
+    loss: Loss,
+) -> Mixture:
     """The pair (A, B) loses s records: hypergeometric, or binomial under Poisson sampling."""
     size = first + second - 1
     others = sample.records - size
@@ -79,18 +88,29 @@ def _lost_records(first: int, second: int, sample: Sample, loss: Loss) -> Mixtur
     if sample.sampling == "poisson":
         rate = 1 - sample.rate
         return Mixture(
-            span=(0, size), mode=float(rate * size), log_values=log_values,
+            span=(0, size),
+            mode=float(rate * size),
+            log_values=log_values,
             log_weights=lambda s: logarithms.binomials(s, float(size), split(rate)),
-        )  # fmt: skip
+        )
     return Mixture(
-        span=(max(0, sample.lost - others), min(sample.lost, size)), log_values=log_values,
+        span=(max(0, sample.lost - others), min(sample.lost, size)),
+        log_values=log_values,
         mode=float(Fraction(sample.lost, sample.records) * size),
-        log_weights=lambda s: logarithms.hypergeometrics(s, float(size), float(others), float(sample.lost)),
-    )  # fmt: skip
+        log_weights=lambda s: logarithms.hypergeometrics(
+            s, float(size), float(others), float(sample.lost)
+        ),
+    )
 
 
-def _lost_records_utility(first: int, second: int, sample: Sample, loss: Loss) -> Mixture:
-    """The adversary's utility for the same pair, with the same weights; at most the sum of both divergences."""
+def _lost_records_utility(
+    first: int,
+    second: int,
+    sample: Sample,
+    loss: Loss,
+) -> Mixture:
+    """The adversary's utility for the same pair, with the same weights; at most the sum of both
+    divergences."""
     pair, mirrored = (
         _lost_records(first, second, sample, loss),
         _lost_records(second, first, sample, loss),
@@ -102,17 +122,26 @@ def _lost_records_utility(first: int, second: int, sample: Sample, loss: Loss) -
     )
 
 
-def _missed_draws(first: int, second: int, sample: Sample, loss: Loss) -> Mixture:
-    """With replacement: s of T draws fall outside the pair (A, B), both at least 2, whose records are part of n."""
+def _missed_draws(
+    first: int,
+    second: int,
+    sample: Sample,
+    loss: Loss,
+) -> Mixture:
+    """With replacement: s of T draws fall outside the pair (A, B), both at least 2, whose records
+    are part of n."""
     draws, outside = sample.sampled, sample.records - first - second + 1
     up, down = split_log_step(first), split_log_step(second)
     return Mixture(
-        span=(0, draws if outside > 0 else 0), mode=float(Fraction(draws * outside, sample.records)),
-        log_weights=lambda s: logarithms.binomial_fractions(s, float(draws), float(outside), float(sample.records)),
+        span=(0, draws if outside > 0 else 0),
+        mode=float(Fraction(draws * outside, sample.records)),
+        log_weights=lambda s: logarithms.binomial_fractions(
+            s, float(draws), float(outside), float(sample.records)
+        ),
         log_values=lambda s: logarithms.divergences_replacement(
             float(first), float(second), draws - s, up, down, loss.log_ratio
         ),
-    )  # fmt: skip
+    )
 
 
 @final
@@ -166,7 +195,8 @@ def _mass_bound(mixture: Mixture, s: int, edge: int) -> float:
 
 
 def log_mixture(mixture: Mixture) -> float:
-    """Natural logarithm of the mixture; what lies outside the summed window is below 3e-15 of it."""
+    """Natural logarithm of the mixture; what lies outside the summed window is below 3e-15 of
+    it."""
     first, last = mixture.span
     window = _Window(mixture, _peak(mixture, first, last))
     right = _extend_right(mixture, window, last)
@@ -178,7 +208,8 @@ def log_mixture(mixture: Mixture) -> float:
 
 
 def _extend_right(mixture: Mixture, window: _Window, last: int) -> float:
-    # Beyond the window D(s) <= D(window.high + 1); returns the log of the bound on what is left out.
+    # Beyond the window D(s) <= D(window.high + 1); returns the log of the bound on what is left
+    # out.
     step = 16
     while window.high < last:
         head = mixture.ceiling(window.high + 1)
@@ -191,8 +222,9 @@ def _extend_right(mixture: Mixture, window: _Window, last: int) -> float:
 
 
 def _extend_left(mixture: Mixture, window: _Window, first: int) -> float:
-    # To the left D(s) <= 1 (a utility, too), so blocks [s - width, s] are bounded by D(s - width) times their mass
-    # until even the whole remaining mass is negligible; a block too heavy for that is summed instead.
+    # To the left D(s) <= 1 (a utility, too), so blocks [s - width, s] are bounded by D(s - width)
+    # times their mass until even the whole remaining mass is negligible; a block too heavy for that
+    # is summed instead.
     skipped = -math.inf
     step, edge = 16, window.low
     while edge > first:
@@ -222,14 +254,18 @@ _DIGITS = 60
 
 
 def noisy_profile(
-    histogram: tuple[int, ...], sample: Sample, loss: Loss, noise: Fraction
+    histogram: tuple[int, ...],
+    sample: Sample,
+    loss: Loss,
+    noise: Fraction,
 ) -> Profile:
     """delta(x) by summing over all outcomes, for every neighbour and both directions.
 
-    The noise depends on each coordinate of the sampled histogram alone: Pr[y | h] = prod r^|y_i - h_i| / Z(h_i)
-    over y_i >= 0 with Z(h) = (1 + r - r^(h+1)) / (1 - r). Outcomes beyond every possible h have proportional
-    probabilities and are merged, which keeps all divergences. Merging types does not apply here, because each
-    type receives its own noise; so every neighbour is compared.
+    The noise depends on each coordinate of the sampled histogram alone: Pr[y | h] = prod r^|y_i -
+    h_i| / Z(h_i) over y_i >= 0 with Z(h) = (1 + r - r^(h+1)) / (1 - r). Outcomes beyond every
+    possible h have proportional probabilities and are merged, which keeps all divergences. Merging
+    types does not apply here, because each type receives its own noise; so every neighbour is
+    compared.
     """
     # One count more than present can be sampled from a neighbour.
     shape = np.array([min(sample.sampled, count + 1) + 1 for count in histogram], dtype=np.int64)
@@ -252,8 +288,9 @@ def noisy_profile(
         ):
             if value > best:
                 best, pair = value, counts
-    # All sums before the difference are of positive double-doubles: each outcome is good to a few 2**-100 per
-    # step, outcomes sum to 1 on either side, and probabilities below 1e-300 were dropped.
+    # All sums before the difference are of positive double-doubles: each outcome is good to a few
+    # 2**-100 per step, outcomes sum to 1 on either side, and probabilities below 1e-300 were
+    # dropped.
     depth = 8 * int(shape.sum()) + 64
     slack = 3.0 * depth * 2.0**-100 + 1e-290
     worst = log10_worst_case_noisy(sample, noise, loss)
@@ -267,12 +304,22 @@ def noisy_profile(
     reason = "Summed over every outcome, all neighbours and both directions; log10_worst_case is an upper bound."
     status = "closed" if slack <= 1e-10 * best else "bracketed"
     return profile_of(
-        sample, loss, to_log10(value), upper, worst=worst, pair=pair, status=status, reason=reason
+        sample,
+        loss,
+        to_log10(value),
+        upper,
+        worst=worst,
+        pair=pair,
+        status=status,
+        reason=reason,
     )
 
 
 def _published(
-    histogram: tuple[int, ...], shape: np.ndarray, sample: Sample, noise: Fraction
+    histogram: tuple[int, ...],
+    shape: np.ndarray,
+    sample: Sample,
+    noise: Fraction,
 ) -> np.ndarray:
     # Probability of every published outcome, as double-doubles on a flat grid.
     factors = np.zeros((len(histogram), int(shape.max()), 2))
@@ -292,8 +339,8 @@ def _published(
 
 
 def _sampled_factors(count: int, sample: Sample) -> list[decimal.Decimal]:
-    # Binomial probabilities at rate T/n: their product over types, divided by the one of n records, is the
-    # multivariate hypergeometric law of the sampled histogram.
+    # Binomial probabilities at rate T/n: their product over types, divided by the one of n records,
+    # is the multivariate hypergeometric law of the sampled histogram.
     top = min(sample.sampled, count)
     if sample.lost == 0:
         return [decimal.Decimal(int(h == count)) for h in range(top + 1)]
@@ -320,34 +367,36 @@ def profile(
 ) -> Profile:
     """The database-dependent delta of publishing the histogram of a random sample of the records.
 
-    delta(x) is the largest hockey-stick divergence between this database and any neighbour (one record replaced),
-    in either direction.
+    delta(x) is the largest hockey-stick divergence between this database and any neighbour (one
+    record replaced), in either direction.
 
     Arguments:
         counts: the records of each possible type; a type that exists but does not occur counts 0.
-        loss_rate: share of records lost, in [0, 1); T = ceil((1 - loss_rate) n) exactly (or the Poisson rate).
-            A float is read by its shortest decimal: 0.002 is 1/500.
+        loss_rate: share of records lost, in [0, 1); T = ceil((1 - loss_rate) n) exactly (or the
+            Poisson rate). A float is read by its shortest decimal: 0.002 is 1/500.
         sampled: T itself, instead of `loss_rate`.
         epsilon: the loss, natural logarithm, above 0.
-        ratio: e^epsilon as an exact rational instead, such as Fraction(51, 49); 1 gives the total variation.
+        ratio: e^epsilon as an exact rational instead, such as Fraction(51, 49); 1 gives the total
+            variation.
         replacement: sample with replacement.
         poisson: keep each record independently with chance 1 - loss_rate.
-        noise_ratio: add the exponential mechanism's noise (Algorithm 4): each unit of L1 distance between the
-            sampled and the published histogram costs this factor r in (0, 1); the paper's Equation (4) is
-            r = exp(-epsilon / 4) (`published_noise_ratio`).
+        noise_ratio: add the exponential mechanism's noise (Algorithm 4): each unit of L1 distance
+            between the sampled and the published histogram costs this factor r in (0, 1); the
+            paper's Equation (4) is r = exp(-epsilon / 4) (`published_noise_ratio`).
     Returns:
         A `Profile`; every number is log10, because delta reaches 1e-14000.
     Raises:
         ParameterError: if a parameter is out of range (see each one above).
     Guarantees:
-        `log10_upper` is never below the truth. Relative error of delta at most 1e-9 up to 1.6e8 records (about
-        1e-12 for small databases). delta <= the worst case over all databases.
+        `log10_upper` is never below the truth. Relative error of delta at most 1e-9 up to 1.6e8
+        records (about 1e-12 for small databases). delta <= the worst case over all databases.
     Edge cases:
         No record lost: delta = 1, the exact histogram shows the differing record.
         Some type with 0 or 1 records: delta equals the worst case.
-        With replacement and T ln(A/(A-1)) <= epsilon for two types: delta is exactly 0, log10 is -inf.
-    Source: "Smoothed Differential Privacy", Definition 2, Algorithms 2 and 4, Appendix F; reduction to one
-        dimension and to the two rarest types in docs/proofs/smoothed-profile.md.
+        With replacement and T ln(A/(A-1)) <= epsilon for two types: delta is exactly 0, log10 is
+        -inf.
+    Source: "Smoothed Differential Privacy", Definition 2, Algorithms 2 and 4, Appendix F; reduction
+        to one dimension and to the two rarest types in docs/proofs/smoothed-profile.md.
     Example:
         >>> profile = mz.smoothed.profile([205, 190], loss_rate="0.01", epsilon=1.0)
         >>> round(profile.log10_delta, 2)
@@ -395,8 +444,9 @@ def histogram_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss) ->
         )
     if reason is not None:
         return profile_of(sample, loss, worst, rounded_up(worst), worst=worst, reason=reason)
-    # D falls as either count grows when there is a third type, so the worst pair is among the two rarest types
-    # (docs/proofs/smoothed-profile.md); with two types there is no other pair. All four orders are needed.
+    # D falls as either count grows when there is a third type, so the worst pair is among the two
+    # rarest types (docs/proofs/smoothed-profile.md); with two types there is no other pair. All
+    # four orders are needed.
     orders = (rare, common + 1), (rare + 1, common), (common, rare + 1), (common + 1, rare)
     found = {
         order: log_pair(*order, sample, loss, binary=len(histogram) == 2)
@@ -411,7 +461,15 @@ def histogram_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss) ->
         reason = "No outcome has a likelihood ratio above e^epsilon, so delta is exactly 0."
     elif len(histogram) == 2:
         reason = "Exact one-dimensional sum over the lost records of one type."
-    return profile_of(sample, loss, to_log10(best), upper, worst=worst, pair=pair, reason=reason)
+    return profile_of(
+        sample,
+        loss,
+        to_log10(best),
+        upper,
+        worst=worst,
+        pair=pair,
+        reason=reason,
+    )
 
 
 def scale_of(sample: Sample) -> float:
@@ -419,10 +477,18 @@ def scale_of(sample: Sample) -> float:
     return float(sample.sampled if sample.sampling == "with_replacement" else sample.lost)
 
 
-def log_pair(first: int, second: int, sample: Sample, loss: Loss, *, binary: bool) -> float:
+def log_pair(
+    first: int,
+    second: int,
+    sample: Sample,
+    loss: Loss,
+    *,
+    binary: bool,
+) -> float:
     """log D(A, B) of one neighbouring pair with A, B >= 2.
 
-    A records of one type stand against A - 1, B - 1 against B of the other; `binary`: there are only these two types.
+    A records of one type stand against A - 1, B - 1 against B of the other; `binary`: there are
+    only these two types.
     """
     if sample.sampling == "with_replacement" and not binary:
         return log_mixture(_missed_draws(first, second, sample, loss))
@@ -451,27 +517,31 @@ def utility(
     replacement: bool = False,
     poisson: bool = False,
 ) -> Utility:
-    """The adversary's adjusted utility: the expected accuracy above `threshold`, scaled so that certainty is 1.
+    """The adversary's adjusted utility: the expected accuracy above `threshold`, scaled so that
+    certainty is 1.
 
-    The adversary knows all records but one, sees the published histogram, assumes a uniform prior over the types
-    of the missing record, and guesses the likeliest. Guesses of accuracy at most `threshold` count nothing. The
-    worst missing record and the worst true value are taken.
+    The adversary knows all records but one, sees the published histogram, assumes a uniform prior
+    over the types of the missing record, and guesses the likeliest. Guesses of accuracy at most
+    `threshold` count nothing. The worst missing record and the worst true value are taken.
 
     Arguments:
         counts: the records of each possible type.
-        threshold: t in [1/2, 1), exact (a float by its shortest decimal); t = E/(1+E) matches delta at ratio E.
+        threshold: t in [1/2, 1), exact (a float by its shortest decimal); t = E/(1+E) matches delta
+            at ratio E.
         loss_rate, sampled, replacement, poisson: as in `profile`.
     Returns:
-        A `Utility`; with two types always certified. With more types certified when the outcomes can be
-        enumerated (without replacement, up to 300000), else bracketed from above by (1 + (m-1)/(1+E)) delta.
+        A `Utility`; with two types always certified. With more types certified when the outcomes
+        can be enumerated (without replacement, up to 300000), else bracketed from above by (1 +
+        (m-1)/(1+E)) delta.
     Raises:
         ParameterError: if a parameter is out of range.
     Guarantees:
-        With two types, u(x, x') + u(x', x) = d(x, x') + d(x', x) at t = E/(1+E); utility <= 2 delta.
-        `log10_upper` is never below the truth.
+        With two types, u(x, x') + u(x', x) = d(x, x') + d(x', x) at t = E/(1+E); utility <= 2
+        delta. `log10_upper` is never below the truth.
     Edge cases:
         No record lost: utility 1. threshold 1/2: every better-than-even guess counts (ratio 1).
-    Source: "Smoothed Differential Privacy", Equation (3), Lemmas 2 and 10 (with the factor 3 corrected to 2).
+    Source: "Smoothed Differential Privacy", Equation (3), Lemmas 2 and 10 (with the factor 3
+        corrected to 2).
     Example:
         >>> found = mz.smoothed.utility([205, 190], threshold="0.9", loss_rate="0.01")
         >>> found.log10_upper < 0
@@ -509,20 +579,31 @@ def utility(
         reason = "Too many outcomes to enumerate; bounded by the divergences of all pairs of true values."
         status = "bracketed"
     return Utility(
-        log10=min(value, upper), log10_upper=min(upper, 0.0), status=status, records=sample.records,
-        sampled=sample.sampled, threshold=float(level), reason=reason,
-    )  # fmt: skip
+        log10=min(value, upper),
+        log10_upper=min(upper, 0.0),
+        status=status,
+        records=sample.records,
+        sampled=sample.sampled,
+        threshold=float(level),
+        reason=reason,
+    )
 
 
 def _two_types(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> float:
-    # The neighbours of (a, b) are (a - 1, b + 1) and (a + 1, b - 1); each pair counts from both sides.
+    # The neighbours of (a, b) are (a - 1, b + 1) and (a + 1, b - 1); each pair counts from both
+    # sides.
     a, b = histogram
     pairs = [(one, other) for one, other in ((a, b + 1), (b, a + 1)) if one >= 1]
     pairs += [(other, one) for one, other in pairs]
     return max(_log_utility(first, second, sample, loss) for first, second in pairs)
 
 
-def _log_utility(first: int, second: int, sample: Sample, loss: Loss) -> float:
+def _log_utility(
+    first: int,
+    second: int,
+    sample: Sample,
+    loss: Loss,
+) -> float:
     if sample.sampling == "poisson":
         return log_mixture(_lost_records_utility(first, second, sample, loss))
     if sample.sampling == "without_replacement":
@@ -535,10 +616,16 @@ def _log_utility(first: int, second: int, sample: Sample, loss: Loss) -> float:
     return float(np.logaddexp(above, below))
 
 
-def _log_utility_single(first: int, second: int, sample: Sample, loss: Loss) -> float:
-    # One database is (1, n - 1), the other (0, n). If the single record is drawn the adversary is certain, worth
-    # (1 - t)/(1 - t) = 1 under the first database and nothing under the second, which never draws it. If not,
-    # the odds are (1 - 1/n)^-T for the second; above E they are worth (odds - E)/(1 + odds) in either case.
+def _log_utility_single(
+    first: int,
+    second: int,
+    sample: Sample,
+    loss: Loss,
+) -> float:
+    # One database is (1, n - 1), the other (0, n). If the single record is drawn the adversary is
+    # certain, worth (1 - t)/(1 - t) = 1 under the first database and nothing under the second,
+    # which never draws it. If not, the odds are (1 - 1/n)^-T for the second; above E they are worth
+    # (odds - E)/(1 + odds) in either case.
     missed = -math.inf
     if sample.records > 1:
         missed = sample.sampled * math.log1p(-1.0 / sample.records)
@@ -556,10 +643,10 @@ def _log_utility_single(first: int, second: int, sample: Sample, loss: Loss) -> 
 
 
 def _bound(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> float:
-    # With truth i, a guess of type j != i is worth at most what it would be if i and j were the only candidates:
-    # E_i[(post_j - t)+] / (1 - t) <= d(x_j, x_i) / (1 + E), and a guess of i at most d(x_i, x_j) for any j. So the
-    # utility is at most (1 + (m - 1)/(1 + E)) times the largest D(C_j + 1, C_k + 1), C the other records, and D
-    # falls with both counts.
+    # With truth i, a guess of type j != i is worth at most what it would be if i and j were the
+    # only candidates: E_i[(post_j - t)+] / (1 - t) <= d(x_j, x_i) / (1 + E), and a guess of i at
+    # most d(x_i, x_j) for any j. So the utility is at most (1 + (m - 1)/(1 + E)) times the largest
+    # D(C_j + 1, C_k + 1), C the other records, and D falls with both counts.
     types = len(histogram)
     upper = -math.inf
     for missing in range(types):

@@ -355,7 +355,7 @@ def rounded_gaussian(
         part.copy_(decide(words, table, law))
         places = (part == UNDECIDED).nonzero().flatten()
         closer = [
-            law.closer(word & (2**64 - 1), gaussian._further(key, begin + place))
+            law.closer(word & (2**64 - 1), gaussian.further_words(key, begin + place))
             for word, place in zip(words[places].tolist(), places.tolist(), strict=True)
         ]
         part[places] = torch.tensor(closer, dtype=torch.int64, device=device)

@@ -1,4 +1,5 @@
-"""Private vectors: clipping, rotation, tables and integer noise behind one interface, and advice which to use."""
+"""Private vectors: clipping, rotation, tables and integer noise behind one interface, and advice
+which to use."""
 
 from typing import TYPE_CHECKING
 
@@ -6,23 +7,22 @@ from mezzotint.core import on_demand
 
 if TYPE_CHECKING:
     from mezzotint.vectors.advice import Advice as Advice
-    from mezzotint.vectors.advice import Family as Family
-    from mezzotint.vectors.advice import NoiseFamily as NoiseFamily
     from mezzotint.vectors.advice import Option as Option
-    from mezzotint.vectors.advice import Setting as Setting
     from mezzotint.vectors.advice import advise as advise
     from mezzotint.vectors.advice import one_bit as one_bit
+    from mezzotint.vectors.calibration import Family as Family
     from mezzotint.vectors.gaussian import GaussianScheme as GaussianScheme
     from mezzotint.vectors.integers import NoiseScheme as NoiseScheme
     from mezzotint.vectors.integers import SummedNoise as SummedNoise
     from mezzotint.vectors.integers import summed_noise as summed_noise
     from mezzotint.vectors.ranked import RankedCodebook as RankedCodebook
-    from mezzotint.vectors.ranked import RankedSession as RankedSession
-    from mezzotint.vectors.ranked import own_seeds as own_seeds
-    from mezzotint.vectors.ranked import round_seeds as round_seeds
     from mezzotint.vectors.ranked_design import ranked_codebook as ranked_codebook
+    from mezzotint.vectors.ranked_session import RankedSession as RankedSession
     from mezzotint.vectors.rotation import Rotation as Rotation
     from mezzotint.vectors.rotation import clip as clip
+    from mezzotint.vectors.seeds import own_seeds as own_seeds
+    from mezzotint.vectors.seeds import round_seeds as round_seeds
+    from mezzotint.vectors.setting import Setting as Setting
     from mezzotint.vectors.tables import ModularScheme as ModularScheme
     from mezzotint.vectors.tables import TableScheme as TableScheme
     from mezzotint.vectors.tables import VectorScheme as VectorScheme

@@ -1,9 +1,11 @@
-"""Public random codewords: the pinned stream that a seed makes, inner products with a vector, sums of chosen codewords.
+"""Public random codewords: the pinned stream that a seed makes, inner products with a vector, sums
+of chosen codewords.
 
-All implementations draw the same signs, positions and normal numbers, bit for bit. The stream's words are AES-256 in
-counter mode; the map from words to normal numbers is integer arithmetic on a table of 6,145 integers. Both are defined
-in docs/file-format.md; clients/vectors holds test vectors. Nothing here is secret, and privacy does not rest on it: a
-client that draws other numbers than the server spoils the estimate, not the claim.
+All implementations draw the same signs, positions and normal numbers, bit for bit. The stream's
+words are AES-256 in counter mode; the map from words to normal numbers is integer arithmetic on a
+table of 6,145 integers. Both are defined in docs/file-format.md; clients/vectors holds test
+vectors. Nothing here is secret, and privacy does not rest on it: a client that draws other numbers
+than the server spoils the estimate, not the claim.
 """
 
 from __future__ import annotations
@@ -35,20 +37,20 @@ OCTAVE_BITS = 8
 
 TABLE_SHA256 = "1c01ef181ebc01d52a5966ba4319f900d9d7e0c716ed0f1c2507284adf60e7ed"
 
-_ROWS_START = (
-    1 << 33
-)  # the 64-bit word at which the rows of normal numbers start; positions start at word 0
+_ROWS_START = 1 << 33
+"""The 64-bit word at which the rows of normal numbers start; positions start at word 0."""
 
 
 @lru_cache(maxsize=1)
 def normal_table() -> IntArray:
-    """(6145,) quantiles of the upper tail, units of 2**-24, at the left ends of the pieces of [0, 2**31].
+    """(6145,) quantiles of the upper tail, units of 2**-24, at the left ends of the pieces of [0,
+    2**31].
 
-    Piece n < 2**8 is n itself; piece n = 2**8 (e + 1) + i starts at (2**8 + i) 2**e. The entry of a start v is the
-    integer nearest to 2**24 times the N(0, 1) quantile of 1 - (v + 1/2) / 2**32.
+    Piece n < 2**8 is n itself; piece n = 2**8 (e + 1) + i starts at (2**8 + i) 2**e. The entry of a
+    start v is the integer nearest to 2**24 times the N(0, 1) quantile of 1 - (v + 1/2) / 2**32.
 
-    Guarantees: the integers have the pinned hash. None lies within 1e-4 of a tie, so any inverse of the normal
-        distribution function with error below 1e-12 gives the same ones.
+    Guarantees: the integers have the pinned hash. None lies within 1e-4 of a tie, so any inverse of
+        the normal distribution function with error below 1e-12 gives the same ones.
     """
     octaves = 31 - OCTAVE_BITS
     first = np.arange(2**OCTAVE_BITS, dtype=np.float64)
@@ -65,9 +67,11 @@ def normal_table() -> IntArray:
 
 
 def stream_key(purpose: str, beacon: str, *numbers: int) -> bytes:
-    """SHA-256 of "mezzotint public stream 1", purpose, beacon and decimal numbers, separated by zero bytes.
+    """SHA-256 of "mezzotint public stream 1", purpose, beacon and decimal numbers, separated by
+    zero bytes.
 
-    The purpose is "signs" (numbered by the round) or "report" (numbered by the seed and the place in the report).
+    The purpose is "signs" (numbered by the round) or "report" (numbered by the seed and the place
+    in the report).
     """
     fields = [f"mezzotint public stream {VERSION}", purpose, beacon, *map(str, numbers)]
     return hashlib.sha256("\0".join(fields).encode()).digest()
@@ -82,33 +86,43 @@ def _halves(key: bytes, start: int, count: int) -> npt.NDArray[np.uint32]:
 def signs(beacon: str, group: int, size: int) -> FloatArray:
     """(size,) numbers +-1 of a round, read-only: bit j of the stream, low bits first, 1 for +1."""
     words = draw_words(stream_key("signs", beacon, group), 0, -(-size // 64))
-    bits = np.unpackbits(words.astype("<u8", copy=False).view(np.uint8), bitorder="little")[:size]
-    found = bits.astype(np.float64) * 2.0 - 1.0
-    found.setflags(write=False)
-    return found
+    octets = words.astype("<u8", copy=False).view(np.uint8)
+    bits = np.unpackbits(octets, bitorder="little")[:size]
+    values = bits.astype(np.float64) * 2.0 - 1.0
+    values.setflags(write=False)
+    return values
 
 
 def positions(key: bytes, count: int, among: int) -> IntArray:
-    """(count,) distinct numbers: the stream's 32-bit numbers modulo `among`, a power of two, without repeats."""
+    """(count,) distinct numbers: the stream's 32-bit numbers modulo `among`, a power of two,
+    without repeats."""
     from mezzotint.vectors import compiled as kernels
 
     taken = np.zeros(among, dtype=np.uint8)
-    found = np.empty(count, dtype=np.int64)
-    have, start = 0, 0
-    while have < count:
+    distinct = np.empty(count, dtype=np.int64)
+    filled = 0
+    start = 0
+    while filled < count:
         # Twice what is missing; the number of draws depends only on the public stream.
-        size = 4 * -(-2 * (count - have) // 4)
-        have = kernels.pick_distinct(_halves(key, start, size), taken, found, have)
+        size = 4 * -(-2 * (count - filled) // 4)
+        numbers = _halves(key, start, size)
+        filled = kernels.pick_distinct(numbers, taken, distinct, filled)
         start += size // 2
-    return found
+    return distinct
 
 
 def row_stride(width: int) -> int:
-    """32-bit numbers from the start of one row to that of the next: rows start with an AES block."""
+    """32-bit numbers from the start of one row to that of the next: rows start with an AES
+    block."""
     return 4 * -(-width // 4)
 
 
-def normal_rows(key: bytes, first: int, count: int, width: int) -> FloatArray:
+def normal_rows(
+    key: bytes,
+    first: int,
+    count: int,
+    width: int,
+) -> FloatArray:
     """(count, width) normal numbers: rows `first`, `first` + 1, ... of a report's matrix."""
     from mezzotint.vectors import compiled as kernels
 
@@ -123,61 +137,71 @@ def normal_products(key: bytes, count: int, vector: FloatArray) -> FloatArray:
     """(count,) inner products of the first `count` rows with a vector; the rows are never stored."""
     from mezzotint.vectors import compiled as kernels
 
+    table = normal_table()
     stride = row_stride(vector.size)
     products = np.empty(count)
-    # The words of a block stay in the cache.
-    block = max(1, (1 << 16) // stride)
-    for done in range(0, count, block):
-        part = products[done : done + block]
-        numbers = _halves(key, _ROWS_START + done * (stride // 2), part.size * stride)
-        kernels.normal_products(numbers, normal_table(), stride, OCTAVE_BITS, UNIT, vector, part)
+    block = max(1, _BLOCK_NUMBERS // stride)
+    for first in range(0, count, block):
+        chunk = products[first : first + block]
+        numbers = _halves(key, _ROWS_START + first * (stride // 2), chunk.size * stride)
+        kernels.normal_products(numbers, table, stride, OCTAVE_BITS, UNIT, vector, chunk)
     return products
 
 
-# Order statistics of normal numbers: how close the closest of M random directions are ----------------------
+# Order statistics of normal numbers: how close the closest of M random directions are
 # One-dimensional integrals over a beta-binomial tail; nothing is simulated.
 
-_FARTHEST = 9.0  # a normal number lies beyond with probability 2e-19
-_NODES = 96  # Gauss-Legendre nodes in each part of an integral
+_BLOCK_NUMBERS = 1 << 16
+"""Numbers that are drawn at once: they stay in the cache."""
+
+_INTEGRAL_LIMIT = 9.0
+"""A normal number lies beyond with probability 2e-19."""
+_NODES = 96
+"""Gauss-Legendre nodes in each part of an integral."""
 
 
 @lru_cache(maxsize=1)
-def _rule() -> tuple[FloatArray, FloatArray]:
+def _quadrature() -> tuple[FloatArray, FloatArray]:
     return np.polynomial.legendre.leggauss(_NODES)
 
 
 def _on_top(
     count: int,
     top: int,
+    *,
     centre: float,
     spread: float,
     low: float,
     below: Callable[[FloatArray], FloatArray],
 ) -> tuple[float, float]:
-    """Sum and sum of squares over the `top` largest of `count` numbers above `low`, whose distribution is `below`.
+    """Sum and sum of squares over the `top` largest of `count` numbers above `low`.
 
-    The density is phi, or twice phi from 0 on; the integrand falls around `centre`, within multiples of `spread`.
+    `below` is their distribution. The density is phi, or twice phi from 0 on; the integrand falls
+    around `centre`, within multiples of `spread`.
     """
-    cuts = sorted(
-        {low, _FARTHEST, *(min(max(centre + c * spread, low), _FARTHEST) for c in (-9.0, 0.0, 9.0))}
-    )
-    nodes, weights = _rule()
-    parts = [(0.5 * (b - a), 0.5 * (a + b)) for a, b in pairwise(cuts)]
-    x = np.concatenate([middle + half * nodes for half, middle in parts])
-    mass = (count if low else 2 * count) * np.concatenate([half * weights for half, _ in parts])
-    mass *= (
-        np.exp(-x * x / 2)
-        / math.sqrt(2 * math.pi)
-        * scipy.special.betainc(count - top, top, below(x))
-    )
-    return float(mass @ x), float(mass @ (x * x))
+    cuts = {low, _INTEGRAL_LIMIT}
+    for multiple in (-9.0, 0.0, 9.0):
+        cuts.add(min(max(centre + multiple * spread, low), _INTEGRAL_LIMIT))
+    nodes, node_weights = _quadrature()
+    points: list[FloatArray] = []
+    weights: list[FloatArray] = []
+    for left, right in pairwise(sorted(cuts)):
+        points.append(0.5 * (left + right) + 0.5 * (right - left) * nodes)
+        weights.append(0.5 * (right - left) * node_weights)
+    values = np.concatenate(points)
+    density = np.exp(-values * values / 2) / math.sqrt(2 * math.pi)
+    # The probability that fewer than `top` of the other numbers are larger.
+    among_top = scipy.special.betainc(count - top, top, below(values))
+    numbers = 2 * count if low == 0 else count
+    mass = numbers * np.concatenate(weights) * density * among_top
+    return float(mass @ values), float(mass @ (values * values))
 
 
 @lru_cache(maxsize=4096)
 def top_normal(count: int, top: int) -> tuple[float, float]:
-    """Expected sum, and expected sum of squares, of the `top` largest of `count` independent N(0, 1) numbers.
+    """Expected sum, and expected sum of squares, of the `top` largest of `count` normal numbers.
 
-    The relative error is about 1e-12.
+    They are independent N(0, 1); the relative error is about 1e-12.
     Source: the sum's integrand is M x phi(x) P(fewer than k of the other M - 1 are larger).
     """
     if top in (0, count):
@@ -185,7 +209,14 @@ def top_normal(count: int, top: int) -> tuple[float, float]:
     share = top / count
     centre = float(-scipy.special.ndtri(share))
     spread = math.sqrt(share * (1 - share) / count) / _density(centre)
-    return _on_top(count, top, centre, spread, -_FARTHEST, scipy.special.ndtr)
+    return _on_top(
+        count,
+        top,
+        centre=centre,
+        spread=spread,
+        low=-_INTEGRAL_LIMIT,
+        below=scipy.special.ndtr,
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -194,8 +225,8 @@ def top_folded(count: int, top: int) -> tuple[float, float]:
     half = count // 2
     if top > half:
         # The sum of all is 0, and of all squares 2 h; the others mirror those on top.
-        first, second = top_folded(count, count - top)
-        return first, count - second
+        total, squares = top_folded(count, count - top)
+        return total, count - squares
     if top == 0:
         return 0.0, 0.0
     if top == half:
@@ -203,29 +234,43 @@ def top_folded(count: int, top: int) -> tuple[float, float]:
     share = top / half
     centre = float(scipy.special.ndtri(1 - share / 2))
     spread = math.sqrt(share * (1 - share) / half) / (2 * _density(centre))
-    return _on_top(half, top, centre, spread, 0.0, lambda x: scipy.special.erf(x / math.sqrt(2)))
+    return _on_top(
+        half,
+        top,
+        centre=centre,
+        spread=spread,
+        low=0.0,
+        below=lambda values: scipy.special.erf(values / math.sqrt(2)),
+    )
 
 
-def _density(x: float) -> float:
-    return math.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+def _density(value: float) -> float:
+    return math.exp(-value * value / 2) / math.sqrt(2 * math.pi)
+
+
+_STIRLING_DIMENSION = 10**6
+"""Above it the series of a ratio of gamma functions is exact in floats."""
 
 
 def mean_norm(dimension: int) -> float:
-    """Expected L2 norm of a vector of independent N(0, 1) numbers: sqrt(d - 1/2) up to O(d**-1.5)."""
-    if dimension > 10**6:
-        # sqrt(2) Gamma((d+1)/2) / Gamma(d/2) = sqrt(d) (1 - 1/(4 d) + 1/(32 d^2) + ...); the next term is below 1e-18.
+    """Expected L2 norm of a vector of independent N(0, 1): sqrt(d - 1/2) up to O(d**-1.5)."""
+    if dimension > _STIRLING_DIMENSION:
+        # sqrt(2) Gamma((d+1)/2) / Gamma(d/2) = sqrt(d) (1 - 1/(4 d) + 1/(32 d^2) + ...); the next
+        # term is below 1e-18.
         return math.sqrt(dimension) * (1 - 1 / (4 * dimension) + 1 / (32 * dimension**2))
-    return math.sqrt(2) * math.exp(math.lgamma((dimension + 1) / 2) - math.lgamma(dimension / 2))
+    log_ratio = math.lgamma((dimension + 1) / 2) - math.lgamma(dimension / 2)
+    return math.sqrt(2) * math.exp(log_ratio)
 
 
 @lru_cache(maxsize=256)
 def gaussian_constant(epsilon: float) -> tuple[float, float]:
-    """(A, q) of PrivUnitG, the yardstick: E|error|^2 of a unit vector is A d, up to a constant, at the best share q.
+    """(A, q) of PrivUnitG, the yardstick.
 
-    Source: Asi, Feldman and Talwar 2022, section 4; the limit of ranked codebooks for many codewords.
+    E|error|^2 of a unit vector is A d, up to a constant, at the best share q.
+    Source: Asi, Feldman and Talwar 2022, section 4; the limit of ranked codebooks for many
+        codewords.
     """
 
-    # q e^eps / (1 - q) is searched on a log grid, then by golden section: A is unimodal in log q.
     def constant(log_share: float) -> float:
         share = math.exp(log_share)
         density = _density(float(-scipy.special.ndtri(share)))
@@ -233,34 +278,43 @@ def gaussian_constant(epsilon: float) -> tuple[float, float]:
         ratio = (share + (1 - share) * math.exp(-epsilon)) / -math.expm1(-epsilon)
         return (ratio / density) ** 2
 
-    low, high = -min(epsilon, 600.0) - 4.0, math.log(0.5)
+    # By golden section: A is unimodal in log q.
+    low = -min(epsilon, 600.0) - 4.0
+    high = math.log(0.5)
     golden = (math.sqrt(5) - 1) / 2
     for _ in range(80):
-        left, right = high - golden * (high - low), low + golden * (high - low)
-        low, high = (low, right) if constant(left) < constant(right) else (left, high)
+        left = high - golden * (high - low)
+        right = low + golden * (high - low)
+        if constant(left) < constant(right):
+            high = right
+        else:
+            low = left
     best = (low + high) / 2
     return constant(best), math.exp(best)
 
 
 def gaussian_error(dimension: int, epsilon: float) -> float:
-    """Mean squared error of PrivUnitG for a unit vector, with the share that makes `gaussian_constant` least.
+    """Mean squared error of PrivUnitG for a unit vector, with the share that makes
+    `gaussian_constant` least.
 
-    Its inner product with the vector has the mean m = A**-0.5 and the mean square 1 + m Phi^-1(1 - q), before division
-    by m; the other coordinates are N(0, 1).
+    Its inner product with the vector has the mean m = A**-0.5 and the mean square 1 + m Phi^-1(1 -
+    q), before division by m; the other coordinates are N(0, 1).
     """
     constant, share = gaussian_constant(epsilon)
-    square = 1 + float(-scipy.special.ndtri(share)) / math.sqrt(constant)
-    return constant * (dimension - 1 + square) - 1
+    mean_square = 1 + float(-scipy.special.ndtri(share)) / math.sqrt(constant)
+    return constant * (dimension - 1 + mean_square) - 1
 
 
-# Codewords ----------------------------------------------------------------------
+# Codewords
 
 Kind = Literal["S", "X", "G", "GX"]
 
 KINDS = {
-    "S": "simplex, rotated", "X": "cross-polytope, rotated",
-    "G": "Gaussian directions about their mean", "GX": "Gaussian directions and their opposites",
-}  # fmt: skip
+    "S": "simplex, rotated",
+    "X": "cross-polytope, rotated",
+    "G": "Gaussian directions about their mean",
+    "GX": "Gaussian directions and their opposites",
+}
 
 
 @final
@@ -269,12 +323,14 @@ class Codebook:
     """M codewords for every seed.
 
     Arguments:
-        kind: "S": a simplex, at most size + 1 codewords; "X": +- an orthonormal basis, at most 2 size; both rotated
-            by a uniformly random rotation and of norm 1. "G": Gaussian rows minus their mean; "GX": +- Gaussian rows.
+        kind: "S": a simplex, at most size + 1 codewords; "X": +- an orthonormal basis, at most 2
+            size; both rotated by a uniformly random rotation and of norm 1. "G": Gaussian rows
+            minus their mean; "GX": +- Gaussian rows.
         codewords: M; even for "X" and "GX".
         size: coordinates of the vectors that are ranked.
-        subspace: number of the codewords' coordinates, a public choice of the outputs of public random signs and a
-            Hadamard transform ("G" and "GX" only). None: the vectors' own coordinates.
+        subspace: number of the codewords' coordinates, a public choice of the outputs of public
+            random signs and a Hadamard transform ("G" and "GX" only). None: the vectors' own
+            coordinates.
         beacon: public text, mixed into everything drawn.
     """
 
@@ -286,7 +342,8 @@ class Codebook:
 
     @property
     def padded(self) -> int:
-        """Length of the vectors in inner products: `size`, or the next power of two for transforms."""
+        """Length of the vectors in inner products: `size`, or the next power of two for
+        transforms."""
         return self.size if self.subspace is None else 1 << (self.size - 1).bit_length()
 
     @property
@@ -294,40 +351,58 @@ class Codebook:
         """Coordinates of a codeword."""
         return self.size if self.subspace is None else self.subspace
 
-    # What is known in closed form ------------------------------------------------------------------------------
+    # What is known in closed form
 
     def moments(self, row: IntArray) -> tuple[float, float, float]:
-        """Moments under falling weights by place: E<c, x>, E<c, x>^2 and E|c|^2 times the weights' sum, up to scale.
+        """Moments under falling weights by place.
 
-        Source: docs/proofs/vectors.md; inner products of rotated codewords are order statistics of normal numbers over
-            the norm of a Gaussian vector, which is independent of them.
+        E<c, x>, E<c, x>^2 and E|c|^2 times the weights' sum, up to scale.
+        Source: docs/proofs/vectors.md; inner products of rotated codewords are order statistics of
+            normal numbers over the norm of a Gaussian vector, which is independent of them.
         """
-        folded = self.kind in ("X", "GX")
-        first = second = 0.0
-        # Summation by parts: a weight counts all places down to where it falls.
-        falls = -np.diff(row, append=0)
-        for place in np.flatnonzero(falls):
-            fall = float(falls[place])
-            mean, square = (top_folded if folded else top_normal)(self.codewords, int(place) + 1)
-            first += fall * mean
-            # About their own mean, independent of the differences, M numbers lose 1 / M of their squares.
-            second += fall * (square - (0 if folded else (place + 1) / self.codewords))
+        mean = self._fall_sum(row, self._top_mean)
+        square = self._fall_sum(row, self._top_square)
         total = float(row.sum())
-        spread = 1.0 if folded else 1 - 1 / self.codewords
+        spread = 1.0 if self.folded else 1 - 1 / self.codewords
         if self.kind in ("G", "GX"):
-            return first, second, total * (self.width - 1) * spread + second
-        return (
-            first / math.sqrt(spread) / mean_norm(self.width),
-            second / spread / self.width,
-            total,
+            return mean, square, total * (self.width - 1) * spread + square
+        mean_rotated = mean / math.sqrt(spread) / mean_norm(self.width)
+        return mean_rotated, square / spread / self.width, total
+
+    @property
+    def folded(self) -> bool:
+        """Whether codewords come with their opposites."""
+        return self.kind in ("X", "GX")
+
+    @staticmethod
+    def _fall_sum(row: IntArray, statistic: Callable[[int], float]) -> float:
+        """Summation by parts: a weight counts all places down to where it falls."""
+        falls = -np.diff(row, append=0)
+        return sum(
+            float(falls[place]) * statistic(int(place) + 1) for place in np.flatnonzero(falls)
         )
+
+    def _top_mean(self, top: int) -> float:
+        """Expected sum of the `top` largest inner products."""
+        moments = top_folded if self.folded else top_normal
+        return moments(self.codewords, top)[0]
+
+    def _top_square(self, top: int) -> float:
+        """Expected sum of their squares."""
+        if self.folded:
+            return top_folded(self.codewords, top)[1]
+        # About their own mean, independent of the differences, M numbers lose 1 / M of their squares.
+        return top_normal(self.codewords, top)[1] - top / self.codewords
 
     @cached_property
     def compression(self) -> float:
-        """The factor that makes up for the subspace: 1 / E|projection| of a unit vector, 1 without one."""
-        return mean_norm(self.padded) / mean_norm(self.width) if self.subspace is not None else 1.0
+        """The factor that makes up for the subspace: 1 / E|projection| of a unit vector, 1 without
+        one."""
+        if self.subspace is None:
+            return 1.0
+        return mean_norm(self.padded) / mean_norm(self.width)
 
-    # What a seed makes -----------------------------------------------------------------------------------------
+    # What a seed makes
 
     def signs(self, group: int) -> FloatArray:
         """(padded,) signs shared by all seeds of a round."""
@@ -355,25 +430,32 @@ class Codebook:
         return stream_key("report", self.beacon, seed, place)
 
     def products(self, vector: FloatArray, seed: int, place: int) -> FloatArray:
-        """(M,) inner products of a transformed (padded,) vector with the codewords of a report's index `place`."""
+        """(M,) inner products of a transformed (padded,) vector with codewords.
+
+        Those are the codewords of a report's index number `place`.
+        """
         key = self._key(seed, place)
         if self.subspace is not None:
             vector = vector[positions(key, self.subspace, self.padded)]
-        count = self.codewords // 2
         if self.kind == "S":
             return _simplex(self.codewords) @ (self._basis(key, self.codewords - 1) @ vector)
-        if self.kind in ("X", "GX"):
-            half = (
-                self._basis(key, count) @ vector
-                if self.kind == "X"
-                else normal_products(key, count, vector)
-            )
-            return np.concatenate([half, -half])
-        rows = normal_products(key, self.codewords, vector)
-        return rows - rows.mean()
+        if self.kind == "X":
+            return _with_opposites(self._basis(key, self.codewords // 2) @ vector)
+        if self.kind == "GX":
+            return _with_opposites(normal_products(key, self.codewords // 2, vector))
+        products = normal_products(key, self.codewords, vector)
+        return products - products.mean()
 
-    def add(self, total: FloatArray, index: int, seed: int, place: int, weight: float) -> None:
-        """Add `weight` times a codeword to the (padded,) total; the index of the null output adds nothing."""
+    def add(
+        self,
+        total: FloatArray,
+        index: int,
+        seed: int,
+        place: int,
+        weight: float,
+    ) -> None:
+        """Add `weight` times a codeword to the (padded,) total; the index of the null output adds
+        nothing."""
         if index >= self.codewords:
             return
         key = self._key(seed, place)
@@ -384,38 +466,42 @@ class Codebook:
             total[positions(key, self.subspace, self.padded)] += codeword
 
     def _codeword(self, key: bytes, index: int) -> FloatArray:
-        half = self.codewords // 2
         if self.kind == "S":
             return _simplex(self.codewords)[index] @ self._basis(key, self.codewords - 1)
+        if self.kind == "G":
+            rows = normal_rows(key, 0, self.codewords, self.width)
+            return rows[index] - rows.mean(axis=0)
+        half = self.codewords // 2
+        sign = 1.0 if index < half else -1.0
         if self.kind == "X":
-            return self._basis(key, half)[index % half] * (1.0 if index < half else -1.0)
-        if self.kind == "GX":
-            return normal_rows(key, index % half, 1, self.width)[0] * (
-                1.0 if index < half else -1.0
-            )
-        rows = normal_rows(key, 0, self.codewords, self.width)
-        return rows[index] - rows.mean(axis=0)
+            return self._basis(key, half)[index % half] * sign
+        return normal_rows(key, index % half, 1, self.width)[0] * sign
 
     def _basis(self, key: bytes, count: int) -> FloatArray:
-        """(count, size) orthonormal rows, uniformly distributed: Gaussian ones after Gram-Schmidt."""
+        """(count, size) orthonormal rows, uniformly distributed: Gaussian ones after
+        Gram-Schmidt."""
         columns, triangle = np.linalg.qr(normal_rows(key, 0, count, self.size).T)
         return (columns * np.sign(np.diag(triangle))).T
+
+
+def _with_opposites(products: FloatArray) -> FloatArray:
+    return np.concatenate([products, -products])
 
 
 @lru_cache(maxsize=8)
 def _simplex(count: int) -> FloatArray:
     """(M, M - 1) unit vectors with inner products -1 / (M - 1): Helmert's columns."""
     columns = np.zeros((count, count - 1))
-    for j in range(1, count):
-        columns[:j, j - 1] = 1.0
-        columns[j, j - 1] = -j
+    for column in range(1, count):
+        columns[:column, column - 1] = 1.0
+        columns[column, column - 1] = -column
     columns /= np.sqrt((columns**2).sum(axis=0))
     return columns * math.sqrt(count / (count - 1))
 
 
 def groups(seeds: Sequence[int]) -> dict[int, list[int]]:
-    """Places of the seeds of each round: those whose upper 32 bits agree."""
-    found: dict[int, list[int]] = {}
-    for place, seed in enumerate(seeds):
-        found.setdefault(seed >> 32, []).append(place)
-    return found
+    """Positions of the seeds of each round: those whose upper 32 bits agree."""
+    by_round: dict[int, list[int]] = {}
+    for position, seed in enumerate(seeds):
+        by_round.setdefault(seed >> 32, []).append(position)
+    return by_round

@@ -1,4 +1,4 @@
-"""Compiled inner loops of the room: imported when first needed, because numba is heavy."""
+"""Compiled inner loops of vectors: imported when first needed, because numba is heavy."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from mezzotint.core.types import FloatArray, IntArray, Words
 from mezzotint.vectors import octaves
 from mezzotint.vectors.octaves import UNDECIDED
 
+SIGN_BIT = 31
+"""Of the 32-bit numbers that normal numbers are made from."""
+
+MAGNITUDE_BITS = np.uint32(2**SIGN_BIT - 1)
+"""The bits below the sign."""
+
 
 @compiled
 def transform(values: np.ndarray, scale: float) -> None:
@@ -20,52 +26,70 @@ def transform(values: np.ndarray, scale: float) -> None:
     """
     size = values.shape[1]
     for row in range(values.shape[0]):
-        x = values[row]
+        entries = values[row]
         half = 1
         while 2 * half < size:
             for start in range(0, size, 4 * half):
                 for i in range(start, start + half):
-                    a, b, c, d = x[i], x[i + half], x[i + 2 * half], x[i + 3 * half]
-                    s, t, u, v = a + b, a - b, c + d, c - d
-                    x[i], x[i + half], x[i + 2 * half], x[i + 3 * half] = s + u, t + v, s - u, t - v
+                    sum_low = entries[i] + entries[i + half]
+                    difference_low = entries[i] - entries[i + half]
+                    sum_high = entries[i + 2 * half] + entries[i + 3 * half]
+                    difference_high = entries[i + 2 * half] - entries[i + 3 * half]
+                    entries[i] = sum_low + sum_high
+                    entries[i + half] = difference_low + difference_high
+                    entries[i + 2 * half] = sum_low - sum_high
+                    entries[i + 3 * half] = difference_low - difference_high
             half *= 4
         if half < size:
             for i in range(half):
-                a, b = x[i], x[i + half]
-                x[i], x[i + half] = a + b, a - b
+                lower = entries[i]
+                upper = entries[i + half]
+                entries[i] = lower + upper
+                entries[i + half] = lower - upper
         for i in range(size):
-            x[i] *= scale
+            entries[i] *= scale
 
 
 @compiled
-def pick_distinct(numbers: np.ndarray, taken: np.ndarray, found: np.ndarray, have: int) -> int:
-    """Appends to `found` the numbers modulo taken.size (a power of two) not `taken` yet; returns how many it has."""
+def pick_distinct(
+    numbers: np.ndarray,
+    taken: np.ndarray,
+    distinct: np.ndarray,
+    count: int,
+) -> int:
+    """Append to the first `count` of `distinct` the numbers modulo taken.size that are not `taken`
+    yet.
+
+    taken.size is a power of two. Returns how many `distinct` then holds.
+    """
     mask = np.uint32(taken.size - 1)
     for number in numbers:
-        if have == found.size:
+        if count == distinct.size:
             break
-        place = number & mask
-        if taken[place] == 0:
-            taken[place] = 1
-            found[have] = place
-            have += 1
-    return have
+        residue = number & mask
+        if taken[residue] == 0:
+            taken[residue] = 1
+            distinct[count] = residue
+            count += 1
+    return count
 
 
 @inlined
 def _normal(word: np.uint32, table: np.ndarray, octave_bits: int) -> int:
-    """Units of a normal number: the top bit is its sign, the others its place in the tail."""
-    place = np.int64(word & np.uint32(0x7FFFFFFF))
-    # How far the place reaches beyond the first pieces: the exponent of the float that it is (exact below 2**53).
+    """Units of a normal number: the top bit is its sign, the others its position in the tail."""
+    position = np.int64(word & MAGNITUDE_BITS)
+    # How far the position reaches beyond the first pieces: the exponent of the float that it is
+    # (exact below 2**53).
     shift = 0
-    top = place >> (octave_bits + 1)
-    while top > 0:
-        top >>= 1
+    excess = position >> (octave_bits + 1)
+    while excess > 0:
+        excess >>= 1
         shift += 1
-    piece = (shift << octave_bits) + (place >> shift)
-    left = table[piece]
-    size = left - (((left - table[piece + 1]) * (place & ((1 << shift) - 1))) >> shift)
-    return -size if word >> np.uint32(31) else size
+    piece = (shift << octave_bits) + (position >> shift)
+    start = table[piece]
+    offset = position & ((1 << shift) - 1)
+    size = start - (((start - table[piece + 1]) * offset) >> shift)
+    return -size if word >> np.uint32(SIGN_BIT) else size
 
 
 @compiled
@@ -95,17 +119,22 @@ def normal_products(
 ) -> None:
     """Inner products of the rows, never stored, with a vector."""
     for i in range(products.size):
-        total = 0.0
+        product = 0.0
         for j in range(vector.size):
-            total += _normal(numbers[i * stride + j], table, octave_bits) * vector[j]
-        products[i] = total * unit
+            product += _normal(numbers[i * stride + j], table, octave_bits) * vector[j]
+        products[i] = product * unit
 
 
 @compiled
 def lift(
-    values: np.ndarray, clip_norm: float, slack: bool, normalize: bool, lifted: np.ndarray
+    values: np.ndarray,
+    clip_norm: float,
+    slack: bool,
+    normalize: bool,
+    lifted: np.ndarray,
 ) -> float:
-    """Writes values / clip_norm, at most of norm 1, into `lifted` (longer, zeros), and returns its norm.
+    """Writes values / clip_norm, at most of norm 1, into `lifted` (longer, zeros), and returns its
+    norm.
 
     Arguments:
         values: (d,); entries that are not finite count as 0.
@@ -115,19 +144,22 @@ def lift(
     largest = 0.0
     for i in range(values.size):
         value = np.float64(values[i])
-        finite = abs(value) < np.inf
-        lifted[i] = value if finite else 0.0
+        lifted[i] = value if abs(value) < np.inf else 0.0
         largest = max(largest, abs(lifted[i]))
-    largest = largest if largest > 0 else 1.0
+    if largest == 0:
+        largest = 1.0
     squares = 0.0
     for i in range(values.size):
         # Divided first, so that no square overflows or vanishes.
         lifted[i] /= largest
         squares += lifted[i] * lifted[i]
+    # 0 or at least 1, so that only 0 times infinity needs care.
     size = math.sqrt(squares)
-    # size is 0 or at least 1, so that only 0 times infinity needs care.
-    norm = min(1.0, size * (largest / clip_norm)) if size > 0 else 0.0
-    factor = (1.0 if normalize else norm) / (size if size > 0 else 1.0)
+    norm = 0.0
+    factor = 1.0
+    if size > 0:
+        norm = min(1.0, size * (largest / clip_norm))
+        factor = (1.0 if normalize else norm) / size
     for i in range(values.size):
         lifted[i] *= factor
     if slack:
@@ -147,8 +179,10 @@ def draw(
     """Draws integers where words decide them.
 
     Arguments:
-        words: (n,) contiguous uint64: a sign, then 63 bits w of a uniform number u = w / 2^64 < 1/2.
-        centres: (n,) contiguous float64, what the noise is added to before it is rounded; or (1,), one for all.
+        words: (n,) contiguous uint64: a sign, then 63 bits w of a uniform number u = w / 2^64 <
+            1/2.
+        centres: (n,) contiguous float64, what the noise is added to before it is rounded; or (1,),
+            one for all.
         table: cells' polynomials in contiguous rows; the last row is zero and stands for u = 1/2.
         sigma: standard deviation.
         margin: how near to a rounding boundary centre + sigma * z(u) is not trusted.
@@ -156,27 +190,30 @@ def draw(
 
     Returns: how many are undecided.
     """
-    missing, step = 0, np.int64(centres.size > 1)
-    entries = table.ravel()
+    undecided = 0
+    stride = np.int64(centres.size > 1)
+    coefficients = table.ravel()
     for i in range(words.size):
         word = np.int64(take(words, i))
         bits = np.float64(word & octaves.MAGNITUDE).view(np.int64)
         cell = (bits >> octaves.SHIFT) - octaves.FIRST_CELL
-        row = (cell if cell > 0 else 0) * 8
-        t = np.int64((bits & octaves.IN_CELL) | octaves.ONE).view(np.float64) - octaves.MIDDLE
-        z = look_up(entries, row + 7)
-        z = z * t + look_up(entries, row + 6)
-        z = z * t + look_up(entries, row + 5)
-        z = z * t + look_up(entries, row + 4)
-        z = z * t + look_up(entries, row + 3)
-        z = z * t + look_up(entries, row + 2)
-        z = z * t + look_up(entries, row + 1)
-        z = z * t + look_up(entries, row)
-        spread = sigma * z
-        raised = take(centres, i * step) + (-spread if word < 0 else spread) + 0.5
-        whole = np.floor(raised)
-        rest = raised - whole
-        decided = (cell >= 0) & (rest > margin) & (rest < 1 - margin)
-        missing += not decided
-        put(noise, i, np.int64(whole) if decided else UNDECIDED)
-    return missing
+        row = (cell if cell > 0 else 0) * octaves.TERMS
+        mantissa = np.int64((bits & octaves.IN_CELL) | octaves.ONE).view(np.float64)
+        offset = mantissa - octaves.MIDDLE
+        # Horner's scheme, written out.
+        quantile = look_up(coefficients, row + 7)
+        quantile = quantile * offset + look_up(coefficients, row + 6)
+        quantile = quantile * offset + look_up(coefficients, row + 5)
+        quantile = quantile * offset + look_up(coefficients, row + 4)
+        quantile = quantile * offset + look_up(coefficients, row + 3)
+        quantile = quantile * offset + look_up(coefficients, row + 2)
+        quantile = quantile * offset + look_up(coefficients, row + 1)
+        quantile = quantile * offset + look_up(coefficients, row)
+        deviation = sigma * quantile
+        raised = take(centres, i * stride) + (-deviation if word < 0 else deviation) + 0.5
+        rounded = np.floor(raised)
+        fraction = raised - rounded
+        decided = (cell >= 0) & (fraction > margin) & (fraction < 1 - margin)
+        undecided += not decided
+        put(noise, i, np.int64(rounded) if decided else UNDECIDED)
+    return undecided

@@ -1,7 +1,8 @@
-"""Gaussian noise rounded together with the value that it hides: integers from a keystream, and a scheme for vectors.
+"""Gaussian noise rounded together with the value that it hides: integers from a keystream, and a
+scheme for vectors.
 
-Values need not be rounded to a grid first, and claims are Gaussian. A float decides nearly every draw; the others get
-as many digits as they need: the integers are exact.
+Values need not be rounded to a grid first, and claims are Gaussian. A float decides nearly every
+draw; the others get as many digits as they need: the integers are exact.
 """
 
 from __future__ import annotations
@@ -39,13 +40,24 @@ from mezzotint.vectors.rotation import Rotation, coefficients
 from mezzotint.vectors.tables import MAX_BITS, ModularScheme
 
 WORD = 64
-_DIGITS = WORD - 1
+_TAIL_BITS = WORD - 1
+"""Bits of a word below its sign."""
 
-ERROR = 1e-12
-"""Bound on |z - z(u)|, z from the table and u anywhere in the interval that a word leaves (docs/proofs/training.md)."""
+_GUARD_BITS = 64
+"""Bits by which enclosures are finer than the interval that words leave."""
+
+_NEWTON_BITS = 128
+_NEWTON_STEPS = 3
+"""Precision and steps of the quantiles: each step doubles the 50 bits that a float begins with."""
+
+QUANTILE_ERROR = 1e-12
+"""Bound on |z - z(u)|, z from the table and u anywhere in the interval that a word leaves.
+
+Source: docs/proofs/training.md."""
 
 LARGEST = 2.0**36
-"""Largest standard deviation: at a larger one, more than a seventh of all draws would be undecided."""
+"""Largest standard deviation: at a larger one, more than a seventh of all draws would be
+undecided."""
 
 
 @final
@@ -74,12 +86,16 @@ class RoundedGaussian:
 
     @property
     def margin(self) -> float:
-        """Distance from a rounding boundary below which a word does not decide its draw, around 0."""
-        # The product with sigma and the sums with centre and 1/2 round by less than 2^-52 (9 sigma + |c| + 1).
-        return self.sigma * (ERROR + 2e-15) + 1e-15
+        """Distance from a rounding boundary below which a word does not decide its draw, around
+        0."""
+        # The product with sigma and the sums with centre and 1/2 round by less than
+        # 2^-52 (9 sigma + |c| + 1).
+        return self.sigma * (QUANTILE_ERROR + 2e-15) + 1e-15
 
     def draw(self, key: bytes, size: int, centres: FloatArray | None = None) -> IntArray:
-        """(size,) independent draws; coordinate i takes word i of the key's stream, and more of its own if needed.
+        """(size,) independent draws.
+
+        Coordinate i takes word i of the key's stream, and more of its own if needed.
 
         Arguments:
             centres: (size,) numbers of at most 2^36, contiguous; None: 0.
@@ -87,58 +103,73 @@ class RoundedGaussian:
         Raises:
             ParameterError: centres beyond 2^36, or not finite.
         """
-        table, noise = quantiles(), np.empty(size, dtype=np.int64)
-        given = np.zeros(1) if centres is None or size == 0 else centres
-        reach = max(float(given.max()), -float(given.min()))
-        if not reach <= LARGEST:
-            raise ParameterError("centres", reach, f"finite numbers of at most {LARGEST:g}")
-        margin = self.margin + reach * 2.0**-51
+        if centres is None or size == 0:
+            centres = np.zeros(1)
+        largest = max(float(centres.max()), -float(centres.min()))
+        if not largest <= LARGEST:
+            raise ParameterError("centres", largest, f"finite numbers of at most {LARGEST:g}")
+        noise = np.empty(size, dtype=np.int64)
+        margin = self.margin + largest * 2.0**-51
 
+        def fill(first: int) -> None:
+            draws = noise[first : first + PART]
+            nearby = centres if centres.size == 1 else centres[first : first + PART]
+            self._fill(key, first, nearby, margin, draws)
+
+        starts = range(0, size, PART)
+        in_threads([functools.partial(fill, first) for first in starts], threads=usable_cores())
+        return noise
+
+    def _fill(
+        self,
+        key: bytes,
+        first: int,
+        centres: FloatArray,
+        margin: float,
+        draws: IntArray,
+    ) -> None:
+        """Draw coordinates `first`, `first` + 1, ...; `centres` has one number for each, or for
+        all."""
         from mezzotint.vectors.compiled import draw  # heavy: numba
 
-        def part(first: int) -> None:
-            words, mine = (
-                np.empty(min(PART, size - first), dtype=np.uint64),
-                noise[first : first + PART],
-            )
-            around = given if centres is None else given[first : first + PART]
-            ElementWords(key, first).fill(words)
-            if draw(words, around, table, self.sigma, margin, mine):
-                for place in np.flatnonzero(mine == UNDECIDED).tolist():
-                    centre = float(around[place if around.size > 1 else 0])
-                    mine[place] = self.closer(
-                        int(words[place]), _further(key, first + place), centre
-                    )
-
-        in_threads(
-            [functools.partial(part, first) for first in range(0, size, PART)],
-            threads=usable_cores(),
-        )
-        return noise
+        words = np.empty(draws.size, dtype=np.uint64)
+        ElementWords(key, first).fill(words)
+        if draw(words, centres, quantiles(), self.sigma, margin, draws) == 0:
+            return
+        for index in np.flatnonzero(draws == UNDECIDED).tolist():
+            centre = float(centres[index if centres.size > 1 else 0])
+            further = further_words(key, first + index)
+            draws[index] = self.closer(int(words[index]), further, centre)
 
     def closer(self, word: int, further: Iterator[int], centre: float = 0.0) -> int:
         """The integer drawn by a word, and as many further words as it takes."""
-        sign, tail, digits = -1 if word >> _DIGITS else 1, word & (2**_DIGITS - 1), WORD
+        sign = -1 if word >> _TAIL_BITS else 1
+        tail = word & (2**_TAIL_BITS - 1)
+        digits = WORD
         # Boundaries have no mass, so that c - X is rounded like -(-c + X).
-        while (found := self._settled(tail, digits, sign * centre)) is None:
-            tail, digits = tail << WORD | next(further), digits + WORD
-        return sign * found
+        while True:
+            magnitude = self._settled(tail, digits, sign * centre)
+            if magnitude is not None:
+                return sign * magnitude
+            tail = tail << WORD | next(further)
+            digits += WORD
 
     def _settled(self, tail: int, digits: int, centre: float) -> int | None:
-        """The integer to which centre + sigma z(u) rounds for all u in [tail, tail + 1) / 2^digits; None if several."""
+        """The integer to which centre + sigma z(u) rounds for all u in [tail, tail + 1) / 2^digits.
+
+        None if there are several.
+        """
         if tail == 0:
             return None
-        near = math.floor(
-            centre + 0.5 - self.sigma * float(ndtri(float(Fraction(tail, 2**digits))))
-        )
-        with flint.ctx.workprec(digits + WORD):
+        quantile = -float(ndtri(float(Fraction(tail, 2**digits))))
+        nearest = math.floor(centre + 0.5 + self.sigma * quantile)
+        with flint.ctx.workprec(digits + _GUARD_BITS):
             scale = flint.arb(2) ** digits
-            for guess in (near, near - 1, near + 1):
-                if (
-                    self._beyond(flint.arb(guess + 0.5) - centre) * scale <= tail
-                    and tail + 1 <= self._beyond(flint.arb(guess - 0.5) - centre) * scale
-                ):
-                    return guess
+            for candidate in (nearest, nearest - 1, nearest + 1):
+                above_upper = self._beyond(flint.arb(candidate + 0.5) - centre) * scale
+                above_lower = self._beyond(flint.arb(candidate - 0.5) - centre) * scale
+                if above_upper <= tail and tail + 1 <= above_lower:
+                    return candidate
         return None
 
     def _beyond(self, distance: Any) -> Any:
@@ -146,93 +177,112 @@ class RoundedGaussian:
         return (flint.arb(distance) / flint.arb(self.sigma) / flint.arb(2).sqrt()).erfc() / 2
 
 
-def _further(key: bytes, place: int) -> Iterator[int]:
+def further_words(key: bytes, coordinate: int) -> Iterator[int]:
     """Words beyond the first for one coordinate."""
-    own = hmac.digest(key, b"mezzotint closer %d" % place, "sha256")
+    subkey = hmac.digest(key, b"mezzotint closer %d" % coordinate, "sha256")
     for start in itertools.count(step=WORDS_PER_COUNT):
         words = np.empty(WORDS_PER_COUNT, dtype=np.uint64)
-        Keystream(own, start).fill(words)
+        Keystream(subkey, start).fill(words)
         yield from words.tolist()
 
 
 @functools.cache
 def quantiles() -> npt.NDArray[np.float64]:
-    """(cells + 1, 8) Taylor coefficients of z(u) around the middle of each cell, in units of the cell's octave.
+    """(cells + 1, 8) Taylor coefficients of z(u) around the middle of each cell.
 
-    Cell j of octave e holds u = 2^(e - 64) m for m in 1 + [j, j + 1) / 16; the row of u = 1/2, where z = 0, is last.
+    They are in units of the cell's octave. Cell j of octave e holds u = 2^(e - 64) m for m in
+    1 + [j, j + 1) / 16; the row of u = 1/2, where z = 0, is last.
     """
-    octaves = range(LOWEST_OCTAVE, _DIGITS)
+    octaves = range(LOWEST_OCTAVE, _TAIL_BITS)
     table = np.zeros((len(octaves) * CELLS + 1, TERMS))
-    with flint.ctx.workprec(128):
+    with flint.ctx.workprec(_NEWTON_BITS):
         for row, (octave, cell) in enumerate(itertools.product(octaves, range(CELLS))):
             middle = Fraction(2 * CELLS + 2 * cell + 1, 2 * CELLS)
-            series = taylor(_tail_quantile(middle * Fraction(2) ** (octave - WORD)), TERMS)
             unit = flint.arb(2) ** (octave - WORD)
+            quantile = _tail_quantile(middle * Fraction(2) ** (octave - WORD))
+            series = taylor(quantile, TERMS)
             table[row] = [float(value * unit**power) for power, value in enumerate(series)]
     return table
 
 
-def _tail_quantile(u: Fraction) -> Any:
+def _tail_quantile(probability: Fraction) -> Any:
     """z(u), by Newton's method from the float."""
-    value = flint.arb(-float(ndtri(float(u))))
-    target = flint.arb(u.numerator) / u.denominator
-    for _ in range(3):
-        value += ((value / flint.arb(2).sqrt()).erfc() / 2 - target) / _density(value)
-        value = value.mid()
-    return value
+    quantile = flint.arb(-float(ndtri(float(probability))))
+    target = flint.arb(probability.numerator) / probability.denominator
+    for _ in range(_NEWTON_STEPS):
+        tail = (quantile / flint.arb(2).sqrt()).erfc() / 2
+        quantile += (tail - target) / _density(quantile)
+        quantile = quantile.mid()
+    return quantile
 
 
 def _density(z: Any) -> Any:
     return (-z * z / 2).exp() / (2 * flint.arb.pi()).sqrt()
 
 
-def taylor(z: Any, terms: int) -> list[Any]:
+def taylor(quantile: Any, terms: int) -> list[Any]:
     """z and the coefficients z^(n) / n! of u -> z(u) where it takes the value z; z may be a ball.
 
-    Phi^-1 has derivatives P_n(x) / phi(x)^n with P_1 = 1, P_(n+1) = P_n' + n x P_n, and z(u) = -Phi^-1(u), x = -z.
+    Phi^-1 has derivatives P_n(x) / phi(x)^n with P_1 = 1, P_(n+1) = P_n' + n x P_n, and
+    z(u) = -Phi^-1(u), x = -z.
     """
-    found, polynomial, x = [z], flint.fmpz_poly([1]), -z
-    for n in range(1, terms):
-        value = sum(
-            (coefficient * x**power for power, coefficient in enumerate(polynomial)), flint.arb(0)
-        )
-        found.append(-value / _density(z) ** n / math.factorial(n))
-        polynomial = polynomial.derivative() + n * flint.fmpz_poly([0, 1]) * polynomial
-    return found
+    coefficients = [quantile]
+    polynomial = flint.fmpz_poly([1])
+    point = -quantile
+    for order in range(1, terms):
+        value = flint.arb(0)
+        for power, coefficient in enumerate(polynomial):
+            value += coefficient * point**power
+        coefficients.append(-value / _density(quantile) ** order / math.factorial(order))
+        polynomial = polynomial.derivative() + order * flint.fmpz_poly([0, 1]) * polynomial
+    return coefficients
 
 
 GAUSSIAN = "exact curve of the Gaussian before it is rounded"
 
-LEAST = 1.0
-"""Least deviation, steps: below, rounded reports are biased (by 1e-9 steps here) and their sums no longer Gaussian."""
-_FINE = 2.0  # least deviation of planned grids, steps: rounding adds 2 % to the variance, and e^-39 to a loss
-_FAR = 6.0  # a sum wraps around beyond this many of its deviations
+MIN_DEVIATION = 1.0
+"""Least deviation, steps: below, rounded reports are biased (by 1e-9 steps here) and their sums no
+longer Gaussian."""
+_PLANNED_DEVIATION = 2.0
+"""Least deviation of planned grids, steps: rounding adds 2 % to the variance, and e^-39 to a
+loss."""
+_WRAP_DEVIATIONS = 6.0
+"""A sum wraps around beyond this many of its deviations."""
+
+ROUNDING_VARIANCE = 1 / 12
+"""Of a number rounded to the nearest integer, if it spreads over many."""
+
+_CENTRE_ROUNDING = 2.0**-40
+"""Relative bound on the roundings of centres and of the distance between two of them."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GaussianScheme(ModularScheme):
-    """L2 clipping, rotation, Gaussian noise in floats' full precision, rounding to a grid, addition modulo M.
+    """L2 clipping, rotation, Gaussian noise in floats' full precision, rounding to a grid, addition
+    modulo M.
 
     Arguments:
-        deviation: standard deviation of the noise that EACH client adds before it rounds, steps of `granularity`.
+        deviation: standard deviation of the noise that EACH client adds before it rounds, steps of
+            `granularity`.
         size: coordinates of a client's vector.
         l2_norm: clipping norm, data units.
         granularity: data units per integer.
         modulus_bits: log2 of M; `planned` chooses both.
         seed: public, of the rotation's signs; chosen independently of the data.
-        bands: consecutive sums that one vector is spread over, with `coefficients(bands)` / SCALE as factors. A claim
-            about `rounds` sums is about one vector in every `bands` of them.
+        bands: consecutive sums that one vector is spread over, with `coefficients(bands)` / SCALE
+            as factors. A claim about `rounds` sums is about one vector in every `bands` of them.
 
     Raises:
-        ParameterError: a deviation below one step, norms that are not positive, a modulus above 2^48.
+        ParameterError: a deviation below one step, norms that are not positive, a modulus above
+        2^48.
 
     Guarantees:
-        Sums cost as much as a Gaussian of the honest clients' summed variance on vectors of norm `l2_norm`, by its
-        exact curve, plus `merging_loss`, negligible from two steps on (1e-9 in all). Rounding is free.
-        The noise is exact, whatever floats round. Wrapping around M costs accuracy, never privacy.
-        Estimates of sums are unbiased up to 1e-9 steps a client, and wraps; a coordinate's mean squared error is
-        deviation^2 + 1/12 squared steps a client.
+        Sums cost as much as a Gaussian of the honest clients' summed variance on vectors of norm
+        `l2_norm`, by its exact curve, plus `merging_loss`, negligible from two steps on (1e-9 in
+        all). Rounding is free. The noise is exact, whatever floats round. Wrapping around M costs
+        accuracy, never privacy. Estimates of sums are unbiased up to 1e-9 steps a client, and
+        wraps; a coordinate's mean squared error is deviation^2 + 1/12 squared steps a client.
     Source: docs/proofs/vectors.md, "Rounded Gaussians" and "Vectors in several sums".
 
     Example:
@@ -250,40 +300,49 @@ class GaussianScheme(ModularScheme):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("modulus_bits", self.modulus_bits, most=MAX_BITS)
-        if not check_finite("deviation", self.deviation) >= LEAST:
-            raise ParameterError(
-                "deviation", self.deviation, f"at least {LEAST:g} step; take a finer granularity"
-            )
-        _ = self._noise, coefficients(self.bands)
+        if not check_finite("deviation", self.deviation) >= MIN_DEVIATION:
+            remedy = f"at least {MIN_DEVIATION:g} step; take a finer granularity"
+            raise ParameterError("deviation", self.deviation, remedy)
+        _ = self._noise
+        _ = coefficients(self.bands)
 
     @classmethod
     def planned(
-        cls, *, noise_multiplier: float, size: int, l2_norm: float, clients: int, seed: int = 0
+        cls,
+        *,
+        noise_multiplier: float,
+        size: int,
+        l2_norm: float,
+        clients: int,
+        seed: int = 0,
     ) -> GaussianScheme:
         """The fewest bits for noise of at least two steps a client, and the finest grid that fits.
 
         Arguments:
-            noise_multiplier: standard deviation of the total noise of `clients`, over `l2_norm`; > 0.
+            noise_multiplier: standard deviation of the total noise of `clients`, over `l2_norm`; >
+                0.
             clients: summands; a coordinate of their sum beyond six deviations from 0 wraps.
         """
         check_positive("noise_multiplier", noise_multiplier)
         check_positive("l2_norm", l2_norm)
         count = check_count("clients", clients)
         # Variance of a coordinate, in variances of one client's noise, if all vectors are equal.
-        share = count / noise_multiplier
-        spread = count * (1 + share * share / Rotation(dimension=size, seed=seed).block)
-        least = 2 * _FAR * math.sqrt(_FINE**2 * spread + count / 12)
+        signal = count / noise_multiplier
+        spread = count * (1 + signal * signal / Rotation(dimension=size, seed=seed).block)
+        rounding = count * ROUNDING_VARIANCE
+        least = 2 * _WRAP_DEVIATIONS * math.sqrt(_PLANNED_DEVIATION**2 * spread + rounding)
         if not least <= 2.0**MAX_BITS:
             remedy = f"sums need more than {MAX_BITS} bits; more noise"
             raise ParameterError("noise_multiplier", noise_multiplier, remedy)
         bits = max(2, math.ceil(math.log2(least)))
-        deviation = math.sqrt(((2.0 ** (bits - 1) / _FAR) ** 2 - count / 12) / spread)
-        each = noise_multiplier * l2_norm / math.sqrt(count)
+        sum_deviation = 2.0 ** (bits - 1) / _WRAP_DEVIATIONS
+        deviation = math.sqrt((sum_deviation**2 - rounding) / spread)
+        client_noise = noise_multiplier * l2_norm / math.sqrt(count)
         return cls(
             deviation=deviation,
             size=size,
             l2_norm=l2_norm,
-            granularity=each / deviation,
+            granularity=client_noise / deviation,
             modulus_bits=bits,
             seed=seed,
         )
@@ -294,23 +353,26 @@ class GaussianScheme(ModularScheme):
 
     @property
     def variance(self) -> float:
-        return (self.deviation**2 + 1 / 12) * self.granularity**2
+        return (self.deviation**2 + ROUNDING_VARIANCE) * self.granularity**2
 
     def wrap_probability(self, clients: int) -> float:
         count = check_count("clients", clients)
+        noise = count * (self.deviation**2 + ROUNDING_VARIANCE)
         signal = (count * self.l2_norm / self.granularity) ** 2 / self._rotation.block
-        squared = 2 * (count * (self.deviation**2 + 1 / 12) + signal)
-        stray = count * 3 * math.exp(-2 * (math.pi * self.deviation) ** 2)
-        return min(1.0, 2 * self.size * math.exp(stray - (self.modulus / 2) ** 2 / squared))
+        merging = count * 3 * math.exp(-2 * (math.pi * self.deviation) ** 2)
+        exponent = merging - (self.modulus / 2) ** 2 / (2 * (noise + signal))
+        return min(1.0, 2 * self.size * math.exp(exponent))
 
     def centres(self, vector: npt.ArrayLike) -> FloatArray:
-        """(d,) clipped and rotated vector, steps: of norm at most (1 + 2^-45) l2_norm / granularity."""
-        # Each level of a transform adds two floats, with errors of 2^-53 of the vector's norm, and there are at most
-        # 2 * 27 levels; scaling, and the division here, round four times more.
+        """(d,) clipped and rotated vector, steps: of norm at most (1 + 2^-45) l2_norm /
+        granularity."""
+        # Each level of a transform adds two floats, with errors of 2^-53 of the vector's norm, and
+        # there are at most 2 * 27 levels; scaling, and the division here, round four times more.
         return self.rotated(vector) / self.granularity
 
     def encode(self, vector: npt.ArrayLike, rng: Seed = None) -> IntArray:
-        """(d,) to (d,) residues; rng None draws the noise from the keystream, a seed is not private."""
+        """(d,) to (d,) residues; rng None draws the noise from the keystream, a seed is not
+        private."""
         return self._noise.draw(key_from(rng), self.size, self.centres(vector)) % self.modulus
 
     def decode_sum(self, total: npt.ArrayLike, clients: int) -> FloatArray:
@@ -321,37 +383,34 @@ class GaussianScheme(ModularScheme):
     def _epsilons(self, release: Release) -> dict[str, float]:
         """The Gaussian of the honest clients' variance over all vectors, by its exact curve."""
         vectors = -(-release.rounds // self.bands)
-        # Neighbours' centres are two norms apart; 2^-40 covers their roundings and those of this line.
-        apart = (
-            2
-            * self.l2_norm
-            / self.granularity
-            * math.sqrt(vectors / release.honest)
-            / self.deviation
-        )
-        ratio = self.size * vectors * self.bands * merging_loss(self.deviation, release.honest)
-        epsilon = gaussian_epsilon(
-            apart * (1 + 2.0**-40), release.delta * math.exp(-ratio) * (1 - 4 * UNIT)
-        )
-        method = (
-            GAUSSIAN if self.bands == 1 else f"{GAUSSIAN}; one vector in {self.bands} sums in a row"
-        )
-        return {method: (epsilon + 2 * ratio) * (1 + 4 * UNIT)}
+        # Neighbours' centres are two norms apart, and the honest clients' variances add up.
+        distance = 2 * self.l2_norm / self.granularity
+        shift = distance * math.sqrt(vectors / release.honest) / self.deviation
+        merging = merging_loss(self.deviation, release.honest)
+        log_ratio = self.size * vectors * self.bands * merging
+        delta = release.delta * math.exp(-log_ratio) * (1 - 4 * UNIT)
+        epsilon = gaussian_epsilon(shift * (1 + _CENTRE_ROUNDING), delta)
+        method = GAUSSIAN
+        if self.bands > 1:
+            method = f"{GAUSSIAN}; one vector in {self.bands} sums in a row"
+        return {method: (epsilon + 2 * log_ratio) * (1 + 4 * UNIT)}
 
 
 def merging_loss(deviation: float, clients: int) -> float:
-    """Largest |log| of the ratio between the law of a sum of `clients` rounded Gaussians and a rounding of their sum.
+    """Largest |log| of the ratio of two laws: a sum of rounded Gaussians, and their sum rounded.
 
-    Of one coordinate, rounded up; inf where grids are so coarse that nothing is proved. The deviation is in steps.
+    Of `clients` Gaussians and one coordinate, rounded up; inf where grids are so coarse that
+    nothing is proved. The deviation is in steps.
     Source: docs/proofs/vectors.md, "Rounded Gaussians".
 
     >>> merging_loss(2.0, 1000) < 2e-17
     True
     """
-    places = np.arange(1.0, clients)
-    stray = np.exp(-2 * (math.pi * deviation) ** 2 * places / (places + 1) * (1 - 16 * UNIT))
+    added = np.arange(1.0, clients)
+    exponents = -2 * (math.pi * deviation) ** 2 * added / (added + 1)
+    harmonic = np.exp(exponents * (1 - 16 * UNIT))
     # 2 (x + x^4 + x^9 + ...) <= 2 x / (1 - x)
-    off = 2 * stray / (1 - stray)
-    if off.size and float(off.max()) >= 1:
+    ripple = 2 * harmonic / (1 - harmonic)
+    if ripple.size and float(ripple.max()) >= 1:
         return math.inf
-    return float(-np.log1p(-off).sum()) * (1 + (clients + 64) * UNIT)
+    return float(-np.log1p(-ripple).sum()) * (1 + (clients + 64) * UNIT)

@@ -1,6 +1,8 @@
-"""Integer noise that clients add before a secure sum: the exact n-fold convolution, and its privacy loss.
+"""Integer noise that clients add before a secure sum: the exact n-fold convolution, and its privacy
+loss.
 
-Vectors under integer noise: rounding with a bounded norm, noise of every client, addition modulo a planned M.
+Vectors under integer noise: rounding with a bounded norm, noise of every client, addition modulo a
+planned M.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.divergences import rdp_to_epsilon
 from mezzotint.privacy.propose import Outcome
 from mezzotint.privacy.sums.convolution import sum_pmf
-from mezzotint.privacy.sums.cost import propose_noise
 from mezzotint.privacy.sums.geometry import series
+from mezzotint.privacy.sums.proposals import propose_noise
 from mezzotint.vectors.tables import MAX_BITS, ModularScheme, check_planned
 
 if TYPE_CHECKING:
@@ -41,7 +43,8 @@ class SummedNoise:
     Arguments:
         low, high: (w,) bounds on the probabilities.
         outside: mass outside the window.
-        symmetric: whether the pmf is its own mirror image, so that one direction of a shift speaks for both.
+        symmetric: whether the pmf is its own mirror image, so that one direction of a shift speaks
+            for both.
 
     Example:
         >>> noise = mz.vectors.summed_noise(mz.families.discrete_laplace(scale=2.0), clients=10)
@@ -55,7 +58,8 @@ class SummedNoise:
     symmetric: bool = False
 
     def _sides(self, shift: int) -> list[_Side]:
-        # P and Q, the pmf and its copy moved by the shift, wherever the window knows both; and what lies beyond.
+        # P and Q, the pmf and its copy moved by the shift, wherever the window knows both; and what
+        # lies beyond.
         low, high, outside = self.low, self.high, self.outside
         left, right = float(high[:shift].sum()) + outside, float(high[-shift:].sum()) + outside
         ends = (slice(shift, None), left), (slice(None, -shift), right)
@@ -71,15 +75,24 @@ class SummedNoise:
             for (p, first), (q, second) in (ends, ends[::-1])[: 1 if self.symmetric else 2]
         ]
 
-    def quadratic_renyi(self, alpha: float, *, shift: int, lost: float) -> tuple[float, float]:
-        """kappa and a mass: D_alpha of the noise from itself shifted by s is at most kappa s^2 for all |s| <= shift.
+    def quadratic_renyi(
+        self,
+        alpha: float,
+        *,
+        shift: int,
+        lost: float,
+    ) -> tuple[float, float]:
+        """kappa and a mass: D_alpha of the noise from itself shifted by s is at most kappa s^2 for
+        all |s| <= shift.
 
         Arguments:
             alpha: order > 1.
             shift: largest |s|, lattice steps.
-            lost: mass that may be cut off, which belongs to delta; the Renyi divergence is that of the rest.
+            lost: mass that may be cut off, which belongs to delta; the Renyi divergence is that of
+                the rest.
 
-        Returns: (kappa, mass cut off per coordinate), both rounded up; kappa is inf if more would have to be cut off.
+        Returns: (kappa, mass cut off per coordinate), both rounded up; kappa is inf if more would
+            have to be cut off.
 
         Guarantees: exact convolution; the sum is not approximated by a named distribution.
         Source: docs/proofs/vectors.md, "Noise".
@@ -98,10 +111,12 @@ class SummedNoise:
         return kappa * (1 + 8 * UNIT), cut * (1 + 64 * UNIT)
 
     def epsilon(self, delta: float, *, shift: int) -> float:
-        """Least epsilon at which no shift by at most `shift` has a hockey-stick divergence above `delta`; rounded up.
+        """Least epsilon at which no shift by at most `shift` has a hockey-stick divergence above
+        `delta`; rounded up.
 
         Guarantees: of the exact convolution, worst over all shifts and both directions.
-        Edge cases: inf if the ends of the support distinguish inputs with probability above `delta`.
+        Edge cases: inf if the ends of the support distinguish inputs with probability above
+            `delta`.
         """
         check_probability("delta", delta)
         epsilon = 0.0
@@ -128,7 +143,8 @@ class _Side:
     copy_beyond: float
 
     def power(self, alpha: float) -> tuple[float, float]:
-        """Upper bounds on log sum P^alpha Q^(1 - alpha) where Q > 0 is known, and on the mass of P elsewhere."""
+        """Upper bounds on log sum P^alpha Q^(1 - alpha) where Q > 0 is known, and on the mass of P
+        elsewhere."""
         from mezzotint.privacy.sums import compiled as kernels
 
         known = self.copy_low > 0
@@ -140,9 +156,11 @@ class _Side:
             parts = [part[known] for part in parts]
         if parts[0].size == 0:
             return math.inf, 1.0
-        # With u = P / Q - 1 and h(u) = (1 + u)^alpha - 1 - alpha u the sum over the known places K is
+        # With u = P / Q - 1 and h(u) = (1 + u)^alpha - 1 - alpha u the sum over the known places K
+        # is
         #   Q(K) + alpha (P(K) - Q(K)) + sum Q h(u) <= 1 + (alpha - 1) Q(not K) + sum Q h(u),
-        # free of cancellation; h is convex with h(0) = 0, so one end of the interval known to hold u is worst.
+        # free of cancellation; h is convex with h(0) = 0, so one end of the interval known to hold
+        # u is worst.
         high, low, copy_high, copy_low = map(np.ascontiguousarray, parts)
         total = float(kernels.mean_excess(high, low, copy_high, copy_low, series(alpha)))
         total *= 1 + (parts[0].size + 64) * UNIT  # the summation rounds
@@ -154,7 +172,8 @@ class _Side:
         return float(np.maximum(gains, 0.0).sum()) * (1 + (gains.size + 8) * UNIT) + self.beyond
 
     def epsilon(self, delta: float, least: float) -> float:
-        """Least epsilon >= `least` with divergence at most delta, rounded up; inf when there is none below 600."""
+        """Least epsilon >= `least` with divergence at most delta, rounded up; inf when there is
+        none below 600."""
         low, high = least, max(1.0, 2 * least)
         while self.delta(high) > delta:
             if high > 600:
@@ -200,7 +219,8 @@ def summed_noise(noise: IntegerNoise, clients: int) -> SummedNoise:
 
 
 def tail_probability(noise: IntegerNoise, clients: int, distance: float) -> float:
-    """Chernoff's bound on the probability that `clients` together are more than `distance` steps from their mean."""
+    """Chernoff's bound on the probability that `clients` together are more than `distance` steps
+    from their mean."""
     if distance < 0:
         return 1.0
     odds, centred = _centred(noise)
@@ -215,7 +235,8 @@ def tail_probability(noise: IntegerNoise, clients: int, distance: float) -> floa
 
 
 def tail_distance(noise: IntegerNoise, clients: int, probability: float) -> float:
-    """A distance, steps, that the noise of `clients` exceeds with at most `probability`: Chernoff's bound inverted."""
+    """A distance, steps, that the noise of `clients` exceeds with at most `probability`: Chernoff's
+    bound inverted."""
     odds, centred = _centred(noise)
     widest = clients * float(np.abs(centred).max())
     if widest == 0:
@@ -247,36 +268,41 @@ RENYI = "Renyi composition of the exact summed noise"
 EXACT = "exact losses of the summed noise"
 
 SPREAD = 10.0
-"""Rotated coordinates are clipped to this multiple of their typical size: reached with probability 2 exp(-50) each."""
+"""Rotated coordinates are clipped to this multiple of their typical size: reached with probability
+2 exp(-50) each."""
 _CUT = 0.5  # largest share of delta for the far tails of the noise; their actual mass is subtracted
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NoiseScheme(ModularScheme):
-    """L2 clipping, rotation, conditional stochastic rounding to a grid, integer noise, addition modulo M.
+    """L2 clipping, rotation, conditional stochastic rounding to a grid, integer noise, addition
+    modulo M.
 
     Arguments:
         noise: table of integer noise that EACH client adds (steps of `granularity`).
         size: coordinates of a client's vector.
         l2_norm: clipping norm, data units.
         granularity: data units per integer.
-        clients: most clients per sum, for whom the modulus is planned; None plans nothing: then give `modulus_bits`,
-            and check `wrap_probability` yourself.
+        clients: most clients per sum, for whom the modulus is planned; None plans nothing: then
+            give `modulus_bits`, and check `wrap_probability` yourself.
         modulus_bits: log2 of M; None takes the least that `clients` and `wrap` allow.
-        wrap: largest probability that some coordinate of a sum wraps around; a sum that wraps decodes wrongly.
+        wrap: largest probability that some coordinate of a sum wraps around; a sum that wraps
+            decodes wrongly.
         seed: public, of the rotation's signs; chosen independently of the data.
-        slack: rounding increases the norm at most to a bound that one try exceeds with probability `slack`.
+        slack: rounding increases the norm at most to a bound that one try exceeds with probability
+            `slack`.
 
     Raises:
-        ParameterError: a modulus too small for `clients` and `wrap`, norms that are not positive, more than 48 bits.
+        ParameterError: a modulus too small for `clients` and `wrap`, norms that are not positive,
+        more than 48 bits.
 
     Guarantees:
-        Rounded vectors have L2 norm at most `rounded_norm` steps, coordinates at most `reach`: rounding is redrawn
-        until they do. Privacy rests on these two bounds and on the noise's weights, not on the rounding's coins.
-        Wrapping around M costs accuracy, never privacy.
-        Estimates of sums are unbiased up to redrawn rounding (at most slack / (1 - slack) steps root mean square per
-        client and coordinate; observed: far less) and wraps.
+        Rounded vectors have L2 norm at most `rounded_norm` steps, coordinates at most `reach`:
+        rounding is redrawn until they do. Privacy rests on these two bounds and on the noise's
+        weights, not on the rounding's coins. Wrapping around M costs accuracy, never privacy.
+        Estimates of sums are unbiased up to redrawn rounding (at most slack / (1 - slack) steps
+        root mean square per client and coordinate; observed: far less) and wraps.
     Source: Kairouz, Liu and Steinke 2021 (conditional rounding); docs/proofs/vectors.md.
 
     Example:
@@ -358,7 +384,8 @@ class NoiseScheme(ModularScheme):
         norm, count = self.l2_norm / self.granularity, self.length
         if count == 1:
             return float(self.reach)
-        # Rounding adds variance at most 1/4 per coordinate; and a margin of Hoeffding's type above the mean.
+        # Rounding adds variance at most 1/4 per coordinate; and a margin of Hoeffding's type above
+        # the mean.
         drawn = (
             norm**2
             + count / 4
@@ -371,9 +398,10 @@ class NoiseScheme(ModularScheme):
         return self._wrap_bound(check_count("clients", clients), int(self.modulus_bits or 0))
 
     def _wrap_bound(self, clients: int, bits: int) -> float:
-        # Residues are read as [-M/2, M/2). A coordinate of the sum is signal + rounding + noise; rounding moves that of
-        # each client by less than 1. The signal is a sum of random signs with coefficients of norm n C / sqrt(p) at
-        # most: Hoeffding gives 2 exp(-t^2 / 2) beyond t of those; one client's is clipped with 2 exp(-50).
+        # Residues are read as [-M/2, M/2). A coordinate of the sum is signal + rounding + noise;
+        # rounding moves that of each client by less than 1. The signal is a sum of random signs
+        # with coefficients of norm n C / sqrt(p) at most: Hoeffding gives 2 exp(-t^2 / 2) beyond t
+        # of those; one client's is clipped with 2 exp(-50).
         room = (1 << (bits - 1)) - 1 - self._drift(clients)
         best = tail_probability(self.noise, clients, room - clients * self.reach)
         room -= clients
@@ -387,15 +415,17 @@ class NoiseScheme(ModularScheme):
         return min(1.0, self.length * best)
 
     def encode(self, vector: npt.ArrayLike, rng: Seed = None) -> IntArray:
-        """(d,) to (length,) residues; rng None draws the noise from the keystream, a seed is not private."""
+        """(d,) to (length,) residues; rng None draws the noise from the keystream, a seed is not
+        private."""
         limited = np.clip(self.rotated(vector), -self._limit, self._limit)
         generator = np.random.default_rng() if rng is None else np.random.default_rng(rng)
         rounded = self._round(limited / self.granularity, generator)
         return (rounded + self.noise.sample(rounded.shape, rng)) % self.modulus
 
     def _round(self, steps: FloatArray, generator: np.random.Generator) -> IntArray:
-        # Privacy rests on the tests below alone, whatever the coins are. The sum of squares is an exact integer: claims
-        # allow coordinates of at most MAX_SHIFT / 2, and 2**27 squares of those are below 2**53.
+        # Privacy rests on the tests below alone, whatever the coins are. The sum of squares is an
+        # exact integer: claims allow coordinates of at most MAX_SHIFT / 2, and 2**27 squares of
+        # those are below 2**53.
         below = np.floor(steps)
         most = self.rounded_norm**2
         for _ in range(1000):
@@ -429,17 +459,24 @@ class NoiseScheme(ModularScheme):
         )[1]
         drawn = replace(release, mechanism=self.noise.table, dimension=self.length)
         return propose_noise(
-            drawn, claim.epsilon, shift=shift, distance=distance, order=order, seconds=seconds
+            drawn,
+            claim.epsilon,
+            shift=shift,
+            distance=distance,
+            order=order,
+            seconds=seconds,
         )
 
     @property
     def _moves(self) -> tuple[int, int]:
-        """The largest differences of neighbours: in one coordinate, and in the sum of all squares; both integers."""
+        """The largest differences of neighbours: in one coordinate, and in the sum of all squares;
+        both integers."""
         distance = math.floor(4 * self.rounded_norm**2 * (1 + 16 * UNIT))
         return min(2 * self.reach, math.isqrt(distance)), distance
 
     def _epsilons(self, release: Release) -> dict[str, float]:
-        """Renyi composition of the summed noise; the exact loss distribution for a single scalar release."""
+        """Renyi composition of the summed noise; the exact loss distribution for a single scalar
+        release."""
         shift, _ = self._moves
         if shift > MAX_SHIFT:
             remedy = f"a coordinate may move by {shift} steps; take a coarser"
@@ -451,7 +488,12 @@ class NoiseScheme(ModularScheme):
             return {EXACT: summed.epsilon(release.delta, shift=shift)}
         return {RENYI: self._renyi(summed, release.rounds, release.delta)[0]}
 
-    def _renyi(self, summed: SummedNoise, rounds: int, delta: float) -> tuple[float, float]:
+    def _renyi(
+        self,
+        summed: SummedNoise,
+        rounds: int,
+        delta: float,
+    ) -> tuple[float, float]:
         """The least epsilon of a few orders, and its order."""
         shift, distance = self._moves
         lost = _CUT * delta / (self.length * rounds)
@@ -469,7 +511,12 @@ class NoiseScheme(ModularScheme):
         return min(found)
 
 
-def _orders(pmf: FloatArray, distance: float, rounds: int, delta: float) -> list[float]:
+def _orders(
+    pmf: FloatArray,
+    distance: float,
+    rounds: int,
+    delta: float,
+) -> list[float]:
     """A few orders around the best one for a Gaussian of the same variance."""
     places = np.arange(pmf.size, dtype=np.float64)
     mass = pmf / pmf.sum()

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
-from typing import Literal
+from typing import Literal, final
 
 from mezzotint.core.arguments import check_choice, check_count
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.records import JsonObject
 from mezzotint.vectors.codewords import KINDS, Kind, gaussian_constant
-from mezzotint.vectors.ranked import Norms, RankedCodebook, rank_table
+from mezzotint.vectors.rank_table import rank_table
+from mezzotint.vectors.ranked import Norms, RankedCodebook
 
 MOST_BITS = 14
 """Most bits of one index: a client makes 2**13 rows of normal numbers for it."""
@@ -23,17 +21,25 @@ CHOSEN_BITS = 12
 REPORT_BITS = 62
 """Most bits of a report of several indices, which is one 64-bit integer."""
 DENSE = 2048
-"""Up to this many coordinates codewords are as long as the vectors; beyond it they live in a subspace."""
+"""Up to this many coordinates codewords are as long as the vectors; beyond it they live in a
+subspace."""
 SUBSPACE = 1024
-"""Its default dimension, which increases the error by a factor of about 1 + (1 - 1 / A) / (2 * 1024)."""
+"""Its default dimension, which increases the error by a factor of about 1 + (1 - 1 / A) / (2 *
+1024)."""
 SPLIT = 10.0
 """From this epsilon on, reports of several indices are tried."""
 NULL = 4.0
 """From this epsilon of an index on, a null output is chosen for vectors of any norm."""
-_ROTATION = (
-    2**20
-)  # largest work (coordinates times squared rows) of orthonormal codewords that "auto" considers
-_ROWS = 2**15  # most normal numbers that "auto" lets the server draw for a report of kind "G"
+_ROTATION_WORK = 2**20
+"""Largest work (coordinates times squared rows) of orthonormal codewords that "auto" considers."""
+_DRAWN_NUMBERS = 2**15
+"""Most normal numbers that "auto" lets the server draw for a report of kind "G"."""
+
+_SMALL_SIMPLEX = 8
+"""More codewords are always better, except among so few."""
+
+_NULL_OUTPUTS = 4
+"""Fewer outputs of an index leave none for the zero vector."""
 
 Choice = Literal["auto", "S", "X", "G", "GX"]
 
@@ -50,21 +56,26 @@ def ranked_codebook(
     clip_norm: float = 1.0,
     beacon: str = "",
 ) -> RankedCodebook:
-    """The best ranked codebook of at most `bits`, or the one of fewest bits that is nearly as good as PrivUnitG.
+    """The best ranked codebook of at most `bits`, or the one of fewest bits that is nearly as good
+    as PrivUnitG.
 
     Arguments:
         dimension: d, coordinates of a vector.
         epsilon: pure epsilon of one report about the whole vector, > 0.
-        bits: most bits of a report. None: the fewest with which the error is at most (1 + tolerance) times that of
-            PrivUnitG at this epsilon; when 12 bits an index do not suffice, the design with the least error.
+        bits: most bits of a report. None: the fewest with which the error is at most (1 +
+            tolerance) times that of PrivUnitG at this epsilon; when 12 bits an index do not
+            suffice, the design with the least error.
         tolerance: > 0.
-        codebook: a kind of codewords, or "auto": "S" and "X" where rotating them is cheap, "G" where codewords are few
-            (then it is better than "GX", but the server draws all M codewords of every report), else "GX".
-        norms: see `RankedCodebook`. "auto": "null" from epsilon = 4 an index on, where it increases the error by at
-            most 1.5 % at the clipping norm and reduces that of short vectors up to 13 times; else "slack", at no cost.
+        codebook: a kind of codewords, or "auto": "S" and "X" where rotating them is cheap, "G"
+            where codewords are few (then it is better than "GX", but the server draws all M
+            codewords of every report), else "GX".
+        norms: see `RankedCodebook`. "auto": "null" from epsilon = 4 an index on, where it increases
+            the error by at most 1.5 % at the clipping norm and reduces that of short vectors up to
+            13 times; else "slack", at no cost.
         subspace: coordinates of the codewords; None: all d up to 2048, else 1024.
         clip_norm: data units.
-        beacon: public text mixed into codewords, e.g. the name of the collection and a public random value.
+        beacon: public text mixed into codewords, e.g. the name of the collection and a public
+            random value.
 
     Returns: the codebook, which prints its ratio to PrivUnitG.
 
@@ -87,132 +98,221 @@ def ranked_codebook(
     if not 0 < tolerance < math.inf:
         raise ParameterError("tolerance", tolerance, "need a positive number, e.g. 0.05")
     check_choice("codebook", codebook, ("auto", *KINDS))
-    dimension = check_count("dimension", dimension)
-    bits = None if bits is None else check_count("bits", bits)
+    request = _Request(
+        dimension=check_count("dimension", dimension),
+        epsilon=epsilon,
+        tolerance=tolerance,
+        codebook=codebook,
+        norms=norms,
+        subspace=subspace,
+        beacon=beacon,
+    )
+    limit = None if bits is None else check_count("bits", bits)
+    best = request.fewest_bits() if limit is None else request.least_error(limit)
+    if best is None:
+        raise InfeasibleError(
+            f"epsilon={epsilon:g}: no codebook of kind {codebook} fits; "
+            "use other bits or codebook=auto"
+        )
+    return replace(best, clip_norm=clip_norm)
 
-    def best(limit: int, indices: int) -> RankedCodebook | None:
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Request:
+    """What a codebook is designed for: the arguments of `ranked_codebook`."""
+
+    dimension: int
+    epsilon: float
+    tolerance: float
+    codebook: Choice
+    norms: Literal["auto", "unit", "slack", "null"]
+    subspace: int | None
+    beacon: str
+
+    @property
+    def splits(self) -> range:
+        """Numbers of indices in a report that are tried."""
+        if self.epsilon < SPLIT:
+            return range(1, 2)
+        return range(1, min(max(2, round(self.epsilon / 3)), REPORT_BITS) + 1)
+
+    def good(self, design: RankedCodebook | None) -> bool:
+        """Whether the error is within tolerance of PrivUnitG's."""
+        return design is not None and design.mse <= (1 + self.tolerance) * design.optimum
+
+    def best(self, limit: int, indices: int) -> RankedCodebook | None:
         """The least error with at most `limit` outputs per index."""
-        # Very few outputs leave none for the zero vector.
-        plain: Norms = "null" if epsilon / indices >= NULL and limit >= 4 else "slack"
-        style: Norms = plain if norms == "auto" else norms
-        found: list[RankedCodebook] = []
-        for kind, codewords in _candidates(
-            dimension + (style == "slack"), limit - (style == "null"), codebook
-        ):
-            options: JsonObject = {
-                "kind": kind, "dimension": dimension, "norms": style, "indices": indices, "beacon": beacon,
-                "subspace": _subspace(kind, dimension + (style == "slack"), subspace),
-            }  # fmt: skip
-            if (design := _best_top(options, codewords, Fraction(epsilon) / indices)) is not None:
-                found.append(design)
-        return min(found, key=lambda one: one.mse, default=None)
-
-    most = 1 if epsilon < SPLIT else min(max(2, round(epsilon / 3)), REPORT_BITS)
-    splits = range(1, most + 1)
-    if bits is not None:
-        room = min(bits, REPORT_BITS)
-        designs = [best(2 ** min(room // b, MOST_BITS), b) for b in splits if room >= b]
-    else:
-        designs = [
-            _fewest(
-                lambda limit, b=b: best(limit, b),
-                epsilon,
-                tolerance,
-                min(CHOSEN_BITS, REPORT_BITS // b),
+        norms = self._norms(limit, indices)
+        size = self.dimension + (norms == "slack")
+        designs: list[RankedCodebook] = []
+        for kind, codewords in _candidates(size, limit - (norms == "null"), self.codebook):
+            prototype = _Prototype(
+                kind=kind,
+                dimension=self.dimension,
+                norms=norms,
+                indices=indices,
+                beacon=self.beacon,
+                subspace=_subspace(kind, size, self.subspace),
+                codewords=codewords,
+                epsilon=Fraction(self.epsilon) / indices,
             )
-            for b in splits
-        ]
-        good = [
-            one for one in designs if one is not None and one.mse <= (1 + tolerance) * one.optimum
-        ]
+            design = prototype.best_top()
+            if design is not None:
+                designs.append(design)
+        return min(designs, key=lambda design: design.mse, default=None)
+
+    def least_error(self, bits: int) -> RankedCodebook | None:
+        """The least error of reports of at most `bits`."""
+        bits = min(bits, REPORT_BITS)
+        designs: list[RankedCodebook] = []
+        for indices in self.splits:
+            if bits < indices:
+                break
+            design = self.best(2 ** min(bits // indices, MOST_BITS), indices)
+            if design is not None:
+                designs.append(design)
+        return min(designs, key=lambda design: design.mse, default=None)
+
+    def fewest_bits(self) -> RankedCodebook | None:
+        """The fewest bits with which the error is within tolerance; else the least error."""
+        designs: list[RankedCodebook] = []
+        for indices in self.splits:
+            design = self._fewest_index_bits(indices)
+            if design is not None:
+                designs.append(design)
+        good = [design for design in designs if self.good(design)]
         if good:
-            return replace(min(good, key=lambda one: (one.bits, one.mse)), clip_norm=clip_norm)
-    usable = [one for one in designs if one is not None]
-    if not usable:
-        remedy = "use other bits or codebook=auto"
-        raise InfeasibleError(f"epsilon={epsilon:g}: no codebook of kind {codebook} fits; {remedy}")
-    return replace(min(usable, key=lambda one: one.mse), clip_norm=clip_norm)
+            return min(good, key=lambda design: (design.bits, design.mse))
+        return min(designs, key=lambda design: design.mse, default=None)
+
+    def _fewest_index_bits(self, indices: int) -> RankedCodebook | None:
+        """The fewest bits of an index within tolerance, or else the most.
+
+        The search starts at a rule of thumb.
+        """
+        most = min(CHOSEN_BITS, REPORT_BITS // indices)
+        bits = min(max(1, round(3 + 0.8 * self.epsilon)), most)
+        design = self.best(2**bits, indices)
+        while bits < most and not self.good(design):
+            bits += 1
+            design = self.best(2**bits, indices)
+        while bits > 1 and self.good(design):
+            bits -= 1
+            smaller = self.best(2**bits, indices)
+            if not self.good(smaller):
+                break
+            design = smaller
+        return design
+
+    def _norms(self, limit: int, indices: int) -> Norms:
+        if self.norms != "auto":
+            return self.norms
+        if self.epsilon / indices >= NULL and limit >= _NULL_OUTPUTS:
+            return "null"
+        return "slack"
 
 
 def _candidates(size: int, limit: int, codebook: Choice) -> Iterator[tuple[Kind, int]]:
-    """Kinds and numbers of codewords worth trying. More are always better, except in a small simplex."""
-    few = range(2, min(limit, 8) + 1)
+    """Kinds and numbers of codewords worth trying."""
     if codebook in ("S", "G"):
-        most = min(limit, size + 1) if codebook == "S" else limit
-        for codewords in sorted({*few, most}):
-            if 2 <= codewords <= most:
-                yield codebook, codewords
+        largest = min(limit, size + 1) if codebook == "S" else limit
+        for codewords in _simplex_sizes(limit, largest):
+            yield codebook, codewords
         return
     even = limit - limit % 2
     if codebook == "auto":
-        simplex = min(limit, size + 1)
-        for codewords in sorted({*few, simplex}):
-            if 2 <= codewords <= simplex and size * codewords**2 <= _ROTATION:
+        for codewords in _simplex_sizes(limit, min(limit, size + 1)):
+            if size * codewords**2 <= _ROTATION_WORK:
                 yield "S", codewords
     if codebook in ("auto", "X"):
         cross = min(even, 2 * size)
-        if cross >= 2 and (codebook == "X" or size * (cross // 2) ** 2 <= _ROTATION):
+        cheap = size * (cross // 2) ** 2 <= _ROTATION_WORK
+        if cross >= 2 and (cheap or codebook == "X"):
             yield "X", cross
-    if codebook == "auto" and limit >= 2 and limit * min(size, SUBSPACE) <= _ROWS:
+    if codebook == "auto" and limit >= 2 and limit * min(size, SUBSPACE) <= _DRAWN_NUMBERS:
         yield "G", limit
     if codebook in ("auto", "GX") and even >= 2:
         yield "GX", even
 
 
+def _simplex_sizes(limit: int, largest: int) -> list[int]:
+    """The largest number of codewords, and all small ones up to it."""
+    sizes = {*range(2, min(limit, _SMALL_SIMPLEX) + 1), largest}
+    return [size for size in sorted(sizes) if 2 <= size <= largest]
+
+
 def _subspace(kind: Kind, size: int, subspace: int | None) -> int | None:
     if kind in ("S", "X"):
         return None
+    if subspace is None:
+        return SUBSPACE if size > DENSE else None
     padded = 1 << (size - 1).bit_length()
-    if subspace is not None:
-        return subspace if check_count("subspace", subspace) <= padded // 2 else None
-    return SUBSPACE if size > DENSE else None
-
-
-def _best_top(options: JsonObject, codewords: int, epsilon: Fraction) -> RankedCodebook | None:
-    """The codebook whose number of codewords on top has the least error, which is unimodal in it."""
-
-    @cache
-    def tried(top: int) -> RankedCodebook | None:
-        with suppress(InfeasibleError):
-            null = options["norms"] == "null"
-            return RankedCodebook(
-                table=rank_table(codewords=codewords, top=top, epsilon=epsilon, null=null),
-                **options,
-            )
+    if check_count("subspace", subspace) > padded // 2:
         return None
-
-    def error(top: int) -> float:
-        design = tried(top) if 1 <= top <= codewords // 2 else None
-        return math.inf if design is None else design.mse
-
-    at = min(max(1, round(gaussian_constant(float(epsilon))[1] * codewords)), codewords // 2)
-    step = max(1, at // 8)
-    while True:
-        here, nearest = error(at), min((at - step, at + step), key=error)
-        if error(nearest) < here:
-            at = nearest
-        elif step == 1:
-            return tried(at)
-        else:
-            step //= 2
+    return subspace
 
 
-def _fewest(
-    best: Callable[[int], RankedCodebook | None], epsilon: float, tolerance: float, most: int
-) -> RankedCodebook | None:
-    """The fewest bits within tolerance, or else the most; the search starts at a rule of thumb."""
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Prototype:
+    """A codebook but for the number of codewords on top.
 
-    def good(design: RankedCodebook | None) -> bool:
-        return design is not None and design.mse <= (1 + tolerance) * design.optimum
+    Arguments:
+        codewords, epsilon: of its table.
+        kind, dimension, norms, indices, beacon, subspace: of the codebook.
+    """
 
-    at = min(max(1, round(3 + 0.8 * epsilon)), most)
-    design = best(2**at)
-    while not good(design) and at < most:
-        at += 1
-        design = best(2**at)
-    while at > 1 and good(design):
-        at, fewer = at - 1, best(2 ** (at - 1))
-        if not good(fewer):
-            break
-        design = fewer
-    return design
+    codewords: int
+    epsilon: Fraction
+    kind: Kind
+    dimension: int
+    norms: Norms
+    indices: int
+    beacon: str
+    subspace: int | None
+
+    def design(self, top: int) -> RankedCodebook | None:
+        """The codebook with so many codewords on top; None if no table has them."""
+        try:
+            table = rank_table(
+                codewords=self.codewords,
+                top=top,
+                epsilon=self.epsilon,
+                null=self.norms == "null",
+            )
+            return RankedCodebook(
+                table=table,
+                kind=self.kind,
+                dimension=self.dimension,
+                norms=self.norms,
+                indices=self.indices,
+                beacon=self.beacon,
+                subspace=self.subspace,
+            )
+        except InfeasibleError:
+            return None
+
+    def best_top(self) -> RankedCodebook | None:
+        """The least error, which is unimodal in the number of codewords on top."""
+        designs: dict[int, RankedCodebook | None] = {}
+
+        def error(top: int) -> float:
+            if not 1 <= top <= self.codewords // 2:
+                return math.inf
+            if top not in designs:
+                designs[top] = self.design(top)
+            design = designs[top]
+            return math.inf if design is None else design.mse
+
+        share = gaussian_constant(float(self.epsilon))[1]
+        top = min(max(1, round(share * self.codewords)), self.codewords // 2)
+        step = max(1, top // 8)
+        while True:
+            nearest = min((top - step, top + step), key=error)
+            if error(nearest) < error(top):
+                top = nearest
+            elif step > 1:
+                step //= 2
+            else:
+                return designs[top]

@@ -1,7 +1,9 @@
-"""The interface of private vectors: encode to integers, add them up, decode the sum, account for it.
+"""The interface of private vectors: encode to integers, add them up, decode the sum, account for
+it.
 
-Vectors through a table of `Mechanism`, coordinate by coordinate, whose losses under an L2 bound grow with the distance
-of two vectors; and the base of schemes that add noise (clipping, rotation, a grid, addition modulo a power of two).
+Vectors through a table of `Mechanism`, coordinate by coordinate, whose losses under an L2 bound
+grow with the distance of two vectors; and the base of schemes that add noise (clipping, rotation, a
+grid, addition modulo a power of two).
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, final
 
 import numpy as np
@@ -30,15 +32,16 @@ from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.divergences import rdp_to_epsilon
 from mezzotint.privacy.sums import Lattice, find_lattice
-from mezzotint.privacy.sums.blanket import NoiseMixture
 from mezzotint.privacy.sums.cost import PURE_L2, RENYI_L2, others_noise
 from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, squared_distance
+from mezzotint.privacy.sums.noise import NoiseMixture
 from mezzotint.privacy.tradeoffs import gaussian_epsilon
 from mezzotint.vectors.rotation import Rotation, clip
 
 
 class VectorScheme(ABC):
-    """How clients turn vectors into integers that may be added. Integers are residues modulo `modulus`.
+    """How clients turn vectors into integers that may be added. Integers are residues modulo
+    `modulus`.
 
     Example:
         >>> table = mz.families.randomized_response(epsilon=1.0)
@@ -71,25 +74,29 @@ class VectorScheme(ABC):
 
     @abstractmethod
     def encode(self, vector: npt.ArrayLike, rng: Seed = None) -> IntArray:
-        """(d,) vector to (length,) residues; rng None draws from the keystream, a seed is not private."""
+        """(d,) vector to (length,) residues; rng None draws from the keystream, a seed is not
+        private."""
 
     @abstractmethod
     def decode_sum(self, total: npt.ArrayLike, clients: int) -> FloatArray:
-        """(length,) sum of residues, modulo `modulus`, to the (d,) estimate of the sum of `clients` clipped vectors."""
+        """(length,) sum of residues, modulo `modulus`, to the (d,) estimate of the sum of `clients`
+        clipped vectors."""
 
     @abstractmethod
     def account(self, release: Release) -> Claim:
-        """The cost of secure sums to a client that is in all of them; called by `mezzotint.privacy.account`."""
+        """The cost of secure sums to a client that is in all of them; called by
+        `mezzotint.privacy.account`."""
 
-    def claim(self, *, clients: int, **options: object) -> Claim:
-        """The claim of secure sums of `clients` vectors; `options` are fields of `Release`, delta=1e-6 by default."""
-        fields: dict[str, Any] = {
-            "delta": 1e-6,
+    def claim(self, *, clients: int, delta: float = 1e-6, **options: Any) -> Claim:
+        """The claim of secure sums of `clients` vectors; `options` are further fields of `Release`."""
+        release = Release(
+            mechanism=self,
+            trust="secure_sum",
+            clients=clients,
+            delta=delta,
             **options,
-            "trust": "secure_sum",
-            "clients": clients,
-        }
-        return account(Release(mechanism=self, **fields))
+        )
+        return account(release)
 
     @property
     def bits(self) -> int:
@@ -115,7 +122,8 @@ def round_renyi(
     coordinates: int,
     l2_norm: float,
 ) -> float:
-    """Renyi divergence of one round between any two vectors of L2 norm at most `l2_norm`, rounded up.
+    """Renyi divergence of one round between any two vectors of L2 norm at most `l2_norm`, rounded
+    up.
 
     Arguments:
         alpha: order > 1.
@@ -128,27 +136,34 @@ def round_renyi(
     return quadratic_renyi(mechanism, noise, alpha) * distance
 
 
-_MOST_ORDERS = 10  # Renyi orders tried at most
-_SOARS = 1.5  # an order with this multiple of the best one's epsilon lies past the point where losses soar,
-_NEAR = 1.04  # which is then located to within this factor
-_FEW = (
-    2**12
-)  # up to this many reports of one client, accounting by coordinates is quick and may be better
+_ORDER_TRIALS = 10
+"""Renyi orders tried at most."""
+_LOSS_JUMP = 1.5
+"""An order with this multiple of the best one's epsilon lies past the point where losses soar."""
+_JUMP_WIDTH = 1.04
+"""That point is located to within this factor."""
+_COORDINATE_REPORTS = 2**12
+"""Up to this many reports of one client, accounting by coordinates is quick and may be better."""
+
+_GAUSSIAN_GAP = 0.1
+"""Share by which accounting by coordinates may beat a Gaussian of the same variance."""
 
 
-def _at_best(plain: Release) -> float:
+def _optimistic_epsilon(release: Release) -> float:
     """About the least epsilon of accounting by coordinates; it only decides whether that is tried.
 
-    At best all others report with the largest variance, while every coordinate crosses the range; that sum is nearly
-    Gaussian, and a tenth is left for the difference.
+    At best all others report with the largest variance, while every coordinate crosses the range;
+    that sum is nearly Gaussian.
     """
-    table, pure = plain.table, plain.pure
-    if plain.delta == 0:
-        return pure
-    means = [float(table.mean(x)) for x in (table.lower, table.upper)]
-    hidden = (plain.others + 1) * max(float(table.variance(knot)) for knot in table.knots.tolist())
-    mu = abs(means[1] - means[0]) * math.sqrt(plain.releases / max(hidden, 1e-300))
-    return min(pure, 0.9 * gaussian_epsilon(mu, plain.delta))
+    table = release.table
+    if release.delta == 0:
+        return release.pure
+    distance = abs(float(table.mean(table.upper)) - float(table.mean(table.lower)))
+    largest_variance = max(float(table.variance(knot)) for knot in table.knots.tolist())
+    noise = (release.others + 1) * largest_variance
+    shift = distance * math.sqrt(release.releases / max(noise, 1e-300))
+    gaussian = gaussian_epsilon(shift, release.delta)
+    return min(release.pure, (1 - _GAUSSIAN_GAP) * gaussian)
 
 
 @final
@@ -160,14 +175,16 @@ class TableScheme(VectorScheme):
         mechanism: levels on a lattice; its range clips the (rotated) coordinates.
         size: coordinates of a client's vector.
         clients: most clients per sum; the modulus is planned so that sums never wrap.
-        l2_norm: clip vectors to this L2 norm, rotate them, and account under it; None clips per coordinate only.
+        l2_norm: clip vectors to this L2 norm, rotate them, and account under it; None clips per
+            coordinate only.
         seed: public; determines the rotation's signs, independently of the data.
 
     Raises:
         ParameterError: levels on no lattice, a norm that is not positive.
 
-    Guarantees: sums of lattice integers are decoded exactly up to `Lattice.decode_error`; estimates are unbiased for
-        the clipped vectors if the table is. Impossible totals of this many clients are refused.
+    Guarantees: sums of lattice integers are decoded exactly up to `Lattice.decode_error`; estimates
+        are unbiased for the clipped vectors if the table is. Impossible totals of this many clients
+        are refused.
 
     Example:
         >>> table = mz.families.rqm(levels=16, extension=1.0, q=0.42)
@@ -219,30 +236,38 @@ class TableScheme(VectorScheme):
             remedy = f"impossible for {count} clients; is every report counted, and of this scheme?"
             raise ParameterError("total", int(residues.max()), remedy)
         sums = residues.astype(np.float64) * self.lattice.step + count * self.lattice.offset
-        return sums if self.l2_norm is None else self._rotation.undo(sums)
+        if self.l2_norm is None:
+            return sums
+        return self._rotation.undo(sums)
 
     def account(self, release: Release) -> Claim:
-        """The best of the coordinate-wise accounting of secure sums and (with `l2_norm`) that under the L2 bound."""
+        """The best of the coordinate-wise accounting of secure sums and (with `l2_norm`) that under
+        the L2 bound."""
+        by_coordinates = self._coordinate_release(release)
         # The L2 bound counts the noise of all clients named, which random participants need not add.
-        bounded = self.l2_norm is not None and release.participation != "poisson"
-        plain = self._plain(release)
-        if self.l2_norm is None or not bounded:
-            return account(plain)
-        found = self.under_l2(release)
+        if self.l2_norm is None or release.participation == "poisson":
+            return account(by_coordinates)
+        epsilons = self.under_l2(release)
         # Without the L2 bound's help many reports only cost more.
-        if self.length * release.rounds <= _FEW and _at_best(plain) < min(found.values()):
-            found = {**dict(account(plain).alternatives), **found}
-        return release.claim(found, dimension=self.length, sha256=self.mechanism.sha256)
+        if self._few_reports(release) and _optimistic_epsilon(by_coordinates) < min(
+            epsilons.values()
+        ):
+            epsilons = {**dict(account(by_coordinates).alternatives), **epsilons}
+        return release.claim(epsilons, dimension=self.length, sha256=self.mechanism.sha256)
 
-    def _plain(self, release: Release) -> Release:
+    def _coordinate_release(self, release: Release) -> Release:
         """The same, coordinate by coordinate."""
         return replace(release, mechanism=self.mechanism, dimension=self.length)
 
+    def _few_reports(self, release: Release) -> bool:
+        return self.length * release.rounds <= _COORDINATE_REPORTS
+
     def by_coordinates(self, release: Release, epsilon: float) -> bool:
-        """Whether accounting the release coordinate by coordinate comes to `epsilon` or less, and is affordable."""
-        plain = self._plain(release)
-        affordable = self.length * release.rounds <= _FEW and _at_best(plain) <= epsilon
-        return affordable and account(plain).epsilon <= epsilon
+        """Whether accounting coordinate by coordinate comes to `epsilon` or less, and is affordable."""
+        by_coordinates = self._coordinate_release(release)
+        if not self._few_reports(release) or _optimistic_epsilon(by_coordinates) > epsilon:
+            return False
+        return account(by_coordinates).epsilon <= epsilon
 
     def under_l2(self, release: Release, *, alpha: float | None = None) -> dict[str, float]:
         """Epsilons of the release by the L2 bound alone, by their names; needs `l2_norm`.
@@ -250,69 +275,87 @@ class TableScheme(VectorScheme):
         Arguments:
             alpha: the only Renyi order used, for a quick valid bound; None searches for the best.
         """
-        norm = check_positive(
-            "l2_norm", self.l2_norm, "losses of vectors need their L2 norm bounded"
-        )
+        remedy = "losses of vectors need their L2 norm bounded"
+        norm = check_positive("l2_norm", self.l2_norm, remedy)
         pure = pure_epsilon_l2(self.mechanism, coordinates=self.length, l2_norm=norm)
-        found = {PURE_L2: release.rounds * pure * (1 + 4 * UNIT)}
-        if release.delta > 0:
-            run = release.others, release.rounds, release.delta
-            found[RENYI_L2] = (
-                self.best_order(*run)[0] if alpha is None else self._at_order(*run, alpha)
+        epsilons = {PURE_L2: release.rounds * pure * (1 + 4 * UNIT)}
+        if release.delta > 0 and alpha is None:
+            epsilons[RENYI_L2] = self.best_order(release.others, release.rounds, release.delta)[0]
+        elif release.delta > 0:
+            assert alpha is not None
+            epsilons[RENYI_L2] = self._at_order(
+                release.others, release.rounds, release.delta, alpha
             )
-        return found
+        return epsilons
 
     def renyi(self, *, others: int, alphas: Sequence[float]) -> list[float]:
-        """Renyi divergences of one round of a client among `others` honest ones; needs `l2_norm`; rounded up."""
+        """Renyi divergences of one round of a client among `others` honest ones; needs `l2_norm`;
+        rounded up."""
         if self.l2_norm is None:
-            raise ParameterError(
-                "l2_norm", None, "Renyi losses of vectors need their L2 norm bounded"
-            )
-        if others not in self._cached:
-            self._cached[others] = others_noise(self.mechanism, others), {}
-        noise, known = self._cached[others]
+            remedy = "Renyi losses of vectors need their L2 norm bounded"
+            raise ParameterError("l2_norm", None, remedy)
+        if others not in self._round_losses:
+            self._round_losses[others] = others_noise(self.mechanism, others), {}
+        noise, divergences = self._round_losses[others]
         for alpha in alphas:
-            if alpha not in known:
-                known[alpha] = round_renyi(
-                    self.mechanism, noise, alpha, coordinates=self.length, l2_norm=self.l2_norm
+            if alpha not in divergences:
+                divergences[alpha] = round_renyi(
+                    self.mechanism,
+                    noise,
+                    alpha,
+                    coordinates=self.length,
+                    l2_norm=self.l2_norm,
                 )
-        return [known[alpha] for alpha in alphas]
+        return [divergences[alpha] for alpha in alphas]
 
     @cached_property
-    def _cached(self) -> dict[int, tuple[NoiseMixture, dict[float, float]]]:
-        """By the number of others: their noise, and Renyi order -> divergence of one round, for searches."""
+    def _round_losses(self) -> dict[int, tuple[NoiseMixture, dict[float, float]]]:
+        """By the number of others: their noise, and Renyi order -> divergence of one round.
+
+        Kept for searches.
+        """
         return {}
 
     def best_order(self, others: int, rounds: int, delta: float) -> tuple[float, float]:
-        """(epsilon, Renyi order): the least epsilon of rounds among `others` honest clients at any order tried."""
-        # Losses are nearly linear in the order, which points to the best one; its neighbours are tried too.
+        """(epsilon, Renyi order): the least epsilon at any order tried, among `others` honest clients."""
+        # Losses are nearly linear in the order, which points to the best one; its neighbours are
+        # tried too.
         slope = self.renyi(others=others, alphas=[2.0])[0] * rounds / 2
         if math.isinf(slope):
             return math.inf, 2.0
-        best = math.sqrt(math.log(1 / delta) / max(slope, 1e-12))
+        predicted = math.sqrt(math.log(1 / delta) / max(slope, 1e-12))
 
+        @cache
         def epsilon(factor: float) -> float:
-            return self._at_order(others, rounds, delta, 1 + best * factor)
+            return self._at_order(others, rounds, delta, 1 + predicted * factor)
 
-        found = {factor: epsilon(factor) for factor in (0.7, 0.9, 1.1)}
+        factors = [0.7, 0.9, 1.1]
         # Where losses bend, the best order is far away: continue while it gets better.
-        while len(found) < _MOST_ORDERS and (end := min(found, key=found.__getitem__)) in (
-            min(found),
-            max(found),
-        ):
-            further = end * (0.7 if end == min(found) else 1.4)
-            found[further] = epsilon(further)
-        # Past some order rare events take over and losses soar: the best one may stand right before it.
-        while True:
-            end = min(found, key=found.__getitem__)
-            above = min((factor for factor in found if factor > end), default=end)
-            if above <= _NEAR * end or found[above] <= _SOARS * found[end]:
+        while len(factors) < _ORDER_TRIALS:
+            best = min(factors, key=epsilon)
+            if best == min(factors):
+                factors.append(best * 0.7)
+            elif best == max(factors):
+                factors.append(best * 1.4)
+            else:
                 break
-            between = math.sqrt(end * above)
-            found[between] = epsilon(between)
-        return min((value, 1 + best * factor) for factor, value in found.items())
+        # Past some order rare events take over and losses soar: the best one may stand right before
+        # it.
+        while True:
+            best = min(factors, key=epsilon)
+            above = min((factor for factor in factors if factor > best), default=best)
+            if above <= _JUMP_WIDTH * best or epsilon(above) <= _LOSS_JUMP * epsilon(best):
+                break
+            factors.append(math.sqrt(best * above))
+        return min((epsilon(factor), 1 + predicted * factor) for factor in factors)
 
-    def _at_order(self, others: int, rounds: int, delta: float, alpha: float) -> float:
+    def _at_order(
+        self,
+        others: int,
+        rounds: int,
+        delta: float,
+        alpha: float,
+    ) -> float:
         return rdp_to_epsilon(rounds * self.renyi(others=others, alphas=[alpha])[0], alpha, delta)
 
 
@@ -322,7 +365,8 @@ MAX_BITS = 48
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ModularScheme(VectorScheme):
-    """L2 clipping, rotation, noise on a grid, addition modulo M; subclasses define the noise and its cost.
+    """L2 clipping, rotation, noise on a grid, addition modulo M; subclasses define the noise and
+    its cost.
 
     Arguments:
         size: coordinates of a client's vector.
@@ -346,10 +390,9 @@ class ModularScheme(VectorScheme):
         check_scale("l2_norm", self.l2_norm)
         check_scale("granularity", self.granularity)
         _ = self._rotation
-        if (
-            self.modulus_bits is not None
-            and not 2 <= check_count("modulus_bits", self.modulus_bits) <= MAX_BITS
-        ):
+        if self.modulus_bits is None:
+            return
+        if not 2 <= check_count("modulus_bits", self.modulus_bits) <= MAX_BITS:
             raise ParameterError("modulus_bits", self.modulus_bits, f"between 2 and {MAX_BITS}")
 
     @property
@@ -363,25 +406,27 @@ class ModularScheme(VectorScheme):
     @property
     @abstractmethod
     def variance(self) -> float:
-        """Upper bound on a report's squared error in one coordinate: noise and rounding, data units squared."""
+        """Upper bound on a report's squared error in one coordinate: noise and rounding, data units
+        squared."""
 
     @abstractmethod
     def wrap_probability(self, clients: int) -> float:
-        """Bound on the probability that some coordinate of a sum of `clients` vectors wraps around M.
+        """Bound on the probability that some coordinate of a sum of vectors wraps around M.
 
-        Guarantees: over the rotation's signs and the noise, for any vectors chosen independently of the signs.
+        Guarantees: over the rotation's signs and the noise, for any vectors of `clients` chosen
+            independently of the signs.
         """
 
     def rotated(self, vector: npt.ArrayLike) -> FloatArray:
         """(d,) vector, clipped to the norm and rotated, data units."""
-        return self._rotation.apply(
-            clip(check_vector(vector, self.size), norm="l2", bound=self.l2_norm)
-        )
+        clipped = clip(check_vector(vector, self.size), norm="l2", bound=self.l2_norm)
+        return self._rotation.apply(clipped)
 
     def _sum_of(self, total: npt.ArrayLike, mean: float = 0.0) -> FloatArray:
-        """(d,) the sum behind residues, read as the integers nearest 0, less the noise's `mean` in it."""
+        """(d,) the sum behind residues, read as the integers nearest 0, less the noise's `mean`."""
         half = self.modulus // 2
-        centred = (check_residues(total, self.length, self.modulus) + half) % self.modulus - half
+        residues = check_residues(total, self.length, self.modulus)
+        centred = (residues + half) % self.modulus - half
         return self._rotation.undo((centred - mean) * self.granularity)
 
     def account(self, release: Release) -> Claim:
@@ -391,7 +436,10 @@ class ModularScheme(VectorScheme):
             ParameterError: random participation, which leaves the amount of noise unknown.
         """
         if release.participation == "poisson":
-            remedy = "absent clients add no noise: name the number of clients in one sum, with sampling='public'"
+            remedy = (
+                "absent clients add no noise: name the number of clients in one sum, "
+                "with sampling='public'"
+            )
             raise ParameterError("sampling", "poisson", remedy)
         return release.claim(self._epsilons(release), dimension=self.length, sha256="")
 

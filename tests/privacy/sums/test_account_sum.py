@@ -11,12 +11,13 @@ import pytest
 from mezzotint import Mechanism, ParameterError, privacy
 from mezzotint.families import pbm, randomized_response, rqm
 from mezzotint.privacy.sums import lattice_rows
-from mezzotint.privacy.sums.blanket import blanket_noise, candidate_blankets, no_noise
+from mezzotint.privacy.sums.candidates import candidate_blankets
 from mezzotint.privacy.sums.geometry import (
     _mean_quotients,
     pair_quotients,
     quadratic_renyi,
 )
+from mezzotint.privacy.sums.noise import blanket_noise, no_noise
 from reference.sums import exact_renyi, random_rows, sum_pmf
 from tolerances import FEW
 

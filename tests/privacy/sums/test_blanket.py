@@ -11,13 +11,12 @@ from mezzotint import ParameterError
 from mezzotint.privacy.sums.blanket import (
     Blanket,
     Component,
-    candidate_blankets,
     common_blanket,
     shape_blanket,
-    solve_dyads,
     two_point,
 )
-from mezzotint.privacy.sums.convolution import CountBounds, monotone_corners, multinomial_cells
+from mezzotint.privacy.sums.candidates import candidate_blankets, solve_dyads
+from mezzotint.privacy.sums.counts import CountBounds, monotone_corners, multinomial_cells
 from reference.sums import TOTAL, random_rows
 from tolerances import FEW
 

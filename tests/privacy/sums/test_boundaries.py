@@ -11,15 +11,7 @@ import pytest
 from mezzotint import ParameterError
 from mezzotint.core.types import TOTAL
 from mezzotint.privacy.profile import Profile, _symmetric_hull, hull
-from mezzotint.privacy.sums.blanket import (
-    Blanket,
-    Component,
-    NoiseMixture,
-    no_noise,
-    pair_profile,
-    screen,
-    two_point,
-)
+from mezzotint.privacy.sums.blanket import Blanket, Component, two_point
 from mezzotint.privacy.sums.convolution import sum_pmf
 from mezzotint.privacy.sums.cost import (
     MAX_EPSILON,
@@ -27,6 +19,7 @@ from mezzotint.privacy.sums.cost import (
     central_epsilon,
     dominating_profile,
 )
+from mezzotint.privacy.sums.noise import NoiseMixture, no_noise, pair_profile, screen
 from tolerances import FEW, MANY
 
 

@@ -14,14 +14,10 @@ from mezzotint.core.loss import delta as local_delta
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.families import rqm
 from mezzotint.privacy.sums import lattice_rows
-from mezzotint.privacy.sums.blanket import (
-    as_probabilities,
-    blanket_noise,
-    candidate_blankets,
-    pair_profile,
-    screen,
-)
+from mezzotint.privacy.sums.blanket import as_probabilities
+from mezzotint.privacy.sums.candidates import candidate_blankets
 from mezzotint.privacy.sums.cost import central_epsilon, dominating_profile
+from mezzotint.privacy.sums.noise import blanket_noise, pair_profile, screen
 from reference.sums import exact_delta, exact_delta_fraction, random_rows, sum_pmf
 from reference.witness import find_witness
 from tolerances import FEW
@@ -65,9 +61,9 @@ def check_one_table(seed: int) -> list[float]:
 
 @judges(
     "privacy.profile.Profile.of_pair",
-    "privacy.sums.blanket.blanket_noise",
-    "privacy.sums.blanket.mixture",
-    "privacy.sums.blanket.pair_profile",
+    "privacy.sums.noise.blanket_noise",
+    "privacy.sums.noise.mixture",
+    "privacy.sums.noise.pair_profile",
 )
 @pytest.mark.parametrize("seed", range(12))
 def test_never_below_the_exact_worst_case(seed):

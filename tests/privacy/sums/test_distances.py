@@ -14,9 +14,6 @@ import pytest
 from mezzotint import Mechanism
 from mezzotint.core.types import TOTAL
 from mezzotint.privacy.sums import geometry
-from mezzotint.privacy.sums.blanket import (
-    no_noise,
-)
 from mezzotint.privacy.sums.geometry import (
     _mean_quotients,
     loss_profile,
@@ -24,6 +21,7 @@ from mezzotint.privacy.sums.geometry import (
     quadratic_renyi,
     squared_distance,
 )
+from mezzotint.privacy.sums.noise import no_noise
 from strategies import random_table
 from tolerances import FEW, UNIT
 

@@ -11,9 +11,9 @@ import pytest
 from mezzotint import Mechanism, ParameterError
 from mezzotint.families import pbm, rqm
 from mezzotint.privacy.sums import geometry
-from mezzotint.privacy.sums.blanket import NoiseMixture, no_noise
 from mezzotint.privacy.sums.cost import others_noise
 from mezzotint.privacy.sums.geometry import pair_quotients, quadratic_renyi, squared_distance
+from mezzotint.privacy.sums.noise import NoiseMixture, no_noise
 from tolerances import FEW
 
 DISTANCES = np.array([0.0, 0.05, 0.4, 1.0, 2.5])
@@ -42,7 +42,7 @@ for _seed in range(4):
 
 def _slow(noise: NoiseMixture, alpha: float) -> list[float]:
     """Per bin the worst of a dense set of distances and ratios between their bounds, summed over places."""
-    weights, lowest, highest = geometry._noisy(geometry._Smear(noise), ROW, SLOPE)
+    weights, lowest, highest = geometry._NoisyRows(noise).ratios(ROW, SLOPE)
     cap = float(np.max(np.abs(SLOPE) / ROW))
 
     def worst(ratios: list[float], t: float) -> float:
@@ -59,11 +59,11 @@ def _slow(noise: NoiseMixture, alpha: float) -> list[float]:
         ts = np.linspace(left, right, 41).tolist()
         sides = [
             sum(
-                float(chance)
-                * w
+                weight
                 * place(sign * (low if sign > 0 else high), sign * (high if sign > 0 else low), ts)
-                for chance, *cell in zip(noise.probability, weights, lowest, highest, strict=True)
-                for w, low, high in zip(*(part.tolist() for part in cell), strict=True)
+                for weight, low, high in zip(
+                    weights.tolist(), lowest.tolist(), highest.tolist(), strict=True
+                )
             )
             for sign in (1, -1)
         ]
@@ -98,7 +98,8 @@ def test_pairs_of_rows_and_slopes_that_are_passed_over_are_not_the_worst(
     owner = np.searchsorted(knots, finer[:-1], side="right") - 1
     apart = geometry._reach(finer)
     distances = (
-        np.append(0.0, np.geomspace(1 / 32, 1, 24 if noise.pmf.size < geometry._FINE else 6)) * 3.0
+        np.append(0.0, np.geomspace(1 / 32, 1, 24 if noise.pmf.size < geometry._CURVED else 6))
+        * 3.0
     )
     worst = 0.0
     for k, row in enumerate(mixed):

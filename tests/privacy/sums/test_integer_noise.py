@@ -16,7 +16,8 @@ from mezzotint.papers import published_discrete_gaussian_renyi, published_skella
 from mezzotint.privacy import account
 from mezzotint.privacy.divergences import rdp_to_epsilon
 from mezzotint.privacy.sums import lattice_rows
-from mezzotint.privacy.sums.blanket import additive_blanket, candidate_blankets
+from mezzotint.privacy.sums.blanket import additive_blanket
+from mezzotint.privacy.sums.candidates import candidate_blankets
 from reference.sums import exact_delta_fraction
 
 ORDERS = 1 + np.geomspace(1e-2, 1e4, 2000)

@@ -18,18 +18,14 @@ from mezzotint.privacy.claim import Release
 from mezzotint.privacy.divergences import rdp_public_sampling, rdp_to_epsilon
 from mezzotint.privacy.local import _CUT
 from mezzotint.privacy.profile import TAIL, Profile
-from mezzotint.privacy.sums import blanket, convolution, cost, find_lattice, geometry
-from mezzotint.privacy.sums.blanket import (
-    Component,
-    NoiseMixture,
-    common_blanket,
-    no_noise,
-    solve_dyads,
-    variance_blanket,
-)
+from mezzotint.privacy.sums import convolution, cost, counts, find_lattice, geometry
+from mezzotint.privacy.sums import noise as noises
+from mezzotint.privacy.sums.blanket import Component, common_blanket
+from mezzotint.privacy.sums.candidates import solve_dyads, variance_blanket
 from mezzotint.privacy.sums.convolution import sum_pmf
 from mezzotint.privacy.sums.cost import central_epsilon, dominating_profile
 from mezzotint.privacy.sums.cover import cover, division, find_groups
+from mezzotint.privacy.sums.noise import NoiseMixture, no_noise
 from reference.sums import random_rows
 from strategies import random_table
 from tolerances import FEW, MANY, UNIT
@@ -180,7 +176,7 @@ def test_masses_of_intervals_far_into_both_tails(chance: Fraction) -> None:
     edges = np.unique(np.append(np.arange(0, 60, 3), np.arange(20, 30)))
     trials = np.repeat([60, 58], edges.size)
     twice, last = np.append(edges, edges), np.append(np.diff(trials) != 0, True)
-    ours = convolution._interval_mass(trials, float(chance), twice, last).reshape(2, -1)
+    ours = counts._interval_mass(trials, float(chance), twice, last).reshape(2, -1)
     for count, masses in zip((60, 58), ours.tolist(), strict=True):
         for low, end, mass in zip(
             edges.tolist(), [*edges[1:].tolist(), count + 1], masses, strict=True
@@ -191,7 +187,7 @@ def test_masses_of_intervals_far_into_both_tails(chance: Fraction) -> None:
 
 def test_cells_of_few_draws_are_all_ways_to_draw() -> None:
     masses = np.array([0.5, 0.3125])
-    found = convolution.multinomial_cells(4, masses, np.array([1.0, 1.0]), budget=10**4, tail=1e-12)
+    found = counts.multinomial_cells(4, masses, np.array([1.0, 1.0]), budget=10**4, tail=1e-12)
     ours = {
         tuple(count): mass
         for count, mass in zip(found.counts.tolist(), found.probability.tolist(), strict=True)
@@ -210,7 +206,7 @@ def test_cells_of_few_draws_are_all_ways_to_draw() -> None:
 
 @pytest.mark.parametrize("boxes", [0, 2])
 def test_components_on_a_ladder_keep_their_draws(boxes: int) -> None:
-    found = convolution._bundled(10**4, np.full(5, 0.15), np.ones(5), boxes, 48, 1e-9)
+    found = counts._bundled(10**4, np.full(5, 0.15), np.ones(5), boxes, 48, 1e-9)
     kept = found.probability @ found.counts / 1500
     assert (kept[boxes:] > 0.9).all()
     assert (kept[:boxes] > 0.7).all()
@@ -249,7 +245,7 @@ def test_transforms_hold_every_window_and_tilts_stay_moderate(
     monkeypatch.setattr(convolution, "_spectrum", _spectrum)
     monkeypatch.setattr(convolution, "_powers", _powers)
     coin, wide = np.array([0.9, 0.1]), np.full(41, 1 / 41)
-    for shapes, counts in (
+    for shapes, draws in (
         ([coin], [[50], [3]]),
         ([coin, wide], [[50, 0]]),
         ([coin, wide], [[40, 10], [0, 0]]),
@@ -257,7 +253,7 @@ def test_transforms_hold_every_window_and_tilts_stay_moderate(
     ):
         for found in (windows, families, errors):
             found.clear()
-        summed = sum_pmf(shapes, counts, tail=1e-3)
+        summed = sum_pmf(shapes, draws, tail=1e-3)
         widest = max(int((b - a).max()) + 1 for a, b in windows[1:])
         for family, length in families:
             assert length >= max(widest, summed.pmf.shape[1])
@@ -267,13 +263,15 @@ def test_transforms_hold_every_window_and_tilts_stay_moderate(
         for numbers, length, error in errors:
             silent = numbers.sum(axis=1) == 0
             assert (error[silent] >= (24 + 8 * math.log2(length)) * UNIT).all()
-        drift = convolution._slack(shapes, np.array(counts, dtype=np.float64)).max()
+        drift = convolution._cumulant_error(shapes, np.array(draws, dtype=np.float64)).max()
         assert summed.error >= 8 * drift
 
 
 def test_windows_are_wider_by_what_logarithms_may_err(monkeypatch: pytest.MonkeyPatch) -> None:
     narrow = sum_pmf([np.array([0.5, 0.5])], [[5000]])
-    monkeypatch.setattr(convolution, "_slack", lambda shapes, counts: np.full(len(counts), 20.0))
+    monkeypatch.setattr(
+        convolution, "_cumulant_error", lambda shapes, counts: np.full(len(counts), 20.0)
+    )
     wide = sum_pmf([np.array([0.5, 0.5])], [[5000]])
     # The tail at the ends is smaller by e**-40: from 9.6 to 13.2 deviations, of 35 each.
     assert wide.start[0] + 100 < narrow.start[0]
@@ -296,13 +294,14 @@ def test_cases_are_divided_until_they_are_data_sets() -> None:
     assert root is not None
     groups = tuple(root.all_groups())
     start = np.where(np.arange(len(groups)) == 0, 20, 0)
-    node, _, cuts, parts = division(groups, start)
+    divided = division(groups, start)
+    node, cuts, parts = divided.node, divided.cuts, divided.cases
     assert (node, cuts[0], cuts[-1], len(parts)) == (0, 0, 21, 4)
     for (low, above), part in zip(pairwise(cuts), parts, strict=True):
         assert int(part.sum()) == 20
         assert int(part[0]) == above - 1 - low
     singles = [i for i, group in enumerate(groups) if not group.parts]
-    assert division(groups, np.where(np.arange(len(groups)) == singles[0], 20, 0))[3] == []
+    assert division(groups, np.where(np.arange(len(groups)) == singles[0], 20, 0)).cases == []
 
 
 def test_cases_of_inputs_are_used_where_they_are_better() -> None:
@@ -411,9 +410,9 @@ def test_compiled_loops_do_what_numpy_does(seed: int, monkeypatch: pytest.Monkey
     rows = generator.dirichlet(np.ones(6), size=4) * (generator.random((4, 6)) > 0.2)
     pmf = generator.dirichlet(np.ones(50), size=3)
     noise = NoiseMixture(probability=np.array([0.5, 0.3, 0.2]), pmf=pmf, outside=1e-9, error=0.0)
-    monkeypatch.setattr(blanket, "_MANY", 10**9)
-    plain = blanket.spread(pmf, rows[0]), blanket.screen(noise, rows, 0.1)
-    monkeypatch.setattr(blanket, "_MANY", 0)
-    assert np.array_equal(blanket.spread(pmf, rows[0]), plain[0])
+    monkeypatch.setattr(noises, "_COMPILED", 10**9)
+    plain = noises.spread(pmf, rows[0]), noises.screen(noise, rows, 0.1)
+    monkeypatch.setattr(noises, "_COMPILED", 0)
+    assert np.array_equal(noises.spread(pmf, rows[0]), plain[0])
     # Sums of 55 terms in another order.
-    assert blanket.screen(noise, rows, 0.1) == pytest.approx(plain[1], rel=64 * UNIT)
+    assert noises.screen(noise, rows, 0.1) == pytest.approx(plain[1], rel=64 * UNIT)

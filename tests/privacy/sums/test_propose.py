@@ -11,9 +11,11 @@ import pytest
 
 from mezzotint import Mechanism, privacy
 from mezzotint.privacy.claim import Release
-from mezzotint.privacy.sums import cost
-from mezzotint.privacy.sums.blanket import Blanket, additive_blanket, candidate_blankets
-from mezzotint.privacy.sums.cost import central_epsilon, propose_noise, propose_sum
+from mezzotint.privacy.sums import proposals
+from mezzotint.privacy.sums.blanket import Blanket, additive_blanket
+from mezzotint.privacy.sums.candidates import candidate_blankets
+from mezzotint.privacy.sums.cost import central_epsilon
+from mezzotint.privacy.sums.proposals import propose_noise, propose_sum
 from tolerances import MANY, UNIT
 
 BITS = np.array([[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
@@ -64,7 +66,7 @@ def test_what_is_asked_of_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append((others, delta, budget))
         return []
 
-    monkeypatch.setattr(cost, "_shapes", shapes)
+    monkeypatch.setattr(proposals, "_shapes", shapes)
     several: list[dict[str, Any]] = [
         {"delta": 1e-7},
         {"delta": 1e-7, "rounds": 2},
@@ -76,7 +78,7 @@ def test_what_is_asked_of_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
             0.5,
             seconds=90,
         )
-    one, many = 90 / cost._TRIES, 90 / cost._TRIES / cost._GRID
+    one, many = 90 / proposals._TIME_MARGIN, 90 / proposals._TIME_MARGIN / proposals._GRID_TIME
     assert asked == [(7, 1e-7, one), (7, 1e-5, many), (7, 1e-3, many)]
 
 
@@ -89,9 +91,9 @@ def _contents(
         clients.append(given["clients"])
         return best
 
-    monkeypatch.setattr(cost, "central_epsilon", bound)
-    monkeypatch.setattr(cost, "shortlist", lambda *_: more)
-    found = cost._shapes(BITS, others, 1e-4, words.get("steps", 8), words.get("budget", 1e9))
+    monkeypatch.setattr(proposals, "central_epsilon", bound)
+    monkeypatch.setattr(proposals, "shortlist", lambda *_: more)
+    found = proposals._shapes(BITS, others, 1e-4, words.get("steps", 8), words.get("budget", 1e9))
     assert clients == [others + 1]
     return found
 
@@ -124,9 +126,9 @@ def test_which_blankets_are_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert alone == {"blankets": [silent], "others": 0, "cases": {"corners": [[]]}}
     # What takes exactly the budget is not tried; when nothing fits, the last is.
     contents = _contents(monkeypatch, 50, known, [], steps=4)
-    boxed, single = (cost._seconds(BITS, 50, content["cases"]) for content in contents)
+    boxed, single = (proposals._seconds(BITS, 50, content["cases"]) for content in contents)
     assert single < boxed
-    monkeypatch.setattr(cost, "_boxed", lambda *_: contents[0])
+    monkeypatch.setattr(proposals, "_boxed", lambda *_: contents[0])
     for budget, left in ((boxed * 1.001, contents), (boxed, contents[1:]), (0.0, contents[1:])):
         assert _contents(monkeypatch, 50, known, [], steps=4, budget=budget) == left
 
@@ -134,7 +136,9 @@ def test_which_blankets_are_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_boxes_are_divided_one_component_after_the_other() -> None:
     def boxes(draws: int, chances: list[float], tail: float) -> dict[str, Any]:
         ones = np.ones(len(chances))
-        return cost._boxes(draws, np.array(chances), ones, np.full(len(chances), 0.1), 12, tail)
+        return proposals._boxes(
+            draws, np.array(chances), ones, np.full(len(chances), 0.1), 12, tail
+        )
 
     last = {"corners": [[]]}
     # What is left over after the first is the second's for certain.
@@ -163,7 +167,7 @@ def test_cases_are_proposed_with_as_many_steps_as_time_allows(
         asked.append((start.tolist(), steps, spare))
         return {"corners": [[]]}
 
-    monkeypatch.setattr(cost, "_case", case)
+    monkeypatch.setattr(proposals, "_case", case)
     start = [39] + [0] * (len(best.cover.groups) - 1)
     # First the least ladder, by which the time of a step is known; then a quarter and half of the steps, if they fit.
     for steps, corners in ((48, [12, 24]), (20, [6, 10])):
@@ -180,39 +184,39 @@ def test_cases_are_proposed_with_as_many_steps_as_time_allows(
 def test_blankets_and_ladders_are_written_as_they_are() -> None:
     sure = additive_blanket(BITS[:1])
     assert sure is not None
-    (written,) = cost._blanket((0,), sure)["components"]
+    (written,) = proposals._blanket((0,), sure)["components"]
     assert written == {
         "shape": sure.components[0].shape.tolist(),
         "places": sure.components[0].shifts.tolist(),
     }
-    assert cost._blanket((0, 1), None) == {"rows": [0, 1], "block": 1, "components": []}
+    assert proposals._blanket((0, 1), None) == {"rows": [0, 1], "block": 1, "components": []}
     # A client whose row is known draws its blanket for certain: no corner is below the number of such clients.
     shared = candidate_blankets(BITS)[0]
-    corners = cost._ladder([(7, sure), (30, shared)], 12, 1e-9)
+    corners = proposals._ladder([(7, sure), (30, shared)], 12, 1e-9)
     assert {corner[0] for corner in corners} == {7}
     assert 0 < max(corner[1] for corner in corners) < 30
-    assert cost._ladder([], 12, 1e-9) == [[]]
+    assert proposals._ladder([], 12, 1e-9) == [[]]
 
 
 def test_grids_are_as_wide_as_losses_and_tails() -> None:
     def composed(**words: Any) -> Release:
         return Release(mechanism=TABLE, delta=1e-6, **words)
 
-    assert cost._grids(0.5, 1.0986, composed(rounds=4)) == {
+    assert proposals._grids(0.5, 1.0986, composed(rounds=4)) == {
         "step": "1/365",
         "grid": {"low": -401, "high": 401},
     }
     # 8 * 0.5 / 10 + 0.001 is 0.401, in steps of 1/998; 60 at most, in steps of 1/7.
-    assert cost._grids(0.5, 1.0986, composed(rounds=100)) == {
+    assert proposals._grids(0.5, 1.0986, composed(rounds=100)) == {
         "step": "1/998",
         "grid": {"low": -401, "high": 401},
     }
-    assert cost._grids(500.0, 700.0, composed()) == {
+    assert proposals._grids(500.0, 700.0, composed()) == {
         "step": "1/7",
         "grid": {"low": -420, "high": 420},
     }
     for coordinates, most in ((3, 3 * 401), (10**4, 40 * 40_000)):
-        found = cost._grids(
+        found = proposals._grids(
             1.0, 1.0986, composed(dimension=coordinates, rounds=2, sampling_rate=0.5)
         )
         if coordinates == 3:
@@ -252,7 +256,7 @@ def test_who_takes_part_in_sums_of_noise(
     def accepted(release: Any, epsilon: float, delta: float, prover: Any, **_: Any) -> Any:
         return release.sampling, str(release.rate), prover.keywords["kind"]
 
-    monkeypatch.setattr(cost, "accepted", accepted)
+    monkeypatch.setattr(proposals, "accepted", accepted)
     release = Release(mechanism=noise, trust="secure_sum", clients=3, delta=1e-3, **words)
     told = propose_noise(release, 1.0, shift=1, distance=1, order=2.0)
     if expected is None:

@@ -6,11 +6,8 @@ import pytest
 
 from mezzotint.families import pbm, rqm
 from mezzotint.privacy.sums import cost, lattice_rows
-from mezzotint.privacy.sums.blanket import (
-    as_probabilities,
-    candidate_blankets,
-    row_means,
-)
+from mezzotint.privacy.sums.blanket import as_probabilities, row_means
+from mezzotint.privacy.sums.candidates import candidate_blankets
 from tolerances import SOLVED
 
 TABLES = {

@@ -1,7 +1,7 @@
 """What a secure sum of many reports reveals.
 
-Integers are summed, not floats: here is the lattice of a table's levels, and the table's rows upon
-    it.
+Integers are summed, not floats: here are the lattice of a table's levels and the table's rows on
+it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import final
 import numpy as np
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.loss import float_above
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import FloatArray, IntArray
 
@@ -26,8 +27,9 @@ MAX_SPAN = 2**14
 between the levels."""
 
 _REMEDY = (
-    "not integer multiples of a step, so the sum of codes does not decode to the sum of values; design the table on "
-    "an even grid or a sparse subset of one (levels=-3,-1,1,3), or use trust='local'"
+    "not integer multiples of a step, so the sum of codes does not decode to the sum of values; "
+    "design the table on an even grid or a sparse subset of one (levels=-3,-1,1,3), or use "
+    "trust='local'"
 )
 
 
@@ -65,37 +67,36 @@ class Lattice:
 
 
 def _integers(levels: FloatArray) -> IntArray | None:
-    """Candidate integers of the levels above the first, or None when a ratio is not a small
-    rational."""
-    above = [Fraction(float(level)) - Fraction(float(levels[0])) for level in levels]
-    range_ = above[-1]
+    """Candidate integers of the levels; None when a ratio of distances is not a small rational."""
+    lowest = Fraction(float(levels[0]))
+    distances = [Fraction(float(level)) - lowest for level in levels]
+    span = distances[-1]
     # The coarsest lattice first: rationals of the range with the least denominator that meets the
     # tolerance.
     denominator = 1
-    for distance in above[1:-1]:
+    for distance in distances[1:-1]:
         if denominator > MAX_SPAN:
             return None
-        denominator *= _least_denominator(distance / range_ * denominator, denominator)
+        denominator *= _least_denominator(distance / span * denominator, denominator)
     if denominator > MAX_SPAN:
         return None
-    integers = np.array(
-        [round(distance * denominator / range_) for distance in above], dtype=np.int64
-    )
+    multiples = [round(distance * denominator / span) for distance in distances]
+    integers = np.array(multiples, dtype=np.int64)
     return integers // np.gcd.reduce(integers)
 
 
 def _least_denominator(ratio: Fraction, scale: int) -> int:
-    """The least q <= MAX_SPAN with |ratio - p/q| <= TOLERANCE * scale; MAX_SPAN + 1 when there is
-    none."""
-    allowed = Fraction(TOLERANCE) * scale
-    # limit_denominator(q) gives the closest fraction, and its error shrinks with q: bisection finds
-    # the least q.
-    near = bisect.bisect_left(
-        range(1, MAX_SPAN + 1),
-        True,
-        key=lambda q: abs(ratio.limit_denominator(q) - ratio) <= allowed,
-    )
-    return 1 + near
+    """The least q <= MAX_SPAN with |ratio - p/q| <= TOLERANCE * scale.
+
+    MAX_SPAN + 1 when there is none.
+    """
+    tolerance = Fraction(TOLERANCE) * scale
+
+    def is_near(denominator: int) -> bool:
+        return abs(ratio.limit_denominator(denominator) - ratio) <= tolerance
+
+    # limit_denominator(q) gives the closest fraction, and its error shrinks with q.
+    return 1 + bisect.bisect_left(range(1, MAX_SPAN + 1), True, key=is_near)
 
 
 def find_lattice(levels: FloatArray) -> Lattice:
@@ -113,35 +114,33 @@ def find_lattice(levels: FloatArray) -> Lattice:
     Edge cases: two levels always stand on a lattice (0 and 1).
     """
     values = np.asarray(levels, dtype=np.float64)
-    if (
-        values.ndim != 1
-        or values.size < 2
-        or not np.isfinite(values).all()
-        or (np.diff(values) <= 0).any()
-    ):
-        raise ParameterError(
-            "levels", values.tolist(), "need at least 2 finite, strictly increasing levels"
-        )
+    if values.ndim != 1 or values.size < 2 or not _increasing(values):
+        remedy = "need at least 2 finite, strictly increasing levels"
+        raise ParameterError("levels", values.tolist(), remedy)
     integers = _integers(values)
     if integers is None or (np.diff(integers) <= 0).any() or int(integers[-1]) > MAX_SPAN:
         raise ParameterError("levels", values.tolist(), _REMEDY)
     exact = [Fraction(float(level)) for level in values]
+    span = exact[-1] - exact[0]
     # Offset and step run through the first and the last level; only the floats that are stored
     # count.
-    pitch = Fraction(float((exact[-1] - exact[0]) / int(integers[-1])))
-    missed = max(
-        abs(level - exact[0] - pitch * int(i)) for level, i in zip(exact, integers, strict=True)
-    )
-    if missed > Fraction(TOLERANCE) * (exact[-1] - exact[0]):
+    step = Fraction(float(span / int(integers[-1])))
+    multiples = [exact[0] + step * int(integer) for integer in integers]
+    missed = max(abs(level - value) for level, value in zip(exact, multiples, strict=True))
+    if missed > Fraction(TOLERANCE) * span:
         raise ParameterError("levels", values.tolist(), _REMEDY)
     integers.setflags(write=False)
-    error = float(missed)
     return Lattice(
         integers=integers,
-        step=float(pitch),
+        step=float(step),
         offset=float(values[0]),
-        decode_error=error if Fraction(error) >= missed else float(np.nextafter(error, np.inf)),
+        decode_error=float_above(missed),
     )
+
+
+def _increasing(values: FloatArray) -> bool:
+    """Whether all values are finite, each larger than the one before."""
+    return bool(np.isfinite(values).all()) and bool((np.diff(values) > 0).all())
 
 
 def lattice_rows(mechanism: Mechanism) -> tuple[IntArray, Lattice]:
@@ -155,9 +154,8 @@ def lattice_rows(mechanism: Mechanism) -> tuple[IntArray, Lattice]:
     used = mechanism.weights.max(axis=0) > 0
     levels = mechanism.levels[used]
     if levels.size == 1:
-        raise ParameterError(
-            "mechanism", mechanism.name, "only one level is ever reported; there is nothing to sum"
-        )
+        remedy = "only one level is ever reported; there is nothing to sum"
+        raise ParameterError("mechanism", mechanism.name, remedy)
     lattice = find_lattice(levels)
     _, first = np.unique(mechanism.weights, axis=0, return_index=True)
     rows = np.zeros((first.size, lattice.span + 1), dtype=np.int64)

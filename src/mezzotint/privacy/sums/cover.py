@@ -1,11 +1,10 @@
-"""All inputs that the other clients may have, covered by finitely many cases (docs/proofs/sums.md,
-"Cover").
+"""All inputs that the other clients may have, covered by finitely many cases.
 
 A blanket of all rows keeps only what every row has. If it is known how many of the other clients
 have a row of one group, they add that group's blanket, which is more; a client whose row is known
 adds all of its randomness. A case states how many clients, at least, have a row of each group of a
 tree. Its bound is Theorem S' with each group's own blanket. The cases together hold every data set,
-so the worst of them bounds the worst data set.
+so the worst of them bounds the worst data set (docs/proofs/sums.md, "Cover").
 """
 
 from __future__ import annotations
@@ -15,27 +14,24 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from itertools import combinations, pairwise
-from itertools import count as numbers
+from itertools import combinations, count, pairwise
 from typing import final
 
 import numpy as np
 
 from mezzotint.core.types import TOTAL, FloatArray, IntArray
-from mezzotint.privacy.sums.blanket import (
-    Blanket,
-    Component,
+from mezzotint.privacy.sums.blanket import Blanket, Component, additive_blanket, as_probabilities
+from mezzotint.privacy.sums.candidates import variance_blanket
+from mezzotint.privacy.sums.convolution import sum_pmf
+from mezzotint.privacy.sums.counts import monotone_corners
+from mezzotint.privacy.sums.noise import (
     NoiseMixture,
-    additive_blanket,
-    as_probabilities,
     mixture,
     no_noise,
     pair_profile,
     pairs_by_gap,
     screen,
-    variance_blanket,
 )
-from mezzotint.privacy.sums.convolution import monotone_corners, sum_pmf
 
 MAX_ROWS = 8
 """Tables with more different rows have too many ways to sort clients into groups."""
@@ -70,15 +66,17 @@ class RowGroup:
 
     def all_groups(self) -> list[RowGroup]:
         """This group and all below it, parents first."""
-        found: list[RowGroup] = [self]
+        groups: list[RowGroup] = [self]
         for part in self.parts:
-            found += part.all_groups()
-        return found
+            groups += part.all_groups()
+        return groups
 
 
 def find_groups(rows: IntArray) -> RowGroup | None:
-    """A binary tree over a table's distinct rows, grouped by a heuristic; None when they are too
-    many, or one."""
+    """A binary tree over a table's distinct rows, grouped by a heuristic.
+
+    None when they are too many, or one.
+    """
     if not 2 <= rows.shape[0] <= MAX_ROWS or rows.shape[1] > _MAX_LEVELS:
         return None
     return _tree(rows.shape, np.ascontiguousarray(rows).tobytes())
@@ -87,48 +85,51 @@ def find_groups(rows: IntArray) -> RowGroup | None:
 @lru_cache(maxsize=32)
 def _tree(shape: tuple[int, int], raw: bytes) -> RowGroup:
     rows = np.frombuffer(raw, dtype=np.int64).reshape(shape)
-    groups = (
-        RowGroup(members=(k,), blanket=additive_blanket(rows[k : k + 1]), parts=())
-        for k in range(len(rows))
-    )
-    left: list[RowGroup] = [*groups]
+    groups: list[RowGroup] = []
+    for index in range(len(rows)):
+        blanket = additive_blanket(rows[index : index + 1])
+        groups.append(RowGroup(members=(index,), blanket=blanket, parts=()))
 
     @cache
     def joined(first: RowGroup, second: RowGroup) -> RowGroup:
         members = tuple(sorted(first.members + second.members))
-        return RowGroup(
-            members=members, blanket=variance_blanket(rows[list(members)]), parts=(first, second)
-        )
+        blanket = variance_blanket(rows[list(members)])
+        return RowGroup(members=members, blanket=blanket, parts=(first, second))
 
-    def kept(group: RowGroup) -> float:
-        """Share of the parts' variance that is left when it is not known in which of them a client
-        is."""
-        return group.variance / max(min(part.variance for part in group.parts), 1e-300)
-
-    while len(left) > 1:
-        best = max((joined(*pair) for pair in combinations(left, 2)), key=kept)
-        others: list[RowGroup] = [group for group in left if group not in best.parts]
-        left = [*others, best]
-    return left[0]
+    while len(groups) > 1:
+        pairs = [joined(first, second) for first, second in combinations(groups, 2)]
+        best = max(pairs, key=_variance_share)
+        groups = [group for group in groups if group not in best.parts]
+        groups.append(best)
+    return groups[0]
 
 
-_STEPS = 10
+def _variance_share(group: RowGroup) -> float:
+    """Share of its parts' variance that a group keeps."""
+    return group.variance / max(min(part.variance for part in group.parts), 1e-300)
+
+
+_LADDER_STEPS = 10
 """Cells of a case: how many clients of each group drew what."""
 
-_PARTS = 4
+_DIVISIONS = 4
 """Cases that a case is divided into."""
 
 _BATCH = 8
 """Cases whose noise is computed at a time."""
 
-_NEAR = 1.003
+_NEAR_OPTIMAL = 1.003
 """Cases are divided no more when the worst of them is this near to a data set's own epsilon."""
 
-_CASES = 150
-"""Most cases that are computed."""
+_MOST_CASES = 150
+_LEAST_CASES = 24
+"""Cases that are computed, at most and at least."""
 
 _WORK = 2.5e5
 """Cases times window that a search may cost, about."""
+
+_CUT_SHARE = 1e-4
+"""Share of delta that the noise of a case may cut off."""
 
 
 @final
@@ -158,58 +159,80 @@ class Cover:
 
 
 def case_noises(groups: Sequence[RowGroup], cases: IntArray, tail: float) -> list[NoiseMixture]:
-    """The noise that clients sorted into groups are sure to add, case by case; each may cut off a
-    mass of `tail`."""
-    used: list[int] = np.flatnonzero(cases.any(axis=0)).tolist()
-    drawn = [(component, i) for i in used for component in groups[i].components]
-    if not drawn:
+    """The noise that clients sorted into groups are sure to add, case by case.
+
+    Each may cut off a mass of `tail`.
+    """
+    components: list[Component] = []
+    columns: list[int] = []
+    for index in np.flatnonzero(cases.any(axis=0)).tolist():
+        components += groups[index].components
+        columns += [index] * len(groups[index].components)
+    if not components:
         return [no_noise()] * len(cases)
-    clients = cases[:, [i for _, i in drawn]]
-    masses = np.array([component.mass / TOTAL for component, _ in drawn])
-    variances = np.array([component.variance for component, _ in drawn])
+    masses = np.array([component.mass / TOTAL for component in components])
+    variances = np.array([component.variance for component in components])
     ladders = [
-        monotone_corners(row, masses, variances, steps=_STEPS, tail=tail / 2) for row in clients
+        monotone_corners(clients, masses, variances, steps=_LADDER_STEPS, tail=tail / 2)
+        for clients in cases[:, columns]
     ]
     counts = np.concatenate([ladder.counts for ladder in ladders])
-    sums = sum_pmf([component.pmf for component, _ in drawn], counts, tail=1e-3 * tail)
-    found: list[NoiseMixture] = []
+    sums = sum_pmf([component.pmf for component in components], counts, tail=1e-3 * tail)
+    noises: list[NoiseMixture] = []
     first = 0
     for ladder in ladders:
-        part = slice(first, first + ladder.probability.size)
-        found.append(mixture(ladder, sums, part))
-        first = part.stop
-    return found
+        last = first + ladder.probability.size
+        noises.append(mixture(ladder, sums, slice(first, last)))
+        first = last
+    return noises
 
 
-def division(
-    groups: Sequence[RowGroup], case: IntArray
-) -> tuple[int, tuple[int, int], list[int], list[IntArray]]:
-    """How a case is divided: the group, its two parts, the cuts of how many are in the first, and
-    the cases.
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Division:
+    """How a case is divided by the clients of one group.
 
-    The group is the one whose uncertainty costs most variance. No cases when there is none: a
-    single data set.
+    Arguments:
+        node: index of the group.
+        first, second: indices of its two parts.
+        cuts: of how many of them are in the first part, increasing.
+        cases: one for each interval between cuts; none of a single data set.
     """
-    place = {id(group): i for i, group in enumerate(groups)}
-    lost = [min(part.variance for part in g.parts) - g.variance if g.parts else 0.0 for g in groups]
-    worth = case * np.array(lost)
+
+    node: int
+    first: int
+    second: int
+    cuts: list[int]
+    cases: list[IntArray]
+
+
+def division(groups: Sequence[RowGroup], case: IntArray) -> Division:
+    """The division of a case by the group whose uncertainty costs most variance."""
+    worth = case * np.array([_lost_variance(group) for group in groups])
     node = int(worth.argmax())
     clients = int(case[node])
     if worth[node] <= 0:
-        return node, (node, node), [], []
-    left, right = (place[id(part)] for part in groups[node].parts)
-    cuts: list[int] = np.unique(
-        np.linspace(0, clients + 1, _PARTS + 1).round().astype(int)
-    ).tolist()
-    found: list[IntArray] = []
-    for low, above in pairwise(cuts):
-        # From `low` to above - 1 of them are in the left part.
-        part = case.copy()
-        part[node] = above - 1 - low
-        part[left] += low
-        part[right] += clients - (above - 1)
-        found.append(part)
-    return node, (left, right), cuts, found
+        return Division(node=node, first=node, second=node, cuts=[], cases=[])
+    index = {id(group): i for i, group in enumerate(groups)}
+    first, second = (index[id(part)] for part in groups[node].parts)
+    even_cuts = np.linspace(0, clients + 1, _DIVISIONS + 1)
+    cuts: list[int] = np.unique(even_cuts.round().astype(int)).tolist()
+    cases: list[IntArray] = []
+    for low, end in pairwise(cuts):
+        # From `low` to `end` - 1 of them are in the first part.
+        divided = case.copy()
+        divided[node] = end - 1 - low
+        divided[first] += low
+        divided[second] += clients - (end - 1)
+        cases.append(divided)
+    return Division(node=node, first=first, second=second, cuts=cuts, cases=cases)
+
+
+def _lost_variance(group: RowGroup) -> float:
+    """Variance that a client loses if it is not known in which part of the group it is."""
+    if not group.parts:
+        return 0.0
+    return min(part.variance for part in group.parts) - group.variance
 
 
 @final
@@ -229,51 +252,65 @@ class _Search:
 
     def epsilons(self, cases: Sequence[IntArray]) -> list[float]:
         """The bounds of some cases for the two rows furthest apart."""
-        noises = case_noises(self.groups, np.array(cases), 1e-4 * self.delta)
-        found = [
-            min(
-                self.limit,
-                max(
-                    pair_profile(noise, self.rows[i], self.rows[j]).epsilon(self.delta)
-                    for i, j in self._pairs
-                ),
-            )
-            for noise in noises
-        ]
-        self.own |= {case.tobytes(): epsilon for case, epsilon in zip(cases, found, strict=True)}
-        return found
+        epsilons: list[float] = []
+        noises = case_noises(self.groups, np.array(cases), _CUT_SHARE * self.delta)
+        for case, noise in zip(cases, noises, strict=True):
+            epsilon = min(self.limit, self._pair_epsilon(noise))
+            self.own[case.tobytes()] = epsilon
+            epsilons.append(epsilon)
+        return epsilons
+
+    def _pair_epsilon(self, noise: NoiseMixture) -> float:
+        profiles = [pair_profile(noise, self.rows[i], self.rows[j]) for i, j in self._pairs]
+        return max(profile.epsilon(self.delta) for profile in profiles)
+
+    def _all_in(self, group: int, others: int) -> IntArray:
+        """The case of all clients in one group."""
+        case = np.zeros(len(self.groups), dtype=np.int64)
+        case[group] = others
+        return case
 
     def run(self, others: int, known: float) -> tuple[float, list[IntArray]] | None:
-        """The worst epsilon and the cases; None when a data set shows that `known` is as good as it
-        gets."""
-        singles = [i for i, group in enumerate(self.groups) if not group.parts]
-        pure = [np.where(np.arange(len(self.groups)) == i, others, 0) for i in singles]
-        start = np.where(np.arange(len(self.groups)) == 0, others, 0)
-        whole, *single = self.epsilons([start, *pure])
-        enough = _NEAR * max(single)
+        """The worst epsilon and the cases.
+
+        None when a data set shows that `known` is as good as it gets.
+        """
+        singles = [index for index, group in enumerate(self.groups) if not group.parts]
+        everyone = self._all_in(0, others)
+        data_sets = [self._all_in(index, others) for index in singles]
+        epsilon, *single_epsilons = self.epsilons([everyone, *data_sets])
+        enough = _NEAR_OPTIMAL * max(single_epsilons)
         if enough >= known:
             return None
-        ticket = numbers()
-        heap = [(-whole, next(ticket), start)]
-        widest = max(group.variance for group in self.groups)
-        width = 15 * math.sqrt(max(others * widest, 1.0))
-        left = int(min(_CASES, max(24, _WORK / width)))
-        while -heap[0][0] > enough and left > 0:
-            worst = heap[0]
-            parts = division(self.groups, worst[2])[3]
+        ticket = count()  # no two entries of the heap are equal
+        heap = [(-epsilon, next(ticket), everyone)]
+        remaining = self._affordable(others)
+        while -heap[0][0] > enough and remaining > 0:
+            worst, _, case = heap[0]
+            parts = division(self.groups, case).cases
             if not parts:
                 break
             heapq.heappop(heap)
-            for part, epsilon in zip(parts, self.epsilons(parts), strict=True):
-                # A part holds fewer data sets than the whole, so the whole's bound holds for it
-                # too.
-                heapq.heappush(heap, (max(-epsilon, worst[0]), next(ticket), part))
-            left -= len(parts)
+            for part, part_epsilon in zip(parts, self.epsilons(parts), strict=True):
+                # A part holds fewer data sets than the case, so the case's bound holds for it too.
+                heapq.heappush(heap, (max(-part_epsilon, worst), next(ticket), part))
+            remaining -= len(parts)
         return -heap[0][0], [case for _, _, case in heap]
+
+    def _affordable(self, others: int) -> int:
+        """Cases that may be computed."""
+        variance = max(group.variance for group in self.groups)
+        width = 15 * math.sqrt(max(others * variance, 1.0))
+        return int(min(_MOST_CASES, max(_LEAST_CASES, _WORK / width)))
 
 
 def cover(
-    rows: IntArray, *, others: int, delta: float, limit: float, known: float = math.inf
+    rows: IntArray,
+    *,
+    others: int,
+    delta: float,
+    limit: float,
+    known: float = math.inf,
 ) -> Cover | None:
     """Cases for all inputs of `others` clients, divided until the worst is near the truth or work
     runs out.
@@ -294,17 +331,18 @@ def cover(
     table = as_probabilities(rows)
     groups = tuple(root.all_groups())
     search = _Search(rows=table, groups=groups, delta=delta, limit=limit)
-    searched = search.run(others, known)
-    if searched is None:
+    worst = search.run(others, known)
+    if worst is None:
         return None
-    epsilon, cases = searched
-    found = Cover(epsilon=epsilon, groups=groups, cases=np.array(cases), own=search.own)
+    epsilon, cases = worst
+    result = Cover(epsilon=epsilon, groups=groups, cases=np.array(cases), own=search.own)
     if len(table) == 2:
-        return found
-    for noise in found.noises(1e-4 * delta):
+        return result
+    for noise in result.noises(_CUT_SHARE * delta):
         if epsilon >= min(limit, known):
             break
-        above = screen(noise, table, epsilon)
-        for i, j in np.argwhere(above > delta).tolist():
-            epsilon = max(epsilon, pair_profile(noise, table[i], table[j]).epsilon(delta))
-    return replace(found, epsilon=min(epsilon, limit))
+        divergences = screen(noise, table, epsilon)
+        for first, second in np.argwhere(divergences > delta).tolist():
+            profile = pair_profile(noise, table[first], table[second])
+            epsilon = max(epsilon, profile.epsilon(delta))
+    return replace(result, epsilon=min(epsilon, limit))

@@ -1,5 +1,4 @@
-"""Vectors under an L2 bound: the Renyi loss of a table grows at most with the square of the
-distance of its inputs.
+"""Vectors under an L2 bound: losses grow at most with the square of the distance of two inputs.
 
 Between knots rows are mixed linearly, so p(x,.) - p(x',.) = (x - x') G with G a mean of segment
 slopes, and with h(u) = max(1 + u, 0)^alpha - 1 - alpha u,
@@ -12,7 +11,7 @@ alike lowers Phi, and revealed mixtures average it. Then D_alpha <= kappa t^2, a
 independent coordinates add up to kappa ||x - x'||^2 (docs/proofs/sums-l2.md).
 
 Pure losses of vectors under an L2 bound: what a table loses at most between inputs so far apart,
-    added up.
+added up.
 """
 
 from __future__ import annotations
@@ -23,13 +22,14 @@ from itertools import pairwise
 from typing import final
 
 import numpy as np
+import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import UNIT, FloatArray, IntArray, NumberArray
 from mezzotint.privacy.profile import hull
 from mezzotint.privacy.sums import find_lattice
-from mezzotint.privacy.sums.blanket import NoiseMixture, spread
+from mezzotint.privacy.sums.noise import NoiseMixture, spread
 
 _WORK = 1e7
 """Rows times slopes times places that one constant may cost, about."""
@@ -45,19 +45,35 @@ _REACH = 0.125
 """Ratios up to this share of 1 / (alpha + 1) are summed by the series, whose relative error is 1e-4
 there."""
 
-_FINE = 10**4
+_CURVED = 10**4
 """Noise on fewer places than this leaves losses curved, and affords finer bins of distances."""
+
+_FINE_BINS = 24
+_COARSE_BINS = 6
+"""Of distances."""
+
+_NEAREST = 1 / 32
+"""Share of the range up to which distances are in the first bin."""
+
+_MOST_PARTS_LOG = 5
+"""Octaves of gathered ratios are cut into at most 2 to this power parts."""
+
+_POSITION_ERROR = 2.0**-32
+"""Share of its segment by which the position differs that a row is drawn for (S1)."""
 
 
 def series(alpha: float, reach: float = 0.5) -> tuple[float, float, float, float, float, float]:
-    """(alpha, small, a, b, c, UNIT): h(u) = max(1 + u, 0)**alpha - 1 - alpha u is at most u^2 (a +
-    b u + c u^2), and at least half of it, for |u| <= small = reach / (alpha + 1), roundings of this
-    bound included; 0 < reach <= 1/2."""
+    """(alpha, small, a, b, c, UNIT): h(u) = max(1 + u, 0)**alpha - 1 - alpha u near 0.
+
+    h(u) is at most u^2 (a + b u + c u^2), and at least half of it, for |u| <= small =
+    reach / (alpha + 1), roundings of this bound included; 0 < reach <= 1/2.
+    """
     small = reach / (alpha + 1)
     # Taylor with Lagrange's remainder for small u: the fourth derivative is at most its larger
     # end's, and its size is taken. The bracket a + b u + c u^2 lies within a factor of 2 of a, so
     # relative errors stay below 64 UNIT.
-    second, third = alpha * (alpha - 1) / 2, alpha * (alpha - 1) * (alpha - 2) / 6
+    second = alpha * (alpha - 1) / 2
+    third = alpha * (alpha - 1) * (alpha - 2) / 6
     fourth = abs(third * (alpha - 3)) / 4 * math.exp(abs(alpha - 4) * -math.log1p(-small))
     return alpha, small, second * (1 + 64 * UNIT), third, fourth, UNIT
 
@@ -67,8 +83,8 @@ def _segments(mechanism: Mechanism) -> tuple[FloatArray, FloatArray]:
     lattice = find_lattice(mechanism.levels)
     rows = np.zeros((mechanism.knots.size, lattice.span + 1))
     rows[:, lattice.integers] = mechanism.probabilities
-    keep = np.append(True, np.diff(mechanism.knots) > 0)
-    return mechanism.knots[keep], rows[keep]
+    distinct = np.append(True, np.diff(mechanism.knots) > 0)
+    return mechanism.knots[distinct], rows[distinct]
 
 
 def _refined(knots: FloatArray, rows: FloatArray, places: int) -> tuple[FloatArray, FloatArray]:
@@ -77,28 +93,35 @@ def _refined(knots: FloatArray, rows: FloatArray, places: int) -> tuple[FloatArr
     if pieces == 1:
         return knots, rows
     widest = (knots[-1] - knots[0]) / min(pieces * 4, 32)
-    finer: list[FloatArray] = []
-    mixed: list[FloatArray] = []
-    for (a, b), (row, following) in zip(pairwise(knots.tolist()), pairwise(rows), strict=True):
-        parts = max(1, math.ceil((b - a) / widest))
+    finer_knots: list[FloatArray] = []
+    finer_rows: list[FloatArray] = []
+    for (left, right), (row, following) in zip(
+        pairwise(knots.tolist()), pairwise(rows), strict=True
+    ):
+        parts = max(1, math.ceil((right - left) / widest))
         steps = np.arange(parts)
-        finer.append(a + (b - a) * steps / parts)
+        finer_knots.append(left + (right - left) * steps / parts)
         # Sums of two positive terms: 3 UNIT of each entry, however small it is beside its
         # neighbours.
-        mixed.append(((parts - steps)[:, None] * row + steps[:, None] * following) / parts)
-    return np.append(np.concatenate(finer), knots[-1]), np.concatenate([*mixed, rows[-1:]])
+        mixed = (parts - steps)[:, None] * row + steps[:, None] * following
+        finer_rows.append(mixed / parts)
+    return np.append(np.concatenate(finer_knots), knots[-1]), np.concatenate(
+        [*finer_rows, rows[-1:]]
+    )
 
 
 def _reach(knots: FloatArray) -> FloatArray:
-    """(K, K - 1) how far x must at least be from an x' in a segment beside knot k for segment j to
-    be between them."""
-    count = knots.size
-    beside_left = knots[np.maximum(np.arange(count) - 1, 0)]
-    beside_right = knots[np.minimum(np.arange(count) + 1, count - 1)]
+    """(K, K - 1) least distances of x from x'.
+
+    x' lies in a segment beside knot k, and segment j between the two.
+    """
+    beside_left = np.append(knots[0], knots[:-1])
+    beside_right = np.append(knots[1:], knots[-1])
     left_of = knots[None, :-1] - beside_right[:, None]
     right_of = beside_left[:, None] - knots[None, 1:]
     # Refined knots stand where they should up to a few ulp of the largest.
-    return np.maximum(np.maximum(left_of, right_of) - 16 * UNIT * float(np.abs(knots).max()), 0.0)
+    rounding = 16 * UNIT * float(np.abs(knots).max())
+    return np.maximum(np.maximum(left_of, right_of) - rounding, 0.0)
 
 
 def _ratio_cap(row: FloatArray, slope: FloatArray) -> float:
@@ -110,40 +133,45 @@ def _ratio_cap(row: FloatArray, slope: FloatArray) -> float:
 
 
 @final
-class _Smear:
-    """Rows and slopes under a noise; each convolution is kept, for every row meets every slope."""
+class _NoisyRows:
+    """Rows and slopes under a noise; convolutions are remembered, for every row meets every slope."""
 
     def __init__(self, noise: NoiseMixture) -> None:
         self.noise = noise
-        self.kept: dict[bytes, FloatArray] = {}
+        self._convolutions: dict[bytes, FloatArray] = {}
 
-    def __call__(self, row: FloatArray) -> FloatArray:
+    def _convolved(self, row: FloatArray) -> FloatArray:
         key = row.tobytes()
-        if key not in self.kept:
-            self.kept[key] = spread(self.noise.pmf, row)
-        return self.kept[key]
+        if key not in self._convolutions:
+            self._convolutions[key] = spread(self.noise.pmf, row)
+        return self._convolutions[key]
 
+    def ratios(
+        self,
+        row: FloatArray,
+        slope: FloatArray,
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """What each cell and place weighs, and the bounds of the slope's ratio to the row there.
 
-def _noisy(
-    smear: _Smear, row: FloatArray, slope: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The noisy row; the least and the greatest value that slope over row may have; per cell and
-    place.
-
-    No ratio is larger than the cap; what probabilities and sums are off by moves it by that share
-    of the cap (R5).
-    """
-    cap = _ratio_cap(row, slope)
-    below = smear(row)
-    doubt = cap * smear.noise.slack(row.size)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.nan_to_num(smear(slope) / below, nan=0.0, posinf=cap, neginf=-cap)
-    return below, np.maximum(ratio - doubt, -cap), np.minimum(ratio + doubt, cap)
+        No ratio is larger than the cap; what probabilities and sums are off by moves it by that
+        share of the cap (R5).
+        """
+        cap = _ratio_cap(row, slope)
+        noisy = self._convolved(row)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            quotients = self._convolved(slope) / noisy
+        ratio = np.nan_to_num(quotients, nan=0.0, posinf=cap, neginf=-cap)
+        error = cap * self.noise.slack(row.size)
+        weights = (noisy * self.noise.probability[:, None]).ravel()
+        lowest = np.maximum(ratio - error, -cap).ravel()
+        highest = np.minimum(ratio + error, cap).ravel()
+        return weights, lowest, highest
 
 
 def squared_distance(mechanism: Mechanism, *, coordinates: int, l2_norm: float) -> float:
-    """Largest squared L2 distance of the inputs that the reports of two clients are drawn for,
-    rounded up.
+    """Largest squared L2 distance of the inputs that two clients' reports are drawn for.
+
+    Rounded up.
 
     Arguments:
         mechanism: its range clips every coordinate; refused where its square is not a float.
@@ -154,23 +182,20 @@ def squared_distance(mechanism: Mechanism, *, coordinates: int, l2_norm: float) 
         UNIT at most, and the row is drawn for a position that differs from the input's by 2**-32 of
         its segment at most (S1).
     """
-    width = float(np.diff(mechanism.knots).max())
     span = mechanism.upper - mechanism.lower
     if not 1e-100 <= span <= 1e100:
-        raise ParameterError(
-            "mechanism", span, "its range squared leaves the floats; rescale the data"
-        )
-    between = (
-        2
-        * (l2_norm * (1 + 128 * UNIT) + math.sqrt(coordinates) * width * 2.0**-32)
-        * (1 + 8 * UNIT)
-    )
-    return min(between * between, coordinates * span * span * (1 + 8 * UNIT))
+        remedy = "its range squared leaves the floats; rescale the data"
+        raise ParameterError("mechanism", span, remedy)
+    widest = float(np.diff(mechanism.knots).max())
+    radius = l2_norm * (1 + 128 * UNIT) + math.sqrt(coordinates) * widest * _POSITION_ERROR
+    diameter = 2 * radius * (1 + 8 * UNIT)
+    return min(diameter * diameter, coordinates * span * span * (1 + 8 * UNIT))
 
 
 def quadratic_renyi(mechanism: Mechanism, noise: NoiseMixture, alpha: float) -> float:
-    """kappa with D_alpha(sum given x || sum given x') <= kappa (x - x')^2 for all inputs, rounded
-    up.
+    """kappa with D_alpha(sum given x || sum given x') <= kappa (x - x')^2 for all inputs.
+
+    Rounded up.
 
     Arguments:
         mechanism: levels on a lattice.
@@ -184,8 +209,10 @@ def quadratic_renyi(mechanism: Mechanism, noise: NoiseMixture, alpha: float) -> 
     """
     if not 1 < alpha < math.inf:
         raise ParameterError("alpha", alpha, "need a finite Renyi order above 1")
-    steps = np.diff(mechanism.weights, axis=0)[np.diff(mechanism.knots) == 0]
-    return math.inf if (steps != 0).any() else _pairs(mechanism, noise).renyi(alpha)
+    jumps = np.diff(mechanism.weights, axis=0)[np.diff(mechanism.knots) == 0]
+    if (jumps != 0).any():
+        return math.inf
+    return _pairs(mechanism, noise).renyi(alpha)
 
 
 @final
@@ -200,61 +227,68 @@ class _Pairs:
     """
 
     def __init__(self, mechanism: Mechanism, noise: NoiseMixture) -> None:
-        knots, rows = _segments(mechanism)
+        coarse, coarse_rows = _segments(mechanism)
         # Slopes from the table itself: differences of interpolated rows would cancel.
-        self.slopes = np.diff(rows, axis=0) / np.diff(knots)[:, None]
-        coarse = knots
-        knots, self.rows = _refined(knots, rows, noise.pmf.size)
+        self.slopes = np.diff(coarse_rows, axis=0) / np.diff(coarse)[:, None]
+        knots, self.rows = _refined(coarse, coarse_rows, noise.pmf.size)
         self.noise = noise
-        segment = np.searchsorted(coarse, knots[:-1], side="right")
-        bins = 24 if noise.pmf.size < _FINE else 6
-        self.distances = np.append(0.0, np.geomspace(1 / 32, 1, bins)) * (
-            mechanism.upper - mechanism.lower
-        )
-        # x' is a mixture of two neighbouring rows and G one of the slopes between x' and x: only
-        # slopes within t count. Pieces of one segment share its slope: the nearest of them decides.
-        apart = np.minimum.reduceat(_reach(knots), np.unique(segment, return_index=True)[1], axis=1)
-        # The bins that count are those from some distance on.
-        first = np.searchsorted(self.distances, apart.ravel(), side="right") - 1
-        self.counts = np.arange(bins) >= first[:, None]
-        self.caps = np.array([_ratio_cap(row, slope) for row in self.rows for slope in self.slopes])
+        bins = _FINE_BINS if noise.pmf.size < _CURVED else _COARSE_BINS
+        shares = np.append(0.0, np.geomspace(_NEAREST, 1, bins))
+        self.distances = shares * (mechanism.upper - mechanism.lower)
+        self.counts = self._counting_bins(coarse, knots)
+        caps = [_ratio_cap(row, slope) for row in self.rows for slope in self.slopes]
+        self.caps = np.array(caps)
         self.points, self.weights = self._gathered()
 
+    def _counting_bins(self, coarse: FloatArray, knots: FloatArray) -> npt.NDArray[np.bool_]:
+        """(pairs, bins) whether distances of a bin, or larger ones, are those of the pair.
+
+        x' is a mixture of two neighbouring rows and G one of the slopes between x' and x: only slopes
+        within t count.
+        """
+        # Pieces of one segment share its slope: the nearest of them decides.
+        segment = np.searchsorted(coarse, knots[:-1], side="right")
+        first_pieces = np.unique(segment, return_index=True)[1]
+        nearest = np.minimum.reduceat(_reach(knots), first_pieces, axis=1)
+        first = np.searchsorted(self.distances, nearest.ravel(), side="right") - 1
+        return np.arange(self.distances.size - 1) >= first[:, None]
+
     def _gathered(self) -> tuple[FloatArray, FloatArray]:
-        """(points,) sizes of u, and (2, pairs, points) what weighs on each, of u above 0 and
-        below."""
+        """(points,) sizes of u, and what weighs on each: (2, pairs, points), u above 0 and below."""
         from mezzotint.privacy.sums import compiled as kernels
 
-        known, smear = np.isfinite(self.caps), _Smear(self.noise)
+        finite = np.isfinite(self.caps)
+        largest = float(self.caps[finite].max(initial=0.0))
         bottom = math.frexp(1 / float(self.distances[-1]))[1] - _FAINT
-        octaves = max(1, math.frexp(float(self.caps[known].max(initial=0.0)))[1] - bottom)
-        parts = 1 << min(5, max(0, int(math.log2(_GATHERED / (2 * octaves * self.caps.size)))))
+        octaves = max(1, math.frexp(largest)[1] - bottom)
+        fitting = int(math.log2(_GATHERED / (2 * octaves * self.caps.size)))
+        parts = 1 << min(_MOST_PARTS_LOG, max(0, fitting))
         ends = np.ldexp(1 + np.arange(parts) / parts, np.arange(octaves)[:, None]).ravel()
         points = np.concatenate([[0.0], ends, [2.0**octaves]])
         unit = 2.0**bottom
-        result = np.zeros((2, self.caps.size, points.size))
-        for place in np.flatnonzero(known).tolist():
-            weights, lowest, highest = _noisy(smear, *self._pair(place))
-            weights = (weights * self.noise.probability[:, None]).ravel()
-            kernels.gather(weights, lowest.ravel(), highest.ravel(), unit, parts, result[:, place])
-        used = result.max(axis=(0, 1)) > 0
-        return points[used] * unit, result[:, :, used]
+        totals = np.zeros((2, self.caps.size, points.size))
+        noisy = _NoisyRows(self.noise)
+        for pair in np.flatnonzero(finite).tolist():
+            weights, lowest, highest = noisy.ratios(*self._pair(pair))
+            kernels.gather(weights, lowest, highest, unit, parts, totals[:, pair])
+        used = totals.max(axis=(0, 1)) > 0
+        return points[used] * unit, totals[:, :, used]
 
-    def _pair(self, place: int) -> tuple[FloatArray, FloatArray]:
-        row, slope = divmod(place, len(self.slopes))
+    def _pair(self, pair: int) -> tuple[FloatArray, FloatArray]:
+        row, slope = divmod(pair, len(self.slopes))
         return self.rows[row], self.slopes[slope]
 
     def bounds(self, alpha: float) -> FloatArray:
-        """(pairs, bins) upper bounds on the loss over t^2 of each pair at distances t in each bin;
-        0 in bins that do not count, inf where a level with slope has no mass."""
-        above, below = (self._quotients(sign * self.points, alpha) for sign in (1, -1))
-        # x above x', then below it; and outside the windows, where any ratio up to the cap may
-        # stand.
-        sides = [
-            _mean_of(self.weights, one, other) for one, other in ((above, below), (below, above))
-        ]
-        means = np.maximum(*sides)
+        """(pairs, bins) upper bounds on the loss over t^2 of each pair at distances t in each bin.
+
+        0 in bins that do not count, inf where a level with slope has no mass.
+        """
+        above = self._quotients(self.points, alpha)
+        below = self._quotients(-self.points, alpha)
+        # x above x', then below it.
+        means = np.maximum(_means(self.weights, above, below), _means(self.weights, below, above))
         if self.noise.outside > 0:
+            # Outside the windows any ratio up to the cap may stand.
             caps = np.where(np.isinf(self.caps), 0.0, self.caps)
             edges = np.maximum(self._quotients(caps, alpha), self._quotients(-caps, alpha))
             means = means + self.noise.outside * edges
@@ -272,14 +306,15 @@ class _Pairs:
 
     def renyi(self, alpha: float) -> float:
         """`quadratic_renyi` of this order."""
-        bounds, worst = self.bounds(alpha), 0.0
+        bounds = self.bounds(alpha)
         largest = bounds.max(axis=1)
-        for place in np.argsort(-largest).tolist():
-            if largest[place] <= worst or math.isinf(worst):
+        worst = 0.0
+        for pair in np.argsort(-largest).tolist():
+            if largest[pair] <= worst or math.isinf(worst):
                 break
-            first, last = np.flatnonzero(bounds[place] > worst)[[0, -1]].tolist()
+            first, last = np.flatnonzero(bounds[pair] > worst)[[0, -1]].tolist()
             ends = self.distances[first : last + 2]
-            quotients = pair_quotients(self.noise, *self._pair(place), ends, alpha)
+            quotients = pair_quotients(self.noise, *self._pair(pair), ends, alpha)
             worst = max(worst, float(_over_squares(ends[:-1], quotients).max()))
         # Means are sums over places and points, of terms that the noise's error enters once (R5).
         slack = self.noise.slack(self.noise.pmf.size + 2 * self.points.size)
@@ -289,9 +324,11 @@ class _Pairs:
 _pairs = lru_cache(maxsize=2)(_Pairs)
 
 
-def _mean_of(weights: FloatArray, above: FloatArray, below: FloatArray) -> FloatArray:
-    """(pairs, bins) weights times values, of u above 0 and below; inf where a value that weighs
-    is."""
+def _means(weights: FloatArray, above: FloatArray, below: FloatArray) -> FloatArray:
+    """(pairs, bins) weights times values, of u above 0 and below.
+
+    inf where a value that weighs is.
+    """
     total = np.zeros((weights.shape[1], above.shape[1]))
     for weight, value in ((weights[0], above), (weights[1], below)):
         finite = np.isfinite(value)
@@ -301,33 +338,51 @@ def _mean_of(weights: FloatArray, above: FloatArray, below: FloatArray) -> Float
     return total
 
 
-def _over_squares(left: FloatArray, quotients: FloatArray) -> FloatArray:
-    """Per bin of t that starts at `left`, log(1 + t^2 q) / t^2: it falls with t, so that left ends
-    bound it; at 0 q."""
+def _over_squares(distances: FloatArray, quotients: FloatArray) -> FloatArray:
+    """Per bin of t that starts at a distance, log(1 + t^2 q) / t^2; at 0 q.
+
+    It falls with t, so that left ends bound it.
+    """
+    squares = distances**2
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(left > 0, np.log1p(left**2 * quotients) / left**2, quotients)
+        return np.where(distances > 0, np.log1p(squares * quotients) / squares, quotients)
 
 
 def pair_quotients(
-    noise: NoiseMixture, row: FloatArray, slope: FloatArray, distances: FloatArray, alpha: float
+    noise: NoiseMixture,
+    row: FloatArray,
+    slope: FloatArray,
+    distances: FloatArray,
+    alpha: float,
 ) -> FloatArray:
-    """Per bin of distances an upper bound on Phi(t) / t^2 for every t in it, whether x lies above
-    x' or below."""
+    """Per bin of distances an upper bound on Phi(t) / t^2 for every t in it.
+
+    Whether x lies above x' or below.
+    """
     cap = _ratio_cap(row, slope)
     if math.isinf(cap):
         return np.full(distances.size - 1, math.inf)
-    weights, lowest, highest = _noisy(_Smear(noise), row, slope)
-    weights = (weights * noise.probability[:, None]).ravel()
+    weights, lowest, highest = _NoisyRows(noise).ratios(row, slope)
+    above = _mean_quotients(weights, lowest, highest, distances, alpha)
+    below = _mean_quotients(weights, -highest, -lowest, distances, alpha)
     # Outside the windows any ratio up to the cap may stand.
-    outside = np.array([noise.outside]), np.array([-cap]), np.array([cap])
-    edges = _mean_quotients(*outside, distances, alpha)
-    sides = [(lowest.ravel(), highest.ravel()), (-highest.ravel(), -lowest.ravel())]
-    values = [_mean_quotients(weights, low, high, distances, alpha) + edges for low, high in sides]
-    return np.nan_to_num(np.maximum(*values), nan=math.inf, posinf=math.inf)
+    edges = _mean_quotients(
+        np.array([noise.outside]),
+        np.array([-cap]),
+        np.array([cap]),
+        distances,
+        alpha,
+    )
+    worst = np.maximum(above + edges, below + edges)
+    return np.nan_to_num(worst, nan=math.inf, posinf=math.inf)
 
 
 def _mean_quotients(
-    weights: FloatArray, low: FloatArray, high: FloatArray, distances: FloatArray, alpha: float
+    weights: FloatArray,
+    low: FloatArray,
+    high: FloatArray,
+    distances: FloatArray,
+    alpha: float,
 ) -> FloatArray:
     from mezzotint.privacy.sums import compiled as kernels
 
@@ -337,18 +392,21 @@ def _mean_quotients(
 
 
 _SEGMENTS = 64
+"""Distances at which a pure loss is computed."""
 
 
 def loss_profile(mechanism: Mechanism) -> tuple[FloatArray, FloatArray]:
-    """Distances t_1 < .. < t_k = range; for each the largest log-ratio of a level between inputs at
-    most t apart.
+    """The largest log-ratio of a level between inputs at most so far apart.
 
-    The losses of a table's jumps stand at every distance; they are inf where a level has mass in
-    one row and none in another. Never below the supremum over all such pairs of inputs, and never
-    above what a distance a few ulp larger allows (docs/proofs/vectors.md, "Pure losses").
+    Returns: distances t_1 < .. < t_k = range, and the losses.
+
+    Guarantees: the losses of a table's jumps stand at every distance; they are inf where a level
+        has mass in one row and none in another. Never below the supremum over all such pairs of
+        inputs, and never above what a distance a few ulp larger allows (docs/proofs/vectors.md,
+        "Pure losses").
     """
     distances = (mechanism.upper - mechanism.lower) * np.arange(1, _SEGMENTS + 1) / _SEGMENTS
-    losses = [_loss_within(mechanism, float(t)) for t in distances]
+    losses = [_loss_within(mechanism, float(distance)) for distance in distances]
     return distances, np.maximum.accumulate(losses)
 
 
@@ -361,43 +419,47 @@ def _loss_within(mechanism: Mechanism, distance: float) -> float:
     moved = np.concatenate([knots - distance, knots + distance])
     # A moved knot is rounded; between the floats on either side of it probabilities are monotone.
     moved = np.concatenate([moved, np.nextafter(moved, -math.inf), np.nextafter(moved, math.inf)])
-    places = np.concatenate([knots, moved[(knots[0] < moved) & (moved < knots[-1])]])
-    values = np.concatenate([mechanism.probabilities, _between(mechanism, places[knots.size :])])
-    order = np.argsort(places, kind="stable")
-    places, values = places[order], values[order]
+    inner = moved[(knots[0] < moved) & (moved < knots[-1])]
+    inputs = np.concatenate([knots, inner])
+    values = np.concatenate([mechanism.probabilities, _between(mechanism, inner)])
+    order = np.argsort(inputs, kind="stable")
+    inputs = inputs[order]
+    values = values[order]
     # The rounding of a moved knot, its neighbour, and their distance: each an ulp of the largest
     # knot at most.
     reach = distance + 8 * UNIT * float(np.abs(knots).max())
-    first = np.searchsorted(places, places - reach, side="left")
-    last = np.searchsorted(places, places + reach, side="right")
+    first = np.searchsorted(inputs, inputs - reach, side="left")
+    last = np.searchsorted(inputs, inputs + reach, side="right")
     highest = _window_maxima(values, first, last)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = float(np.nan_to_num(highest / values, nan=1.0, posinf=math.inf).max())
+        ratios = np.nan_to_num(highest / values, nan=1.0, posinf=math.inf)
     # Ratios err by 16 UNIT, logarithms by 2 UNIT of at most 23.
-    return math.log(ratio) + 256 * UNIT
+    return math.log(float(ratios.max())) + 256 * UNIT
 
 
-def _between(mechanism: Mechanism, places: FloatArray) -> FloatArray:
-    """(n, m) rows at places inside the range: sums of two positive terms, 8 UNIT of each entry."""
-    knots, rows = mechanism.knots, mechanism.probabilities
-    right = np.searchsorted(knots, places, side="right")
-    before, after = knots[right - 1], knots[right]
-    share, rest = (
-        ((places - before) / (after - before))[:, None],
-        ((after - places) / (after - before))[:, None],
-    )
-    return rest * rows[right - 1] + share * rows[right]
+def _between(mechanism: Mechanism, inputs: FloatArray) -> FloatArray:
+    """(n, m) rows at inputs inside the range: sums of two positive terms, 8 UNIT of each entry."""
+    rows = mechanism.probabilities
+    right = np.searchsorted(mechanism.knots, inputs, side="right")
+    before = mechanism.knots[right - 1]
+    after = mechanism.knots[right]
+    share = ((inputs - before) / (after - before))[:, None]
+    complement = ((after - inputs) / (after - before))[:, None]
+    return complement * rows[right - 1] + share * rows[right]
 
 
 def _window_maxima(values: FloatArray, first: IntArray, last: IntArray) -> FloatArray:
-    """(n, m) largest of values[first_i : last_i] per column: by the maxima of 2^j neighbours, two
-    of which cover it."""
+    """(n, m) largest of values[first_i : last_i] per column.
+
+    By the maxima of 2^j neighbours, two of which cover a window.
+    """
     result = np.empty_like(values)
     length = last - first
-    width, maxima = 1, values
+    width = 1
+    maxima = values
     while True:
-        held = (length >= width) & (length < 2 * width)
-        result[held] = np.maximum(maxima[first[held]], maxima[last[held] - width])
+        covered = (length >= width) & (length < 2 * width)
+        result[covered] = np.maximum(maxima[first[covered]], maxima[last[covered] - width])
         if not (length >= 2 * width).any():
             return result
         maxima = np.maximum(maxima[:-width], maxima[width:])
@@ -422,15 +484,19 @@ def pure_epsilon_l2(mechanism: Mechanism, *, coordinates: int, l2_norm: float) -
     # at left ends. With a concave majorant f over squared distances, sum_j f(a_j) <= coordinates
     # f(sum a_j / coordinates) (Jensen). Where a square is off by a relative 4 UNIT, f is too: it
     # rises, is concave, and at 0 it is not below 0.
-    squares = np.append(0.0, distances[:-1]) ** 2
-    value = concave_majorant(squares, losses, square / coordinates)
-    return coordinates * value * (1 + 64 * UNIT)
+    left_ends = np.append(0.0, distances[:-1])
+    loss = concave_majorant(left_ends**2, losses, square / coordinates)
+    return coordinates * loss * (1 + 64 * UNIT)
 
 
-def concave_majorant(points: NumberArray, values: NumberArray, at: float) -> float:
-    """The least concave, increasing function above the points, at `at`; constant beyond the
-    last."""
+def concave_majorant(points: NumberArray, values: NumberArray, position: float) -> float:
+    """The least concave, increasing function above the points, at a position.
+
+    Constant beyond the last point.
+    """
     across: list[float] = points.tolist()
-    up: list[float] = np.maximum.accumulate(values).tolist()
-    vertices = hull(across, [-value for value in up])
-    return float(np.interp(at, [across[i] for i in vertices], [up[i] for i in vertices]))
+    rising: list[float] = np.maximum.accumulate(values).tolist()
+    vertices = hull(across, [-value for value in rising])
+    vertex_points = [across[index] for index in vertices]
+    vertex_values = [rising[index] for index in vertices]
+    return float(np.interp(position, vertex_points, vertex_values))

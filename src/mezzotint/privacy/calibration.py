@@ -1,0 +1,189 @@
+"""From a budget for a whole release to the parameter of its mechanism."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import final
+
+from mezzotint.core.arguments import check_positive
+from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.records import Record, above
+from mezzotint.core.search import bracket
+from mezzotint.privacy.accounting import account
+from mezzotint.privacy.claim import Claim, Release
+
+Build = Callable[[float], Release]
+"""A parameter to the release that it makes."""
+
+_HALVINGS = 60
+"""Most halvings of an interval of parameters."""
+
+_MOST_CLIENTS = 10**6
+"""The largest factor by which clients are multiplied in search of a sufficient number."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Calibration(Record):
+    """A parameter that meets a budget, the release it makes, and its claim.
+
+    Arguments:
+        parameter: what was searched, in the units of `build`.
+        release: build(parameter).
+        claim: at or below the budget.
+        tried: (parameter, epsilon) of everything that was computed, in order.
+
+    Example:
+        >>> coin = mz.families.randomized_response
+        >>> def build(epsilon):
+        ...     return mz.privacy.Release(mechanism=coin(epsilon=epsilon), dimension=10, delta=1e-6)
+        >>> found = mz.privacy.calibrate(build, epsilon=2.0, least_noise_at=2.0, most_noise_at=0.01)
+        >>> found.claim.epsilon <= 2.0, found.parameter > 0.2
+        (True, True)
+    """
+
+    parameter: float
+    release: Release = field(repr=False)
+    claim: Claim
+    tried: tuple[tuple[float, float], ...] = field(repr=False)
+
+
+def calibrate(
+    build: Build,
+    *,
+    epsilon: float,
+    least_noise_at: float,
+    most_noise_at: float,
+    tolerance: float = 1e-3,
+) -> Calibration:
+    """The parameter nearest to `least_noise_at` whose release stays within (epsilon, delta).
+
+    Arguments:
+        build: parameter -> `Release`, more noise towards `most_noise_at`; for example of a design
+            at that epsilon of one report, or of integer noise of that sigma.
+        epsilon: budget for the whole release at its delta, > 0.
+        least_noise_at, most_noise_at: ends of the search, both positive; either may be the larger
+            one.
+        tolerance: relative accuracy of the parameter.
+
+    Returns: the parameter with least noise found, with its claim.
+
+    Raises:
+        ParameterError: a budget or an end of the search that is not positive; whatever `account`
+            refuses.
+        InfeasibleError: not even `most_noise_at` meets the budget; the message says which
+            dimension, rounds or clients would, at that parameter.
+
+    Guarantees:
+        claim.epsilon <= epsilon: it is the claim of the mechanism returned, whatever the search
+        assumed. No parameter with less noise does that is further than `tolerance` away, if more
+        noise never costs more.
+
+    Example:
+        >>> coin = mz.families.randomized_response
+        >>> def build(epsilon):
+        ...     return mz.privacy.Release(mechanism=coin(epsilon=epsilon), rounds=10, delta=1e-6)
+        >>> found = mz.privacy.calibrate(build, epsilon=3.0, least_noise_at=3.0, most_noise_at=0.01)
+        >>> 2.99 < found.claim.epsilon <= 3.0
+        True
+    """
+    check_positive("epsilon", epsilon)
+    check_positive("least_noise_at", least_noise_at)
+    check_positive("most_noise_at", most_noise_at)
+    check_positive("tolerance", tolerance)
+    computed: dict[float, tuple[Release, Claim]] = {}
+
+    def fits(parameter: float) -> bool:
+        release = build(parameter)
+        computed[parameter] = release, account(release)
+        return computed[parameter][1].epsilon <= epsilon
+
+    parameter = least_noise_at
+    if not fits(least_noise_at):
+        if not fits(most_noise_at):
+            raise InfeasibleError(_advice(*computed[most_noise_at], epsilon, most_noise_at))
+        # |log(a / b)| <= t where the difference is at most 1 - e^-t of the larger one.
+        parameter, _ = bracket(
+            fits,
+            most_noise_at,
+            least_noise_at,
+            tolerance=-math.expm1(-tolerance),
+            steps=_HALVINGS,
+            geometric=True,
+        )
+    release, claim = computed[parameter]
+    return Calibration(
+        parameter=parameter,
+        release=release,
+        claim=claim,
+        tried=tuple((tried, entry[1].epsilon) for tried, entry in computed.items()),
+    )
+
+
+def _advice(
+    release: Release,
+    claim: Claim,
+    budget: float,
+    most_noise_at: float,
+) -> str:
+    """Changes that would meet the budget where no parameter does."""
+    remedies: list[str] = []
+    for name in ("dimension", "rounds"):
+        largest = _largest_count(name, release, budget)
+        if largest is not None:
+            remedies.append(f"{name}={largest} instead of {getattr(release, name)}")
+    clients = _enough_clients(release, budget)
+    if clients is not None and release.trust == "local":
+        remedies.append(f"trust='secure_sum' with clients={clients}")
+    elif clients is not None:
+        remedies.append(f"clients={clients}")
+    remedies.append(f"more noise than parameter={most_noise_at:g}")
+    return (
+        f"calibrate: even at {most_noise_at:g}, the parameter with most noise, the release costs "
+        f"epsilon={above(claim.epsilon)} ({claim.basis}) at delta={release.delta:g}, above "
+        f"epsilon={budget:g}; any of these would meet the budget: {'; or '.join(remedies)}"
+    )
+
+
+def _largest_count(name: str, release: Release, budget: float) -> int | None:
+    """The largest dimension or number of rounds within the budget, up to 1 %.
+
+    None when not even one is.
+    """
+
+    @functools.cache
+    def meets(count: int) -> bool:
+        return account(replace(release, **{name: count})).epsilon <= budget
+
+    excessive = int(getattr(release, name))
+    if excessive == 1 or not meets(1):
+        return None
+    largest, _ = bracket(
+        lambda count: meets(round(count)),
+        1.0,
+        excessive,
+        tolerance=0.01,
+        geometric=True,
+    )
+    return round(largest)
+
+
+def _enough_clients(release: Release, budget: float) -> int | None:
+    """Clients whose secure sum is within the budget (not the fewest); None when none were found."""
+    if release.trust == "local" and release.sampling == "poisson":
+        return None  # records drawn in secret have no counterpart in sums over clients
+    factor = 2.0
+    while factor <= _MOST_CLIENTS:
+        clients = math.ceil((release.clients or 1) * factor)
+        try:
+            epsilon = account(replace(release, trust="secure_sum", clients=clients)).epsilon
+        except ParameterError:
+            return None
+        if epsilon <= budget:
+            return clients
+        # Epsilon falls about with the root of the clients, at first faster.
+        factor *= min(max((epsilon / budget) ** 2, 2.0), 100.0)
+    return None

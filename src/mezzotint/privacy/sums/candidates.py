@@ -1,0 +1,324 @@
+"""Blankets worth scoring, sought by linear programs.
+
+Nothing trusts what is found here: `Blanket.is_valid_for` has the last word.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, final
+
+import numpy as np
+import scipy  # pyright: ignore[reportMissingTypeStubs]
+
+from mezzotint.core.types import FloatArray, IntArray
+from mezzotint.privacy.sums.blanket import (
+    Blanket,
+    additive_blanket,
+    as_probabilities,
+    common_blanket,
+    row_means,
+    shape_blanket,
+    two_point,
+)
+from mezzotint.privacy.sums.convolution import variance_of
+
+_MAX_VARIABLES = 12_000
+"""Larger programs are not tried: the plain blanket stands then."""
+
+_NEGLIGIBLE_MASS = 1e-6
+"""Components with less mass than this are dropped."""
+
+_CUT_LEVELS = 8
+"""Tables with at most this many levels have every row cut into pieces."""
+
+_PIECE_REACH = 8
+"""How far a piece of a row goes to either side of its mode, and the widest coin beside pieces."""
+
+_PIECE_SUM = 2**16
+"""Integers that a piece of a row sums to."""
+
+_FEW_COINS = 4
+"""Widths that coins are limited to for crowds in which ladders of many components waste too
+much."""
+
+_WIDEST_COIN = 24
+"""Widths tried; wider coins carry little mass in any table worth its noise."""
+
+
+def _constraints(count: int, size: int, shapes: Sequence[IntArray]) -> tuple[Any, Any]:
+    """Sparse matrices over the shifts of all rows, then the masses of the shapes.
+
+    The first says what the shapes use of each level of each row, the second what each row places of
+    each shape beyond its mass.
+    """
+    shift_counts = [size + 1 - shape.size for shape in shapes]
+    per_row = sum(shift_counts)
+    width = count * per_row + len(shapes)
+    row = np.arange(count)[:, None]
+    # Of one row of the table: which level each shift reaches, from which column, by what weight.
+    levels, columns, weights = _convolution_entries(shapes, shift_counts)
+    use = scipy.sparse.csr_matrix(
+        (
+            np.tile(weights, count),
+            ((row * size + levels).ravel(), (row * per_row + columns).ravel()),
+        ),
+        shape=(count * size, width),
+    )
+    kinds = np.repeat(np.arange(len(shapes)), shift_counts)
+    placed = (row * len(shapes) + kinds).ravel()
+    masses = np.arange(count * len(shapes))
+    mass_columns = count * per_row + masses % len(shapes)
+    place = scipy.sparse.csr_matrix(
+        (
+            np.append(np.ones(placed.size), -np.ones(masses.size)),
+            (np.append(placed, masses), np.append(np.arange(count * per_row), mass_columns)),
+        ),
+        shape=(masses.size, width),
+    )
+    return use, place
+
+
+def _convolution_entries(
+    shapes: Sequence[IntArray],
+    shift_counts: list[int],
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Levels, columns and weights of all shifts of all entries of the shapes."""
+    levels: list[IntArray] = []
+    columns: list[IntArray] = []
+    weights: list[FloatArray] = []
+    first = 0
+    for shape, shift_count in zip(shapes, shift_counts, strict=True):
+        shifts = np.arange(shift_count)
+        for offset in np.flatnonzero(shape).tolist():
+            levels.append(offset + shifts)
+            columns.append(first + shifts)
+            weights.append(np.full(shift_count, shape[offset] / shape.sum()))
+        first += shift_count
+    return np.concatenate(levels), np.concatenate(columns), np.concatenate(weights)
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Solution:
+    """A solver's answer, in floats.
+
+    Arguments:
+        masses, shifts: (L,) of the shapes, and (rows, places) per shape.
+    """
+
+    masses: FloatArray
+    shifts: list[FloatArray]
+
+
+def _program(rows: FloatArray, shapes: Sequence[IntArray], value: FloatArray) -> _Solution | None:
+    """Masses g_l and shifts that maximise sum_l g_l value_l under the blanket's inequality.
+
+    None on failure.
+    """
+    count, size = rows.shape
+    offsets = np.concatenate([[0], np.cumsum([size + 1 - shape.size for shape in shapes])])
+    per_row = int(offsets[-1])
+    use, place = _constraints(count, size, shapes)
+    result = scipy.optimize.linprog(
+        np.concatenate([np.zeros(count * per_row), -value]),
+        A_ub=use,
+        b_ub=rows.ravel(),
+        A_eq=place,
+        b_eq=np.zeros(place.shape[0]),
+        bounds=(0, None),
+        method="highs",
+    )
+    if result.x is None:
+        return None
+    solution = np.asarray(result.x, dtype=np.float64)
+    shifts = solution[: count * per_row].reshape(count, per_row)
+    return _Solution(
+        masses=solution[count * per_row :],
+        shifts=[shifts[:, first:last] for first, last in pairwise(offsets.tolist())],
+    )
+
+
+def solve_shapes(
+    rows: IntArray,
+    shapes: Sequence[IntArray],
+    *,
+    name: str,
+    power: float = 1.0,
+    most: int | None = None,
+    solution: _Solution | None = None,
+) -> Blanket | None:
+    """The blanket of these shapes with the largest sum of masses times variance**power, exact.
+
+    None if there is none.
+
+    Arguments:
+        shapes: distinct; integers >= 0, at most span + 1 of them each.
+        power: 1 keeps most variance, which is what many clients need; smaller powers keep more mass
+            instead, which is what few clients need: it is rare then that nearly all of them drew
+            the leftover.
+        most: keep this many components only, those worth most.
+        solution: a solver's answer for all of them; None computes it.
+    """
+    solution = solution or _solved(rows, shapes, power)
+    if solution is None:
+        return None
+    order: list[int] = np.argsort(-solution.masses * _values(shapes, power))[:most].tolist()
+    chosen = [index for index in order if solution.masses[index] > _NEGLIGIBLE_MASS]
+    if not chosen:
+        return None
+    if len(chosen) < int((solution.masses > _NEGLIGIBLE_MASS).sum()):
+        # The masses of the others go to those that stay.
+        return solve_shapes(rows, [shapes[index] for index in chosen], name=name, power=power)
+    chosen.sort()
+    shifts = [solution.shifts[index] for index in chosen]
+    return shape_blanket(rows, [shapes[index] for index in chosen], shifts, name=name)
+
+
+def _values(shapes: Sequence[IntArray], power: float) -> FloatArray:
+    """(L,) variances of the shapes to a power."""
+    return np.array([variance_of(shape / shape.sum()) for shape in shapes]) ** power
+
+
+def _solved(rows: IntArray, shapes: Sequence[IntArray], power: float) -> _Solution | None:
+    """The largest sum of masses times variance**power, in floats.
+
+    None on failure, and where it would take long.
+    """
+    count, size = rows.shape
+    if count * sum(size + 1 - shape.size for shape in shapes) > _MAX_VARIABLES:
+        return None
+    return _program(as_probabilities(rows), shapes, _values(shapes, power))
+
+
+def solve_dyads(rows: IntArray, widths: Sequence[int]) -> Blanket | None:
+    """The blanket of fair coins of these widths with the largest sure variance, exact.
+
+    None when there is none.
+    """
+    name = f"fair coins of width {', '.join(map(str, widths))}"
+    return solve_shapes(rows, [two_point(width) for width in widths], name=name)
+
+
+def _row_pieces(rows: IntArray) -> list[IntArray]:
+    """Pieces of the rows themselves, around their modes.
+
+    That is what rows that are nearly shifts of each other share. Of a table with many levels only
+    the row in the middle is cut up.
+    """
+    chosen = rows
+    if rows.shape[1] > _CUT_LEVELS:
+        means = row_means(as_probabilities(rows))
+        centre = (float(means.max()) + float(means.min())) / 2
+        middle = int(np.abs(means - centre).argmin())
+        chosen = rows[middle : middle + 1]
+    pieces: dict[bytes, IntArray] = {}
+    for row in chosen:
+        mode = int(row.argmax())
+        for reach in range(1, min(row.size, _PIECE_REACH + 1)):
+            piece = row[max(0, mode - reach) : mode + reach + 1]
+            shape = np.floor(piece * (_PIECE_SUM / piece.sum())).astype(np.int64)
+            shape[shape.argmax()] += _PIECE_SUM - shape.sum()
+            if shape.min() > 0:
+                pieces[shape.tobytes()] = shape
+    return list(pieces.values())
+
+
+def candidate_blankets(rows: IntArray) -> tuple[Blanket, ...]:
+    """Blankets worth scoring: the noise itself where it is additive; else common mass, coins,
+    pieces of rows.
+
+    Guarantees: every blanket fits the rows in exact integers. None when rows share nothing, not
+        even up to shifts (then no central claim beats the local one).
+    """
+    return _candidates(rows.shape, np.ascontiguousarray(rows).tobytes())
+
+
+@lru_cache(maxsize=32)
+def _candidates(shape: tuple[int, int], raw: bytes) -> tuple[Blanket, ...]:
+    rows = np.frombuffer(raw, dtype=np.int64).reshape(shape)
+    # Nothing beats knowing the noise, unless all rows are the same.
+    additive = additive_blanket(rows)
+    if additive is not None and additive.is_valid_for(rows):
+        return (additive,)
+    plain = common_blanket(rows)
+    candidates = [] if plain is None else [plain]
+    candidates += _pieces(rows)
+    candidates += _coins(rows)
+    valid = {blanket.name: blanket for blanket in candidates if blanket.is_valid_for(rows)}
+    return tuple(valid.values())
+
+
+def _coins(rows: IntArray) -> list[Blanket]:
+    """Fair coins of all widths, and of the few that keep most variance.
+
+    Fewer components waste less on ladders.
+    """
+    widths = range(1, min(rows.shape[1] - 1, _WIDEST_COIN) + 1)
+    coins = [two_point(width) for width in widths]
+    solution = _solved(rows, coins, 1.0)
+    if solution is None:
+        return []
+    blankets: list[Blanket] = []
+    for most in (None, _FEW_COINS):
+        name = f"fair coins, {most or 'all'}"
+        blanket = solve_shapes(rows, coins, name=name, most=most, solution=solution)
+        if blanket is not None:
+            blankets.append(blanket)
+    return blankets
+
+
+def _piece_shapes(rows: IntArray) -> list[IntArray]:
+    """Pieces of rows and narrow coins, each once."""
+    widths = range(1, min(rows.shape[1] - 1, _PIECE_REACH) + 1)
+    shapes: dict[bytes, IntArray] = {}
+    for piece in _row_pieces(rows):
+        reduced = piece // math.gcd(*piece.tolist())
+        shapes[reduced.tobytes()] = reduced
+    for coin in map(two_point, widths):
+        shapes[coin.tobytes()] = coin
+    return list(shapes.values())
+
+
+def _pieces(rows: IntArray) -> list[Blanket]:
+    """Pieces of the rows and coins together: much mass in few components.
+
+    That is what small crowds need.
+    """
+    shapes = _piece_shapes(rows)
+    solutions = {power: _solved(rows, shapes, power) for power in (0.25, 0.5)}
+    blankets: list[Blanket] = []
+    for power, most in ((0.25, 2), (0.25, 3), (0.5, 3)):
+        solution = solutions[power]
+        if solution is None:
+            continue
+        blanket = solve_shapes(
+            rows,
+            shapes,
+            name=f"{most} pieces of rows, variance to the power {power}",
+            power=power,
+            most=most,
+            solution=solution,
+        )
+        if blanket is not None:
+            blankets.append(blanket)
+    return blankets
+
+
+def variance_blanket(rows: IntArray) -> Blanket | None:
+    """The blanket of these rows that keeps most variance and leaks no residue.
+
+    None when there is none.
+    """
+    widths = range(1, rows.shape[1])
+    blankets = [
+        common_blanket(rows),
+        solve_dyads(rows, widths),
+        solve_shapes(rows, _piece_shapes(rows), name="pieces of rows", most=4),
+    ]
+    sound = [blanket for blanket in blankets if blanket is not None and not blanket.leaks]
+    return max(sound, key=lambda blanket: blanket.variance, default=None)

@@ -1,0 +1,354 @@
+"""How many clients drew each component, bundled into cells that bound the count vector from below.
+
+The counts are a multinomial vector. A hockey-stick divergence can only fall when a client adds more
+noise (data processing), so replacing the count vector of a cell by its lower corner gives an upper
+bound. Boxes follow every component on its own, a ladder the worst of several: boxes are closer for
+few components, ladders far cheaper for many.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+import scipy  # pyright: ignore[reportMissingTypeStubs]
+
+from mezzotint.core.search import bracket
+from mezzotint.core.types import FloatArray, IntArray
+
+_BINOMIAL_ERROR = 1e-11
+"""Added to every binomial distribution function, relative: scipy's are right to about 1e-13."""
+
+
+_CORE = 3.5
+"""Standard deviations around the mean that are divided finely."""
+
+_LADDER_CORE = 4.0
+"""Standard deviations of a ladder's fine steps."""
+
+_REACH_MARGIN = 1.05
+"""By which tails are cut further out than a Gaussian's."""
+
+_STEPS = 12
+"""Steps of a ladder that stands on boxes; finer ones gain nothing."""
+
+_LOST_ROUNDING = 1 + 1e-9
+"""Covers the roundings of sums of lost masses."""
+
+_LEAST_WASTE = 1e-9
+_LARGEST_WASTE_RATIO = 1e12
+_LEAST_VARIANCE_SHARE = 0.05
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CountBounds:
+    """Cells of count vectors.
+
+    Arguments:
+        counts: (cells, L) lower corners.
+        probability: (cells,) upper bounds, which may add up to slightly more than 1.
+        lost: upper bound on what is left out; it counts as certain disclosure.
+    """
+
+    counts: IntArray
+    probability: FloatArray
+    lost: float
+
+
+def _interval_mass(
+    trials: IntArray,
+    chance: float,
+    edges: IntArray,
+    last: npt.NDArray[np.bool_],
+) -> FloatArray:
+    """Upper bounds on P(edges[i] <= N < edges[i+1]), N binomial of trials[i].
+
+    `last` intervals are open above.
+    """
+    below = np.asarray(scipy.stats.binom.cdf(edges - 1, trials, chance))
+    above = np.asarray(scipy.stats.binom.sf(edges - 1, trials, chance))
+    below_next = np.where(last, 1.0, np.append(below[1:], 1.0))
+    above_next = np.where(last, 0.0, np.append(above[1:], 0.0))
+    # Whichever tail is the smaller one loses less to cancellation.
+    from_below = below_next - below + _BINOMIAL_ERROR * below_next
+    from_above = above - above_next + _BINOMIAL_ERROR * above
+    return np.clip(np.minimum(from_below, from_above), 0.0, 1.0)
+
+
+def interval_edges(
+    trials: int,
+    chance: float,
+    spacing: float,
+    reach: float,
+) -> IntArray:
+    """Lower ends of intervals of counts, the first 0.
+
+    They are fine around the mean and coarse where little mass is. A spacing beyond `_CORE` standard
+    deviations on either side makes one interval of everything within reach.
+    """
+    mean = trials * chance
+    deviation = math.sqrt(mean * (1 - chance))
+    bottom = mean - reach * deviation
+    top = mean + reach * deviation + 10
+    if spacing >= 2 * _CORE:
+        inner = np.array([bottom, top])
+    else:
+        core = mean - _CORE * deviation
+        # Counts below the core are rare but cost most: at least two more intervals there, one
+        # above.
+        coarse = 2 * spacing if spacing < 0.5 else (reach - _CORE) / 2
+        rare = np.arange(bottom, core, max(1.0, coarse * deviation))
+        fine = np.arange(core, mean + 2 * deviation + 1, max(1.0, spacing * deviation))
+        inner = np.concatenate([rare, fine, [mean + _CORE * deviation + 1, top]])
+    edges = np.concatenate([[0], np.ceil(np.maximum(inner, 0.0))])
+    return np.unique(edges[edges <= trials]).astype(np.int64)
+
+
+def interval_spacings(
+    clients: int,
+    masses: FloatArray,
+    variances: FloatArray,
+    budget: int,
+) -> FloatArray:
+    """Interval widths, standard deviations, such that components waste equally much variance."""
+    if masses.size == 0:
+        return np.zeros(0)
+    deviation = np.sqrt(clients * masses * (1 - masses)) + 1e-9
+    waste = np.maximum(variances, _LEAST_WASTE) * deviation
+    divided = _CORE + 2
+
+    def cells(spacing: FloatArray) -> float:
+        # Never finer than single counts, and two rare intervals.
+        intervals = np.minimum(divided / spacing, 1.2 * divided * deviation + 1) + 2
+        return float(np.prod(np.where(spacing >= 2 * _CORE, 1.0, intervals)))
+
+    low = 1e-3 * float(waste.min())
+    high = 1e4 * float(waste.max())
+    level, _ = bracket(lambda level: cells(level / waste) <= budget, high, low, geometric=True)
+    return level / waste
+
+
+def multinomial_cells(
+    clients: int,
+    masses: FloatArray,
+    variances: FloatArray,
+    *,
+    budget: int = 64,
+    tail: float = 1e-17,
+) -> CountBounds:
+    """Cells of the counts of `clients` draws, component l with probability masses[l] (the rest is
+    none of them).
+
+    Arguments:
+        variances: (L,) how much each component matters.
+        budget: about how many cells to use.
+        tail: cells are dropped while all they hold is below this; it is added to `lost`.
+
+    Guarantees: the true counts can be coupled to lie above the corner of the cell drawn with
+        `probability`.
+    """
+    # All in boxes; the two that matter most in boxes, the others on a ladder; all on a ladder.
+    boxed = {masses.size, 0} if masses.size < 4 else {2, 0}
+    order = np.argsort(-masses * variances)
+    ways = [
+        _bundled(clients, masses[order], variances[order], boxes, budget, tail)
+        for boxes in sorted(boxed)
+    ]
+    best = min(ways, key=lambda cells: _waste(cells, variances[order]))
+    counts = np.empty_like(best.counts)
+    counts[:, order] = best.counts
+    return CountBounds(counts=counts, probability=best.probability, lost=best.lost)
+
+
+def _waste(cells: CountBounds, variances: FloatArray) -> float:
+    """The approximate cost of the cells: epsilon squared goes with the mean of 1 / variance."""
+    variance = cells.counts @ variances
+    floor = _LEAST_VARIANCE_SHARE * float(variance.max()) + 1e-9
+    return float(cells.probability @ (1 / np.maximum(variance, floor)))
+
+
+def _bundled(
+    clients: int,
+    masses: FloatArray,
+    variances: FloatArray,
+    boxes: int,
+    budget: int,
+    tail: float,
+) -> CountBounds:
+    """The first `boxes` components in boxes, the others on ladders that stand on them."""
+    laddered = masses.size > boxes
+    boxed_masses = masses[:boxes]
+    spacings = interval_spacings(
+        max(clients, 1),
+        boxed_masses,
+        variances[:boxes],
+        budget // _STEPS if laddered else budget,
+    )
+    cells = _Boxes.undivided(clients)
+    dropped = tail / (2 * masses.size)
+    reach = _REACH_MARGIN * math.sqrt(2 * math.log(1 / tail))
+    for mass, spacing in zip(boxed_masses.tolist(), spacings.tolist(), strict=True):
+        cells = cells.divided(mass, spacing, reach, dropped)
+    if not laddered:
+        return cells.bounds
+    further = masses[boxes:]
+    chances = np.minimum(1.0, further / max(1.0 - cells.used, float(further.sum())))
+    steps = _STEPS if boxes else min(max(budget, _STEPS), 4 * _STEPS)
+    return _climbed(cells.bounds, cells.trials, chances, variances[boxes:], steps, tail)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Boxes:
+    """Cells of the first components, one after the other.
+
+    Lower corners are drawn one component after the other, each given the largest counts the earlier
+    ones may have.
+
+    Arguments:
+        counts, probability: of the cells, as in `CountBounds`.
+        trials: (cells,) draws that remain at least for later components.
+        used: mass of the components so far.
+        lost: as in `CountBounds`, but for its roundings.
+    """
+
+    counts: IntArray
+    probability: FloatArray
+    trials: IntArray
+    used: float
+    lost: float
+
+    @staticmethod
+    def undivided(clients: int) -> _Boxes:
+        return _Boxes(
+            counts=np.zeros((1, 0), dtype=np.int64),
+            probability=np.ones(1),
+            trials=np.array([max(clients, 0)]),
+            used=0.0,
+            lost=0.0,
+        )
+
+    @property
+    def bounds(self) -> CountBounds:
+        return CountBounds(
+            counts=self.counts,
+            probability=self.probability,
+            lost=self.lost * _LOST_ROUNDING,
+        )
+
+    def divided(self, mass: float, spacing: float, reach: float, dropped: float) -> _Boxes:
+        """Each cell divided by the counts of one more component of this mass.
+
+        Arguments:
+            spacing, reach: of `interval_edges`.
+            dropped: mass of the least likely cells, which are dropped.
+        """
+        chance = min(1.0, mass / max(1.0 - self.used, mass))
+        divisions = [
+            interval_edges(trials, chance, spacing, reach) for trials in self.trials.tolist()
+        ]
+        edges = np.concatenate(divisions)
+        owner = np.repeat(np.arange(self.trials.size), [division.size for division in divisions])
+        last = np.append(owner[1:] != owner[:-1], True)
+        trials = self.trials[owner]
+        probability = _interval_mass(trials, chance, edges, last) * self.probability[owner]
+        # Given counts below an interval's end, the later components have at least the trials that
+        # remain then.
+        largest = np.where(last, trials, np.append(edges[1:] - 1, 0))
+        likely = _likely(probability, dropped)
+        return _Boxes(
+            counts=np.column_stack([self.counts[owner], edges])[likely],
+            probability=probability[likely],
+            trials=np.maximum(trials - largest, 0)[likely],
+            used=self.used + mass,
+            lost=self.lost + float(probability[~likely].sum()),
+        )
+
+
+def _climbed(
+    boxes: CountBounds,
+    trials: IntArray,
+    chances: FloatArray,
+    variances: FloatArray,
+    steps: int,
+    tail: float,
+) -> CountBounds:
+    """A ladder of further components on every cell, given the draws that remain there."""
+    counts: list[IntArray] = []
+    probability: list[FloatArray] = []
+    lost = boxes.lost
+    cells = zip(boxes.counts, boxes.probability.tolist(), trials.tolist(), strict=True)
+    for corner, weight, draws in cells:
+        clients = np.full(chances.size, draws)
+        ladder = monotone_corners(clients, chances, variances, steps=steps, tail=tail)
+        below = np.tile(corner, (ladder.probability.size, 1))
+        counts.append(np.column_stack([below, ladder.counts]))
+        probability.append(ladder.probability * weight)
+        lost += ladder.lost * weight
+    return CountBounds(
+        counts=np.concatenate(counts),
+        probability=np.concatenate(probability),
+        lost=lost * _LOST_ROUNDING,
+    )
+
+
+def monotone_corners(
+    clients: IntArray,
+    chances: FloatArray,
+    variances: FloatArray,
+    *,
+    steps: int = 24,
+    tail: float = 1e-17,
+) -> CountBounds:
+    """Cells whose corners lie on one curve.
+
+    N_l >= mean_l - s_l(z) deviation_l for ALL l, z growing step by step.
+
+    Arguments:
+        clients: (L,) draws that component l may come from; components may share draws or not.
+        chances: (L,) probability of component l in one of its draws.
+        variances: (L,) how much each component matters.
+        steps: about how many cells, >= 4.
+        tail: mass beyond the last step; it is `lost`.
+
+    Guarantees: the true counts can be coupled to lie above the corner of the cell drawn with
+        `probability`, however the components depend on each other: that some count misses its
+        corner has at most the sum of the chances of each, and divergences grow from step to step,
+        so the largest such chances are the worst case.
+    """
+    mean = clients * chances
+    deviation = np.sqrt(mean * (1 - chances))
+    waste = np.maximum(variances * deviation, 1e-300)
+    # Least variance is lost, at a given sum of misses, where densities at the corners go with what
+    # a step wastes.
+    offset = 2 * np.log(np.minimum(waste.max() / waste, _LARGEST_WASTE_RATIO))
+    reach = _REACH_MARGIN * math.sqrt(2 * math.log(clients.size / tail))
+    fine_steps = max(3, steps * 3 // 4)
+    fine = np.linspace(0, _LADDER_CORE, fine_steps)
+    coarse = np.linspace(_LADDER_CORE, reach, max(2, steps - fine_steps + 1))
+    curve = np.concatenate([fine, coarse[1:]])
+    corners = np.ceil(mean - np.sqrt(curve[:, None] ** 2 + offset) * deviation)
+    counts = np.maximum(corners, 0).astype(np.int64)
+    below = np.asarray(scipy.stats.binom.cdf(counts - 1, clients, chances))
+    misses = (below * (1 + _BINOMIAL_ERROR)).sum(axis=1) * (1 + _BINOMIAL_ERROR)
+    missed = np.minimum.accumulate(np.minimum(misses, 1.0))
+    probability = np.maximum(np.append(1.0, missed[:-1]) - missed, 0.0) * (1 + 1e-15)
+    likely = probability > 0
+    return CountBounds(
+        counts=counts[likely],
+        probability=probability[likely],
+        lost=float(missed[-1]),
+    )
+
+
+def _likely(probability: FloatArray, tail: float) -> npt.NDArray[np.bool_]:
+    """All but the least likely cells, which together hold at most `tail`."""
+    order = np.argsort(probability)
+    dropped = order[np.cumsum(probability[order]) <= tail]
+    likely = np.ones(probability.size, dtype=bool)
+    likely[dropped] = False
+    return likely

@@ -1,0 +1,315 @@
+"""Schemes calibrated to a claim: the strongest table, the least noise, the best ranked codebook."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import final
+
+import numpy as np
+
+from mezzotint.core.errors import InfeasibleError, MezzotintError
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.divergences import rdp_to_epsilon
+from mezzotint.privacy.tradeoffs import gaussian_shift
+from mezzotint.vectors.cost_search import ACCEPTED, AIM, search
+from mezzotint.vectors.gaussian import GaussianScheme
+from mezzotint.vectors.ranked import RankedCodebook
+from mezzotint.vectors.ranked_design import ranked_codebook
+from mezzotint.vectors.setting import Setting
+from mezzotint.vectors.tables import TableScheme
+
+MAX_RANKED_EPSILON = 100.0
+"""Largest epsilon of a ranked codebook's report; a larger one gains nothing that bits could carry."""
+
+_WEAKEST = 1e-7
+_STRONGEST = 20.0
+"""Strengths of tables that are tried."""
+
+_LARGEST_GUESS = 6.0
+_LEAST_SHARE = 1.001
+"""A search for a table starts at this strength if its share of the noise is hardly more than 1."""
+
+_PATIENCE = 3
+"""Turns after which a table that uses nearly all of epsilon is accepted."""
+
+_FAR_BELOW = 0.75
+"""Below this share of the target, a cost only steers a search."""
+
+_LARGEST_COST = 1e12
+
+
+@final
+class TooManyBits(InfeasibleError):
+    """The values do not fit into the bits allowed, whatever the parameter."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """A family of tables on [-reach, reach].
+
+    Arguments:
+        name: of the family.
+        build: (strength, reach) -> table; strength is the local epsilon of one report, or increases
+            with it.
+
+    Example:
+        >>> family = mz.vectors.Family(name="one-bit response", build=mz.vectors.one_bit)
+        >>> family.build(1.0, 0.5).bits
+        1
+    """
+
+    name: str
+    build: Callable[[float, float], Mechanism]
+
+
+def calibrated_table(setting: Setting, family: Family) -> tuple[TableScheme, Claim]:
+    """The strongest table of the family that meets the setting's claim, and its claim."""
+    return _TableCalibration(setting, family).strongest()
+
+
+@final
+class _TableCalibration:
+    """The search for the strongest table of a family under a setting's claim."""
+
+    def __init__(self, setting: Setting, family: Family) -> None:
+        self.setting = setting
+        self.family = family
+        self.claim = cache(setting.claim)
+        # The last best order of Renyi accounting, moved to where the target is met.
+        self.alpha: float | None = None
+
+    def strongest(self) -> tuple[TableScheme, Claim]:
+        setting = self.setting
+        guess = self._guess()
+        first = self._scheme(guess)
+        check_bits(setting, wire_bits(setting, first))
+        if setting.dimension == 1 or setting.delta == 0:
+            scheme = self._search(self._exact, _IDENTITY, guess)[1]
+            return scheme, self.claim(scheme)
+        # The L2 bound is nearly always better, and coordinates are slow to account for: they come
+        # last.
+        scale = _gaussian_scale(setting, self._table)
+        strength, scheme = self._search(
+            self._under_l2, scale, scale.strength(AIM * setting.epsilon)
+        )
+        if self._exact(scheme) > setting.epsilon:
+            # Accounting does not try the order at which the search accepted it.
+            scheme = self._search(self._exact, scale, strength)[1]
+        # The cost by coordinates grows with the strength: above the target here, it rules out all
+        # stronger tables.
+        slack = self._exact(scheme) < ACCEPTED * setting.epsilon
+        if slack and scheme.by_coordinates(setting.release(scheme), setting.epsilon):
+            with suppress(InfeasibleError):
+                scheme = self._search(self._exact, scale, strength)[1]
+        return scheme, self.claim(scheme)
+
+    def _guess(self) -> float:
+        """A one-bit report at +-A has variance A^2: the honest clients' share of trusted noise."""
+        setting = self.setting
+        share = setting.trusted_deviation / math.sqrt(setting.honest) / setting.reach
+        if share <= _LEAST_SHARE:
+            return _LARGEST_GUESS
+        return min(2 * math.atanh(1 / share), _LARGEST_GUESS)
+
+    def _table(self, strength: float) -> Mechanism:
+        return self.family.build(strength, self.setting.reach)
+
+    def _scheme(self, strength: float) -> TableScheme:
+        return TableScheme(
+            mechanism=self._table(strength),
+            size=self.setting.dimension,
+            clients=self.setting.summed,
+            l2_norm=None if self.setting.dimension == 1 else 1.0,
+        )
+
+    def _exact(self, scheme: TableScheme) -> float:
+        return self.claim(scheme).epsilon
+
+    def _under_l2(self, scheme: TableScheme) -> float:
+        """Upper bound on epsilon by the L2 bound.
+
+        Quick, at the last scheme's best order, if that is far below the target; else as in
+        accounting.
+        """
+        target = self.setting.epsilon
+        release = self.setting.release(scheme)
+        if self.alpha is not None:
+            quick = min(scheme.under_l2(release, alpha=self.alpha).values())
+            if quick <= _FAR_BELOW * target:
+                return quick
+        cost = min(scheme.under_l2(release).values())
+        if math.isfinite(cost):
+            # The best order is about inverse to the losses.
+            epsilon, alpha = scheme.best_order(release.others, release.rounds, release.delta)
+            self.alpha = 1 + (alpha - 1) * min(max(epsilon / target, 0.1), 10.0)
+        return cost
+
+    def _search(
+        self,
+        cost: Callable[[TableScheme], float],
+        scale: _Scale,
+        guess: float,
+    ) -> tuple[float, TableScheme]:
+        parameter, scheme, _ = search(
+            lambda parameter: self._scheme(scale.strength(parameter)),
+            cost,
+            guess=scale.parameter(guess),
+            target=self.setting.epsilon,
+            least=scale.parameter(_WEAKEST),
+            most=scale.parameter(_STRONGEST),
+            patience=_PATIENCE,
+            error=lambda scheme: table_error(self.setting, scheme.mechanism),
+        )
+        return scale.strength(parameter), scheme
+
+
+def wire_bits(setting: Setting, scheme: TableScheme) -> int:
+    """Bits of a value on the wire: of the modulus in a sum, else of a report."""
+    return scheme.bits if setting.trust == "sum" else scheme.mechanism.bits
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Scale:
+    """A parameter that costs grow evenly with, and the strength of a family that it stands for."""
+
+    strength: Callable[[float], float]
+    parameter: Callable[[float], float]
+
+
+_IDENTITY = _Scale(strength=float, parameter=float)
+
+
+def _gaussian_scale(setting: Setting, build: Callable[[float], Mechanism]) -> _Scale:
+    """As parameter the epsilon of Gaussian noise as large as the reports'."""
+    log_strengths: list[float] = []
+    log_epsilons: list[float] = []
+    for strength in np.geomspace(_WEAKEST, _STRONGEST, 97).tolist():
+        try:
+            table = build(strength)
+        except MezzotintError:
+            continue
+        cost = _gaussian_cost(setting, table)
+        log_strengths.append(math.log(strength))
+        log_epsilons.append(math.log(_gaussian_renyi(cost, setting.delta)))
+    strengths = np.array(log_strengths)
+    # Strictly increasing, so that the scale has an inverse.
+    epsilons = np.maximum.accumulate(log_epsilons) + 1e-9 * np.arange(len(log_epsilons))
+    return _Scale(
+        strength=lambda epsilon: math.exp(np.interp(math.log(epsilon), epsilons, strengths)),
+        parameter=lambda strength: math.exp(np.interp(math.log(strength), strengths, epsilons)),
+    )
+
+
+def _gaussian_cost(setting: Setting, table: Mechanism) -> float:
+    """Renyi divergence over its order, of Gaussian noise as small as the table's smallest."""
+    gaps = np.diff(table.knots)
+    means = np.diff(table.probabilities @ table.levels)
+    steepest = float(np.abs(means[gaps > 0] / gaps[gaps > 0]).max())
+    smallest = float(min(table.variance(knot) for knot in table.knots.tolist()))
+    cost = 2 * steepest**2 * setting.rounds / (setting.honest * max(smallest, 1e-300))
+    return min(cost, _LARGEST_COST)
+
+
+def calibrated_ranked(setting: Setting) -> RankedCodebook:
+    """The ranked codebook of the largest epsilon a round that meets the claim; local view only."""
+    # A setting's `bits` are per value, of which a vector has `dimension`.
+    bits = None if setting.bits is None else setting.bits * setting.dimension
+
+    def make(epsilon: float) -> RankedCodebook:
+        best = ranked_codebook(setting.dimension, epsilon)
+        if bits is None or best.bits <= bits:
+            return best
+        return ranked_codebook(setting.dimension, epsilon, bits)
+
+    def cost(scheme: RankedCodebook) -> float:
+        return scheme.claim(rounds=setting.rounds, delta=setting.delta).epsilon
+
+    # An ulp or two less, so that the sum over rounds, rounded up, keeps to epsilon.
+    pure = min(setting.epsilon / setting.rounds, MAX_RANKED_EPSILON) * (1 - 2.0**-40)
+    if setting.delta == 0 or setting.rounds == 1:
+        return make(pure)
+    # Or composition by the square root of rounds, if that allows more.
+    guess = setting.epsilon / math.sqrt(setting.rounds) / 3
+    most = min(setting.epsilon, MAX_RANKED_EPSILON)
+    _, scheme, _ = search(
+        make,
+        cost,
+        guess=min(max(pure, guess), most),
+        target=setting.epsilon,
+        least=pure,
+        most=most,
+    )
+    return scheme
+
+
+def check_bits(setting: Setting, bits: int) -> None:
+    """Raise TooManyBits if a value on the wire takes more bits than the setting allows."""
+    if setting.bits is not None and bits > setting.bits:
+        message = "a report" if setting.trust == "local" else f"a sum of {setting.clients}"
+        raise TooManyBits(f"{message} needs {bits} bits, but bits={setting.bits}")
+
+
+def table_error(setting: Setting, mechanism: Mechanism) -> float:
+    """Mean squared error per coordinate of the mean at typical vectors.
+
+    With the bias of clipping if all are alike.
+    """
+    # Scalars are uniform on [-1, 1]; rotated coordinates of unit vectors are nearly normal.
+    if setting.dimension == 1:
+        points, weights = np.polynomial.legendre.leggauss(128)
+    else:
+        points, weights = np.polynomial.hermite_e.hermegauss(64)
+        points = points / math.sqrt(setting.dimension)
+    inside = np.clip(points, mechanism.lower, mechanism.upper)
+    variance = np.array([float(mechanism.variance(value)) for value in inside])
+    bias = np.array([float(mechanism.mean(value)) for value in inside]) - points
+    return float(weights / weights.sum() @ (variance / setting.clients + bias**2))
+
+
+def _gaussian_renyi(cost: float, delta: float) -> float:
+    """Epsilon of Gaussian noise whose Renyi divergence of order alpha is alpha times `cost`.
+
+    At least 1e-12.
+    """
+    alphas = 1 + math.sqrt(math.log(1 / delta) / cost) * np.geomspace(0.5, 2, 9)
+    epsilons = [rdp_to_epsilon(alpha * cost, alpha, delta) for alpha in alphas.tolist()]
+    return max(1e-12, min(epsilons))
+
+
+def calibrated_gaussian(setting: Setting) -> tuple[GaussianScheme, Claim]:
+    """The least rounded Gaussian noise that meets the claim, in the fewest bits, and its claim."""
+    if setting.delta == 0:
+        raise InfeasibleError("noise of sums has no pure epsilon; allow delta > 0")
+    # T releases of shifts by 2 under noise z are 2 sqrt(T) / z-GDP, of which the corrupted add
+    # none.
+    shift = gaussian_shift(setting.epsilon, setting.delta)
+    noise = 2 * math.sqrt(setting.rounds * setting.summed / setting.honest) / shift
+
+    def make(inverse: float) -> tuple[GaussianScheme, Claim]:
+        scheme = GaussianScheme.planned(
+            noise_multiplier=1 / inverse,
+            l2_norm=1.0,
+            size=setting.dimension,
+            clients=setting.summed,
+        )
+        check_bits(setting, scheme.bits)
+        return scheme, setting.claim(scheme)
+
+    # Costs grow with the inverse of the noise. Rounding the claim and merging sums take a
+    # billionth, and hardly ever more on such fine grids.
+    _, calibrated, _ = search(
+        make,
+        lambda scheme_and_claim: scheme_and_claim[1].epsilon,
+        guess=(1 - 1e-9) / noise,
+        target=setting.epsilon,
+        least=1e-3 / noise,
+        most=1 / noise,
+    )
+    return calibrated

@@ -1,0 +1,165 @@
+"""A search for the largest parameter whose cost keeps to a target, with as few costs as can be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar, final
+
+from mezzotint.core.errors import InfeasibleError, MezzotintError
+
+Scheme = TypeVar("Scheme")
+
+CLOSE = 0.98
+"""A search ends when the cost uses this share of its target."""
+
+AIM = (1 + CLOSE) / 2
+"""The share that a search aims at."""
+
+ACCEPTED = 0.9
+"""The share accepted after `patience` turns: where the accounting jumps, nothing may be closer."""
+
+_TURNS = 12
+"""Costs taken at most."""
+
+_NARROW = 2e-3
+"""A search ends when the bracket of the parameter's logarithm is narrower."""
+
+_GAIN = 0.005
+"""A search ends when at most this share of the error can still be gained."""
+
+_JUMP = 4.0
+"""A cost that grows with a higher power of the parameter jumps."""
+
+_EDGE = 0.03
+"""A bracket is never cut closer to its ends than by this share."""
+
+
+def search(
+    make: Callable[[float], Scheme],
+    cost: Callable[[Scheme], float],
+    *,
+    guess: float,
+    target: float,
+    least: float,
+    most: float,
+    patience: int = _TURNS,
+    error: Callable[[Scheme], float] | None = None,
+) -> tuple[float, Scheme, float]:
+    """(parameter, scheme, cost): the largest parameter tried whose cost is at most `target`.
+
+    Costs grow with the parameter, which lies between `least` and `most`. After `patience` turns a
+    cost of `ACCEPTED` of the target ends the search, before that `CLOSE`. It also ends if slightly
+    too costly schemes have no smaller `error`.
+
+    Raises:
+        InfeasibleError: no scheme keeps to the target; the message names the last cost.
+    """
+    bracket = _Bracket(
+        low=math.log(least),
+        high=math.log(most),
+        aim=math.log(target * AIM),
+    )
+    position = min(max(math.log(guess), bracket.low), bracket.high)
+    best: tuple[float, Scheme, float] | None = None
+    problem: MezzotintError = InfeasibleError("no parameter was tried")
+    costly_error = 0.0  # of the weakest scheme that costs too much
+    best_error = math.inf
+    for turn in range(_TURNS):
+        try:
+            scheme = make(math.exp(position))
+            value = cost(scheme)
+        except MezzotintError as refusal:
+            problem = refusal
+            bracket.exclude(position)
+            costly_error = 0.0
+        else:
+            scheme_error = math.nan if error is None else error(scheme)
+            if value <= target:
+                best = (math.exp(position), scheme, value)
+                enough = CLOSE if turn < patience else ACCEPTED
+                if value >= enough * target or position >= math.log(most):
+                    break
+                bracket.raise_low(position, value)
+                best_error = scheme_error
+            else:
+                problem = _too_costly(value, target)
+                bracket.lower_high(position, value)
+                costly_error = scheme_error
+        if bracket.width < _NARROW or costly_error >= (1 - _GAIN) * best_error:
+            break
+        position = bracket.next_position(turn)
+    if best is None:
+        raise problem
+    return best
+
+
+def _too_costly(value: float, target: float) -> InfeasibleError:
+    if math.isfinite(value):
+        return InfeasibleError(
+            f"no noise tried meets epsilon={target:.4g}; the last cost {value:.4g}"
+        )
+    return InfeasibleError(
+        "noise with a resolution of 2**-32 has too short a tail for this delta, values and rounds"
+    )
+
+
+@final
+@dataclass(kw_only=True)
+class _Bracket:
+    """The interval of a parameter's logarithm, and the logarithms of its ends' costs, if computed.
+
+    Arguments:
+        low, high: ends; costs meet the target at the lower one and exceed it at the upper one.
+        aim: logarithm of the cost that is aimed at.
+        cost_low, cost_high: None where no cost was computed, or where it is 0 or infinite.
+    """
+
+    low: float
+    high: float
+    aim: float
+    cost_low: float | None = None
+    cost_high: float | None = None
+
+    @property
+    def width(self) -> float:
+        return self.high - self.low
+
+    def exclude(self, position: float) -> None:
+        """End the interval at a position that has no cost."""
+        self.high = position
+        self.cost_high = None
+
+    def raise_low(self, position: float, cost: float) -> None:
+        self.low = position
+        self.cost_low = _finite_log(cost)
+
+    def lower_high(self, position: float, cost: float) -> None:
+        self.high = position
+        self.cost_high = _finite_log(cost)
+
+    def next_position(self, turn: int) -> float:
+        """Where to look next.
+
+        By a power law between two costs, or in the middle every third turn and where costs jump;
+        else by a power law of exponent 1 from the only cost.
+        """
+        if self.cost_low is not None and self.cost_high is not None:
+            growth = self.cost_high - self.cost_low
+            jumps = growth > _JUMP * self.width + 0.05
+            share = 0.5
+            if turn % 3 < 2 and not jumps:
+                share = (self.aim - self.cost_low) / growth
+            return self.low + self.width * min(max(share, _EDGE), 1 - _EDGE)
+        if self.cost_low is not None:
+            return min(self.low + self.aim - self.cost_low, self.high)
+        if self.cost_high is not None:
+            return max(self.high - (self.cost_high - self.aim), self.low)
+        return (self.low + self.high) / 2
+
+
+def _finite_log(cost: float) -> float | None:
+    if 0 < cost < math.inf:
+        return math.log(cost)
+    return None
