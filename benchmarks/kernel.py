@@ -1,6 +1,6 @@
 """Certified beside computed: what the exact check costs in epsilon and in seconds, claim by claim.
 
-Run: python benchmarks/kernel.py [--only local|sums|examples|noise|training|users|memoised|profiles] [--match TEXT] [--json]
+Run: python benchmarks/kernel.py [--only local|sums|examples|training|users|memoised|profiles] [--match TEXT] [--json]
 
 computed: the float accountant's epsilon; log10 of delta for profiles. ratio: certified over computed (of delta for
 profiles), or "computed" when nothing was certified.
@@ -19,7 +19,7 @@ from typing import Any
 
 from sums import CLIENTS, TABLES
 
-from mezzotint import design, families, kernel, privacy, smoothed, vectors
+from mezzotint import design, families, kernel, privacy, smoothed
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.propose import Outcome, propose_local, propose_profile
 from mezzotint.privacy.sums.proposals import propose_sum
@@ -177,35 +177,6 @@ def examples() -> Iterator[Line | None]:
         yield _summed(name, mechanism, clients=1000, dimension=10, rounds=10)
 
 
-def noise() -> Iterator[Line | None]:
-    """Secure sums of vectors to which every client adds integer noise, delta = 1e-6."""
-    for sigma, size, clients, rounds in (
-        (2.0, 1, 100, 1), (2.0, 16, 100, 1), (2.0, 1000, 100, 20), (4.0, 64, 1000, 10),
-    ):  # fmt: skip
-        scheme = vectors.NoiseScheme(
-            noise=families.discrete_gaussian(sigma=sigma),
-            size=size,
-            l2_norm=1.0,
-            granularity=0.1,
-            clients=clients,
-        )
-        described = privacy.Release(
-            mechanism=scheme, delta=1e-6, trust="secure_sum", clients=clients, rounds=rounds
-        )
-
-        def propose(value: float, scheme: Any = scheme, described: Any = described) -> Outcome:
-            found = scheme.propose(described, privacy.account(described), seconds=60)
-            if isinstance(found, str):
-                raise SystemExit(found)
-            return found
-
-        yield _line(
-            f"noise sigma={sigma:g} integers={size} clients={clients} rounds={rounds}",
-            lambda described=described: privacy.account(described).epsilon,
-            propose,
-        )
-
-
 def training() -> Iterator[Line | None]:
     """DP-SGD and RQP-SGD, delta = 1e-5."""
     for z, rate, steps, q, bits in (
@@ -300,7 +271,7 @@ def main() -> None:
     parser.add_argument(
         "--only",
         choices=[
-            "local", "sums", "examples", "noise", "training", "users", "memoised", "profiles",
+            "local", "sums", "examples", "training", "users", "memoised", "profiles",
         ],
     )  # fmt: skip
     parser.add_argument("--json", action="store_true")
@@ -312,7 +283,6 @@ def main() -> None:
         "local": local,
         "sums": sums,
         "examples": examples,
-        "noise": noise,
         "training": training,
         "users": users,
         "memoised": memoised,

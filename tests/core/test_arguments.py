@@ -150,7 +150,6 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("outputs", lambda: mz.families.square_wave(outputs=None, epsilon=1.0)),  # pyright: ignore
     ("extension", lambda: mz.families.rqm(levels=4, extension=1e308)),
     ("strength", lambda: mz.vectors.one_bit(0.0, 1.0)),
-    ("noise", lambda: mz.vectors.NoiseScheme(clients=3, noise=RESPONSE, **SCHEME)),  # pyright: ignore
     (
         "modulus_bits",
         lambda: mz.vectors.GaussianScheme(modulus_bits=None, deviation=10.0, **SCHEME),

@@ -17,11 +17,10 @@ from mezzotint.federated.encoding import gaussian_encoding
 from mezzotint.privacy import Charge, Release, account, report_claim
 from mezzotint.privacy.claim import TRUSTED, Claim
 from mezzotint.training.rqp import Phase, Poisson, training_release
-from mezzotint.vectors import NoiseScheme, TableScheme
+from mezzotint.vectors import TableScheme
 from tolerances import MANY
 
 TABLE = families.randomized_response(lower=-1, upper=1, epsilon=1.0)
-NOISE = families.discrete_gaussian(sigma=6.0)
 SUMS = Sums(size=4, clients=9, rounds=2, delta=1e-5)
 
 
@@ -30,18 +29,11 @@ def encoded() -> dict[str, Claim]:
     return encoding.claims(SUMS)
 
 
-def noise_claim() -> Claim:
-    return NoiseScheme(noise=NOISE, size=4, l2_norm=1.0, granularity=0.5, clients=9).claim(
-        clients=9
-    )
-
-
 CLAIMS: dict[str, tuple[Callable[[], Any], str]] = {
     "reports": (lambda: account(TABLE, rounds=3), "reports"),
     "records": (lambda: account(TABLE, sampling_rate=0.5, sampling="poisson"), "reports"),
     "secure sum": (lambda: account(TABLE, trust="secure_sum", clients=5), "secure_sum"),
     "table scheme": (lambda: TableScheme(mechanism=TABLE, size=2, clients=5).claim(clients=5), "secure_sum"),
-    "noise scheme": (noise_claim, "secure_sum"),
     "clients' noise, seen": (lambda: encoded()["local"], "reports"),
     "clients' noise, summed": (lambda: encoded()["central"], "secure_sum"),
     "record": (lambda: report_claim({"age": TABLE}), "reports"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -28,7 +27,6 @@ from mezzotint.privacy.sums.geometry import (
 )
 from mezzotint.privacy.sums.noise import no_noise
 from mezzotint.vectors import TableScheme
-from mezzotint.vectors.integers import summed_noise
 from mezzotint.vectors.tables import round_renyi
 from reference.sums import exact_renyi, sum_pmf
 from reference.vectors import hockey_stick
@@ -317,71 +315,3 @@ def test_norms_far_below_and_above_the_range() -> None:
         assert round_renyi(mechanism, no_noise(), 2.0, coordinates=2, l2_norm=norm) > 0
     with pytest.raises(ParameterError, match="rescale"):
         squared_distance(rescaled(mechanism, 1e200, 0.0), coordinates=1, l2_norm=1.0)
-
-
-# Integer noise --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Weights:
-    """Integer noise by its weights, from 0 on."""
-
-    weights: np.ndarray
-
-    @property
-    def offsets(self) -> np.ndarray:
-        return np.arange(self.weights.size)
-
-    def sample(self, shape: int | tuple[int, ...], rng: object = None) -> np.ndarray:
-        raise NotImplementedError
-
-
-@st.composite
-def lopsided_noise(draw: st.DrawFn) -> Weights:
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    width = draw(st.integers(9, 25))
-    shares = np.exp(-((np.linspace(-2, 1, width) * rng.uniform(1, 3)) ** 2) + rng.random(width))
-    return Weights(weights_of(shares[None])[0])
-
-
-@settings(max_examples=examples(9), deadline=None)
-@given(lopsided_noise(), st.integers(1, 3), st.sampled_from([1.5, 2.0, 5.0]))
-def test_lopsided_noise_is_charged_for_shifts_to_both_sides(
-    noise: Weights, clients: int, alpha: float
-) -> None:
-    summed = summed_noise(noise, clients)
-    turned = summed_noise(Weights(noise.weights[::-1].copy()), clients)
-    assert not summed.symmetric
-    kappa, cut = summed.quadratic_renyi(alpha, shift=2, lost=0.9)
-    assert (kappa, cut) == pytest.approx(turned.quadratic_renyi(alpha, shift=2, lost=0.9), rel=MANY)
-    pmf = sum_pmf([noise.weights / TOTAL] * clients)
-    for shift in (-2, -1, 1, 2):
-        first, second = np.zeros(pmf.size + 4), np.zeros(pmf.size + 4)
-        first[2 : 2 + pmf.size], second[2 + shift : 2 + shift + pmf.size] = pmf, pmf
-        both = (first > 0) & (second > 0)
-        assert first[~both].sum() <= cut * (1 + MANY)
-        power = float((first[both] ** alpha * second[both] ** (1 - alpha)).sum())
-        assert math.log(power) / (alpha - 1) <= kappa * shift**2 + FEW
-        epsilon = summed.epsilon(0.2, shift=2)
-        assert math.isinf(epsilon) or hockey_stick(first, second, epsilon) <= 0.2
-
-
-@settings(max_examples=examples(9), deadline=None)
-@given(lopsided_noise(), st.integers(1, 3))
-def test_noise_that_is_its_own_mirror_image_may_look_one_way(noise: Weights, clients: int) -> None:
-    # w(-x) = w(x) maps (w, w moved by s) to (w, w moved by -s): one direction speaks for both.
-    even = noise.weights // 2 + noise.weights[::-1] // 2
-    middle = even.size // 2
-    missing = int(TOTAL - even.sum()) // 2  # even, as both halves lose the same
-    even[middle] += missing
-    even[-1 - middle] += missing
-    summed = summed_noise(Weights(even), clients)
-    assert summed.symmetric
-    both_ways = replace(summed, symmetric=False)
-    for alpha in (1.5, 4.0):
-        one, two = (
-            which.quadratic_renyi(alpha, shift=3, lost=0.9) for which in (summed, both_ways)
-        )
-        assert one == pytest.approx(two, rel=MANY)
-    # A bisection's last step.
-    assert summed.epsilon(0.2, shift=3) == pytest.approx(both_ways.epsilon(0.2, shift=3), rel=1e-6)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from laws.changes import ROWS, SAME_ROWS, Change, law_tables
 from laws.registry import judges
-from mezzotint import families, kernel, privacy, vectors
+from mezzotint import families, kernel, privacy
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import FixedPointEncoding, gaussian_encoding
@@ -172,13 +172,6 @@ def test_what_tells_some_inputs_apart_has_no_finite_epsilon() -> None:
     assert math.isinf(noisy.report_epsilon)
 
 
-def _noise(granularity: float) -> Any:
-    return vectors.NoiseScheme(
-        noise=families.discrete_gaussian(sigma=2.0), size=4, l2_norm=1.0, granularity=granularity,
-        clients=100,
-    )  # fmt: skip
-
-
 def _run(noise_multiplier: float) -> privacy.Release:
     sampling = rqp.Poisson(rate=1.0)
     phase = rqp.Phase(noise_multiplier=noise_multiplier, kappa=1.0, sampling=sampling, steps=2)
@@ -202,10 +195,6 @@ OTHERS: dict[str, tuple[privacy.Release, privacy.Release]] = {
         for table in (_STRONG, _WEAK)
     ),
     "sums": tuple(privacy.Release(mechanism=table, **_SUM) for table in (_STRONG, _WEAK)),
-    "noise": tuple(
-        privacy.Release(mechanism=_noise(granularity), **{**_SUM, "clients": 100})
-        for granularity in (0.2, 0.1)
-    ),
     "ranks": tuple(
         privacy.Release(mechanism=ranked_codebook(12, epsilon, 3), delta=0.0)
         for epsilon in (0.5, 2.0)

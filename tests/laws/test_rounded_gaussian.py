@@ -116,7 +116,7 @@ def pair(
 
 
 @judges(
-    "vectors.tables.ModularScheme.account", "federated.encoding.SchemeEncoding.claims",
+    "vectors.gaussian.GaussianScheme.account", "federated.encoding.SchemeEncoding.claims",
     "privacy.tradeoffs.gaussian_epsilon",
 )  # fmt: skip
 @settings(max_examples=examples(6))
@@ -143,7 +143,7 @@ def test_no_pair_of_numbers_is_told_apart_better_than_claimed(
             ) + 1e-13 * math.exp(claim.epsilon)
 
 
-@judges("vectors.tables.ModularScheme.account", "vectors.tables.VectorScheme.claim")
+@judges("vectors.gaussian.GaussianScheme.account", "vectors.tables.VectorScheme.claim")
 def test_claims_are_tight_and_composed_over_coordinates_and_rounds() -> None:
     """Two coordinates, two rounds, enumerated: moved along one axis or both, no more is lost, and nearly as much."""
     for clients, rounds in ((1, 1), (3, 1), (2, 2)):

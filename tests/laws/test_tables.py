@@ -120,7 +120,7 @@ SEEN = [
            lambda m: [float(Fraction(worst_ratio(m.weights).numerator, max(1, worst_ratio(m.weights).denominator))),
                       m.certificate().epsilon, privacy.verify(m).epsilon_upper],
            4 * UNIT, "one rounding each"),
-    Issuer(("privacy.tradeoffs.tradeoff", "privacy.profile.tradeoff_corners"),
+    Issuer(("privacy.tradeoffs.tradeoff", "privacy.hulls.tradeoff_corners"),
            lambda m: [privacy.tradeoff(m).power(rate) for rate in (0.0, 0.01, 0.3, 1.0)],
            8 * UNIT, "interpolated integers"),
     Issuer(("privacy.accounting.account", "privacy.local.account_local", "privacy.claim.Release.claim"),

@@ -15,7 +15,7 @@ from mezzotint import Mechanism, families, kernel
 from mezzotint.privacy.accounting import prove
 from mezzotint.privacy.claim import Release
 from mezzotint.privacy.propose import (
-    _CLOSE,
+    _PRECISION,
     _RAISES,
     accepted,
     binary_text,
@@ -47,9 +47,9 @@ def test_epsilons_next_to_nothing_are_raised_too() -> None:
     outcome = accepted(kernel_release(table), 0.0, 0.0, small)
     assert outcome.proof is not None
     # Raises are shares of a thousandth where epsilon is smaller.
-    assert table.epsilon <= float(outcome.claim.epsilon) <= table.epsilon + 1e-3 * _CLOSE
+    assert table.epsilon <= float(outcome.claim.epsilon) <= table.epsilon + 1e-3 * _PRECISION
     raised = accepted(kernel_release(TWO), 1.0, 0.0, ratio)
-    assert math.log(3) <= float(raised.claim.epsilon) <= math.log(3) * (1 + _CLOSE)
+    assert math.log(3) <= float(raised.claim.epsilon) <= math.log(3) * (1 + _PRECISION)
 
 
 def test_another_proof_is_kept_unless_a_smaller_epsilon_is_accepted() -> None:
@@ -121,10 +121,10 @@ def test_a_raise_is_halved_until_little_is_in_doubt(
 ) -> None:
     asked = _judge(monkeypatch, {"one": enough})
     outcome = accepted(kernel_release(TWO), 1.0, 1e-6, lambda claim: "one")  # pyright: ignore
-    assert enough <= float(outcome.claim.epsilon) - 1 <= enough + _CLOSE + 2e-9
+    assert enough <= float(outcome.claim.epsilon) - 1 <= enough + _PRECISION + 2e-9
     raises = [share for share in _RAISES if share < enough]
     above = _RAISES[len(raises)]
-    doubt = max((above - (raises or [0.0])[-1]) / _CLOSE, 1)
+    doubt = max((above - (raises or [0.0])[-1]) / _PRECISION, 1)
     assert len(asked) == len(raises) + 1 + math.ceil(math.log2(doubt))
 
 
@@ -137,7 +137,7 @@ def test_provers_are_tried_each_by_itself_and_the_least_epsilon_counts(
         provers: list[Any] = [lambda claim, name=name: name for name in order]
         outcome = accepted(kernel_release(TWO), 1.0, 1e-6, *provers)
         assert outcome.proof == "near"
-        assert 1.01 <= float(outcome.claim.epsilon) <= 1.01 + _CLOSE
+        assert 1.01 <= float(outcome.claim.epsilon) <= 1.01 + _PRECISION
     asked = _judge(monkeypatch, enough)
     outcome = accepted(kernel_release(TWO), 1.0, 1e-6, lambda claim: "never", largest=1e-3)  # pyright: ignore
     assert outcome.proof is None

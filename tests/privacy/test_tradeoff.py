@@ -16,7 +16,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import TOTAL
 from mezzotint.privacy import tradeoff
-from mezzotint.privacy.profile import _exact_order, tradeoff_corners
+from mezzotint.privacy.hulls import _exact_order, tradeoff_corners
 from reference.privacy import miss_of_best_test, pmf_at, rows_of, worst_hockey_stick
 from strategies import random_table, tables
 from tolerances import FEW

@@ -33,22 +33,23 @@ def upwards(value: float | Fraction) -> float:
         nearest = float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
-    return math.nextafter(nearest, math.inf) if nearest < value else nearest
+    if nearest < value:
+        return math.nextafter(nearest, math.inf)
+    return nearest
 
 
 def amount_of(parameter: str, value: float | Fraction) -> float:
+    """An epsilon or a delta, rounded up; ParameterError outside its range."""
+    largest = 1.0 if parameter == "delta" else math.inf
     try:
         amount = upwards(value)
-        largest = 1.0 if parameter == "delta" else math.inf
         if 0 <= amount <= largest and not isinstance(value, str):
             return amount
     except (TypeError, ValueError):
         pass
-    remedy = (
-        "need a probability in [0, 1]"
-        if parameter == "delta"
-        else "need a number >= 0 (inf is allowed)"
-    )
+    remedy = "need a number >= 0 (inf is allowed)"
+    if parameter == "delta":
+        remedy = "need a probability in [0, 1]"
     raise ParameterError(parameter, value, remedy)
 
 
@@ -88,18 +89,15 @@ class Charge:
 
     def __post_init__(self) -> None:
         for name in ("identity", "client", "description", "fingerprint"):
-            if not isinstance(
-                getattr(self, name), str
-            ):  # values come from files and from untyped code
+            # Values come from files and from untyped code.
+            if not isinstance(getattr(self, name), str):
                 raise ParameterError(name, getattr(self, name), "need text")
         if not self.identity or not self.client:
-            raise ParameterError(
-                "identity", self.identity, "a release and its client need non-empty names"
-            )
+            remedy = "a release and its client need non-empty names"
+            raise ParameterError("identity", self.identity, remedy)
         if self.fingerprint and not re.fullmatch("[0-9a-f]{64}", self.fingerprint):
-            raise ParameterError(
-                "fingerprint", self.fingerprint, "need the 64 hexadecimal digits of a SHA-256"
-            )
+            remedy = "need the 64 hexadecimal digits of a SHA-256"
+            raise ParameterError("fingerprint", self.fingerprint, remedy)
         object.__setattr__(self, "client", normal_name(self.client))
         object.__setattr__(self, "identity", normal_name(self.identity))
         object.__setattr__(self, "epsilon", amount_of("epsilon", self.epsilon))
@@ -117,9 +115,8 @@ class Charge:
     ) -> Charge:
         """The release that a claim speaks of, at its price; a claim of a seeded run is refused."""
         if getattr(claim, "seeded", False):
-            raise ParameterError(
-                "claim", str(claim), "a seeded run is not private; it has no price in epsilon"
-            )
+            remedy = "a seeded run is not private; it has no price in epsilon"
+            raise ParameterError("claim", str(claim), remedy)
         return cls(
             identity=identity,
             client=client,
@@ -195,10 +192,13 @@ class Spent:
         return max(0.0, math.nextafter(budget - self.epsilon, -math.inf))
 
     def __str__(self) -> str:
-        many = "1 release" if self.releases == 1 else f"{self.releases} releases"
-        return (
-            f"epsilon {above(self.epsilon)} and delta {above(self.delta)} in {many} ({self.method})"
-        )
+        releases = "1 release" if self.releases == 1 else f"{self.releases} releases"
+        amounts = f"epsilon {above(self.epsilon)} and delta {above(self.delta)}"
+        return f"{amounts} in {releases} ({self.method})"
+
+
+_ADVANCED_ROUNDING = 2.0**-46
+"""Relative bound on the roundings of advanced composition."""
 
 
 @dataclass
@@ -221,8 +221,14 @@ class Total:
         self.epsilon += sign * epsilon
         self.squares += sign * epsilon**2
 
-    def plus(self, other: Total) -> Total:
-        return Total(**{name: value + getattr(other, name) for name, value in vars(self).items()})
+    def plus(self, second: Total) -> Total:
+        return Total(
+            epsilon=self.epsilon + second.epsilon,
+            squares=self.squares + second.squares,
+            delta=self.delta + second.delta,
+            infinite=self.infinite + second.infinite,
+            count=self.count + second.count,
+        )
 
     def spent(self) -> Spent:
         epsilon = math.inf if self.infinite else upwards(self.epsilon)
@@ -250,15 +256,17 @@ class Total:
             return False
         if math.isinf(epsilon):
             return True
-        return not self.infinite and (
-            self.epsilon <= Fraction(epsilon) or self._advanced(slack) <= epsilon
-        )
+        if self.infinite:
+            return False
+        return self.epsilon <= Fraction(epsilon) or self._advanced(slack) <= epsilon
 
     def _advanced(self, slack: float) -> float:
+        """Advanced composition's bound; inf without slack."""
         if slack == 0:
             return math.inf
         squares = upwards(self.squares)
-        return (squares / 2 + math.sqrt(2 * math.log(1 / slack) * squares)) * (1 + 2.0**-46)
+        bound = squares / 2 + math.sqrt(2 * math.log(1 / slack) * squares)
+        return bound * (1 + _ADVANCED_ROUNDING)
 
 
 def who(client: str) -> str:
@@ -280,8 +288,7 @@ def sums_by_client(releases: Iterable[Charge]) -> dict[str, Total]:
 
 
 def compose_releases(releases: Iterable[Charge]) -> Spent:
-    """The total cost of releases, if any, known only by their (epsilon, delta): exact sums, rounded
-    up once."""
+    """The total cost of releases known only by their (epsilon, delta): exact sums, rounded up once."""
     return sum_of(releases).spent()
 
 
@@ -292,14 +299,16 @@ def admits(
     delta: float,
     slack: float = 0.0,
 ) -> bool:
-    """The filter by itself: whether releases, chosen adaptively, keep to a budget fixed before the
-    first of them.
+    """The filter by itself: whether releases, chosen adaptively, keep to a budget.
 
-    They are all that one person pays for, in any order. Advanced composition may spend the `slack`,
-    a part of delta that is fixed as the budget is; 0 keeps to plain sums.
+    The budget is fixed before the first of them. They are all that one person pays for, in any
+    order. Advanced composition may spend the `slack`, a part of delta that is fixed as the budget
+    is; 0 keeps to plain sums.
     """
     return sum_of(releases).within(
-        amount_of("epsilon", epsilon), amount_of("delta", delta), checked_slack(slack)
+        amount_of("epsilon", epsilon),
+        amount_of("delta", delta),
+        checked_slack(slack),
     )
 
 
@@ -320,11 +329,13 @@ def checked_budget(budget: tuple[float, float]) -> tuple[float, float]:
             return downwards(epsilon), downwards(delta)
     except (TypeError, ValueError):
         pass
-    raise ParameterError(
-        "budget", budget, "a budget is (epsilon, delta), epsilon >= 0 and delta in [0, 1]"
-    )
+    remedy = "a budget is (epsilon, delta), epsilon >= 0 and delta in [0, 1]"
+    raise ParameterError("budget", budget, remedy)
 
 
 def downwards(value: float | Fraction) -> float:
+    """The float at or just below a number of any kind."""
     nearest = upwards(value)
-    return math.nextafter(nearest, -math.inf) if nearest > value else nearest
+    if nearest > value:
+        return math.nextafter(nearest, -math.inf)
+    return nearest

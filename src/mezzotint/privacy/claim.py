@@ -61,15 +61,17 @@ OBSERVERS: dict[Trust, Observer] = {
 TRUSTED: dict[Trust, str] = {
     "local": "only the device that draws a report is trusted with its value",
     "secure_sum": "the aggregation is trusted to show nothing but sums",
-    "central": "the server is trusted with what it receives and with adding the noise before anything is published",
+    "central": "the server is trusted with what it receives and with adding the noise before "
+    "anything is published",
     "shuffler": "the shuffler is trusted to hide who sent which report, and reports to name nobody",
 }
 """Who is trusted with what, in words."""
 
 
 def basis(observer: Observer = "reports", *, certified: bool = False) -> str:
-    """The words beside every epsilon and delta that is shown: whether `mezzotint.kernel` checked
-    it, and to whom.
+    """The words beside every epsilon and delta that is shown.
+
+    Whether `mezzotint.kernel` checked it, and to whom.
 
     Arguments:
         observer: of the claim.
@@ -81,7 +83,8 @@ def basis(observer: Observer = "reports", *, certified: bool = False) -> str:
         >>> mz.privacy.basis("reports", certified=True)
         'certified, to an observer of every single report'
     """
-    return f"{'certified' if certified else 'computed'}, to {_SEEN[observer]}"
+    status = "certified" if certified else "computed"
+    return f"{status}, to {_SEEN[observer]}"
 
 
 SIMULATION = "Simulation; not private: what was drawn follows from a seed. Without one it would be"
@@ -92,6 +95,13 @@ _SAMPLING = {
     "poisson": ", taking part in each round with probability {rate:g}, independently and in secret",
     "without_replacement": ", a secret random {rate:g} of all taking part in each round",
 }
+
+_CLAIM_FIELDS = (
+    *("epsilon", "delta", "neighboring", "unit", "observer", "trust", "honest_clients"),
+    *("sampling", "sampling_rate", "dimension", "rounds", "method", "alternatives", "sha256"),
+    *("seeded", "certified"),
+)
+"""What a claim's dictionary always has, in order."""
 
 
 @final
@@ -209,8 +219,7 @@ class Claim(Record):
 
     @property
     def change(self) -> str:
-        """The change that is hidden, with its relation: "replacing all data of one client
-        (replace_one)"."""
+        """The change that is hidden: "replacing all data of one client (replace_one)"."""
         return f"{_CHANGE[self.neighboring]} {_UNITS[self.unit]} ({self.neighboring})"
 
     @property
@@ -231,31 +240,15 @@ class Claim(Record):
 
     def as_dict(self) -> dict[str, object]:
         """Plain values for JSON; an infinite epsilon as "inf"."""
-        names = (
-            "epsilon",
-            "delta",
-            "neighboring",
-            "unit",
-            "observer",
-            "trust",
-            "honest_clients",
-            "sampling",
-            "sampling_rate",
-            "dimension",
-            "rounds",
-            "method",
-            "alternatives",
-            "sha256",
-            "seeded",
-            "certified",
-        )
-        return {
-            **{name: plain(getattr(self, name)) for name in names},
-            "alternatives": plain(dict(self.alternatives)),
-            **getattr(self.release and self.release.mechanism, "facts", {}),
-            **({"between": self.between} if self.between else {}),
-            **({"parts": plain(dict(self.parts))} if self.parts else {}),
-        }
+        facts: dict[str, object] = {name: plain(getattr(self, name)) for name in _CLAIM_FIELDS}
+        facts["alternatives"] = plain(dict(self.alternatives))
+        if self.release is not None:
+            facts |= getattr(self.release.mechanism, "facts", {})
+        if self.between:
+            facts["between"] = self.between
+        if self.parts:
+            facts["parts"] = plain(dict(self.parts))
+        return facts
 
     def document(self) -> dict[str, object]:
         """The claim as the kernel checked it, which `mezzotint.kernel.check` takes with its proof.
@@ -264,9 +257,8 @@ class Claim(Record):
             MezzotintError: nothing was checked.
         """
         if self.checked is None or not self.certified:
-            raise MezzotintError(
-                f"the claim is computed, not certified{self.reason and ': ' + self.reason}"
-            )
+            reason = f": {self.reason}" if self.reason else ""
+            raise MezzotintError(f"the claim is computed, not certified{reason}")
         return self.checked.document()
 
     def save(
@@ -435,7 +427,9 @@ class Release:
 
     Example:
         >>> table = mz.families.randomized_response(epsilon=1.0)
-        >>> release = mz.privacy.Release(mechanism=table, trust="secure_sum", clients=1000, delta=1e-6)
+        >>> release = mz.privacy.Release(
+        ...     mechanism=table, trust="secure_sum", clients=1000, delta=1e-6
+        ... )
         >>> mz.privacy.account(release).epsilon < 0.3
         True
     """
@@ -454,18 +448,21 @@ class Release:
     distinct: int | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (
-            ("dimension", check_count("dimension", self.dimension)),
-            ("rounds", check_count("rounds", self.rounds)),
-            ("sampling_rate", check_rate(self.sampling_rate)),
-            ("delta", check_delta(self.delta)),
-        ):
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "dimension", check_count("dimension", self.dimension))
+        object.__setattr__(self, "rounds", check_count("rounds", self.rounds))
+        object.__setattr__(self, "sampling_rate", check_rate(self.sampling_rate))
+        object.__setattr__(self, "delta", check_delta(self.delta))
         if not isinstance(cast("object", self.mechanism), (Mechanism, Mapping, Accountable)):
-            remedy = "need a Mechanism, {column: Mechanism}, or what accounts for itself, such as a vector scheme"
+            remedy = (
+                "need a Mechanism, {column: Mechanism}, or what accounts for itself, "
+                "such as a vector scheme"
+            )
             raise ParameterError("mechanism", type(self.mechanism).__name__, remedy)
         if self.trust not in OBSERVERS:
-            remedy = "use 'local' (every report is visible), 'secure_sum' (only sums are), 'shuffler' or 'central'"
+            remedy = (
+                "use 'local' (every report is visible), 'secure_sum' (only sums are), 'shuffler' "
+                "or 'central'"
+            )
             raise ParameterError("trust", self.trust, remedy)
         check_neighboring(self.neighboring)
         if self.trust == "local":
@@ -476,60 +473,59 @@ class Release:
             self._check_memoised(self.distinct)
 
     def _check_local(self) -> None:
-        if self.clients is not None or self.corrupted != 0:
-            name, value = "corrupted", self.corrupted
-            if self.clients is not None:
-                name, value = "clients", self.clients
-            remedy = (
-                "applies to secure sums and shuffles only; use trust='secure_sum' or leave it out"
-            )
-            raise ParameterError(name, value, remedy)
+        only_sums = (
+            "applies to secure sums and shuffles only; use trust='secure_sum' or leave it out"
+        )
+        if self.clients is not None:
+            raise ParameterError("clients", self.clients, only_sums)
+        if self.corrupted != 0:
+            raise ParameterError("corrupted", self.corrupted, only_sums)
         if self.clip_norm is not None:
             remedy = "reports that are seen are accounted per coordinate; use trust='secure_sum'"
             raise ParameterError("clip_norm", self.clip_norm, remedy)
         if self.sampling not in ("public", "poisson"):
-            remedy = "with trust='local' use 'public' (participation is visible) or 'poisson' (records sampled in secret)"
+            remedy = (
+                "with trust='local' use 'public' (participation is visible) or 'poisson' "
+                "(records sampled in secret)"
+            )
             raise ParameterError("sampling", self.sampling, remedy)
         if self.neighboring == "add_or_remove_one" and self.sampling != "poisson":
-            remedy = "who is seen to be absent is not hidden; use 'replace_one', or sampling='poisson' of records"
+            remedy = (
+                "who is seen to be absent is not hidden; use 'replace_one', or sampling='poisson' "
+                "of records"
+            )
             raise ParameterError("neighboring", self.neighboring, remedy)
 
     def _check_crowd(self) -> None:
         if self.clients is None:
-            raise ParameterError(
-                "clients", None, "give the number of reports in a sum or shuffle, e.g. clients=1000"
-            )
+            remedy = "give the number of reports in a sum or shuffle, e.g. clients=1000"
+            raise ParameterError("clients", None, remedy)
         check_others(self.clients, self.corrupted)
         if self.neighboring != "replace_one":
-            raise ParameterError(
-                "neighboring", self.neighboring, "use 'replace_one' with sums and shuffles"
-            )
+            remedy = "use 'replace_one' with sums and shuffles"
+            raise ParameterError("neighboring", self.neighboring, remedy)
         if self.trust == "shuffler" and self.sampling_rate != 1:
             remedy = "shuffles are accounted for clients in every round: 1"
             raise ParameterError("sampling_rate", self.sampling_rate, remedy)
         if self.trust == "shuffler" and self.clip_norm is not None:
-            raise ParameterError(
-                "clip_norm", self.clip_norm, "shuffles are accounted per coordinate; leave it out"
-            )
+            remedy = "shuffles are accounted per coordinate; leave it out"
+            raise ParameterError("clip_norm", self.clip_norm, remedy)
         if self.sampling not in ("public", "poisson", "without_replacement"):
-            remedy = 'use "public" (the server of a secure sum knows who took part), "without_replacement" or "poisson"'
+            remedy = (
+                'use "public" (the server of a secure sum knows who took part), '
+                '"without_replacement" or "poisson"'
+            )
             raise ParameterError("sampling", self.sampling, remedy)
         if self.clip_norm is not None:
-            check_positive(
-                "clip_norm", self.clip_norm, "the L2 norm that a client's vector is clipped to, > 0"
-            )
+            remedy = "the L2 norm that a client's vector is clipped to, > 0"
+            check_positive("clip_norm", self.clip_norm, remedy)
 
     def _check_memoised(self, distinct: int) -> None:
         if not 1 <= distinct <= self.rounds:
-            raise ParameterError(
-                "distinct", distinct, f"between 1 and the number of rounds, {self.rounds}"
-            )
-        if (
-            self.trust != "local"
-            or self.dimension != 1
-            or self.sampling_rate != 1
-            or self.delta != 0
-        ):
+            remedy = f"between 1 and the number of rounds, {self.rounds}"
+            raise ParameterError("distinct", distinct, remedy)
+        each_seen = self.trust == "local" and self.sampling_rate == 1
+        if not each_seen or self.dimension != 1 or self.delta != 0:
             remedy = "memoised reports are accounted one value a round, each seen, at delta=0"
             raise ParameterError("distinct", distinct, remedy)
 
@@ -551,8 +547,10 @@ class Release:
     @property
     def unit(self) -> Unit:
         """The unit of privacy."""
-        records = self.trust == "central" or (self.trust == "local" and self.sampling == "poisson")
-        return "record" if records or isinstance(self.mechanism, Mapping) else "client"
+        secret_records = self.trust == "local" and self.sampling == "poisson"
+        if self.trust == "central" or secret_records or isinstance(self.mechanism, Mapping):
+            return "record"
+        return "client"
 
     @property
     def releases(self) -> int:
@@ -572,8 +570,10 @@ class Release:
     @property
     def pure(self) -> float:
         """Pure epsilon of all reports together, rounded up."""
-        single = self.table.epsilon
-        return single if self.releases == 1 else self.releases * single * (1 + 4 * UNIT)
+        epsilon = self.table.epsilon
+        if self.releases == 1:
+            return epsilon
+        return self.releases * epsilon * (1 + 4 * UNIT)
 
     def draws_as(self, exact: kernel.ExactRelease) -> bool:
         """Whether a release of the kernel draws from the same tables, as often, or has the same
@@ -593,31 +593,33 @@ class Release:
         """The rows of integers that are added up, and what they stand for."""
         return lattice_rows(self.table)
 
-    def claim(self, bounds: Mapping[str, float], **more: Any) -> Claim:
-        """The least of several valid bounds, by name (the first name when none is finite), the
-        others beside it.
+    def claim(self, epsilons: Mapping[str, float], **more: Any) -> Claim:
+        """The least of several valid bounds, the others beside it.
+
+        Named by the first of them when none is finite.
 
         Arguments:
-            bounds: method -> epsilon.
+            epsilons: by method.
             more: fields of the claim that this description does not settle.
         """
-        finite = [(name, value) for name, value in bounds.items() if math.isfinite(value)]
-        valid = sorted(finite, key=lambda item: item[1])
-        method, epsilon = valid[0] if valid else (next(iter(bounds)), math.inf)
-        honest = None if self.clients is None else self.honest
+        finite = [
+            (method, epsilon) for method, epsilon in epsilons.items() if math.isfinite(epsilon)
+        ]
+        finite.sort(key=lambda bound: bound[1])
+        method, epsilon = finite[0] if finite else (next(iter(epsilons)), math.inf)
         fields: dict[str, Any] = {
             "epsilon": epsilon,
             "delta": self.delta,
             "neighboring": check_neighboring(self.neighboring),
             "unit": self.unit,
             "observer": self.observer,
-            "honest_clients": honest,
+            "honest_clients": None if self.clients is None else self.honest,
             "sampling": self.participation,
             "sampling_rate": self.sampling_rate,
             "dimension": self.dimension,
             "rounds": self.rounds,
             "method": method,
-            "alternatives": tuple(valid),
+            "alternatives": tuple(finite),
             "sha256": getattr(self.mechanism, "sha256", ""),
             "release": self,
         }

@@ -1,5 +1,4 @@
-"""Privacy profiles: how much is lost and how probably, sampled, composed, and read once with their
-error.
+"""Privacy profiles: how much is lost and how probably.
 
 A profile is a measure on losses s and on infinity. It stands for the curve
     delta(epsilon) = infinite + sum_s mass_s max(0, 1 - e**(epsilon - s)),
@@ -16,21 +15,18 @@ nowhere else (docs/proofs/rounding.md).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import TypeVar, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.table import check_weights
 from mezzotint.core.types import TOTAL, UNIT, FloatArray, IntArray
+from mezzotint.privacy.hulls import symmetric_hull, tradeoff_corners
 from mezzotint.privacy.sums.convolution import sum_pmf
-
-Number = TypeVar("Number", int, float, Fraction)
 
 ROUNDED = 2.0**-48
 """Relative error of masses that a few operations made; losses are raised by so much of their size
@@ -76,8 +72,9 @@ class Profile:
 
     @staticmethod
     def of_rows(weights: IntArray) -> Profile:
-        """The profile of one report, worst over all pairs of rows: of the pair that dominates them
-        all (T7).
+        """The profile of one report, worst over all pairs of rows.
+
+        Of the pair that dominates them all (T7).
 
         Arguments:
             weights: (K, m) integer rows that sum to 2**32.
@@ -88,11 +85,13 @@ class Profile:
         alarms, misses = tradeoff_corners(weights)
         # Corners are running sums of the pair: a step to the right is mass of the second, a step
         # down of the first.
-        first, second = -np.diff(misses), np.diff(alarms)
+        first = -np.diff(misses)
+        second = np.diff(alarms)
         used = first > 0
-        first, second = first[used], second[used]
-        size = np.log1p(np.abs(first - second) / np.minimum(first, second))
-        losses = np.where(first >= second, size, -size)
+        first = first[used]
+        second = second[used]
+        sizes = np.log1p(np.abs(first - second) / np.minimum(first, second))
+        losses = np.where(first >= second, sizes, -sizes)
         return Profile(
             losses=_raised(losses[::-1]),
             masses=first[::-1] / float(TOTAL),
@@ -118,10 +117,12 @@ class Profile:
             is, doubled (R2).
         """
         likelier = first * (1 + 4 * error + ROUNDED) > second
-        first, second = first[likelier], second[likelier]
+        first = first[likelier]
+        second = second[likelier]
         certain = second == 0
         infinite = outside + float(first[certain].sum())
-        first, second = first[~certain], second[~certain]
+        first = first[~certain]
+        second = second[~certain]
         return _ordered(np.log(first / second), first, infinite, 2 * error + ROUNDED)
 
     @staticmethod
@@ -140,22 +141,24 @@ class Profile:
         # epsilon.
         ratios = [Fraction(math.exp(epsilon)) for epsilon in epsilons.tolist()]
         bounds = [Fraction(min(delta, 1.0)) for delta in np.minimum.accumulate(deltas).tolist()]
-        vertices, first = _symmetric_hull(ratios, bounds)
-        chords = [(bounds[b] - bounds[a]) / (ratios[b] - ratios[a]) for a, b in pairwise(vertices)]
-        slopes = [first, *chords, Fraction(0)]
+        vertices, mirror_slope = symmetric_hull(ratios, bounds)
+        slopes = [mirror_slope]
+        for left, right in pairwise(vertices):
+            slopes.append((bounds[right] - bounds[left]) / (ratios[right] - ratios[left]))
+        slopes.append(Fraction(0))
         # h(c) = sum_{j: c_j > c} (1 - c / c_j) p_j + p_inf: its slope jumps by p_j / c_j at c_j. By
-        # symmetry that is also the mass at the mirrored loss. What is left of 1 has loss 0.
-        jumps = [after - before for before, after in pairwise(slopes)]
-        masses = [jump * ratios[i] for jump, i in zip(jumps, vertices, strict=True)]
+        # symmetry that is also the mass at the mirrored loss. What remains of 1 has loss 0.
+        mirrored = [after - before for before, after in pairwise(slopes)]
+        masses = [jump * ratios[index] for jump, index in zip(mirrored, vertices, strict=True)]
         infinite = bounds[vertices[-1]]
         if ratios[vertices[0]] == 1:
-            vertices, masses, jumps = vertices[1:], masses[1:], jumps[1:]
-        total = infinite + sum(masses, Fraction(0)) + sum(jumps, Fraction(0))
-        losses = epsilons[vertices]
+            vertices, masses, mirrored = vertices[1:], masses[1:], mirrored[1:]
+        total = infinite + sum(masses, Fraction(0)) + sum(mirrored, Fraction(0))
         remaining = max(Fraction(0), 1 - total)
+        losses = epsilons[vertices]
         return Profile(
             losses=_raised(np.concatenate([-losses[::-1], [0.0], losses])),
-            masses=np.array([float(mass) for mass in [*jumps[::-1], remaining, *masses]]),
+            masses=np.array([float(mass) for mass in [*mirrored[::-1], remaining, *masses]]),
             infinite=float(infinite),
         )
 
@@ -181,17 +184,25 @@ class Profile:
         return 4 * self.error + 4 * (self.masses.size + 64) * UNIT
 
     def deltas(self, epsilons: npt.ArrayLike) -> FloatArray:
-        """Upper bounds on the curve at any real epsilons, the error added; beyond `LARGEST`
-        constant."""
-        wanted, slack = np.asarray(epsilons, dtype=np.float64), self._slack
+        """Upper bounds on the curve at any real epsilons, the error added.
+
+        Constant beyond `LARGEST`.
+        """
+        points = np.asarray(epsilons, dtype=np.float64)
         if self.error > COARSEST:
-            return np.ones_like(wanted)
-        shifted = np.minimum(wanted - slack * (1 + np.abs(wanted)), LARGEST)
+            return np.ones_like(points)
+        slack = self._slack
+        shifted = np.minimum(points - slack * (1 + np.abs(points)), LARGEST)
         first = _sums_from(self.masses)
-        second = _sums_from(self.masses * np.exp(np.minimum(-self.losses, LARGEST)))
-        beyond = np.searchsorted(self.losses, shifted, side="right")
-        curve = first[beyond] * (1 + slack) - np.exp(shifted) * second[beyond]
+        second = _sums_from(self._second_masses)
+        above = np.searchsorted(self.losses, shifted, side="right")
+        curve = first[above] * (1 + slack) - np.exp(shifted) * second[above]
         return np.minimum(np.maximum(curve, 0.0) + self.infinite * (1 + slack), 1.0)
+
+    @property
+    def _second_masses(self) -> FloatArray:
+        """(n,) masses of the same outputs under the second distribution of a pair."""
+        return self.masses * np.exp(np.minimum(-self.losses, LARGEST))
 
     def delta(self, epsilon: float) -> float:
         """An upper bound on the curve at epsilon, the error added."""
@@ -202,8 +213,10 @@ class Profile:
         return min((curve + self.infinite) * (1 + slack), 1.0)
 
     def epsilon(self, delta: float) -> float:
-        """The least epsilon >= 0 at which the curve is at most delta, the error added; inf if there
-        is none."""
+        """The least epsilon >= 0 at which the curve is at most delta, the error added.
+
+        inf if there is none.
+        """
         slack = self._slack
         target = delta / (1 + slack) - self.infinite
         if self.error > COARSEST or target < 0:
@@ -212,38 +225,44 @@ class Profile:
             return 0.0
         losses = self.losses
         # The first loss at which the curve has come down to the target: at the last one it is 0.
-        low, high = int(np.searchsorted(losses, -slack, side="right")) - 1, losses.size - 1
+        low = int(np.searchsorted(losses, -slack, side="right")) - 1
+        high = losses.size - 1
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self._above(losses[middle]) <= target else (middle, high)
+            if self._above(losses[middle]) <= target:
+                high = middle
+            else:
+                low = middle
         # Between two losses the curve is A - e**epsilon B.
-        last, masses = float(losses[high]), self.masses[high:]
-        missing = target - self._above(last)
-        weight = float(masses @ np.exp(last - losses[high:]))
-        below = max(-slack, float(losses[low])) if low >= 0 else -slack
-        inside = last + math.log1p(-missing / weight) if missing < weight else below
-        solution = max(inside, below)
+        largest = float(losses[high])
+        weight = float(self.masses[high:] @ np.exp(largest - losses[high:]))
+        missing = target - self._above(largest)
+        solution = -slack
+        if low >= 0:
+            solution = max(solution, float(losses[low]))
+        if missing < weight:
+            solution = max(solution, largest + math.log1p(-missing / weight))
         return solution + slack * (1 + abs(solution))
 
     @property
     def corners(self) -> tuple[FloatArray, FloatArray]:
-        """(c,) false-alarm rates from 0 to 1, and the greatest detection rate of any attack at
-        each: concave.
+        """(c,) false-alarm rates from 0 to 1, and the greatest detection rate of any attack at each.
 
-        Between two corners the detection rate is linear. Source: Dong, Roth and Su 2022,
-        Proposition 2.5.
+        Detection is concave, and linear between two corners.
+        Source: Dong, Roth and Su 2022, Proposition 2.5.
         """
-        second = self.masses * np.exp(np.minimum(-self.losses, LARGEST))
-        alarms = np.append(0.0, np.cumsum(second[::-1]))
+        alarms = np.append(0.0, np.cumsum(self._second_masses[::-1]))
         detections = self.infinite + np.append(0.0, np.cumsum(self.masses[::-1]))
         if alarms[-1] < 1 - self._slack:  # the second distribution has outputs of its own
-            alarms, detections = np.append(alarms, 1.0), np.append(detections, detections[-1])
+            alarms = np.append(alarms, 1.0)
+            detections = np.append(detections, detections[-1])
         alarms[-1] = 1.0
         return alarms, np.minimum(detections, 1.0)
 
     def power(self, false_alarm: float) -> float:
-        """Largest probability, the error added, that an attack detects the other input at this
-        false-alarm rate.
+        """Largest probability that an attack detects the other input at this false-alarm rate.
+
+        The error is added.
 
         Raises:
             ParameterError: false_alarm outside [0, 1] or NaN.
@@ -253,11 +272,11 @@ class Profile:
         """
         if not 0 <= false_alarm <= 1:
             raise ParameterError("false_alarm", false_alarm, "a probability lies between 0 and 1")
-        return min(1.0, float(np.interp(false_alarm, *self.corners)) * (1 + self._slack))
+        detection = float(np.interp(false_alarm, *self.corners))
+        return min(1.0, detection * (1 + self._slack))
 
     def _above(self, epsilon: float) -> float:
-        """The curve of the finite losses by its definition: a sum of positive terms, free of
-        cancellation."""
+        """The curve of the finite losses by its definition: positive terms, free of cancellation."""
         first = int(np.searchsorted(self.losses, epsilon, side="right"))
         return float(self.masses[first:] @ -np.expm1(epsilon - self.losses[first:]))
 
@@ -270,8 +289,7 @@ class Profile:
         seen: bool,
         neighboring: str,
     ) -> list[Profile]:
-        """The same releases if they happen with a probability only; the worst of the profiles
-        returned counts.
+        """The same releases if they happen with a probability only; the worst profile counts.
 
         Arguments:
             rate: in (0, 1].
@@ -285,8 +303,10 @@ class Profile:
         return [self._added(rate), self._removed(rate)]
 
     def _seen(self, rate: float) -> Profile:
-        """HS_c(r P + (1 - r) a || r Q + (1 - r) a) = r HS_c(P || Q) + (1 - r) max(0, 1 - c): a is
-        "absent"."""
+        """HS_c(r P + (1 - r) a || r Q + (1 - r) a) = r HS_c(P || Q) + (1 - r) max(0, 1 - c).
+
+        a is "absent".
+        """
         return _ordered(
             np.append(self.losses, 0.0),
             np.append(self.masses * rate, 1 - rate),
@@ -305,14 +325,16 @@ class Profile:
         c HS_{1/c}(Q || P).
         """
         positive = self.losses > 0
-        losses, masses = self.losses[positive], self.masses[positive]
+        losses = self.losses[positive]
         # r h(1 + (c' - 1)/r) has its kinks at c' = 1 + r (e**s - 1) with the same second masses
         # e**-s mass.
-        moved, reach = _tilted(losses, rate), 1 + self.largest
-        second = masses * np.exp(-losses)
-        first = masses * (rate + (1 - rate) * np.exp(-losses))
-        infinite, error = self.infinite * rate, self.error + ROUNDED
+        moved = _tilted(losses, rate)
+        second = self.masses[positive] * np.exp(-losses)
+        first = self.masses[positive] * (rate + (1 - rate) * np.exp(-losses))
+        infinite = self.infinite * rate
+        error = self.error + ROUNDED
         remaining = max(0.0, 1.0 - math.fsum([*first.tolist(), *second.tolist(), infinite]))
+        reach = 1 + self.largest
         return _ordered(
             np.concatenate([_raised(moved, reach), _raised(-moved, reach), [0.0]]),
             np.concatenate([first, second, [remaining + error]]),
@@ -325,13 +347,14 @@ class Profile:
 
         HS_c((1 - r) Q + r P || Q) = r HS_{1 + (c - 1)/r}(P || Q) for c >= 1 - r, and 1 - c below.
         """
-        second = self.masses * np.exp(np.minimum(-self.losses, LARGEST))
+        second = self._second_masses
         error = self.error + ROUNDED
         missing = max(0.0, 1.0 - math.fsum(second.tolist())) + error
         moved = np.append(_tilted(self.losses, rate), math.log1p(-rate))
+        mixed = rate * self.masses + (1 - rate) * second
         return _ordered(
             _raised(moved, 1 + self.largest),
-            np.append(rate * self.masses + (1 - rate) * second, (1 - rate) * missing),
+            np.append(mixed, (1 - rate) * missing),
             self.infinite * rate,
             error,
         )
@@ -339,13 +362,14 @@ class Profile:
     def _removed(self, rate: float) -> Profile:
         """The record is absent in the first output and there in the second.
 
-        HS_c(Q || (1 - r) Q + r P) = sum over losses s of Q against P of mass_s max(0, 1 - c (1 - r
-        + r e**-s)).
+        HS_c(Q || (1 - r) Q + r P) = sum over losses s of Q against P of
+            mass_s max(0, 1 - c (1 - r + r e**-s)).
         """
         ceiling = -math.log1p(-rate)
-        moved = np.append(np.minimum(-_tilted(-self.losses, rate), ceiling), ceiling)
+        tilted = np.minimum(-_tilted(-self.losses, rate), ceiling)
+        losses = _raised(np.append(tilted, ceiling), 1 + self.largest)
         masses = np.append(self.masses, self.infinite)
-        return _ordered(_raised(moved, 1 + self.largest), masses, 0.0, self.error + ROUNDED)
+        return _ordered(losses, masses, 0.0, self.error + ROUNDED)
 
     # Composition
 
@@ -376,15 +400,18 @@ class Profile:
 
     def _repeated(self, count: int) -> Profile:
         """This profile `count` times, where no finite loss has mass or it is taken once."""
-        infinite = -math.expm1(count * math.log1p(-self.infinite)) if self.infinite < 1 else 1.0
-        return self if count == 1 else replace(self, infinite=infinite, error=count * self.error)
+        if count == 1:
+            return self
+        infinite = 1.0
+        if self.infinite < 1:
+            infinite = -math.expm1(count * math.log1p(-self.infinite))
+        return replace(self, infinite=infinite, error=count * self.error)
 
     def _trimmed(self, tail: float) -> Profile:
-        """The same without the rarest extremes: at most `tail` of mass at each end moves to a
-        larger loss.
+        """The same without the rarest extremes.
 
-        Grids are as wide as the largest loss; what hardly ever happens shall not decide how fine
-        they can be.
+        At most `tail` of mass at each end moves to a larger loss. Grids are as wide as the largest
+        loss; what hardly ever happens shall not decide how fine they can be.
         """
         last = int(np.searchsorted(-_sums_from(self.masses)[:-1], -tail, side="left"))
         first = int(np.searchsorted(np.cumsum(self.masses), tail, side="right"))
@@ -399,28 +426,28 @@ class Profile:
         )
 
     def _on_grid(self, step: float) -> Profile:
-        """Connect-the-dots: every atom goes to its two grid neighbours so that both distributions
-        keep their masses.
+        """Connect-the-dots: every atom goes to its two grid neighbours.
 
-        The curve is linear in e**epsilon between grid points and meets the convex curve of the
-        atoms there: it is at or above it. Source: Doroshenko et al. 2022, atom by atom, which
-        avoids its cancellation.
+        Both distributions keep their masses. The curve is linear in e**epsilon between grid points and
+        meets the convex curve of the atoms there: it is at or above it.
+        Source: Doroshenko et al. 2022, atom by atom, which avoids its cancellation.
         """
         losses = _raised(self.losses)
         below = np.floor(losses / step)
-        into = np.clip(losses - below * step, 0.0, step)
-        share = np.minimum(np.expm1(-into) / math.expm1(-step), 1.0)
+        distance = np.clip(losses - below * step, 0.0, step)
+        share = np.minimum(np.expm1(-distance) / math.expm1(-step), 1.0)
         index = below.astype(np.int64)
         start = int(index.min())
-        masses = np.zeros(int(index.max()) - start + 2)
-        np.add.at(masses, index - start, self.masses * (1 - share))
-        np.add.at(masses, index - start + 1, self.masses * share)
-        added = 2 * int(np.bincount(index - start).max())
+        position = index - start
+        masses = np.zeros(int(position.max()) + 2)
+        np.add.at(masses, position, self.masses * (1 - share))
+        np.add.at(masses, position + 1, self.masses * share)
+        additions = 2 * int(np.bincount(position).max())
         return Profile(
             losses=(start + np.arange(masses.size, dtype=np.float64)) * step,
             masses=masses,
             infinite=self.infinite,
-            error=self.error + ROUNDED + added * UNIT,
+            error=self.error + ROUNDED + additions * UNIT,
         )
 
     def _power(
@@ -438,12 +465,13 @@ class Profile:
         certain = scale * math.expm1(min(1.0, growth))
         if growth > 1:
             certain = math.exp(count * math.log(total + self.infinite)) - scale
-        first = round(float(self.losses[0]) / step) * count + int(summed.start[0])
-        used = np.flatnonzero(summed.pmf[0])
-        support = slice(int(used[0]), int(used[-1]) + 1) if used.size else slice(0, 1)
-        masses = summed.pmf[0][support] * scale
+        pmf = summed.pmf[0]
+        used = np.flatnonzero(pmf)
+        start, end = (int(used[0]), int(used[-1]) + 1) if used.size else (0, 1)
+        first = round(float(self.losses[0]) / step) * count + int(summed.start[0]) + start
+        masses = pmf[start:end] * scale
         return Profile(
-            losses=(first + support.start + np.arange(masses.size, dtype=np.float64)) * step,
+            losses=(first + np.arange(masses.size, dtype=np.float64)) * step,
             masses=masses,
             infinite=scale * float(summed.outside[0]) + certain,
             error=count * (self.error + ROUNDED) + summed.error,
@@ -451,8 +479,10 @@ class Profile:
 
 
 def _raised(losses: FloatArray, size: float | FloatArray = 1.0) -> FloatArray:
-    """Losses, and what they may be off by: a few units of their own size, and of the `size` they
-    were made from."""
+    """Losses, and what they may be off by.
+
+    A few units of their own size, and of the `size` they were made from.
+    """
     return losses + ROUNDED * (size + np.abs(losses))
 
 
@@ -478,11 +508,11 @@ def _sums_from(values: FloatArray) -> FloatArray:
 
 def _tilted(losses: FloatArray, rate: float) -> FloatArray:
     """log(1 + rate (e**s - 1)) without overflow."""
-    near = np.log1p(rate * np.expm1(np.clip(losses, -1.0, 1.0)))
-    high = np.maximum(losses, 0.0)
+    near_zero = np.log1p(rate * np.expm1(np.clip(losses, -1.0, 1.0)))
+    positive = np.maximum(losses, 0.0)
     # For s > 0: s + log(rate + (1 - rate) e**-s).
-    far = high + np.log(rate * np.exp(losses - high) + (1 - rate) * np.exp(-high))
-    return np.where(np.abs(losses) > 1.0, far, near)
+    mixture = rate * np.exp(losses - positive) + (1 - rate) * np.exp(-positive)
+    return np.where(np.abs(losses) > 1.0, positive + np.log(mixture), near_zero)
 
 
 def window(profile: Profile, count: int) -> float:
@@ -492,121 +522,19 @@ def window(profile: Profile, count: int) -> float:
 
 
 def grid_step(profile: Profile, count: int, tolerance: float) -> float:
-    """A step for `count`-fold composition, as fine as memory allows, no finer than `tolerance`
-    (nats, in all) asks for.
+    """A step for `count`-fold composition, as fine as memory allows.
 
-    The largest loss is a multiple of it, so that the extreme releases stand on the grid exactly.
+    No finer than `tolerance` (nats, in all) asks for. The largest loss is a multiple of it, so that
+    the extreme releases stand on the grid exactly.
     """
-    largest, deviation = profile.largest, profile.deviation
+    largest = profile.largest
     if largest == 0:
         return 1.0
     # Moving an atom to its two grid neighbours adds at most step**2 / 8 to its mean and step**2 / 4
     # to its variance. In all that is count step**2 / 8 and, some 8 deviations out, sqrt(count)
     # step**2 / deviation more.
-    drift = count / 8 + math.sqrt(count) / max(deviation, largest / 1e6)
-    wanted = min(math.sqrt(tolerance / drift), largest / 64)
+    deviation = max(profile.deviation, largest / 1e6)
+    drift = count / 8 + math.sqrt(count) / deviation
+    coarsest = min(math.sqrt(tolerance / drift), largest / 64)
     finest = max(window(profile, count), 2 * largest) / MAX_POINTS
-    return largest / max(1, math.floor(largest / max(wanted, finest)))
-
-
-# Hulls
-
-
-def hull(x: Sequence[Number], y: Sequence[Number]) -> list[int]:
-    """Indices of the lower convex hull of points in the order of x, in the numbers' own arithmetic.
-
-    Of points with the same x the last one counts, which must be the lowest.
-    """
-    vertices: list[int] = []
-    for i in range(len(x)):
-        while len(vertices) >= 2:
-            a, b = vertices[-2], vertices[-1]
-            if (y[b] - y[a]) * (x[i] - x[a]) < (y[i] - y[a]) * (x[b] - x[a]):
-                break
-            vertices.pop()
-        if vertices and x[vertices[-1]] == x[i]:
-            vertices[-1] = i
-        else:
-            vertices.append(i)
-    return vertices
-
-
-def _symmetric_hull(ratios: list[Fraction], deltas: list[Fraction]) -> tuple[list[int], Fraction]:
-    """Indices of the lower hull of the curve together with its mirror image, and the slope before
-    the first of them.
-
-    With every pair its swap is covered, so the bound holds below c = 1 as 1 - c + c h(1/c). The
-    true curve is convex
-    throughout: where the two branches meet in a concave kink, the chord between them bounds it too.
-        (Probabilities that
-    are the same in both worlds, but for rounding, would otherwise count as losses of both signs.)
-    """
-    # Neighbouring grid points may share one float exponential: the later, smaller bound stands for
-    # both.
-    vertices = hull(ratios, deltas)
-    while True:
-        c, u = ratios[vertices[0]], deltas[vertices[0]]
-        # From (1/c, 1 - 1/c + u/c) to (c, u).
-        across = -(1 - u) / (1 + c)
-        if len(vertices) == 1 or across <= (deltas[vertices[1]] - u) / (ratios[vertices[1]] - c):
-            return vertices, across
-        vertices.pop(0)
-
-
-def _exact_order(first: list[int], other: list[int]) -> list[int]:
-    """Levels by the ratio other / first, largest first, in rationals; levels that `first` never
-    shows lead."""
-    return sorted(
-        range(len(first)), key=lambda i: -Fraction(other[i], first[i]) if first[i] else -math.inf
-    )
-
-
-def _test_order(first: IntArray, others: IntArray) -> npt.NDArray[np.intp]:
-    """(rows, m) levels sorted by the likelihood ratio others / first, largest first, exactly."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.where(others > 0, others / first, 0.0)
-    order = np.argsort(-ratios, axis=1, kind="stable")
-    p, q = (
-        first[order].astype(np.uint64),
-        np.take_along_axis(others, order, axis=1).astype(np.uint64),
-    )
-    sorted_ratios = np.take_along_axis(ratios, order, axis=1)
-    before, after = sorted_ratios[:, :-1], sorted_ratios[:, 1:]
-    # Rounding keeps order, but quotients that are equal as floats may differ as fractions. Their
-    # cross products then differ by far less than 2**63, so that the difference modulo 2**64 is the
-    # exact one.
-    difference = (q[:, 1:] * p[:, :-1] - q[:, :-1] * p[:, 1:]).astype(np.int64)
-    wrong = np.isfinite(before) & (after == before) & (difference > 0)
-    for row in np.flatnonzero(wrong.any(axis=1)):
-        order[row] = _exact_order(first.tolist(), others[row].tolist())
-    return order
-
-
-def _corners(points: IntArray) -> IntArray:
-    """(c, 2) lower convex hull, exactly, of (n, 2) integer points up to 2**32."""
-    ordered = points[np.lexsort((-points[:, 1], points[:, 0]))]
-    return ordered[hull(*ordered.T.tolist())]
-
-
-def tradeoff_corners(weights: IntArray) -> tuple[IntArray, IntArray]:
-    """False alarms and misses at the corners of a table's trade-off curve, worst over all pairs of
-    rows; exact.
-
-    Arguments:
-        weights: (K, m) integer rows that sum to 2**32.
-
-    Returns: (c,) false alarms that increase from 0 to 2**32, and (c,) misses that decrease to 0,
-        units of 2**-32.
-    """
-    table = np.unique(check_weights(weights), axis=0)
-    corners = np.array([[0, TOTAL], [TOTAL, 0]], dtype=np.int64)
-    for first in table:
-        order = _test_order(first, table)
-        alarms = np.cumsum(first[order], axis=1).ravel()
-        misses = TOTAL - np.cumsum(np.take_along_axis(table, order, axis=1), axis=1).ravel()
-        # Points clearly above the hull so far cannot become corners.
-        below = misses <= np.interp(alarms, corners[:, 0], corners[:, 1]) + 1e-3
-        fresh = np.unique(np.stack([alarms[below], misses[below]], axis=1), axis=0)
-        corners = _corners(np.concatenate([corners, fresh]))
-    corners.setflags(write=False)
-    return corners[:, 0], corners[:, 1]
+    return largest / max(1, math.floor(largest / max(coarsest, finest)))

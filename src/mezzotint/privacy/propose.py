@@ -1,5 +1,4 @@
-"""Proposals for the kernel: a float epsilon, raised a little, with the numbers that make it
-checkable.
+"""Proposals for the kernel: a float epsilon, raised a little, and what makes it checkable.
 
 Nothing here is trusted. A proposal that the kernel refuses is tried again at a larger epsilon; when
 none is accepted the claim stays computed. Sizes and steps decide how close a proposal is and how
@@ -30,6 +29,8 @@ _RAISES = (0.0, 1e-9, 2e-4, 8e-4, 3.2e-3, 1.28e-2, 5.12e-2, 0.2048)
 """Relative raises of epsilon, tried in turn until one is accepted; then the interval below it is
 halved."""
 
+_MAX_RAISE = _RAISES[-1]
+
 _BINARY = 2.0**-60
 """Stands for the float itself: the shortest decimal that reads back as it may lie below it, and
 below the truth."""
@@ -38,11 +39,14 @@ _PURE_RAISES = (_RAISES[0], _BINARY, *_RAISES[1:])
 """Those of a pure epsilon, whose float may be the sum of its parts to the last place; its checks
 are fast."""
 
-_LEAST = 1e-3
+_SMALL_EPSILON = 1e-3
 """A smaller epsilon is raised by shares of this."""
 
-_CLOSE = 4e-4
+_PRECISION = 4e-4
 """A raised epsilon is lowered again until the doubt is this share of it."""
+
+_LOWERING_SHARE = 1 / 4
+"""Share of a check's time that may be spent on lowering it."""
 
 TAIL = 110
 """Products drop 2**-110 at each end."""
@@ -62,7 +66,8 @@ class Outcome:
 
     Example:
         >>> table = mz.families.randomized_response(epsilon=1.0)
-        >>> claim, proof = mz.privacy.prove(mz.privacy.Release(mechanism=table, rounds=2, delta=0.0))
+        >>> release = mz.privacy.Release(mechanism=table, rounds=2, delta=0.0)
+        >>> claim, proof = mz.privacy.prove(release)
         >>> proof is not None
         True
     """
@@ -97,14 +102,15 @@ class Provable(Protocol):
 
 
 def exact_text(value: float) -> str:
-    """Nine significant digits, never less than the value. What is not raised stands as it is, at
-    its shortest."""
+    """Nine significant digits, never less than the value.
+
+    What is not raised stands as it is, at its shortest.
+    """
     return _rounded_up(Decimal(repr(float(value))), 9)
 
 
 def binary_text(value: float) -> str:
-    """The least decimal of 18 digits that is not below the binary number itself, which it reads
-    back as."""
+    """The least decimal of 18 digits that is not below the binary number, which it reads back as."""
     return _rounded_up(Decimal(float(value)), 18)
 
 
@@ -114,8 +120,10 @@ def _rounded_up(value: Decimal, digits: int) -> str:
 
 
 def exact_rate(value: float) -> Fraction:
-    """The binary fraction that is drawn with: the float itself, not the shortest decimal that
-    rounds to it."""
+    """The binary fraction that is drawn with.
+
+    The float itself, not the shortest decimal that rounds to it.
+    """
     return Fraction(float(value))
 
 
@@ -128,21 +136,47 @@ def sealed(
     **content: Any,
 ) -> Proof:
     """A proof that names its claim."""
-    head = {"kind": kind, "version": 1, "claim_sha256": claim.sha256, "precision": precision}
-    return {**head, "tables": list(tables), **content}
+    return {
+        "kind": kind,
+        "version": 1,
+        "claim_sha256": claim.sha256,
+        "precision": precision,
+        "tables": list(tables),
+        **content,
+    }
 
 
 def bound_document(*, levels: int, epsilon: Fraction, value: str, **content: Any) -> JsonObject:
-    """The claim file, unchecked, of a lower bound on the mean squared error with this many levels,
-    inputs uniform.
+    """The claim file, unchecked, of a lower bound on the mean squared error with so many levels.
 
-    `content` is that of a proof of kind `dual` (docs/proofs/design.md, "Any m levels").
+    Inputs are uniform. `content` is that of a proof of kind `dual` (docs/proofs/design.md, "Any m
+    levels").
     """
-    statement = {"kind": "lower_bound", "loss": "mse", "prior": "uniform", "levels": levels}
-    claim = mz.kernel.ExactClaim(
-        release=None, statement={**statement, "epsilon": str(epsilon), "value": value}
-    )
+    statement = {
+        "kind": "lower_bound",
+        "loss": "mse",
+        "prior": "uniform",
+        "levels": levels,
+        "epsilon": str(epsilon),
+        "value": value,
+    }
+    claim = mz.kernel.ExactClaim(release=None, statement=statement)
     return {**claim.document(), "proof": sealed(claim, "dual", **content)}
+
+
+def _checked(claim: mz.kernel.ExactClaim, proof: Proof, seconds: int) -> Outcome:
+    """What the kernel says of a proof."""
+    try:
+        certified = mz.kernel.check(claim, proof, seconds=seconds)
+    except (mz.kernel.Refused, mz.kernel.Unfinished, mz.kernel.Unreadable) as error:
+        too_large = not isinstance(error, mz.kernel.Refused) or error.step == "size"
+        return Outcome(
+            claim=claim,
+            proof=None,
+            reason=f"not certified: {error}",
+            too_large=too_large,
+        )
+    return Outcome(claim=certified, proof=proof)
 
 
 Prover: TypeAlias = "Callable[[mz.kernel.ExactClaim], Proof]"
@@ -166,28 +200,15 @@ class _Statement:
         if share == _BINARY:
             epsilon = binary_text(self.epsilon)
         elif share > 0:
-            epsilon = exact_text(self.epsilon + share * max(self.epsilon, _LEAST))
+            epsilon = exact_text(self.epsilon + share * max(self.epsilon, _SMALL_EPSILON))
         delta = "0" if self.delta == 0 else repr(float(self.delta))
-        return mz.kernel.ExactClaim(
-            release=self.release, statement={"kind": "dp", "epsilon": epsilon, "delta": delta}
-        )
+        statement = {"kind": "dp", "epsilon": epsilon, "delta": delta}
+        return mz.kernel.ExactClaim(release=self.release, statement=statement)
 
     def checked(self, prover: Prover, share: float) -> Outcome:
         """What the kernel says of a proof of the raised claim."""
         claim = self.raised(share)
-        proof = prover(claim)
-        try:
-            certified = mz.kernel.check(claim, proof, seconds=self.seconds)
-        except (mz.kernel.Refused, mz.kernel.Unfinished, mz.kernel.Unreadable) as error:
-            too_large = not isinstance(error, mz.kernel.Refused) or error.step == "size"
-            reason = f"not certified: {error}"
-            return Outcome(
-                claim=claim,
-                proof=None,
-                reason=reason,
-                too_large=too_large,
-            )
-        return Outcome(claim=certified, proof=proof)
+        return _checked(claim, prover(claim), self.seconds)
 
     def least(
         self,
@@ -195,12 +216,11 @@ class _Statement:
         below: Outcome,
         largest: float,
     ) -> Outcome:
-        """The outcome at the least raise that is accepted, if it is smaller than the epsilon of
-        `below`."""
-        refused, outcome = 0.0, below
+        """The outcome at the least raise that is accepted, if its epsilon is below that of `below`."""
+        outcome = below
+        refused = 0.0
         for share in _RAISES if self.delta else _PURE_RAISES:
-            known = below.proof is not None and self.raised(share).epsilon >= below.claim.epsilon
-            if share > largest or known:
+            if share > largest or self._is_proved(below, share):
                 break
             outcome = self.checked(prover, share)
             if outcome.proof is not None:
@@ -210,6 +230,12 @@ class _Statement:
             refused = share
         return outcome
 
+    def _is_proved(self, outcome: Outcome, share: float) -> bool:
+        """Whether an outcome proves no more than the raised epsilon."""
+        if outcome.proof is None:
+            return False
+        return outcome.claim.epsilon <= self.raised(share).epsilon
+
     def _lowered(
         self,
         prover: Prover,
@@ -217,21 +243,23 @@ class _Statement:
         refused: float,
         share: float,
     ) -> Outcome:
-        """Halves the interval between a raise that was refused and one that was accepted, while
-        time lasts."""
+        """Halve the interval between a refused raise and an accepted one, while time lasts."""
+        best = outcome
         started = time.process_time()
 
         def accepts(share: float) -> bool:
-            nonlocal outcome
-            if time.process_time() - started >= self.seconds / 4:
+            nonlocal best
+            if time.process_time() - started >= self.seconds * _LOWERING_SHARE:
                 return False
             lower = self.checked(prover, share)
-            outcome = lower if lower.proof is not None else outcome
-            return lower.proof is not None
+            if lower.proof is None:
+                return False
+            best = lower
+            return True
 
-        steps = math.ceil(math.log2(max((share - refused) / _CLOSE, 1)))
+        steps = math.ceil(math.log2(max((share - refused) / _PRECISION, 1)))
         bracket(accepts, share, refused, steps=steps)
-        return outcome
+        return best
 
 
 def accepted(
@@ -239,12 +267,11 @@ def accepted(
     epsilon: float,
     delta: float,
     *provers: Prover,
-    largest: float = _RAISES[-1],
+    largest: float = _MAX_RAISE,
     otherwise: Outcome | None = None,
     seconds: int = 60,
 ) -> Outcome:
-    """The claim at the least raised epsilon that the kernel accepts, each check within so many
-    processor seconds.
+    """The claim at the least raised epsilon that the kernel accepts.
 
     Arguments:
         epsilon, delta: as the float accountant has them.
@@ -253,13 +280,9 @@ def accepted(
         largest: raise.
         otherwise: the outcome of another proof, returned when no smaller epsilon than its own is
             accepted.
+        seconds: processor time of each check.
     """
-    statement = _Statement(
-        release=release,
-        epsilon=epsilon,
-        delta=delta,
-        seconds=seconds,
-    )
+    statement = _Statement(release=release, epsilon=epsilon, delta=delta, seconds=seconds)
     best = Outcome(claim=statement.raised(0.0), proof=None)
     if otherwise is not None and otherwise.proof is not None:
         best = otherwise
@@ -274,21 +297,22 @@ def accepted(
     return best
 
 
+_LARGEST_EXPONENT = 700
+"""e to this power is a float."""
+
+
 def pure_total(single: float, release: Release) -> float:
     """Pure epsilon of all reports together, from that of one; inf where it has none."""
-    total = release.dimension * single
-    if release.participation == "poisson" and total < 700:
-        total = math.log1p(release.sampling_rate * math.expm1(total))
-    return release.rounds * total * (1 + 16 * UNIT)
+    round_epsilon = release.dimension * single
+    if release.participation == "poisson" and round_epsilon < _LARGEST_EXPONENT:
+        round_epsilon = math.log1p(release.sampling_rate * math.expm1(round_epsilon))
+    return release.rounds * round_epsilon * (1 + 16 * UNIT)
 
 
 def exact_release(release: Release, **summed: Any) -> mz.kernel.ExactRelease:
     """The release of one table as the kernel describes it; `summed` are fields of secure sums."""
-    clients = (
-        {}
-        if release.clients is None
-        else {"clients": int(release.clients), "corrupted": release.corrupted}
-    )
+    if release.clients is not None:
+        summed |= {"clients": int(release.clients), "corrupted": release.corrupted}
     return mz.kernel.ExactRelease(
         observer=release.observer,
         tables=((release.table.sha256, release.dimension),),
@@ -297,25 +321,20 @@ def exact_release(release: Release, **summed: Any) -> mz.kernel.ExactRelease:
         rate=exact_rate(release.sampling_rate),
         neighboring=release.neighboring,
         distinct=release.distinct or 0,
-        **clients,
         **summed,
     )
 
 
 def propose_local(release: Release, epsilon: float, *, seconds: int = 60) -> Outcome:
     """A certified claim near the float epsilon of a table's reports, each of them seen."""
-    texts, secret = [release.table.canonical()], release.participation == "poisson"
+    texts = [release.table.canonical()]
 
     def provers() -> Iterator[Prover]:
-        if release.releases == 1 and not secret:
+        if release.releases == 1 and release.participation != "poisson":
             yield partial(sealed, kind="delta", tables=texts)
-            return
-        yield partial(
-            sealed,
-            kind="losses",
-            tables=texts,
-            **losses_shape(release, epsilon),
-        )
+        else:
+            shape = losses_shape(release, epsilon)
+            yield partial(sealed, kind="losses", tables=texts, **shape)
 
     return beyond_pure(release, exact_release(release), epsilon, provers, seconds=seconds)
 
@@ -328,36 +347,48 @@ def beyond_pure(
     *,
     seconds: int,
 ) -> Outcome:
-    """As `accepted`, of one table's reports: the provers are asked if their pure composition is not
-    enough."""
-    total, delta = pure_total(release.table.epsilon, release), release.delta
-    at = min(epsilon, total) if delta == 0 else total
+    """As `accepted`, of one table's reports.
+
+    The provers are asked if their pure composition is not enough.
+    """
+    delta = release.delta
+    pure = pure_total(release.table.epsilon, release)
+    if delta == 0:
+        pure = min(epsilon, pure)
     ratio = partial(sealed, kind="ratio", tables=[release.table.canonical()])
-    plain = accepted(exact, at, delta, ratio, seconds=seconds)
-    if delta == 0 or (plain.proof is not None and plain.claim.epsilon <= Fraction(epsilon)):
-        return plain
-    return accepted(exact, epsilon, delta, *provers(), otherwise=plain, seconds=seconds)
+    outcome = accepted(exact, pure, delta, ratio, seconds=seconds)
+    enough = outcome.proof is not None and outcome.claim.epsilon <= Fraction(epsilon)
+    if delta == 0 or enough:
+        return outcome
+    return accepted(exact, epsilon, delta, *provers(), otherwise=outcome, seconds=seconds)
+
+
+_LARGEST_LOSS = 200.0
+"""Losses of one report above it share the last point of a grid."""
 
 
 def losses_shape(release: Release, epsilon: float) -> JsonObject:
     """Step and grids of a `losses` proof: fine enough to cost about 2e-4 of epsilon."""
     sampled = release.participation != "none"
-    single = min(release.table.epsilon, 200.0)
-    rounds = 1 + round(release.sampling_rate * release.rounds) if sampled else release.rounds
+    largest_loss = min(release.table.epsilon, _LARGEST_LOSS)
+    rounds = release.rounds
+    if sampled:
+        rounds = 1 + round(release.sampling_rate * release.rounds)
     releases = release.dimension * rounds
-    single_report = Profile.of_rows(release.table.weights)
-    step = grid_step(single_report, releases, 2e-4 * max(epsilon, 1e-3))
+    profile = Profile.of_rows(release.table.weights)
+    step = grid_step(profile, releases, 2e-4 * max(epsilon, _SMALL_EPSILON))
     # Few releases afford a grid that costs nothing; many are wide as it is.
-    fineness = max(4, math.ceil(1 / min(step / 2, single / (400 if releases <= 1000 else 64))))
-    reach = math.ceil(single * fineness) + 1
+    points = 400 if releases <= 1000 else 64
+    fineness = max(4, math.ceil(1 / min(step / 2, largest_loss / points)))
+    reach = math.ceil(largest_loss * fineness) + 1
     shape: JsonObject = {
         "step": f"1/{fineness}",
         "tail": TAIL,
         "grids": [{"low": max(-reach, -99 * fineness), "high": reach}],
     }
     if sampled:
-        wide = math.ceil(min(reach * release.dimension, (epsilon + 40) * fineness))
-        shape["sampled"] = {"low": max(-wide, -60 * fineness), "high": wide}
+        width = math.ceil(min(reach * release.dimension, (epsilon + 40) * fineness))
+        shape["sampled"] = {"low": max(-width, -60 * fineness), "high": width}
     return shape
 
 
@@ -393,15 +424,14 @@ def propose_profile(
         "log10_delta": repr(float(log10_delta)),
     }
     claim = mz.kernel.ExactClaim(release=None, statement=statement)
-    proof = sealed(claim, "profile")
-    try:
-        return Outcome(claim=mz.kernel.check(claim, proof, seconds=seconds), proof=proof)
-    except (mz.kernel.Refused, mz.kernel.Unfinished, mz.kernel.Unreadable) as error:
-        return Outcome(
-            claim=claim,
-            proof=None,
-            reason=f"not certified: {error}",
-        )
+    return _checked(claim, sealed(claim, "profile"), seconds)
+
+
+def ranks_tables(table: JsonObject, indices: int) -> tuple[tuple[str, int], ...]:
+    """The table over ranks of so many indices, as the kernel's release names it."""
+    from mezzotint.kernel.units import canonical, sha256
+
+    return ((sha256(canonical(dict(table))), indices),)
 
 
 def propose_ranks(
@@ -411,14 +441,11 @@ def propose_ranks(
     indices: int,
     rounds: int,
 ) -> Outcome:
-    """The pure claim of all reports together of a table over ranks (`verification.table_ratio`),
-    with its proof."""
-    from mezzotint.kernel.units import canonical, sha256
-
-    entry = dict(table)
+    """The pure claim of all reports of a table over ranks (`verification.table_ratio`)."""
     release = mz.kernel.ExactRelease(
         observer="reports",
-        tables=((sha256(canonical(entry)), indices),),
+        tables=ranks_tables(table, indices),
         rounds=rounds,
     )
-    return accepted(release, epsilon, 0.0, lambda claim: sealed(claim, "ratio", ranks=[entry]))
+    ratio = partial(sealed, kind="ratio", ranks=[dict(table)])
+    return accepted(release, epsilon, 0.0, ratio)

@@ -2,8 +2,7 @@
 
 The trade-off curve: how well any attack can tell two inputs apart (f-DP). The Gaussian mechanism's
 exact curve: delta at an epsilon, epsilon at a delta, and the shift that a pair allows. Metric
-    privacy: epsilon per unit
-of distance, for all real inputs, and of vectors reported by one table.
+privacy: epsilon per unit of distance, for all real inputs, and of vectors reported by one table.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import float_above, log_ratio
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.search import bracket
-from mezzotint.core.types import FloatArray
+from mezzotint.core.types import FloatArray, IntArray
 from mezzotint.privacy.profile import Profile
 from mezzotint.privacy.sums.geometry import concave_majorant
 
@@ -56,76 +55,90 @@ RELATIVE_ERROR = 1e-12
 given away."""
 
 
-def hockey_stick(mu: float | FloatArray, log_ratio: FloatArray) -> FloatArray:
-    """sup_A of N(mu,1)(A) - e**log_ratio N(0,1)(A) for mu > 0, at any real log_ratio; never
-    understated.
+def hockey_stick(shift: float | FloatArray, log_factor: FloatArray) -> FloatArray:
+    """sup_A of N(mu,1)(A) - e**log_factor N(0,1)(A) for mu > 0, the shift; never understated.
 
+    At any real log_factor.
     Source: Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2022, Corollary 2.13.
     """
-    # A is the half-line x >= log_ratio / mu + mu / 2.
-    first = ndtr(mu / 2 - log_ratio / mu)
-    second = np.exp(np.minimum(log_ratio + log_ndtr(-mu / 2 - log_ratio / mu), 0.0))
+    # A is the half-line x >= log_factor / mu + mu / 2.
+    first = ndtr(shift / 2 - log_factor / shift)
+    log_second = log_factor + log_ndtr(-shift / 2 - log_factor / shift)
+    second = np.exp(np.minimum(log_second, 0.0))
     # Both terms err relatively, so their difference errs by that much of the first, which is the
     # larger one.
-    exact = first * (1 + RELATIVE_ERROR) - second * (1 - RELATIVE_ERROR)
-    return np.clip(exact, np.maximum(0.0, -np.expm1(np.minimum(log_ratio, 0.0))), 1.0)
+    difference = first * (1 + RELATIVE_ERROR) - second * (1 - RELATIVE_ERROR)
+    floor = np.maximum(0.0, -np.expm1(np.minimum(log_factor, 0.0)))
+    return np.clip(difference, floor, 1.0)
 
 
-def _delta(mu: float, epsilon: float) -> float:
-    return float(hockey_stick(mu, np.array([epsilon]))[0])
+def _delta(shift: float, epsilon: float) -> float:
+    return float(hockey_stick(shift, np.array([epsilon]))[0])
 
 
-def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The least epsilon >= 0 at which N(0, 1) and N(mu, 1) are (epsilon, delta)-close, rounded up;
-    inf at delta 0.
+def gaussian_epsilon(shift: float, delta: float) -> float:
+    """The least epsilon >= 0 at which N(0, 1) and N(shift, 1) are (epsilon, delta)-close.
 
-    Releases of shifts mu_1, mu_2, ... under noise 1, chosen one after the other, cost what one of
-    the root of the sum of their squares does (Dong, Roth and Su 2022, Corollary 3.3).
+    Rounded up; inf at delta 0. Releases of shifts mu_1, mu_2, ... under noise 1, chosen one after
+    the other, cost what one of the root of the sum of their squares does (Dong, Roth and Su 2022,
+    Corollary 3.3).
 
     Example:
         >>> round(gaussian_epsilon(1.0, 1e-5), 3)
         4.377
     """
-    if not (mu < math.inf and delta > 0):
+    if not (shift < math.inf and delta > 0):
         return math.inf
-    if mu == 0 or _delta(mu, 0.0) <= delta:
+    if shift == 0 or _delta(shift, 0.0) <= delta:
         return 0.0
-    high = mu * (mu / 2 + math.sqrt(2 * math.log(2 / delta)))
-    while _delta(mu, high) > delta:
+    high = shift * (shift / 2 + math.sqrt(2 * math.log(2 / delta)))
+    while _delta(shift, high) > delta:
         high *= 2
-    return bracket(lambda epsilon: _delta(mu, epsilon) <= delta, high, 0.0, tolerance=1e-12)[0]
+    return bracket(lambda epsilon: _delta(shift, epsilon) <= delta, high, 0.0, tolerance=1e-12)[0]
 
 
 def gaussian_shift(epsilon: float, delta: float) -> float:
-    """The largest mu for which N(0, 1) and N(mu, 1) are (epsilon, delta)-close, rounded down."""
-    low, high = 0.0, 1.0
+    """The largest shift for which N(0, 1) and N(shift, 1) are (epsilon, delta)-close.
+
+    Rounded down.
+    """
+    low = 0.0
+    high = 1.0
     while _delta(high, epsilon) <= delta:
-        low, high = high, 2 * high
-    return bracket(lambda mu: _delta(mu, epsilon) <= delta, low, high)[0]
+        low = high
+        high *= 2
+    return bracket(lambda shift: _delta(shift, epsilon) <= delta, low, high)[0]
 
 
 UNEVEN = 1e-8
 """Added to a vector's epsilon, relative: knots count as even up to 1e-9 of their distance."""
 
 _HALVINGS = 60
+"""How often the first step of a profile of distances is halved."""
 _SEGMENTS = 64
+"""Steps of such a profile between two knots."""
+
+_EVEN = 1e-9
+"""Share of their distance by which knots may miss an even grid."""
+
+_POSITION_ERROR = 2.0**-32
+"""Share of its segment by which the position differs that a row is drawn for (S1)."""
+
+_QUOTIENT_ERROR = Fraction(1, 2**50)
+"""Relative error of a quotient of two weights in floats."""
 
 
 def spacing_of(knots: FloatArray) -> float:
     """The distance of evenly spaced knots; ParameterError if they are not."""
     steps = np.diff(knots)
-    if np.ptp(steps) > 1e-9 * steps.max():
-        raise ParameterError(
-            "knots",
-            knots.tolist(),
-            "the squared metric needs evenly spaced knots; give their number",
-        )
+    if np.ptp(steps) > _EVEN * steps.max():
+        remedy = "the squared metric needs evenly spaced knots; give their number"
+        raise ParameterError("knots", knots.tolist(), remedy)
     return float(knots[-1] - knots[0]) / (knots.size - 1)
 
 
 def metric_epsilon(mechanism: Mechanism, metric: str) -> float:
-    """The least epsilon of metric privacy that the integers guarantee, per unit (or squared unit)
-    of the data.
+    """The least epsilon of metric privacy that the integers guarantee, per (squared) data unit.
 
     Arguments:
         metric: "absolute": P(report | x) <= exp(epsilon |x - x'|) P(report | x') for all real x, x'
@@ -144,41 +157,53 @@ def metric_epsilon(mechanism: Mechanism, metric: str) -> float:
         ParameterError: an unknown metric, or "squared" with uneven knots.
 
     Example:
-        >>> mechanism = mz.design.optimal(epsilon=1.0, lower=0, upper=4, levels=4, metric="absolute", knots=5).mechanism
-        >>> mz.design.metric_epsilon(mechanism, "absolute") <= 1.0
+        >>> design = mz.design.optimal(
+        ...     epsilon=1.0, lower=0, upper=4, levels=4, metric="absolute", knots=5
+        ... )
+        >>> mz.design.metric_epsilon(design.mechanism, "absolute") <= 1.0
         True
     """
     check_instance("mechanism", mechanism, Mechanism)
     check_choice("metric", metric, ("absolute", "squared"))
     if metric == "absolute":
         return _absolute(mechanism)
-    spacing, losses = Fraction(spacing_of(mechanism.knots)), row_losses(mechanism)
+    spacing = Fraction(spacing_of(mechanism.knots))
+    losses = row_losses(mechanism)
     if np.isinf(losses).any():
         return math.inf
-    return float_above(
-        max(
-            Fraction(loss) / (apart * spacing) ** 2 for apart, loss in enumerate(losses.tolist(), 1)
-        )
-    )
+    slopes: list[Fraction] = []
+    for steps, loss in enumerate(losses.tolist(), 1):
+        slopes.append(Fraction(loss) / (steps * spacing) ** 2)
+    return float_above(max(slopes))
 
 
 def row_losses(mechanism: Mechanism) -> FloatArray:
-    """(K,) entry j-1: the largest log-ratio of two rows j knots apart, rounded up; inf where a row
-    misses a level."""
-    rows, result = mechanism.weights, np.zeros(len(mechanism.weights) - 1)
-    for apart in range(1, rows.shape[0]):
-        high, low = np.maximum(rows[apart:], rows[:-apart]), np.minimum(rows[apart:], rows[:-apart])
-        used = high > 0
-        if (low[used] == 0).any():
-            result[apart - 1] = math.inf
-            continue
-        ratios = np.where(used, high / np.maximum(low, 1), 0.0)
-        # The float quotient picks the largest up to rounding; 2**-50 covers that.
-        where = np.unravel_index(int(np.argmax(ratios)), ratios.shape)
-        top, bottom = int(high[where]), int(low[where])
-        if top > bottom:
-            result[apart - 1] = float_above(Fraction(log_ratio(top, bottom)) + Fraction(1, 2**50))
-    return result
+    """(K,) entry j-1: the largest log-ratio of two rows j knots apart, rounded up.
+
+    inf where a row misses a level.
+    """
+    rows = mechanism.weights
+    losses = np.zeros(len(rows) - 1)
+    for distance in range(1, len(rows)):
+        high = np.maximum(rows[distance:], rows[:-distance])
+        low = np.minimum(rows[distance:], rows[:-distance])
+        losses[distance - 1] = _largest_log_ratio(high, low)
+    return losses
+
+
+def _largest_log_ratio(high: IntArray, low: IntArray) -> float:
+    """Of integers that are at least others, rounded up; inf where some are above 0."""
+    used = high > 0
+    if (low[used] == 0).any():
+        return math.inf
+    ratios = np.where(used, high / np.maximum(low, 1), 0.0)
+    # The float quotient picks the largest up to rounding.
+    largest = np.unravel_index(int(np.argmax(ratios)), ratios.shape)
+    top = int(high[largest])
+    bottom = int(low[largest])
+    if top <= bottom:
+        return 0.0
+    return float_above(Fraction(log_ratio(top, bottom)) + _QUOTIENT_ERROR)
 
 
 def _absolute(mechanism: Mechanism) -> float:
@@ -186,21 +211,22 @@ def _absolute(mechanism: Mechanism) -> float:
     # min(a, b)). A supremum of slopes is the supremum of all difference quotients of log p.
     worst = Fraction(0)
     knots = [Fraction(knot) for knot in mechanism.knots.tolist()]
-    for k, (row, following) in enumerate(
-        zip(mechanism.weights[:-1], mechanism.weights[1:], strict=True)
-    ):
-        low, difference = np.minimum(row, following), np.abs(following - row)
+    rows = mechanism.weights
+    for index in range(len(rows) - 1):
+        low = np.minimum(rows[index], rows[index + 1])
+        difference = np.abs(rows[index + 1] - rows[index])
         changed = difference > 0
         if not changed.any():
             continue
-        if knots[k] == knots[k + 1] or (low[changed] == 0).any():
+        length = knots[index + 1] - knots[index]
+        if length == 0 or (low[changed] == 0).any():
             return math.inf
-        quotient = np.where(changed, difference / np.maximum(low, 1), 0.0)
+        quotients = np.where(changed, difference / np.maximum(low, 1), 0.0)
         # Rounding keeps order: the quotient that is exactly the largest is among the largest
         # floats.
-        near = np.flatnonzero(quotient == quotient.max())
-        slope = max(Fraction(int(difference[i]), int(low[i])) for i in near.tolist())
-        worst = max(worst, slope / (knots[k + 1] - knots[k]))
+        for level in np.flatnonzero(quotients == quotients.max()).tolist():
+            slope = Fraction(int(difference[level]), int(low[level])) / length
+            worst = max(worst, slope)
     return float_above(worst)
 
 
@@ -211,8 +237,7 @@ def vector_epsilon(
     l2_distance: float,
     inputs: Literal["grid", "real"] = "real",
 ) -> float:
-    """Pure epsilon of a vector whose coordinates are reported independently by `mechanism`, an
-    upper bound.
+    """Pure epsilon of a vector whose coordinates are reported independently, an upper bound.
 
     Arguments:
         mechanism: a table on evenly spaced knots.
@@ -246,17 +271,14 @@ def vector_epsilon(
     if math.isinf(losses[-1]):
         return math.inf
     distance = float(l2_distance)
-    if inputs == "real" and distance > 0:
-        # A row is drawn for a position off by 2^-32 of its segment at most (S1), whichever way, in
-        # both vectors.
-        distance += 2 * math.sqrt(dimension) * spacing * 2.0**-32
     if inputs == "grid":
-        squares, values = (
-            (np.arange(losses.size + 1) * spacing) ** 2,
-            np.concatenate([[0.0], losses]),
-        )
+        squares = (np.arange(losses.size + 1) * spacing) ** 2
+        values = np.concatenate([[0.0], losses])
     else:
         squares, values = _real_profile(losses, spacing)
+        if distance > 0:
+            # In both vectors, whichever way.
+            distance += 2 * math.sqrt(dimension) * spacing * _POSITION_ERROR
     # sum_i profile(d_i^2) <= sum_i hull(d_i^2) <= dimension * hull(distance^2 / dimension), hull
     # concave (Jensen).
     share = distance**2 / dimension
@@ -266,21 +288,22 @@ def vector_epsilon(
 def _real_profile(losses: FloatArray, spacing: float) -> tuple[FloatArray, FloatArray]:
     """Squared distances and bounds of the log-ratio of any two real inputs at most so far apart."""
     # Comonotone dithering: inputs d apart draw rows floor(d/h) or ceil(d/h) apart, so the loss is
-    # at most losses[ceil(d/h)]. And log p has slope at most (e**losses[1] - 1) / h, so d = j h +
-    # rest costs at most losses[j] + rest * slope. The smaller of the two, taken at the right end of
-    # each small step.
+    # at most losses[ceil(d/h)]. And log p has slope at most (e**losses[1] - 1) / h, so d = j h + r
+    # costs at most losses[j] + r slope. The smaller of the two, taken at the right end of each
+    # small step.
     slope = math.expm1(losses[0]) / spacing
-    whole = np.concatenate([[0.0], losses])
+    knot_losses = np.concatenate([[0.0], losses])
     steps = np.arange(1, losses.size * _SEGMENTS + 1)
-    full, rest = np.divmod(steps, _SEGMENTS)
-    above = whole[full + (rest > 0)]
-    values = np.minimum(above, whole[full] + rest / _SEGMENTS * spacing * slope)
+    knots_apart, remainder = np.divmod(steps, _SEGMENTS)
+    by_dithering = knot_losses[knots_apart + (remainder > 0)]
+    by_slope = knot_losses[knots_apart] + remainder / _SEGMENTS * spacing * slope
+    values = np.minimum(by_dithering, by_slope)
     # The profile between two steps is at most its value at the right one: each value stands at the
     # left end, so the hull of the points lies above the whole profile. Against squared distances
     # the profile starts like a square root, above every chord from 0, and many coordinates share
     # small distances: the first step is halved again and again.
-    first = spacing / _SEGMENTS
-    near = first * 0.5 ** np.arange(_HALVINGS, -1, -1)
-    distance = np.concatenate([[0.0], near, steps[1:-1] * first])
-    values = np.concatenate([np.minimum(near * slope, values[0]), values[1:]])
+    first_step = spacing / _SEGMENTS
+    halved = first_step * 0.5 ** np.arange(_HALVINGS, -1, -1)
+    distance = np.concatenate([[0.0], halved, steps[1:-1] * first_step])
+    values = np.concatenate([np.minimum(halved * slope, values[0]), values[1:]])
     return distance**2, np.maximum.accumulate(values)

@@ -1,5 +1,4 @@
-"""An independent check of files: a mechanism's numbers derived again from the text, a claim's proof
-checked.
+"""An independent check of files: mechanisms by deriving their numbers again, claims by their proofs.
 
 What it says about a mechanism rests on these lines, which apply the rules of a table and its
 epsilon, and on the kernel, which reads JSON strictly, takes the largest ratio and encloses the
@@ -45,10 +44,8 @@ if TYPE_CHECKING:
 Document: TypeAlias = dict[str, Any]
 
 _FILE_KEYS = ["format", "version", "name", "knots", "levels", "weights", "sha256", "certificate"]
-_RATIO_KEYS, _SUBJECT_KEYS = (
-    ["epsilon", "numerator", "denominator"],
-    ["sha256", "neighboring", "unit"],
-)
+_RATIO_KEYS = ["epsilon", "numerator", "denominator"]
+_SUBJECT_KEYS = ["sha256", "neighboring", "unit"]
 
 
 @final
@@ -120,18 +117,22 @@ class VerificationReport:
             return "NOT VALID: " + "; ".join(self.problems)
         if self.claim is not None:
             return words(self.claim)
+        standing = "computed in rationals, to an observer of every single report; replace_one"
         return (
-            f"valid: epsilon <= {_twelve(self.epsilon_upper)} per report (computed in rationals, to an observer of "
-            f"every single report; replace_one), table {self.sha256[:12]}"
+            f"valid: epsilon <= {_twelve(self.epsilon_upper)} per report ({standing}), "
+            f"table {self.sha256[:12]}"
         )
 
 
 def _twelve(value: float) -> str:
-    """Twelve digits of it, never less: as the rest of the package shows it, by code of this
-    module's own."""
+    """Twelve digits of it, never less.
+
+    As the rest of the package shows it, by code of this module's own.
+    """
     if math.isinf(value):
         return "unbounded"
-    return f"{float(Context(prec=12, rounding=ROUND_CEILING).create_decimal(repr(value))):.12g}"
+    digits = Context(prec=12, rounding=ROUND_CEILING).create_decimal(repr(value))
+    return f"{float(digits):.12g}"
 
 
 def _broken(*rules: tuple[bool, str]) -> list[str]:
@@ -139,12 +140,14 @@ def _broken(*rules: tuple[bool, str]) -> list[str]:
     return [text for holds, text in rules if not holds]
 
 
-def _odd_keys(found: object, keys: list[str], where: str = "") -> list[str]:
+def _odd_keys(value: object, keys: list[str], subject: str = "") -> list[str]:
     """The faults of a JSON object that must have these keys, and no others."""
-    if not isinstance(found, dict):
-        return [f"{where}is not a JSON object"]
-    odd = sorted({*cast("Document", found)} ^ {*keys})
-    return [f"{where}keys missing or unknown: {', '.join(odd)}"] if odd else []
+    if not isinstance(value, dict):
+        return [f"{subject}is not a JSON object"]
+    odd = sorted({*cast("Document", value)} ^ {*keys})
+    if odd:
+        return [f"{subject}keys missing or unknown: {', '.join(odd)}"]
+    return []
 
 
 def _text(path: str | os.PathLike[str]) -> str:
@@ -159,57 +162,67 @@ def _text(path: str | os.PathLike[str]) -> str:
 
 def _numbers(fields: Fields, key: str) -> list[float]:
     """Floats, -0.0 as 0.0: so the canonical form has it."""
-    numbers = [
-        entry + 0.0 if type(entry) in (int, float) else math.nan for entry in fields.items(key)
-    ]
-    if not all(map(math.isfinite, numbers)):
-        raise Unreadable(f"{key} holds something that is not a number of float64")
+    numbers: list[float] = []
+    for entry in fields.items(key):
+        if type(entry) not in (int, float) or not math.isfinite(entry):
+            raise Unreadable(f"{key} holds something that is not a number of float64")
+        numbers.append(entry + 0.0)
     return numbers
 
 
 def _table(document: Document) -> Document:
     """What the hash is about, in the order of the canonical text."""
     fields = Fields(document, "the file")
-    table: Document = {key: _numbers(fields, key) for key in ("knots", "levels")}
-    table["weights"] = fields.lists("weights")
-    return table | ({"categories": fields.items("categories")} if fields.has("categories") else {})
+    table: Document = {
+        "knots": _numbers(fields, "knots"),
+        "levels": _numbers(fields, "levels"),
+        "weights": fields.lists("weights"),
+    }
+    if fields.has("categories"):
+        table["categories"] = fields.items("categories")
+    return table
 
 
 def _table_problems(table: Document) -> list[str]:
     """The broken rules, but for those about weights, which `read_table` knows."""
-    knots, levels, names = table["knots"], table["levels"], table.get("categories", [])
-    text = all(isinstance(one, str) for one in names)
+    knots: list[float] = table["knots"]
+    levels: list[float] = table["levels"]
+    names: list[object] = table.get("categories", [])
+    numbered = "categories" not in table or knots == [*range(len(names))]
+    text = all(isinstance(name, str) for name in names)
     return _broken(
         (len(knots) >= 2 and len(levels) >= 2, "fewer than 2 knots or 2 levels"),
-        (all(a <= b for a, b in pairwise(knots)), "knots are not sorted"),
-        (len({*knots[:2]}) == len({*knots[-2:]}) == 2, "a jump at the first or last knot"),
-        (
-            all(a != b for a, b in zip(knots, knots[2:], strict=False)),
-            "a knot stands more than twice",
-        ),
-        (all(a < b for a, b in pairwise(levels)), "levels do not increase strictly"),
+        (all(left <= right for left, right in pairwise(knots)), "knots are not sorted"),
+        (not _jumps_at_an_end(knots), "a jump at the first or last knot"),
+        (not _stands_thrice(knots), "a knot stands more than twice"),
+        (all(low < high for low, high in pairwise(levels)), "levels do not increase strictly"),
         (text, "categories holds something that is not text"),
         (not text or len({*names}) == len(names), "a category occurs twice"),
-        (
-            "categories" not in table or knots == [*range(len(names))],
-            "knots are not the numbers of the categories",
-        ),
+        (numbered, "knots are not the numbers of the categories"),
     )
+
+
+def _jumps_at_an_end(knots: list[float]) -> bool:
+    return len({*knots[:2]}) != 2 or len({*knots[-2:]}) != 2
+
+
+def _stands_thrice(knots: list[float]) -> bool:
+    return any(first == third for first, third in zip(knots, knots[2:], strict=False))
 
 
 # What follows from a table
 
 
 def _max_bias(table: Document) -> Fraction:
-    """The mean is linear between knots, so its largest distance from the input is at one of
-    them."""
+    """Of the mean, which is linear between knots: its largest distance is at one of them."""
     levels = [Fraction(level) for level in table["levels"]]
     scale = math.lcm(*(level.denominator for level in levels))
     integers = [int(level * scale) for level in levels]
-    means = (
-        Fraction(sum(map(int.__mul__, row, integers)), TOTAL * scale) for row in table["weights"]
-    )
-    return max(abs(mean - Fraction(knot)) for mean, knot in zip(means, table["knots"], strict=True))
+    biases: list[Fraction] = []
+    for knot, row in zip(table["knots"], table["weights"], strict=True):
+        mean = Fraction(sum(map(int.__mul__, row, integers)), TOTAL * scale)
+        biases.append(abs(mean - Fraction(knot)))
+    return max(biases)
 
 
 def log_above(ratio: Fraction) -> Fraction:
@@ -220,7 +233,9 @@ def log_above(ratio: Fraction) -> Fraction:
 
 def _least_float_above(value: Fraction) -> float:
     nearest = float(value)
-    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
+    if Fraction(nearest) >= value:
+        return nearest
+    return math.nextafter(nearest, math.inf)
 
 
 def _report(
@@ -241,43 +256,43 @@ def _report(
 # What the file claims
 
 
+_OVERSTATEMENT = Fraction(1, 2**48)
+"""What an epsilon may exceed the true one by, relative to it."""
+
+
 def _epsilon_problems(claimed: object, ratio: Fraction | None) -> list[str]:
-    said = f"certificate claims epsilon {claimed!r}, "
+    statement = f"certificate claims epsilon {claimed!r}, "
     if ratio is None:
-        return _broken((claimed == "inf", f"{said}but it is unbounded"))
-    if (
-        isinstance(claimed, bool)
-        or not isinstance(claimed, (int, float))
-        or not math.isfinite(claimed)
-    ):
-        return [f"{said}which is not a number"]
-    high, epsilon = log_above(ratio), Fraction(claimed)
-    shown = repr(_least_float_above(high))
+        return _broken((claimed == "inf", f"{statement}but it is unbounded"))
+    number = isinstance(claimed, (int, float)) and not isinstance(claimed, bool)
+    if not number or not math.isfinite(cast("float", claimed)):
+        return [f"{statement}which is not a number"]
+    truth = log_above(ratio)
+    epsilon = Fraction(cast("float", claimed))
+    shown = repr(_least_float_above(truth))
     return _broken(
-        (epsilon >= high, f"{said}less than the true {shown}"),
-        (epsilon <= high * (1 + Fraction(1, 2**48)), f"{said}not the {shown} of its table"),
+        (epsilon >= truth, f"{statement}less than the true {shown}"),
+        (epsilon <= truth * (1 + _OVERSTATEMENT), f"{statement}not the {shown} of its table"),
     )
 
 
 def _subject_problems(document: Document, digest: str) -> list[str]:
     certificate = document["certificate"]
     subject = certificate["neighboring"] == "replace_one" and certificate["unit"] == "report"
+    other_subject = (
+        "certificate names another neighbouring relation or unit than replace_one and report"
+    )
     return _broken(
         (certificate["sha256"] == digest, "certificate is about another table (sha256 differs)"),
-        (
-            subject,
-            "certificate names another neighbouring relation or unit than replace_one and report",
-        ),
+        (subject, other_subject),
     )
 
 
 def _header_problems(document: Document, keys: list[str], digest: str) -> list[str]:
+    whole = document.get("sha256") == digest
     return _odd_keys(document, keys) + _broken(
         (isinstance(document.get("name"), str), "name is not text"),
-        (
-            document.get("sha256") == digest,
-            "sha256 is not that of the table: it was edited or damaged",
-        ),
+        (whole, "sha256 is not that of the table: it was edited or damaged"),
     )
 
 
@@ -288,7 +303,10 @@ def _header_problems(document: Document, keys: list[str], digest: str) -> list[s
 # the same for all inputs. So in every column of the table over all inputs stand only members of one
 # list of weights, and the largest ratio is known.
 
-SEED_RULE = "seeds are public and handed out, never chosen by the client; one answer per seed; asked again, the same answer"
+SEED_RULE = (
+    "seeds are public and handed out, never chosen by the client; one answer per seed; "
+    "asked again, the same answer"
+)
 """What the claim supposes about seeds; part of the file and of its hash."""
 
 _RANKS_BODY = ["table", "indices", "codebook", "seed_rule"]
@@ -321,25 +339,24 @@ def table_ratio(table: object) -> tuple[Fraction | None, list[str]]:
     except (Refused, Unreadable) as error:
         return None, [f"table: {error}"]
     total = cast("dict[str, object]", table)["T"]
-    return (ratio, []) if total == TOTAL else (None, [f"table: T is {total}, not {TOTAL}"])
+    if total != TOTAL:
+        return None, [f"table: T is {total}, not {TOTAL}"]
+    return ratio, []
 
 
 def _codebook_problems(codebook: Document) -> list[str]:
+    kind = codebook["kind"] in ("S", "X", "G", "GX")
+    norms = codebook["norms"] in ("unit", "slack", "null")
     texts = isinstance(codebook["clip_norm"], str) and isinstance(codebook["beacon"], str)
     subspace = codebook["subspace"] is None or _integer(codebook["subspace"]) >= 1
+    stream = _integer(codebook["stream"]) == 1
     return _broken(
-        (codebook["kind"] in ("S", "X", "G", "GX"), "codebook kind is not S, X, G or GX"),
-        (
-            codebook["norms"] in ("unit", "slack", "null"),
-            'codebook norms is not "unit", "slack" or "null"',
-        ),
+        (kind, "codebook kind is not S, X, G or GX"),
+        (norms, 'codebook norms is not "unit", "slack" or "null"'),
         (_integer(codebook["dimension"]) >= 1, "codebook dimension is not a positive integer"),
         (subspace, "codebook subspace is neither null nor a positive integer"),
         (texts, "codebook clip_norm and beacon are not text"),
-        (
-            _integer(codebook["stream"]) == 1,
-            "codebook stream is not a version that this check knows (1)",
-        ),
+        (stream, "codebook stream is not a version that this check knows (1)"),
     )
 
 
@@ -353,37 +370,45 @@ def check_ranks(document: Document) -> tuple[Fraction | None, str, list[str]]:
         codebook and seed rule.
     Source: Theorem V (docs/proofs/vectors.md).
     """
-    digest, codebook, certificate = (
-        canonical_hash(document),
-        document.get("codebook"),
-        document.get("certificate"),
-    )
+    digest = canonical_hash(document)
     problems = _header_problems(document, _RANKS_KEYS, digest)
-    seeded = document.get("seed_rule") == SEED_RULE
-    problems += _broken((seeded, "the seed rule is not the one that the claim supposes"))
-    problems += _odd_keys(codebook, _CODEBOOK_KEYS, "codebook ") or _codebook_problems(
-        cast("Document", codebook)
-    )
-    ratio, wrong = table_ratio(document.get("table"))
+    if document.get("seed_rule") != SEED_RULE:
+        problems.append("the seed rule is not the one that the claim supposes")
+    codebook = document.get("codebook")
+    codebook_problems = _odd_keys(codebook, _CODEBOOK_KEYS, "codebook ")
+    problems += codebook_problems or _codebook_problems(cast("Document", codebook))
+    ratio, table_problems = table_ratio(document.get("table"))
+    problems += table_problems
     indices = _integer(document.get("indices"))
-    wrong += _broken((1 <= indices <= MOST_INDICES, f"indices is not between 1 and {MOST_INDICES}"))
-    if ratio is None or wrong:
-        return None, digest, [*problems, *wrong]
-    odd = _odd_keys(certificate, [*_RATIO_KEYS, "indices", *_SUBJECT_KEYS], "certificate ")
-    if not odd:
-        claims = cast("Document", certificate)
-        high, low = _integer(claims["numerator"]), _integer(claims["denominator"])
-        odd = _subject_problems(document, digest) + _broken(
-            (
-                low >= 1 and Fraction(high, low) == ratio,
-                "certificate does not name the largest ratio of weights",
-            ),
-            (
-                _integer(claims["indices"]) == indices,
-                "certificate is about another number of indices",
-            ),
-        )
-    return ratio**indices, digest, problems + odd
+    if not 1 <= indices <= MOST_INDICES:
+        problems.append(f"indices is not between 1 and {MOST_INDICES}")
+        return None, digest, problems
+    if ratio is None:
+        return None, digest, problems
+    problems += _ranks_certificate_problems(document, digest, ratio, indices)
+    return ratio**indices, digest, problems
+
+
+def _ranks_certificate_problems(
+    document: Document,
+    digest: str,
+    ratio: Fraction,
+    indices: int,
+) -> list[str]:
+    certificate = document.get("certificate")
+    keys = [*_RATIO_KEYS, "indices", *_SUBJECT_KEYS]
+    odd_keys = _odd_keys(certificate, keys, "certificate ")
+    if odd_keys:
+        return odd_keys
+    claims = cast("Document", certificate)
+    high = _integer(claims["numerator"])
+    low = _integer(claims["denominator"])
+    named = low >= 1 and Fraction(high, low) == ratio
+    same_indices = _integer(claims["indices"]) == indices
+    return _subject_problems(document, digest) + _broken(
+        (named, "certificate does not name the largest ratio of weights"),
+        (same_indices, "certificate is about another number of indices"),
+    )
 
 
 # The whole
@@ -391,50 +416,61 @@ def check_ranks(document: Document) -> tuple[Fraction | None, str, list[str]]:
 
 def _derive(text: str) -> VerificationReport:
     document = cast("Document", read_json(text, real=float))
-    if (
-        not isinstance(cast("object", document), dict)
-        or document.get("format") != "mezzotint-mechanism"
-    ):
+    is_object = isinstance(cast("object", document), dict)
+    if not is_object or document.get("format") != "mezzotint-mechanism":
         raise Unreadable('"format" is not "mezzotint-mechanism"; this is some other file')
-    version, certificate = document.get("version"), document.get("certificate")
+    version = document.get("version")
     if type(version) is not int or version != 1:
         raise Unreadable(f"version {version!r} is not one this check knows (1)")
     if document.get("kind") == "ranks":
-        ratio, digest, problems = check_ranks(document)
-        if ratio is not None and isinstance(certificate, dict):
-            problems += _epsilon_problems(cast("Document", certificate).get("epsilon"), ratio)
-        return _report(problems, digest, ratio)
+        return _derive_ranks(document)
+    return _derive_table(document)
+
+
+def _derive_ranks(document: Document) -> VerificationReport:
+    certificate = document.get("certificate")
+    ratio, digest, problems = check_ranks(document)
+    if ratio is not None and isinstance(certificate, dict):
+        problems += _epsilon_problems(cast("Document", certificate).get("epsilon"), ratio)
+    return _report(problems, digest, ratio)
+
+
+def _derive_table(document: Document) -> VerificationReport:
     table = _table(document)
-    canon = json.dumps(table, separators=(",", ":"))
-    digest = sha256(canon)
-    named = ["categories"] if "categories" in table else []
-    problems, rules = (
-        _header_problems(document, [*_FILE_KEYS, *named], digest),
-        _table_problems(table),
-    )
+    text = json.dumps(table, separators=(",", ":"))
+    digest = sha256(text)
+    keys = list(_FILE_KEYS)
+    if "categories" in table:
+        keys.append("categories")
+    problems = _header_problems(document, keys, digest)
+    broken_rules = _table_problems(table)
+    ratio = None
     try:
-        ratio = worst_ratio(read_table(canon)[1])
+        ratio = worst_ratio(read_table(text)[1])
     except Refused as error:
-        rules.append(str(error))
-        ratio = None
-    if rules:
-        return _report(problems + rules, digest)
-    bias = None if named else _max_bias(table)  # levels of categories are indices
-    problems += _odd_keys(certificate, ["epsilon"], "certificate ") or _epsilon_problems(
-        cast("Document", certificate)["epsilon"], ratio
-    )
+        broken_rules.append(str(error))
+    if broken_rules:
+        return _report(problems + broken_rules, digest)
+    # Levels of categories are indices.
+    bias = None if "categories" in table else _max_bias(table)
+    certificate = document.get("certificate")
+    odd_keys = _odd_keys(certificate, ["epsilon"], "certificate ")
+    if odd_keys:
+        problems += odd_keys
+    else:
+        problems += _epsilon_problems(cast("Document", certificate)["epsilon"], ratio)
     return _report(problems, digest, ratio, bias)
 
 
 def _judge(text: str, seconds: int) -> VerificationReport:
     status, sentence, claim = verdict_on(text, seconds)
-    bounded = status == 0 and claim is not None and claim.release is not None
+    epsilon = math.inf
+    if status == 0 and claim is not None and claim.release is not None:
+        epsilon = _least_float_above(claim.epsilon)
     return VerificationReport(
-        epsilon_upper=_least_float_above(claim.epsilon)
-        if claim is not None and bounded
-        else math.inf,
+        epsilon_upper=epsilon,
         max_bias=None,
-        sha256=claim.sha256 if claim is not None else "",
+        sha256="" if claim is None else claim.sha256,
         problems=(sentence,) if status else (),
         subject="claim",
         claim=claim,

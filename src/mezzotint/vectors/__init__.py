@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from mezzotint.vectors.advice import one_bit as one_bit
     from mezzotint.vectors.calibration import Family as Family
     from mezzotint.vectors.gaussian import GaussianScheme as GaussianScheme
-    from mezzotint.vectors.integers import NoiseScheme as NoiseScheme
-    from mezzotint.vectors.integers import SummedNoise as SummedNoise
-    from mezzotint.vectors.integers import summed_noise as summed_noise
     from mezzotint.vectors.ranked import RankedCodebook as RankedCodebook
     from mezzotint.vectors.ranked_design import ranked_codebook as ranked_codebook
     from mezzotint.vectors.ranked_session import RankedSession as RankedSession
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
     from mezzotint.vectors.seeds import own_seeds as own_seeds
     from mezzotint.vectors.seeds import round_seeds as round_seeds
     from mezzotint.vectors.setting import Setting as Setting
-    from mezzotint.vectors.tables import ModularScheme as ModularScheme
     from mezzotint.vectors.tables import TableScheme as TableScheme
     from mezzotint.vectors.tables import VectorScheme as VectorScheme
 

@@ -21,7 +21,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from mezzotint.core.arguments import check_count, check_finite, check_positive
+from mezzotint.core.arguments import (
+    check_count,
+    check_finite,
+    check_positive,
+    check_residues,
+    check_scale,
+    check_vector,
+)
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.sampler import (
     PART,
@@ -33,11 +40,11 @@ from mezzotint.core.sampler import (
     usable_cores,
 )
 from mezzotint.core.types import UNIT, FloatArray, IntArray, Seed
-from mezzotint.privacy.claim import Release
+from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.tradeoffs import gaussian_epsilon
 from mezzotint.vectors.octaves import CELLS, LOWEST_OCTAVE, TERMS, UNDECIDED
-from mezzotint.vectors.rotation import Rotation, coefficients
-from mezzotint.vectors.tables import MAX_BITS, ModularScheme
+from mezzotint.vectors.rotation import Rotation, clip, coefficients
+from mezzotint.vectors.tables import VectorScheme
 
 WORD = 64
 _TAIL_BITS = WORD - 1
@@ -238,6 +245,9 @@ def taylor(quantile: Any, terms: int) -> list[Any]:
     return coefficients
 
 
+MAX_BITS = 48
+"""Most bits of a modulus: sums of residues stay exact in floats."""
+
 GAUSSIAN = "exact curve of the Gaussian before it is rounded"
 
 MIN_DEVIATION = 1.0
@@ -258,7 +268,7 @@ _CENTRE_ROUNDING = 2.0**-40
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class GaussianScheme(ModularScheme):
+class GaussianScheme(VectorScheme):
     """L2 clipping, rotation, Gaussian noise in floats' full precision, rounding to a grid, addition
     modulo M.
 
@@ -286,20 +296,28 @@ class GaussianScheme(ModularScheme):
     Source: docs/proofs/vectors.md, "Rounded Gaussians" and "Vectors in several sums".
 
     Example:
-        >>> scheme = mz.vectors.GaussianScheme(size=4, l2_norm=1.0, granularity=0.01, modulus_bits=16, deviation=10.0)
+        >>> scheme = mz.vectors.GaussianScheme.planned(
+        ...     noise_multiplier=2.0, size=4, l2_norm=1.0, clients=50
+        ... )
         >>> vectors = [[0.1, 0.2, 0.3, 0.4]] * 50
         >>> total = sum(scheme.encode(vector) for vector in vectors) % scheme.modulus
         >>> scheme.decode_sum(total, clients=50).shape
         (4,)
     """
 
-    deviation: float
+    size: int
+    l2_norm: float
+    granularity: float
     modulus_bits: int
+    deviation: float
+    seed: int = 0
     bands: int = 1
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("modulus_bits", self.modulus_bits, most=MAX_BITS)
+        check_scale("l2_norm", self.l2_norm)
+        check_scale("granularity", self.granularity)
+        _ = self._rotation
+        check_count("modulus_bits", self.modulus_bits, least=2, most=MAX_BITS)
         if not check_finite("deviation", self.deviation) >= MIN_DEVIATION:
             remedy = f"at least {MIN_DEVIATION:g} step; take a finer granularity"
             raise ParameterError("deviation", self.deviation, remedy)
@@ -348,14 +366,31 @@ class GaussianScheme(ModularScheme):
         )
 
     @property
+    def length(self) -> int:
+        return self.size
+
+    @property
+    def modulus(self) -> int:
+        return 1 << int(self.modulus_bits)
+
+    @property
     def _noise(self) -> RoundedGaussian:
         return RoundedGaussian(sigma=self.deviation)
 
     @property
     def variance(self) -> float:
+        """Upper bound on a report's squared error in one coordinate, data units squared.
+
+        Of noise and rounding.
+        """
         return (self.deviation**2 + ROUNDING_VARIANCE) * self.granularity**2
 
     def wrap_probability(self, clients: int) -> float:
+        """Bound on the probability that some coordinate of a sum of vectors wraps around M.
+
+        Guarantees: over the rotation's signs and the noise, for any vectors of `clients` chosen
+            independently of the signs.
+        """
         count = check_count("clients", clients)
         noise = count * (self.deviation**2 + ROUNDING_VARIANCE)
         signal = (count * self.l2_norm / self.granularity) ** 2 / self._rotation.block
@@ -368,7 +403,8 @@ class GaussianScheme(ModularScheme):
         granularity."""
         # Each level of a transform adds two floats, with errors of 2^-53 of the vector's norm, and
         # there are at most 2 * 27 levels; scaling, and the division here, round four times more.
-        return self.rotated(vector) / self.granularity
+        clipped = clip(check_vector(vector, self.size), norm="l2", bound=self.l2_norm)
+        return self._rotation.apply(clipped) / self.granularity
 
     def encode(self, vector: npt.ArrayLike, rng: Seed = None) -> IntArray:
         """(d,) to (d,) residues; rng None draws the noise from the keystream, a seed is not
@@ -378,7 +414,24 @@ class GaussianScheme(ModularScheme):
     def decode_sum(self, total: npt.ArrayLike, clients: int) -> FloatArray:
         """Residues are read as the integers nearest 0."""
         check_count("clients", clients)
-        return self._sum_of(total)
+        half = self.modulus // 2
+        residues = check_residues(total, self.length, self.modulus)
+        centred = (residues + half) % self.modulus - half
+        return self._rotation.undo(centred * self.granularity)
+
+    def account(self, release: Release) -> Claim:
+        """The claim under the honest clients' total noise.
+
+        Raises:
+            ParameterError: random participation, which leaves the amount of noise unknown.
+        """
+        if release.participation == "poisson":
+            remedy = (
+                "absent clients add no noise: name the number of clients in one sum, "
+                "with sampling='public'"
+            )
+            raise ParameterError("sampling", "poisson", remedy)
+        return release.claim(self._epsilons(release), dimension=self.length, sha256="")
 
     def _epsilons(self, release: Release) -> dict[str, float]:
         """The Gaussian of the honest clients' variance over all vectors, by its exact curve."""

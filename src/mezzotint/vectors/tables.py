@@ -22,7 +22,6 @@ from mezzotint.core.arguments import (
     check_count,
     check_positive,
     check_residues,
-    check_scale,
     check_vector,
 )
 from mezzotint.core.errors import ParameterError
@@ -357,92 +356,3 @@ class TableScheme(VectorScheme):
         alpha: float,
     ) -> float:
         return rdp_to_epsilon(rounds * self.renyi(others=others, alphas=[alpha])[0], alpha, delta)
-
-
-MAX_BITS = 48
-"""Most bits of a modulus: sums of residues stay exact in floats."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ModularScheme(VectorScheme):
-    """L2 clipping, rotation, noise on a grid, addition modulo M; subclasses define the noise and
-    its cost.
-
-    Arguments:
-        size: coordinates of a client's vector.
-        l2_norm: clipping norm, data units.
-        granularity: data units per integer.
-        modulus_bits: log2 of M.
-        seed: public, of the rotation's signs; chosen independently of the data.
-
-    Example:
-        >>> issubclass(mz.vectors.NoiseScheme, mz.vectors.ModularScheme)
-        True
-    """
-
-    size: int
-    l2_norm: float
-    granularity: float
-    modulus_bits: int | None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_scale("l2_norm", self.l2_norm)
-        check_scale("granularity", self.granularity)
-        _ = self._rotation
-        if self.modulus_bits is None:
-            return
-        if not 2 <= check_count("modulus_bits", self.modulus_bits) <= MAX_BITS:
-            raise ParameterError("modulus_bits", self.modulus_bits, f"between 2 and {MAX_BITS}")
-
-    @property
-    def length(self) -> int:
-        return self.size
-
-    @property
-    def modulus(self) -> int:
-        return 1 << int(self.modulus_bits or 0)
-
-    @property
-    @abstractmethod
-    def variance(self) -> float:
-        """Upper bound on a report's squared error in one coordinate: noise and rounding, data units
-        squared."""
-
-    @abstractmethod
-    def wrap_probability(self, clients: int) -> float:
-        """Bound on the probability that some coordinate of a sum of vectors wraps around M.
-
-        Guarantees: over the rotation's signs and the noise, for any vectors of `clients` chosen
-            independently of the signs.
-        """
-
-    def rotated(self, vector: npt.ArrayLike) -> FloatArray:
-        """(d,) vector, clipped to the norm and rotated, data units."""
-        clipped = clip(check_vector(vector, self.size), norm="l2", bound=self.l2_norm)
-        return self._rotation.apply(clipped)
-
-    def _sum_of(self, total: npt.ArrayLike, mean: float = 0.0) -> FloatArray:
-        """(d,) the sum behind residues, read as the integers nearest 0, less the noise's `mean`."""
-        half = self.modulus // 2
-        residues = check_residues(total, self.length, self.modulus)
-        centred = (residues + half) % self.modulus - half
-        return self._rotation.undo((centred - mean) * self.granularity)
-
-    def account(self, release: Release) -> Claim:
-        """The claim under the honest clients' total noise.
-
-        Raises:
-            ParameterError: random participation, which leaves the amount of noise unknown.
-        """
-        if release.participation == "poisson":
-            remedy = (
-                "absent clients add no noise: name the number of clients in one sum, "
-                "with sampling='public'"
-            )
-            raise ParameterError("sampling", "poisson", remedy)
-        return release.claim(self._epsilons(release), dimension=self.length, sha256="")
-
-    @abstractmethod
-    def _epsilons(self, release: Release) -> dict[str, float]:
-        """Valid bounds by name."""

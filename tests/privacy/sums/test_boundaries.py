@@ -10,7 +10,8 @@ import pytest
 
 from mezzotint import ParameterError
 from mezzotint.core.types import TOTAL
-from mezzotint.privacy.profile import Profile, _symmetric_hull, hull
+from mezzotint.privacy.hulls import hull, symmetric_hull
+from mezzotint.privacy.profile import Profile
 from mezzotint.privacy.sums.blanket import Blanket, Component, two_point
 from mezzotint.privacy.sums.convolution import sum_pmf
 from mezzotint.privacy.sums.cost import (
@@ -30,7 +31,7 @@ def test_hulls_hold_no_points_on_chords() -> None:
     assert hull(ratios, line) == hull(ratios, bent) == [0, 2]
     assert hull(ratios, [Fraction(1), Fraction(2, 5), Fraction(0)]) == [0, 1, 2]
     # From (1, 1/2), whose mirror image it is itself, to (3, 0) the slope is the symmetric one, -1/4.
-    assert _symmetric_hull(ratios[::2], [Fraction(1, 2), Fraction(0)]) == ([0, 1], Fraction(-1, 4))
+    assert symmetric_hull(ratios[::2], [Fraction(1, 2), Fraction(0)]) == ([0, 1], Fraction(-1, 4))
 
 
 FIRST, SECOND = np.array([0.4, 0.3, 0.2]), np.array([0.1, 0.15, 0.19])

@@ -15,7 +15,7 @@ from mezzotint.privacy.sums import proposals
 from mezzotint.privacy.sums.blanket import Blanket, additive_blanket
 from mezzotint.privacy.sums.candidates import candidate_blankets
 from mezzotint.privacy.sums.cost import central_epsilon
-from mezzotint.privacy.sums.proposals import propose_noise, propose_sum
+from mezzotint.privacy.sums.proposals import propose_sum
 from tolerances import MANY, UNIT
 
 BITS = np.array([[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
@@ -235,31 +235,3 @@ def test_what_pure_losses_prove_is_no_more_than_they_are() -> None:
         assert (
             math.log(3) <= float(outcome.claim.epsilon) * (1 + 8 * UNIT) <= math.log(3) * (1 + MANY)
         )
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ({}, ("none", "1", "sum")), ({"rounds": 2}, ("none", "1", "renyi")), ({"dimension": 2}, ("none", "1", "renyi")),
-        ({"sampling_rate": 0.5}, ("public", "1/2", "renyi")), ({"sampling": "poisson", "sampling_rate": 0.5}, None),
-        ({"sampling": "without_replacement", "sampling_rate": 0.5}, None),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_who_takes_part_in_sums_of_noise(
-    monkeypatch: pytest.MonkeyPatch, words: dict[str, Any], expected: tuple[str, ...] | None
-) -> None:
-    noise = Mechanism(
-        knots=np.arange(2.0), levels=np.arange(2.0), weights=np.array([[2**31, 2**31]] * 2)
-    )
-
-    def accepted(release: Any, epsilon: float, delta: float, prover: Any, **_: Any) -> Any:
-        return release.sampling, str(release.rate), prover.keywords["kind"]
-
-    monkeypatch.setattr(proposals, "accepted", accepted)
-    release = Release(mechanism=noise, trust="secure_sum", clients=3, delta=1e-3, **words)
-    told = propose_noise(release, 1.0, shift=1, distance=1, order=2.0)
-    if expected is None:
-        assert words["sampling"] in told
-    else:
-        assert told == expected

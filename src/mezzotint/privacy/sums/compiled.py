@@ -30,26 +30,6 @@ def _excess(ratio: float, series: Series) -> float:
     return max(0.0, power - 1 - alpha * ratio + error)
 
 
-@compiled
-def mean_excess(
-    high: FloatArray,
-    low: FloatArray,
-    copy_high: FloatArray,
-    copy_low: FloatArray,
-    series: Series,
-) -> float:
-    """Sum of copy_high h(u) over all places.
-
-    u is the worse end of [low / copy_high - 1, high / copy_low - 1].
-    """
-    total = 0.0
-    for place in range(high.size):
-        above = (high[place] - copy_low[place]) / copy_low[place]
-        below = (low[place] - copy_high[place]) / copy_high[place]
-        total += copy_high[place] * max(_excess(above, series), _excess(below, series))
-    return total
-
-
 @inlined
 def _quotient(ratio: float, distance: float, series: Series) -> float:
     """h(t u) / t^2, at t = 0 of its limit; rounded up."""

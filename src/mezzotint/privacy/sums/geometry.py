@@ -27,7 +27,7 @@ import numpy.typing as npt
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import UNIT, FloatArray, IntArray, NumberArray
-from mezzotint.privacy.profile import hull
+from mezzotint.privacy.hulls import hull
 from mezzotint.privacy.sums import find_lattice
 from mezzotint.privacy.sums.noise import NoiseMixture, spread
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -23,10 +22,8 @@ from mezzotint.privacy.propose import (
     TAIL,
     Outcome,
     Prover,
-    accepted,
     beyond_pure,
     exact_release,
-    exact_text,
     sealed,
 )
 from mezzotint.privacy.sums.blanket import Blanket
@@ -296,42 +293,6 @@ def propose_sum(release: Release, epsilon: float, *, seconds: int = 60) -> Outco
 
     exact = exact_release(release, lattice=tuple(lattice.integers.tolist()))
     return beyond_pure(release, exact, epsilon, provers, seconds=seconds)
-
-
-def propose_noise(
-    release: Release,
-    epsilon: float,
-    *,
-    shift: int,
-    distance: int,
-    order: float,
-    seconds: int = 60,
-) -> Outcome | str:
-    """A certified claim near the float epsilon of sums to which every client adds integer noise.
-
-    Arguments:
-        release: of the noise's table, which has two equal rows; one report for each integer of a
-            vector.
-        shift, distance: by how much neighbours differ in one integer, and in the squares of all of
-            one round.
-        order: of the Renyi divergence.
-    """
-    if release.participation not in ("none", "public"):
-        return f"no kind of proof is about noise with {release.participation} sampling"
-    used = np.flatnonzero(release.table.weights[0])
-    exact = exact_release(
-        release,
-        lattice=tuple((used - used[0]).tolist()),
-        shift=shift,
-        distance=Fraction(distance),
-    )
-    content: JsonObject = {"tables": [release.table.canonical()], "tail": TAIL}
-    kind = "sum"
-    if release.releases > 1 or release.participation != "none":
-        kind = "renyi"
-        content["order"] = exact_text(order)
-    prover = partial(sealed, kind=kind, **content)
-    return accepted(exact, epsilon, release.delta, prover, seconds=seconds)
 
 
 def _grids(epsilon: float, single: float, release: Release) -> JsonObject:

@@ -1,0 +1,135 @@
+"""Convex hulls: of curves of a profile, and of the trade-off of a table's rows, exactly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.table import check_weights
+from mezzotint.core.types import TOTAL, IntArray
+
+Number = TypeVar("Number", int, float, Fraction)
+
+_FLOAT_MARGIN = 1e-3
+"""By which a point may lie above the hull so far, units of 2**-32, and still become a corner."""
+
+
+def hull(across: Sequence[Number], values: Sequence[Number]) -> list[int]:
+    """Indices of the lower convex hull of points, in the numbers' own arithmetic.
+
+    The points are in the order of `across`. Of points at the same place the last one counts, which
+    must be the lowest.
+    """
+    vertices: list[int] = []
+    for index in range(len(across)):
+        while len(vertices) >= 2:
+            before, last = vertices[-2], vertices[-1]
+            rise = values[index] - values[before]
+            run = across[index] - across[before]
+            # Below the chord from the vertex before it, the last vertex stays.
+            last_rise = values[last] - values[before]
+            if last_rise * run < rise * (across[last] - across[before]):
+                break
+            vertices.pop()
+        if vertices and across[vertices[-1]] == across[index]:
+            vertices[-1] = index
+        else:
+            vertices.append(index)
+    return vertices
+
+
+def symmetric_hull(ratios: list[Fraction], deltas: list[Fraction]) -> tuple[list[int], Fraction]:
+    """Indices of the lower hull of the curve together with its mirror image.
+
+    And the slope before the first of them. With every pair its swap is covered, so the bound holds
+    below c = 1 as 1 - c + c h(1/c). The true curve is convex throughout: where the two branches
+    meet in a concave kink, the chord between them bounds it too. (Probabilities that are the same
+    in both worlds, but for rounding, would otherwise count as losses of both signs.)
+    """
+    # Neighbouring grid points may share one float exponential: the later, smaller bound stands for
+    # both.
+    vertices = hull(ratios, deltas)
+    while True:
+        ratio = ratios[vertices[0]]
+        delta = deltas[vertices[0]]
+        # From (1/c, 1 - 1/c + h/c) to (c, h).
+        mirror_slope = -(1 - delta) / (1 + ratio)
+        if len(vertices) == 1:
+            return vertices, mirror_slope
+        second = vertices[1]
+        if mirror_slope <= (deltas[second] - delta) / (ratios[second] - ratio):
+            return vertices, mirror_slope
+        vertices.pop(0)
+
+
+def _exact_order(first: list[int], second: list[int]) -> list[int]:
+    """Levels by the ratio second / first, largest first, in rationals.
+
+    Levels that `first` never shows lead.
+    """
+
+    def descending(level: int) -> float | Fraction:
+        if first[level] == 0:
+            return -math.inf
+        return -Fraction(second[level], first[level])
+
+    return sorted(range(len(first)), key=descending)
+
+
+def _test_order(first: IntArray, others: IntArray) -> npt.NDArray[np.intp]:
+    """(rows, m) levels sorted by the likelihood ratio others / first, largest first, exactly."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(others > 0, others / first, 0.0)
+    order = np.argsort(-ratios, axis=1, kind="stable")
+    denominators = first[order].astype(np.uint64)
+    numerators = np.take_along_axis(others, order, axis=1).astype(np.uint64)
+    descending = np.take_along_axis(ratios, order, axis=1)
+    # Rounding keeps order, but quotients that are equal as floats may differ as fractions. Their
+    # cross products then differ by far less than 2**63, so that the difference modulo 2**64 is the
+    # exact one.
+    later = numerators[:, 1:] * denominators[:, :-1]
+    earlier = numerators[:, :-1] * denominators[:, 1:]
+    difference = (later - earlier).astype(np.int64)
+    ties = np.isfinite(descending[:, :-1]) & (descending[:, 1:] == descending[:, :-1])
+    wrong = ties & (difference > 0)
+    for row in np.flatnonzero(wrong.any(axis=1)):
+        order[row] = _exact_order(first.tolist(), others[row].tolist())
+    return order
+
+
+def _corners(points: IntArray) -> IntArray:
+    """(c, 2) lower convex hull, exactly, of (n, 2) integer points up to 2**32."""
+    ordered = points[np.lexsort((-points[:, 1], points[:, 0]))]
+    return ordered[hull(*ordered.T.tolist())]
+
+
+def tradeoff_corners(weights: IntArray) -> tuple[IntArray, IntArray]:
+    """False alarms and misses at the corners of a table's trade-off curve; exact.
+
+    Worst over all pairs of rows.
+
+    Arguments:
+        weights: (K, m) integer rows that sum to 2**32.
+
+    Returns: (c,) false alarms that increase from 0 to 2**32, and (c,) misses that decrease to 0,
+        units of 2**-32.
+    """
+    table = np.unique(check_weights(weights), axis=0)
+    corners = np.array([[0, TOTAL], [TOTAL, 0]], dtype=np.int64)
+    for first in table:
+        order = _test_order(first, table)
+        alarms = np.cumsum(first[order], axis=1).ravel()
+        detections = np.cumsum(np.take_along_axis(table, order, axis=1), axis=1).ravel()
+        misses = TOTAL - detections
+        # Points clearly above the hull so far cannot become corners.
+        hull_misses = np.interp(alarms, corners[:, 0], corners[:, 1])
+        below = misses <= hull_misses + _FLOAT_MARGIN
+        points = np.unique(np.stack([alarms[below], misses[below]], axis=1), axis=0)
+        corners = _corners(np.concatenate([corners, points]))
+    corners.setflags(write=False)
+    return corners[:, 0], corners[:, 1]
