@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from laws.registry import judges
 from mezzotint.core.types import TOTAL
 from mezzotint.families import IntegerNoise
+from mezzotint.families.numeric import pbm_exact
+from reference.vectors import hockey_stick
 from strategies import examples, random_weights
 
 UNIT = 2.0**-53
 DELTA = 1e-2
 ORDERS = (0.5, 1.0, 2.0, 20.0)
-NOTHING = IntegerNoise(offsets=np.array([0]), weights=np.array([TOTAL]), truncated_mass=0.0)
 
 
 @st.composite
@@ -78,3 +79,24 @@ def test_noise_has_no_direction_and_no_place(
     assert noise.delta(0.4, sensitivity=sensitivity) <= noise.delta(
         0.4, sensitivity=sensitivity + 1
     )
+
+
+@judges(
+    "families.numeric.PoissonBinomial.epsilon", "families.numeric.PoissonBinomial.delta",
+    "families.numeric.PoissonBinomial.renyi", "families.numeric.pbm_exact.epsilon",
+    "families.numeric.pbm_exact.delta", "families.numeric.pbm_exact.renyi",
+)  # fmt: skip
+def test_poisson_binomial_reports_have_no_direction_and_no_unit() -> None:
+    for trials, theta in ((1, 0.25), (5, 0.1), (8, 0.4)):
+        here, there = (
+            pbm_exact(lower=a, upper=b, trials=trials, theta=theta) for a, b in ((-1, 1), (3, 40))
+        )
+        assert here.epsilon == there.epsilon
+        assert here.delta(0.3) == there.delta(0.3)
+        assert here.renyi(3.0) == there.renyi(3.0)
+        inputs = np.linspace(-1, 1, 9)
+        pmf = here.pmf(inputs)
+        for first in pmf:
+            for second in pmf:
+                assert hockey_stick(first, second, 0.3) <= here.delta(0.3) + 100 * UNIT
+                assert np.log(first / second).max() <= here.epsilon + 100 * UNIT

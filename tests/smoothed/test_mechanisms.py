@@ -21,6 +21,7 @@ from laws.registry import judges
 from mezzotint import ParameterError
 from mezzotint.cli.smoothed import app
 from mezzotint.smoothed import compositions
+from mezzotint.smoothed.grids import Arithmetic
 from mezzotint.smoothed.mechanisms import Histogram, Threshold, Winner
 from mezzotint.smoothed.model import read_loss, read_sample
 from strategies import examples
@@ -308,7 +309,7 @@ def test_thresholds_in_logarithms_are_those_in_rationals(ratio: str) -> None:
             mechanism=Threshold(least=least), records=n, types=2, loss=loss, sample=sample
         )
         laws = compositions.laws_of(setting)
-        arithmetic = compositions.Arithmetic(is_exact=True)
+        arithmetic = Arithmetic(is_exact=True)
         rows = compositions.sampled_rows(setting, laws, arithmetic)
         exact = [
             float(arithmetic.fraction(delta))

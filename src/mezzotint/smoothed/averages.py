@@ -14,6 +14,7 @@ from scipy import special
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.smoothed import logarithms, many_types
+from mezzotint.smoothed.compositions import simple_compositions
 from mezzotint.smoothed.expectations import Z_SCORE, check_draws, expected_record
 from mezzotint.smoothed.many_types import SampledMean, summary
 from mezzotint.smoothed.model import (
@@ -34,8 +35,10 @@ from mezzotint.smoothed.model import (
 
 #: Subsets are counted in floats, which end at 1e308.
 MAX_LOG10_SUBSETS = 300.0
+"""Subsets are counted in floats, which end at 1e308."""
 #: Cells of the subset table, T + 1 rows of all sums; beyond this one table takes a gigabyte.
 MAX_CELLS = 30_000_000
+"""Cells of the subset table, T + 1 rows of all sums; beyond this one table takes a gigabyte."""
 
 
 def continuous_average(
@@ -152,37 +155,45 @@ def _worst_pair(
     loss: Loss,
     levels: int,
 ) -> tuple[float, float, tuple[int, int] | None]:
+    """The largest divergence in subset counts, an upper bound, and the level with its replacement."""
     values, copies = np.unique(codes, return_counts=True)
     base = int(values[0])
     draws = sample.sampled
     width = draws * int(values[-1] - base) + 1
     if (draws + 1) * width > MAX_CELLS:
-        raise ParameterError(
-            "sampled", draws, f"needs a table of {draws + 1} x {width} cells; sample fewer records"
-        )
-    high, low = loss.parts
-    ratio = high if low >= 0.0 else math.nextafter(high, -math.inf)
+        remedy = f"needs a table of {draws + 1} x {width} cells; sample fewer records"
+        raise ParameterError("sampled", draws, remedy)
+    ratio, low = loss.parts
+    if low < 0.0:
+        ratio = math.nextafter(ratio, -math.inf)
     # A count is a sum of at most n rounded additions; the factor 8 covers both sides and the
     # difference.
     slack = 8.0 * (sample.records + 8) * 2.0**-53
     shifts = np.arange(levels, dtype=np.int64) - base
     lift = max(0, -int(shifts.min()))
-    best, bound, pair = 0.0, 0.0, None
     empty = np.zeros((draws + 1, width))
     empty[0, 0] = 1.0
     groups = [(int(value) - base, int(count)) for value, count in zip(values, copies, strict=True)]
-    for own, table in _leave_one_out(empty, 0, groups):
-        # The rest is moved up by `lift`, so that replacements below the smallest level keep a shift
-        # >= 0.
-        rest = np.concatenate((np.zeros(lift), table[draws]))
-        chosen = table[draws - 1]
-        value, upper, where, _ = logarithms.worst_replacement(
-            rest, chosen, own + lift, shifts + lift, ratio, slack
+    largest = 0.0
+    bound = 0.0
+    pair = None
+    for shift, table in _leave_one_out(empty, 0, groups):
+        # The others are moved up by `lift`, so that replacements below the smallest level keep a
+        # shift >= 0.
+        others = np.concatenate((np.zeros(lift), table[draws]))
+        value, upper, worst_shift, _ = logarithms.worst_replacement(
+            others,
+            table[draws - 1],
+            shift + lift,
+            shifts + lift,
+            ratio,
+            slack,
         )
         bound = max(bound, upper)
-        if value > best:
-            best, pair = value, (own + base, int(where) - lift + base)
-    return best, bound, pair
+        if value > largest:
+            largest = value
+            pair = (shift + base, int(worst_shift) - lift + base)
+    return largest, bound, pair
 
 
 def gradient_profile(
@@ -258,23 +269,27 @@ def gradient_profile(
 
 
 def _leave_one_out(
-    table: np.ndarray, filled: int, groups: list[tuple[int, int]]
+    table: np.ndarray,
+    filled: int,
+    groups: list[tuple[int, int]],
 ) -> Iterator[tuple[int, np.ndarray]]:
-    # Subset counts without one record of each group. Halving adds every record once per level of
-    # the recursion; removing a record from the full table instead would subtract, and lose the
-    # small counts that matter.
+    """Subset counts without one record of each group, in turn."""
+    # Halving adds every record once per level of the recursion; removing a record from the full
+    # table instead would subtract, and lose the small counts that matter.
     if len(groups) == 1:
         value, count = groups[0]
         logarithms.add_records(table, filled, value, count - 1)
         yield value, table
         return
     half = len(groups) // 2
-    for kept, added in ((groups[:half], groups[half:]), (groups[half:], groups[:half])):
-        branch, size = table.copy(), filled
+    halves = (groups[:half], groups[half:])
+    for remaining, added in (halves, halves[::-1]):
+        branch = table.copy()
+        size = filled
         for value, count in added:
             logarithms.add_records(branch, size, value, count)
             size += count
-        yield from _leave_one_out(branch, size, kept)
+        yield from _leave_one_out(branch, size, remaining)
 
 
 def quantized_gaussian(mean: float, deviation: float, *, levels: int = 256) -> np.ndarray:
@@ -318,11 +333,11 @@ def quantized_laplace(mean: float, deviation: float, *, levels: int = 256) -> np
     return _masses(_edges(mean, deviation, levels) * math.sqrt(2.0), _laplace, mean)
 
 
-def _laplace(x: np.ndarray) -> np.ndarray:
+def _laplace(values: np.ndarray) -> np.ndarray:
     """The distribution function of scale 1."""
-    return np.where(
-        x < 0.0, 0.5 * np.exp(np.minimum(x, 0.0)), 1.0 - 0.5 * np.exp(-np.maximum(x, 0.0))
-    )
+    lower = 0.5 * np.exp(np.minimum(values, 0.0))
+    upper = 1.0 - 0.5 * np.exp(-np.maximum(values, 0.0))
+    return np.where(values < 0.0, lower, upper)
 
 
 def _edges(mean: float, deviation: float, levels: int) -> np.ndarray:
@@ -381,44 +396,53 @@ def expected_gradients(
     Source: "Smoothed Differential Privacy", Section 6 and Appendix G (Figures 2 right and 5).
     Example:
         >>> chances = mz.smoothed.quantized_gaussian(0.0, 0.1, levels=8)
-        >>> result = mz.smoothed.expected_gradients(n=100, distributions=[chances], sampled=50, epsilon=1.0, draws=5)
+        >>> result = mz.smoothed.expected_gradients(
+        ...     n=100, distributions=[chances], sampled=50, epsilon=1.0, draws=5
+        ... )
         >>> result.certified, result.log10_delta < 0
         (False, True)
     """
     started = time.perf_counter()
     records = read_count("n", n, least=1)
-    chances = [np.asarray(row, dtype=np.float64) for row in distributions]
-    if not chances or any(
-        row.ndim != 1 or row.size < 2 or row.size != chances[0].size for row in chances
-    ):
-        raise ParameterError(
-            "distributions", distributions, "needs arrays of chances over the same levels"
-        )
-    for row in chances:
-        if not (
-            np.isfinite(row).all() and (row >= 0.0).all() and abs(float(row.sum()) - 1.0) < 1e-9
-        ):
-            raise ParameterError("distributions", row, "must be non-negative and sum to 1")
-    chances = [row / row.sum() for row in chances]
+    chances = _read_distributions(distributions)
     if sampled is None and loss_rate is None:
         sampled = math.isqrt(records - 1) + 1
     sample = read_sample(records, loss_rate=loss_rate, sampled=sampled)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
     check_draws(draws, "databases", 100)
-    tried = _compositions(records, len(chances), split)
-    estimates = [(_estimate(chances, one, sample, loss, draws, seed), one) for one in tried]
-    estimate, composition = max(estimates, key=lambda item: item[0].log_value)
-    most = rounded_up(log10_worst_case(sample)) * LOG_TEN
-    reason = f"Mean of exact delta(x) over {draws} databases; the worst of {len(estimates)} composition(s) tried."
-    found = many_types.Range(
+    estimates: list[tuple[SampledMean, tuple[int, ...]]] = []
+    for composition in _compositions(records, len(chances), split):
+        estimate = _estimate(chances, composition, sample, loss, draws, seed)
+        estimates.append((estimate, composition))
+    estimate, composition = max(estimates, key=lambda entry: entry[0].log_value)
+    bounds = many_types.Range(
         log_value=estimate.log_value,
         log_lower=-math.inf,
-        log_upper=most,
+        log_upper=rounded_up(log10_worst_case(sample)) * LOG_TEN,
         split=composition,
         method="Monte Carlo",
-        reason=reason,
+        reason=f"Mean of exact delta(x) over {draws} databases; the worst of {len(estimates)} "
+        "composition(s) tried.",
     )
-    return expected_record(sample, loss, chances, found, started, estimate)
+    return expected_record(sample, loss, chances, bounds, started, estimate)
+
+
+_SUM_ERROR = 1e-9
+"""How far chances given as floats may miss 1 together."""
+
+
+def _read_distributions(distributions: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Chances over the same levels, each made to sum to 1."""
+    rows = [np.asarray(row, dtype=np.float64) for row in distributions]
+    sizes = {row.size for row in rows}
+    if len(sizes) != 1 or min(sizes) < 2 or any(row.ndim != 1 for row in rows):
+        remedy = "needs arrays of chances over the same levels"
+        raise ParameterError("distributions", distributions, remedy)
+    for row in rows:
+        valid = np.isfinite(row).all() and (row >= 0.0).all()
+        if not valid or abs(float(row.sum()) - 1.0) >= _SUM_ERROR:
+            raise ParameterError("distributions", row, "must be non-negative and sum to 1")
+    return [row / row.sum() for row in rows]
 
 
 def _estimate(
@@ -430,34 +454,30 @@ def _estimate(
     seed: int,
 ) -> SampledMean:
     rng = np.random.default_rng(check_count("seed", seed, least=0))
+    levels = chances[0].size
     logs = np.empty(draws)
     for draw in range(draws):
-        codes = [
-            rng.choice(row.size, size=count, p=row)
-            for row, count in zip(chances, composition, strict=True)
-        ]
-        levels = chances[0].size
-        record = average_profile(
+        codes: list[np.ndarray] = []
+        for row, count in zip(chances, composition, strict=True):
+            codes.append(rng.choice(levels, size=count, p=row))
+        profile = average_profile(
             np.concatenate(codes),
             sampled=sample.sampled,
             ratio=loss.ratio,
             levels=levels,
         )
-        logs[draw] = record.log10_delta * LOG_TEN
+        logs[draw] = profile.log10_delta * LOG_TEN
     return summary(logs, Z_SCORE)
 
 
 def _compositions(
-    records: int, vertices: int, split: Sequence[int] | None
+    records: int,
+    vertices: int,
+    split: Sequence[int] | None,
 ) -> list[tuple[int, ...]]:
-    if split is not None:
-        chosen = tuple(read_count(f"split[{i}]", count) for i, count in enumerate(split))
-        if len(chosen) != vertices or sum(chosen) != records:
-            raise ParameterError(
-                "split", chosen, f"needs {vertices} counts that sum to n={records}"
-            )
-        return [chosen]
-    pure = [tuple(records if i == j else 0 for i in range(vertices)) for j in range(vertices)]
-    share = records // vertices
-    even = (records - share * (vertices - 1),) + (share,) * (vertices - 1)
-    return list(dict.fromkeys([*pure, even]))
+    if split is None:
+        return simple_compositions(records, vertices)
+    counts = tuple(read_count(f"split[{index}]", count) for index, count in enumerate(split))
+    if len(counts) != vertices or sum(counts) != records:
+        raise ParameterError("split", counts, f"needs {vertices} counts that sum to n={records}")
+    return [counts]

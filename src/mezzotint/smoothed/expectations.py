@@ -43,6 +43,7 @@ from mezzotint.smoothed.model import (
 
 #: Level of the confidence interval of sampled results.
 CONFIDENCE = 0.99
+"""Level of the confidence interval of sampled results."""
 Z_SCORE = statistics.NormalDist().inv_cdf(0.5 + CONFIDENCE / 2.0)
 
 
@@ -101,148 +102,187 @@ def expected(
     Source: "Smoothed Differential Privacy", Definition 3, Proposition 7, Algorithm 1; the
         certificate is in docs/proofs/smoothed-expected.md.
     Example:
-        >>> result = mz.smoothed.expected(n=1000, vertices=["0.3", "0.6"], loss_rate="0.1", epsilon=1.0)
+        >>> shares = ["0.3", "0.6"]
+        >>> result = mz.smoothed.expected(n=1000, vertices=shares, loss_rate="0.1", epsilon=1.0)
         >>> result.certified, result.log10_delta < 0
         (True, True)
-        >>> majority = lambda counts: {counts[0] > counts[1]: 1}
-        >>> own = mz.smoothed.expected(n=12, vertices=["0.3", "0.6"], sampled=9, ratio=2, mechanism=majority)
-        >>> own.exact, own.split
+        >>> def majority(counts):
+        ...     return {counts[0] > counts[1]: 1}
+        >>> result = mz.smoothed.expected(
+        ...     n=12, vertices=shares, sampled=9, ratio=2, mechanism=majority
+        ... )
+        >>> result.exact, result.split
         (Fraction(1052627967, 6875000000), (4, 8))
     """
     started = time.perf_counter()
     records = read_count("n", n, least=1)
-    given = read_vertices(vertices)
+    distributions = read_vertices(vertices)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
     anonymous = mechanisms.read_mechanism(mechanism)
     if sampling is not None or anonymous != mechanisms.Histogram():
-        return _anonymous(anonymous, records, given, loss, (loss_rate, sampled, sampling), started)
-    corners = hull_vertices(given)
-    sample = read_sample(records, loss_rate=loss_rate, sampled=sampled)
-    types = len(corners[0])
-    allowed = (
-        ("auto", "certificate", "all_splits")
-        if types == 2
-        else ("auto", "enumeration", "bracket", "monte_carlo")
-    )
-    if method not in allowed:
-        raise ParameterError(
-            "method", method, f"with {types} types choose one of {', '.join(allowed)}"
+        setting = compositions.Setting(
+            mechanism=anonymous,
+            records=records,
+            types=len(distributions[0]),
+            loss=loss,
+            sample=_read_any_sample(records, loss_rate, sampled, sampling),
         )
+        return _expected_of_any(setting, distributions, started)
+    corners = hull_vertices(distributions)
+    sample = read_sample(records, loss_rate=loss_rate, sampled=sampled)
+    _check_method(method, len(corners[0]))
+    if method == "monte_carlo" and sample.lost > 0:
+        return _sampled(sample, loss, corners, started, draws=draws, seed=seed)
+    search_range = _histogram_range(sample, loss, corners, method)
+    return expected_record(sample, loss, corners, search_range, started)
+
+
+def _check_method(method: str, types: int) -> None:
+    allowed = ("auto", "enumeration", "bracket", "monte_carlo")
+    if types == 2:
+        allowed = ("auto", "certificate", "all_splits")
+    if method not in allowed:
+        remedy = f"with {types} types choose one of {', '.join(allowed)}"
+        raise ParameterError("method", method, remedy)
+
+
+def _histogram_range(
+    sample: Sample,
+    loss: Loss,
+    corners: tuple[Distribution, ...],
+    method: str,
+) -> many_types.Range:
+    """Of the histogram, sampled without replacement."""
     if sample.lost == 0:
-        found = many_types.Range(
+        return many_types.Range(
             log_value=0.0,
             log_lower=0.0,
             log_upper=0.0,
-            split=(records,) + (0,) * (len(corners) - 1),
+            split=(sample.records,) + (0,) * (len(corners) - 1),
             method="single vertex",
-            reason="No record is lost: the exact histogram is published, and delta = 1 for every database.",
+            reason="No record is lost: the exact histogram is published, and delta = 1 for every "
+            "database.",
         )
-    elif types == 2:
-        found = many_types.search(sample, loss, tuple(corner[0] for corner in corners), method)
-    elif method in ("auto", "enumeration") and many_types.enumerable(records, corners):
-        found = many_types.enumerate_all(sample, loss, corners)
-    elif method == "enumeration":
-        raise ParameterError(
-            "method", method, f"n={records} is too large to enumerate; try bracket"
-        )
-    else:
-        found = many_types.bracket(sample, loss, corners)
-        if method == "monte_carlo":
-            check_draws(draws, "random histograms", 1000)
-            estimate = many_types.monte_carlo(
-                sample,
-                loss,
-                corners,
-                found.split,
-                draws=draws,
-                seed=seed,
-                z=Z_SCORE,
-            )
-            reason = f"Mean of exact delta at {draws} random histograms of the composition {found.split}."
-            return expected_record(
-                sample, loss, corners, replace(found, reason=reason), started, estimate
-            )
-    return expected_record(sample, loss, corners, found, started)
+    if len(corners[0]) == 2:
+        ends = tuple(corner[0] for corner in corners)
+        return many_types.search(sample, loss, ends, method)
+    enumerable = many_types.enumerable(sample.records, corners)
+    if method in ("auto", "enumeration") and enumerable:
+        return many_types.enumerate_all(sample, loss, corners)
+    if method == "enumeration":
+        remedy = f"n={sample.records} is too large to enumerate; try bracket"
+        raise ParameterError("method", method, remedy)
+    return many_types.bracket(sample, loss, corners)
 
 
-def _anonymous(
-    mechanism: mechanisms.Anonymous,
-    records: int,
-    corners: tuple[Distribution, ...],
+def _sampled(
+    sample: Sample,
     loss: Loss,
-    asked: tuple[Rational | None, int | None, Sampling | None],
+    corners: tuple[Distribution, ...],
+    started: float,
+    *,
+    draws: int,
+    seed: int,
+) -> Expected:
+    """A Monte Carlo estimate at the worst composition of the bracket, cut to its bounds."""
+    bounds = many_types.bracket(sample, loss, corners)
+    check_draws(draws, "random histograms", 1000)
+    estimate = many_types.monte_carlo(
+        sample,
+        loss,
+        corners,
+        bounds.split,
+        draws=draws,
+        seed=seed,
+        z=Z_SCORE,
+    )
+    reason = f"Mean of exact delta at {draws} random histograms of the composition {bounds.split}."
+    bounds = replace(bounds, reason=reason)
+    return expected_record(sample, loss, corners, bounds, started, estimate)
+
+
+def _read_any_sample(
+    records: int,
+    loss_rate: Rational | None,
+    sampled: int | None,
+    sampling: Sampling | None,
+) -> Sample | None:
+    """How a mechanism's records are sampled; None where it sees them all."""
+    if sampling is None and sampled is None and loss_rate is None:
+        return None
+    check_choice("sampling", sampling or "without_replacement", get_args(Sampling))
+    return read_sample(
+        records,
+        loss_rate=loss_rate,
+        sampled=sampled,
+        replacement=sampling == "with_replacement",
+        poisson=sampling == "poisson",
+    )
+
+
+def _expected_of_any(
+    setting: compositions.Setting,
+    vertices: tuple[Distribution, ...],
     started: float,
 ) -> Expected:
-    """`expected` for any mechanism and sampler; the distributions are taken as they are, in their
-    order."""
-    loss_rate, sampled, sampling = asked
-    sample = None
-    if sampling is not None or sampled is not None or loss_rate is not None:
-        check_choice("sampling", sampling or "without_replacement", get_args(Sampling))
-        sample = read_sample(
-            records,
-            loss_rate=loss_rate,
-            sampled=sampled,
-            replacement=sampling == "with_replacement",
-            poisson=sampling == "poisson",
-        )
-    setting = compositions.Setting(
-        mechanism=mechanism,
-        records=records,
-        types=len(corners[0]),
-        loss=loss,
-        sample=sample,
-    )
-    found = compositions.search_compositions(setting, corners)
-    whole = Sample(
-        records=records,
-        sampled=records,
+    """`expected` for any mechanism and sampler.
+
+    The distributions are taken as they are, in their order.
+    """
+    search = compositions.search_compositions(setting, vertices)
+    unsampled = Sample(
+        records=setting.records,
+        sampled=setting.records,
         rate=Fraction(1),
         sampling="without_replacement",
     )
-    result = expected_record(sample or whole, loss, corners, found.range, started)
-    return replace(result, exact=found.exact, log10_worst_case=found.log_worst / LOG_TEN)
+    sample = setting.sample or unsampled
+    result = expected_record(sample, setting.loss, vertices, search.range, started)
+    return replace(result, exact=search.exact, log10_worst_case=search.log_worst / LOG_TEN)
 
 
-def check_draws(draws: int, what: str, example: int) -> None:
+def check_draws(draws: int, noun: str, example: int) -> None:
+    """ParameterError unless draws are enough for an interval."""
     if read_count("draws", draws) < 2:
-        raise ParameterError(
-            "draws", draws, f"needs at least 2 {what} for an interval; try {example}"
-        )
+        remedy = f"needs at least 2 {noun} for an interval; try {example}"
+        raise ParameterError("draws", draws, remedy)
 
 
 def expected_record(
     sample: Sample,
     loss: Loss,
     corners: Sequence[Distribution] | Sequence[np.ndarray],
-    found: many_types.Range,
+    search: many_types.Range,
     started: float,
     estimate: SampledMean | None = None,
 ) -> Expected:
     """The result of a search, or of a Monte Carlo estimate within its bounds."""
-    confidence, status, method, value = None, found.status, found.method, found.log_value
+    value = search.log_value
+    confidence = None
     if estimate is not None:
-        status, method = "sampled", "Monte Carlo"
-        value = min(max(estimate.log_value, found.log_lower), found.log_upper)
-        low, high = max(estimate.log_low, found.log_lower), min(estimate.log_high, found.log_upper)
-        confidence = (CONFIDENCE, min(low, value) / LOG_TEN, max(high, value) / LOG_TEN)
-    exact = found.log_value == 0.0 and found.log_upper == 0.0
-    upper = 0.0 if exact else min(to_log10(found.log_upper, 1e-300), 0.0)
+        value = min(max(estimate.log_value, search.log_lower), search.log_upper)
+        low = min(max(estimate.log_low, search.log_lower), value)
+        high = max(min(estimate.log_high, search.log_upper), value)
+        confidence = (CONFIDENCE, low / LOG_TEN, high / LOG_TEN)
+    lower = log10_down(search.log_lower)
+    upper = min(to_log10(search.log_upper, 1e-300), 0.0)
+    if search.log_value == 0.0 and search.log_upper == 0.0:
+        lower = upper = 0.0
     return Expected(
         log10_delta=min(value / LOG_TEN, upper),
-        log10_lower=0.0 if exact else log10_down(found.log_lower),
+        log10_lower=lower,
         log10_upper=upper,
-        certified=status == "closed",
-        status=status,
+        certified=estimate is None and search.status == "closed",
+        status=search.status if estimate is None else "sampled",
         confidence=confidence,
         records=sample.records,
         sampled=sample.sampled,
         epsilon=loss.epsilon,
-        vertices=tuple(tuple(float(p) for p in corner) for corner in corners),
-        split=found.split,
-        method=method,
+        vertices=tuple(tuple(float(chance) for chance in corner) for corner in corners),
+        split=search.split,
+        method=search.method if estimate is None else "Monte Carlo",
         log10_worst_case=log10_worst_case(sample),
-        reason=found.reason,
+        reason=search.reason,
         seconds=time.perf_counter() - started,
     )
 
@@ -272,52 +312,61 @@ def asymptotic_rate(
     """
     corners = hull_vertices(read_vertices(vertices))
     if len(corners[0]) != 2:
-        raise ParameterError(
-            "vertices", vertices, "the rate is for two types; give shares of the first type"
-        )
-    rho = float(read_loss_rate(loss_rate))
-    if rho == 0.0:
-        raise ParameterError(
-            "loss_rate", loss_rate, "must be above 0: with nothing lost delta is 1 at every n"
-        )
+        remedy = "the rate is for two types; give shares of the first type"
+        raise ParameterError("vertices", vertices, remedy)
+    rate_lost = float(read_loss_rate(loss_rate))
+    if rate_lost == 0.0:
+        remedy = "must be above 0: with nothing lost delta is 1 at every n"
+        raise ParameterError("loss_rate", loss_rate, remedy)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
-    shares = [float(min(corner)) for corner in corners]
-    return min(_rate(min(share, 1.0 - share), rho, loss.parts[0]) for share in shares) / LOG_TEN
+    rates = [_rate(float(min(corner)), rate_lost, loss.parts[0]) for corner in corners]
+    return min(rates) / LOG_TEN
 
 
-def _rate(share: float, rho: float, ratio: float) -> float:
+_GRID_STEPS = 400
+"""Shares of the first type that are tried before a minimum is refined."""
+
+
+def _rate(share: float, rate_lost: float, ratio: float) -> float:
     if share == 0.0:
         return 0.0
 
-    def cost(a: float) -> float:
-        return _divergence(a, share) + min(
-            _sampling_cost(a, rho, ratio), _sampling_cost(1.0 - a, rho, ratio)
+    def cost(first: float) -> float:
+        sampling = min(
+            _sampling_cost(first, rate_lost, ratio),
+            _sampling_cost(1.0 - first, rate_lost, ratio),
         )
+        return _divergence(first, share) + sampling
 
     # The cost may have two valleys, near 0 (the type nearly vanishes) and near the share itself.
-    grid = [0.5 * (i / 400) ** 2 for i in range(401)]
-    best = min(range(401), key=lambda i: cost(grid[i]))
-    low, high = grid[max(0, best - 1)], grid[min(400, best + 1)]
-    found = optimize.minimize_scalar(
+    grid = [0.5 * (step / _GRID_STEPS) ** 2 for step in range(_GRID_STEPS + 1)]
+    best = min(range(_GRID_STEPS + 1), key=lambda step: cost(grid[step]))
+    minimum = optimize.minimize_scalar(
         cost,
-        bounds=(low, high),
+        bounds=(grid[max(0, best - 1)], grid[min(_GRID_STEPS, best + 1)]),
         method="bounded",
         options={"xatol": 1e-12},
     )
-    return min(float(found.fun), cost(grid[best]))
+    return min(float(minimum.fun), cost(grid[best]))
 
 
-def _sampling_cost(a: float, rho: float, ratio: float) -> float:
-    u = 1.0 / (a + (1.0 - a) * ratio)
-    if rho * ratio * u > 1.0:
+def _sampling_cost(first: float, rate_lost: float, ratio: float) -> float:
+    factor = 1.0 / (first + (1.0 - first) * ratio)
+    if rate_lost * ratio * factor > 1.0:
         return math.inf
-    return a * _divergence(rho * u, rho) + (1.0 - a) * _divergence(rho * ratio * u, rho)
+    lost_first = _divergence(rate_lost * factor, rate_lost)
+    lost_second = _divergence(rate_lost * ratio * factor, rate_lost)
+    return first * lost_first + (1.0 - first) * lost_second
 
 
-def _divergence(x: float, p: float) -> float:
-    first = x * math.log(x / p) if x > 0.0 else 0.0
-    second = (1.0 - x) * math.log((1.0 - x) / (1.0 - p)) if x < 1.0 and p < 1.0 else 0.0
-    return max(0.0, first + second)
+def _divergence(observed: float, chance: float) -> float:
+    """Kullback and Leibler's of two coins."""
+    divergence = 0.0
+    if observed > 0.0:
+        divergence += observed * math.log(observed / chance)
+    if observed < 1.0 and chance < 1.0:
+        divergence += (1.0 - observed) * math.log((1.0 - observed) / (1.0 - chance))
+    return max(0.0, divergence)
 
 
 def rare_loss_log10(n: int, *, share: Rational, lost: int) -> float:
@@ -337,16 +386,16 @@ def rare_loss_log10(n: int, *, share: Rational, lost: int) -> float:
         >>> round(mz.smoothed.rare_loss_log10(1000, share="0.01", lost=100), 3)
         -0.436
     """
-    p = read_rational("share", share)
-    records, r = read_count("n", n), read_count("lost", lost)
-    if not 0 <= p <= Fraction(1, 2):
+    chance = read_rational("share", share)
+    records = read_count("n", n)
+    count = read_count("lost", lost)
+    if not 0 <= chance <= Fraction(1, 2):
         raise ParameterError("share", share, "must lie in [0, 1/2]: the chance of the rarer type")
-    if not 1 <= r < records:
+    if not 1 <= count < records:
         raise ParameterError("lost", lost, "must lie between 1 and n - 1")
-    log_miss = math.log1p(-float(p))
-    return (
-        r * log_miss + math.log1p(-(r / records) * math.exp((records - r) * log_miss))
-    ) / LOG_TEN
+    log_miss = math.log1p(-float(chance))
+    all_missed = math.exp((records - count) * log_miss)
+    return (count * log_miss + math.log1p(-(count / records) * all_missed)) / LOG_TEN
 
 
 # Formulas as printed in the paper, for comparison; those named `published_` are no guarantees
@@ -376,7 +425,10 @@ def published_remark8(
         ParameterError: if epsilon <= ln(1 / (1 - eta)), where the remark claims nothing, or a value
         is out of range.
     Example:
-        >>> round(mz.smoothed.published_remark8(10_000, sampling_rate="0.5", smallest_chance="0.3", epsilon=1.0), 2)
+        >>> bound = mz.smoothed.published_remark8(
+        ...     10_000, sampling_rate="0.5", smallest_chance="0.3", epsilon=1.0
+        ... )
+        >>> round(bound, 2)
         -15.16
     """
     eta = read_rational("sampling_rate", sampling_rate)

@@ -62,26 +62,27 @@ class Winner:
             return
         candidates = {tuple(sorted(ballot)) for ballot in self.ballots}
         if len(candidates) != 1 or len(set(next(iter(candidates)))) != len(self.ballots[0]):
-            raise ParameterError(
-                "ballots", self.ballots, "each must rank the same candidates once, such as abc"
-            )
+            remedy = "each must rank the same candidates once, such as abc"
+            raise ParameterError("ballots", self.ballots, remedy)
 
     def law(self, counts: Counts) -> Mapping[Hashable, Any]:
         """The winner, for certain."""
         if self.rule == "plurality":
-            return {max(range(len(counts)), key=lambda i: counts[i]): 1}
+            return {max(range(len(counts)), key=lambda index: counts[index]): 1}
         if len(counts) != len(self.ballots):
-            raise ParameterError(
-                "ballots", self.ballots, f"needs one for each of {len(counts)} types"
-            )
+            remedy = f"needs one for each of {len(counts)} types"
+            raise ParameterError("ballots", self.ballots, remedy)
         candidates = sorted(self.ballots[0])
-        choose = self._borda if self.rule == "borda" else self._transferable
-        return {choose(counts, candidates): 1}
+        if self.rule == "borda":
+            return {self._borda(counts, candidates): 1}
+        return {self._transferable(counts, candidates): 1}
 
     def _borda(self, counts: Counts, candidates: list[str]) -> str:
         def score(name: str) -> int:
-            places = (len(candidates) - 1 - ballot.index(name) for ballot in self.ballots)
-            return sum(count * place for count, place in zip(counts, places, strict=True))
+            total = 0
+            for ballot, count in zip(self.ballots, counts, strict=True):
+                total += count * (len(candidates) - 1 - ballot.index(name))
+            return total
 
         return max(candidates, key=score)
 
@@ -125,27 +126,30 @@ class Table:
         if len(self.rows) != len(histograms):
             remedy = f"needs {len(histograms)} rows, one for each histogram of {total} records"
             raise ParameterError("mechanism", len(self.rows), remedy)
-        if all(isinstance(value, int | np.integer) for row in self.rows for value in row):
-            whole = {sum(map(int, row)) for row in self.rows}
-            if len(whole) != 1 or whole == {0}:
-                raise ParameterError(
-                    "mechanism", sorted(whole)[:3], "rows of integers need one sum above 0"
-                )
-            (scale,) = whole
-            rows = [[Fraction(int(value), scale) for value in row] for row in self.rows]
-        else:
-            rows = [list(row) for row in self.rows]
-        return {
-            histogram: dict(enumerate(row)) for histogram, row in zip(histograms, rows, strict=True)
-        }
+        rows = [list(row) for row in self.rows]
+        if all(isinstance(value, int | np.integer) for row in rows for value in row):
+            rows = _normalized(rows)
+        laws: dict[Counts, Mapping[Hashable, Any]] = {}
+        for histogram, row in zip(histograms, rows, strict=True):
+            laws[histogram] = dict(enumerate(row))
+        return laws
+
+
+def _normalized(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Rows of integers with one sum, as Fractions that sum to 1."""
+    sums = {sum(map(int, row)) for row in rows}
+    if len(sums) != 1 or sums == {0}:
+        remedy = "rows of integers need one sum above 0"
+        raise ParameterError("mechanism", sorted(sums)[:3], remedy)
+    (scale,) = sums
+    return [[Fraction(int(value), scale) for value in row] for row in rows]
 
 
 Anonymous = Histogram | Threshold | Winner | Own | Table
 
 
 def read_mechanism(mechanism: object) -> Anonymous:
-    """A mechanism from one of the records above, a word, a callable histogram -> {output: chance},
-    or a table of rows.
+    """A mechanism from a record, a word, a callable histogram -> {output: chance}, or a table.
 
     Raises:
         ParameterError: anything else.
@@ -160,9 +164,8 @@ def read_mechanism(mechanism: object) -> Anonymous:
         return Own(law=cast(Law, mechanism))
     if isinstance(mechanism, Sequence | np.ndarray) and not isinstance(mechanism, str):
         return Table(rows=[list(row) for row in mechanism])
-    raise ParameterError(
-        "mechanism", mechanism, "use a callable, a table of rows, 'histogram', 'winner' or a record"
-    )
+    remedy = "use a callable, a table of rows, 'histogram', 'winner' or a record"
+    raise ParameterError("mechanism", mechanism, remedy)
 
 
 def histograms_of(total: int, types: int) -> Iterator[Counts]:

@@ -10,6 +10,7 @@ import dataclasses
 import decimal
 import functools
 import math
+import sys
 from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -25,12 +26,17 @@ from mezzotint.core.records import Record
 
 #: What is accepted where an exact rational is wanted. A float is read by its shortest decimal: 0.002 is 1/500.
 Rational = int | float | str | Fraction
+"""What is accepted where an exact rational is wanted.
+
+A float is read by its shortest decimal: 0.002 is 1/500."""
 
 #: How records reach the published histogram.
 Sampling = Literal["without_replacement", "with_replacement", "poisson"]
+"""How records reach the published histogram."""
 
 #: Counts beyond this are not exact floats any more.
 MAX_RECORDS = 2**53
+"""Counts beyond this are not exact floats any more."""
 
 # Above this likelihood ratio only outcomes that one database cannot produce count, for any
 # admissible n.
@@ -38,8 +44,7 @@ _LARGEST_RATIO = Fraction(10) ** 40
 
 
 def read_rational(parameter: str, value: Rational) -> Fraction:
-    """An exact rational from an int, a Fraction, a decimal or "p/q" string, or a float by its
-    shortest decimal.
+    """An exact rational from an int, a Fraction, a decimal or "p/q" string, or a float.
 
     Arguments:
         parameter: public name, for the error message.
@@ -49,57 +54,56 @@ def read_rational(parameter: str, value: Rational) -> Fraction:
     Raises:
         ParameterError: if the value is not a finite number.
     Example:
-        >>> mz.smoothed.read_rational("loss_rate", "0.01"), mz.smoothed.read_rational("loss_rate", 0.1)
-        (Fraction(1, 100), Fraction(1, 10))
+        >>> mz.smoothed.read_rational("loss_rate", "0.01")
+        Fraction(1, 100)
+        >>> mz.smoothed.read_rational("loss_rate", 0.1)
+        Fraction(1, 10)
     """
-    if not isinstance(value, bool):
-        try:
-            if isinstance(value, Integral):
-                return Fraction(int(value))
-            return Fraction(repr(float(value))) if isinstance(value, float) else Fraction(value)
-        except (ValueError, TypeError, OverflowError, ZeroDivisionError):
-            pass
-    raise ParameterError(
-        parameter, value, "must be a finite number or a ratio of two, such as 0.002 or 1/500"
-    )
+    remedy = "must be a finite number or a ratio of two, such as 0.002 or 1/500"
+    if isinstance(value, bool):
+        raise ParameterError(parameter, value, remedy)
+    try:
+        if isinstance(value, Integral):
+            return Fraction(int(value))
+        if isinstance(value, float):
+            return Fraction(repr(float(value)))
+        return Fraction(value)
+    except (ValueError, TypeError, OverflowError, ZeroDivisionError):
+        raise ParameterError(parameter, value, remedy) from None
 
 
 def read_count(parameter: str, value: int, *, least: int = 0) -> int:
-    """A whole number from `least` to 2**53, from anything that is integral (floats such as 1e6
-    included)."""
+    """A whole number from `least` to 2**53, from anything that is integral, floats included."""
     try:
         count = int(value)
         exact = not isinstance(value, (bool, str)) and count == value
     except (ValueError, TypeError, OverflowError):
-        exact, count = False, 0
+        count = 0
+        exact = False
     if not exact:
         raise ParameterError(parameter, value, "must be a whole number of records")
     if count < least:
         raise ParameterError(parameter, value, f"must be at least {least}")
     if count > MAX_RECORDS:
-        raise ParameterError(
-            parameter, value, "must be at most 2**53 records, beyond which floats skip integers"
-        )
+        remedy = "must be at most 2**53 records, beyond which floats skip integers"
+        raise ParameterError(parameter, value, remedy)
     return count
 
 
 def read_counts(counts: Iterable[int]) -> tuple[int, ...]:
     """The histogram of a database: one count per possible type, zeros included."""
     if not isinstance(counts, Iterable) or isinstance(counts, str):
-        raise ParameterError(
-            "counts", counts, "needs a sequence of whole numbers, one per type; try (5, 3)"
-        )
-    values = tuple(read_count(f"counts[{i}]", value) for i, value in enumerate(counts))
+        remedy = "needs a sequence of whole numbers, one per type; try (5, 3)"
+        raise ParameterError("counts", counts, remedy)
+    values = tuple(read_count(f"counts[{index}]", value) for index, value in enumerate(counts))
     if len(values) < 2:
-        raise ParameterError(
-            "counts", values, "needs at least two types; with one type there is nothing to hide"
-        )
+        remedy = "needs at least two types; with one type there is nothing to hide"
+        raise ParameterError("counts", values, remedy)
     if sum(values) < 1:
         raise ParameterError("counts", values, "needs at least one record")
     if sum(values) > MAX_RECORDS:
-        raise ParameterError(
-            "counts", values, "must sum to at most 2**53 records, beyond which floats skip integers"
-        )
+        remedy = "must sum to at most 2**53 records, beyond which floats skip integers"
+        raise ParameterError("counts", values, remedy)
     return values
 
 
@@ -128,9 +132,9 @@ class Loss:
 def split(value: Fraction) -> tuple[float, float]:
     """The largest double-double (to 2**-105 relative) that does not exceed a rational."""
     high = float(value)
-    rest = value - Fraction(high)
-    low = float(rest)
-    if Fraction(low) > rest:
+    remainder = value - Fraction(high)
+    low = float(remainder)
+    if Fraction(low) > remainder:
         low = math.nextafter(low, -math.inf)
     return high, low
 
@@ -149,44 +153,43 @@ def split_log_step(count: int) -> tuple[float, float]:
     return split_log(Fraction(count, count - 1))
 
 
+_LARGEST_EPSILON = 700.0
+
+
 def read_loss(*, epsilon: float | None, ratio: Rational | None) -> Loss:
-    """The loss from exactly one of `epsilon` (a float > 0) and `ratio` (a rational >= 1,
-    e^epsilon)."""
+    """The loss from exactly one of `epsilon` (a float > 0) and `ratio` (a rational >= 1)."""
     if ratio is None and epsilon is not None:
-        remedy = "must be a finite number above 0; for total variation use ratio=1"
-        value = as_real("epsilon", epsilon, lambda number: 0.0 < number < math.inf, remedy)
-        if value > 700.0:
-            raise ParameterError(
-                "epsilon",
-                epsilon,
-                "must be at most 700, where e**epsilon leaves the range of floats",
-            )
-        with decimal.localcontext() as context:
-            context.prec = 60
-            exponential = decimal.Decimal(value).exp()
-        # The 60th digit is rounded to nearest; one part in 1e56 less is surely below e^epsilon, and
-        # so is 1.
-        exact = max(Fraction(1), Fraction(exponential) * (1 - Fraction(1, 10**56)))
-        return Loss(
-            epsilon=value,
-            ratio=exact,
-            log_ratio=(value, 0.0),
-        )
+        return _loss_of_epsilon(epsilon)
     if ratio is not None and epsilon is None:
-        exact = read_rational("ratio", ratio)
-        if exact < 1:
-            raise ParameterError(
-                "ratio", ratio, "must be at least 1 (ratio is e**epsilon); try 51/49"
-            )
-        high, low = split_log(exact)
-        # But for 1, logarithms of rationals are irrational: never a float themselves.
-        least = high if exact == 1 or low < -1e-30 * high else math.nextafter(high, math.inf)
-        return Loss(
-            epsilon=least,
-            ratio=exact,
-            log_ratio=(high, low),
-        )
+        return _loss_of_ratio(ratio)
     raise ParameterError("epsilon", epsilon, "give exactly one of epsilon= and ratio= (e^epsilon)")
+
+
+def _loss_of_epsilon(epsilon: float) -> Loss:
+    remedy = "must be a finite number above 0; for total variation use ratio=1"
+    value = as_real("epsilon", epsilon, lambda number: 0.0 < number < math.inf, remedy)
+    if value > _LARGEST_EPSILON:
+        remedy = "must be at most 700, where e**epsilon leaves the range of floats"
+        raise ParameterError("epsilon", epsilon, remedy)
+    with decimal.localcontext() as context:
+        context.prec = 60
+        exponential = decimal.Decimal(value).exp()
+    # The 60th digit is rounded to nearest; one part in 1e56 less is surely below e^epsilon, and so
+    # is 1.
+    exact = max(Fraction(1), Fraction(exponential) * (1 - Fraction(1, 10**56)))
+    return Loss(epsilon=value, ratio=exact, log_ratio=(value, 0.0))
+
+
+def _loss_of_ratio(ratio: Rational) -> Loss:
+    exact = read_rational("ratio", ratio)
+    if exact < 1:
+        raise ParameterError("ratio", ratio, "must be at least 1 (ratio is e**epsilon); try 51/49")
+    high, low = split_log(exact)
+    epsilon = high
+    # But for 1, logarithms of rationals are irrational: never a float themselves.
+    if exact != 1 and low >= -1e-30 * high:
+        epsilon = math.nextafter(high, math.inf)
+    return Loss(epsilon=epsilon, ratio=exact, log_ratio=(high, low))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,9 +217,8 @@ def read_loss_rate(loss_rate: Rational) -> Fraction:
     """The share of records lost, in [0, 1)."""
     exact = read_rational("loss_rate", loss_rate)
     if not 0 <= exact < 1:
-        raise ParameterError(
-            "loss_rate", loss_rate, "must lie in [0, 1): the share of records that is lost"
-        )
+        remedy = "must lie in [0, 1): the share of records that is lost"
+        raise ParameterError("loss_rate", loss_rate, remedy)
     return exact
 
 
@@ -228,83 +230,85 @@ def read_sample(
     replacement: bool = False,
     poisson: bool = False,
 ) -> Sample:
-    """How many records are sampled: T itself, or T = ceil((1 - loss_rate) n) exactly, or the
-    Poisson rate."""
+    """How many records are sampled: T itself, or T = ceil((1 - loss_rate) n) exactly.
+
+    Or the Poisson rate.
+    """
     if replacement and poisson:
-        raise ParameterError(
-            "poisson", poisson, "excludes replacement=True; choose one way of sampling"
-        )
-    sampling: Sampling = (
-        "with_replacement" if replacement else "poisson" if poisson else "without_replacement"
-    )
-    if loss_rate is not None and sampled is None:
-        rate = 1 - read_loss_rate(loss_rate)
-        if sampling == "poisson":
-            return Sample(
-                records=records,
-                sampled=0,
-                rate=rate,
-                sampling=sampling,
-            )
-        draws = math.ceil(rate * records)
-    elif sampled is not None and loss_rate is None:
-        if sampling == "poisson":
-            raise ParameterError(
-                "sampled", sampled, "is random under Poisson sampling; give loss_rate instead"
-            )
-        draws = read_count("sampled", sampled)
-        if draws < 1:
-            raise ParameterError(
-                "sampled", sampled, "must be at least 1: with 0 records nothing is published"
-            )
-        if draws > records and sampling == "without_replacement":
-            raise ParameterError(
-                "sampled",
-                sampled,
-                f"more than the {records} records present; use at most these, or draw with replacement",
-            )
-    else:
+        remedy = "excludes replacement=True; choose one way of sampling"
+        raise ParameterError("poisson", poisson, remedy)
+    if (loss_rate is None) == (sampled is None):
         raise ParameterError("loss_rate", loss_rate, "give exactly one of loss_rate= and sampled=")
+    if poisson:
+        if sampled is not None or loss_rate is None:
+            remedy = "is random under Poisson sampling; give loss_rate instead"
+            raise ParameterError("sampled", sampled, remedy)
+        rate = 1 - read_loss_rate(loss_rate)
+        return Sample(records=records, sampled=0, rate=rate, sampling="poisson")
+    if loss_rate is not None:
+        draws = math.ceil((1 - read_loss_rate(loss_rate)) * records)
+    else:
+        draws = _read_draws(sampled, records, replacement)
     return Sample(
         records=records,
         sampled=draws,
         rate=Fraction(draws, records),
-        sampling=sampling,
+        sampling="with_replacement" if replacement else "without_replacement",
     )
+
+
+def _read_draws(sampled: int | None, records: int, replacement: bool) -> int:
+    assert sampled is not None
+    draws = read_count("sampled", sampled)
+    if draws < 1:
+        remedy = "must be at least 1: with 0 records nothing is published"
+        raise ParameterError("sampled", sampled, remedy)
+    if draws > records and not replacement:
+        remedy = (
+            f"more than the {records} records present; use at most these, or draw with replacement"
+        )
+        raise ParameterError("sampled", sampled, remedy)
+    return draws
 
 
 Distribution = tuple[Fraction, ...]
 
 
+_SUM_ERROR = Fraction(1, 10**9)
+"""How far decimal chances may miss 1 together."""
+
+
 def read_vertices(vertices: Sequence[Rational | Sequence[Rational]]) -> tuple[Distribution, ...]:
-    """Distributions over the types, exactly: each a share of the first of two types, or one chance
-    per type."""
+    """Distributions over the types, exactly.
+
+    Each is a share of the first of two types, or one chance per type.
+    """
     if isinstance(vertices, (Real, str)) or not isinstance(vertices, Sized) or len(vertices) == 0:
-        raise ParameterError(
-            "vertices", vertices, "needs a sequence of one or more distributions; try (0.0554,)"
-        )
-    rows = []
-    for i, vertex in enumerate(vertices):
-        single = isinstance(vertex, (int, float, Real, str))
-        given = [vertex] if single else list(vertex)
-        row = [read_rational(f"vertices[{i}]", value) for value in given]
-        if single:
-            row.append(1 - row[0])
-        if any(not 0 <= value <= 1 for value in row):
-            raise ParameterError(
-                f"vertices[{i}]", vertex, "must lie in [0, 1]: the probability of a type"
-            )
-        if len(row) < 2 or abs(sum(row) - 1) > Fraction(1, 10**9):
-            raise ParameterError(
-                f"vertices[{i}]", vertex, "needs one probability per type, summing to 1"
-            )
-        # Decimal thirds do not sum to 1 exactly; the last chance takes the difference, and stays in
-        # [0, 1].
-        rest, total = 1 - sum(row[:-1], Fraction(0)), sum(row, Fraction(0))
-        rows.append(tuple(value / total for value in row) if rest < 0 else (*row[:-1], rest))
+        remedy = "needs a sequence of one or more distributions; try (0.0554,)"
+        raise ParameterError("vertices", vertices, remedy)
+    rows = [_read_vertex(f"vertices[{index}]", vertex) for index, vertex in enumerate(vertices)]
     if len({len(row) for row in rows}) > 1:
         raise ParameterError("vertices", vertices, "must all have the same number of types")
     return tuple(rows)
+
+
+def _read_vertex(name: str, vertex: Rational | Sequence[Rational]) -> Distribution:
+    if isinstance(vertex, (int, float, Real, str)):
+        share = read_rational(name, vertex)
+        row = [share, 1 - share]
+    else:
+        row = [read_rational(name, value) for value in vertex]
+    if any(not 0 <= value <= 1 for value in row):
+        raise ParameterError(name, vertex, "must lie in [0, 1]: the probability of a type")
+    total = sum(row, Fraction(0))
+    if len(row) < 2 or abs(total - 1) > _SUM_ERROR:
+        raise ParameterError(name, vertex, "needs one probability per type, summing to 1")
+    # Decimal thirds do not sum to 1 exactly; the last chance takes the difference, and stays in
+    # [0, 1].
+    last = 1 - sum(row[:-1], Fraction(0))
+    if last < 0:
+        return tuple(value / total for value in row)
+    return (*row[:-1], last)
 
 
 def hull_vertices(points: Sequence[Distribution]) -> tuple[Distribution, ...]:
@@ -336,58 +340,65 @@ def hull_vertices(points: Sequence[Distribution]) -> tuple[Distribution, ...]:
 
 
 def in_hull(point: Distribution, others: Sequence[Distribution]) -> bool:
-    """Whether a point is exactly a convex combination of others; False when no combination could be
-    proved."""
+    """Whether a point is exactly a convex combination of others.
+
+    False when no combination could be proved.
+    """
     if point in others:
         return True
-    matrix = np.array([[float(value) for value in other] for other in others]).T
-    target = np.array([float(value) for value in point])
     # A vertex solution of the linear program uses at most one point per type; those are solved for
     # exactly.
-    found = optimize.linprog(
+    program = optimize.linprog(
         np.zeros(len(others)),
-        A_eq=matrix,
-        b_eq=target,
+        A_eq=np.array([[float(value) for value in vertex] for vertex in others]).T,
+        b_eq=np.array([float(value) for value in point]),
         method="highs-ds",
     )
-    if found.status != 0:
+    if program.status != 0:
         return False
-    chosen = [other for other, weight in zip(others, found.x, strict=True) if weight > 1e-12]
-    columns = [*chosen, point]
-    reduced, rank = flint.fmpq_mat(
-        [[flint.fmpq(*p.as_integer_ratio()) for p in row] for row in zip(*columns, strict=True)]
-    ).rref()
-    pivots = all(reduced[i, i] == 1 for i in range(rank))
+    used = [vertex for vertex, weight in zip(others, program.x, strict=True) if weight > 1e-12]
+    rows = [
+        [flint.fmpq(*chance.as_integer_ratio()) for chance in chances]
+        for chances in zip(*used, point, strict=True)
+    ]
+    reduced, rank = flint.fmpq_mat(rows).rref()
     # Exactly one solution: every column but the last has a pivot.
-    return rank == len(chosen) and pivots and all(reduced[i, rank] >= 0 for i in range(rank))
+    if rank != len(used) or any(reduced[pivot, pivot] != 1 for pivot in range(rank)):
+        return False
+    return all(reduced[pivot, rank] >= 0 for pivot in range(rank))
 
 
 #: certified: the value is exact up to the stated bound. bracketed: the truth lies between lower and upper.
 #: sampled: the value is a Monte Carlo estimate.
 Status = Literal["closed", "bracketed", "sampled"]
+"""closed: the value is exact up to the stated bound. bracketed: the truth lies between lower and
+upper. sampled: the value is a Monte Carlo estimate."""
 
 LOG_TEN = math.log(10.0)
 
 
+_LOG_ROUNDING = 4e-16
+"""Relative error of a change of base."""
+
+
 def to_log10(value: float, error: float = 0.0) -> float:
-    """log10 from a natural logarithm plus an error bound on it; rounded upwards when the bound is
-    positive."""
+    """log10 from a natural logarithm plus an error bound on it.
+
+    Rounded upwards when the bound is positive.
+    """
     if value == -math.inf:
         return -math.inf
     if error == 0.0:
         return value / LOG_TEN
-    return math.nextafter(
-        (value + error) / LOG_TEN * (1.0 + math.copysign(4e-16, value + error)), math.inf
-    )
+    bound = (value + error) / LOG_TEN
+    return math.nextafter(bound * (1.0 + math.copysign(_LOG_ROUNDING, bound)), math.inf)
 
 
 def log10_down(value: float) -> float:
     """log10 from a natural logarithm, rounded downwards."""
-    return (
-        value
-        if value == -math.inf
-        else math.nextafter(value / LOG_TEN - abs(value) * 2e-16, -math.inf)
-    )
+    if value == -math.inf:
+        return value
+    return math.nextafter(value / LOG_TEN - abs(value) * 2e-16, -math.inf)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -439,8 +450,7 @@ def profile_of(
     pair: tuple[int, int] | None = None,
     status: Status = "closed",
 ) -> Profile:
-    """The record of a delta and its upper bound, of which it is no more, and of the worst case; all
-    as log10."""
+    """The record of a delta and its upper bound, and of the worst case; all as log10."""
     return Profile(
         log10_delta=min(value, upper),
         log10_upper=upper,
@@ -530,11 +540,13 @@ class Expected(Record):
 
 
 def upper_power(log10: float) -> float:
-    """10**log10 as a float that does not understate it: the smallest normal float where it would
-    underflow."""
+    """10**log10 as a float that does not understate it.
+
+    The smallest normal float where it would underflow.
+    """
     if log10 == -math.inf:
         return 0.0
-    return min(1.0, max(10.0**log10 * (1.0 + 1e-12), 2.2250738585072014e-308))
+    return min(1.0, max(10.0**log10 * (1.0 + 1e-12), sys.float_info.min))
 
 
 def log10_fraction(value: Fraction) -> float:
@@ -586,8 +598,10 @@ def log10_worst_case_noisy(sample: Sample, noise_ratio: Fraction, loss: Loss) ->
 
 
 def noise_bound(noise_ratio: Fraction) -> Fraction:
-    """The largest likelihood ratio of the noise alone when one sampled record is replaced: (1 + r -
-    r^2) / r^2."""
+    """The largest likelihood ratio of the noise alone when one sampled record is replaced.
+
+    (1 + r - r^2) / r^2.
+    """
     return (1 + noise_ratio - noise_ratio**2) / noise_ratio**2
 
 
@@ -621,7 +635,9 @@ class SmoothedGuarantee(Record):
 
 
 def guarantee(
-    result: Expected, *, vertices: Sequence[Rational | Sequence[Rational]]
+    result: Expected,
+    *,
+    vertices: Sequence[Rational | Sequence[Rational]],
 ) -> SmoothedGuarantee:
     """The guarantee that an `expected` result supports: its rigorous upper bound.
 
@@ -638,10 +654,9 @@ def guarantee(
         True
     """
     corners = hull_vertices(read_vertices(vertices))
-    if tuple(tuple(float(p) for p in corner) for corner in corners) != result.vertices:
-        raise ParameterError(
-            "vertices", vertices, "not the distributions of the result; give those"
-        )
+    if tuple(tuple(map(float, corner)) for corner in corners) != result.vertices:
+        remedy = "not the distributions of the result; give those"
+        raise ParameterError("vertices", vertices, remedy)
     return SmoothedGuarantee(
         epsilon=result.epsilon,
         log10_delta=result.log10_upper,
@@ -674,34 +689,36 @@ def compose(guarantees: Sequence[SmoothedGuarantee], *, randomness: str) -> Smoo
         True
     """
     if randomness != "independent":
-        raise ParameterError(
-            "randomness", randomness, "composition needs mechanisms with 'independent' randomness"
-        )
+        remedy = "composition needs mechanisms with 'independent' randomness"
+        raise ParameterError("randomness", randomness, remedy)
     if not guarantees:
         raise ParameterError("guarantees", guarantees, "needs at least one guarantee")
     first = guarantees[0]
-    for other in guarantees[1:]:
-        if other.records != first.records or set(other.distributions) != set(first.distributions):
-            raise ParameterError(
-                "guarantees", other, "must be for the same records and the same distributions"
-            )
-    logs = np.array([one.log10_delta for one in guarantees])
-    peak = float(logs.max())
-    total = peak
-    if peak > -math.inf:
-        total = (
-            peak + math.log10(math.fsum(10.0 ** (logs - peak))) * (1.0 + 1e-15) + 1e-15 * abs(peak)
-        )
-    epsilon = math.fsum(one.epsilon for one in guarantees)
+    basis: list[str] = []
+    for single in guarantees:
+        same_hull = set(single.distributions) == set(first.distributions)
+        if single.records != first.records or not same_hull:
+            remedy = "must be for the same records and the same distributions"
+            raise ParameterError("guarantees", single, remedy)
+        basis += single.basis
+    epsilon = math.fsum(single.epsilon for single in guarantees)
+    if len(guarantees) > 1:
+        epsilon = math.nextafter(epsilon, math.inf)
     return dataclasses.replace(
         first,
-        epsilon=math.nextafter(epsilon, math.inf) if len(guarantees) > 1 else epsilon,
-        log10_delta=min(0.0, total),
-        basis=(
-            *(step for one in guarantees for step in one.basis),
-            f"composition of {len(guarantees)}",
-        ),
+        epsilon=epsilon,
+        log10_delta=min(0.0, _log10_sum([single.log10_delta for single in guarantees])),
+        basis=(*basis, f"composition of {len(guarantees)}"),
     )
+
+
+def _log10_sum(logs: Sequence[float]) -> float:
+    """log10 of the sum of powers of ten, rounded up."""
+    peak = max(logs)
+    if peak == -math.inf:
+        return peak
+    total = math.fsum(10.0 ** (log - peak) for log in logs)
+    return peak + math.log10(total) * (1.0 + 1e-15) + 1e-15 * abs(peak)
 
 
 def post_process(before: SmoothedGuarantee, *, name: str) -> SmoothedGuarantee:
@@ -745,26 +762,25 @@ def pre_process(
     Example:
         >>> result = mz.smoothed.expected(n=50, vertices=["0.3"], loss_rate="0.1", epsilon=1.0)
         >>> features = mz.smoothed.guarantee(result, vertices=["0.3"])
-        >>> raw = mz.smoothed.pre_process(features, feature_of_type=[0, 1, 1], vertices=[["0.3", "0.3", "0.4"]])
+        >>> raw = mz.smoothed.pre_process(
+        ...     features, feature_of_type=[0, 1, 1], vertices=[["0.3", "0.3", "0.4"]]
+        ... )
         >>> raw.log10_delta == features.log10_delta
         True
     """
     raw = hull_vertices(read_vertices(vertices))
     types = len(features.distributions[0])
-    if len(feature_of_type) != len(raw[0]) or any(not 0 <= f < types for f in feature_of_type):
+    valid = all(0 <= feature < types for feature in feature_of_type)
+    if len(feature_of_type) != len(raw[0]) or not valid:
         remedy = f"needs one feature index in 0..{types - 1} for each raw type"
         raise ParameterError("feature_of_type", feature_of_type, remedy)
     for corner in raw:
-        pushed = tuple(
-            sum(
-                (p for p, f in zip(corner, feature_of_type, strict=True) if f == feature),
-                corner[0] * 0,
-            )
-            for feature in range(types)
-        )
-        if not in_hull(pushed, features.distributions):
+        chances = [Fraction(0)] * types
+        for chance, feature in zip(corner, feature_of_type, strict=True):
+            chances[feature] += chance
+        if not in_hull(tuple(chances), features.distributions):
             remedy = "maps outside the distributions that the guarantee covers"
-            raise ParameterError("vertices", tuple(map(float, pushed)), remedy)
+            raise ParameterError("vertices", tuple(map(float, chances)), remedy)
     return dataclasses.replace(
         features,
         distributions=raw,

@@ -1,12 +1,12 @@
-"""delta(x) of the sampling histogram for one database, exact at any number of records and types;
-and the utility.
+"""delta(x) of the sampling histogram for one database, and the adversary's utility; exact.
 
-Where the number of a pair's records that is lost is itself random, D = sum_s w(s) D(s): s of them
-are lost with a log-concave probability w, and D(s) is the one-dimensional sum of
-`logarithms.log_divergence`. D(s) never grows with s, because dropping one more record at random is
-post-processing; so the parts outside the summed window are bounded by D at the nearer end times the
-mass there. The adversary's utility (Equation (3): how well the missing record can be guessed) has
-no such law, but it is at most the sum of the two divergences, which have.
+At any number of records and types. Where the number of a pair's records that is lost is itself
+random, D = sum_s w(s) D(s): s of them are lost with a log-concave probability w, and D(s) is the
+one-dimensional sum of `logarithms.log_divergence`. D(s) never grows with s, because dropping one
+more record at random is post-processing; so the parts outside the summed window are bounded by D at
+the nearer end times the mass there. The adversary's utility (Equation (3): how well the missing
+record can be guessed) has no such law, but it is at most the sum of the two divergences, which
+have.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from mezzotint.smoothed.model import (
     Profile,
     Rational,
     Sample,
+    Status,
     Utility,
     log10_worst_case,
     log10_worst_case_noisy,
@@ -45,6 +46,13 @@ from mezzotint.smoothed.model import (
 )
 
 _NEGLIGIBLE = math.log(1e-15)
+"""Logarithm of the share of a sum that each of its ends may leave out."""
+
+_LEFT_OUT = math.log(3e-15)
+"""Of both ends together."""
+
+_LONGEST_STEP = 1024
+"""Most terms by which a window grows at once."""
 CEILING = 1e-6
 """Added to a logarithm that bounds what is left out of a sum: far above its error, and harmless at
 1e-15 of the sum."""
@@ -55,9 +63,12 @@ CEILING = 1e-6
 class Mixture:
     """Weights w(s) and inner values D(s) of an array of s, both as logarithms.
 
-    `span` has the least and the largest s with positive weight, `mode` is at most one away from the
-    largest weight, and `log_majorant` bounds log D(s) by what never grows with s, where the values
-    themselves may.
+    Arguments:
+        span: the least and the largest s with positive weight.
+        mode: at most one away from the largest weight.
+        log_weights, log_values: of s.
+        log_majorant: bounds log D(s) by what never grows with s; None where the values themselves
+            never do.
     """
 
     span: tuple[int, int]
@@ -66,10 +77,14 @@ class Mixture:
     log_values: Callable[[np.ndarray], np.ndarray]
     log_majorant: Callable[[np.ndarray], np.ndarray] | None = None
 
-    def ceiling(self, s: int) -> float:
+    def ceiling(self, lost: int) -> float:
         """An upper bound of log D(s) that never grows with s."""
-        majorant = self.log_values if self.log_majorant is None else self.log_majorant
-        return float(majorant(np.array([float(s)]))[0]) + CEILING
+        majorant = self.log_majorant or self.log_values
+        return float(majorant(np.array([float(lost)]))[0]) + CEILING
+
+    def log_weight(self, lost: int) -> float:
+        """log w(s)."""
+        return float(self.log_weights(np.array([float(lost)]))[0])
 
 
 def _lost_records(
@@ -82,24 +97,27 @@ def _lost_records(
     size = first + second - 1
     others = sample.records - size
 
-    def log_values(s: np.ndarray) -> np.ndarray:
-        return logarithms.divergences(float(first), float(second), s, loss.parts)
+    def log_values(lost: np.ndarray) -> np.ndarray:
+        return logarithms.divergences(float(first), float(second), lost, loss.parts)
+
+    def binomial(lost: np.ndarray) -> np.ndarray:
+        return logarithms.binomials(lost, float(size), split(1 - sample.rate))
+
+    def hypergeometric(lost: np.ndarray) -> np.ndarray:
+        return logarithms.hypergeometrics(lost, float(size), float(others), float(sample.lost))
 
     if sample.sampling == "poisson":
-        rate = 1 - sample.rate
         return Mixture(
             span=(0, size),
-            mode=float(rate * size),
+            mode=float((1 - sample.rate) * size),
             log_values=log_values,
-            log_weights=lambda s: logarithms.binomials(s, float(size), split(rate)),
+            log_weights=binomial,
         )
     return Mixture(
         span=(max(0, sample.lost - others), min(sample.lost, size)),
-        log_values=log_values,
         mode=float(Fraction(sample.lost, sample.records) * size),
-        log_weights=lambda s: logarithms.hypergeometrics(
-            s, float(size), float(others), float(sample.lost)
-        ),
+        log_values=log_values,
+        log_weights=hypergeometric,
     )
 
 
@@ -109,17 +127,20 @@ def _lost_records_utility(
     sample: Sample,
     loss: Loss,
 ) -> Mixture:
-    """The adversary's utility for the same pair, with the same weights; at most the sum of both
-    divergences."""
-    pair, mirrored = (
-        _lost_records(first, second, sample, loss),
-        _lost_records(second, first, sample, loss),
-    )
-    return dataclasses.replace(
-        pair,
-        log_values=lambda s: logarithms.utilities(float(first), float(second), s, loss.parts),
-        log_majorant=lambda s: np.logaddexp(pair.log_values(s), mirrored.log_values(s)),
-    )
+    """The adversary's utility for the same pair, with the same weights.
+
+    At most the sum of both divergences.
+    """
+    pair = _lost_records(first, second, sample, loss)
+    mirrored = _lost_records(second, first, sample, loss)
+
+    def log_values(lost: np.ndarray) -> np.ndarray:
+        return logarithms.utilities(float(first), float(second), lost, loss.parts)
+
+    def log_majorant(lost: np.ndarray) -> np.ndarray:
+        return np.logaddexp(pair.log_values(lost), mirrored.log_values(lost))
+
+    return dataclasses.replace(pair, log_values=log_values, log_majorant=log_majorant)
 
 
 def _missed_draws(
@@ -128,19 +149,34 @@ def _missed_draws(
     sample: Sample,
     loss: Loss,
 ) -> Mixture:
-    """With replacement: s of T draws fall outside the pair (A, B), both at least 2, whose records
-    are part of n."""
-    draws, outside = sample.sampled, sample.records - first - second + 1
-    up, down = split_log_step(first), split_log_step(second)
+    """With replacement: s of T draws fall outside the pair (A, B).
+
+    Both are at least 2, and their records are part of n.
+    """
+    draws = sample.sampled
+    records = float(sample.records)
+    outside = sample.records - first - second + 1
+    up = split_log_step(first)
+    down = split_log_step(second)
+
+    def log_weights(missed: np.ndarray) -> np.ndarray:
+        return logarithms.binomial_fractions(missed, float(draws), float(outside), records)
+
+    def log_values(missed: np.ndarray) -> np.ndarray:
+        return logarithms.divergences_replacement(
+            float(first),
+            float(second),
+            draws - missed,
+            up,
+            down,
+            loss.log_ratio,
+        )
+
     return Mixture(
         span=(0, draws if outside > 0 else 0),
         mode=float(Fraction(draws * outside, sample.records)),
-        log_weights=lambda s: logarithms.binomial_fractions(
-            s, float(draws), float(outside), float(sample.records)
-        ),
-        log_values=lambda s: logarithms.divergences_replacement(
-            float(first), float(second), draws - s, up, down, loss.log_ratio
-        ),
+        log_weights=log_weights,
+        log_values=log_values,
     )
 
 
@@ -149,84 +185,96 @@ class _Window:
     """The terms summed so far: s from low to high, and the logarithm of each."""
 
     def __init__(self, mixture: Mixture, center: int) -> None:
-        self.mixture, self.low, self.high = mixture, center, center - 1
-        self.terms = np.empty(0)
-        self.grow(center, center)
+        self.mixture = mixture
+        self.low = center
+        self.high = center
+        self.terms = self._terms(center, center)
 
-    def grow(self, low: int, high: int) -> None:
-        """Adds the terms from `low` to `high`, which adjoin those known."""
-        s = np.arange(low, high + 1, dtype=np.float64)
-        terms = self.mixture.log_weights(s) + self.mixture.log_values(s)
-        self.terms = np.concatenate((self.terms, terms) if low > self.high else (terms, self.terms))
-        self.low, self.high = min(low, self.low), max(high, self.high)
+    def _terms(self, low: int, high: int) -> np.ndarray:
+        lost = np.arange(low, high + 1, dtype=np.float64)
+        return self.mixture.log_weights(lost) + self.mixture.log_values(lost)
+
+    def grow_right(self, high: int) -> None:
+        """Add the terms up to `high`."""
+        self.terms = np.concatenate((self.terms, self._terms(self.high + 1, high)))
+        self.high = high
+
+    def grow_left(self, low: int, high: int) -> None:
+        """Add the terms from `low` to `high`, to the left of what was summed or passed over."""
+        self.terms = np.concatenate((self._terms(low, high), self.terms))
+        self.low = low
 
     @property
     def log_total(self) -> float:
         peak = float(self.terms.max())
-        return (
-            -math.inf
-            if peak == -math.inf
-            else peak + math.log(math.fsum(np.exp(self.terms - peak)))
-        )
+        if peak == -math.inf:
+            return -math.inf
+        return peak + math.log(math.fsum(np.exp(self.terms - peak)))
 
 
 def _peak(mixture: Mixture, low: int, high: int) -> int:
     # Zooms in on the largest term; a wrong peak costs time, never correctness.
     while high - low > 64:
-        s = np.unique(np.linspace(low, high, 17).round())
-        terms = mixture.log_weights(s) + mixture.log_values(s)
+        points = np.unique(np.linspace(low, high, 17).round())
+        terms = mixture.log_weights(points) + mixture.log_values(points)
         if not np.isfinite(terms).any():
             return low
         best = int(np.argmax(terms))
-        low, high = int(s[max(0, best - 1)]), int(s[min(s.size - 1, best + 1)])
+        low = int(points[max(0, best - 1)])
+        high = int(points[min(points.size - 1, best + 1)])
     return (low + high) // 2
 
 
-def _mass_bound(mixture: Mixture, s: int, edge: int) -> float:
-    # log of the weight from s to the edge (inclusive): geometric beyond the mode, else at most 1.
-    towards = 1 if edge >= s else -1
-    if s == edge:
-        return min(0.0, float(mixture.log_weights(np.array([float(s)]))[0]) + CEILING)
-    if (s - mixture.mode) * towards <= 1.0:
+def _mass_bound(mixture: Mixture, start: int, edge: int) -> float:
+    """log of the weight from `start` to `edge`, both included, from above.
+
+    Geometric beyond the mode, else at most 1.
+    """
+    if start == edge:
+        return min(0.0, mixture.log_weight(start) + CEILING)
+    direction = 1 if edge >= start else -1
+    if (start - mixture.mode) * direction <= 1.0:
         return 0.0
-    pair = mixture.log_weights(np.array([float(s), float(s + towards)]))
-    fall = float(pair[1] - pair[0])
-    return min(0.0, float(pair[0]) + 1e-9 - math.log(-math.expm1(min(fall + 1e-9, -1e-12))))
+    weight = mixture.log_weight(start)
+    fall = mixture.log_weight(start + direction) - weight
+    log_gap = math.log(-math.expm1(min(fall + 1e-9, -1e-12)))
+    return min(0.0, weight + 1e-9 - log_gap)
 
 
 def log_mixture(mixture: Mixture) -> float:
-    """Natural logarithm of the mixture; what lies outside the summed window is below 3e-15 of
-    it."""
+    """Natural logarithm of the mixture; what is left out is below 3e-15 of it."""
     first, last = mixture.span
     window = _Window(mixture, _peak(mixture, first, last))
     right = _extend_right(mixture, window, last)
     left = _extend_left(mixture, window, first)
     total = window.log_total
     if total > -math.inf:
-        assert np.logaddexp(left, right) <= total + math.log(3e-15)
+        assert np.logaddexp(left, right) <= total + _LEFT_OUT
     return total
 
 
 def _extend_right(mixture: Mixture, window: _Window, last: int) -> float:
-    # Beyond the window D(s) <= D(window.high + 1); returns the log of the bound on what is left
-    # out.
+    """Sum to the right, and return the log of the bound on what is left out there."""
     step = 16
     while window.high < last:
-        head = mixture.ceiling(window.high + 1)
-        bound = head + _mass_bound(mixture, window.high + 1, last)
-        if bound <= window.log_total + _NEGLIGIBLE or head == -math.inf:
+        # Beyond the window D(s) <= D(window.high + 1).
+        ceiling = mixture.ceiling(window.high + 1)
+        bound = ceiling + _mass_bound(mixture, window.high + 1, last)
+        if bound <= window.log_total + _NEGLIGIBLE or ceiling == -math.inf:
             return bound
-        window.grow(window.high + 1, min(last, window.high + step))
-        step *= 2 if step < 1024 else 1
+        window.grow_right(min(last, window.high + step))
+        step = min(2 * step, _LONGEST_STEP)
     return -math.inf
 
 
 def _extend_left(mixture: Mixture, window: _Window, first: int) -> float:
+    """Sum to the left, and return the log of the bound on what is left out there."""
     # To the left D(s) <= 1 (a utility, too), so blocks [s - width, s] are bounded by D(s - width)
     # times their mass until even the whole remaining mass is negligible; a block too heavy for that
     # is summed instead.
     skipped = -math.inf
-    step, edge = 16, window.low
+    step = 16
+    edge = window.low
     while edge > first:
         goal = window.log_total + _NEGLIGIBLE
         remaining = _mass_bound(mixture, edge - 1, first)
@@ -236,20 +284,25 @@ def _extend_left(mixture: Mixture, window: _Window, first: int) -> float:
         block = mixture.ceiling(low) + remaining
         if block <= goal - 7.0:
             skipped = float(np.logaddexp(skipped, block))
-            edge, step = low, 2 * step
+            edge = low
+            step *= 2
         elif edge == window.low:
-            window.grow(low, edge - 1)
-            edge, step = low, min(2 * step, 1024)
+            window.grow_left(low, edge - 1)
+            edge = low
+            step = min(2 * step, _LONGEST_STEP)
         elif step > 1:
             step //= 2
         else:
-            window.grow(edge - 1, window.low - 1)
-            edge, step = window.low, 16
+            window.grow_left(edge - 1, window.low - 1)
+            edge = window.low
+            step = 16
     return skipped
 
 
 #: The grid of outcomes holds one cell per type and outcome; beyond this it would take minutes and gigabytes.
 MAX_CELLS = 4_000_000
+"""The grid of outcomes holds one cell per type and outcome; beyond this it would take minutes and
+gigabytes."""
 _DIGITS = 60
 
 
@@ -267,52 +320,61 @@ def noisy_profile(
     types does not apply here, because each type receives its own noise; so every neighbour is
     compared.
     """
+    worst = log10_worst_case_noisy(sample, noise, loss)
     # One count more than present can be sampled from a neighbour.
     shape = np.array([min(sample.sampled, count + 1) + 1 for count in histogram], dtype=np.int64)
     if math.prod(int(size) for size in shape) > MAX_CELLS:
         remedy = f"needs a grid of shape {tuple(shape.tolist())}; sample fewer records"
         raise ParameterError("noise_ratio", float(noise), remedy)
-    own = _published(histogram, shape, sample, noise)
-    best, pair = 0.0, None
+    if worst == -math.inf:
+        reason = "The noise alone makes the mechanism purely private at this loss."
+        return profile_of(sample, loss, -math.inf, -math.inf, worst=worst, reason=reason)
+    largest, pair = _worst_noisy_pair(histogram, shape, sample, loss, noise)
+    # All sums before the difference are of positive double-doubles: each outcome is good to a few
+    # 2**-100 per step, outcomes sum to 1 on either side, and probabilities below 1e-300 were
+    # dropped.
+    steps = 8 * int(shape.sum()) + 64
+    error = 3.0 * steps * 2.0**-100 + 1e-290
+    value = math.log(largest) if largest > 0.0 else -math.inf
+    return profile_of(
+        sample,
+        loss,
+        to_log10(value),
+        to_log10(math.log(largest + error), 4e-16),
+        worst=worst,
+        pair=pair,
+        status="closed" if error <= 1e-10 * largest else "bracketed",
+        reason="Summed over every outcome, all neighbours and both directions; "
+        "log10_worst_case is an upper bound.",
+    )
+
+
+def _worst_noisy_pair(
+    histogram: tuple[int, ...],
+    shape: np.ndarray,
+    sample: Sample,
+    loss: Loss,
+    noise: Fraction,
+) -> tuple[float, tuple[int, int] | None]:
+    """The largest divergence from a neighbour, in either direction, and the counts of the two."""
+    chances = _published(histogram, shape, sample, noise)
+    largest = 0.0
+    pair = None
     for giver, taker in itertools.permutations(range(len(histogram)), 2):
         if histogram[giver] == 0:
             continue
         neighbour = list(histogram)
         neighbour[giver] -= 1
         neighbour[taker] += 1
-        other = _published(tuple(neighbour), shape, sample, noise)
-        forward, backward = logarithms.hockey_stick(own, other, loss.parts)
-        for value, counts in (
-            (forward, (histogram[giver], histogram[taker] + 1)),
-            (backward, (histogram[taker] + 1, histogram[giver])),
-        ):
-            if value > best:
-                best, pair = value, counts
-    # All sums before the difference are of positive double-doubles: each outcome is good to a few
-    # 2**-100 per step, outcomes sum to 1 on either side, and probabilities below 1e-300 were
-    # dropped.
-    depth = 8 * int(shape.sum()) + 64
-    slack = 3.0 * depth * 2.0**-100 + 1e-290
-    worst = log10_worst_case_noisy(sample, noise, loss)
-    if worst == -math.inf:
-        reason = "The noise alone makes the mechanism purely private at this loss."
-        return profile_of(sample, loss, -math.inf, -math.inf, worst=worst, reason=reason)
-    value, upper = (
-        math.log(best) if best > 0.0 else -math.inf,
-        to_log10(math.log(best + slack), 4e-16),
-    )
-    reason = "Summed over every outcome, all neighbours and both directions; log10_worst_case is an upper bound."
-    status = "closed" if slack <= 1e-10 * best else "bracketed"
-    return profile_of(
-        sample,
-        loss,
-        to_log10(value),
-        upper,
-        worst=worst,
-        pair=pair,
-        status=status,
-        reason=reason,
-    )
+        neighbour_chances = _published(tuple(neighbour), shape, sample, noise)
+        forward, backward = logarithms.hockey_stick(chances, neighbour_chances, loss.parts)
+        if forward > largest:
+            largest = forward
+            pair = (histogram[giver], histogram[taker] + 1)
+        if backward > largest:
+            largest = backward
+            pair = (histogram[taker] + 1, histogram[giver])
+    return largest, pair
 
 
 def _published(
@@ -321,36 +383,39 @@ def _published(
     sample: Sample,
     noise: Fraction,
 ) -> np.ndarray:
-    # Probability of every published outcome, as double-doubles on a flat grid.
+    """Probability of every published outcome, as double-doubles on a flat grid."""
     factors = np.zeros((len(histogram), int(shape.max()), 2))
     with decimal.localcontext() as context:
         context.prec = _DIGITS
-        columns = [_sampled_factors(count, sample) for count in histogram]
+        ratio = decimal.Decimal(noise.numerator) / noise.denominator
         constant = _sampled_factors(sample.records, sample)[sample.sampled]
-        for axis, column in enumerate(columns):
-            for h, weight in enumerate(column[: int(shape[axis])]):
-                ratio = decimal.Decimal(noise.numerator) / noise.denominator
-                normalized = weight * (1 - ratio) / (1 + ratio - ratio ** (h + 1))
-                value = normalized / constant if axis == 0 else normalized
-                factors[axis, h] = float(value), float(value - decimal.Decimal(float(value)))
+        for axis, count in enumerate(histogram):
+            column = _sampled_factors(count, sample)[: int(shape[axis])]
+            for sampled, weight in enumerate(column):
+                value = weight * (1 - ratio) / (1 + ratio - ratio ** (sampled + 1))
+                if axis == 0:
+                    value /= constant
+                high = float(value)
+                factors[axis, sampled] = high, float(value - decimal.Decimal(high))
     grid = logarithms.product_on_simplex(shape, factors, sample.sampled)
     logarithms.spread(grid, shape, split(noise), split(1 / (1 - noise)))
     return grid
 
 
 def _sampled_factors(count: int, sample: Sample) -> list[decimal.Decimal]:
-    # Binomial probabilities at rate T/n: their product over types, divided by the one of n records,
-    # is the multivariate hypergeometric law of the sampled histogram.
-    top = min(sample.sampled, count)
+    """Binomial probabilities at rate T/n.
+
+    Their product over types, divided by the one of n records, is the multivariate hypergeometric
+    law of the sampled histogram.
+    """
+    largest = min(sample.sampled, count)
     if sample.lost == 0:
-        return [decimal.Decimal(int(h == count)) for h in range(top + 1)]
+        return [decimal.Decimal(int(drawn == count)) for drawn in range(largest + 1)]
     rate = decimal.Decimal(sample.sampled) / sample.records
     odds = decimal.Decimal(sample.sampled) / sample.lost
-    weight = (1 - rate) ** count
-    column = [weight]
-    for h in range(top):
-        weight = weight * (count - h) / (h + 1) * odds
-        column.append(weight)
+    column = [(1 - rate) ** count]
+    for drawn in range(largest):
+        column.append(column[-1] * (count - drawn) / (drawn + 1) * odds)
     return column
 
 
@@ -431,45 +496,48 @@ def histogram_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss) ->
     """`profile` without noise, from parameters that were read already."""
     rare, common = sorted(histogram)[:2]
     worst = log10_worst_case(sample)
-    reason = None
-    if sample.rate == 1 and sample.sampling != "with_replacement":
-        reason = (
-            f"No record is lost ({sample.records} of {sample.records} are sampled): the exact histogram is published, "
-            "it differs between neighbours, and so delta = 1."
-        )
-    elif rare <= 1 or worst == 0.0:
-        reason = (
-            f"The rarest type has {rare} record(s): its presence in the sample reveals a record with certainty, "
-            "and delta equals the chance that this record is sampled."
-        )
-    if reason is not None:
-        return profile_of(sample, loss, worst, rounded_up(worst), worst=worst, reason=reason)
+    certain = _certain_reason(rare, sample, worst)
+    if certain is not None:
+        return profile_of(sample, loss, worst, rounded_up(worst), worst=worst, reason=certain)
     # D falls as either count grows when there is a third type, so the worst pair is among the two
     # rarest types (docs/proofs/smoothed-profile.md); with two types there is no other pair. All
     # four orders are needed.
-    orders = (rare, common + 1), (rare + 1, common), (common, rare + 1), (common + 1, rare)
-    found = {
-        order: log_pair(*order, sample, loss, binary=len(histogram) == 2)
-        for order in dict.fromkeys(orders)
-    }
-    pair = max(found, key=found.__getitem__)
-    best = found[pair]
-    error = 2 * logarithms.stated_error(best, scale_of(sample))
-    upper = min(to_log10(best, error), rounded_up(worst))
+    binary = len(histogram) == 2
+    orders = ((rare, common + 1), (rare + 1, common), (common, rare + 1), (common + 1, rare))
+    logs = {pair: log_pair(*pair, sample, loss, binary=binary) for pair in dict.fromkeys(orders)}
+    pair = max(logs, key=logs.__getitem__)
+    largest = logs[pair]
+    error = 2 * logarithms.stated_error(largest, scale_of(sample))
     reason = "Exact sum over the two rarest types, which are the worst pair."
-    if best == -math.inf:
+    if largest == -math.inf:
         reason = "No outcome has a likelihood ratio above e^epsilon, so delta is exactly 0."
-    elif len(histogram) == 2:
+    elif binary:
         reason = "Exact one-dimensional sum over the lost records of one type."
     return profile_of(
         sample,
         loss,
-        to_log10(best),
-        upper,
+        to_log10(largest),
+        min(to_log10(largest, error), rounded_up(worst)),
         worst=worst,
         pair=pair,
         reason=reason,
     )
+
+
+def _certain_reason(rare: int, sample: Sample, worst: float) -> str | None:
+    """Why delta is the worst case itself; None where it is not."""
+    if sample.rate == 1 and sample.sampling != "with_replacement":
+        all_sampled = f"{sample.records} of {sample.records} are sampled"
+        return (
+            f"No record is lost ({all_sampled}): the exact histogram is published, "
+            "it differs between neighbours, and so delta = 1."
+        )
+    if rare <= 1 or worst == 0.0:
+        return (
+            f"The rarest type has {rare} record(s): its presence in the sample reveals a record "
+            "with certainty, and delta equals the chance that this record is sampled."
+        )
+    return None
 
 
 def scale_of(sample: Sample) -> float:
@@ -490,22 +558,30 @@ def log_pair(
     A records of one type stand against A - 1, B - 1 against B of the other; `binary`: there are
     only these two types.
     """
-    if sample.sampling == "with_replacement" and not binary:
-        return log_mixture(_missed_draws(first, second, sample, loss))
     if sample.sampling == "with_replacement":
-        up, down = split_log_step(first), split_log_step(second)
+        if not binary:
+            return log_mixture(_missed_draws(first, second, sample, loss))
         return logarithms.log_divergence_replacement(
-            float(first), float(second), float(sample.sampled), up, down, loss.log_ratio
+            float(first),
+            float(second),
+            float(sample.sampled),
+            split_log_step(first),
+            split_log_step(second),
+            loss.log_ratio,
         )
     if binary and sample.sampling == "without_replacement":
-        return logarithms.log_divergence(
-            float(first), float(second), float(sample.lost), loss.parts
-        )
+        lost = float(sample.lost)
+        return logarithms.log_divergence(float(first), float(second), lost, loss.parts)
     return log_mixture(_lost_records(first, second, sample, loss))
 
 
 #: Three or more types are enumerated outcome by outcome up to this many; beyond it the utility is bracketed.
 MAX_OUTCOMES = 300_000
+"""Three or more types are enumerated outcome by outcome up to this many; beyond it the utility is
+bracketed."""
+
+_CHANCE_ERROR = 4e-12
+"""What the logarithm of a chance, and of a wrong guess, may err by."""
 
 
 def utility(
@@ -557,23 +633,18 @@ def utility(
     )
     level = read_rational("threshold", threshold)
     if not Fraction(1, 2) <= level < 1:
-        raise ParameterError(
-            "threshold", threshold, "must lie in [1/2, 1): the accuracy a guess must exceed"
-        )
+        remedy = "must lie in [1/2, 1): the accuracy a guess must exceed"
+        raise ParameterError("threshold", threshold, remedy)
     loss = read_loss(epsilon=None, ratio=level / (1 - level))
-    types, status = len(histogram), "closed"
-    few = (
-        sample.sampling == "without_replacement"
-        and math.comb(sample.sampled + types - 1, types - 1) <= MAX_OUTCOMES
-    )
-    if types == 2:
-        found = _two_types(histogram, sample, loss)
-        value = to_log10(found)
-        upper = to_log10(found, 2 * logarithms.stated_error(found, scale_of(sample)))
+    status: Status = "closed"
+    if len(histogram) == 2:
+        log_value = _two_types(histogram, sample, loss)
+        value = to_log10(log_value)
+        upper = to_log10(log_value, 2 * logarithms.stated_error(log_value, scale_of(sample)))
         reason = "Exact sum over the outcomes that one database makes likelier."
-    elif few:
+    elif _enumerable(sample, len(histogram)):
         value, upper = _enumerated(histogram, sample, level)
-        reason = f"Summed over every published histogram of {types} types."
+        reason = f"Summed over every published histogram of {len(histogram)} types."
     else:
         value = upper = _bound(histogram, sample, loss)
         reason = "Too many outcomes to enumerate; bounded by the divergences of all pairs of true values."
@@ -589,13 +660,21 @@ def utility(
     )
 
 
+def _enumerable(sample: Sample, types: int) -> bool:
+    outcomes = math.comb(sample.sampled + types - 1, types - 1)
+    return sample.sampling == "without_replacement" and outcomes <= MAX_OUTCOMES
+
+
 def _two_types(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> float:
     # The neighbours of (a, b) are (a - 1, b + 1) and (a + 1, b - 1); each pair counts from both
     # sides.
-    a, b = histogram
-    pairs = [(one, other) for one, other in ((a, b + 1), (b, a + 1)) if one >= 1]
-    pairs += [(other, one) for one, other in pairs]
-    return max(_log_utility(first, second, sample, loss) for first, second in pairs)
+    first, second = histogram
+    utilities: list[float] = []
+    for giver, taker in ((first, second + 1), (second, first + 1)):
+        if giver >= 1:
+            utilities.append(_log_utility(giver, taker, sample, loss))
+            utilities.append(_log_utility(taker, giver, sample, loss))
+    return max(utilities)
 
 
 def _log_utility(
@@ -610,9 +689,16 @@ def _log_utility(
         return logarithms.log_utility(float(first), float(second), float(sample.lost), loss.parts)
     if first == 1 or second == 1:
         return _log_utility_single(first, second, sample, loss)
-    up, down = split_log_step(first), split_log_step(second)
-    given = float(first), float(second), float(sample.sampled), up, down, loss.log_ratio
-    above, below = (logarithms.log_utility_replacement(*given, side) for side in (False, True))
+    pair = (
+        float(first),
+        float(second),
+        float(sample.sampled),
+        split_log_step(first),
+        split_log_step(second),
+        loss.log_ratio,
+    )
+    above = logarithms.log_utility_replacement(*pair, False)
+    below = logarithms.log_utility_replacement(*pair, True)
     return float(np.logaddexp(above, below))
 
 
@@ -647,64 +733,84 @@ def _bound(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> float:
     # only candidates: E_i[(post_j - t)+] / (1 - t) <= d(x_j, x_i) / (1 + E), and a guess of i at
     # most d(x_i, x_j) for any j. So the utility is at most (1 + (m - 1)/(1 + E)) times the largest
     # D(C_j + 1, C_k + 1), C the other records, and D falls with both counts.
-    types = len(histogram)
     upper = -math.inf
-    for missing in range(types):
-        if histogram[missing] == 0:
-            continue
-        rare, common = sorted(count - (i == missing) + 1 for i, count in enumerate(histogram))[:2]
-        if rare <= 1:
-            upper = 0.0
-            break
-        for first, second in {(rare, common), (common, rare)}:
-            value = log_pair(first, second, sample, loss, binary=False)
-            error = logarithms.stated_error(value, scale_of(sample))
-            upper = max(upper, to_log10(value, error))
-    factor = math.log10(1.0 + float((types - 1) / (1 + loss.ratio)))
+    for missing, present in enumerate(histogram):
+        if present > 0:
+            upper = max(upper, _missing_bound(histogram, missing, sample, loss))
+    factor = math.log10(1.0 + float((len(histogram) - 1) / (1 + loss.ratio)))
     return min(0.0, math.nextafter(upper + factor, math.inf) + 1e-15)
 
 
+def _missing_bound(
+    histogram: tuple[int, ...],
+    missing: int,
+    sample: Sample,
+    loss: Loss,
+) -> float:
+    """The largest D(C_j + 1, C_k + 1) where a record of one type is missing, as log10."""
+    others = list(histogram)
+    others[missing] -= 1
+    rare, common = sorted(count + 1 for count in others)[:2]
+    if rare <= 1:
+        return 0.0
+    bounds: list[float] = []
+    for first, second in ((rare, common), (common, rare)):
+        value = log_pair(first, second, sample, loss, binary=False)
+        bounds.append(to_log10(value, logarithms.stated_error(value, scale_of(sample))))
+    return max(bounds)
+
+
 def _enumerated(histogram: tuple[int, ...], sample: Sample, level: Fraction) -> tuple[float, float]:
-    types = len(histogram)
-    bars = np.array(list(itertools.combinations(range(sample.sampled + types - 1), types - 1)))
-    edges = np.hstack(
-        [np.full((len(bars), 1), -1), bars, np.full((len(bars), 1), sample.sampled + types - 1)]
-    )
-    outcomes = np.diff(edges, axis=1) - 1
-    gap = split_log(1 - level)[0]
-    value, upper = -math.inf, -math.inf
-    for missing in range(types):
-        if histogram[missing] == 0:
+    """log10 of the utility, and of what its errors may add."""
+    outcomes = _all_outcomes(sample.sampled, len(histogram))
+    log_gap = split_log(1 - level)[0]
+    value = -math.inf
+    upper = -math.inf
+    for missing, present in enumerate(histogram):
+        if present == 0:
             continue
-        rest = [count - (i == missing) for i, count in enumerate(histogram)]
-        logs = np.array(
-            [
-                _log_law(outcomes, [c + (i == j) for i, c in enumerate(rest)], sample)
-                for j in range(types)
-            ]
-        )
+        laws: list[np.ndarray] = []
+        for guess in range(len(histogram)):
+            counts = list(histogram)
+            counts[missing] -= 1
+            counts[guess] += 1
+            laws.append(_log_law(outcomes, counts, sample))
+        logs = np.array(laws)
         logs = logs[:, logs.max(axis=0) > -np.inf]
         ordered = np.sort(logs, axis=0)
         others = np.logaddexp.reduce(ordered[:-1], axis=0)
-        wrong = others - np.logaddexp(ordered[-1], others) - gap
-        # Probabilities, and of the wrong guess too, are good to 1e-12.
-        for sure in (0.0, 4e-12):
-            over = -np.expm1(np.minimum(wrong - sure, 1.0))
-            useful = over > 0.0
-            terms = logs[:, useful] + np.log(over[useful])
-            found = float(np.logaddexp.reduce(terms, axis=1, initial=-np.inf).max())
-            value, upper = (max(value, found), upper) if sure == 0.0 else (value, max(upper, found))
-    return to_log10(value), to_log10(upper, 4e-12)
+        wrong = others - np.logaddexp(ordered[-1], others) - log_gap
+        value = max(value, _useful_mass(logs, wrong))
+        upper = max(upper, _useful_mass(logs, wrong - _CHANCE_ERROR))
+    return to_log10(value), to_log10(upper, _CHANCE_ERROR)
+
+
+def _all_outcomes(draws: int, types: int) -> np.ndarray:
+    """(outcomes, types) every histogram of so many draws: by where bars stand between them."""
+    places = draws + types - 1
+    bars = np.array(list(itertools.combinations(range(places), types - 1)))
+    first = np.full((len(bars), 1), -1)
+    last = np.full((len(bars), 1), places)
+    return np.diff(np.hstack([first, bars, last]), axis=1) - 1
+
+
+def _useful_mass(logs: np.ndarray, wrong: np.ndarray) -> float:
+    """The largest log of the mass of useful guesses, each by how far it exceeds the threshold."""
+    worth = -np.expm1(np.minimum(wrong, 1.0))
+    useful = worth > 0.0
+    terms = logs[:, useful] + np.log(worth[useful])
+    return float(np.logaddexp.reduce(terms, axis=1, initial=-np.inf).max())
 
 
 def _log_law(outcomes: np.ndarray, counts: list[int], sample: Sample) -> np.ndarray:
     # Binomials at rate T/n over types, divided by the one for all records: the hypergeometric law.
+    draws = float(sample.sampled)
+    records = float(sample.records)
     total = np.zeros(len(outcomes))
-    draws, records = float(sample.sampled), float(sample.records)
-    for column, count in zip(outcomes.T, counts, strict=True):
+    for drawn, count in zip(outcomes.T, counts, strict=True):
         possible = np.arange(sample.sampled + 1, dtype=np.float64)
         table = np.full(possible.size, -np.inf)
         reach = possible <= count
         table[reach] = logarithms.binomial_fractions(possible[reach], float(count), draws, records)
-        total += table[column]
+        total += table[drawn]
     return total - logarithms.binomial_fractions(np.array([draws]), records, draws, records)
