@@ -152,8 +152,26 @@ def test_the_same_command_goes_on_and_finishes(invoke: Invoke, tmp_path: Path) -
     assert (place / "log.jsonl").read_text().splitlines(keepends=True) == log
     assert again["test_accuracy"] == whole["test_accuracy"]
     assert again["epsilon"] == whole["epsilon"]
-    with pytest.raises(ParameterError, match="other settings"):
+    with pytest.raises(
+        ParameterError, match=r"other settings .*noise_multiplier: 1.0 there, 2.0 here"
+    ):
         invoke("--noise-multiplier", 2, "--out", place)
+
+
+def test_files_of_a_run_are_written_again_by_it_alone(invoke: Invoke, tmp_path: Path) -> None:
+    given = ["--noise-multiplier", 1, "--out", tmp_path / "model", "--plot", tmp_path / "run.png"]
+    first, _ = invoke(*given)
+    # As left by a kill between the plot and the last line of the log.
+    log = tmp_path / "model" / "log.jsonl"
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join(lines[:-1]))
+    again, _ = invoke(*given)
+    assert again == first
+    assert log.read_text() == "".join(lines)
+    (tmp_path / "mine.png").write_bytes(b"mine")
+    with pytest.raises(ParameterError, match="plot=.*exists already"):
+        invoke(*given[:-1], tmp_path / "mine.png")
+    assert (tmp_path / "mine.png").read_bytes() == b"mine"
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])

@@ -185,16 +185,17 @@ def command(
     if run is None:
         raise ParameterError("run", None, "name a run file; --example prints one")
     described = read_run(run, changes or ())
-    common.refuse_outputs(".png", overwrite=overwrite, plot=plot)
-    common.refuse_outputs(".json", overwrite=overwrite, proof=proof)
     place = None if out is None else Place(folder=out)
     outputs = Outputs(place=place, tensorboard=tensorboard, proof=proof, plot=plot)
+    own = overwrite or outputs.are_of_the_run()
+    common.refuse_outputs(".png", overwrite=own, plot=plot)
+    common.refuse_outputs(".json", overwrite=own, proof=proof)
     with _warnings_as_lines():
         trainer = prepare(described, place, overwrite=overwrite)
         _refuse_without_steps(trainer, described, place)
         history = _run(trainer, described, outputs, resumed=trainer.taken > 0)
         facts = finish(trainer, history, described, outputs)
-        facts |= _proven(trainer, proof, overwrite=overwrite)
+        facts |= _proven(trainer, proof, overwrite=own)
     if place is not None and _unfinished(place):
         with place.log.open("a", encoding="utf-8") as file:
             _line(file, facts)  # what mezzotint report quotes
@@ -212,6 +213,19 @@ class Outputs:
     tensorboard: Path | None
     proof: Path | None
     plot: Path | None
+
+    @property
+    def names(self) -> list[str]:
+        """Files beside the folder of the run."""
+        return [str(file.resolve()) for file in (self.proof, self.plot) if file is not None]
+
+    def are_of_the_run(self) -> bool:
+        """Whether the run in the folder has been told of these files: it may write them again."""
+        if self.place is None or not self.place.log.exists():
+            return False
+        lines = read_text(self.place.log).splitlines()
+        told = [parse_object(line, name=self.place.log.name).get("outputs", []) for line in lines]
+        return set(self.names) <= {name for names in told for name in names}
 
 
 def read_run(path: Path, changes: Sequence[str]) -> RunFile:
@@ -555,7 +569,7 @@ def _run(run: Trainer, described: RunFile, outputs: Outputs, *, resumed: bool) -
         reports = [history.append, opened.enter_context(_live(described.steps))]
         if place is not None:
             place.folder.mkdir(parents=True, exist_ok=True)
-            reports.append(opened.enter_context(_lines(run, described, place, resumed=resumed)))
+            reports.append(opened.enter_context(_lines(run, described, outputs, resumed=resumed)))
         if outputs.tensorboard is not None:
             reports.append(opened.enter_context(_scalars(outputs.tensorboard)))
 
@@ -622,13 +636,21 @@ def _unfinished(place: Place) -> bool:
 
 @contextmanager
 def _lines(
-    run: Trainer, described: RunFile, place: Place, *, resumed: bool
+    run: Trainer, described: RunFile, outputs: Outputs, *, resumed: bool
 ) -> Iterator[Callable[[Standing], None]]:
+    assert outputs.place is not None
     mode = "a" if resumed else "w"
-    with place.log.open(mode, encoding="utf-8") as file:
+    with outputs.place.log.open(mode, encoding="utf-8") as file:
         if not (resumed and run.taken >= run.settings.steps):
-            header = {"model": described.model, "data": run.data.name}
-            _line(file, {**header, "method": described.method.kind, **run.describe()})
+            header: JsonObject = {
+                "model": described.model,
+                "data": run.data.name,
+                "method": described.method.kind,
+                **run.describe(),
+            }
+            if outputs.names:
+                header["outputs"] = outputs.names
+            _line(file, header)
         yield lambda last: _line(file, asdict(last))
 
 

@@ -512,5 +512,11 @@ def verify(
         return _report([str(error)])
     except (OSError, RecursionError, MemoryError) as error:
         return _report([f"cannot be read ({type(error).__name__}: {error})"])
+    except UnicodeDecodeError:
+        problem = (
+            "is no text, so neither a mechanism nor a claim; the claim of a packed model is proved by "
+            "mezzotint train --proof"
+        )
+        return _report([problem])
     except (ValueError, OverflowError, AttributeError, TypeError) as error:
         return _report([f"holds no mechanism ({type(error).__name__}: {error})"])

@@ -106,6 +106,7 @@ def _learnt(header: JsonObject, end: JsonObject, history: Sequence[JsonObject]) 
     if header.get("seed") is not None:
         words.insert(0, _SIMULATED)
     facts = {name: value for name, value in header.items() if value is not None}
+    facts.pop("outputs", None)
     for what, name in (("test", "test_accuracy"), ("training", "train_accuracy")):
         facts[f"final {what} accuracy"] = _nearest(history[-1][name])
     if (

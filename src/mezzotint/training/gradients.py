@@ -169,8 +169,9 @@ class PrivateModule(GradSampleModule):
         loss_reduction: str,
         batch_first: bool,
     ) -> None:
-        if not self.hooks_enabled:
-            return
+        is_elsewhere = not self.training and not getattr(module, "activations", None)
+        if not self.hooks_enabled or is_elsewhere:
+            return  # gradients of inputs, of a module that is not being trained
         _check_calls(module, axis=0 if batch_first else 1)
         _check_precision(module, forward_output[0], loss_reduction)
         parameters = [p for p in module.parameters() if p.requires_grad]

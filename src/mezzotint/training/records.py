@@ -97,10 +97,15 @@ def refuse_layers(module: torch.nn.Module, *, hooks: bool = True) -> None:
     if not hooks:
         return
     refuse_recurrent_layers(module)
-    errors: list[Exception] = list(ModuleValidator.validate(module, strict=False))
-    errors += GradSampleModule.validate(module, strict=False)
+    errors = ModuleValidator.validate(module, strict=False)
     if errors:
         remedy = f"{errors[0]}; opacus.validators.ModuleValidator.fix(module) replaces what mixes records"
+        raise ParameterError("module", type(module).__name__, remedy)
+    if GradSampleModule.validate(module, strict=False):
+        remedy = (
+            "a trained layer has buffers, which a pass may change by what records are; use layers "
+            "without them (weight_norm in place of spectral_norm), or freeze this one"
+        )
         raise ParameterError("module", type(module).__name__, remedy)
 
 
@@ -129,7 +134,8 @@ def _batch_state(layer: torch.nn.Module) -> str:
     if isinstance(layer, _BatchNorm) and (layer.training or not layer.track_running_stats):
         return (
             "it normalizes by statistics of the batch, frozen or not; use GroupNorm, as "
-            "opacus.validators.ModuleValidator.fix(module) does, or eval() on this layer"
+            "opacus.validators.ModuleValidator.fix(module) does, or eval() and requires_grad_(False) "
+            "on this layer"
         )
     if isinstance(layer, _InstanceNorm) and layer.training and layer.track_running_stats:
         return "running statistics are released without noise; use track_running_stats=False"

@@ -671,7 +671,20 @@ def _read_state(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> dict[st
         raise FileFormatError(
             f"{Path(checkpoint).name}: schema {schema}, this version reads {SCHEMA}"
         )
-    if state["identity"] != json.dumps(_identity(trainer), sort_keys=True):
-        remedy = "belongs to a run with other settings, method or data"
+    changed = _changed(json.loads(state["identity"]), _identity(trainer))
+    if changed:
+        remedy = f"belongs to a run with other settings or data ({', '.join(changed)})"
         raise ParameterError("checkpoint", str(checkpoint), remedy)
     return state
+
+
+def _changed(earlier: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
+    """What differs between two identities, in words."""
+    changed: list[str] = []
+    for name in sorted(earlier.keys() | present.keys()):
+        before, after = earlier.get(name), present.get(name)
+        if isinstance(before, dict) and isinstance(after, dict):
+            changed += _changed(before, after)
+        elif before != after:
+            changed.append(f"{name}: {before} there, {after} here")
+    return changed
