@@ -169,7 +169,7 @@ def test_files_of_a_run_are_written_again_by_it_alone(invoke: Invoke, tmp_path: 
     assert again == first
     assert log.read_text() == "".join(lines)
     (tmp_path / "mine.png").write_bytes(b"mine")
-    with pytest.raises(ParameterError, match="plot=.*exists already"):
+    with pytest.raises(ParameterError, match=r"plot=.*exists already"):
         invoke(*given[:-1], tmp_path / "mine.png")
     assert (tmp_path / "mine.png").read_bytes() == b"mine"
 
