@@ -18,7 +18,7 @@ OLD_CPU := OPENBLAS_CORETYPE=Prescott NUMBA_CPU_NAME=generic ATEN_CPU_CAPABILITY
 TYPES := $(BIN)/pyright & types=$$!;
 ENDED := ; tests=$$?; wait $$types && exit $$tests
 
-.PHONY: demo test test-all test-old-cpu check style bench docs shots clean
+.PHONY: demo test test-all test-old-cpu check style proofs bench docs shots clean
 .DEFAULT_GOAL := test
 
 $(VENV)/.created:
@@ -54,6 +54,10 @@ style: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# The proved checker, verified/build/mezzotint-check: needs Coq and OCaml, and no Python.
+proofs:
+	bash verified/build.sh
+
 bench: $(VENV)/.dev
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
@@ -64,4 +68,4 @@ shots: docs
 	$(BIN)/python tools/screenshots.py site build/shots
 
 clean:
-	rm -rf $(VENV) build dist site demo
+	rm -rf $(VENV) build dist site demo verified/build
