@@ -66,6 +66,15 @@ def sealed_text(file: dict[str, Any]) -> str:
     return canonical({**file, "proof": proof})
 
 
+def untrimmed(text: str) -> str | None:
+    """The same claim with a proof whose products drop nothing, if they drop something."""
+    file = json.loads(text)
+    if file["proof"].get("tail", 160) == 160:
+        return None
+    file["proof"]["tail"] = 160
+    return sealed_text(file)
+
+
 def raised(text: str) -> str | None:
     """The same claim with delta raised by ROUNDING, if it has a delta."""
     file = json.loads(text)
@@ -109,6 +118,11 @@ def compare(checker: Checker, text: str) -> Comparison:
             reason = beyond[0]
         elif again is not None and checker.verdict(again)[0] == 0:
             reason = "rounding, delta + 2**-140 is certified"
+        else:
+            # A mass that is as large as what may be dropped, up to rounding, is dropped by one of them alone.
+            whole = untrimmed(text)
+            if whole is not None and checker.verdict(whole)[0] == verdict_on(whole).status == 0:
+                reason = "trimming, both certify a proof that drops nothing"
     if ours[0] != 0 and theirs[0] == 0:
         again = raised(text)
         if again is not None and verdict_on(again).status == 0:
