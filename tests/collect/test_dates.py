@@ -13,8 +13,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import mezzotint as mz
 from mezzotint import collect, families
-from mezzotint.collect.dates import PARTS, derive, parse_derived
+from mezzotint.cli import run
+from mezzotint.collect.dates import PARTS, derive, number_of, parse_derived
 from mezzotint.core.errors import ParameterError
 
 VIENNA = "Europe/Vienna"
@@ -144,3 +146,34 @@ def test_parts_are_privatized_and_kept(tmp_path: Path, ending: str) -> None:
     for kept in ("t", "t:epoch", "t:minute_of_day"):
         with pytest.raises(ParameterError, match="would reveal"):
             collect.privatize(source, out, column="t:hour", mechanism=table, keep=[kept])
+
+
+# Bounds ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1970-01-01", 0),
+        ("2026-10-05", (datetime.date(2026, 10, 5) - datetime.date(1970, 1, 1)).days),
+        ("2026-10-05T02:00:00+02:00", 1791158400),
+    ],
+)
+def test_bounds_that_are_dates_are_the_values_of_their_parts(text: str, number: float) -> None:
+    assert number_of(text) == number
+
+
+@pytest.mark.parametrize("text", ["2026-10-5", "tomorrow", "2026-13-01", "2026-10-05T12:00:00"])
+def test_bounds_that_are_no_complete_dates_are_refused(text: str) -> None:
+    with pytest.raises(ParameterError):
+        number_of(text)
+
+
+def test_a_table_is_designed_between_two_dates(tmp_path: Path) -> None:
+    out = tmp_path / "m.json"
+    dates = ["--lower", "2026-01-01", "--upper", "2026-12-31"]
+    assert run(["design", "--epsilon", "1", *dates, "--levels", "2", "--out", str(out)]) == 0
+    table = mz.Mechanism.load(out)
+    days = [number_of(text) for text in ("2026-01-01", "2026-12-31")]
+    assert [table.lower, table.upper] == days
+    assert run(["design", "--epsilon", "1", "--lower", "soon", "--out", str(out)]) == 2

@@ -16,9 +16,11 @@ from laws.registry import judges
 from mezzotint import collect, families, privacy
 from mezzotint.cli import run
 from mezzotint.collect.columns import STANDARD
+from mezzotint.collect.counts import SAME_PEOPLE
 from mezzotint.collect.listing import find_files
 from mezzotint.collect.people import select_rows, total_variation
 from mezzotint.core.errors import BudgetError, ParameterError
+from mezzotint.privacy.charges import Charge
 from tolerances import FEW
 
 TABLE = families.randomized_response(lower=0, upper=1, epsilon=0.5)
@@ -76,7 +78,7 @@ def test_at_most_k_rows_are_kept_and_charged(tmp_path: Path, out: str) -> None:
         spent = opened.person_spent(rider, key=key).epsilon
         assert spent == pytest.approx(rows[rider] * TABLE.epsilon, rel=1e-9)
     assert opened.worst().epsilon <= 3.0
-    with pytest.raises(BudgetError, match="--at-most"):
+    with pytest.raises(BudgetError, match="exceeds the budget"):
         collect.privatize(
             tmp_path / "in", tmp_path / "again.parquet", column="x", mechanism=TABLE,
             charge_by="rider", at_most=2, per="week", ledger=ledger, budget=3.0,
@@ -230,3 +232,86 @@ def test_a_converted_ledger_keeps_the_key_that_named_its_sources(tmp_path: Path)
     collect.privatize(tmp_path / "in", tmp_path / "out" / "b.parquet", ledger=new, **asked)
     with pytest.raises(ParameterError, match="the same rows twice"):
         collect.read_counts(tmp_path / "out")
+
+
+# Waves -------------------------------------------------------------------------------------------
+
+
+def test_waves_of_the_same_people_are_told_apart_by_their_ledger(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ann, bob and eve in week one, bob, eve and dan in week two: two people are in both."""
+    ledger = tmp_path / "ledger.jsonl"
+    weeks = {"one": ["ann", "bob", "eve", "bob"], "two": ["bob", "eve", "dan"], "three": ["zoe"]}
+    for week, people in weeks.items():
+        table = pa.table({"x": [0.5] * len(people), "rider": people})
+        pq.write_table(table, tmp_path / f"{week}.parquet")
+        options: dict[str, Any] = {"charge_by": "rider", "ledger": ledger, "at_most": 1}
+        collect.privatize(
+            tmp_path / f"{week}.parquet", tmp_path / f"{week}.csv", column="x", mechanism=TABLE,
+            **options,
+        )  # fmt: skip
+    counts = {week: collect.read_counts(tmp_path / f"{week}.csv") for week in weeks}
+    both = counts["one"].merge(counts["two"])
+    assert collect.spending_of(both, ledger).shared == 2
+    assert collect.spending_of(counts["one"].merge(counts["three"]), ledger).shared == 0
+    assert collect.spending_of(counts["one"], ledger).shared == 0
+    assert collect.spending_of(both, tmp_path / "another.jsonl").shared is None
+    worst = privacy.Ledger(ledger).worst().epsilon
+    assert (
+        collect.spending_of(both, ledger).most == worst == pytest.approx(2 * TABLE.epsilon, rel=FEW)
+    )
+    assert SAME_PEOPLE in collect.estimate(both).notes
+    assert collect.estimate(counts["one"]).notes == ()
+
+    def estimated(*names: str) -> tuple[dict[str, Any], str]:
+        sources = [str(tmp_path / f"{name}.csv") for name in names]
+        assert run(["estimate", *sources, "--ledger", str(ledger), "--json"]) == 0
+        said = capsys.readouterr()
+        return json.loads(said.out), " ".join(said.err.split())
+
+    facts, words = estimated("one", "two")
+    assert facts["people_in_several_runs"] == 2
+    assert facts["epsilon_of_most_charged_person"] == worst
+    assert "2 people are in more than one of these runs" in words
+    assert "one row of each person: estimates are about people" in words
+    assert SAME_PEOPLE in words
+    facts, words = estimated("one", "three")
+    assert facts["people_in_several_runs"] == 0
+    assert facts["notes"] == []
+    assert SAME_PEOPLE not in words
+
+
+def test_the_rows_of_a_person_are_told_beside_an_estimate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = pa.table({"x": [0.5] * 4, "rider": ["a", "a", "a", "b"], "day": [1, 1, 2, 1]})
+    pq.write_table(table, tmp_path / "in.parquet")
+    charged: dict[str, Any] = {"charge_by": "rider", "ledger": tmp_path / "ledger.jsonl"}
+    for limit, words in (
+        ({}, "all rows of each person: estimates are about rows"),
+        ({"at_most": 2}, "at most 2 rows of each person: estimates are about rows"),
+        ({"at_most": 1, "per": "day"}, "at most 1 rows of each person and day: estimates are"),
+        ({"at_most": 1}, "one row of each person: estimates are about people"),
+    ):
+        out = tmp_path / f"{len(limit)}{limit.get('at_most')}.csv"
+        collect.privatize(
+            tmp_path / "in.parquet", out, column="x", mechanism=TABLE, **charged, **limit
+        )
+        assert run(["estimate", str(out)]) == 0
+        assert words in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_remedy_of_a_spent_budget_is_one_that_helps(tmp_path: Path) -> None:
+    """A limit on rows helps whoever has several of them and can pay for one; nobody else."""
+    pq.write_table(pa.table({"x": [0.5] * 3, "rider": ["a"] * 3}), tmp_path / "in.parquet")
+    for times, words in ((2.5, "--at-most K"), (0.5, None)):
+        ledger = privacy.Ledger(tmp_path / f"{times}.jsonl")
+        with ledger.counting(bytes(32)) as counter:
+            counter.add(["a"] * 3)
+            claim = Charge.of(
+                privacy.report_claim(TABLE), identity="r", description="", fingerprint=""
+            )
+            with pytest.raises(BudgetError) as refused:
+                ledger.charge_people(counter, claim, budget=times * TABLE.epsilon)
+        assert ("--at-most" in str(refused.value)) == (words is not None)

@@ -16,7 +16,8 @@ from laws.registry import judges
 from mezzotint import Mechanism, collect, design, families
 from mezzotint.cli import run
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.collect.plans import Question, expected_shares, half_widths
+from mezzotint.collect.plans import half_widths
+from mezzotint.collect.questions import Question, expected_shares
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from tolerances import printed
 
@@ -54,6 +55,27 @@ def test_people_and_epsilon_of_the_reference() -> None:
     ten: dict[str, Any] = {"categories": 10, "share": 0.05, "mechanism": krr, "epsilon": 2.0}
     assert collect.plan("frequency", half_width=0.02, **ten).people == 4806
     assert collect.plan("frequency", half_width=0.02, simultaneous=True, **ten).people == 9724
+
+
+def test_the_better_number_of_levels_is_planned_where_none_is_given() -> None:
+    """For worst inputs one bit needs fewer people than four levels; for mild ones it is the other way round."""
+    for asked, levels in (({}, 2), ({"inputs": BETA}, 4)):
+        chosen = collect.plan(epsilon=4.0, half_width=0.02, **asked)
+        people = {
+            size: collect.plan(epsilon=4.0, half_width=0.02, levels=size, **asked).people
+            for size in (2, 4)
+        }
+        assert chosen.question.levels == levels
+        assert chosen.people == min(people.values())
+    least = collect.plan(people=chosen.people, half_width=0.02, inputs=BETA)
+    assert least.epsilon == pytest.approx(4.0, rel=0.01)
+    assert least.half_width <= 0.02
+
+
+def test_a_quantile_that_needs_more_cells_says_so() -> None:
+    quantile: dict[str, Any] = {"probability": 0.9, "inputs": BETA, "half_width": 0.01}
+    with pytest.raises(InfeasibleError, match=r"more cells than 4 \(levels=, --levels\)"):
+        collect.plan("quantile", epsilon=4.0, **quantile)
 
 
 def test_the_least_number_of_people_is_the_least() -> None:
@@ -162,10 +184,11 @@ CELLS: dict[str, tuple[dict[str, Any], Draw, float]] = {
 
 @judges(
     "collect.plans.Asking.options",
-    "collect.plans.Question.half_width",
-    "collect.plans.Question.interval",
-    "collect.plans.Question.parts",
+    "collect.questions.Question.half_width",
+    "collect.questions.Question.interval",
+    "collect.questions.Question.parts",
     "collect.plans.plan",
+    "collect.plans.Goal.plan",
 )
 @pytest.mark.parametrize("name", CELLS)
 def test_what_is_predicted_is_what_is_realised(name: str) -> None:

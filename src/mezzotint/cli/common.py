@@ -23,10 +23,35 @@ if TYPE_CHECKING:
 
 RANGE = "Range of the inputs"
 
+
+def parse_bound(text: str | float) -> float:
+    """A bound of the range: a number, a date (its days since 1970), or a time with a zone (its seconds)."""
+    from mezzotint.collect.dates import number_of
+
+    try:
+        return float(text)
+    except ValueError:
+        return number_of(str(text))
+
+
 Lower = Annotated[
-    float, option("Smallest input, data units; smaller ones are clipped.", panel=RANGE)
+    float,
+    option(
+        "Smallest input, data units, or a date; clips.",
+        metavar="NUMBER",
+        panel=RANGE,
+        parser=parse_bound,
+    ),
 ]
-Upper = Annotated[float, option("Largest input, data units; larger ones are clipped.", panel=RANGE)]
+Upper = Annotated[
+    float,
+    option(
+        "Largest input, data units, or a date; clips.",
+        metavar="NUMBER",
+        panel=RANGE,
+        parser=parse_bound,
+    ),
+]
 PriorOption = Annotated[
     str | None,
     option(

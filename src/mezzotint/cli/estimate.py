@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,7 @@ def _refuse_mixtures(asked: EstimateOptions) -> None:
     if asked.domain is None and not pair and not asked.grouped:
         return
     ignored: JsonObject = {"save_counts": asked.save_counts, "address": asked.address}
+    ignored["ledger"] = asked.ledger
     ignored["method"] = asked.method != "asymptotic" and asked.method
     ignored["engine"] = asked.engine != "local" and asked.engine
     if not asked.grouped:
@@ -94,7 +96,9 @@ def _show_one_column(asked: EstimateOptions) -> None:
     from mezzotint.collect.counts import SAME_PEOPLE
 
     counts = _counts(asked)
-    if counts.memoised > 1:
+    spending = None if asked.ledger is None else _spending(counts, asked.ledger)
+    all_different = spending is not None and spending.shared == 0
+    if counts.releases > 1 and not all_different:
         console.warn(SAME_PEOPLE)
     if asked.save_counts is not None:
         mz.collect.save_counts(counts, asked.save_counts, overwrite=asked.overwrite)
@@ -106,18 +110,51 @@ def _show_one_column(asked: EstimateOptions) -> None:
         allow_seeded=asked.allow_seeded,
         **asked.questions,
     )
+    if all_different:
+        others = tuple(note for note in result.notes if note != SAME_PEOPLE)
+        result = replace(result, notes=others)
     write_rows(result._rows(), asked)
     row_claim = note_row_claim(asked.sources)
     facts = result.as_dict()
     if row_claim is not None:
         facts["epsilon_of_row"] = row_claim.epsilon
+    if spending is not None:
+        facts["epsilon_of_most_charged_person"] = spending.most
+        facts["people_in_several_runs"] = spending.shared
     console.show(facts, asked.as_json, lambda: _picture(result, counts.mechanism))
+
+
+def _spending(counts: mz.collect.CodeCounts, ledger: Path) -> mz.collect.Spending:
+    """What the ledger of the runs says of their people, told beside the estimate."""
+    if not ledger.is_file():
+        raise ParameterError("ledger", str(ledger), "no such file; check the path")
+    spending = mz.collect.spending_of(counts, ledger)
+    for note in spending.notes:
+        console.note(note)
+    return spending
+
+
+def _note_limits(sources: list[str]) -> None:
+    """Says whether rows or people are estimated, where people were charged for their own rows."""
+    from mezzotint.collect.reports import limits_of
+
+    limits = {
+        limit for source in sources if not source.endswith(".json") for limit in limits_of(source)
+    }
+    for limit in sorted(limits, key=str):
+        if limit.one_row:
+            console.note("the reports are of one row of each person: estimates are about people")
+        else:
+            console.note(
+                f"the reports are of {limit}: estimates are about rows, and whoever has more rows counts more often"
+            )
 
 
 def note_row_claim(sources: list[str]) -> mz.privacy.Claim | None:
     """The claim about a complete row, told beside the estimate of one of its columns."""
     from mezzotint.collect.reports import row_claim
 
+    _note_limits(sources)
     claims = []
     for source in sources:
         claim = None if source.endswith(".json") else row_claim(source)

@@ -12,6 +12,7 @@ from rich.text import Text
 import mezzotint as mz
 from mezzotint.cli import common, console, progress, tables
 from mezzotint.cli.estimate_options import EstimateOptions, price, write_rows
+from mezzotint.collect.counts import SAME_PEOPLE
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject, number
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 def show(asked: EstimateOptions) -> None:
     """Prints means or frequencies of every group, shares and quantiles, differences, strata and totals."""
     groups = _read(asked)
+    if not asked.same_people and any(group.counts.releases > 1 for group in groups.values()):
+        console.warn(SAME_PEOPLE)
     sizes = None if asked.sizes is None else _sizes(asked.sizes)
     estimates = mz.collect.estimate_groups(
         groups,

@@ -70,6 +70,10 @@ class EstimateOptions:
         Path | None, option("List of privatize --domain: the most frequent.", panel=DOMAIN)
     ] = None
     top: Annotated[int | None, option("How many of them; by default 20.", panel=DOMAIN)] = None
+    ledger: Annotated[
+        Path | None,
+        option("Ledger of the runs: what people spent, who is in several.", panel=REPORTS),
+    ] = None
     engine: Annotated[Literal["local", "ray"], option("Where it runs:", panel=WORK)] = "local"
     address: Annotated[
         str | None, option("Of a Ray cluster; by default this machine.", panel=WORK)

@@ -38,6 +38,7 @@ def option(
     panel: str | None = None,
     metavar: str | None = None,
     least: int | None = None,
+    parser: Callable[[str], Any] | None = None,
 ) -> OptionInfo:
     """An option of a verb, for `Annotated`.
 
@@ -47,8 +48,11 @@ def option(
         panel: of the help that lists it.
         metavar: what help shows in place of its value; by default its kind.
         least: the smallest whole number allowed.
+        parser: what makes its value of what is typed.
     """
-    return typer.Option(*names, help=text, rich_help_panel=panel, metavar=metavar, min=least)
+    return typer.Option(
+        *names, help=text, rich_help_panel=panel, metavar=metavar, min=least, parser=parser
+    )
 
 
 def argument(text: str, *, metavar: str | None = None) -> ArgumentInfo:

@@ -90,7 +90,9 @@ class PlanOptions:
     ] = None
     lower: common.Lower = 0.0
     upper: common.Upper = 1.0
-    levels: Annotated[int, option("Levels of the table; quantile: its cells.", panel=REPORTS)] = 4
+    levels: Annotated[
+        int | None, option("Levels of the table, 2 or 4; quantile: cells, 4.", panel=REPORTS)
+    ] = None
     mechanism: Annotated[
         Path | None, option("Table to use; its epsilon is a report's.", panel=REPORTS)
     ] = None
@@ -232,10 +234,17 @@ def _picture(planned: Plan, basis: str) -> tables.TerminalTable:
     return tables.TerminalTable(columns, rows, left=("way of asking",), title=title)
 
 
+def _spread(planned: Plan) -> str:
+    """How realised half widths lie around the planned one."""
+    if planned.estimand == "quantile":
+        return "realised ones move in steps of the table's cells, mostly at or below it"
+    return "half of the realised ones are wider, one in twenty by 1 to 10 %"
+
+
 def _words(planned: Plan, next_command: str) -> list[str]:
     words = [
         f"Half width at {100 * planned.confidence:g} % confidence, predicted by the estimator on expected counts for "
-        f"{planned.assumption}: half of the realised ones are wider, one in twenty by 1 to 10 %."
+        f"{planned.assumption}: {_spread(planned)}."
     ]
     if planned.identified:
         words.append(

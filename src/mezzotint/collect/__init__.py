@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from mezzotint.collect.plans import lot_crossover as lot_crossover
     from mezzotint.collect.plans import people_for as people_for
     from mezzotint.collect.plans import plan as plan
-    from mezzotint.collect.plans import threshold_table as threshold_table
+    from mezzotint.collect.questions import threshold_table as threshold_table
     from mezzotint.collect.results import RAW_COUNTS_REMARK as RAW_COUNTS_REMARK
     from mezzotint.collect.results import ColumnResult as ColumnResult
     from mezzotint.collect.results import ColumnsResult as ColumnsResult
@@ -64,5 +64,7 @@ if TYPE_CHECKING:
     from mezzotint.collect.settings import Settings as Settings
     from mezzotint.collect.shapes import safe_half_width as safe_half_width
     from mezzotint.collect.source import read_values as read_values
+    from mezzotint.collect.spending import Spending as Spending
+    from mezzotint.collect.spending import spending_of as spending_of
 
 __getattr__, __dir__ = on_demand(__name__, __file__)

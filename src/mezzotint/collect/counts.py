@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
@@ -35,10 +36,13 @@ from mezzotint.core.values import numbers, plain
 COUNTS_FORMAT = "mezzotint-counts"
 VERSION = 1
 SAME_PEOPLE = (
-    "reports of several memoised files are counted as if of different people; the intervals hold only if nobody is in "
-    "two of them"
+    "reports of several runs are counted as if of different people; "
+    "the intervals hold only if nobody is in two of them"
 )
-"""What is said of `CodeCounts.memoised` > 1."""
+"""What is said of `CodeCounts.releases` > 1."""
+
+_OF_A_RUN = re.compile("/| where ")
+"""Behind the name of a run: its part, or the group that was taken out of it."""
 
 
 @final
@@ -104,6 +108,16 @@ class CodeCounts:
     def n(self) -> int:
         """Number of reports."""
         return int(self.counts.sum())
+
+    @property
+    def run_names(self) -> frozenset[str]:
+        """The runs that drew the reports, as far as their files say: of parts and groups, the run they are of."""
+        return frozenset(_OF_A_RUN.split(run)[0] for run in self.runs)
+
+    @property
+    def releases(self) -> int:
+        """From how many runs the reports are, as far as files say. People may be in several of them."""
+        return len(self.run_names) + self.memoised
 
     def to_frame(self) -> Any:
         """A pandas data frame with a row per code: the code, what it stands for, and its reports.

@@ -141,6 +141,24 @@ def _timestamp_fault(derived: Derived, has_zone: bool) -> str:
 Row = Callable[[int], str]
 
 
+def number_of(text: str) -> float:
+    """The number that a date or time stands for as a bound: days since 1970-01-01, or seconds for a time with a zone.
+
+    These are the values of its parts `day` and `epoch`.
+
+    Raises:
+        ParameterError: text that is no complete ISO 8601 date or time with a zone.
+
+    Example:
+        >>> from mezzotint.collect.dates import number_of
+        >>> number_of("1970-01-11"), number_of("1970-01-01T01:00:00+01:00")
+        (10.0, 0.0)
+    """
+    part = "day" if len(text) == len("2026-10-05") else "epoch"
+    derived = Derived(column=text, part=part, zone=None)
+    return float(derive(pa.array([text]), derived, row=lambda _: "it")[0].as_py())
+
+
 def derive(array: pa.Array, derived: Derived, *, row: Row, markers: Sequence[str] = ()) -> pa.Array:
     """The part of each value: float64, or text for `date`; missing values are null.
 

@@ -72,6 +72,7 @@ class Frequencies(Claimed):
         claim: of one report; None when the reports were drawn from a seed, which are not private.
         seeded: whether they were; None where their files do not say.
         sha256: hash of the table.
+        notes: as in `Estimate`.
 
     Example:
         >>> table = mz.families.categorical(categories=["no", "yes"], epsilon=1.0)
@@ -93,6 +94,7 @@ class Frequencies(Claimed):
     claim: Claim | None = field(repr=False)
     seeded: bool | None
     sha256: str
+    notes: tuple[str, ...] = ()
 
     @property
     def frequencies(self) -> list[JsonObject]:
@@ -136,7 +138,13 @@ def frequencies(
         claim=None if counts.seeded else report_claim(mechanism),
         seeded=counts.seeded,
         sha256=mechanism.sha256,
+        notes=_notes(counts),
     )
+
+
+def _notes(counts: CodeCounts) -> tuple[str, ...]:
+    """One sentence each of what limits the intervals."""
+    return (SAME_PEOPLE,) if counts.releases > 1 else ()
 
 
 @final
@@ -749,7 +757,7 @@ def estimate(
         deviance=deviance(nodes, least_deviance(nodes, start=shapes.masses)), deal=deal,
         histogram=_histogram(shapes, request), quantiles=_quantiles(shapes, request),
         shares_above=_shares_above(shapes, request),
-        notes=(SAME_PEOPLE,) if counts.memoised > 1 else (),
+        notes=_notes(counts),
     )  # fmt: skip
 
 

@@ -44,6 +44,11 @@ class Limit:
     at_most: int | None
     per: str | None
 
+    @property
+    def one_row(self) -> bool:
+        """Whether each person gives one row in all."""
+        return self.at_most == 1 and self.per is None
+
     def __str__(self) -> str:
         if self.at_most is None:
             return "all rows of each person"
@@ -211,6 +216,29 @@ def run_of(text: str | None) -> tuple[str | None, str | None]:
         return None, None
 
 
+def descriptions_of(source: SourcePath) -> list[Description | None]:
+    """What each file of a source says of its reports, None where it says nothing; empty for standard input.
+
+    Raises:
+        FileFormatError: a description that was edited.
+    """
+    files = find_files(source)
+    if files[0].path == STREAM:
+        return []
+    descriptions: list[Description | None] = []
+    for file in files:
+        with open_columns(file.path) as reader:
+            text, name = reader.description, reader.name
+        descriptions.append(None if text is None else read_description(text, name=name))
+    return descriptions
+
+
+def limits_of(source: SourcePath) -> set[Limit]:
+    """How many rows of a person the files of a source hold, where people were charged for their own rows."""
+    described = [description for description in descriptions_of(source) if description is not None]
+    return {description.limit for description in described if description.limit is not None}
+
+
 def row_claim(source: SourcePath) -> Claim | None:
     """The claim about a complete row of a source, all columns of its reports together.
 
@@ -226,17 +254,12 @@ def row_claim(source: SourcePath) -> Claim | None:
     Raises:
         FileFormatError: a description that was edited.
     """
-    files = find_files(source)
-    if files[0].path == STREAM:
+    descriptions = descriptions_of(source)
+    if any(described is None or described.seeded for described in descriptions):
         return None
     rows: dict[tuple[str, ...], Mapping[str, Mechanism]] = {}
-    for file in files:
-        with open_columns(file.path) as reader:
-            if reader.description is None:
-                return None
-            described = read_description(reader.description, name=reader.name)
-        if described.seeded:
-            return None
+    for described in descriptions:
+        assert described is not None, "refused above"
         hashes = sorted(table.sha256 for table in described.tables.values())
         rows[tuple(hashes)] = described.tables
     if all(len(tables) < 2 for tables in rows.values()):

@@ -247,6 +247,23 @@ class Ledger:
                 price = float(Fraction(rows * line.units, UNITS))
                 yield {"person": names[0], "rows": rows, "epsilon": price, **about}
 
+    def shared_people(self, identities: Iterable[str]) -> int | None:
+        """How many people were charged by more than one of these runs.
+
+        Arguments:
+            identities: of the runs.
+
+        Returns: their number; None where one of the runs did not charge people for their own rows.
+        """
+        wanted = set(identities)
+        with self._log.transaction():
+            lines = {line.identity: line for line in self._active() if line.identity in wanted}
+            if wanted - set(lines):
+                return None
+            store = self._files()
+            store.check(self._people)
+            return store.shared(list(lines.values()))
+
     def person_spent(self, person: str, *, key: bytes) -> Spent:
         """The cost to one person, of their own rows and of releases about everyone.
 
@@ -324,11 +341,14 @@ class Ledger:
             person, units = over
             name = hashes.names(person[None])[0]
             before = above(float(Fraction(units + common, UNITS)))
+            remedy = "Not even one of their rows fits: leave those people out, or ask less often"
+            if units + price <= most - common:
+                remedy = "Keep at most K rows of each person: --at-most K"
             raise BudgetError(
                 f"release {claim.identity!r} exceeds the budget: person {name!r} has spent epsilon "
                 f"{before} and would pay {above(claim.epsilon)} for each of their rows; the budget "
                 f"is epsilon {above(epsilon)}. Nothing was charged, and nothing may be released. "
-                "Keep at most K rows of each person: --at-most K"
+                f"{remedy}"
             )
 
     def _person_totals(self) -> PersonTotals:

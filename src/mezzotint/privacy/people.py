@@ -492,6 +492,20 @@ class PeopleStore:
             place += 1
         return False
 
+    def shared(self, lines: Sequence[PeopleLine]) -> int:
+        """How many people are in more than one of these runs."""
+        count = 0
+        for segments in _ranges([self.records(line) for line in lines]):
+            high, low, _ = _joined(segments, "rows")
+            order = np.lexsort((low, high))
+            high, low = high[order], low[order]
+            again = np.zeros(
+                high.size + 1, dtype=bool
+            )  # whether an entry is of the person before it
+            again[1:-1] = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
+            count += int((again[1:] & ~again[:-1]).sum())
+        return count
+
     def exceeding(
         self,
         totals: npt.NDArray[Any],

@@ -421,7 +421,8 @@ def _aligned(values: list[float]) -> list[str]:
 
 def what_reports_buy(mechanism: Mechanism) -> Section:
     """Half width of the interval for the mean against the number of reports, as `collect.plan` predicts it."""
-    from mezzotint.collect.plans import Question, half_widths
+    from mezzotint.collect.plans import half_widths
+    from mezzotint.collect.questions import Question
 
     counts = np.unique(np.geomspace(10, 1e7, 31).round())
     span = mechanism.lower, mechanism.upper
