@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mezzotint.training import rqp
+from mezzotint.papers import rqp_formulas
 
-DIAGNOSTIC = rqp.RQPSettings(
+DIAGNOSTIC = rqp_formulas.RQPSettings(
     noise_multiplier=1.0,
     bits=4,
     bound=0.3,

@@ -34,7 +34,6 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     ),
     "a published formula under its own name, false or said to be no guarantee: a law would fail; tests/ compare it": (
         "smoothed.expectations.noisy_epsilon", "smoothed.expectations.published_table1_noise_epsilon",
-        "training.rqp.published_epsilon", "training.rqp.published_utility_bound",
     ),
     "a float inside a search for a table: what is issued is read off the integers afterwards, by laws": (
         "design.cdf.design_cells", "design.calibration.float_epsilon",

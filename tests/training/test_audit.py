@@ -12,6 +12,7 @@ from scipy.stats import binom
 
 from laws.registry import judges
 from mezzotint import ParameterError
+from mezzotint.papers import rqp_formulas
 from mezzotint.training import rqp
 from mezzotint.training.audit import audit
 from papers import DIAGNOSTIC
@@ -52,7 +53,12 @@ def test_nothing_is_learnt_from_noise() -> None:
 
 
 def _codes(
-    settings: rqp.RQPSettings, *, q: float, mean: float, runs: int, rng: np.random.Generator
+    settings: rqp_formulas.RQPSettings,
+    *,
+    q: float,
+    mean: float,
+    runs: int,
+    rng: np.random.Generator,
 ) -> npt.NDArray[np.int64]:
     """(runs, dimension) codes after noise around one mean, nearest rounding and keep-or-replace."""
     levels, shape = settings.levels, (runs, settings.dimension)
@@ -69,9 +75,9 @@ def test_breaks_the_published_epsilon_and_not_ours() -> None:
     # brought the weights near the edge of a cell; the canary's gradient moves all of them across it. The attacker
     # adds up log likelihood ratios of codes. Confidence 99.9 %: a false alarm in one of a thousand seeds.
     settings = replace(DIAGNOSTIC, noise_multiplier=0.1)
-    q = float(rqp.published_q(settings))
+    q = float(rqp_formulas.published_q(settings))
     once = replace(settings, steps=1, dataset_size=10)
-    nominal = float(rqp.published_epsilon(once, q=q))
+    nominal = float(rqp_formulas.published_epsilon(once, q=q))
     assert nominal == pytest.approx(0.989, abs=1e-3)  # three printed decimals
     rng = np.random.default_rng(13)
     means = (0.276 + 0.045 / math.sqrt(31), 0.276)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from mezzotint.datasets import Dataset
+from mezzotint.papers import rqp_formulas
 from mezzotint.training import models, rqp, trainer
 from mezzotint.training.audit import audit
 from mezzotint.training.projection import TrainingWarning, projection
@@ -42,12 +43,12 @@ class Attack:
     steps: int
 
     @property
-    def settings(self) -> rqp.RQPSettings:
+    def settings(self) -> rqp_formulas.RQPSettings:
         return replace(DIAGNOSTIC, noise_multiplier=self.noise_multiplier, dimension=self.dimension)
 
     @property
     def q(self) -> float:
-        return float(rqp.published_q(self.settings))
+        return float(rqp_formulas.published_q(self.settings))
 
     def data(self) -> Dataset:
         """Records whose features fill their block; half of the canaries have none."""
@@ -162,7 +163,9 @@ def test_trained_steps_break_the_published_epsilon_and_not_ours(
 ) -> None:
     # q is chosen for a published epsilon of 1 over 46 steps at rate 10/455; one full step then costs .989 of it.
     nominal = float(
-        rqp.published_epsilon(replace(attack.settings, dataset_size=10, steps=1), q=attack.q)
+        rqp_formulas.published_epsilon(
+            replace(attack.settings, dataset_size=10, steps=1), q=attack.q
+        )
     )
     assert nominal == pytest.approx(0.989, abs=printed(3))
     with warnings.catch_warnings():

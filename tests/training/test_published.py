@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from laws.registry import judges
 from mezzotint import ParameterError
-from mezzotint.training.rqp import (
+from mezzotint.papers.rqp_formulas import (
     RQPSettings,
     published_epsilon,
     published_q,
@@ -129,7 +128,6 @@ def test_published_utility_bound_is_broken_by_a_step_that_never_leaves_its_cell(
     assert excess <= utility_bound(settings, rounding="nearest", start_distance=0.6)
 
 
-@judges("training.rqp.utility_bound")
 @pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
 @pytest.mark.parametrize("q", [1.0, 0.9, 0.5])
 def test_utility_bound_holds_in_simulation(rounding: str, q: float) -> None:

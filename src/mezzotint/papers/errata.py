@@ -276,7 +276,7 @@ ERRATA = (
         subject=_RUNS,
         paper="the same, Theorem 2",
         statement="bound on the excess loss",
-        truth="drops a cross term and is false; `training.rqp.utility_bound` is the corrected one",
+        truth="drops a cross term and is false; `papers.rqp_formulas.utility_bound` is the corrected one",
     ),
     Erratum(
         subject=_RUNS,

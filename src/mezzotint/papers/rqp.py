@@ -21,6 +21,7 @@ from mezzotint import datasets, training
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject, Progress, ticks
 from mezzotint.core.types import FloatArray
+from mezzotint.papers import rqp_formulas
 from mezzotint.papers.descent import Descent, Grid, LinearData, Rounding, linear_data, packed
 from mezzotint.papers.reproduction import RUNS, Part, Reproduction, Series
 
@@ -55,9 +56,9 @@ class TrainingProblem:
     runs: int
 
     @property
-    def published(self) -> training.rqp.RQPSettings:
+    def published(self) -> rqp_formulas.RQPSettings:
         """The paper's settings at noise multiplier 1."""
-        return training.rqp.RQPSettings(
+        return rqp_formulas.RQPSettings(
             noise_multiplier=1.0,
             bits=BITS,
             bound=BOUND,
@@ -215,7 +216,7 @@ def lines(problem: TrainingProblem) -> list[Line]:
     noise = problem.noise()
     # The paper states neither sigma nor q of its RQP row; on Diagnostic z=2.3 is a point of its Theorem-1 curve.
     z = 2.3 if problem.name == "Diagnostic" else 10.0
-    q = float(training.rqp.published_q(replace(problem.published, noise_multiplier=z)))
+    q = float(rqp_formulas.published_q(replace(problem.published, noise_multiplier=z)))
     table = [
         Line(
             label="non-private, clipped",
@@ -373,8 +374,8 @@ def rqp_table1(
 SIGMAS = (0.01, 0.03, 0.045, 0.06, 0.08, 0.1)
 
 
-def _figure1_base() -> training.rqp.RQPSettings:
-    return training.rqp.RQPSettings(
+def _figure1_base() -> rqp_formulas.RQPSettings:
+    return rqp_formulas.RQPSettings(
         noise_multiplier=1.0,
         bits=BITS,
         bound=BOUND,
@@ -387,18 +388,18 @@ def _figure1_base() -> training.rqp.RQPSettings:
     )
 
 
-def _bounds(settings: training.rqp.RQPSettings, q: float) -> JsonObject:
-    corrected = training.rqp.utility_bound(
+def _bounds(settings: rqp_formulas.RQPSettings, q: float) -> JsonObject:
+    corrected = rqp_formulas.utility_bound(
         settings,
         q=q,
         rounding="nearest",
         start_distance=2 * BOUND * math.sqrt(settings.dimension),
     )
-    published = float(training.rqp.published_utility_bound(settings, q=q))
+    published = float(rqp_formulas.published_utility_bound(settings, q=q))
     return {"published bound": published, "corrected bound": corrected}
 
 
-def _pure(settings: training.rqp.RQPSettings, q: float) -> float:
+def _pure(settings: rqp_formulas.RQPSettings, q: float) -> float:
     """Epsilon at delta 0, which is what the paper claims to be 1."""
     return training.rqp.pure_epsilon(
         settings.noise_multiplier,
@@ -412,7 +413,7 @@ def _pure(settings: training.rqp.RQPSettings, q: float) -> float:
 
 def _figure1_row(method: str, sigma: float) -> JsonObject:
     settings = replace(_figure1_base(), noise_multiplier=sigma / CLIP)
-    q = float(training.rqp.published_q(settings)) if method == "RQP" else 1.0
+    q = float(rqp_formulas.published_q(settings)) if method == "RQP" else 1.0
     rate = settings.batch_size / settings.dataset_size
     return {
         "method": method,
@@ -477,7 +478,7 @@ NOISES = {"Diagnostic": (0.1, 0.5, 1.0, 1.5, 2.0, 2.3), "MNIST": (0.5, 2.0, 5.0,
 
 
 def _curve_line(problem: TrainingProblem, z: float, reading: Reading) -> Line:
-    q = float(training.rqp.published_q(replace(problem.published, noise_multiplier=z)))
+    q = float(rqp_formulas.published_q(replace(problem.published, noise_multiplier=z)))
     return _published(reading, z, q)
 
 
