@@ -143,6 +143,7 @@ def test_provers_are_tried_each_by_itself_and_the_least_epsilon_counts(
     assert outcome.proof is None
     assert outcome.claim.epsilon == 1
     assert "too large" in outcome.reason
+    # Raised epsilons are written with nine digits.
     assert [share for _, share in asked] == pytest.approx([0.0, 1e-9, 2e-4, 8e-4], abs=1e-8)
 
 

@@ -149,6 +149,7 @@ def test_compositions_on_their_grid(cases: int) -> None:
         assert exact <= delta or epsilon == count * loss
         # Probabilities are rounded up by little between peaks; cut tails are 1e-6 of delta, at both ends.
         lower = epsilon * (1 - 1e-5) - 1e-5
+        # An epsilon smaller by 1e-5 changes delta by at least a few 1e-5 of itself.
         assert lower <= 0 or _of_losses(sums, loss, count, lower) > delta * (1 - mpf(10) ** -4)
 
 

@@ -399,5 +399,6 @@ def test_the_stated_error_on_a_thousand_databases() -> None:
         truth = math.log10(worst.numerator) - math.log10(worst.denominator)
         # Differences of log10 by logarithms of big integers: 2^-50 of their size, far below the bound.
         assert found.log10_upper >= truth - 1e-13 * abs(truth)
+        # And the stated relative error of 1e-9, as a logarithm.
         assert abs(found.log10_delta - truth) <= 1e-9 / math.log(10) + 1e-13 * abs(truth)
     assert smallest < Fraction(1, 10**30)

@@ -1,5 +1,5 @@
-"""The record of what was released: charged before it happens, shared by processes, whole after any
-crash.
+"""The record of what was released: charged before it happens, shared by processes.
+Whole after any crash.
 
 One rule makes crashes harmless: charge first, release afterwards. A charge is on disk, in the file
 and in its folder, before `charge` or `reserve` returns; so whatever was released is on record, and
@@ -203,7 +203,9 @@ class Ledger:
             return tuple(self._people.values())
 
     def people_spent(self, *, top: int) -> list[tuple[bytes, Spent]]:
-        """Those who have spent most, greatest first, by their hashes; charges to everyone included.
+        """Those who have spent most, greatest first, by their hashes.
+
+        Charges to everyone included.
 
         Raises:
             FileFormatError: segments that are missing or were changed.
@@ -211,15 +213,16 @@ class Ledger:
         with self._log.transaction():
             totals = self._person_totals()
             units = np.asarray(totals["units"], dtype=np.uint64)
-            count = min(top, units.size)
-            places = np.argpartition(units, units.size - count)[units.size - count :]
-            places = places[np.argsort(units[places])[::-1]]
-            found: list[tuple[bytes, Spent]] = []
-            for place in places.tolist():
-                high, low = int(totals[place]["high"]), int(totals[place]["low"])
+            others = units.size - min(top, units.size)
+            largest = np.argpartition(units, others)[others:] if units.size else np.zeros(0, int)
+            descending = largest[np.argsort(units[largest])[::-1]]
+            spent: list[tuple[bytes, Spent]] = []
+            for record in descending.tolist():
+                high = int(totals[record]["high"])
+                low = int(totals[record]["low"])
                 hashed = high.to_bytes(8, "big") + low.to_bytes(8, "big")
-                found.append((hashed, self._of_person(high, low, int(units[place]))))
-            return found
+                spent.append((hashed, self._of_person(high, low, int(units[record]))))
+            return spent
 
     @property
     def persons(self) -> int:
@@ -298,8 +301,8 @@ class Ledger:
         if len(self._totals) > 1:
             remedy = "charges people by name; convert it first: mezzotint ledger FILE --convert NEW"
             raise ParameterError("ledger", str(self.path), remedy)
-        other = next((line for line in self._people.values() if line.key != key), None)
-        if other is not None:
+        foreign = next((line for line in self._people.values() if line.key != key), None)
+        if foreign is not None:
             remedy = "its people were hashed under another key, and would all be new; restore the key beside it"
             raise ParameterError("ledger", str(self.path), remedy)
 
@@ -372,8 +375,8 @@ class Ledger:
         return self._of_units(units, runs=runs)
 
     def _of_units(self, units: int, *, runs: int) -> Spent:
-        own = Total(epsilon=Fraction(units, UNITS), count=runs)
-        return self._totals[GLOBAL].plus(own).spent()
+        personal = Total(epsilon=Fraction(units, UNITS), count=runs)
+        return self._totals[GLOBAL].plus(personal).spent()
 
     # Charging
 
@@ -414,21 +417,24 @@ class Ledger:
         return self.reserve_all([release], budget=budget)[0]
 
     def reserve_all(
-        self, releases: Iterable[Charge], *, budget: tuple[float, float]
+        self,
+        releases: Iterable[Charge],
+        *,
+        budget: tuple[float, float],
     ) -> tuple[Entry, ...]:
         """Charges several releases, all or none: see `reserve`. One charge for each, in turn."""
         epsilon, delta = checked_budget(budget)
-        wanted = list(releases)
+        charges = list(releases)
         with self._log.transaction() as append:
             fixes = self._check_fixed(epsilon, delta)
-            fresh = [one for one in wanted if self._same_bits(one) is None]
+            fresh = [charge for charge in charges if self._same_bits(charge) is None]
             self._check_prices(fresh)
             person = self._exceeding(fresh, epsilon, delta)
             if person is not None:
                 raise BudgetError(self._refusal(fresh, person, epsilon, delta))
             if fixes:
                 append({"budget": plain(epsilon), "delta": delta, "slack": self.slack})
-            return self._charge_all(wanted, append)
+            return self._charge_all(charges, append)
 
     def withdraw(self, charge: Entry | PeopleLine, *, reason: str) -> None:
         """Records that nothing of a charged release ever left, so that it no longer costs anything.
@@ -442,13 +448,12 @@ class Ledger:
         if not reason:
             raise ParameterError("reason", reason, "say why nothing can have left")
         with self._log.transaction() as append:
-            known = self._charges.get(charge.token) or self._people.get(charge.token)
-            if known is None or known.withdrawn:
-                raise ParameterError(
-                    "charge", charge.token, "name one that is in this ledger, once"
-                )
+            entry = self._charges.get(charge.token) or self._people.get(charge.token)
+            if entry is None or entry.withdrawn:
+                remedy = "name one that is in this ledger, once"
+                raise ParameterError("charge", charge.token, remedy)
             append({"withdraw": charge.token, "reason": reason})
-            if isinstance(known, PeopleLine):
+            if isinstance(entry, PeopleLine):
                 self._files().forget_totals()
 
     def merge(self, other: Ledger) -> None:
@@ -485,12 +490,9 @@ class Ledger:
         """Takes over the segment of a run, and whether it was withdrawn."""
         if line.token not in self._people:
             self._files().adopt(other._files().segment(line.token), line.token)
-            kept = {
-                name: value
-                for name, value in vars(line).items()
-                if name not in ("token", "withdrawn")
-            }
-            append({"people": line.token, **kept})
+            fields = dict(vars(line))
+            del fields["token"], fields["withdrawn"]
+            append({"people": line.token, **fields})
         if line.withdrawn and not self._people[line.token].withdrawn:
             append({"withdraw": line.token, "reason": line.withdrawn})
             self._files().forget_totals()
@@ -531,15 +533,14 @@ class Ledger:
     def worst(self) -> Spent:
         """The largest totals over all clients, including one without charges of their own."""
         with self._log.transaction():
-            each = [self._total(client).spent() for client in self._totals]
-            each.append(self._of_units(self._most_units(), runs=0))
-            count = sum(total.count for total in self._totals.values())
-            count += sum(line.persons for line in self._active())
-            epsilon, delta = max(one.epsilon for one in each), max(one.delta for one in each)
+            readings = [self._total(client).spent() for client in self._totals]
+            readings.append(self._of_units(self._most_units(), runs=0))
+            releases = sum(total.count for total in self._totals.values())
+            releases += sum(line.persons for line in self._active())
             return Spent(
-                epsilon=epsilon,
-                delta=delta,
-                releases=count,
+                epsilon=max(spent.epsilon for spent in readings),
+                delta=max(spent.delta for spent in readings),
+                releases=releases,
             )
 
     def by_client(self) -> dict[str, Spent]:
@@ -562,8 +563,7 @@ class Ledger:
         client: str | None = None,
         release: Charge | None = None,
     ) -> bool:
-        """Whether somebody's releases, with `release` added if given, exceed a budget of (epsilon,
-        delta).
+        """Whether somebody's releases, with `release` added if given, exceed a budget.
 
         Arguments:
             epsilon, delta: the budget.
@@ -573,19 +573,26 @@ class Ledger:
 
         The answer may be outdated when it is used: only `reserve` decides and charges in one step.
         """
-        checked = checked_budget((epsilon, delta))
+        budget = checked_budget((epsilon, delta))
         with self._log.transaction():
-            added = [] if release is None or self._same_bits(release) is not None else [release]
-            everybody = self._totals if client is None and release is None else ()
-            named = () if client is None else (normal_name(client),)
-            return self._exceeding(added, *checked, also=(*everybody, *named)) is not None
+            added: list[Charge] = []
+            if release is not None and self._same_bits(release) is None:
+                added = [release]
+            persons: list[str] = []
+            if client is not None:
+                persons = [normal_name(client)]
+            elif release is None:
+                persons = list(self._totals)
+            return self._exceeding(added, *budget, also=persons) is not None
 
     # Inside a transaction
 
     def _total(self, client: str) -> Total:
         everyone = self._totals[GLOBAL]
-        own = self._totals.get(normal_name(client)) if client != GLOBAL else None
-        return everyone if own is None else everyone.plus(own)
+        personal = self._totals.get(normal_name(client))
+        if client == GLOBAL or personal is None:
+            return everyone
+        return everyone.plus(personal)
 
     def _exceeding(
         self,
@@ -595,34 +602,38 @@ class Ledger:
         *,
         also: Iterable[str] = (),
     ) -> str | None:
-        """A client whose total would exceed the budget with these releases added; None if there is
-        none."""
+        """A client whose total would exceed the budget with these releases added, if any."""
+        persons = set(also)
         sums = sums_by_client(added)
-        self._refuse_names([*also, *sums])
-        if GLOBAL in sums and not self._fits_people(sums[GLOBAL], epsilon):
-            return GLOBAL
-        persons = {*also, *sums, *(self._totals if GLOBAL in sums else ())}
-        totals = ((person, self._with(sums, person)) for person in persons)
-        return min(
-            (person for person, total in totals if not total.within(epsilon, delta, self.slack)),
-            default=None,
-        )
+        self._refuse_names([*persons, *sums])
+        if GLOBAL in sums:
+            if not self._fits_people(sums[GLOBAL], epsilon):
+                return GLOBAL
+            persons.update(self._totals)
+        persons.update(sums)
+        exceeding = [
+            person
+            for person in persons
+            if not self._with(sums, person).within(epsilon, delta, self.slack)
+        ]
+        return min(exceeding, default=None)
 
     def _refuse_names(self, clients: Iterable[str]) -> None:
-        """Raises ParameterError where a person is named and the ledger knows people by their hashes
-        alone."""
+        """Raises ParameterError where a person is named and the ledger knows hashes alone."""
         named = sorted(set(clients) - {GLOBAL})
         if self._people and named:
             remedy = "this ledger knows people by their hashes: use charge_people and person_spent"
             raise ParameterError("client", named[0], remedy)
 
     def _fits_people(self, added: Total, epsilon: float) -> bool:
-        """Whether whoever has spent most of their own rows keeps to the budget with this charge to
-        everyone."""
-        own = Total(epsilon=Fraction(self._most_units(), UNITS))
-        if own.epsilon == 0 or math.isinf(epsilon):
+        """Whether whoever has spent most of their own rows keeps to the budget.
+
+        With this charge to everyone.
+        """
+        personal = Total(epsilon=Fraction(self._most_units(), UNITS))
+        if personal.epsilon == 0 or math.isinf(epsilon):
             return True
-        total = self._totals[GLOBAL].plus(added).plus(own)
+        total = self._totals[GLOBAL].plus(added).plus(personal)
         return not total.infinite and total.epsilon <= Fraction(epsilon)
 
     def _with(self, sums: dict[str, Total], person: str) -> Total:
@@ -639,46 +650,53 @@ class Ledger:
         delta: float,
     ) -> str:
         total = self._with(sums_by_client(added), person).spent()
-        theirs = next(one for one in reversed(added) if one.client in (person, GLOBAL))
+        theirs = [charge for charge in added if charge.client in (person, GLOBAL)]
         slack = f", {above(self.slack)} of it slack" if self.slack else ""
+        budget = f"epsilon {above(epsilon)} and delta {above(delta)}{slack}"
         return (
-            f"release {theirs.identity!r} exceeds the budget: with it, {who(person)} would have spent {total}; the "
-            f"budget is epsilon {above(epsilon)} and delta {above(delta)}{slack}. Nothing was charged, and nothing "
-            "may be released"
+            f"release {theirs[-1].identity!r} exceeds the budget: with it, {who(person)} would have "
+            f"spent {total}; the budget is {budget}. Nothing was charged, and nothing may be released"
         )
 
     def _check_fixed(self, epsilon: float, delta: float) -> bool:
-        """Whether this reservation fixes the filter's budget; raises when one was fixed
-        otherwise."""
-        wanted = (epsilon, delta, self.slack)
+        """Whether this reservation fixes the filter's budget; raises when one was fixed otherwise."""
+        budget = (epsilon, delta, self.slack)
         if self._fixed is None:
             if self.slack and self._charges:
-                remedy = "advanced composition needs a budget fixed before the first charge; use slack=0 here"
+                remedy = (
+                    "advanced composition needs a budget fixed before the first charge; "
+                    "use slack=0 here"
+                )
                 raise ParameterError("slack", self.slack, remedy)
             return self.slack > 0
-        if self._fixed != wanted:
-            remedy = f"epsilon, delta and slack were fixed at {self._fixed} before the first charge; use those"
-            raise ParameterError("budget", wanted, remedy)
+        if self._fixed != budget:
+            remedy = (
+                f"epsilon, delta and slack were fixed at {self._fixed} before the first charge; "
+                "use those"
+            )
+            raise ParameterError("budget", budget, remedy)
         return False
 
     def _same_bits(self, release: Charge) -> Entry | None:
-        earlier = (self._charges[token] for token in self._by_identity.get(release.identity, ()))
+        """The earlier charge of the same identity, fingerprint and price, if there is one."""
         if not release.fingerprint:
             return None
-        found = (
-            one
-            for one in earlier
-            if one.release.fingerprint == release.fingerprint and not one.withdrawn
-        )
-        return next((one for one in found if one.release.price == release.price), None)
+        for token in self._by_identity.get(release.identity, ()):
+            entry = self._charges[token]
+            same_bits = entry.release.fingerprint == release.fingerprint
+            if same_bits and entry.release.price == release.price and not entry.withdrawn:
+                return entry
+        return None
 
     def _check_prices(self, releases: Iterable[Charge]) -> None:
         """One identity, one price, among these and all that were charged."""
         prices: dict[str, tuple[str, float, float]] = {}
         for release in releases:
+            price = release.price
             tokens = self._by_identity.get(release.identity)
-            known = self._charges[tokens[0]].release.price if tokens else release.price
-            if prices.setdefault(release.identity, known) != release.price:
+            if tokens:
+                price = self._charges[tokens[0]].release.price
+            if prices.setdefault(release.identity, price) != release.price:
                 remedy = "was charged before with another price or client; use another name"
                 raise ParameterError("identity", release.identity, remedy)
 
@@ -686,12 +704,15 @@ class Ledger:
         """One charge for each; same bits, also among these, are charged once."""
         lines: list[JsonObject] = []
         tokens: list[str] = []
-        drawn: dict[tuple[str, str], str] = {}
+        by_bits: dict[tuple[str, str], str] = {}
         for release in releases:
-            known = self._same_bits(release)
+            earlier = self._same_bits(release)
+            if earlier is not None:
+                tokens.append(earlier.token)
+                continue
             fresh = secrets.token_hex(8)
-            key = (release.identity, release.fingerprint or fresh)
-            token = drawn.setdefault(key, fresh) if known is None else known.token
+            bits = (release.identity, release.fingerprint or fresh)
+            token = by_bits.setdefault(bits, fresh)
             if token == fresh:
                 lines.append(_as_line(release, token))
             tokens.append(token)
@@ -704,38 +725,39 @@ class Ledger:
             self._take_charge(line)
         elif "people" in line:
             self._take_people(line)
-        elif line.get("withdraw") in self._people:
-            charged = self._people[line["withdraw"]]
-            self._people[charged.token] = replace(charged, withdrawn=str(line["reason"]))
         elif "withdraw" in line:
-            known = self._charges[line["withdraw"]]
-            self._charges[known.token] = replace(known, withdrawn=str(line["reason"]))
-            self._totals[known.release.client].add(known.release, -1)
+            self._take_withdrawal(line["withdraw"], str(line["reason"]))
         else:
             epsilon, delta = checked_budget((float(line["budget"]), line["delta"]))
             self._fixed = (epsilon, delta, checked_slack(line["slack"]))
 
+    def _take_withdrawal(self, token: str, reason: str) -> None:
+        if token in self._people:
+            self._people[token] = replace(self._people[token], withdrawn=reason)
+            return
+        entry = self._charges[token]
+        self._charges[token] = replace(entry, withdrawn=reason)
+        self._totals[entry.release.client].add(entry.release, -1)
+
     def _take_people(self, line: JsonObject) -> None:
-        names = set(PeopleLine.__dataclass_fields__) - {"token", "withdrawn"}
-        charged = PeopleLine(token=str(line["people"]), **{name: line[name] for name in names})
-        if charged.token in self._people or not re.fullmatch("[0-9a-f]{16}", charged.token):
+        fields = set(PeopleLine.__dataclass_fields__) - {"token", "withdrawn"}
+        token = str(line["people"])
+        charged = PeopleLine(token=token, **{field: line[field] for field in fields})
+        if token in self._people or not re.fullmatch("[0-9a-f]{16}", token):
             raise ValueError("a charge is listed twice, or under no token")
-        self._people[charged.token] = charged
+        self._people[token] = charged
 
     def _take_charge(self, line: JsonObject) -> None:
-        values: JsonObject = {name: line[name] for name in Charge.__dataclass_fields__}
-        values["epsilon"] = math.inf if values["epsilon"] == "inf" else values["epsilon"]
-        release = Charge(**values)
+        fields: JsonObject = {name: line[name] for name in Charge.__dataclass_fields__}
+        if fields["epsilon"] == "inf":
+            fields["epsilon"] = math.inf
+        release = Charge(**fields)
         token = str(line["charge"])
         if token in self._charges:
             raise ValueError("a charge is listed twice")
         tokens = self._by_identity.setdefault(release.identity, [])
         tokens.append(token)
-        self._charges[token] = Entry(
-            release=release,
-            attempt=len(tokens),
-            token=token,
-        )
+        self._charges[token] = Entry(release=release, attempt=len(tokens), token=token)
         self._totals.setdefault(release.client, Total()).add(release)
 
 

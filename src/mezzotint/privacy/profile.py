@@ -143,8 +143,8 @@ class Profile:
         bounds = [Fraction(min(delta, 1.0)) for delta in np.minimum.accumulate(deltas).tolist()]
         vertices, mirror_slope = symmetric_hull(ratios, bounds)
         slopes = [mirror_slope]
-        for left, right in pairwise(vertices):
-            slopes.append((bounds[right] - bounds[left]) / (ratios[right] - ratios[left]))
+        for start, end in pairwise(vertices):
+            slopes.append((bounds[end] - bounds[start]) / (ratios[end] - ratios[start]))
         slopes.append(Fraction(0))
         # h(c) = sum_{j: c_j > c} (1 - c / c_j) p_j + p_inf: its slope jumps by p_j / c_j at c_j. By
         # symmetry that is also the mass at the mirrored loss. What remains of 1 has loss 0.

@@ -192,7 +192,7 @@ def _table_problems(table: Document) -> list[str]:
     text = all(isinstance(name, str) for name in names)
     return _broken(
         (len(knots) >= 2 and len(levels) >= 2, "fewer than 2 knots or 2 levels"),
-        (all(left <= right for left, right in pairwise(knots)), "knots are not sorted"),
+        (all(before <= after for before, after in pairwise(knots)), "knots are not sorted"),
         (not _jumps_at_an_end(knots), "a jump at the first or last knot"),
         (not _stands_thrice(knots), "a knot stands more than twice"),
         (all(low < high for low, high in pairwise(levels)), "levels do not increase strictly"),
@@ -289,10 +289,10 @@ def _subject_problems(document: Document, digest: str) -> list[str]:
 
 
 def _header_problems(document: Document, keys: list[str], digest: str) -> list[str]:
-    whole = document.get("sha256") == digest
+    intact = document.get("sha256") == digest
     return _odd_keys(document, keys) + _broken(
         (isinstance(document.get("name"), str), "name is not text"),
-        (whole, "sha256 is not that of the table: it was edited or damaged"),
+        (intact, "sha256 is not that of the table: it was edited or damaged"),
     )
 
 

@@ -25,6 +25,7 @@ from mezzotint.smoothed.model import (
     Rational,
     Sample,
     log10_worst_case,
+    log_of,
     profile_of,
     read_count,
     read_loss,
@@ -121,8 +122,12 @@ def average_profile(
         )
     sample = read_sample(codes.size, loss_rate=loss_rate, sampled=sampled)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
-    n, t = sample.records, sample.sampled
-    log_subsets = (math.lgamma(n + 1) - math.lgamma(t + 1) - math.lgamma(n - t + 1)) / LOG_TEN
+    records_count, draws = sample.records, sample.sampled
+    log_subsets = (
+        math.lgamma(records_count + 1)
+        - math.lgamma(draws + 1)
+        - math.lgamma(records_count - draws + 1)
+    ) / LOG_TEN
     if log_subsets > MAX_LOG10_SUBSETS:
         raise ParameterError(
             "sampled",
@@ -130,19 +135,15 @@ def average_profile(
             f"has 1e{log_subsets:.0f} subsets; a float takes 1e300 at most",
         )
     value, upper, pair = _worst_pair(codes.astype(np.int64), sample, loss, levels)
-    subsets = math.log(math.comb(sample.records, sample.sampled))
+    log_subsets = math.log(math.comb(sample.records, sample.sampled))
     worst = log10_worst_case(sample)
-    bound = (
-        to_log10(math.log(upper) - subsets, 1e-15 * (1.0 + subsets)) if upper > 0.0 else -math.inf
-    )
-    bound = min(bound, rounded_up(worst))
-    found = to_log10(math.log(value) - subsets) if value > 0.0 else -math.inf
+    bound = to_log10(log_of(upper) - log_subsets, 1e-15 * (1.0 + log_subsets))
     reason = "Sums of all subsets counted for every record, replacement and direction."
     return profile_of(
         sample,
         loss,
-        found,
-        bound,
+        to_log10(log_of(value) - log_subsets),
+        min(bound, rounded_up(worst)),
         worst=worst,
         pair=pair,
         reason=reason,

@@ -40,7 +40,15 @@ from mezzotint.smoothed.mechanisms import (
     Winner,
     histograms_of,
 )
-from mezzotint.smoothed.model import LOG_TEN, Distribution, Loss, Sample, Sampling, read_rational
+from mezzotint.smoothed.model import (
+    LOG_TEN,
+    Distribution,
+    Loss,
+    Sample,
+    Sampling,
+    log_of,
+    read_rational,
+)
 from mezzotint.smoothed.profiles import histogram_profile, noisy_profile
 
 EXACT_OPERATIONS = 1_500_000
@@ -200,8 +208,8 @@ def _with_replacement(setting: Setting, laws: Laws, arithmetic: Arithmetic) -> G
         total = [arithmetic.number(0)] * len(laws.outputs)
         for counts, row in rows.items():
             weight = arithmetic.number(1)
-            for count, drawn in zip(histogram, counts, strict=True):
-                weight = weight * powers[count][drawn]
+            for count, draws in zip(histogram, counts, strict=True):
+                weight = weight * powers[count][draws]
             if weight != 0:
                 total = [value + weight * chance for value, chance in zip(total, row, strict=True)]
         result[histogram[:-1]] = total
@@ -256,12 +264,12 @@ def delta_grid(
     result = arithmetic.zeros(*rows.shape[:-1])
     valid = np.indices(rows.shape[:-1]).sum(axis=0) <= records
     for giver, taker in itertools.permutations(range(axes + 1), 2):
-        here, there = _neighbours(giver, taker, axes, records)
-        forward = arithmetic.positive(rows[here] - ratio * rows[there]).sum(axis=-1)
-        backward = arithmetic.positive(rows[there] - ratio * rows[here]).sum(axis=-1)
+        original, neighbour = _neighbours(giver, taker, axes, records)
+        forward = arithmetic.positive(rows[original] - ratio * rows[neighbour]).sum(axis=-1)
+        backward = arithmetic.positive(rows[neighbour] - ratio * rows[original]).sum(axis=-1)
         worse = np.maximum(forward, backward)
-        worse = np.where(valid[here] & valid[there], worse, arithmetic.number(0))
-        result[here] = np.maximum(result[here], worse)
+        worse = np.where(valid[original] & valid[neighbour], worse, arithmetic.number(0))
+        result[original] = np.maximum(result[original], worse)
     return result
 
 
@@ -272,15 +280,15 @@ def _neighbours(
     records: int,
 ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
     """Slices of h and of h - e_giver + e_taker, for all h for which both indices exist."""
-    here = [slice(None)] * axes
-    there = [slice(None)] * axes
+    original = [slice(None)] * axes
+    neighbour = [slice(None)] * axes
     if giver < axes:
-        here[giver] = slice(1, None)
-        there[giver] = slice(0, records)
+        original[giver] = slice(1, None)
+        neighbour[giver] = slice(0, records)
     if taker < axes:
-        here[taker] = slice(0, records)
-        there[taker] = slice(1, None)
-    return tuple(here), tuple(there)
+        original[taker] = slice(0, records)
+        neighbour[taker] = slice(1, None)
+    return tuple(original), tuple(neighbour)
 
 
 def _histogram_deltas(setting: Setting) -> Grid:
@@ -436,7 +444,7 @@ def threshold_deltas(
     log_below = np.concatenate([start, np.logaddexp.accumulate(steps)])
     log_above = np.concatenate([np.logaddexp.accumulate(steps[::-1])[::-1], start])
     excess_ratio = float(loss.ratio - 1)
-    log_factor = math.log(excess_ratio) if excess_ratio > 0 else -math.inf
+    log_factor = log_of(excess_ratio)
     deltas: list[npt.NDArray[np.float64]] = []
     for error in (-LOG_ERROR, LOG_ERROR):
         upwards = _log_difference(steps + error, log_below[:-1] + log_factor - error)
@@ -636,10 +644,6 @@ def float_error(setting: Setting, outputs: int) -> float:
     return 2 * UNIT * steps * (2 + float(min(setting.loss.ratio, Fraction(10**12))))
 
 
-def _log(value: float) -> float:
-    return math.log(value) if value > 0 else -math.inf
-
-
 def _closed(
     value: float,
     error: float,
@@ -658,9 +662,9 @@ def _closed(
         )
     is_closed = error <= ACCURACY * value
     return Range(
-        log_value=_log(value),
-        log_lower=_log(value - error),
-        log_upper=_log(min(1.0, value + error)),
+        log_value=log_of(value),
+        log_lower=log_of(value - error),
+        log_upper=log_of(min(1.0, value + error)),
         split=counts,
         method="enumeration",
         status="closed" if is_closed else "bracketed",
@@ -675,9 +679,9 @@ def _bracketed(
     counts: Counts,
 ) -> Range:
     return Range(
-        log_value=_log(value),
-        log_lower=_log(value - error),
-        log_upper=_log(min(1.0, upper + error)),
+        log_value=log_of(value),
+        log_lower=log_of(value - error),
+        log_upper=log_of(min(1.0, upper + error)),
         split=counts,
         method="bracket",
         status="bracketed",

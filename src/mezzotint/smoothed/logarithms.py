@@ -59,9 +59,9 @@ def add(
 ) -> Pair:
     """Sum of two double-doubles, relative error below 2**-103."""
     high, error = two_sum(a_high, b_high)
-    low, rest = two_sum(a_low, b_low)
+    low, low_error = two_sum(a_low, b_low)
     high, error = two_sum(high, error + low)
-    return two_sum(high, error + rest)
+    return two_sum(high, error + low_error)
 
 
 @compiled
@@ -122,9 +122,11 @@ def _stirling_table(size: int) -> np.ndarray:
         context.prec = 40
         two_pi = 2 * Decimal("3.141592653589793238462643383279502884197")
         rows = [Decimal(0)]
-        for n in range(1, size):
-            factorial = Decimal(math.factorial(n)).ln()
-            rows.append(factorial - (two_pi * n).ln() / 2 - n * Decimal(n).ln() + n)
+        for number in range(1, size):
+            factorial = Decimal(math.factorial(number)).ln()
+            rows.append(
+                factorial - (two_pi * number).ln() / 2 - number * Decimal(number).ln() + number
+            )
     return np.array([float(row) for row in rows])
 
 
@@ -153,9 +155,9 @@ def deviance(x: float, mean: float, difference: float) -> float:
     total = difference * ratio
     power = 2.0 * x * ratio
     square = ratio * ratio
-    for j in range(1, 64):
+    for term in range(1, 64):
         power *= square
-        updated = total + power / (2 * j + 1)
+        updated = total + power / (2 * term + 1)
         if updated == total:
             break
         total = updated
@@ -210,15 +212,15 @@ def log_hypergeometric(
     Bin(x; special, p) Bin(draws - x; ordinary, p) / Bin(draws; all, p) at p = draws / all, where
     the deviance of the denominator vanishes.
     """
-    whole = special + ordinary
-    if draws == 0.0 or draws == whole or special == 0.0 or ordinary == 0.0:
+    records = special + ordinary
+    if draws == 0.0 or draws == records or special == 0.0 or ordinary == 0.0:
         return 0.0
-    difference = product_difference(x, whole, special, draws) / whole
-    p = draws / whole
-    q = (whole - draws) / whole
-    first = log_binomial(x, special, difference, p, q)
-    second = log_binomial(draws - x, ordinary, -difference, p, q)
-    return first + second - log_binomial(draws, whole, 0.0, p, q)
+    difference = product_difference(x, records, special, draws) / records
+    rate = draws / records
+    complement = (records - draws) / records
+    first = log_binomial(x, special, difference, rate, complement)
+    second = log_binomial(draws - x, ordinary, -difference, rate, complement)
+    return first + second - log_binomial(draws, records, 0.0, rate, complement)
 
 
 @compiled
@@ -360,8 +362,8 @@ def _log_side(
 ) -> float:
     # Sum of Hyp(l) (A (s + 1 - l) - E B l) / (A (s + 1 - l) + shift B l), from the last l with a
     # positive numerator down; or the same for the upper tail of l.
-    rest = second - 1.0
-    lowest = max(0.0, total - rest)
+    others = second - 1.0
+    lowest = max(0.0, total - others)
     highest = min(first, total)
     if below:
         lost = boundary(first, second, total, ratio)
@@ -374,16 +376,18 @@ def _log_side(
         step = second + ratio[0] * first
     if lost < lowest or lost > highest:
         return -math.inf
-    log_pmf = log_hypergeometric(lost, first, rest, total)
+    log_pmf = log_hypergeometric(lost, first, others, total)
     weight = 1.0
     value = margin / (first * (total + 1.0 - lost) + shift * second * lost)
     count = 0.0
     while (lost > lowest) if below else (lost < highest):
         if below:
-            shrink = lost * (rest - total + lost) / ((first - lost + 1.0) * (total - lost + 1.0))
+            shrink = lost * (others - total + lost) / ((first - lost + 1.0) * (total - lost + 1.0))
             lost -= 1.0
         else:
-            shrink = (first - lost) * (total - lost) / ((lost + 1.0) * (rest - total + lost + 1.0))
+            shrink = (
+                (first - lost) * (total - lost) / ((lost + 1.0) * (others - total + lost + 1.0))
+            )
             lost += 1.0
         weight *= shrink
         count += 1.0
@@ -457,9 +461,9 @@ def log_utility_replacement(
         if below
         else _replacement_start(draws, up, down, loss)
     )
-    part, other = (second - 1.0, first) if below else (first, second - 1.0)
+    favoured, unfavoured = (second - 1.0, first) if below else (first, second - 1.0)
     return _log_tail_replacement(
-        part, other, draws, (start, excess, up[0] + down[0]), math.exp(-loss[0])
+        favoured, unfavoured, draws, (start, excess, up[0] + down[0]), math.exp(-loss[0])
     )
 
 
@@ -477,9 +481,9 @@ def _log_tail_replacement(
     start, excess, step = tail
     if start > draws:
         return -math.inf
-    whole = part + other
-    anchor = min(draws, max(start, math.floor((draws + 1.0) * (part / whole))))
-    log_pmf = log_binomial_fraction(anchor, draws, part, whole)
+    records = part + other
+    anchor = min(draws, max(start, math.floor((draws + 1.0) * (part / records))))
+    log_pmf = log_binomial_fraction(anchor, draws, part, records)
     over = excess + (anchor - start) * step
     value = -math.expm1(-over) / (1.0 + math.exp(-over) * shift)
     for direction in (1.0, -1.0):
@@ -597,14 +601,14 @@ def log_delta_window(
     before = -math.inf
     if low >= 1:
         before = _log_worst(float(low), records, lost, ratio)
-    for j in range(low, high + 1):
+    for count in range(low, high + 1):
         after = -math.inf
-        if j < records:
-            after = _log_worst(j + 1.0, records, lost, ratio)
-        if j <= 1 or j >= records - 1:
-            values[j - low] = math.log((records - lost) / records)
+        if count < records:
+            after = _log_worst(count + 1.0, records, lost, ratio)
+        if count <= 1 or count >= records - 1:
+            values[count - low] = math.log((records - lost) / records)
         else:
-            values[j - low] = max(before, after)
+            values[count - low] = max(before, after)
         before = after
     return values
 
@@ -624,27 +628,35 @@ def _log_block(
     ordinary = records - low
     step = high + ratio[0] * second
     lowest = max(0.0, lost - ordinary)
-    most = min(boundary(high, second, lost, ratio), min(low, lost))
-    if most < lowest:
+    highest = min(boundary(high, second, lost, ratio), min(low, lost))
+    if highest < lowest:
         return -math.inf
     mode = math.floor((lost + 1.0) * (low + 1.0) / (records + 2.0))
-    anchor = max(lowest, min(most, mode))
+    anchor = max(lowest, min(highest, mode))
     log_pmf = log_hypergeometric(anchor, low, ordinary, lost)
     # 1e-12 covers the rounding of a factor that nearly vanishes.
     total = (high * (lost + 1.0) - anchor * step) / (high * (lost + 1.0 - anchor)) + 1e-12
     for direction in (-1.0, 1.0):
-        x, weight = anchor, 1.0
-        while (x > lowest) if direction < 0.0 else (x < most):
+        count, weight = anchor, 1.0
+        while (count > lowest) if direction < 0.0 else (count < highest):
             if direction < 0.0:
-                shrink = x * (ordinary - lost + x) / ((low - x + 1.0) * (lost - x + 1.0))
+                shrink = (
+                    count * (ordinary - lost + count) / ((low - count + 1.0) * (lost - count + 1.0))
+                )
             else:
-                shrink = (low - x) * (lost - x) / ((x + 1.0) * (ordinary - lost + x + 1.0))
+                shrink = (
+                    (low - count)
+                    * (lost - count)
+                    / ((count + 1.0) * (ordinary - lost + count + 1.0))
+                )
             weight *= shrink
-            x += direction
+            count += direction
             if weight * shrink < 1e-6 * total * (1.0 - shrink):
                 total += weight / (1.0 - shrink)
                 break
-            total += weight * ((high * (lost + 1.0) - x * step) / (high * (lost + 1.0 - x)) + 1e-12)
+            total += weight * (
+                (high * (lost + 1.0) - count * step) / (high * (lost + 1.0 - count)) + 1e-12
+            )
     bound = log_pmf + math.log(total)
     return min(0.0, bound + stated_error(log_pmf, lost) + 1e-9)
 
@@ -677,18 +689,20 @@ def log_expectation(
     """log sum_j Bin(j; n, p) exp(values[j - start]) over the window."""
     terms = np.full(values.size, -math.inf)
     largest, mean = -math.inf, multiply(float(n), 0.0, p[0], p[1])
-    for i in range(values.size):
-        if 0 <= start + i <= n and values[i] > -math.inf:
-            terms[i] = log_binomial_pair(float(start + i), float(n), p, mean) + values[i]
-            largest = max(largest, terms[i])
+    for position in range(values.size):
+        if 0 <= start + position <= n and values[position] > -math.inf:
+            terms[position] = (
+                log_binomial_pair(float(start + position), float(n), p, mean) + values[position]
+            )
+            largest = max(largest, terms[position])
     if largest == -math.inf:
         return -math.inf
     total, carry = 0.0, 0.0
-    for i in range(values.size):
+    for position in range(values.size):
         # Terms below e^-80 of the largest are left out: fewer than 2**53 of them, below 1e-18
         # together.
-        if terms[i] > largest - 80.0:
-            share = math.exp(terms[i] - largest) - carry
+        if terms[position] > largest - 80.0:
+            share = math.exp(terms[position] - largest) - carry
             updated = total + share
             carry = (updated - total) - share
             total = updated
@@ -724,21 +738,21 @@ def product_on_simplex(shape: np.ndarray, factors: np.ndarray, draws: int) -> np
     last = shape.size - 1
     index = np.zeros(shape.size, dtype=np.int64)
     for row in range(cells // shape[last]):
-        rest = row
-        left = draws
+        quotient = row
+        remaining = draws
         for axis in range(last - 1, -1, -1):
-            index[axis] = rest % shape[axis]
-            rest //= shape[axis]
-            left -= index[axis]
-        if left < 0 or left >= shape[last]:
+            index[axis] = quotient % shape[axis]
+            quotient //= shape[axis]
+            remaining -= index[axis]
+        if remaining < 0 or remaining >= shape[last]:
             continue
-        high, low = factors[last, left, 0], factors[last, left, 1]
+        high, low = factors[last, remaining, 0], factors[last, remaining, 1]
         for axis in range(last):
             high, low = multiply(
                 high, low, factors[axis, index[axis], 0], factors[axis, index[axis], 1]
             )
-        grid[row * shape[last] + left, 0] = high
-        grid[row * shape[last] + left, 1] = low
+        grid[row * shape[last] + remaining, 0] = high
+        grid[row * shape[last] + remaining, 1] = low
     return grid
 
 
@@ -763,20 +777,20 @@ def spread(
         for line in range(grid.shape[0] // size):
             start = (line // stride) * stride * size + line % stride
             high, low = 0.0, 0.0
-            for y in range(size - 2, -1, -1):
-                cell = start + (y + 1) * stride
+            for outcome in range(size - 2, -1, -1):
+                cell = start + (outcome + 1) * stride
                 high, low = add(high, low, grid[cell, 0], grid[cell, 1])
                 high, low = multiply(high, low, ratio[0], ratio[1])
-                above[y, 0], above[y, 1] = high, low
+                above[outcome, 0], above[outcome, 1] = high, low
             high, low = 0.0, 0.0
-            for y in range(size):
-                cell = start + y * stride
+            for outcome in range(size):
+                cell = start + outcome * stride
                 high, low = multiply(high, low, ratio[0], ratio[1])
                 high, low = add(high, low, grid[cell, 0], grid[cell, 1])
-                if y == size - 1:
+                if outcome == size - 1:
                     out = multiply(high, low, inverse_gap[0], inverse_gap[1])
                 else:
-                    out = add(high, low, above[y, 0], above[y, 1])
+                    out = add(high, low, above[outcome, 0], above[outcome, 1])
                 grid[cell, 0], grid[cell, 1] = out
         stride *= size
 
@@ -861,22 +875,22 @@ def worst_replacement(
     shift, and its direction.
     """
     length = max(rest.size, chosen.size + max(own, shifts.max()))
-    left = np.zeros(length)
-    left[: rest.size] += rest
-    left[own : own + chosen.size] += chosen
-    best, bound, where, forward = 0.0, 0.0, own, True
-    right = np.zeros(length)
+    original = np.zeros(length)
+    original[: rest.size] += rest
+    original[own : own + chosen.size] += chosen
+    best, bound, worst_shift, forward = 0.0, 0.0, own, True
+    replaced = np.zeros(length)
     for shift in shifts:
         if shift == own:
             continue
-        right[:] = 0.0
-        right[: rest.size] += rest
-        right[shift : shift + chosen.size] += chosen
-        ahead, ahead_bound = _hockey_stick(left, right, ratio, slack)
-        back, back_bound = _hockey_stick(right, left, ratio, slack)
+        replaced[:] = 0.0
+        replaced[: rest.size] += rest
+        replaced[shift : shift + chosen.size] += chosen
+        ahead, ahead_bound = _hockey_stick(original, replaced, ratio, slack)
+        back, back_bound = _hockey_stick(replaced, original, ratio, slack)
         bound = max(bound, ahead_bound, back_bound)
         if ahead > best:
-            best, where, forward = ahead, shift, True
+            best, worst_shift, forward = ahead, shift, True
         if back > best:
-            best, where, forward = back, shift, False
-    return best, bound, where, forward
+            best, worst_shift, forward = back, shift, False
+    return best, bound, worst_shift, forward

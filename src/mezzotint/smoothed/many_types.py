@@ -631,9 +631,9 @@ def log_rarest_bound(
     def block(first: int, last: int) -> tuple[float, float, int, int]:
         """(-overstatement, bound, first, last), the former two as logarithms."""
         mass = float(np.logaddexp.reduce(masses[first - low : last - low + 1]))
-        left = log_g(first)
-        gap = -math.expm1(min(0.0, log_g(last) - left))
-        return -(mass + left + math.log(max(1e-300, gap))), mass + left, first, last
+        log_first = log_g(first)
+        gap = -math.expm1(min(0.0, log_g(last) - log_first))
+        return -(mass + log_first + math.log(max(1e-300, gap))), mass + log_first, first, last
 
     heap = [block(low, high)]
     while len(heap) < MAX_BLOCKS:

@@ -326,17 +326,17 @@ def hull_vertices(points: Sequence[Distribution]) -> tuple[Distribution, ...]:
         >>> len(mz.smoothed.hull_vertices(points))
         2
     """
-    kept = list(dict.fromkeys(points))
-    if not kept:
-        raise ParameterError("points", kept, "needs at least one distribution")
-    if len(kept[0]) == 2:
-        ends = (min(kept), max(kept))
-        return tuple(point for point in kept if point in ends)
-    for point in list(kept):
-        others = [other for other in kept if other != point]
-        if others and in_hull(point, others):
-            kept = others
-    return tuple(kept)
+    corners = list(dict.fromkeys(points))
+    if not corners:
+        raise ParameterError("points", corners, "needs at least one distribution")
+    if len(corners[0]) == 2:
+        ends = (min(corners), max(corners))
+        return tuple(point for point in corners if point in ends)
+    for point in list(corners):
+        vertices = [vertex for vertex in corners if vertex != point]
+        if vertices and in_hull(point, vertices):
+            corners = vertices
+    return tuple(corners)
 
 
 def in_hull(point: Distribution, others: Sequence[Distribution]) -> bool:
@@ -379,6 +379,13 @@ LOG_TEN = math.log(10.0)
 
 _LOG_ROUNDING = 4e-16
 """Relative error of a change of base."""
+
+
+def log_of(value: float) -> float:
+    """The natural logarithm; -inf where it has none."""
+    if value <= 0.0:
+        return -math.inf
+    return math.log(value)
 
 
 def to_log10(value: float, error: float = 0.0) -> float:

@@ -33,6 +33,7 @@ from mezzotint.smoothed.model import (
     Utility,
     log10_worst_case,
     log10_worst_case_noisy,
+    log_of,
     profile_of,
     read_counts,
     read_loss,
@@ -245,11 +246,11 @@ def log_mixture(mixture: Mixture) -> float:
     """Natural logarithm of the mixture; what is left out is below 3e-15 of it."""
     first, last = mixture.span
     window = _Window(mixture, _peak(mixture, first, last))
-    right = _extend_right(mixture, window, last)
-    left = _extend_left(mixture, window, first)
+    log_right = _extend_right(mixture, window, last)
+    log_left = _extend_left(mixture, window, first)
     total = window.log_total
     if total > -math.inf:
-        assert np.logaddexp(left, right) <= total + _LEFT_OUT
+        assert np.logaddexp(log_left, log_right) <= total + _LEFT_OUT
     return total
 
 
@@ -335,11 +336,10 @@ def noisy_profile(
     # dropped.
     steps = 8 * int(shape.sum()) + 64
     error = 3.0 * steps * 2.0**-100 + 1e-290
-    value = math.log(largest) if largest > 0.0 else -math.inf
     return profile_of(
         sample,
         loss,
-        to_log10(value),
+        to_log10(log_of(largest)),
         to_log10(math.log(largest + error), 4e-16),
         worst=worst,
         pair=pair,
@@ -410,12 +410,12 @@ def _sampled_factors(count: int, sample: Sample) -> list[decimal.Decimal]:
     """
     largest = min(sample.sampled, count)
     if sample.lost == 0:
-        return [decimal.Decimal(int(drawn == count)) for drawn in range(largest + 1)]
+        return [decimal.Decimal(int(sampled == count)) for sampled in range(largest + 1)]
     rate = decimal.Decimal(sample.sampled) / sample.records
     odds = decimal.Decimal(sample.sampled) / sample.lost
     column = [(1 - rate) ** count]
-    for drawn in range(largest):
-        column.append(column[-1] * (count - drawn) / (drawn + 1) * odds)
+    for sampled in range(largest):
+        column.append(column[-1] * (count - sampled) / (sampled + 1) * odds)
     return column
 
 
@@ -725,7 +725,7 @@ def _log_utility_single(
     value = worth
     if first == 1:
         value = -math.expm1(missed) + chance * worth
-    return math.log(value) if value > 0.0 else -math.inf
+    return log_of(value)
 
 
 def _bound(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> float:
@@ -807,10 +807,10 @@ def _log_law(outcomes: np.ndarray, counts: list[int], sample: Sample) -> np.ndar
     draws = float(sample.sampled)
     records = float(sample.records)
     total = np.zeros(len(outcomes))
-    for drawn, count in zip(outcomes.T, counts, strict=True):
+    for sampled, count in zip(outcomes.T, counts, strict=True):
         possible = np.arange(sample.sampled + 1, dtype=np.float64)
         table = np.full(possible.size, -np.inf)
         reach = possible <= count
         table[reach] = logarithms.binomial_fractions(possible[reach], float(count), draws, records)
-        total += table[drawn]
+        total += table[sampled]
     return total - logarithms.binomial_fractions(np.array([draws]), records, draws, records)

@@ -83,7 +83,9 @@ class Option(Record):
     @property
     def epsilon(self) -> float:
         """Of the claim; inf when infeasible."""
-        return math.inf if self.claim is None else self.claim.epsilon
+        if self.claim is None:
+            return math.inf
+        return self.claim.epsilon
 
     def as_dict(self) -> JsonObject:
         """Plain values for JSON."""
@@ -235,7 +237,9 @@ def advise(
     central_baseline = (setting.trusted_deviation / setting.clients) ** 2
     remarks = _remarks(setting, feasible, central_baseline)
     if not feasible:
-        need = f"fits into bits={setting.bits} a value" if all_too_large else "meets this claim"
+        need = "meets this claim"
+        if all_too_large:
+            need = f"fits into bits={setting.bits} a value"
         consequence = "so nothing is ranked; each line says why, and what to try."
         remarks = (*remarks, f"No scheme {need}, {consequence}")
     reasons = [_reason(option, feasible[0], setting, central_baseline) for option in feasible]
@@ -370,7 +374,9 @@ def _remarks(
             "a round at this claim, fewer rounds or fewer coordinates."
         )
     elif useless:
-        remedy = " A secure sum would help." if setting.trust == "local" else ""
+        remedy = ""
+        if setting.trust == "local":
+            remedy = " A secure sum would help."
         remarks.append(
             "All schemes are worse than answering 0 here; a trusted server's error would be only "
             f"{multiple:.3g} times that.{remedy}"

@@ -171,7 +171,9 @@ class _TableCalibration:
 
 def wire_bits(setting: Setting, scheme: TableScheme) -> int:
     """Bits of a value on the wire: of the modulus in a sum, else of a report."""
-    return scheme.bits if setting.trust == "sum" else scheme.mechanism.bits
+    if setting.trust == "sum":
+        return scheme.bits
+    return scheme.mechanism.bits
 
 
 @final
@@ -252,7 +254,9 @@ def calibrated_ranked(setting: Setting) -> RankedCodebook:
 def check_bits(setting: Setting, bits: int) -> None:
     """Raise TooManyBits if a value on the wire takes more bits than the setting allows."""
     if setting.bits is not None and bits > setting.bits:
-        message = "a report" if setting.trust == "local" else f"a sum of {setting.clients}"
+        message = "a report"
+        if setting.trust == "sum":
+            message = f"a sum of {setting.clients}"
         raise TooManyBits(f"{message} needs {bits} bits, but bits={setting.bits}")
 
 

@@ -185,15 +185,16 @@ def _on_top(
     nodes, node_weights = _quadrature()
     points: list[FloatArray] = []
     weights: list[FloatArray] = []
-    for left, right in pairwise(sorted(cuts)):
-        points.append(0.5 * (left + right) + 0.5 * (right - left) * nodes)
-        weights.append(0.5 * (right - left) * node_weights)
+    for start, end in pairwise(sorted(cuts)):
+        points.append(0.5 * (start + end) + 0.5 * (end - start) * nodes)
+        weights.append(0.5 * (end - start) * node_weights)
     values = np.concatenate(points)
     density = np.exp(-values * values / 2) / math.sqrt(2 * math.pi)
     # The probability that fewer than `top` of the other numbers are larger.
     among_top = scipy.special.betainc(count - top, top, below(values))
-    numbers = 2 * count if low == 0 else count
-    mass = numbers * np.concatenate(weights) * density * among_top
+    if low == 0:
+        count *= 2
+    mass = count * np.concatenate(weights) * density * among_top
     return float(mass @ values), float(mass @ (values * values))
 
 
@@ -283,12 +284,12 @@ def gaussian_constant(epsilon: float) -> tuple[float, float]:
     high = math.log(0.5)
     golden = (math.sqrt(5) - 1) / 2
     for _ in range(80):
-        left = high - golden * (high - low)
-        right = low + golden * (high - low)
-        if constant(left) < constant(right):
-            high = right
+        lower = high - golden * (high - low)
+        upper = low + golden * (high - low)
+        if constant(lower) < constant(upper):
+            high = upper
         else:
-            low = left
+            low = lower
     best = (low + high) / 2
     return constant(best), math.exp(best)
 
@@ -344,12 +345,14 @@ class Codebook:
     def padded(self) -> int:
         """Length of the vectors in inner products: `size`, or the next power of two for
         transforms."""
-        return self.size if self.subspace is None else 1 << (self.size - 1).bit_length()
+        if self.subspace is None:
+            return self.size
+        return 1 << (self.size - 1).bit_length()
 
     @property
     def width(self) -> int:
         """Coordinates of a codeword."""
-        return self.size if self.subspace is None else self.subspace
+        return self.subspace or self.size
 
     # What is known in closed form
 
@@ -379,7 +382,8 @@ class Codebook:
         """Summation by parts: a weight counts all places down to where it falls."""
         falls = -np.diff(row, append=0)
         return sum(
-            float(falls[place]) * statistic(int(place) + 1) for place in np.flatnonzero(falls)
+            float(falls[position]) * statistic(int(position) + 1)
+            for position in np.flatnonzero(falls)
         )
 
     def _top_mean(self, top: int) -> float:

@@ -259,7 +259,9 @@ class RankedCodebook:
         """
         if norm is not None and not check_finite("norm", norm) >= 0:
             raise ParameterError("norm", norm, "need the norm of a vector, at least 0")
-        length = 1.0 if norm is None else min(1.0, norm / self.clip_norm)
+        length = 1.0
+        if norm is not None:
+            length = min(1.0, norm / self.clip_norm)
         along, total = self._squares(length)
         # The average of `indices` estimates has the square of its mean beside the indices' share of
         # the variance.
@@ -313,7 +315,9 @@ class RankedCodebook:
         Along the vector at most 1 / (4 subspace); in all sqrt(3 / 2) / subspace for one round's
         signs, less over many.
         """
-        return 0.0 if self.subspace is None else math.sqrt(1.5) / self.subspace
+        if self.subspace is None:
+            return 0.0
+        return math.sqrt(1.5) / self.subspace
 
     @property
     def reports(self) -> int:
@@ -383,7 +387,9 @@ class RankedCodebook:
         slack = self.norms == "slack"
         norm = kernels.lift(values, float(self.clip_norm), slack, not slack, lifted[0])
         codebook.transform(lifted, seed >> _HALF_WORD)
-        null_threshold = round(norm * TOTAL) if self.norms == "null" else TOTAL
+        null_threshold = TOTAL
+        if self.norms == "null":
+            null_threshold = round(norm * TOTAL)
         report = 0
         for place, word in enumerate(words):
             products = codebook.products(lifted[0], seed, place)
@@ -433,7 +439,9 @@ class RankedCodebook:
         numbers = check_seeds(seeds, len(codes))
         if min(codes) < 0 or max(codes) >= self.reports:
             raise ParameterError("reports", "out of range", f"from 0 to {self.reports - 1}")
-        shares = np.ones(len(codes)) if weights is None else np.asarray(weights, dtype=np.float64)
+        shares = np.ones(len(codes))
+        if weights is not None:
+            shares = np.asarray(weights, dtype=np.float64)
         if shares.shape != (len(codes),) or not np.isfinite(shares).all() or shares.sum() == 0:
             remedy = f"need {len(codes)} numbers whose sum is not 0"
             raise ParameterError("weights", str(shares.shape), remedy)
@@ -535,7 +543,9 @@ class RankedCodebook:
         return cls.from_json(read_text(path))
 
     def __str__(self) -> str:
-        several = f"{self.indices} indices of " if self.indices > 1 else ""
+        several = ""
+        if self.indices > 1:
+            several = f"{self.indices} indices of "
         subspace = ""
         bias = "unbiased"
         if self.subspace is not None:

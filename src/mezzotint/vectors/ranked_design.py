@@ -303,7 +303,9 @@ class _Prototype:
             if top not in designs:
                 designs[top] = self.design(top)
             design = designs[top]
-            return math.inf if design is None else design.mse
+            if design is None:
+                return math.inf
+            return design.mse
 
         share = gaussian_constant(float(self.epsilon))[1]
         top = min(max(1, round(share * self.codewords)), self.codewords // 2)

@@ -94,7 +94,9 @@ class Setting:
     @property
     def summed(self) -> int:
         """Vectors in one sum; in the local view one."""
-        return self.clients if self.trust == "sum" else 1
+        if self.trust == "local":
+            return 1
+        return self.clients
 
     @property
     def reach(self) -> float:

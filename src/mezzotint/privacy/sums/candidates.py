@@ -62,7 +62,7 @@ def _constraints(count: int, size: int, shapes: Sequence[IntArray]) -> tuple[Any
     row = np.arange(count)[:, None]
     # Of one row of the table: which level each shift reaches, from which column, by what weight.
     levels, columns, weights = _convolution_entries(shapes, shift_counts)
-    use = scipy.sparse.csr_matrix(
+    usage = scipy.sparse.csr_matrix(
         (
             np.tile(weights, count),
             ((row * size + levels).ravel(), (row * per_row + columns).ravel()),
@@ -73,14 +73,14 @@ def _constraints(count: int, size: int, shapes: Sequence[IntArray]) -> tuple[Any
     placed = (row * len(shapes) + kinds).ravel()
     masses = np.arange(count * len(shapes))
     mass_columns = count * per_row + masses % len(shapes)
-    place = scipy.sparse.csr_matrix(
+    placements = scipy.sparse.csr_matrix(
         (
             np.append(np.ones(placed.size), -np.ones(masses.size)),
             (np.append(placed, masses), np.append(np.arange(count * per_row), mass_columns)),
         ),
         shape=(masses.size, width),
     )
-    return use, place
+    return usage, placements
 
 
 def _convolution_entries(
@@ -123,13 +123,13 @@ def _program(rows: FloatArray, shapes: Sequence[IntArray], value: FloatArray) ->
     count, size = rows.shape
     offsets = np.concatenate([[0], np.cumsum([size + 1 - shape.size for shape in shapes])])
     per_row = int(offsets[-1])
-    use, place = _constraints(count, size, shapes)
+    usage, placements = _constraints(count, size, shapes)
     result = scipy.optimize.linprog(
         np.concatenate([np.zeros(count * per_row), -value]),
-        A_ub=use,
+        A_ub=usage,
         b_ub=rows.ravel(),
-        A_eq=place,
-        b_eq=np.zeros(place.shape[0]),
+        A_eq=placements,
+        b_eq=np.zeros(placements.shape[0]),
         bounds=(0, None),
         method="highs",
     )

@@ -62,10 +62,10 @@ def mean_quotients(
     alpha = series[0]
     unit = series[5]
     peak = 2 / alpha
-    for place in range(weights.size):
-        weight = weights[place]
-        lowest = low[place]
-        highest = high[place]
+    for position in range(weights.size):
+        weight = weights[position]
+        lowest = low[position]
+        highest = high[position]
         if weight == 0:
             continue
         worst = highest if highest > 0 else lowest
@@ -112,10 +112,10 @@ def gather(
     mean stays. Points are 0, then 2^o (1 + k / parts) units for k < parts and o = 0, 1, ...; a unit
     and `parts` are powers of two, so that shares are exact.
     """
-    for place in range(weights.size):
+    for position in range(weights.size):
         for side in range(2):
-            size = (high[place] if side == 0 else -low[place]) / unit
-            if weights[place] == 0 or size <= 0:
+            size = (high[position] if side == 0 else -low[position]) / unit
+            if weights[position] == 0 or size <= 0:
                 continue
             point = 0
             share = size
@@ -124,8 +124,8 @@ def gather(
                 share = (2 * mantissa - 1) * parts
                 point = 1 + (octave - 1) * parts + int(share)
                 share -= int(share)
-            totals[side, point] += weights[place] * (1 - share)
-            totals[side, point + 1] += weights[place] * share
+            totals[side, point] += weights[position] * (1 - share)
+            totals[side, point + 1] += weights[position] * share
 
 
 @compiled
@@ -142,15 +142,15 @@ def spread(pmfs: FloatArray, row: FloatArray, result: FloatArray) -> None:
                 if row[shift] != 0 and start < end:
                     source = pmfs[cell, start:end]
                     target = result[cell, start + shift : end + shift]
-                    for place in range(source.size):
-                        target[place] += row[shift] * source[place]
+                    for position in range(source.size):
+                        target[position] += row[shift] * source[position]
 
 
 @partial(inlined, reorder=True)
 def _sum_above(upper: FloatArray, lower: FloatArray) -> float:
     total = 0.0
-    for place in range(upper.size):
-        total += max(upper[place] - lower[place], 0.0)
+    for position in range(upper.size):
+        total += max(upper[position] - lower[position], 0.0)
     return total
 
 

@@ -347,8 +347,8 @@ class _Sums:
     def _length(self, width: int, windows: list[tuple[FloatArray, FloatArray]]) -> int:
         """Of the transforms."""
         length = max(width, 2)
-        for left, right in windows:
-            length = max(length, int((right - left).max()) + 1)
+        for lowest, highest in windows:
+            length = max(length, int((highest - lowest).max()) + 1)
         if length > MAX_LENGTH:
             remedy = f"the sum needs a window of {length} integers; use fewer"
             raise ParameterError("counts", int(self.counts.max()), remedy)
@@ -362,9 +362,9 @@ class _Sums:
         length: int,
     ) -> None:
         """Take from one tilt what it knows best, a batch of cells at a time."""
-        left, right = window
+        lowest, highest = window
         spectrum = _spectrum(tilt, length)
-        holds_all = (left <= 0) & (right >= self.largest)
+        holds_all = (lowest <= 0) & (highest >= self.largest)
         alias = np.where(holds_all, 0.0, self.alias_tail)
         width = best.values.shape[1]
         batch = max(1, _MEMORY // length)
@@ -377,7 +377,7 @@ class _Sums:
                 cells,
                 tilted[:, :width],
                 error=error + alias[cells],
-                inside=(left[cells] - lower, right[cells] - lower),
+                inside=(lowest[cells] - lower, highest[cells] - lower),
                 theta=tilt.theta,
                 exponent=counts @ tilt.cumulants - tilt.theta * lower,
             )

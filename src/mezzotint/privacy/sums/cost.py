@@ -398,14 +398,14 @@ def _single(run: Release, curve_delta: float) -> tuple[Profile, float]:
     # falls in their number.
     silent = _silent_integer(lattice)
     too_few = _ABSENCE_SHARE * run.delta / run.rounds
-    least = int(scipy.stats.binom.ppf(too_few / 2, run.others, run.sampling_rate))
+    fewest = int(scipy.stats.binom.ppf(too_few / 2, run.others, run.sampling_rate))
     missed = 0.0
-    if least > 0:
-        below = float(scipy.stats.binom.cdf(least - 1, run.others, run.sampling_rate))
+    if fewest > 0:
+        below = float(scipy.stats.binom.cdf(fewest - 1, run.others, run.sampling_rate))
         missed = below * _BINOMIAL_ROUNDING
     profile = dominating_profile(
         rows,
-        clients=max(least, 0) + 1,
+        clients=max(fewest, 0) + 1,
         delta=curve_delta,
         silent=silent,
     )

@@ -67,8 +67,8 @@ class RowGroup:
     def all_groups(self) -> list[RowGroup]:
         """This group and all below it, parents first."""
         groups: list[RowGroup] = [self]
-        for part in self.parts:
-            groups += part.all_groups()
+        for subgroup in self.parts:
+            groups += subgroup.all_groups()
         return groups
 
 
@@ -106,7 +106,7 @@ def _tree(shape: tuple[int, int], raw: bytes) -> RowGroup:
 
 def _variance_share(group: RowGroup) -> float:
     """Share of its parts' variance that a group keeps."""
-    return group.variance / max(min(part.variance for part in group.parts), 1e-300)
+    return group.variance / max(min(subgroup.variance for subgroup in group.parts), 1e-300)
 
 
 _LADDER_STEPS = 10
@@ -214,7 +214,7 @@ def division(groups: Sequence[RowGroup], case: IntArray) -> Division:
     if worth[node] <= 0:
         return Division(node=node, first=node, second=node, cuts=[], cases=[])
     index = {id(group): i for i, group in enumerate(groups)}
-    first, second = (index[id(part)] for part in groups[node].parts)
+    first, second = (index[id(subgroup)] for subgroup in groups[node].parts)
     even_cuts = np.linspace(0, clients + 1, _DIVISIONS + 1)
     cuts: list[int] = np.unique(even_cuts.round().astype(int)).tolist()
     cases: list[IntArray] = []
@@ -232,7 +232,7 @@ def _lost_variance(group: RowGroup) -> float:
     """Variance that a client loses if it is not known in which part of the group it is."""
     if not group.parts:
         return 0.0
-    return min(part.variance for part in group.parts) - group.variance
+    return min(subgroup.variance for subgroup in group.parts) - group.variance
 
 
 @final
@@ -287,14 +287,16 @@ class _Search:
         remaining = self._affordable(others)
         while -heap[0][0] > enough and remaining > 0:
             worst, _, case = heap[0]
-            parts = division(self.groups, case).cases
-            if not parts:
+            smaller_cases = division(self.groups, case).cases
+            if not smaller_cases:
                 break
             heapq.heappop(heap)
-            for part, part_epsilon in zip(parts, self.epsilons(parts), strict=True):
+            for smaller_case, smaller_epsilon in zip(
+                smaller_cases, self.epsilons(smaller_cases), strict=True
+            ):
                 # A part holds fewer data sets than the case, so the case's bound holds for it too.
-                heapq.heappush(heap, (max(-part_epsilon, worst), next(ticket), part))
-            remaining -= len(parts)
+                heapq.heappush(heap, (max(-smaller_epsilon, worst), next(ticket), smaller_case))
+            remaining -= len(smaller_cases)
         return -heap[0][0], [case for _, _, case in heap]
 
     def _affordable(self, others: int) -> int:

@@ -95,12 +95,12 @@ def _refined(knots: FloatArray, rows: FloatArray, places: int) -> tuple[FloatArr
     widest = (knots[-1] - knots[0]) / min(pieces * 4, 32)
     finer_knots: list[FloatArray] = []
     finer_rows: list[FloatArray] = []
-    for (left, right), (row, following) in zip(
+    for (start, end), (row, following) in zip(
         pairwise(knots.tolist()), pairwise(rows), strict=True
     ):
-        parts = max(1, math.ceil((right - left) / widest))
+        parts = max(1, math.ceil((end - start) / widest))
         steps = np.arange(parts)
-        finer_knots.append(left + (right - left) * steps / parts)
+        finer_knots.append(start + (end - start) * steps / parts)
         # Sums of two positive terms: 3 UNIT of each entry, however small it is beside its
         # neighbours.
         mixed = (parts - steps)[:, None] * row + steps[:, None] * following

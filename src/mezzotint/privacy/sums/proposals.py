@@ -164,7 +164,9 @@ def _case(
         "first": divided.first,
         "second": divided.second,
         "cuts": divided.cuts,
-        "children": [_case(cover, part, steps, tail, spare) for part in divided.cases],
+        "children": [
+            _case(cover, smaller_case, steps, tail, spare) for smaller_case in divided.cases
+        ],
     }
 
 
@@ -236,7 +238,7 @@ def _cover_contents(
         if fitting >= steps // 4:
             break
     contents: list[JsonObject] = []
-    for rungs in {max(_LEAST_STEPS, min(most, fitting)) for most in (steps // 4, steps // 2)}:
+    for rungs in {max(_LEAST_STEPS, min(limit, fitting)) for limit in (steps // 4, steps // 2)}:
         cases = _case(cover, root, rungs, tail, spare)
         contents.append({"blankets": blankets, "others": others, "cases": cases})
     return contents
