@@ -122,18 +122,10 @@ def average_profile(
         )
     sample = read_sample(codes.size, loss_rate=loss_rate, sampled=sampled)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
-    records_count, draws = sample.records, sample.sampled
-    log_subsets = (
-        math.lgamma(records_count + 1)
-        - math.lgamma(draws + 1)
-        - math.lgamma(records_count - draws + 1)
-    ) / LOG_TEN
-    if log_subsets > MAX_LOG10_SUBSETS:
-        raise ParameterError(
-            "sampled",
-            sample.sampled,
-            f"has 1e{log_subsets:.0f} subsets; a float takes 1e300 at most",
-        )
+    digits = _log_subsets(sample) / LOG_TEN
+    if digits > MAX_LOG10_SUBSETS:
+        remedy = f"has 1e{digits:.0f} subsets; a float takes 1e300 at most"
+        raise ParameterError("sampled", sample.sampled, remedy)
     value, upper, pair = _worst_pair(codes.astype(np.int64), sample, loss, levels)
     log_subsets = math.log(math.comb(sample.records, sample.sampled))
     worst = log10_worst_case(sample)
@@ -148,6 +140,12 @@ def average_profile(
         pair=pair,
         reason=reason,
     )
+
+
+def _log_subsets(sample: Sample) -> float:
+    """About the logarithm of how many samples there are."""
+    arranged = math.lgamma(sample.sampled + 1) + math.lgamma(sample.lost + 1)
+    return math.lgamma(sample.records + 1) - arranged
 
 
 def _worst_pair(

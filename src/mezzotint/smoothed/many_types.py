@@ -109,15 +109,20 @@ def log_tail(
     Geometric beyond the mode, else 0.
     """
     mean = records * share
-    direction = 1 if above else -1
-    beyond_end = count > records if above else count < 0
-    if beyond_end:
+    if above:
+        impossible = count > records
+        before_mode = count <= mean + 1
+        following = count + 1
+    else:
+        impossible = count < 0
+        before_mode = count >= mean - 1
+        following = count - 1
+    if impossible:
         return -math.inf
-    if (count - mean) * direction <= 1:
+    if before_mode:
         return 0.0
     if share in (0, 1):
         return -math.inf
-    following = count + direction
     points = np.array([float(count), float(following)])
     values = logarithms.binomials(points, float(records), split(share))
     bound = float(values[0]) + logarithms.stated_error(float(values[0]), 0.0)

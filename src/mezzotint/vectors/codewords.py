@@ -363,8 +363,13 @@ class Codebook:
         Source: docs/proofs/vectors.md; inner products of rotated codewords are order statistics of
             normal numbers over the norm of a Gaussian vector, which is independent of them.
         """
-        mean = self._fall_sum(row, self._top_mean)
-        square = self._fall_sum(row, self._top_square)
+        mean = square = 0.0
+        # Summation by parts: a weight counts all places down to where it falls.
+        falls = -np.diff(row, append=0)
+        for position in np.flatnonzero(falls).tolist():
+            top_mean, top_square = self._top_moments(position + 1)
+            mean += float(falls[position]) * top_mean
+            square += float(falls[position]) * top_square
         total = float(row.sum())
         spread = 1.0 if self.folded else 1 - 1 / self.codewords
         if self.kind in ("G", "GX"):
@@ -377,26 +382,13 @@ class Codebook:
         """Whether codewords come with their opposites."""
         return self.kind in ("X", "GX")
 
-    @staticmethod
-    def _fall_sum(row: IntArray, statistic: Callable[[int], float]) -> float:
-        """Summation by parts: a weight counts all places down to where it falls."""
-        falls = -np.diff(row, append=0)
-        return sum(
-            float(falls[position]) * statistic(int(position) + 1)
-            for position in np.flatnonzero(falls)
-        )
-
-    def _top_mean(self, top: int) -> float:
-        """Expected sum of the `top` largest inner products."""
-        moments = top_folded if self.folded else top_normal
-        return moments(self.codewords, top)[0]
-
-    def _top_square(self, top: int) -> float:
-        """Expected sum of their squares."""
+    def _top_moments(self, top: int) -> tuple[float, float]:
+        """Expected sum, and expected sum of squares, of the `top` largest inner products."""
         if self.folded:
-            return top_folded(self.codewords, top)[1]
+            return top_folded(self.codewords, top)
+        mean, square = top_normal(self.codewords, top)
         # About their own mean, independent of the differences, M numbers lose 1 / M of their squares.
-        return top_normal(self.codewords, top)[1] - top / self.codewords
+        return mean, square - top / self.codewords
 
     @cached_property
     def compression(self) -> float:
