@@ -69,44 +69,44 @@ class AccountOptions:
     as_json: AsJson = False
 
 
-def command(asked: AccountOptions) -> None:
+def command(options: AccountOptions) -> None:
     """Compute the epsilon of a complete release: several values and rounds, every report visible or only sums.
 
     With --proof, exit status 1: the claim could not be certified.
     """
-    common.refuse_outputs(".json", overwrite=asked.overwrite, proof=asked.proof)
+    common.refuse_outputs(".json", overwrite=options.overwrite, proof=options.proof)
     release = mz.privacy.Release(
-        mechanism=_mechanism(asked),
-        dimension=asked.dimension,
-        rounds=asked.rounds,
-        sampling_rate=asked.sampling_rate,
-        sampling=asked.sampling,
-        delta=asked.delta,
-        trust=TRUST[asked.observer],
-        neighboring=asked.neighboring,
-        clients=asked.clients,
-        corrupted=asked.corrupted,
-        clip_norm=asked.clip_norm,
+        mechanism=_mechanism(options),
+        dimension=options.dimension,
+        rounds=options.rounds,
+        sampling_rate=options.sampling_rate,
+        sampling=options.sampling,
+        delta=options.delta,
+        trust=TRUST[options.observer],
+        neighboring=options.neighboring,
+        clients=options.clients,
+        corrupted=options.corrupted,
+        clip_norm=options.clip_norm,
     )
-    if asked.proof is None:
+    if options.proof is None:
         claim = mz.privacy.account(release)
     else:
-        claim = common.write_proof(release, asked.proof, overwrite=asked.overwrite)
+        claim = common.write_proof(release, options.proof, overwrite=options.overwrite)
     facts = {**claim.as_dict(), "claim": str(claim)}
-    console.show(facts, asked.as_json, lambda: f"{claim}{_alternatives(claim)}")
-    if asked.proof is not None and not claim.certified:
+    console.show(facts, options.as_json, lambda: f"{claim}{_alternatives(claim)}")
+    if options.proof is not None and not claim.certified:
         raise typer.Exit(1)
 
 
-def _mechanism(asked: AccountOptions) -> Mechanism | mz.vectors.RankedCodebook:
+def _mechanism(options: AccountOptions) -> Mechanism | mz.vectors.RankedCodebook:
     """What the reports are drawn from: a table, or a ranked codebook of complete vectors."""
-    if not common.is_ranked(asked.file):
-        return common.load_mechanism(asked.file, parameter="file")
-    vectors = asked.dimension == 1 and asked.clip_norm is None
-    if not vectors or asked.observer == "secure_sum":
+    if not common.is_ranked(options.file):
+        return common.load_mechanism(options.file, parameter="file")
+    vectors = options.dimension == 1 and options.clip_norm is None
+    if not vectors or options.observer == "secure_sum":
         remedy = "a ranked codebook's reports are of complete vectors, seen singly or shuffled; no sums, no dimension"
-        raise ParameterError("file", str(asked.file), remedy)
-    return mz.vectors.RankedCodebook.load(asked.file)
+        raise ParameterError("file", str(options.file), remedy)
+    return mz.vectors.RankedCodebook.load(options.file)
 
 
 def _alternatives(claim: mz.privacy.Claim) -> str:

@@ -166,6 +166,7 @@ VERBS = {
         summary="Run federated learning, here or as an app of Flower",
         example=federate.EXAMPLE,
         run=federate.command,
+        options=federate.FederateOptions,
     ),
     "reproduce": Verb(
         panel=PAPERS,

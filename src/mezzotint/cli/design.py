@@ -135,36 +135,38 @@ class DesignOptions:
     @property
     def constraint(self) -> dict[str, Any]:
         """What replaces pure epsilon and unbiasedness, where that was asked for."""
-        asked = {
+        constraint = {
             "delta": self.delta,
             "alpha": self.alpha,
             "metric": self.metric,
             "max_bias": self.max_bias,
         }
-        return {name: value for name, value in asked.items() if value}
+        return {name: value for name, value in constraint.items() if value}
 
 
-def command(asked: DesignOptions) -> None:
+def command(options: DesignOptions) -> None:
     """Design a mechanism for a privacy level: the optimal table, or a published family calibrated to epsilon."""
-    common.refuse_outputs(".json", overwrite=asked.overwrite, out=asked.out, proof=asked.proof)
-    if asked.seconds is not None and not asked.prove:
-        raise ParameterError("seconds", asked.seconds, "this option needs --prove")
-    if asked.categories is not None:
-        _design_categories(asked, asked.categories)
+    common.refuse_outputs(
+        ".json", overwrite=options.overwrite, out=options.out, proof=options.proof
+    )
+    if options.seconds is not None and not options.prove:
+        raise ParameterError("seconds", options.seconds, "this option needs --prove")
+    if options.categories is not None:
+        _design_categories(options, options.categories)
     else:
-        _design_table(asked)
+        _design_table(options)
 
 
-def _design_categories(asked: DesignOptions, categories: str) -> None:
+def _design_categories(options: DesignOptions, categories: str) -> None:
     """A table for categories."""
     remedy = "a table for categories does not take this option"
-    common.refuse_given(asked.parameters.given, remedy)
-    asked.parameters.check("categories", asked.epsilon)
-    numeric = {"levels": asked.levels, "prior": asked.prior, "knots": asked.knots}
-    numeric |= asked.constraint
-    numeric |= {"limit": asked.limit, "prove": asked.prove}
+    common.refuse_given(options.parameters.given, remedy)
+    options.parameters.check("categories", options.epsilon)
+    numeric = {"levels": options.levels, "prior": options.prior, "knots": options.knots}
+    numeric |= options.constraint
+    numeric |= {"limit": options.limit, "prove": options.prove}
     common.refuse_given(numeric, remedy)
-    assert asked.epsilon is not None, "checked with the parameters"
+    assert options.epsilon is not None, "checked with the parameters"
     names = categories.split(",")
     if categories.isdecimal():
         names = [str(index) for index in range(int(categories))]
@@ -174,115 +176,117 @@ def _design_categories(asked: DesignOptions, categories: str) -> None:
         )
     mechanism = mz.families.categorical(
         categories=names,
-        epsilon=asked.epsilon,
-        method=asked.method,
-        other=asked.other,
-        missing=asked.missing,
+        epsilon=options.epsilon,
+        method=options.method,
+        other=options.other,
+        missing=options.missing,
     )
-    _save(mechanism, asked)
-    _show_categories(mechanism, asked.epsilon, asked)
+    _save(mechanism, options)
+    _show_categories(mechanism, options.epsilon, options)
 
 
-def _design_table(asked: DesignOptions) -> None:
+def _design_table(options: DesignOptions) -> None:
     """A table for numbers: searched for, or of a family's own parameters."""
-    _refuse_mixtures(asked)
-    sample = common.read_prior(asked.prior, asked.lower, asked.upper)
-    levels = None if asked.levels is None else common.parse_levels(asked.levels)
+    _refuse_mixtures(options)
+    sample = common.read_prior(options.prior, options.lower, options.upper)
+    levels = None if options.levels is None else common.parse_levels(options.levels)
     problem: JsonObject = {
-        "epsilon": asked.epsilon,
-        "lower": asked.lower,
-        "upper": asked.upper,
-        "loss": asked.loss,
+        "epsilon": options.epsilon,
+        "lower": options.lower,
+        "upper": options.upper,
+        "loss": options.loss,
         "prior": sample,
-        **asked.constraint,
+        **options.constraint,
     }
-    if asked.max_level is not None:
-        problem["max_level"] = asked.max_level
+    if options.max_level is not None:
+        problem["max_level"] = options.max_level
     started = time.perf_counter()
-    if asked.parameters.given:
-        result = asked.parameters.design(
-            asked.family, lower=asked.lower, upper=asked.upper, levels=levels, loss=asked.loss,
+    if options.parameters.given:
+        result = options.parameters.design(
+            options.family, lower=options.lower, upper=options.upper, levels=levels, loss=options.loss,
             prior=sample,
         )  # fmt: skip
         problem["epsilon"] = result.mechanism.epsilon
     else:
-        search: JsonObject = {} if asked.knots is None else {"knots": asked.knots}
-        if asked.prove:
-            seconds = PROOF_SECONDS if asked.seconds is None else asked.seconds
+        search: JsonObject = {} if options.knots is None else {"knots": options.knots}
+        if options.prove:
+            seconds = PROOF_SECONDS if options.seconds is None else options.seconds
             search |= {"prove": True, "seconds": seconds}
-        with _watched(asked.family, levels, prove=asked.prove) as watch:
-            result = make(asked.family, levels=levels, **problem, **search, **watch)
+        with _watched(options.family, levels, prove=options.prove) as watch:
+            result = make(options.family, levels=levels, **problem, **search, **watch)
     seconds = time.perf_counter() - started
-    _save(result.mechanism, asked, bound=result.proof if asked.prove else None)
-    facts = describe(asked.family, result, loss=asked.loss, prior=sample, seconds=seconds)
-    facts |= _guaranteed(result, problem, asked)
-    console.show(facts, asked.as_json, lambda: _summary(facts))
+    _save(result.mechanism, options, bound=result.proof if options.prove else None)
+    facts = describe(options.family, result, loss=options.loss, prior=sample, seconds=seconds)
+    facts |= _guaranteed(result, problem, options)
+    console.show(facts, options.as_json, lambda: _summary(facts))
 
 
-def _refuse_mixtures(asked: DesignOptions) -> None:
+def _refuse_mixtures(options: DesignOptions) -> None:
     """Refuse options that go with categories, with a search, or with pure epsilon alone."""
-    asked.parameters.check(asked.family, asked.epsilon)
+    options.parameters.check(options.family, options.epsilon)
     of_categories = {
-        "method": asked.method != "best" and asked.method,
-        "other": asked.other,
-        "missing": asked.missing,
+        "method": options.method != "best" and options.method,
+        "other": options.other,
+        "missing": options.missing,
     }
     common.refuse_given(of_categories, "this option needs --categories")
-    impure = asked.delta or asked.alpha or asked.metric
-    if asked.limit and (impure or asked.loss not in ("mse", "mae")):
+    impure = options.delta or options.alpha or options.metric
+    if options.limit and (impure or options.loss not in ("mse", "mae")):
         raise ParameterError(
             "limit", True, "limits are known only for pure epsilon and --loss mse or mae"
         )
-    if asked.parameters.given:
-        of_a_search = {**asked.constraint, "max_level": asked.max_level, "knots": asked.knots}
-        of_a_search |= {"prove": asked.prove}
+    if options.parameters.given:
+        of_a_search = {**options.constraint, "max_level": options.max_level, "knots": options.knots}
+        of_a_search |= {"prove": options.prove}
         common.refuse_given(of_a_search, "the family's own parameters decide")
 
 
 def _guaranteed(
-    result: mz.design.DesignResult, problem: JsonObject, asked: DesignOptions
+    result: mz.design.DesignResult, problem: JsonObject, options: DesignOptions
 ) -> JsonObject:
     """What the integers of the table guarantee, its limit where asked for, and a table for shares."""
     epsilon = problem["epsilon"]
-    out = None if asked.out is None else str(asked.out)
+    out = None if options.out is None else str(options.out)
     facts: JsonObject = {"epsilon_asked": epsilon, "out": out}
     facts |= guarantee(
         result.mechanism,
         epsilon=epsilon,
-        delta=asked.delta,
-        alpha=asked.alpha,
-        metric=asked.metric,
+        delta=options.delta,
+        alpha=options.alpha,
+        metric=options.metric,
     )
-    if asked.limit:
+    if options.limit:
         facts |= _limit(result, problem)
-    if asked.loss != "cdf" and not asked.constraint:
-        facts["for_shares"] = common.table_for_shares(epsilon, asked.lower, asked.upper, bins=BINS)
+    if options.loss != "cdf" and not options.constraint:
+        facts["for_shares"] = common.table_for_shares(
+            epsilon, options.lower, options.upper, bins=BINS
+        )
     return facts
 
 
-def _save(mechanism: Mechanism, asked: DesignOptions, *, bound: JsonObject | None = None) -> None:
+def _save(mechanism: Mechanism, options: DesignOptions, *, bound: JsonObject | None = None) -> None:
     """Writes the table, and what checks its bound over all levels; without one the claim about a report of it."""
-    overwrite, proof = asked.overwrite, asked.proof
-    if asked.out is not None:
-        mechanism.save(asked.out, overwrite=overwrite)
+    overwrite, proof = options.overwrite, options.proof
+    if options.out is not None:
+        mechanism.save(options.out, overwrite=overwrite)
     if proof is None:
         return
     if bound is not None:
         with replacing(proof, overwrite=overwrite, parameter="proof") as temporary:
             Path(temporary).write_text(json.dumps(bound))
     else:
-        release = mz.privacy.Release(mechanism=mechanism, delta=asked.delta)
+        release = mz.privacy.Release(mechanism=mechanism, delta=options.delta)
         common.write_proof(release, proof, overwrite=overwrite)
 
 
-def _show_categories(mechanism: Mechanism, epsilon: float, asked: DesignOptions) -> None:
+def _show_categories(mechanism: Mechanism, epsilon: float, options: DesignOptions) -> None:
     """Prints a table for categories."""
     facts = {
         **common.picked(mechanism, "name", "epsilon", "categories", "bits", "sha256"),
         "epsilon_asked": epsilon,
         "reports": mechanism.levels.size,
         "frequency_variance": mz.families.frequency_variance(mechanism),
-        "out": None if asked.out is None else str(asked.out),
+        "out": None if options.out is None else str(options.out),
         **guarantee(mechanism, epsilon=epsilon, delta=0.0, alpha=None, metric=None),
     }
     lines = [
@@ -290,9 +294,9 @@ def _show_categories(mechanism: Mechanism, epsilon: float, asked: DesignOptions)
         f"{facts['reports']} possible reports; sum of the variances of all frequencies: "
         f"{number(facts['frequency_variance'])} / n for n reports",
     ]
-    if asked.out is not None:
-        lines.append(f"written to {asked.out}")
-    console.show(facts, asked.as_json, lambda: "\n".join(lines))
+    if options.out is not None:
+        lines.append(f"written to {options.out}")
+    console.show(facts, options.as_json, lambda: "\n".join(lines))
 
 
 Levels: TypeAlias = "int | list[float] | None"
@@ -366,10 +370,10 @@ def _make(family: str, levels: Levels, problem: JsonObject) -> mz.design.DesignR
 def _without(problem: JsonObject, family: str, **fixed: str | None) -> JsonObject:
     """The problem without the options that the family fixes; refuses other values for these."""
     for name, value in fixed.items():
-        asked = problem.get(name, value)
-        if asked is not value and not (isinstance(asked, str) and asked == value):
+        requested = problem.get(name, value)
+        if requested is not value and not (isinstance(requested, str) and requested == value):
             instead = f"; it minimises the {value}: --loss {value}" if value else ""
-            raise ParameterError(name, asked, f"{family} does not take this option{instead}")
+            raise ParameterError(name, requested, f"{family} does not take this option{instead}")
     return {name: value for name, value in problem.items() if name not in fixed}
 
 

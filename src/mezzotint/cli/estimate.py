@@ -36,92 +36,92 @@ CELLS = 16
 """Cells of the table suggested for quantiles."""
 
 
-def command(asked: EstimateOptions) -> None:
+def command(options: EstimateOptions) -> None:
     """Estimate the mean behind private reports, with an interval; also variance, histogram and quantiles."""
-    _refuse_mixtures(asked)
-    common.refuse_outputs(".json", overwrite=asked.overwrite, save_counts=asked.save_counts)
-    common.refuse_outputs(*tables.TABLE_ENDINGS, overwrite=asked.overwrite, out=asked.out)
-    if asked.domain is not None:
-        _show_frequent(asked, asked.domain)
-    elif len(asked.columns) > 1:
-        _show_two_columns(asked)
-    elif asked.grouped:
-        note_row_claim(asked.sources)
-        estimate_groups.show(asked)
+    _refuse_mixtures(options)
+    common.refuse_outputs(".json", overwrite=options.overwrite, save_counts=options.save_counts)
+    common.refuse_outputs(*tables.TABLE_ENDINGS, overwrite=options.overwrite, out=options.out)
+    if options.domain is not None:
+        _show_frequent(options, options.domain)
+    elif len(options.columns) > 1:
+        _show_two_columns(options)
+    elif options.grouped:
+        note_row_claim(options.sources)
+        estimate_groups.show(options)
     else:
-        _show_one_column(asked)
+        _show_one_column(options)
 
 
-def _refuse_mixtures(asked: EstimateOptions) -> None:
+def _refuse_mixtures(options: EstimateOptions) -> None:
     """Refuse options that estimates by groups, with weights, of large domains or of two columns would ignore."""
-    for name, value in (("against", asked.against), ("sizes", asked.sizes)):
-        if value is not None and not asked.by:
+    for name, value in (("against", options.against), ("sizes", options.sizes)):
+        if value is not None and not options.by:
             raise ParameterError(name, value, "needs groups; name their column with --by")
-    if asked.top is not None and asked.domain is None:
-        raise ParameterError("top", asked.top, "this option needs --domain")
-    pair = len(asked.columns) > 1
-    if asked.domain is None and not pair and not asked.grouped:
+    if options.top is not None and options.domain is None:
+        raise ParameterError("top", options.top, "this option needs --domain")
+    pair = len(options.columns) > 1
+    if options.domain is None and not pair and not options.grouped:
         return
-    ignored: JsonObject = {"save_counts": asked.save_counts, "address": asked.address}
-    ignored["ledger"] = asked.ledger
-    ignored["method"] = asked.method != "asymptotic" and asked.method
-    ignored["engine"] = asked.engine != "local" and asked.engine
-    if not asked.grouped:
-        ignored |= {"histogram": asked.histogram, "quantiles": asked.quantiles}
-        ignored |= {"above": asked.above, "mechanism": asked.mechanism}
-    if asked.domain is not None:
-        ignored["simultaneous"] = asked.simultaneous  # its statements hold at once anyway
+    ignored: JsonObject = {"save_counts": options.save_counts, "address": options.address}
+    ignored["ledger"] = options.ledger
+    ignored["method"] = options.method != "asymptotic" and options.method
+    ignored["engine"] = options.engine != "local" and options.engine
+    if not options.grouped:
+        ignored |= {"histogram": options.histogram, "quantiles": options.quantiles}
+        ignored |= {"above": options.above, "mechanism": options.mechanism}
+    if options.domain is not None:
+        ignored["simultaneous"] = options.simultaneous  # its statements hold at once anyway
     remedy = f"does not go with {_beside(asked)}; estimate one column or one group by itself"
     common.refuse_given(ignored, remedy)
-    if asked.domain is None and pair and asked.grouped:
+    if options.domain is None and pair and options.grouped:
         raise ParameterError(
-            "column", ", ".join(asked.columns), "give one column at a time with --by or --weights"
+            "column", ", ".join(options.columns), "give one column at a time with --by or --weights"
         )
 
 
-def _beside(asked: EstimateOptions) -> str:
+def _beside(options: EstimateOptions) -> str:
     """What others do not go with, as it is typed."""
-    if asked.domain is not None:
+    if options.domain is not None:
         return "--domain"
-    if asked.by:
+    if options.by:
         return "--by"
-    return "--weights" if asked.weights else "two columns"
+    return "--weights" if options.weights else "two columns"
 
 
 # One column --------------------------------------------------------------------------------------
 
 
-def _show_one_column(asked: EstimateOptions) -> None:
+def _show_one_column(options: EstimateOptions) -> None:
     """Prints the mean or the frequencies, and the other estimates requested."""
     from mezzotint.collect.counts import SAME_PEOPLE
 
-    counts = _counts(asked)
-    spending = None if asked.ledger is None else _spending(counts, asked.ledger)
+    counts = _counts(options)
+    spending = None if options.ledger is None else _spending(counts, options.ledger)
     all_different = spending is not None and spending.shared == 0
     if counts.releases > 1 and not all_different:
         console.warn(SAME_PEOPLE)
-    if asked.save_counts is not None:
-        mz.collect.save_counts(counts, asked.save_counts, overwrite=asked.overwrite)
+    if options.save_counts is not None:
+        mz.collect.save_counts(counts, options.save_counts, overwrite=options.overwrite)
     result = mz.collect.estimate(
         counts,
-        confidence=asked.confidence,
-        method=asked.method,
-        simultaneous=asked.simultaneous,
-        allow_seeded=asked.allow_seeded,
-        **asked.questions,
+        confidence=options.confidence,
+        method=options.method,
+        simultaneous=options.simultaneous,
+        allow_seeded=options.allow_seeded,
+        **options.questions,
     )
     if all_different:
         others = tuple(note for note in result.notes if note != SAME_PEOPLE)
         result = replace(result, notes=others)
-    write_rows(result._rows(), asked)
-    row_claim = note_row_claim(asked.sources)
+    write_rows(result._rows(), options)
+    row_claim = note_row_claim(options.sources)
     facts = result.as_dict()
     if row_claim is not None:
         facts["epsilon_of_row"] = row_claim.epsilon
     if spending is not None:
         facts["epsilon_of_most_charged_person"] = spending.most
         facts["people_in_several_runs"] = spending.shared
-    console.show(facts, asked.as_json, lambda: _picture(result, counts.mechanism))
+    console.show(facts, options.as_json, lambda: _picture(result, counts.mechanism))
 
 
 def _spending(counts: mz.collect.CodeCounts, ledger: Path) -> mz.collect.Spending:
@@ -170,13 +170,13 @@ def note_row_claim(sources: list[str]) -> mz.privacy.Claim | None:
     return costliest
 
 
-def _counts(asked: EstimateOptions) -> mz.collect.CodeCounts:
+def _counts(options: EstimateOptions) -> mz.collect.CodeCounts:
     """The counts of all sources together."""
-    table = None if asked.mechanism is None else common.load_mechanism(asked.mechanism)
-    column = asked.columns[0] if asked.columns else None
+    table = None if options.mechanism is None else common.load_mechanism(options.mechanism)
+    column = options.columns[0] if options.columns else None
     counted = []
     with progress.bar("counting", unit="rows") as tell:
-        for source in asked.sources:
+        for source in options.sources:
             if source.endswith(".json"):
                 counted.append(mz.collect.load_counts(source))
                 continue
@@ -185,8 +185,8 @@ def _counts(asked: EstimateOptions) -> mz.collect.CodeCounts:
                     source,
                     column=column,
                     mechanism=table,
-                    engine=asked.engine,
-                    address=asked.address,
+                    engine=options.engine,
+                    address=options.address,
                     progress=tell,
                 )
             )
@@ -314,16 +314,16 @@ def _split(result: mz.collect.Estimate) -> str:
 # Large domains -----------------------------------------------------------------------------------
 
 
-def _show_frequent(asked: EstimateOptions, domain: Path) -> None:
+def _show_frequent(options: EstimateOptions, domain: Path) -> None:
     """Prints the most frequent categories of a large domain."""
-    top = TOP if asked.top is None else asked.top
-    counts = _hashed_counts(asked, domain)
+    top = TOP if options.top is None else options.top
+    counts = _hashed_counts(options, domain)
     frequent = mz.collect.heavy_hitters(
-        counts, top=top, confidence=asked.confidence, allow_seeded=asked.allow_seeded
+        counts, top=top, confidence=options.confidence, allow_seeded=options.allow_seeded
     )
     cost = common.cost_of(frequent.claim, frequent.seeded)
     title = f"{frequent.n:,} reports of {frequent.domain:,} categories, {cost}"
-    ends = [f"{end}, all at once" for end in tables.ends(asked.confidence)]
+    ends = [f"{end}, all at once" for end in tables.ends(options.confidence)]
     columns = ("category", "share", *ends, "")
     rows = []
     for name, share, certain in zip(
@@ -334,14 +334,14 @@ def _show_frequent(asked: EstimateOptions, domain: Path) -> None:
         rows.append((Text(name), *interval, remark))
     table = tables.TerminalTable(columns, rows, left=("category", ""), title=title)
     others = Text(f"No other category has a share above {frequent.unlisted_at_most:.5f}.")
-    write_rows(frequent._rows(), asked)
-    console.show(frequent.as_dict(), asked.as_json, lambda: Group(table, others))
+    write_rows(frequent._rows(), options)
+    console.show(frequent.as_dict(), options.as_json, lambda: Group(table, others))
 
 
-def _hashed_counts(asked: EstimateOptions, domain: Path) -> Any:
+def _hashed_counts(options: EstimateOptions, domain: Path) -> Any:
     """The counts of hashed reports, of the categories in a list."""
-    sources = asked.sources
-    if len(sources) > 1 or len(asked.columns) > 1:
+    sources = options.sources
+    if len(sources) > 1 or len(options.columns) > 1:
         remedy = "hashed reports are read from one column of one source"
         raise ParameterError("sources", ", ".join(sources), remedy)
     names = (*common.read_lines(domain, parameter="domain"), OTHER)
@@ -349,7 +349,7 @@ def _hashed_counts(asked: EstimateOptions, domain: Path) -> Any:
     def hashed(table: Mechanism) -> mz.families.HashedDomain:
         return mz.families.HashedDomain(categories=names, mechanism=table)
 
-    column = asked.columns[0] if asked.columns else None
+    column = options.columns[0] if options.columns else None
     with progress.busy("counting"):
         try:
             return mz.collect.read_hashed(sources[0], domain=hashed, column=column)
@@ -363,13 +363,13 @@ def _hashed_counts(asked: EstimateOptions, domain: Path) -> Any:
 # Two columns -------------------------------------------------------------------------------------
 
 
-def _show_two_columns(asked: EstimateOptions) -> None:
+def _show_two_columns(options: EstimateOptions) -> None:
     """Prints the joint estimates of two columns of the same records, according to their kinds."""
-    sources, columns = asked.sources, asked.columns
+    sources, columns = options.sources, options.columns
     if len(sources) != 1 or len(columns) != 2:
         raise ParameterError("column", ", ".join(columns), "name two columns of one source")
     pairs = mz.collect.read_pairs(sources[0], columns=(columns[0], columns[1]))
-    rows = _joint_rows(pairs, asked)
+    rows = _joint_rows(pairs, options)
     tables_by_column = dict(zip(columns, (pairs.first, pairs.second), strict=True))
     claim = None if pairs.seeded else mz.privacy.report_claim(tables_by_column)
     entries: list[JsonObject] = []
@@ -379,32 +379,35 @@ def _show_two_columns(asked: EstimateOptions) -> None:
         numbers = [number(end, 5) for end in (interval.value, interval.low, interval.high)]
         cells.append((Text(first), Text(second), *numbers))
     title = f"{pairs.n:,} records, {common.cost_of(claim, pairs.seeded)}"
-    headings = (*columns, "estimate", *tables.ends(asked.confidence))
+    headings = (*columns, "estimate", *tables.ends(options.confidence))
     table = tables.TerminalTable(headings, cells, left=columns, title=title)
-    write_rows(entries, asked)
-    facts = {"n": pairs.n, "confidence": asked.confidence, "seeded": pairs.seeded, **price(claim)}
-    console.show({**facts, "together": entries}, asked.as_json, lambda: table)
+    write_rows(entries, options)
+    facts = {"n": pairs.n, "confidence": options.confidence, "seeded": pairs.seeded, **price(claim)}
+    console.show({**facts, "together": entries}, options.as_json, lambda: table)
 
 
 def _joint_rows(
-    pairs: PairCounts, asked: EstimateOptions
+    pairs: PairCounts, options: EstimateOptions
 ) -> list[tuple[str, str, mz.collect.Interval]]:
     """What each estimate is of, in two words, and its interval."""
-    options: JsonObject = {"confidence": asked.confidence, "allow_seeded": asked.allow_seeded}
+    shared_options: JsonObject = {
+        "confidence": options.confidence,
+        "allow_seeded": options.allow_seeded,
+    }
     first_is_categorical = pairs.first.categories is not None
     second_is_categorical = pairs.second.categories is not None
     if second_is_categorical and not first_is_categorical:
         remedy = (
             "name the column of categories first: the mean of the other is estimated within each"
         )
-        raise ParameterError("column", ", ".join(asked.columns), remedy)
+        raise ParameterError("column", ", ".join(options.columns), remedy)
     if second_is_categorical:
-        shares = mz.collect.two_way(pairs, simultaneous=asked.simultaneous, **options)
+        shares = mz.collect.two_way(pairs, simultaneous=options.simultaneous, **shared_options)
         return [(*names, share) for names, share in shares.items()]
     if first_is_categorical:
-        means = mz.collect.means_within(pairs, **options)
+        means = mz.collect.means_within(pairs, **shared_options)
         return [(name, "mean", mean) for name, mean in means.items()]
-    relation = mz.collect.relation(pairs, **options)
+    relation = mz.collect.relation(pairs, **shared_options)
     rows = [("covariance", "", relation.covariance)]
     if relation.slope is not None:
         rows.append(("slope", "", relation.slope))

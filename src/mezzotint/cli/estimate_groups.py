@@ -20,44 +20,44 @@ if TYPE_CHECKING:
     from mezzotint.collect.answers import GroupEstimates
 
 
-def show(asked: EstimateOptions) -> None:
+def show(options: EstimateOptions) -> None:
     """Prints means or frequencies of every group, shares and quantiles, differences, strata and totals."""
-    groups = _read(asked)
-    if not asked.same_people and any(group.counts.releases > 1 for group in groups.values()):
+    groups = _read(options)
+    if not options.same_people and any(group.counts.releases > 1 for group in groups.values()):
         console.warn(SAME_PEOPLE)
-    sizes = None if asked.sizes is None else _sizes(asked.sizes)
+    sizes = None if options.sizes is None else _sizes(options.sizes)
     estimates = mz.collect.estimate_groups(
         groups,
-        confidence=asked.confidence,
-        simultaneous=asked.simultaneous,
-        against=asked.against,
-        same_people=asked.same_people,
+        confidence=options.confidence,
+        simultaneous=options.simultaneous,
+        against=options.against,
+        same_people=options.same_people,
         sizes=sizes,
-        allow_seeded=asked.allow_seeded,
-        **asked.questions,
+        allow_seeded=options.allow_seeded,
+        **options.questions,
     )
     memoised = any(group.memoised for group in groups.values())
-    by = ", ".join(asked.by or ())
+    by = ", ".join(options.by or ())
     facts: JsonObject = {
-        "confidence": asked.confidence,
-        "simultaneous": asked.simultaneous,
+        "confidence": options.confidence,
+        "simultaneous": options.simultaneous,
         "by": by or None,
-        "weights": asked.weights,
+        "weights": options.weights,
         "memoised": memoised,
         **price(estimates.claim),
-        **_by_group(estimates, groups, asked),
+        **_by_group(estimates, groups, options),
     }
     rows = estimates._rows()
-    if _have_totals(groups, asked):
-        rows += _add_totals(facts["groups"], groups, asked.confidence)
-    write_rows(rows, asked)
+    if _have_totals(groups, options):
+        rows += _add_totals(facts["groups"], groups, options.confidence)
+    write_rows(rows, options)
     series = _add_series(facts, groups, by) if memoised else None
     cost = common.cost_of(estimates.claim, estimates.seeded)
-    console.show(facts, asked.as_json, lambda: _picture(facts, series, cost=cost))
+    console.show(facts, options.as_json, lambda: _picture(facts, series, cost=cost))
 
 
 def _by_group(
-    estimates: GroupEstimates, groups: Mapping[str, mz.collect.Group], asked: EstimateOptions
+    estimates: GroupEstimates, groups: Mapping[str, mz.collect.Group], options: EstimateOptions
 ) -> JsonObject:
     """The estimates of groups, of differences from one of them, and of the population of strata."""
     by_group: dict[str, dict[str, mz.collect.Interval]] = {}
@@ -67,14 +67,14 @@ def _by_group(
     for name, group in groups.items():
         entry = {"group": name, "n": group.counts.n, "seeded": group.counts.seeded}
         facts["groups"].append({**entry, **_named(by_group[name])})
-    if asked.against is not None:
-        facts["against"] = asked.against
+    if options.against is not None:
+        facts["against"] = options.against
         facts["differences"] = []
         for name in groups:
-            if name != asked.against:
-                difference = _named(by_group[f"{name} less {asked.against}"])
+            if name != options.against:
+                difference = _named(by_group[f"{name} less {options.against}"])
                 facts["differences"].append({"group": name, **difference})
-    if asked.sizes is not None:
+    if options.sizes is not None:
         facts["population"] = _named(by_group["population"])
     return facts
 
@@ -91,9 +91,9 @@ def _named(intervals: Mapping[str, mz.collect.Interval]) -> JsonObject:
     return {"mean": mean, "answers": answers}
 
 
-def _have_totals(groups: Mapping[str, mz.collect.Group], asked: EstimateOptions) -> bool:
+def _have_totals(groups: Mapping[str, mz.collect.Group], options: EstimateOptions) -> bool:
     """Whether totals are estimated: of numbers, with weights that are 1 / probability of inclusion."""
-    if asked.weights is None:
+    if options.weights is None:
         return False
     return all(
         group.counts.mechanism.categories is None and group.weights.sum() >= group.counts.n
@@ -133,34 +133,38 @@ def _add_series(
     return memoised_claim
 
 
-def _read(asked: EstimateOptions) -> dict[str, mz.collect.Group]:
+def _read(options: EstimateOptions) -> dict[str, mz.collect.Group]:
     """The groups of all sources together."""
     from mezzotint.collect.counts import refuse_seeded
 
-    table = None if asked.mechanism is None else common.load_mechanism(asked.mechanism)
-    column = asked.columns[0] if asked.columns else None
+    table = None if options.mechanism is None else common.load_mechanism(options.mechanism)
+    column = options.columns[0] if options.columns else None
     merged: dict[str, mz.collect.Group] = {}
     with progress.busy("counting"):
-        for source in asked.sources:
+        for source in options.sources:
             try:
                 groups = mz.collect.read_groups(
-                    source, by=asked.by or [], weights=asked.weights, column=column, mechanism=table
+                    source,
+                    by=options.by or [],
+                    weights=options.weights,
+                    column=column,
+                    mechanism=table,
                 )
             except ParameterError as error:
-                raise _named_as_typed(error, asked) from error
+                raise _named_as_typed(error, options) from error
             for name, group in groups.items():
                 merged[name] = merged[name].merge(group) if name in merged else group
     for group in merged.values():
-        refuse_seeded(group.counts.seeded, allowed=asked.allow_seeded)
+        refuse_seeded(group.counts.seeded, allowed=options.allow_seeded)
     return merged
 
 
-def _named_as_typed(error: ParameterError, asked: EstimateOptions) -> ParameterError:
+def _named_as_typed(error: ParameterError, options: EstimateOptions) -> ParameterError:
     """An error about a column, named by the option that holds the column."""
     parameter = error.parameter
-    if parameter == "column" and error.value == asked.weights:
+    if parameter == "column" and error.value == options.weights:
         parameter = "weights"
-    elif parameter == "column" and error.value in (asked.by or ()):
+    elif parameter == "column" and error.value in (options.by or ()):
         parameter = "by"
     return ParameterError(parameter, error.value, error.remedy)
 

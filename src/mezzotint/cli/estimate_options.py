@@ -100,22 +100,22 @@ class EstimateOptions:
     @property
     def questions(self) -> JsonObject:
         """Shares and quantiles that were asked for, as the library takes them."""
-        asked: JsonObject = {}
+        questions: JsonObject = {}
         if self.histogram is not None:
             edges = common.parse_numbers(self.histogram, parameter="histogram")
             is_count = len(edges) == 1 and edges[0] == round(edges[0])
-            asked["histogram"] = int(edges[0]) if is_count else edges
+            questions["histogram"] = int(edges[0]) if is_count else edges
         if self.quantiles is not None:
-            asked["quantiles"] = common.parse_numbers(self.quantiles, parameter="quantiles")
+            questions["quantiles"] = common.parse_numbers(self.quantiles, parameter="quantiles")
         if self.above is not None:
-            asked["above"] = common.parse_numbers(self.above, parameter="above")
-        return asked
+            questions["above"] = common.parse_numbers(self.above, parameter="above")
+        return questions
 
 
-def write_rows(rows: Sequence[Json], asked: EstimateOptions) -> None:
+def write_rows(rows: Sequence[Json], options: EstimateOptions) -> None:
     """Write the estimates as a table, where that was asked for."""
-    if asked.out is not None:
-        tables.write_table(rows, asked.out, overwrite=asked.overwrite, parameter="out")
+    if options.out is not None:
+        tables.write_table(rows, options.out, overwrite=options.overwrite, parameter="out")
 
 
 def price(claim: mz.privacy.Claim | None) -> JsonObject:

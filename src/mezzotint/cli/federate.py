@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast, final
 
 import typer
 from rich.console import RenderableType
@@ -32,10 +32,14 @@ _FURTHER = (
 """Fields of the report that --json prints under their own names."""
 
 
-def command(
+@final
+@dataclass(frozen=True, kw_only=True)
+class FederateOptions:
+    """Options of the verb."""
+
     file: Annotated[
         Path | None, argument("Run file; --example prints one.", metavar="RUN.TOML")
-    ] = None,
+    ] = None
     changes: Annotated[
         list[str] | None,
         option(
@@ -44,55 +48,67 @@ def command(
             metavar="KEY=VALUE",
             panel=RUN,
         ),
-    ] = None,
+    ] = None
     example: Annotated[
         bool, option("Print a run file and nothing else.", "--example", panel=RUN)
-    ] = False,
+    ] = False
     dry_run: Annotated[
         bool,
         option("Play one round on made-up data: nothing is charged.", "--dry-run", panel=RUN),
-    ] = False,
-    out: Annotated[
-        Path | None, option("Folder for model, ledger and report.", panel=OUTPUT)
-    ] = None,
+    ] = False
+    out: Annotated[Path | None, option("Folder for model, ledger and report.", panel=OUTPUT)] = None
     resume: Annotated[
         bool, option("Continue the run in --out with its settings.", "--resume", panel=RUN)
-    ] = False,
+    ] = False
     app: Annotated[
         Path | None, option("Write a folder for `flwr run` instead of simulating.", panel=OUTPUT)
-    ] = None,
-    proof: ProofOption = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = None
+    proof: ProofOption = None
+    as_json: AsJson = False
+
+
+def command(options: FederateOptions) -> None:
     """Run federated learning through secure sums or single private reports, here or as an app for `flwr run`."""
-    if example:
+    if options.example:
         from mezzotint.cli.federate_run import EXAMPLE_RUN
 
         typer.echo(EXAMPLE_RUN, nl=False)
-        return
-    if resume:
-        _refuse_beside_resume(file, changes, app, dry_run)
-        report, settings = _resumed(out)
+    elif options.resume:
+        _refuse_beside_resume(options.file, options.changes, options.app, options.dry_run)
+        report, settings = _resumed(options.out)
+        _finish(report, settings, options)
     else:
         from mezzotint.cli.federate_run import NAMES
 
-        with messages.renamed(NAMES), tempfile.TemporaryDirectory() as scratch:
-            run = _read(file, changes)
-            settings = run.settings(out)
-            if dry_run:
-                _dry_run(run, settings, as_json)
-                return
-            _refuse_options(run, settings, app, proof)
-            scheme = _scheme(run, settings, out)
-            if app is not None:
-                _write_app(app, settings, scheme, out)
-                console.show({"app": str(app), "settings": settings.as_dict()}, as_json, list)
-                return
-            settings = replace(settings, mechanism=_place(scheme, out, Path(scratch)))
-            report = _simulated(settings, out)
-    if proof is not None:
-        _prove(report, proof)
-    _show(report, settings, as_json)
+        with messages.renamed(NAMES):
+            _begin(options)
+
+
+def _begin(options: FederateOptions) -> None:
+    """A new run: rehearsed, written as an app, or simulated."""
+    run = _read(options.file, options.changes)
+    settings = run.settings(options.out)
+    if options.dry_run:
+        _dry_run(run, settings, options.as_json)
+        return
+    _refuse_options(run, settings, options.app, options.proof)
+    scheme = _scheme(run, settings, options.out)
+    if options.app is not None:
+        _write_app(options.app, settings, scheme, options.out)
+        facts = {"app": str(options.app), "settings": settings.as_dict()}
+        console.show(facts, options.as_json, list)
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        settings = replace(settings, mechanism=_place(scheme, options.out, Path(scratch)))
+        report = _simulated(settings, options.out)
+        _finish(report, settings, options)
+
+
+def _finish(report: RunReport, settings: RunSettings, options: FederateOptions) -> None:
+    """Prove what can be proved, and print what was reached and what it cost."""
+    if options.proof is not None:
+        _prove(report, options.proof)
+    _show(report, settings, options.as_json)
 
 
 def _read(file: Path | None, changes: list[str] | None) -> RunFile:
@@ -259,46 +275,54 @@ def _place(scheme: Scheme, out: Path | None, scratch: Path) -> str:
 
 
 def _picture(report: RunReport, settings: RunSettings) -> list[RenderableType]:
-    from mezzotint.privacy.claim import basis, counted
+    from mezzotint.privacy.claim import basis
 
-    views, smallest = (
-        (("local",), "mean") if settings.trust == "local" else (("local", "central"), "sum")
-    )
-    charges, claims = report.ledger["charges"], report.claims
+    views = ("local",) if settings.trust == "local" else ("local", "central")
+    claims = report.claims
     cells = {"bits": str(report.report_bits), "bits on the wire": str(report.bits)}
-    cells |= {"MSE of a report": number(report.mse)}
-    known = {view: claims.get(view, {}).get("epsilon") for view in views}
-    cells |= {
-        f"{view} epsilon": "none" if one in (None, "inf") else above(float(one))
-        for view, one in known.items()
-    }
-    cells |= {"rounds charged": str(max(charges.values(), default=0))}
-    stated = {
-        view: basis(claim["observer"], certified=claim["certified"])
-        for view, claim in claims.items()
-    }
-    lines = [
-        f"{view}: {claims.get(view, {}).get('text', _unclaimed(view, report))}" for view in views
-    ]
+    cells["MSE of a report"] = number(report.mse)
+    for view in views:
+        epsilon = claims.get(view, {}).get("epsilon")
+        cells[f"{view} epsilon"] = "none" if epsilon in (None, "inf") else above(float(epsilon))
+    cells["rounds charged"] = str(max(report.ledger["charges"].values(), default=0))
+    title = f"{settings.dataset}, {settings.model}: accuracy {report.accuracy[-1]:.4f}"
+    standings = []
+    for view, claim in claims.items():
+        standing = basis(claim["observer"], certified=claim["certified"])
+        standings.append(f"{view} epsilon {standing}")
+    caption = "; ".join(standings)
+    row = tuple(cells.values())
+    table = tables.TerminalTable(cells, [row], left=(), title=title, caption=caption)
+    return [table, *_lines(report, settings, views)]
+
+
+def _lines(report: RunReport, settings: RunSettings, views: tuple[str, ...]) -> list[str]:
+    """Claims, ledger and measurements in sentences."""
+    from mezzotint.privacy.claim import counted
+
+    lines = []
+    for view in views:
+        text = report.claims.get(view, {}).get("text", _unclaimed(view, report))
+        lines.append(f"{view}: {text}")
+    smallest = "sum"
     if settings.trust == "local":
         lines.append("observer: the server itself, which sees every report")
+        smallest = "mean"
+    ledger = report.ledger
     lines.append(
-        f"ledger: {counted(len(report.ledger['rounds']), 'round')}, smallest {smallest} "
-        f"{counted(report.ledger['smallest_sum'], 'client')}, {counted(len(charges), 'client')} charged"
+        f"ledger: {counted(len(ledger['rounds']), 'round')}, smallest {smallest} "
+        f"{counted(ledger['smallest_sum'], 'client')}, {counted(len(ledger['charges']), 'client')} charged"
     )
-    for one in report.measured[-1:]:
-        told = ", ".join(
-            f"{name} {one[name][0]:.4f} (noise {one[name][1]:.2g})" for name in ("loss", "accuracy")
-        )
-        lines.append(f"measured by {one['clients']} clients after round {one['round']}: {told}")
+    for measured in report.measured[-1:]:
+        values = []
+        for name in ("loss", "accuracy"):
+            value, noise = measured[name][:2]
+            values.append(f"{name} {value:.4f} (noise {noise:.2g})")
+        who = f"measured by {measured['clients']} clients after round {measured['round']}"
+        lines.append(f"{who}: {', '.join(values)}")
     if report.stopped:
         lines.append(f"stopped: {report.stopped}")
-    title = f"{settings.dataset}, {settings.model}: accuracy {report.accuracy[-1]:.4f}"
-    caption = "; ".join(f"{view} epsilon {text}" for view, text in stated.items())
-    return [
-        tables.TerminalTable(cells, [tuple(cells.values())], left=(), title=title, caption=caption),
-        *lines,
-    ]
+    return lines
 
 
 def _unclaimed(view: str, report: RunReport) -> str:

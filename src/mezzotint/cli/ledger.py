@@ -58,27 +58,27 @@ class LedgerOptions:
     as_json: AsJson = False
 
 
-def command(asked: LedgerOptions) -> None:
+def command(options: LedgerOptions) -> None:
     """Show what a ledger charges to each client (releases, attempts, epsilon), the largest total and what remains.
 
     Exit status 1: a client's total exceeds --budget.
     """
-    file = asked.file
+    file = options.file
     _refuse_no_file(file)
-    if asked.budget is not None and not asked.budget >= 0:
-        raise ParameterError("budget", asked.budget, "need an epsilon >= 0")
+    if options.budget is not None and not options.budget >= 0:
+        raise ParameterError("budget", options.budget, "need an epsilon >= 0")
     header = _header(file)
     kind = str(header.get("format"))
-    _refuse_options(asked, kind)
+    _refuse_options(options, kind)
     if kind == FEDERATED:
-        _show_rounds(file, header, asked.client, asked.top, asked.as_json)
+        _show_rounds(file, header, options.client, options.top, options.as_json)
     elif kind == LIFETIME:
-        delta = check_probability("delta", 1e-5 if asked.delta is None else asked.delta)
-        _show_sums(file, header, delta, asked.budget, asked.as_json)
+        delta = check_probability("delta", 1e-5 if options.delta is None else options.delta)
+        _show_sums(file, header, delta, options.budget, options.as_json)
     elif kind == TRAINING:
-        _show_steps(file, header, asked.as_json)
+        _show_steps(file, header, options.as_json)
     else:
-        _show_releases(asked)
+        _show_releases(options)
 
 
 def _refuse_no_file(file: Path) -> None:
@@ -94,38 +94,38 @@ def _refuse_no_file(file: Path) -> None:
         )
 
 
-def _refuse_options(asked: LedgerOptions, kind: str) -> None:
+def _refuse_options(options: LedgerOptions, kind: str) -> None:
     """Refuse options that a ledger of this kind would ignore."""
-    name = asked.file.name
-    if asked.budget is not None and kind in (FEDERATED, TRAINING):
+    name = options.file.name
+    if options.budget is not None and kind in (FEDERATED, TRAINING):
         remedy = f"{name} counts rounds, whose price the run's report states: leave it out, and see mezzotint report"
-        raise ParameterError("budget", asked.budget, remedy)
-    if asked.client is not None and kind in (LIFETIME, TRAINING):
+        raise ParameterError("budget", options.budget, remedy)
+    if options.client is not None and kind in (LIFETIME, TRAINING):
         remedy = f"{name} has no clients to choose from; leave it out"
-        raise ParameterError("client", asked.client, remedy)
-    if asked.delta is not None and kind != LIFETIME:
+        raise ParameterError("client", options.client, remedy)
+    if options.delta is not None and kind != LIFETIME:
         remedy = f"{name} is not a federated client's ledger; leave it out"
-        raise ParameterError("delta", asked.delta, remedy)
+        raise ParameterError("delta", options.delta, remedy)
 
 
-def _show_releases(asked: LedgerOptions) -> None:
+def _show_releases(options: LedgerOptions) -> None:
     """A ledger of releases; exit status 1 where a total exceeds the budget."""
-    file, budget, client, top = asked.file, asked.budget, asked.client, asked.top
+    file, budget, client, top = options.file, options.budget, options.client, options.top
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # said below, in the program's own words
         ledger = mz.privacy.Ledger(file)
     for text in ledger.repairs:
         console.warn(f"{file.name}: {text}")
-    if asked.convert is not None:
-        ledger = _converted(ledger, asked.convert)
-    if asked.export is not None:
-        _export(ledger, asked.export, overwrite=asked.overwrite)
+    if options.convert is not None:
+        ledger = _converted(ledger, options.convert)
+    if options.export is not None:
+        _export(ledger, options.export, overwrite=options.overwrite)
     facts = _facts(ledger, budget=budget, client=client, top=top)
     if client is not None and not ledger.people and client not in ledger.by_client():
         console.note(
             f"no release is charged to {client} alone; releases about everyone count for every client"
         )
-    console.show({"file": str(file), **facts}, asked.as_json, lambda: _picture(file, facts, top))
+    console.show({"file": str(file), **facts}, options.as_json, lambda: _picture(file, facts, top))
     if budget is not None and facts["worst"]["epsilon"] > budget:
         raise typer.Exit(1)
 
@@ -152,55 +152,64 @@ def _facts(
     ledger: mz.privacy.Ledger, *, budget: float | None, client: str | None, top: int
 ) -> JsonObject:
     """Everything that a ledger of releases says, for JSON."""
-    from mezzotint.privacy import ledger as releases_of
-
-    spent = ledger.by_client()
+    charges = [charge for charge in ledger.charges if not charge.withdrawn]
     people = [line for line in ledger.people if not line.withdrawn]
-    if people:
-        spent |= _people_of(ledger, client, top)
-    elif client is not None:
-        spent = {client: ledger.spent(client)}
-    counted = [charge for charge in ledger.charges if not charge.withdrawn]
-    again = Counter(charge.release.client for charge in counted if charge.attempt > 1)
-    everyone = again[releases_of.GLOBAL]
-    clients = [
-        {
-            "client": name,
-            "releases": paid.releases,
-            "repeated": everyone + (again[name] if name != releases_of.GLOBAL else 0),
-            "epsilon": paid.epsilon,
-            "delta": paid.delta,
-            **({} if budget is None else {"left": paid.left(budget)}),
-        }
-        for name, paid in spent.items()
-        if name != releases_of.GLOBAL or paid.releases or len(spent) == 1
-    ]
-    worst = max(clients, key=lambda one: one["epsilon"])
-    fixed = ledger.fixed
-    persons = {"persons": ledger.persons} if people else {}
-    return {
-        "charges": len(counted) + len(people),
-        **persons,
+    withdrawn = len(ledger.charges) + len(ledger.people) - len(charges) - len(people)
+    repeated = Counter(charge.release.client for charge in charges if charge.attempt > 1)
+    totals = _totals(ledger, client, top)
+    clients = _clients(totals, repeated, budget)
+    descriptions = [charge.release.description for charge in charges]
+    descriptions += [line.description for line in people]
+    facts: JsonObject = {
+        "charges": len(charges) + len(people),
         "observer": "of all these releases, each as its claim says",
         "certified": False,
         "method": "basic composition",
-        "repeated": sum(again.values()),
-        "withdrawn": len(ledger.charges) + len(ledger.people) - len(counted) - len(people),
-        "worst": worst,
-        "clients": sorted(clients, key=lambda one: -one["epsilon"]),
-        "claims": _claims(
-            [
-                *(charge.release.description for charge in counted),
-                *(line.description for line in people),
-            ]
-        ),
-        **({} if budget is None else {"budget": budget}),
-        **(
-            {}
-            if fixed is None
-            else {"fixed": dict(zip(("epsilon", "delta", "slack"), fixed, strict=True))}
-        ),
+        "repeated": repeated.total(),
+        "withdrawn": withdrawn,
+        "worst": max(clients, key=lambda entry: entry["epsilon"]),
+        "clients": sorted(clients, key=lambda entry: -entry["epsilon"]),
+        "claims": _claims(descriptions),
     }
+    if people:
+        facts["persons"] = ledger.persons
+    if budget is not None:
+        facts["budget"] = budget
+    if ledger.fixed is not None:
+        names = ("epsilon", "delta", "slack")
+        facts["fixed"] = dict(zip(names, ledger.fixed, strict=True))
+    return facts
+
+
+def _totals(ledger: mz.privacy.Ledger, client: str | None, top: int) -> dict[str, mz.privacy.Spent]:
+    """What was charged to each client, or to the one named; of people, to those who spent most."""
+    totals = ledger.by_client()
+    if any(not line.withdrawn for line in ledger.people):
+        return totals | _people_of(ledger, client, top)
+    if client is not None:
+        return {client: ledger.spent(client)}
+    return totals
+
+
+def _clients(
+    totals: dict[str, mz.privacy.Spent], repeated: Counter[str], budget: float | None
+) -> list[JsonObject]:
+    """An entry for each client; releases about everyone have one of their own where there are any."""
+    from mezzotint.privacy.ledger import GLOBAL
+
+    entries: list[JsonObject] = []
+    for name, total in totals.items():
+        if name == GLOBAL and not total.releases and len(totals) > 1:
+            continue
+        entry: JsonObject = {"client": name, "releases": total.releases}
+        entry["repeated"] = repeated[GLOBAL]
+        if name != GLOBAL:
+            entry["repeated"] += repeated[name]
+        entry |= {"epsilon": total.epsilon, "delta": total.delta}
+        if budget is not None:
+            entry["left"] = total.left(budget)
+        entries.append(entry)
+    return entries
 
 
 def _key(ledger: mz.privacy.Ledger) -> bytes:
@@ -255,91 +264,96 @@ def _export(ledger: mz.privacy.Ledger, path: Path, *, overwrite: bool) -> None:
 
 def _claims(descriptions: Iterable[str]) -> list[JsonObject]:
     """Each claim once: how many charges name it, and about how many sources, as far as they say."""
-    found: dict[str, Counter[str]] = {}
+    charges_by_source: dict[str, Counter[str]] = {}
     for text in descriptions:
         claim, _, source = text.partition("; source ")
-        found.setdefault(claim, Counter())[source] += 1
-    return [
-        {"claim": claim, "charges": sum(sources.values()), "sources": len(set(sources) - {""})}
-        for claim, sources in found.items()
-    ]
+        charges_by_source.setdefault(claim, Counter())[source] += 1
+    claims: list[JsonObject] = []
+    for claim, sources in charges_by_source.items():
+        count = len(set(sources) - {""})
+        claims.append({"claim": claim, "charges": sources.total(), "sources": count})
+    return claims
 
 
 def _name(client: str) -> str:
-    from mezzotint.privacy import ledger as releases_of
+    from mezzotint.privacy.ledger import GLOBAL
 
-    return "everyone" if client == releases_of.GLOBAL else client
+    return "everyone" if client == GLOBAL else client
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def _picture(file: Path, facts: JsonObject, top: int) -> Group:
-    budgeted = ("epsilon left",) if "budget" in facts else ()
+    columns = ["client", "releases", "of them repeated", "epsilon", "delta"]
+    if "budget" in facts:
+        columns.append("epsilon left")
     rows = []
-    for one in facts["clients"][:top]:
-        left = [below(one["left"])] if "left" in one else []
-        counts = (str(one["releases"]), str(one["repeated"]))
-        rows.append(
-            (Text(_name(one["client"])), *counts, above(one["epsilon"]), above(one["delta"]), *left)
-        )
-    table = tables.TerminalTable(
-        ("client", "releases", "of them repeated", "epsilon", "delta", *budgeted), rows
-    )
-    again = (
-        f", {facts['repeated']:,} of them another attempt at the same release"
-        if facts["repeated"]
-        else ""
-    )
-    withdrawn = f", {facts['withdrawn']:,} withdrawn" if facts["withdrawn"] else ""
-    title = (
-        f"{file.name}: {facts['charges']:,} charge{'s' * (facts['charges'] != 1)}{again}{withdrawn}"
-    )
+    for entry in facts["clients"][:top]:
+        row = [_name(entry["client"]), str(entry["releases"]), str(entry["repeated"])]
+        row += [above(entry["epsilon"]), above(entry["delta"])]
+        if "left" in entry:
+            row.append(below(entry["left"]))
+        rows.append(row)
+    title = f"{file.name}: {_plural(facts['charges'], 'charge')}"
+    if facts["repeated"]:
+        title += f", {facts['repeated']:,} of them another attempt at the same release"
+    if facts["withdrawn"]:
+        title += f", {facts['withdrawn']:,} withdrawn"
     if "persons" in facts:
         title += f" of {facts['persons']:,} people"
+    table = tables.TerminalTable(columns, rows)
     return Group(Text(title), table, Text("\n".join(_words(facts, top))))
 
 
 def _words(facts: JsonObject, top: int) -> Sequence[str]:
-    from mezzotint.privacy import ledger as releases_of
-
-    worst, others = facts["worst"], facts.get("persons", len(facts["clients"])) - top
-    lines = [f"{others:,} more clients spent no more than these (--top)"] if others > 0 else []
-    whom = _name(worst["client"])
+    worst = facts["worst"]
+    lines = []
+    unlisted = facts.get("persons", len(facts["clients"])) - top
+    if unlisted > 0:
+        lines.append(f"{unlisted:,} more clients spent no more than these (--top)")
     lines.append(
-        f"Largest total: {whom}, epsilon {above(worst['epsilon'])}, delta {above(worst['delta'])}."
+        f"Largest total: {_name(worst['client'])}, epsilon {above(worst['epsilon'])}, "
+        f"delta {above(worst['delta'])}."
     )
-    if "budget" in facts:
-        exceeded = worst["epsilon"] > facts["budget"]
-        left = (
-            "exceeded"
-            if exceeded
-            else f"{below(worst['left'])} of it left for whoever has spent most"
-        )
-        lines.append(f"Budget: epsilon {facts['budget']:g}, {left}.")
-    if "fixed" in facts:
-        epsilon, delta, slack = facts["fixed"].values()
-        lines.append(
-            f"The budget was fixed at epsilon {above(epsilon)} and delta {above(delta)}, {above(slack)} of it slack "
-            "for advanced composition: what is reserved may add up to more than this epsilon, and still keep to it."
-        )
+    lines += _budget_words(facts)
     lines.append(
         "Computed, to an observer of all these releases: sums of what their claims state (basic composition), valid "
         "whenever they are read. Single claims below may be certified; their sum is computed."
     )
-    if any(one["client"] == releases_of.GLOBAL for one in facts["clients"]):
+    if any(_name(entry["client"]) == "everyone" for entry in facts["clients"]):
         lines.append(
             "everyone: releases charged without --charge-by. The people in the data are then unknown, so these "
             "releases count for every person."
         )
     lines.append(f"The claim{'s' * (len(facts['claims']) != 1)}:")
-    for one in facts["claims"][:top]:
-        about = (
-            f"{one['sources']} source{'s' * (one['sources'] != 1)}"
-            if one["sources"]
-            else "sources not recorded"
-        )
+    for entry in facts["claims"][:top]:
+        about = "sources not recorded"
+        if entry["sources"]:
+            about = _plural(entry["sources"], "source")
         lines.append(
-            f"{one['charges']:,} x ({about}) {one['claim'] or 'a release without a claim'}"
+            f"{entry['charges']:,} x ({about}) {entry['claim'] or 'a release without a claim'}"
         )
     return lines
+
+
+def _budget_words(facts: JsonObject) -> list[str]:
+    """What is left of the budget that was asked about, and of the one that the ledger fixed."""
+    words = []
+    if "budget" in facts:
+        worst = facts["worst"]
+        state = "exceeded"
+        if worst["epsilon"] <= facts["budget"]:
+            state = f"{below(worst['left'])} of it left for whoever has spent most"
+        words.append(f"Budget: epsilon {facts['budget']:g}, {state}.")
+    if "fixed" in facts:
+        epsilon, delta, slack = facts["fixed"].values()
+        words.append(
+            f"The budget was fixed at epsilon {above(epsilon)} and delta {above(delta)}, {above(slack)} of it slack "
+            "for advanced composition: what is reserved may add up to more than this epsilon, and still keep to it."
+        )
+    return words
 
 
 def _show_sums(

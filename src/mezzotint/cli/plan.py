@@ -112,56 +112,56 @@ class PlanOptions:
     as_json: AsJson = False
 
 
-def command(asked: PlanOptions) -> None:
+def command(options: PlanOptions) -> None:
     """Plan before collecting: people, epsilon or half width, from the other two."""
-    common.refuse_outputs(*FIGURE_ENDINGS, overwrite=asked.overwrite, figure=asked.figure)
-    common.refuse_outputs(".json", overwrite=asked.overwrite, out=asked.out)
-    if asked.mechanism is not None and asked.family is not None:
-        raise ParameterError("family", asked.family, "give --mechanism or --family, not both")
-    planned = _planned(asked)
-    if asked.out is not None:
-        planned.mechanism.save(asked.out, overwrite=asked.overwrite)
-    table_file = asked.mechanism or asked.out
-    next_command = next_step(planned, mechanism=table_file, family=asked.family)
-    if asked.figure is not None:
-        _draw(planned, asked.figure, overwrite=asked.overwrite)
+    common.refuse_outputs(*FIGURE_ENDINGS, overwrite=options.overwrite, figure=options.figure)
+    common.refuse_outputs(".json", overwrite=options.overwrite, out=options.out)
+    if options.mechanism is not None and options.family is not None:
+        raise ParameterError("family", options.family, "give --mechanism or --family, not both")
+    planned = _planned(options)
+    if options.out is not None:
+        planned.mechanism.save(options.out, overwrite=options.overwrite)
+    table_file = options.mechanism or options.out
+    next_command = next_step(planned, mechanism=table_file, family=options.family)
+    if options.figure is not None:
+        _draw(planned, options.figure, overwrite=options.overwrite)
     claim = mz.privacy.report_claim(planned.mechanism)
     facts = {**planned.as_dict(), **claim.standing, "command": next_command}
     console.show(
         facts,
-        asked.as_json,
+        options.as_json,
         lambda: [_picture(planned, claim.basis), *_words(planned, next_command)],
     )
 
 
-def _planned(asked: PlanOptions) -> Plan:
+def _planned(options: PlanOptions) -> Plan:
     """The plan, by the library."""
-    table = _table(asked)
+    table = _table(options)
     with progress.busy("planning"):
         return mz.collect.plan(
-            asked.estimand,
-            epsilon=asked.epsilon,
-            people=asked.people,
-            half_width=asked.half_width,
-            effect=asked.effect,
-            power=asked.power,
-            confidence=asked.confidence,
-            simultaneous=asked.simultaneous,
+            options.estimand,
+            epsilon=options.epsilon,
+            people=options.people,
+            half_width=options.half_width,
+            effect=options.effect,
+            power=options.power,
+            confidence=options.confidence,
+            simultaneous=options.simultaneous,
             mechanism=table,
-            lower=asked.lower,
-            upper=asked.upper,
-            levels=asked.levels,
-            categories=_counts(asked.categories),
-            above=asked.above,
-            probability=asked.probability,
-            share=asked.share,
-            inputs=common.read_public(asked.inputs, parameter="inputs"),
-            second=common.read_public(asked.second, parameter="second"),
-            first_share=asked.first_share,
-            population=asked.population,
-            columns=asked.columns,
-            waves=asked.waves,
-            distinct=asked.distinct,
+            lower=options.lower,
+            upper=options.upper,
+            levels=options.levels,
+            categories=_counts(options.categories),
+            above=options.above,
+            probability=options.probability,
+            share=options.share,
+            inputs=common.read_public(options.inputs, parameter="inputs"),
+            second=common.read_public(options.second, parameter="second"),
+            first_share=options.first_share,
+            population=options.population,
+            columns=options.columns,
+            waves=options.waves,
+            distinct=options.distinct,
         )
 
 
@@ -176,18 +176,18 @@ def _counts(text: str | None) -> tuple[int, ...]:
         ) from None
 
 
-def _table(asked: PlanOptions) -> Mechanism | Callable[[float], Mechanism] | None:
+def _table(options: PlanOptions) -> Mechanism | Callable[[float], Mechanism] | None:
     """The table that was named, or what makes one for an epsilon; None for the best."""
-    family = asked.family
-    if asked.mechanism is not None:
-        return common.load_mechanism(asked.mechanism)
+    family = options.family
+    if options.mechanism is not None:
+        return common.load_mechanism(options.mechanism)
     if family is None:
         return None
-    levels = None if family == "randomized_response" else asked.levels
+    levels = None if family == "randomized_response" else options.levels
 
     def calibrated(epsilon: float) -> Mechanism:
         return mz.design.calibrate(
-            family, epsilon=epsilon, levels=levels, lower=asked.lower, upper=asked.upper
+            family, epsilon=epsilon, levels=levels, lower=options.lower, upper=options.upper
         ).mechanism
 
     return calibrated
@@ -209,8 +209,8 @@ def next_step(planned: Plan, *, mechanism: Path | None, family: str | None) -> s
         more = ",..." if count > 3 else ""
         return f"mezzotint design {epsilon} --categories {names}{more} --out m.json"
     if planned.estimand == "share":
-        asked = f"--estimand share --above {question.above:.12g} --people {planned.people}"
-        return f"mezzotint plan {asked} {epsilon} {span} --out m.json"
+        options = f"--estimand share --above {question.above:.12g} --people {planned.people}"
+        return f"mezzotint plan {options} {epsilon} {span} --out m.json"
     levels = question.levels
     if planned.estimand == "quantile":
         sizes = f"--knots {levels + 1} --levels {2 * levels}"

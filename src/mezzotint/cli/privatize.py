@@ -112,90 +112,92 @@ class PrivatizeOptions:
     as_json: AsJson = False
 
 
-def command(asked: PrivatizeOptions) -> None:
+def command(options: PrivatizeOptions) -> None:
     """Privatize columns: one report per row, in constant memory; the output is complete or absent.
 
     A folder of parts (--out NAME/) can be resumed after an interruption and written by a cluster.
     """
-    _refuse_mixtures(asked)
-    tables = _tables_of(asked)
-    if asked.proof is not None and asked.seed is not None:
+    _refuse_mixtures(options)
+    tables = _tables_of(options)
+    if options.proof is not None and options.seed is not None:
         remedy = "a seeded draw is not private, so there is nothing to prove; omit --seed"
-        raise ParameterError("proof", str(asked.proof), remedy)
-    common.refuse_outputs(".json", overwrite=asked.overwrite, proof=asked.proof)
-    if asked.seed is not None:
+        raise ParameterError("proof", str(options.proof), remedy)
+    common.refuse_outputs(".json", overwrite=options.overwrite, proof=options.proof)
+    if options.seed is not None:
         console.warn("a seeded draw is reproducible and NOT PRIVATE; use it for tests only")
-    result = _privatized(asked, tables)
-    if asked.proof is not None:
-        _prove(tables, asked.proof, overwrite=asked.overwrite)
-    on = console.notices() if asked.out == "-" else None
+    result = _privatized(options, tables)
+    if options.proof is not None:
+        _prove(tables, options.proof, overwrite=options.overwrite)
+    on = console.notices() if options.out == "-" else None
     numeric = _numeric_columns(tables)
-    console.show(result.as_dict(), asked.as_json, lambda: "\n".join(_lines(result, numeric)), on=on)
+    console.show(
+        result.as_dict(), options.as_json, lambda: "\n".join(_lines(result, numeric)), on=on
+    )
 
 
-def _refuse_mixtures(asked: PrivatizeOptions) -> None:
+def _refuse_mixtures(options: PrivatizeOptions) -> None:
     """Refuse options that cannot be, or lack another one."""
-    if asked.as_json and asked.out == "-":
+    if options.as_json and options.out == "-":
         remedy = "standard output cannot carry both reports and JSON; name a file"
-        raise ParameterError("out", asked.out, remedy)
-    if asked.budget is not None and not asked.budget >= 0:
-        raise ParameterError("budget", asked.budget, "need an epsilon >= 0")
-    if asked.epsilon is not None and asked.domain is None:
+        raise ParameterError("out", options.out, remedy)
+    if options.budget is not None and not options.budget >= 0:
+        raise ParameterError("budget", options.budget, "need an epsilon >= 0")
+    if options.epsilon is not None and options.domain is None:
         remedy = "this option needs --domain; the epsilon of --mechanism is in its file"
-        raise ParameterError("epsilon", asked.epsilon, remedy)
+        raise ParameterError("epsilon", options.epsilon, remedy)
 
 
-def _tables_of(asked: PrivatizeOptions) -> Tables:
-    if asked.domain is None:
-        return _tables(asked.column, asked.mechanism or [])
-    return _hashed(asked.column, asked.mechanism, asked.domain, asked.epsilon)
+def _tables_of(options: PrivatizeOptions) -> Tables:
+    if options.domain is None:
+        return _tables(options.column, options.mechanism or [])
+    return _hashed(options.column, options.mechanism, options.domain, options.epsilon)
 
 
-def _privatized(asked: PrivatizeOptions, tables: Tables) -> Result:
+def _privatized(options: PrivatizeOptions, tables: Tables) -> Result:
     """Draw the reports."""
     missing_values = None
-    if asked.missing_values is not None:
-        missing_values = asked.missing_values.split(",")
-    options: mz.collect.Options = {
-        "keep": asked.keep or (),
-        "missing": asked.missing,
-        "on_out_of_range": asked.on_out_of_range,
-        "record_counts": asked.record_counts,
-        "overwrite": asked.overwrite,
-        "resume": asked.resume,
-        "memo": _memo(asked.memoise_by, asked.key_file, asked.new_key),
-        "engine": asked.engine,
-        "address": asked.address,
-        "threads": asked.threads,
-        "rng": asked.seed,
-        "ledger": asked.ledger,
-        "budget": asked.budget,
-        "charge_by": asked.charge_by,
-        "at_most": asked.at_most,
-        "per": asked.per,
-        "delimiter": "\t" if asked.delimiter == "\\t" else asked.delimiter,
+    if options.missing_values is not None:
+        missing_values = options.missing_values.split(",")
+    settings: mz.collect.Options = {
+        "keep": options.keep or (),
+        "missing": options.missing,
+        "on_out_of_range": options.on_out_of_range,
+        "record_counts": options.record_counts,
+        "overwrite": options.overwrite,
+        "resume": options.resume,
+        "memo": _memo(options.memoise_by, options.key_file, options.new_key),
+        "engine": options.engine,
+        "address": options.address,
+        "threads": options.threads,
+        "rng": options.seed,
+        "ledger": options.ledger,
+        "budget": options.budget,
+        "charge_by": options.charge_by,
+        "at_most": options.at_most,
+        "per": options.per,
+        "delimiter": "\t" if options.delimiter == "\\t" else options.delimiter,
         "missing_values": missing_values,
-        "decimal": asked.decimal,
-        "backslash_is_text": asked.backslash_is_text,
+        "decimal": options.decimal,
+        "backslash_is_text": options.backslash_is_text,
     }
     with progress.bar("privatizing", unit="rows") as tell:
-        options["progress"] = tell
+        settings["progress"] = tell
         if len(tables) > 1:
             return mz.collect.privatize_columns(
-                asked.source, asked.out, mechanisms=tables, **options
+                options.source, options.out, mechanisms=tables, **settings
             )
         ((column, table),) = tables.items()
         return mz.collect.privatize(
-            asked.source, asked.out, column=column, mechanism=table, **options
+            options.source, options.out, column=column, mechanism=table, **settings
         )
 
 
 def _prove(tables: Tables, proof: Path, *, overwrite: bool) -> None:
     """Write the claim about a row with its proof."""
-    drawn: dict[str, Mechanism] = {}
+    tables_drawn: dict[str, Mechanism] = {}
     for column, table in tables.items():
-        drawn[column] = table if isinstance(table, Mechanism) else table.mechanism
-    released = next(iter(drawn.values())) if len(drawn) == 1 else drawn
+        tables_drawn[column] = table if isinstance(table, Mechanism) else table.mechanism
+    released = next(iter(tables_drawn.values())) if len(tables_drawn) == 1 else tables_drawn
     release = mz.privacy.Release(mechanism=released, delta=0.0)
     common.write_proof(release, proof, overwrite=overwrite)
 
@@ -327,8 +329,10 @@ def _charged(result: Result) -> list[str]:
     whose = (
         "record" if charged.people is None else "person"
     )  # ids alone tell which rows are one person's
-    left = "" if charged.left is None else f", which leaves {below(charged.left)} of the budget"
+    remainder = (
+        "" if charged.left is None else f", which leaves {below(charged.left)} of the budget"
+    )
     return [
         f"ledger: charged {whom} epsilon {above(charged.epsilon)}{basis}{again}; "
-        f"the largest total of any {whose} is now {above(charged.spent)}{left}"
+        f"the largest total of any {whose} is now {above(charged.spent)}{remainder}"
     ]

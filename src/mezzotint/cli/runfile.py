@@ -159,6 +159,11 @@ class Section:
             raise ParameterError(self.parameter(key), values, "must be a table")
         return Section(self.parameter(key), values)
 
+    def take_any(self, key: str, default: Any = None) -> Any:
+        """The value of a key, of whatever kind."""
+        self._taken.add(key)
+        return self._values.get(key, default)
+
     def take(self, key: str, kind: type[Kind], default: Any = None) -> Any:
         """The value of a key, of a kind; whole numbers are taken for others.
 

@@ -22,6 +22,9 @@ from mezzotint.core.types import FloatArray
 SHOW = "mezzotint show m.json --at=-1,0,1"
 VERIFY = "mezzotint verify m.json --json"
 
+GOOD, CHECK_FAILED, UNREADABLE = 0, 1, 2
+"""Exit statuses of `verify`."""
+
 _ROWS = 9
 _COLUMNS = 8
 _WIDEST = 64
@@ -97,17 +100,16 @@ def _errors(mechanism: Mechanism, inputs: FloatArray) -> JsonObject:
 
 
 def _picture(mechanism: Mechanism, inputs: FloatArray) -> Group:
-    few = mechanism.levels.size <= _COLUMNS
-    levels, rows = [f"{level:.4g}" for level in mechanism.levels] if few else [], []
-    # What is nothing but the rounding of sums of levels is shown as 0.
-    least = 1e-12 * float(np.abs(mechanism.levels).max())
-    for x, row in zip(inputs, mechanism.pmf(inputs), strict=True):
-        chances = [f"{p:.4f}" for p in row] if few else []
-        spread = float(np.sqrt(mechanism.variance(x)))
-        mean = float(mechanism.mean(x))
-        shown = (number(0.0 if abs(value) < least else value) for value in (float(x), mean, spread))
-        first, *others = shown
-        rows.append((first, tables.sparkline(_shrink(row)), *chances, *others))
+    few_levels = mechanism.levels.size <= _COLUMNS
+    levels = [f"{level:.4g}" for level in mechanism.levels] if few_levels else []
+    rows = []
+    for x, probabilities in zip(inputs, mechanism.pmf(inputs), strict=True):
+        row = [_shown(float(x), mechanism), tables.sparkline(_shrink(probabilities))]
+        if few_levels:
+            row += [f"{probability:.4f}" for probability in probabilities]
+        row.append(_shown(float(mechanism.mean(x)), mechanism))
+        row.append(_shown(float(np.sqrt(mechanism.variance(x))), mechanism))
+        rows.append(row)
     columns = ("input", "reports", *levels, "mean", "std. dev.")
     table = tables.TerminalTable(columns, rows, left=("reports",), title=mechanism.name)
     facts = (
@@ -117,6 +119,16 @@ def _picture(mechanism: Mechanism, inputs: FloatArray) -> Group:
         f"mean absolute error {number(mechanism.mae())} (uniform inputs), greatest bias {number(mechanism.max_bias, 3)}"
     )
     return Group(table, Text(facts), Text(mz.privacy.report_words(mechanism)))
+
+
+ROUNDING = 1e-12
+"""Of the largest level: sums of levels that are smaller are nothing but rounding, and shown as 0."""
+
+
+def _shown(value: float, mechanism: Mechanism) -> str:
+    if abs(value) < ROUNDING * float(np.abs(mechanism.levels).max()):
+        value = 0.0
+    return number(value)
 
 
 def _categories(mechanism: Mechanism) -> Group:
@@ -159,50 +171,54 @@ def verify(
     if not file.is_file():
         raise ParameterError("file", str(file), "no such file; check the path")
     report = mz.privacy.verify(file, seconds=seconds)
-    status = (
-        _checked_claim(report, as_json)
-        if report.subject == "claim"
-        else _checked_mechanism(file, report, as_json)
-    )
-    if status:
-        raise typer.Exit(status)
+    if report.subject == "claim":
+        raise typer.Exit(_checked_claim(report, as_json))
+    raise typer.Exit(_checked_mechanism(file, report, as_json))
 
 
 def _checked_claim(report: mz.privacy.VerificationReport, as_json: bool) -> int:
-    claim, sentence = report.claim, "; ".join(report.problems) or str(report)
-    status = 0 if report.valid else 2 if claim is None else 1
-    facts = {"valid": status == 0, "certified": status == 0, "status": status, "verdict": sentence}
-    facts |= (
-        {} if claim is None or claim.release is None else common.picked(claim, "observer", "trust")
-    )
-    assumed = [] if claim is None or claim.release is None else claim.release.assumptions
-    facts |= {"claim": None if claim is None else claim.document(), "relies_on": assumed}
-    text = f"{sentence}\n{_reliance(assumed)}" if assumed else sentence
-    console.show(facts, as_json, lambda: text, style=_STYLES[status == 0])
+    claim = report.claim
+    verdict = "; ".join(report.problems) or str(report)
+    status = GOOD
+    if not report.valid:
+        status = UNREADABLE if claim is None else CHECK_FAILED
+    facts: JsonObject = {"valid": report.valid, "certified": report.valid}
+    assumptions: Sequence[str] = []
+    document = None
+    if claim is not None:
+        document = claim.document()
+        if claim.release is not None:
+            facts |= common.picked(claim, "observer", "trust")
+            assumptions = claim.release.assumptions
+    facts |= {"status": status, "verdict": verdict, "claim": document, "relies_on": assumptions}
+    text = f"{verdict}\n{_reliance(assumptions)}" if assumptions else verdict
+    console.show(facts, as_json, lambda: text, style=_STYLES[status == GOOD])
     return status
 
 
 def _checked_mechanism(file: Path, report: mz.privacy.VerificationReport, as_json: bool) -> int:
-    claim, bias = None, report.max_bias
-    if report.valid:
-        ranked, load = common.is_ranked(file), mz.vectors.RankedCodebook.load
-        claim = load(file).claim() if ranked else mz.privacy.report_claim(Mechanism.load(file))
-    facts: JsonObject = {
-        "valid": report.valid,
-        "max_bias_exact": None if bias is None else str(bias),
-    }
+    bias = report.max_bias
+    facts: JsonObject = {"valid": report.valid, "max_bias_exact": None, "max_bias": None}
+    if bias is not None:
+        facts |= {"max_bias_exact": str(bias), "max_bias": float(bias)}
     facts |= {**common.picked(report, "sha256", "problems"), "epsilon": report.epsilon_upper}
-    facts |= {"max_bias": None if bias is None else float(bias)}
-    facts |= (
-        {"observer": "reports", "certified": False}
-        if claim is None
-        else {**claim.standing, "claim": str(claim)}
-    )
-    assumed = [] if claim is None else ["reports_are_drawn_from_the_tables"]
-    facts |= {"relies_on": assumed}
-    text = str(report) if claim is None else f"{report}\n{claim}\n{_reliance(assumed)}"
-    console.show(facts, as_json, lambda: text, style=_STYLES[report.valid])
-    return 0 if report.valid else 1
+    if not report.valid:
+        facts |= {"observer": "reports", "certified": False, "relies_on": []}
+        console.show(facts, as_json, lambda: str(report), style=_STYLES[False])
+        return CHECK_FAILED
+    claim = _claim_of(file)
+    assumptions = ["reports_are_drawn_from_the_tables"]
+    facts |= {**claim.standing, "claim": str(claim), "relies_on": assumptions}
+    text = f"{report}\n{claim}\n{_reliance(assumptions)}"
+    console.show(facts, as_json, lambda: text, style=_STYLES[True])
+    return GOOD
+
+
+def _claim_of(file: Path) -> mz.privacy.Claim:
+    """The claim about one report of a mechanism file or a ranked codebook."""
+    if common.is_ranked(file):
+        return mz.vectors.RankedCodebook.load(file).claim()
+    return mz.privacy.report_claim(Mechanism.load(file))
 
 
 def _reliance(assumptions: Sequence[str]) -> str:

@@ -299,7 +299,7 @@ def _method(method: Section, *, users: bool) -> Chosen:
         if key in method and key not in keys:
             takers = ", ".join(other for other, known in METHODS.items() if key in known)
             remedy = f"does not apply to {kind}, only to {takers}"
-            raise ParameterError(method.parameter(key), method.take(key, object), remedy)  # type: ignore[type-var]
+            raise ParameterError(method.parameter(key), method.take_any(key), remedy)
     mechanism = method.take("mechanism", str)
     plain = "floats" if kind in ("none", "dp-sgd") else "levels"
     chosen = Chosen(
@@ -322,7 +322,7 @@ def _bands(noise: Section, *, users: bool) -> int | Literal["auto"]:
     if kind == "fresh":
         noise.finish()
         return 1
-    bands = noise.take("bands", object, "auto")  # type: ignore[type-var]
+    bands = noise.take_any("bands", "auto")
     noise.finish()
     if users:
         remedy = "a user's records would fall into several parts; use fresh noise with users"
