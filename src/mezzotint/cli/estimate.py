@@ -71,7 +71,7 @@ def _refuse_mixtures(options: EstimateOptions) -> None:
         ignored |= {"above": options.above, "mechanism": options.mechanism}
     if options.domain is not None:
         ignored["simultaneous"] = options.simultaneous  # its statements hold at once anyway
-    remedy = f"does not go with {_beside(asked)}; estimate one column or one group by itself"
+    remedy = f"does not go with {_beside(options)}; estimate one column or one group by itself"
     common.refuse_given(ignored, remedy)
     if options.domain is None and pair and options.grouped:
         raise ParameterError(
