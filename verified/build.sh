@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 OUT=$PWD/build
-THEORIES="Definitions Divergence Exponential Losses Product Envelope Fit Reports Rounds Checker Premise"
+THEORIES="Definitions Divergence Exponential Losses Product Envelope Fit Reports Rounds Checker Premise Examples"
 
 present() { command -v coqc > /dev/null && ocamlfind query zarith > /dev/null 2>&1 && command -v ocamlopt > /dev/null; }
 if ! present && command -v apt-get > /dev/null; then

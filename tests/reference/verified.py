@@ -107,26 +107,27 @@ class Comparison:
         return f"certified by {who} alone: {self.reason or 'UNEXPLAINED'}"
 
 
+def _reason(checker: Checker, text: str, sentence: str) -> str:
+    """Why one of them alone certifies; empty if nothing explains it."""
+    for words in BEYOND:
+        if words in sentence:
+            return words
+    again = raised(text)
+    if again is not None and checker.verdict(again)[0] == verdict_on(again).status == 0:
+        return "rounding, both certify delta + 2**-140"
+    # A mass that is as large as what may be dropped, up to rounding, is dropped by one of them alone.
+    whole = untrimmed(text)
+    if whole is not None and (checker.verdict(whole)[0] == 0) == (verdict_on(whole).status == 0):
+        return "trimming, both say the same of a proof that drops nothing"
+    return ""
+
+
 def compare(checker: Checker, text: str) -> Comparison:
     """Ask both; where one certifies alone, find the reason by asking again."""
     ours, theirs = verdict_on(text)[:2], checker.verdict(text)
     reason = ""
-    if ours[0] == 0 and theirs[0] != 0:
-        beyond = [words for words in BEYOND if words in theirs[1]]
-        again = raised(text)
-        if beyond:
-            reason = beyond[0]
-        elif again is not None and checker.verdict(again)[0] == 0:
-            reason = "rounding, delta + 2**-140 is certified"
-        else:
-            # A mass that is as large as what may be dropped, up to rounding, is dropped by one of them alone.
-            whole = untrimmed(text)
-            if whole is not None and checker.verdict(whole)[0] == verdict_on(whole).status == 0:
-                reason = "trimming, both certify a proof that drops nothing"
-    if ours[0] != 0 and theirs[0] == 0:
-        again = raised(text)
-        if again is not None and verdict_on(again).status == 0:
-            reason = "rounding, delta + 2**-140 is certified"
+    if (ours[0] == 0) != (theirs[0] == 0):
+        reason = _reason(checker, text, theirs[1])
     return Comparison(text, (ours[0], ours[1]), theirs, reason)
 
 

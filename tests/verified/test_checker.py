@@ -84,7 +84,8 @@ def test_every_theorem_of_the_page_is_in_the_sources() -> None:
     sources = "\n".join(path.read_text(encoding="utf-8") for path in FOLDER.glob("*.v"))
     stated = set(
         re.findall(
-            r"(?:Theorem|Lemma|Corollary|Definition|Fixpoint|Record|Inductive) (\w+)", sources
+            r"(?:Theorem|Lemma|Corollary|Example|Definition|Fixpoint|Record|Inductive) (\w+)",
+            sources,
         )
     )
     page = PAGE.read_text(encoding="utf-8")
