@@ -60,7 +60,7 @@ def test_ids_are_hashed_one_to_one_and_short_ones_come_back() -> None:
     names = HASHES.names(hashed)
     for text, name in zip(ids, names, strict=True):
         normal = unicodedata.normalize("NFC", text)
-        if len(normal.encode()) <= people.SHORT:
+        if len(normal.encode()) <= people.SHORT_ID:
             assert name == normal
         else:
             assert name.startswith("#")
@@ -79,7 +79,7 @@ def test_prices_are_rounded_up_and_budgets_down(epsilon: float) -> None:
         > Fraction(units_of(epsilon) - 1, UNITS)
     )
     assert Fraction(budget_units(epsilon), UNITS) <= Fraction(epsilon)
-    assert budget_units(math.inf) == people.MOST_UNITS
+    assert budget_units(math.inf) == people.MAX_UNITS
 
 
 # Against a dictionary ----------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from mezzotint.core.files import PRIVATE_FILE, sync_folder
 UNITS = 1 << 48
 """Parts of an epsilon in which people are charged; prices are rounded up, budgets down."""
 
-MOST_UNITS = (1 << 63) - 1
+MAX_UNITS = (1 << 63) - 1
 """No total exceeds this: epsilon 32,768."""
 
 RECORD = np.dtype([("high", ">u8"), ("low", ">u8"), ("rows", "<u4")])
@@ -45,10 +45,15 @@ people."""
 RUN = 1 << 20
 """People that are sorted in memory at once."""
 
-SHORT = 15
+SHORT_ID = 15
 """Bytes of an id that fits into one block with its length."""
 
-MOST_ROWS = (1 << 32) - 1
+_BLOCK = 16
+_LONG_MARK = 0xFF
+"""Stands where short ids have their length."""
+
+MAX_ROWS = (1 << 32) - 1
+"""Of one person in one run."""
 
 Hashes = npt.NDArray[np.uint64]
 PersonTotals = npt.NDArray[Any]
@@ -62,11 +67,9 @@ def units_of(epsilon: float | Fraction) -> int:
 
 def budget_units(epsilon: float) -> int:
     """A budget in units, rounded down; what units can hold where there is none."""
-    return (
-        MOST_UNITS
-        if math.isinf(epsilon)
-        else min(MOST_UNITS, math.floor(Fraction(epsilon) * UNITS))
-    )
+    if math.isinf(epsilon):
+        return MAX_UNITS
+    return min(MAX_UNITS, math.floor(Fraction(epsilon) * UNITS))
 
 
 # Hashes of ids
@@ -97,43 +100,47 @@ class IdHash:
 
     def of_arrow(self, ids: Any) -> npt.NDArray[np.uint8]:
         """The same, of an Arrow array of text without missing values."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        compute: Any = pc
-        normal = compute.utf8_normalize(compute.cast(ids, pa.large_string()), form="NFC")
-        count = len(normal)
-        _, raw_offsets, raw_text = normal.buffers()
-        offsets = np.frombuffer(raw_offsets, dtype=np.int64)[
-            normal.offset : normal.offset + count + 1
-        ]
-        text = np.frombuffer(raw_text or b"", dtype=np.uint8)
+        text, offsets = _utf8(ids)
         lengths = np.diff(offsets)
-        blocks = np.zeros((count, 16), dtype=np.uint8)
-        short = lengths <= SHORT
-        blocks[:, 0] = np.where(short, lengths, 0xFF)
-        columns = np.arange(SHORT)
+        blocks = np.zeros((lengths.size, _BLOCK), dtype=np.uint8)
+        short = lengths <= SHORT_ID
+        blocks[:, 0] = np.where(short, lengths, _LONG_MARK)
+        columns = np.arange(SHORT_ID)
         inside = (columns < lengths[:, None]) & short[:, None]
-        places = (offsets[:-1, None] + columns)[inside]
-        blocks[:, 1:][inside] = text[places]
-        for row in np.flatnonzero(~short).tolist():
-            long = text[offsets[row] : offsets[row + 1]].tobytes()
-            digest = hashlib.blake2b(long, key=self._key, digest_size=SHORT).digest()
-            blocks[row, 1:] = np.frombuffer(digest, dtype=np.uint8)
+        positions = (offsets[:-1, None] + columns)[inside]
+        blocks[:, 1:][inside] = text[positions]
+        for index in np.flatnonzero(~short).tolist():
+            long_id = text[offsets[index] : offsets[index + 1]].tobytes()
+            digest = hashlib.blake2b(long_id, key=self._key, digest_size=SHORT_ID).digest()
+            blocks[index, 1:] = np.frombuffer(digest, dtype=np.uint8)
         encrypted = self._cipher.encryptor().update(blocks.tobytes())
-        return np.frombuffer(encrypted, dtype=np.uint8).reshape(count, 16)
+        return np.frombuffer(encrypted, dtype=np.uint8).reshape(-1, _BLOCK)
 
     def names(self, hashed: npt.NDArray[np.uint8]) -> list[str]:
         """The ids of hashes; of long ones, which no key gives back, "#" and the hash."""
-        blocks = self._cipher.decryptor().update(np.ascontiguousarray(hashed).tobytes())
+        decrypted = self._cipher.decryptor().update(np.ascontiguousarray(hashed).tobytes())
         names: list[str] = []
-        for place in range(0, len(blocks), 16):
-            block = blocks[place : place + 16]
-            if block[0] <= SHORT:
+        for index in range(len(decrypted) // _BLOCK):
+            block = decrypted[index * _BLOCK : (index + 1) * _BLOCK]
+            if block[0] <= SHORT_ID:
                 names.append(block[1 : 1 + block[0]].decode("utf-8", "replace"))
             else:
-                names.append("#" + bytes(hashed[place // 16]).hex())
+                names.append("#" + bytes(hashed[index]).hex())
         return names
+
+
+def _utf8(ids: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """The bytes of an Arrow array of text in Unicode's normal form C, and where each id begins."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    compute: Any = pc
+    normal = compute.utf8_normalize(compute.cast(ids, pa.large_string()), form="NFC")
+    _, raw_offsets, raw_text = normal.buffers()
+    offsets = np.frombuffer(raw_offsets, dtype=np.int64)
+    first = normal.offset
+    text = np.frombuffer(raw_text or b"", dtype=np.uint8)
+    return text, offsets[first : first + len(normal) + 1]
 
 
 def _words(hashed: npt.NDArray[np.uint8]) -> tuple[Hashes, Hashes]:
@@ -147,17 +154,20 @@ def _bytes_of(high: Hashes, low: Hashes) -> npt.NDArray[np.uint8]:
 
 
 def _combined(
-    high: Hashes, low: Hashes, amounts: npt.NDArray[np.uint64]
+    high: Hashes,
+    low: Hashes,
+    amounts: npt.NDArray[np.uint64],
 ) -> tuple[Hashes, Hashes, npt.NDArray[np.uint64]]:
     """Sorted by hash, equal ones added up."""
     order = np.argsort(high, kind="stable")
-    high, low, amounts = high[order], low[order], amounts[order]
-    if (high[1:] == high[:-1]).any():
+    if (np.diff(high[order]) == 0).any():
         order = np.lexsort((low, high))
-        high, low, amounts = high[order], low[order], amounts[order]
-    new = np.ones(high.size, dtype=bool)
-    new[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
-    starts = np.flatnonzero(new)
+    high = high[order]
+    low = low[order]
+    amounts = amounts[order]
+    differs = np.ones(high.size, dtype=bool)
+    differs[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    starts = np.flatnonzero(differs)
     if starts.size == high.size:
         return high, low, amounts
     return high[starts], low[starts], np.add.reduceat(amounts, starts)
@@ -214,7 +224,8 @@ class PersonCounter:
     """
 
     def __init__(self, folder: Path, hashes: IdHash) -> None:
-        self.folder, self.hashes = folder, hashes
+        self.folder = folder
+        self.hashes = hashes
         self.token = secrets.token_hex(8)
         self.partial = folder / f"{self.token}.partial"
         self._runs: list[Path] = []
@@ -223,10 +234,9 @@ class PersonCounter:
         self._descriptor = -1
 
     def __enter__(self) -> PersonCounter:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
         try:
-            self._descriptor = os.open(
-                self.partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE
-            )
+            self._descriptor = os.open(self.partial, flags, PRIVATE_FILE)
         except OSError as error:
             raise _unwritable(self.partial, error) from None
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)  # until it is renamed or left: it is in use
@@ -238,47 +248,52 @@ class PersonCounter:
         os.close(self._descriptor)
 
     def add(self, ids: Any, counts: npt.NDArray[np.uint64] | None = None) -> None:
-        """Adds rows: ids as a list or an Arrow array of text, each once or with its number of
-        rows."""
+        """Add rows: ids as a list or an Arrow array of text, each once or with its number of rows."""
         hashes_of = self.hashes.of if isinstance(ids, list) else self.hashes.of_arrow
-        high, low = _words(hashes_of(cast(Any, ids)))
-        rows = np.ones(high.size, dtype=np.uint64) if counts is None else counts.astype(np.uint64)
+        high, low = _words(hashes_of(cast("Any", ids)))
+        rows = np.ones(high.size, dtype=np.uint64)
+        if counts is not None:
+            rows = counts.astype(np.uint64)
         self._waiting.append((high, low, rows))
         self._size += high.size
         if self._size >= RUN:
             self._spill()
 
     def _spill(self) -> None:
-        high, low, rows = (np.concatenate(parts) for parts in zip(*self._waiting, strict=True))
-        high, low, rows = _combined(high, low, rows)
+        columns = [np.concatenate(column) for column in zip(*self._waiting, strict=True)]
+        high, low, rows = _combined(*columns)
         path = self.folder / f"{self.token}.{len(self._runs)}.partial"
         self._runs.append(path)
+        records = _records(high, low, rows, TOTAL, "units")
         try:
             with open(os.open(path, os.O_WRONLY | os.O_CREAT, PRIVATE_FILE), "wb") as file:
-                file.write(_records(high, low, rows, TOTAL, "units").tobytes())
+                file.write(records.tobytes())
         except OSError as error:
             raise _unwritable(path, error) from None
-        self._waiting, self._size = [], 0
+        self._waiting = []
+        self._size = 0
 
     def finish(self) -> Segment:
-        """Writes the segment under a name that nobody reads yet, and syncs it."""
+        """Write the segment under a name that nobody reads yet, and sync it."""
         if self._waiting:
             self._spill()
         runs = [_mapped(path, TOTAL) for path in self._runs]
-        digest, persons, total, most = hashlib.sha256(), 0, 0, 0
+        digest = hashlib.sha256()
+        persons = 0
+        total = 0
+        largest = 0
         try:
             with open(self._descriptor, "wb", closefd=False) as file:
-                for parts in _ranges(runs):
-                    high, low, rows = _combined(*_joined(parts, "units"))
-                    if rows.size and int(rows.max()) > MOST_ROWS:
-                        raise ParameterError(
-                            "people", int(rows.max()), "rows of one person are too many"
-                        )
+                for records in _ranges(runs):
+                    high, low, rows = _combined(*_joined(records, "units"))
+                    largest = max(largest, int(rows.max(initial=0)))
+                    if largest > MAX_ROWS:
+                        raise ParameterError("people", largest, "rows of one person are too many")
                     raw = _records(high, low, rows, RECORD, "rows").tobytes()
                     file.write(raw)
                     digest.update(raw)
-                    persons, total = persons + rows.size, total + int(rows.sum())
-                    most = max(most, int(rows.max(initial=0)))
+                    persons += rows.size
+                    total += int(rows.sum())
             os.fsync(self._descriptor)
         except OSError as error:
             raise _unwritable(self.partial, error) from None
@@ -286,7 +301,7 @@ class PersonCounter:
             path=self.partial,
             persons=persons,
             rows=total,
-            most=most,
+            most=largest,
             sha256=digest.hexdigest(),
         )
 
@@ -306,34 +321,39 @@ def _records(
     name: str,
 ) -> npt.NDArray[Any]:
     records = np.empty(high.size, dtype=kind)
-    records["high"], records["low"], records[name] = high, low, amounts
+    records["high"] = high
+    records["low"] = low
+    records[name] = amounts
     return records
 
 
 def _joined(
-    parts: Sequence[npt.NDArray[Any]], name: str
+    files: Sequence[npt.NDArray[Any]],
+    name: str,
 ) -> tuple[Hashes, Hashes, npt.NDArray[np.uint64]]:
-    high, low, amounts = (
-        np.concatenate([part[column].astype(np.uint64) for part in parts])
-        if parts
-        else np.zeros(0, dtype=np.uint64)
-        for column in ("high", "low", name)
-    )
-    return high, low, amounts
+    """The columns of records, one file after the other: of the hashes, and of this name."""
+
+    def joined(column: str) -> npt.NDArray[np.uint64]:
+        empty = np.zeros(0, dtype=np.uint64)
+        return np.concatenate([empty, *(file[column].astype(np.uint64) for file in files)])
+
+    return joined("high"), joined("low"), joined(name)
 
 
 def _ranges(files: Sequence[npt.NDArray[Any]]) -> Iterator[list[npt.NDArray[Any]]]:
     """The records of sorted files, one 256th of the hashes at a time."""
-    edges = [np.uint64(place << 56) for place in range(1, RANGES)]
-    cuts = [[0, *_places(file, edges), len(file)] for file in files]
-    for place in range(RANGES):
-        yield [file[cut[place] : cut[place + 1]] for file, cut in zip(files, cuts, strict=True)]
+    edges = [np.uint64(index << 56) for index in range(1, RANGES)]
+    cuts = [[0, *_positions(file, edges), len(file)] for file in files]
+    for index in range(RANGES):
+        yield [file[cut[index] : cut[index + 1]] for file, cut in zip(files, cuts, strict=True)]
 
 
-def _places(file: npt.NDArray[Any], edges: Sequence[np.uint64]) -> list[int]:
-    """Where each edge would stand: by halving, as a column of a mapped file would be copied
-    whole."""
-    places: list[int] = []
+def _positions(file: npt.NDArray[Any], edges: Sequence[np.uint64]) -> list[int]:
+    """Where each edge would stand.
+
+    By halving, as a column of a mapped file would be copied whole.
+    """
+    positions: list[int] = []
     low = 0
     for edge in edges:
         high = len(file)
@@ -343,8 +363,8 @@ def _places(file: npt.NDArray[Any], edges: Sequence[np.uint64]) -> list[int]:
                 low = middle + 1
             else:
                 high = middle
-        places.append(low)
-    return places
+        positions.append(low)
+    return positions
 
 
 # Totals
@@ -374,8 +394,7 @@ class PeopleStore:
         return self.folder / f"{token}.segment"
 
     def check(self, lines: dict[str, PeopleLine]) -> None:
-        """Sets aside segments that no line names, removes what nobody writes any more, and misses
-        none.
+        """Set aside segments that no line names, remove what nobody writes any more, and miss none.
 
         Raises:
             FileFormatError: a line whose segment is missing or of another size.
@@ -394,38 +413,41 @@ class PeopleStore:
                 path.unlink(missing_ok=True)  # who wrote it held the lock that is ours now
         for token, line in lines.items():
             path = self.segment(token)
-            size = path.stat().st_size if path.is_file() else -1
-            if size != line.persons * RECORD.itemsize:
-                raise FileFormatError(
-                    f"{path}: {'is missing' if size < 0 else 'has another size'}; restore it with its ledger"
-                )
+            if not path.is_file():
+                raise FileFormatError(f"{path}: is missing; restore it with its ledger")
+            if path.stat().st_size != line.persons * RECORD.itemsize:
+                raise FileFormatError(f"{path}: has another size; restore it with its ledger")
 
     def totals(self, lines: Sequence[PeopleLine]) -> npt.NDArray[Any]:
-        """(persons,) hash and units of everybody, over all lines that count; rolled forward or made
-        again.
+        """(persons,) hash and units of everybody, over all lines that count.
+
+        Rolled forward or made again.
 
         Raises:
             FileFormatError: totals of lines that the ledger does not have, or a segment that was
-            changed.
+                changed.
         """
-        covered, current = 0, np.zeros(0, dtype=TOTAL)
+        covered = 0
+        current = np.zeros(0, dtype=TOTAL)
         tokens = [line.token for line in lines]
-        for path in sorted(self.folder.glob("totals-*")) if self.folder.is_dir() else ():
+        for path in self._totals_files():
             _, count, token = path.name.split("-")
-            place = int(count)
-            if not token_in(tokens, place, token):
-                if token not in tokens:
-                    raise FileFormatError(
-                        f"{path}: is ahead of its ledger, which lost lines; restore the ledger"
-                    )
+            if token_in(tokens, int(count), token):
+                if int(count) > covered:
+                    covered = int(count)
+                    current = _mapped(path, TOTAL)
+            elif token in tokens:
                 path.unlink(missing_ok=True)
-            elif place > covered:
-                covered = place
-                current = _mapped(path, TOTAL)
-        for place, line in enumerate(lines[covered:], covered + 1):
+            else:
+                message = "is ahead of its ledger, which lost lines; restore the ledger"
+                raise FileFormatError(f"{path}: {message}")
+        for count, line in enumerate(lines[covered:], covered + 1):
             self._verify(line)
-            current = self._added(current, line, name=f"totals-{place}-{line.token}")
+            current = self._added(current, line, name=f"totals-{count}-{line.token}")
         return current
+
+    def _totals_files(self) -> list[Path]:
+        return sorted(self.folder.glob("totals-*"))
 
     def _verify(self, line: PeopleLine) -> None:
         with self.segment(line.token).open("rb") as file:
@@ -441,30 +463,21 @@ class PeopleStore:
         name: str,
     ) -> npt.NDArray[Any]:
         """Totals with a segment added, in a file that replaces the earlier one."""
-        path, draft = self.folder / name, self.folder / f"draft-{name}"
-        segment = self.records(line)
+        path = self.folder / name
+        draft = self.folder / f"draft-{name}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         try:
-            with open(
-                os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), "wb"
-            ) as file:
-                for old, new in _ranges([current, segment]):
-                    price = np.uint64(line.units)
-                    high, low, rows = _joined([new], "rows")
-                    before = _joined([old], "units")
-                    joined = (
-                        np.concatenate([before[0], high]),
-                        np.concatenate([before[1], low]),
-                        np.concatenate([before[2], rows * price]),
-                    )
-                    file.write(_records(*_combined(*joined), TOTAL, "units").tobytes())
+            with open(os.open(draft, flags, PRIVATE_FILE), "wb") as file:
+                for totals, segment in _ranges([current, self.records(line)]):
+                    file.write(_with_charges(totals, segment, line.units).tobytes())
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(draft, path)
         except OSError as error:
             raise _unwritable(path, error) from None
-        for other in self.folder.glob("totals-*"):
-            if other != path:
-                other.unlink(missing_ok=True)
+        for earlier in self._totals_files():
+            if earlier != path:
+                earlier.unlink(missing_ok=True)
         return _mapped(path, TOTAL)
 
     def records(self, line: PeopleLine) -> npt.NDArray[Any]:
@@ -485,11 +498,11 @@ class PeopleStore:
     ) -> bool:
         """Whether a run charged this person."""
         records = self.records(line)
-        place = _places(records, [np.uint64(high)])[0]
-        while place < len(records) and int(records["high"][place]) == high:
-            if int(records["low"][place]) == low:
+        position = _positions(records, [np.uint64(high)])[0]
+        while position < len(records) and int(records["high"][position]) == high:
+            if int(records["low"][position]) == low:
                 return True
-            place += 1
+            position += 1
         return False
 
     def shared(self, lines: Sequence[PeopleLine]) -> int:
@@ -498,12 +511,12 @@ class PeopleStore:
         for segments in _ranges([self.records(line) for line in lines]):
             high, low, _ = _joined(segments, "rows")
             order = np.lexsort((low, high))
-            high, low = high[order], low[order]
-            again = np.zeros(
-                high.size + 1, dtype=bool
-            )  # whether an entry is of the person before it
-            again[1:-1] = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
-            count += int((again[1:] & ~again[:-1]).sum())
+            high = high[order]
+            low = low[order]
+            # Whether an entry is of the person before it.
+            repeated = np.zeros(high.size + 1, dtype=bool)
+            repeated[1:-1] = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
+            count += int((repeated[1:] & ~repeated[:-1]).sum())
         return count
 
     def exceeding(
@@ -514,20 +527,21 @@ class PeopleStore:
         units: int,
         budget: int,
     ) -> tuple[npt.NDArray[np.uint8], int] | None:
-        """The first person whom this many units per row would bring above the budget, and their
-        units so far."""
-        for old, new in _ranges([totals, segment.records]):
-            if not new.size:
+        """The first person whom this many units per row would bring above the budget.
+
+        With their units so far; None where all fit.
+        """
+        for earlier, charged in _ranges([totals, segment.records]):
+            if not charged.size:
                 continue
-            high, low, rows = _joined([new], "rows")
-            spent = lookup(old, high, low)
-            over = (spent > budget) | (
-                rows > (np.uint64(budget) - np.minimum(spent, budget)) // np.uint64(units)
-            )
-            if over.any():
-                place = int(np.argmax(over))
-                person = _bytes_of(high[place : place + 1], low[place : place + 1])[0]
-                return person, int(spent[place])
+            high, low, rows = _joined([charged], "rows")
+            spent_units = lookup(earlier, high, low)
+            remaining = np.uint64(budget) - np.minimum(spent_units, budget)
+            exceeds = (spent_units > budget) | (rows > remaining // np.uint64(units))
+            if exceeds.any():
+                first = int(np.argmax(exceeds))
+                person = _bytes_of(high[first : first + 1], low[first : first + 1])[0]
+                return person, int(spent_units[first])
         return None
 
     def commit(self, segment: Segment, token: str) -> None:
@@ -539,15 +553,13 @@ class PeopleStore:
             raise _unwritable(self.segment(token), error) from None
 
     def adopt(self, path: Path, token: str) -> None:
-        """Copies a segment of another ledger under this name; the line that counts it comes
-        next."""
+        """Copy a segment of another ledger under this name; the line that counts it comes next."""
         draft = self.folder / f"{token}.adopted"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         try:
             with (
                 path.open("rb") as source,
-                open(
-                    os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), "wb"
-                ) as target,
+                open(os.open(draft, flags, PRIVATE_FILE), "wb") as target,
             ):
                 shutil.copyfileobj(source, target)
                 target.flush()
@@ -558,35 +570,50 @@ class PeopleStore:
             raise _unwritable(self.segment(token), error) from None
 
     def forget_totals(self) -> None:
-        """Removes totals, to be made again from segments."""
-        for path in self.folder.glob("totals-*"):
+        """Remove totals, to be made again from segments."""
+        for path in self._totals_files():
             path.unlink(missing_ok=True)
 
 
-def token_in(tokens: Sequence[str], place: int, token: str) -> bool:
-    """Whether the first lines, this many, end with that token."""
-    return 0 < place <= len(tokens) and tokens[place - 1] == token
+def _with_charges(
+    totals: npt.NDArray[Any],
+    segment: npt.NDArray[Any],
+    units: int,
+) -> npt.NDArray[Any]:
+    """Totals of some people with those of a segment, each row of which costs so many units."""
+    high, low, amounts = _joined([totals], "units")
+    segment_high, segment_low, rows = _joined([segment], "rows")
+    combined = _combined(
+        np.concatenate([high, segment_high]),
+        np.concatenate([low, segment_low]),
+        np.concatenate([amounts, rows * np.uint64(units)]),
+    )
+    return _records(*combined, TOTAL, "units")
+
+
+def token_in(tokens: Sequence[str], count: int, token: str) -> bool:
+    """Whether the first lines, so many, end with that token."""
+    return 0 < count <= len(tokens) and tokens[count - 1] == token
 
 
 def lookup(totals: npt.NDArray[Any], high: Hashes, low: Hashes) -> npt.NDArray[np.uint64]:
     """Units of each of these hashes in sorted totals; 0 where it is not among them."""
-    spent = np.zeros(high.size, dtype=np.uint64)
+    result = np.zeros(high.size, dtype=np.uint64)
     if not totals.size:
-        return spent
-    known_high, known_low, units = _joined([totals], "units")
-    places = np.searchsorted(known_high, high)
+        return result
+    total_high, total_low, units = _joined([totals], "units")
+    positions = np.searchsorted(total_high, high)
     pending = np.arange(high.size)
     while pending.size:
-        at = places[pending]
-        inside = at < known_high.size
-        pending, at = pending[inside], at[inside]
-        same = known_high[at] == high[pending]
-        pending, at = pending[same], at[same]
-        found = known_low[at] == low[pending]
-        spent[pending[found]] = units[at[found]]
-        pending = pending[~found]
-        places[pending] += 1
-    return spent
+        # Of records with the same upper half, one after the other is compared.
+        pending = pending[positions[pending] < total_high.size]
+        pending = pending[total_high[positions[pending]] == high[pending]]
+        matches = total_low[positions[pending]] == low[pending]
+        matched = pending[matches]
+        result[matched] = units[positions[matched]]
+        pending = pending[~matches]
+        positions[pending] += 1
+    return result
 
 
 def _forsaken(partial: Path) -> bool:
