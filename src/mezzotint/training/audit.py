@@ -37,25 +37,38 @@ class Audit:
     rejections: int
 
 
-def _at_least(successes: int, trials: int, error: float) -> float:
-    """Clopper-Pearson lower limit of a probability."""
-    return 0.0 if successes == 0 else float(beta.ppf(error, successes, trials - successes + 1))
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Answers:
+    """How many of some runs the attack answered "it is there" about."""
+
+    positive: int
+    runs: int
+
+    def flipped(self) -> _Answers:
+        """Answers of the attack that says the opposite."""
+        return _Answers(positive=self.runs - self.positive, runs=self.runs)
+
+    def lower_limit(self, error: float) -> float:
+        """Clopper-Pearson lower limit of the probability of this answer."""
+        if self.positive == 0:
+            return 0.0
+        return float(beta.ppf(error, self.positive, self.runs - self.positive + 1))
+
+    def upper_limit(self, error: float) -> float:
+        """Clopper-Pearson upper limit of the probability of this answer."""
+        if self.positive == self.runs:
+            return 1.0
+        return float(beta.ppf(1 - error, self.positive + 1, self.runs - self.positive))
 
 
-def _at_most(successes: int, trials: int, error: float) -> float:
-    """Clopper-Pearson upper limit of a probability."""
-    return (
-        1.0
-        if successes == trials
-        else float(beta.ppf(1 - error, successes + 1, trials - successes))
-    )
-
-
-def _bound(
-    yes_with: int, with_runs: int, yes_without: int, without_runs: int, delta: float, error: float
-) -> float:
-    power, alarm = _at_least(yes_with, with_runs, error), _at_most(yes_without, without_runs, error)
-    return math.log((power - delta) / alarm) if power > delta and alarm > 0 else 0.0
+def _bound(with_canary: _Answers, without_canary: _Answers, *, delta: float, error: float) -> float:
+    """Lower bound on epsilon from one direction of the test, each limit missed with this probability."""
+    power = with_canary.lower_limit(error)
+    false_alarm = without_canary.upper_limit(error)
+    if power <= delta or false_alarm == 0:
+        return 0.0
+    return math.log((power - delta) / false_alarm)
 
 
 def audit(
@@ -80,24 +93,33 @@ def audit(
         1 - confidence, whatever the scores are.
     Source: Jagielski, Ullman and Oprea 2020; Clopper and Pearson 1934.
     """
-    first, second = (
-        np.asarray(with_canary, dtype=float).ravel(),
-        np.asarray(without_canary, dtype=float).ravel(),
-    )
-    for name, scores in (("with_canary", first), ("without_canary", second)):
-        check_count(name, scores.size)
-        refuse_nan(name, scores, "score")
+    present = _answers("with_canary", with_canary, threshold)
+    absent = _answers("without_canary", without_canary, threshold)
     check_delta(delta)
     check_probability("confidence", confidence)
-    hits, alarms = int((first > threshold).sum()), int((second > threshold).sum())
-    # Four one-sided limits, each missed with a quarter of the error.
-    error = (1 - confidence) / 4
-    present = _bound(hits, first.size, alarms, second.size, delta, error)
-    absent = _bound(second.size - alarms, second.size, first.size - hits, first.size, delta, error)
+    error = (1 - confidence) / LIMITS
+    adding = _bound(present, absent, delta=delta, error=error)
+    removing = _bound(absent.flipped(), present.flipped(), delta=delta, error=error)
     return Audit(
-        epsilon=max(0.0, present, absent), delta=delta, confidence=confidence, hits=hits, misses=first.size - hits,
-        false_alarms=alarms, rejections=second.size - alarms,
-    )  # fmt: skip
+        epsilon=max(0.0, adding, removing),
+        delta=delta,
+        confidence=confidence,
+        hits=present.positive,
+        misses=present.flipped().positive,
+        false_alarms=absent.positive,
+        rejections=absent.flipped().positive,
+    )
+
+
+LIMITS = 4
+"""One-sided limits of a test in both directions; each is missed with an equal share of the error."""
+
+
+def _answers(name: str, scores: npt.ArrayLike, threshold: float) -> _Answers:
+    values = np.asarray(scores, dtype=float).ravel()
+    check_count(name, values.size)
+    refuse_nan(name, values, "score")
+    return _Answers(positive=int((values > threshold).sum()), runs=values.size)
 
 
 @final
@@ -150,49 +172,55 @@ def audit_one_run(
 
     Source: Steinke, Nasr and Jagielski 2023, Theorem 5.2.
     """
-    given, truth = np.asarray(scores, dtype=float).ravel(), np.asarray(included, dtype=bool).ravel()
-    check_count("scores", given.size)
-    refuse_nan("scores", given, "score")
-    if given.size != truth.size:
-        raise ParameterError(
-            "included", truth.size, f"need one coin for each of the {given.size} scores"
-        )
-    check_count("guesses", guesses, most=given.size)
+    evidence = np.asarray(scores, dtype=float).ravel()
+    coins = np.asarray(included, dtype=bool).ravel()
+    canaries = evidence.size
+    check_count("scores", canaries)
+    refuse_nan("scores", evidence, "score")
+    if coins.size != canaries:
+        remedy = f"need one coin for each of the {canaries} scores"
+        raise ParameterError("included", coins.size, remedy)
+    check_count("guesses", guesses, most=canaries)
     check_delta(delta)
     check_probability("confidence", confidence)
-    order = np.argsort(-given, kind="stable")
-    there = (guesses + 1) // 2
-    right = int(truth[order[:there]].sum()) + int(
-        (~truth[order[given.size - (guesses - there) :]]).sum()
-    )
+    order = np.argsort(-evidence, kind="stable")
+    guessed_in = (guesses + 1) // 2
+    guessed_out = guesses - guessed_in
+    correct_in = int(coins[order[:guessed_in]].sum())
+    correct_out = int((~coins[order[canaries - guessed_out :]]).sum())
+    correct = correct_in + correct_out
     return OneRunAudit(
-        epsilon=_refuted(right, guesses, given.size, delta, 1 - confidence), delta=delta, confidence=confidence,
-        canaries=given.size, guesses=guesses, right=right,
-    )  # fmt: skip
+        epsilon=_refuted(correct, guesses, canaries, delta, 1 - confidence),
+        delta=delta,
+        confidence=confidence,
+        canaries=canaries,
+        guesses=guesses,
+        right=correct,
+    )
 
 
 def chance_of(right: int, guesses: int, canaries: int, *, epsilon: float, delta: float) -> float:
     """Bound on the probability that an attack on an (epsilon, delta)-DP mechanism makes this many correct guesses."""
-    known = 1 / (1 + math.exp(-epsilon))
-    tail = float(binom.sf(right - 1, guesses, known))
+    accuracy = 1 / (1 + math.exp(-epsilon))
+    tail = float(binom.sf(right - 1, guesses, accuracy))
     if delta == 0:
         return tail
     # A failure of probability delta may make i more guesses right at the price of i failures.
-    more = np.cumsum(binom.pmf(right - np.arange(1, right + 1), guesses, known)) / np.arange(
-        1, right + 1
-    )
-    return min(1.0, tail + 2 * canaries * delta * float(more.max(initial=0.0)))
+    failures = np.arange(1, right + 1)
+    gains = np.cumsum(binom.pmf(right - failures, guesses, accuracy)) / failures
+    return min(1.0, tail + 2 * canaries * delta * float(gains.max(initial=0.0)))
 
 
-def _refuted(right: int, guesses: int, canaries: int, delta: float, error: float) -> float:
-    """The largest epsilon at which so many right guesses have less than this chance; 0 if none."""
+def _refuted(correct: int, guesses: int, canaries: int, delta: float, error: float) -> float:
+    """The largest epsilon at which so many correct guesses have less than this chance; 0 if none."""
 
-    def refuted(epsilon: float) -> bool:
-        return chance_of(right, guesses, canaries, epsilon=epsilon, delta=delta) < error
+    def is_refuted(epsilon: float) -> bool:
+        return chance_of(correct, guesses, canaries, epsilon=epsilon, delta=delta) < error
 
-    if not refuted(0.0):
+    if not is_refuted(0.0):
         return 0.0
-    most = 1.0
-    while refuted(most):
-        most *= 2
-    return bracket(refuted, 0.0, most, tolerance=1e-9)[0]
+    upper = 1.0
+    while is_refuted(upper):
+        upper *= 2
+    refuted, _ = bracket(is_refuted, 0.0, upper, tolerance=1e-9)
+    return refuted

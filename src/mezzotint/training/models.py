@@ -113,15 +113,13 @@ class _Block(torch.nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        given = self.before(x)
-        parts = (
-            part(given).unflatten(-1, (self.heads, -1))
-            for part in (self.query, self.key, self.value)
+        normed = self.before(x)
+        query, key, value = (
+            layer(normed).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
         )
-        met = torch.nn.functional.scaled_dot_product_attention(
-            *(part.transpose(1, 2) for part in parts)
-        )
-        x = x + self.out(met.transpose(1, 2).flatten(2))
+        attended = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+        x = x + self.out(attended.transpose(1, 2).flatten(2))
         return x + self.down(torch.nn.functional.gelu(self.up(self.between(x))))
 
 
@@ -148,36 +146,37 @@ class _Transformer(torch.nn.Module):
 
 def _module_from(name: str, shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
     """The module that a user's file makes."""
-    file, attribute = name.rsplit(":", 1)
-    found = importlib.util.spec_from_file_location(Path(file).stem, file)
-    if found is None or found.loader is None or not Path(file).is_file():
-        raise ParameterError("model", name, f"no such file: {file}; write file.py:Net")
-    code = importlib.util.module_from_spec(found)
-    found.loader.exec_module(code)
-    make: Callable[..., torch.nn.Module] | None = getattr(code, attribute, None)
-    if not callable(make):
-        raise ParameterError("model", name, f"{Path(file).name} has nothing to call by that name")
+    factory = _factory_from(name)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        module = make()
+        module = factory()
     if not isinstance(module, torch.nn.Module):
-        raise ParameterError(
-            "model", name, f"makes {type(module).__name__}, no torch.nn.Module; return one"
-        )
+        remedy = f"makes {type(module).__name__}, no torch.nn.Module; return one"
+        raise ParameterError("model", name, remedy)
     errors = ModuleValidator.validate(module, strict=False)
     if errors:
-        raise ParameterError(
-            "model",
-            name,
-            f"{errors[0]}; opacus.validators.ModuleValidator.fix replaces such layers",
-        )
+        remedy = f"{errors[0]}; opacus.validators.ModuleValidator.fix replaces such layers"
+        raise ParameterError("model", name, remedy)
     with torch.no_grad():
         outputs = tuple(module(torch.zeros(2, *shape)).shape)
     if outputs != (2, classes):
-        raise ParameterError(
-            "model", name, f"two records of shape {shape} gave {outputs}, not (2, {classes})"
-        )
+        remedy = f"two records of shape {shape} gave {outputs}, not (2, {classes})"
+        raise ParameterError("model", name, remedy)
     return module
+
+
+def _factory_from(name: str) -> Callable[[], object]:
+    """What "file.py:Net" names; running the file is the user's wish."""
+    file, attribute = name.rsplit(":", 1)
+    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    if spec is None or spec.loader is None or not Path(file).is_file():
+        raise ParameterError("model", name, f"no such file: {file}; write file.py:Net")
+    code = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(code)
+    factory = getattr(code, attribute, None)
+    if not callable(factory):
+        raise ParameterError("model", name, f"{Path(file).name} has nothing to call by that name")
+    return factory
 
 
 def _classifier(module: torch.nn.Module) -> Task:
@@ -206,32 +205,47 @@ def task(model: str, *, shape: tuple[int, ...], classes: int, seed: int = 0) -> 
     if ".py:" in model:
         return _classifier(_module_from(model, shape, classes, seed))
     if model not in MODELS:
-        raise ParameterError(
-            "model",
-            model,
-            f"use one of {', '.join(MODELS)}, or file.py:Net for a module of your own",
-        )
+        remedy = f"use one of {', '.join(MODELS)}, or file.py:Net for a module of your own"
+        raise ParameterError("model", model, remedy)
     if model in _MARGIN_LOSSES:
-        if classes != 2:
-            raise ParameterError(
-                "model", model, f"it tells 2 classes apart, the data has {classes}; use softmax"
-            )
-        loss = _MARGIN_LOSSES[model]
-        return Task(
-            module=_linear(math.prod(shape), 1),
-            losses=lambda outputs, labels: loss(outputs.squeeze(1) * (2 * labels - 1)),
-            decide=lambda outputs: (outputs.squeeze(1) > 0).long(),
-        )
+        return _margin_task(model, math.prod(shape), classes)
     if model == "softmax":
         return _classifier(_linear(math.prod(shape), classes))
-    if len(shape) != 2 or (model == "cnn" and min(shape) < 20):
-        needed = (
-            "images of at least 20 x 20" if model == "cnn" else "rows of features, a token each"
-        )
-        raise ParameterError("model", model, f"needs {needed}, got records of shape {shape}")
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        module = (
-            _convolutional(*shape, classes) if model == "cnn" else _Transformer(*shape, classes)
+        if model == "cnn":
+            return _classifier(_of_images(shape, classes))
+        return _classifier(_of_rows(shape, classes))
+
+
+def _margin_task(model: str, features: int, classes: int) -> Task:
+    """Two classes, told apart by the sign of one output."""
+    if classes != 2:
+        remedy = f"it tells 2 classes apart, the data has {classes}; use softmax"
+        raise ParameterError("model", model, remedy)
+    loss = _MARGIN_LOSSES[model]
+    return Task(
+        module=_linear(features, 1),
+        losses=lambda outputs, labels: loss(outputs.squeeze(1) * (2 * labels - 1)),
+        decide=lambda outputs: (outputs.squeeze(1) > 0).long(),
+    )
+
+
+LEAST_SIDE = 20
+"""Pixels of an image's side that the two convolutions need."""
+
+
+def _of_images(shape: tuple[int, ...], classes: int) -> torch.nn.Module:
+    if len(shape) != 2 or min(shape) < LEAST_SIDE:
+        remedy = (
+            f"needs images of at least {LEAST_SIDE} x {LEAST_SIDE}, got records of shape {shape}"
         )
-    return _classifier(module)
+        raise ParameterError("model", "cnn", remedy)
+    return _convolutional(*shape, classes)
+
+
+def _of_rows(shape: tuple[int, ...], classes: int) -> torch.nn.Module:
+    if len(shape) != 2:
+        remedy = f"needs rows of features, a token each, got records of shape {shape}"
+        raise ParameterError("model", "transformer", remedy)
+    return _Transformer(*shape, classes)

@@ -82,11 +82,12 @@ def projection(*, bits: int = 4, rounding: Rounding = "stochastic", q: float = 1
     values = np.linspace(-1.0, 1.0, levels)
     # Rounding the replacement up keeps the table at least as private as the formula.
     other = math.ceil((1 - keep) / (levels - 1) * TOTAL)
+    kept = TOTAL - other * (levels - 1)
     rows = np.full((levels, levels), other, dtype=np.int64)
-    np.fill_diagonal(rows, kept := TOTAL - other * (levels - 1))
-    name = f"{rounding} to {levels} levels" + (
-        f", kept with probability {keep:g}" if keep < 1 else ""
-    )
+    np.fill_diagonal(rows, kept)
+    name = f"{rounding} to {levels} levels"
+    if keep < 1:
+        name += f", kept with probability {keep:g}"
     if rounding == "stochastic":
         table = Mechanism(knots=values, levels=values, weights=rows, name=name)
     else:
@@ -277,29 +278,39 @@ def place(
     Guarantees: chances of replacement are the table's own, in exact integers. Those of rounding without bias are
         within 2^-17 of the table's, within 2^-33 where codes are replaced as well.
     """
-    top, each, kind = projected.table.levels.size - 1, coins_for(projected), coin_type(projected)
+    top = projected.table.levels.size - 1
+    coins_each, kind = coins_for(projected), coin_type(projected)
+    words_each = max(coins_each, 1)  # a loop without coins is handed some that it does not read
     other = round((1 - projected.q) * TOTAL) // top
     starts = [0, *itertools.accumulate(tensor.size for tensor in tensors)]
     per_word = 8 // np.dtype(kind).itemsize
-    length = PART * per_word // max(each, 1)
+    length = PART * per_word // words_each
     stochastic = projected.rounding == "stochastic"
 
-    def part(first: int) -> int:
-        end, nans = min(first + length, starts[-1]), 0
-        words = np.empty(-(-(end - first) * max(each, 1) // per_word), dtype=np.uint64)
-        if each:
+    def place_from(first: int) -> int:
+        """Places the weights from `first` on that one thread works through."""
+        end = min(first + length, starts[-1])
+        words = np.empty(-(-(end - first) * words_each // per_word), dtype=np.uint64)
+        if coins_each:
             ElementWords(key, first // length * PART).fill(words)
         coins = words.view(kind)
+        offset = 0
+        if coins_each > 1:
+            offset = end - first
+        nans = 0
         for i, (tensor, bound, start) in enumerate(zip(tensors, bounds, starts, strict=False)):
-            here = slice(max(first - start, 0), max(end - start, 0))
-            if (mine := tensor[here]).size:
-                own = coins[max(start - first, 0) :]
-                offset = end - first if each > 1 else 0
-                gradient, rate = (None, 0.0) if moves is None else (moves[i][0][here], moves[i][1])
-                nans += onto_levels(
-                    mine, gradient, rate, own, offset, stochastic, other, top, bound
-                )
+            elements = slice(max(first - start, 0), max(end - start, 0))
+            weights = tensor[elements]
+            if not weights.size:
+                continue
+            gradient, rate = None, 0.0
+            if moves is not None:
+                gradient, rate = moves[i][0][elements], moves[i][1]
+            tensor_coins = coins[max(start - first, 0) :]
+            nans += onto_levels(
+                weights, gradient, rate, tensor_coins, offset, stochastic, other, top, bound
+            )
         return nans
 
-    tasks = [functools.partial(part, first) for first in range(0, starts[-1], length)]
+    tasks = [functools.partial(place_from, first) for first in range(0, starts[-1], length)]
     return sum(in_threads(tasks, threads=usable_cores()))

@@ -87,21 +87,39 @@ def rebuilt(batch: Any, values: Sequence[Any]) -> Any:
 def _selected(batch: Any, count: int, positions: Sequence[int], extreme: int | None) -> Any:
     """The records at positions of everything that has `count` of them; -1 scales a single record."""
     if isinstance(batch, torch.Tensor):
-        if count >= 0 and (batch.dim() == 0 or len(batch) != count):
-            return batch
-        chosen = batch.clone() if count < 0 else batch[list(positions)]
-        if extreme is not None and chosen.is_floating_point():
-            rows = chosen if count < 0 else chosen[extreme]
-            rows *= _EXTREME
-        return chosen
+        return _selected_rows(batch, count, positions, extreme)
     if isinstance(batch, Mapping):
         values = {key: _selected(value, count, positions, extreme) for key, value in batch.items()}
-        return type(batch)(values) if type(batch) is not dict else values  # type: ignore[call-arg]
+        return _mapping_like(batch, values)
     if isinstance(batch, list | tuple):
         if count >= 0 and len(batch) == count and not tensors_of(batch):
             return rebuilt(batch, [batch[position] for position in positions])
         return rebuilt(batch, [_selected(value, count, positions, extreme) for value in batch])
     return batch
+
+
+def _selected_rows(
+    tensor: torch.Tensor, count: int, positions: Sequence[int], extreme: int | None
+) -> torch.Tensor:
+    """The rows at positions of a tensor that has `count` of them; all of a single record for -1."""
+    if count < 0:
+        record = tensor.clone()
+        if extreme is not None and record.is_floating_point():
+            record *= _EXTREME
+        return record
+    if tensor.dim() == 0 or len(tensor) != count:
+        return tensor
+    rows = tensor[list(positions)]
+    if extreme is not None and rows.is_floating_point():
+        rows[extreme] *= _EXTREME
+    return rows
+
+
+def _mapping_like(batch: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
+    """A mapping of the same kind with other values."""
+    if type(batch) is dict:
+        return values
+    return type(batch)(values)  # type: ignore[call-arg]
 
 
 def empty_batch(single: Any, double: Any) -> Any:
@@ -125,7 +143,7 @@ def empty_batch(single: Any, double: Any) -> Any:
         raise ParameterError("loader", f"batches of {type(single).__name__}", remedy)
     if isinstance(single, Mapping):
         values = {key: empty_batch(value, double[key]) for key, value in single.items()}
-        return values if type(single) is dict else type(single)(values)  # type: ignore[call-arg]
+        return _mapping_like(single, values)
     if len(single) == 1 and len(double) == 2:
         return rebuilt(single, [])
     return rebuilt(single, [empty_batch(*pair) for pair in zip(single, double, strict=True)])
@@ -162,9 +180,13 @@ def made_up_batch(empty: Any, generator: torch.Generator) -> Any:
             return torch.randn(shape, generator=generator).to(empty.device, empty.dtype)
         return torch.randint(2, shape, generator=generator).to(empty.device, empty.dtype)
     if isinstance(empty, Mapping):
-        made = {key: made_up_batch(value, generator) for key, value in empty.items()}
-        return None if any(value is None for value in made.values()) else made
+        values = {key: made_up_batch(value, generator) for key, value in empty.items()}
+        if any(value is None for value in values.values()):
+            return None
+        return values
     if isinstance(empty, list | tuple) and empty:
         parts = [made_up_batch(value, generator) for value in empty]
-        return None if any(part is None for part in parts) else rebuilt(empty, parts)
+        if any(part is None for part in parts):
+            return None
+        return rebuilt(empty, parts)
     return None
