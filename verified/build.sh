@@ -21,12 +21,14 @@ if ! present; then
 fi
 
 mkdir -p "$OUT"
+rm -f "$OUT/mezzotint-check"  # it is there only if everything below succeeded
 cp ./*.v command/*.ml "$OUT"
 cd "$OUT"
 started=$(date +%s)
 for theory in $THEORIES; do coqc -q -R . Mezzotint "$theory.v"; done
 compiled=$(date +%s)
-echo "proofs: $(cat ../*.v | wc -l) lines, compiled in $((compiled - started)) s with Coq $(coqc --print-version | cut -d' ' -f1)"
+times > times.log  # of this shell, then of all that it ran
+echo "proofs: $(cat ../*.v | wc -l) lines, compiled in $((compiled - started)) s, $(tail -n 1 times.log | cut -d' ' -f1) of processor time, with Coq $(coqc --print-version | cut -d' ' -f1)"
 
 if grep -nwE "Admitted|Axiom|Axioms|Parameter|Parameters|Conjecture|Abort|admit|give_up" ../*.v; then
   echo "the proofs are not complete"
@@ -43,9 +45,10 @@ if ! diff ../assumptions.txt assumptions.txt; then
 fi
 echo "assumptions: $(wc -l < assumptions.txt) axioms of Coq's library, those of verified/assumptions.txt"
 
-coqc -q -R . Mezzotint Extraction.v > /dev/null 2>&1
+coqc -q -R . Mezzotint Extraction.v > extraction.log 2>&1 || { cat extraction.log; exit 1; }
 ocamlfind ocamlopt -package zarith -inline 50 -w -a -c extracted.mli extracted.ml
 ocamlfind ocamlopt -package zarith,unix -linkpkg -inline 50 -w +a-4-40-41-42-44-45-70 -warn-error +a \
-  extracted.cmx sha256.ml json.ml claimfile.ml main.ml -o mezzotint-check
-./mezzotint-check --self-test
+  extracted.cmx sha256.ml json.ml claimfile.ml main.ml -o unchecked
+./unchecked --self-test
+mv unchecked mezzotint-check
 echo "built verified/build/mezzotint-check in $(($(date +%s) - started)) s in all"
