@@ -48,6 +48,7 @@ test-old-cpu: style
 	$(TYPES) $(OLD_CPU) $(PYTEST) -m "not slow"$(ENDED)
 
 check: style
+	$(BIN)/python tools/density.py --check
 	$(BIN)/pyright
 
 style: $(VENV)/.dev

@@ -16,7 +16,7 @@ from scipy import stats
 from laws.registry import judges
 from mezzotint import collect, families
 from mezzotint.core.errors import ParameterError
-from mezzotint.families.categories import powers
+from mezzotint.families.finite_fields import powers
 
 NAMES = [f"w{i}" for i in range(200)]
 DOMAIN = families.hashed(categories=NAMES, epsilon=2.0)

@@ -13,7 +13,8 @@ from scipy.stats import norm
 
 from laws.registry import judges
 from mezzotint import InfeasibleError, ParameterError, families
-from mezzotint.design.calibration import calibrate, float_epsilon
+from mezzotint.design.calibration import calibrate
+from mezzotint.design.family_search import float_epsilon
 from mezzotint.families.numeric import rqm_rows
 from tolerances import KEPT, MANY, SOLVED
 
@@ -22,8 +23,8 @@ NAMES = ["rqm", "erm", "pbm", "k_randomized_response"]
 
 @judges(
     "design.calibration.calibrate",
-    "design.calibration.FamilySearch.best",
-    "design.calibration.FamilySearch.run",
+    "design.family_search.FamilySearch.best",
+    "design.family_search.FamilySearch.run",
 )
 @pytest.mark.parametrize("family", NAMES)
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 2.0, 4.0])

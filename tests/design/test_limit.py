@@ -18,8 +18,9 @@ from laws.registry import judges
 from mezzotint import ParameterError, design
 from mezzotint.design import solver as solvers
 from mezzotint.design.cones import ratio_part
+from mezzotint.design.level_proofs import least_of_quadratics
 from mezzotint.design.levels import UnboundedLevelsWarning, search_levels, value_and_gradient
-from mezzotint.design.limits import least_of_quadratics, real_roots
+from mezzotint.design.limits import real_roots
 from mezzotint.design.problem import make_problem
 from mezzotint.design.program import program_on
 from mezzotint.design.solver import safe_bound, solve

@@ -14,9 +14,9 @@ from laws.registry import judges
 from mezzotint import ParameterError, design, kernel
 from mezzotint.core.priors import UniformPrior, law_of
 from mezzotint.design import optimum
-from mezzotint.design.floors import overhang
+from mezzotint.design.floor_search import overhang
+from mezzotint.design.level_proofs import Proven, cut_at, prove
 from mezzotint.design.levels import Space
-from mezzotint.design.limits import Proven, cut_at, prove
 from mezzotint.design.problem import BoundError, make_problem
 from reference.design import check_levels_proof
 from tolerances import MANY
@@ -24,7 +24,7 @@ from tolerances import MANY
 UNIFORM = law_of(UniformPrior(), -1.0, 1.0)
 
 
-@judges("design.limits.prove")
+@judges("design.level_proofs.prove")
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
 def test_cuts_hold_for_random_mechanisms(epsilon: float) -> None:
     ratio, rng = math.exp(epsilon), np.random.default_rng(3)

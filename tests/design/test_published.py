@@ -73,7 +73,7 @@ def test_the_proxy_is_the_bound_of_lemma_1() -> None:
         y = np.concatenate(q)
         pmf, levels = pair_pmf(tables.bins, *q), tables.bins
         total = 0.0
-        for j, start, stop in tables.used:
+        for j, start, stop in tables.cells:
             for x in np.linspace(start, stop, 200):
                 total += float(pmf(x, j - 1) @ np.abs(levels - x)) * (stop - start) / 200 / 2
         assert total <= (target @ y + constant) * (1 + SOLVED)

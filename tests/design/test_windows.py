@@ -15,31 +15,31 @@ from laws.registry import judges
 from mezzotint import Mechanism, design
 from mezzotint.core.priors import UniformPrior, as_prior, exact_law, law_of
 from mezzotint.core.rounding import ratio_below
-from mezzotint.design.floors import (
+from mezzotint.design.floor_search import FloorProblem, Optimum, best_floors, overhang
+from mezzotint.design.integer_windows import (
+    end_misses,
+    integer_windows,
+    reaching_floors,
+    table,
+)
+from mezzotint.design.problem import BoundError, FloatDesign, make_problem, record
+from mezzotint.design.windows import (
     average,
     best_ends,
-    best_floors,
     error,
     lower_bound,
     make_windows,
-    overhang,
     peaks,
 )
-from mezzotint.design.problem import (
-    BoundError,
-    FloatDesign,
-    integer_windows,
-    make_problem,
-    record,
-    table,
-)
-from mezzotint.design.problem import _misses as misses
-from mezzotint.design.problem import _reaching as reaching
 from reference.design import floor_program, loss_integrals
 from tolerances import FEW, MANY, SOLVED
 
 UNIFORM = law_of(UniformPrior(), -1.0, 1.0)
 TOTAL = 2**32
+
+
+def uniform_optimum(levels: np.ndarray, ratio: float, loss: str) -> Optimum:
+    return best_floors(FloorProblem(levels=levels, ratio=ratio, law=UNIFORM, loss=loss))
 
 
 def random_levels(rng: np.random.Generator, epsilon: float, *, tight: str = "") -> np.ndarray:
@@ -60,7 +60,7 @@ def test_values_and_derivatives_of_windows_against_sums_over_inputs(loss: str, s
     rng = np.random.default_rng(seed)
     ratio = math.exp(rng.uniform(0.3, 3))
     levels = random_levels(rng, math.log(ratio))
-    floors = best_floors(levels, ratio, UNIFORM, loss).floors
+    floors = uniform_optimum(levels, ratio, loss).floors
     windows = make_windows(levels, floors, ratio, split=loss == "mae")
     x = (np.arange(100_000) + 0.5) / 50_000 - 1
     rows = np.stack([np.interp(x, windows.means, column) for column in windows.rows.T], axis=1)
@@ -171,13 +171,13 @@ def test_a_loss_below_its_bound_is_told_and_not_clipped() -> None:
         )
 
 
-@judges("design.floors.lower_bound")
+@judges("design.windows.lower_bound")
 @pytest.mark.parametrize("seed", range(100))
 def test_no_floors_and_multipliers_give_a_bound_above_any_windows(seed: int) -> None:
     rng = np.random.default_rng(seed)
     ratio = math.exp(rng.uniform(0.2, 4))
     levels = random_levels(rng, math.log(ratio))
-    best = best_floors(levels, ratio, UNIFORM, "mse")
+    best = uniform_optimum(levels, ratio, "mse")
     value = average(make_windows(levels, best.floors, ratio), UNIFORM, "mse")
     spoiled = best.floors * rng.uniform(0.5, 1.5, levels.size)
     spoiled *= rng.uniform(1 / ratio, 1) / spoiled.sum()
@@ -216,9 +216,9 @@ def test_the_worst_input_is_found() -> None:
     assert result.scope == "all mechanisms with these levels"
     assert result.gap is not None
     assert result.gap <= SOLVED * result.loss
-    windows = make_windows(levels, best_floors(levels, math.e, UNIFORM, "mse").floors, math.e)
+    windows = make_windows(levels, uniform_optimum(levels, math.e, "mse").floors, math.e)
     rows = np.stack([np.interp(x, windows.means, column) for column in windows.rows.T], axis=1)
-    assert peaks(windows)[1].max() == pytest.approx(
+    assert peaks(windows)[1].loss.max() == pytest.approx(
         float((rows * (levels - x[:, None]) ** 2).sum(axis=1).max()), rel=FEW
     )
 
@@ -260,7 +260,7 @@ def _check_one(rng: np.random.Generator) -> None:
     half = (upper - lower) / 2
     units, ratio = (levels - (lower + half)) / half, math.exp(epsilon)
     # Scaling to data units may cost an outer level a few ulps of what it needs.
-    floors = best_floors(units, ratio, UNIFORM, "mse").floors
+    floors = uniform_optimum(units, ratio, "mse").floors
     windows = integer_windows(levels, floors, epsilon=epsilon, lower=lower, upper=upper)
     assert_exact(table(windows, levels, lower=lower, upper=upper), epsilon)
 
@@ -332,13 +332,15 @@ def test_the_least_outer_floors_that_reach_are_found() -> None:
         ratio, span = ratio_below(epsilon), whole[-1]
         most = [math.floor(TOTAL * Fraction(d) * scale) + span for d in (-1 - low, levels[-1] - 1)]
         inner = rng.integers(0, 3, levels.size - 2).tolist()
-        found = reaching(whole, [0, *inner, 0], ratio, most)
+        found = reaching_floors(whole, [0, *inner, 0], ratio, most)
         reached += found is not None
         for pair in itertools.product(
             *(range(end + 3) for end in ((found[0], found[-1]) if found else (70, 70)))
         ):
             tried = [pair[0], *inner, pair[1]]
-            if all(misses(whole, tried, ratio, end)(tried[end]) <= most[end] for end in (0, -1)):
+            if all(
+                end_misses(whole, tried, ratio, end)(tried[end]) <= most[end] for end in (0, -1)
+            ):
                 assert found is not None
                 assert pair[0] >= found[0]
                 assert pair[1] >= found[-1]

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from mezzotint import families, privacy
-from mezzotint.families.categories import _affine, _field, _prime_power, frequency_variance
+from mezzotint.families.categories import _affine, frequency_variance
+from mezzotint.families.finite_fields import field_tables, prime_power
 from tolerances import GRAIN
 
 CELLS = [(k, epsilon) for k in (2, 4, 16, 128, 1000) for epsilon in (0.5, 1, 2, 4)]
@@ -65,7 +66,7 @@ def test_variances_are_within_two_percent_of_the_best(
 
 @pytest.mark.parametrize("order", [2, 3, 4, 5, 8, 9, 25, 27, 49])
 def test_fields_are_fields(order: int) -> None:
-    sums, products = _field(order)
+    sums, products = field_tables(order)
     elements = np.arange(order)
     for table in (sums, products):
         assert (table == table.T).all()
@@ -103,7 +104,7 @@ def test_affine_sets_are_a_design(k: int, epsilon: float) -> None:
 
 
 def test_only_prime_powers_have_fields() -> None:
-    assert [q for q in range(2, 30) if _prime_power(q)] == [
+    assert [q for q in range(2, 30) if prime_power(q)] == [
         2,
         3,
         4,

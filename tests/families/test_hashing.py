@@ -10,7 +10,7 @@ import pytest
 
 from mezzotint import ParameterError, families
 from mezzotint.core.table import MISSING, OTHER
-from mezzotint.families.categories import powers
+from mezzotint.families.finite_fields import powers
 from mezzotint.privacy import verify
 from tolerances import FEW, GRAIN
 

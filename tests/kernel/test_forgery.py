@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from mezzotint import Mechanism, kernel, privacy
-from mezzotint.design.limits import cut_at
+from mezzotint.design.level_proofs import cut_at
 from mezzotint.design.problem import make_problem
 from mezzotint.kernel.units import canonical, sha256
 from mezzotint.privacy.propose import losses_shape, sealed

@@ -90,7 +90,7 @@ def test_designs_spend_what_was_asked_whichever_way_round(name: str, mirror: boo
             assert bound <= min(found.loss, other.loss) * (1 + GAP) + found.slack + other.slack
 
 
-@judges("design.floors.floors_at", "design.floors.bound_with", "design.floors.lower_bound")
+@judges("design.floors.floors_at", "design.windows.bound_with", "design.windows.lower_bound")
 @pytest.mark.parametrize("seed", range(4))
 def test_bounds_at_levels_are_below_mechanisms_made_without_a_solver(seed: int) -> None:
     """Rows at the ends by hand: an even mixture of all levels with the two that any unbiased mechanism needs."""
@@ -154,7 +154,7 @@ LOCAL = ("mvu", "imvu", "optm")
 @judges(
     "design.minimum_variance.mvu", "design.minimum_variance.imvu", "design.pair_selection.optm",
     "design.pair_selection.best_pairs", "design.calibration.calibrate",
-    "design.calibration.FamilySearch.best", "design.calibration.FamilySearch.run",
+    "design.family_search.FamilySearch.best", "design.family_search.FamilySearch.run",
 )  # fmt: skip
 @pytest.mark.parametrize("name", DESIGNERS)
 def test_designers_spend_at_most_what_was_asked_in_any_unit(name: str) -> None:

@@ -36,7 +36,8 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "smoothed.expectations.noisy_epsilon", "smoothed.expectations.published_table1_noise_epsilon",
     ),
     "a float inside a search for a table: what is issued is read off the integers afterwards, by laws": (
-        "design.cdf.design_cells", "design.calibration.float_epsilon",
+        "design.cdf.design_cells", "design.cdf.CellProblem.program", "design.cdf.informative_table",
+        "design.family_search.float_epsilon",
         "design.constraints.Constraint.spent", "design.constraints.Pure.spent",
         "design.constraints.Approximate.spent", "design.constraints.Renyi.spent",
         "design.constraints.AbsoluteMetric.spent", "design.constraints.SquaredMetric.spent",

@@ -1,5 +1,5 @@
-"""Foundations of every room; deferred imports keep `import mezzotint` fast although the rooms are
-heavy.
+"""Foundations of every subpackage; deferred imports keep `import mezzotint` fast although the
+subpackages are heavy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ _LISTED = re.compile(r"^    from (\S+) import \(?\s*(\w+) as (\w+)", re.MULTILIN
 
 
 def on_demand(
-    package: str, file: str, *, extra: str | None = None
+    package: str,
+    file: str,
+    *,
+    extra: str | None = None,
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` (PEP 562) of a package that imports each public name when it is
     first used.
@@ -32,22 +35,23 @@ def on_demand(
     """
     with open(file, encoding="utf-8") as source:
         listed = _LISTED.findall(source.read())
-    homes = {name: (home, attribute) for home, attribute, name in listed}
+    origins = {name: (origin, attribute) for origin, attribute, name in listed}
 
     def get(name: str) -> object:
         if name == "__all__":  # `from package import *` looks for it
-            return sorted(homes)
-        if name not in homes:
+            return sorted(origins)
+        if name not in origins:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        home, attribute = homes[name]
-        with nullcontext() if extra is None else brought_by(extra):
-            if home == package:  # a module of the package itself
+        origin, attribute = origins[name]
+        provider = nullcontext() if extra is None else brought_by(extra)
+        with provider:
+            if origin == package:  # a module of the package itself
                 return importlib.import_module(f"{package}.{attribute}")
-            found = getattr(importlib.import_module(home), attribute)
-        setattr(sys.modules[package], name, found)  # from now on without this function
-        return found
+            public_object = getattr(importlib.import_module(origin), attribute)
+        setattr(sys.modules[package], name, public_object)  # from now on without this function
+        return public_object
 
-    return get, lambda: sorted(homes)
+    return get, lambda: sorted(origins)
 
 
 def not_installed(library: str, extra: str) -> str:

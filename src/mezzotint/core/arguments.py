@@ -42,23 +42,32 @@ def by_name(function: Callable[P, R]) -> Callable[P, R]:
     """The function; a value given by place that it takes by name alone is refused with an error
     that says how.
     """
+    """The function; a value given by place that it takes by name alone is refused with an error
+    that says how.
+    """
     parameters = inspect.signature(function).parameters.values()
-    names = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
-    placed = len(parameters) - len(names)
+    names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    positional_count = len(parameters) - len(names)
 
     @functools.wraps(function)
-    def called(*values: P.args, **options: P.kwargs) -> R:
-        if extra := dict(zip(names, values[placed:], strict=False)):
-            remedy = "give it by name: " + ", ".join(
-                f"{name}={value!r}" for name, value in extra.items()
-            )
-            raise ParameterError(names[0], values[placed], remedy)
+    def checked(*values: P.args, **options: P.kwargs) -> R:
+        surplus = dict(zip(names, values[positional_count:], strict=False))
+        if surplus:
+            named_values = [f"{name}={value!r}" for name, value in surplus.items()]
+            remedy = "give it by name: " + ", ".join(named_values)
+            raise ParameterError(names[0], values[positional_count], remedy)
         return function(*values, **options)
 
-    return called
+    return checked
 
 
-def check_count(name: str, value: object, *, least: int = 1, most: int = MOST) -> int:
+def check_count(
+    name: str,
+    value: object,
+    *,
+    least: int = 1,
+    most: int = MOST,
+) -> int:
     """The number itself, as a plain integer; ParameterError unless it is an integer in [least,
     most].
     """
@@ -67,8 +76,8 @@ def check_count(name: str, value: object, *, least: int = 1, most: int = MOST) -
     except TypeError:
         number = least - 1
     if type(value) in (bool, np.bool_) or not least <= number <= most:
-        shown = f"{most:,}" if most < 10**6 else f"{most:.4g}"
-        raise ParameterError(name, value, f"need an integer >= {least}, at most {shown}")
+        limit = f"{most:,}" if most < 10**6 else f"{most:.4g}"
+        raise ParameterError(name, value, f"need an integer >= {least}, at most {limit}")
     return number
 
 
@@ -81,27 +90,39 @@ def check_rules(record: object, *rules: tuple[str, bool, str]) -> None:
             raise ParameterError(name, getattr(record, name), remedy)
 
 
-def check_choice(name: str, value: object, known: Iterable[Word]) -> Word:
+def check_choice(
+    name: str,
+    value: object,
+    known: Iterable[Word],
+) -> Word:
+    """The word itself; ParameterError unless it is one of these."""
     """The word itself; ParameterError unless it is one of these."""
     words = list(known)
     if value not in words:
-        remedy = (
-            f'use "{words[0]}" or "{words[1]}"'
-            if len(words) == 2
-            else f"use one of {', '.join(words)}"
-        )
+        remedy = f"use one of {', '.join(words)}"
+        if len(words) == 2:
+            remedy = f'use "{words[0]}" or "{words[1]}"'
         raise ParameterError(name, value, remedy)
     return cast(Word, value)
 
 
-def check_instance(name: str, value: object, kind: type[T]) -> T:
+def check_instance(
+    name: str,
+    value: object,
+    kind: type[T],
+) -> T:
     """The object itself; ParameterError unless it is one of this class."""
     if not isinstance(value, kind):
         raise ParameterError(name, value, f"need an object of the class {kind.__name__}")
     return value
 
 
-def _number(name: str, value: object, holds: Callable[[float], bool], remedy: str) -> float:
+def _number(
+    name: str,
+    value: object,
+    holds: Callable[[float], bool],
+    remedy: str,
+) -> float:
     if not isinstance(value, Real) or isinstance(value, bool | np.bool_):
         raise ParameterError(name, value, remedy)
     return as_real(name, value, holds, remedy)
@@ -112,7 +133,11 @@ def check_finite(name: str, value: object) -> float:
     return _number(name, value, math.isfinite, "need one finite number")
 
 
-def check_positive(name: str, value: object, remedy: str = "need a finite number above 0") -> float:
+def check_positive(
+    name: str,
+    value: object,
+    remedy: str = "need a finite number above 0",
+) -> float:
     """The number itself, as a float; ParameterError unless it is finite and above 0."""
     return _number(name, value, lambda number: 0 < number < math.inf, remedy)
 
@@ -160,9 +185,8 @@ def check_others(clients: int, corrupted: int) -> int:
     count = check_count("clients", clients)
     absent = check_count("corrupted", corrupted, least=0)
     if absent > count - 1:
-        raise ParameterError(
-            "corrupted", corrupted, f"between 0 and clients - 1 = {count - 1} can be dishonest"
-        )
+        remedy = f"between 0 and clients - 1 = {count - 1} can be dishonest"
+        raise ParameterError("corrupted", corrupted, remedy)
     return min(count - 1 - absent, MAX_CLIENTS)
 
 
@@ -175,41 +199,55 @@ def check_epsilon(epsilon: object) -> float:
     )
 
 
+NARROWEST_RANGE = 1e-12
+"""Width of an input range, relative to its larger end."""
+
+
 def check_range(lower: object, upper: object) -> tuple[float, float]:
     """The input range: finite, lower < upper, and neither too wide nor too narrow for float64."""
-    low, high = check_finite("lower", lower), check_finite("upper", upper)
-    if not low < high:
-        raise ParameterError(
-            "lower", low, f"must lie below upper={high:g}; swap them, or widen the range"
-        )
-    if not math.isfinite(high - low) or high - low <= 1e-12 * max(abs(low), abs(high)):
-        raise ParameterError(
-            "upper",
-            high,
-            f"upper - lower = {high - low!r} is too narrow for float64; rescale the data",
-        )
-    return low, high
+    """The input range: finite, lower < upper, and neither too wide nor too narrow for float64."""
+    lower_end = check_finite("lower", lower)
+    upper_end = check_finite("upper", upper)
+    if not lower_end < upper_end:
+        remedy = f"must lie below upper={upper_end:g}; swap them, or widen the range"
+        raise ParameterError("lower", lower_end, remedy)
+    range_width = upper_end - lower_end
+    if not math.isfinite(range_width) or range_width <= NARROWEST_RANGE * max(
+        abs(lower_end), abs(upper_end)
+    ):
+        remedy = f"upper - lower = {range_width!r} is too narrow for float64; rescale the data"
+        raise ParameterError("upper", upper_end, remedy)
+    return lower_end, upper_end
 
 
 def check_vector(
-    vector: npt.ArrayLike, size: int | None = None, *, name: str = "vector"
+    vector: npt.ArrayLike,
+    size: int | None = None,
+    *,
+    name: str = "vector",
 ) -> FloatArray:
     """(size,) float64; ParameterError unless it is one vector of `size` finite numbers (None: at
     least one).
     """
-    wanted = "some" if size is None else size
-    values = as_reals(name, vector, f"need {wanted} real numbers")
-    if values.shape != (values.size if size is None else size,) or values.size == 0:
-        raise ParameterError(name, str(values.shape), f"need {wanted} coordinates in one dimension")
-    if not np.isfinite(values).all():
-        place = int(np.argmin(np.isfinite(values)))
-        raise ParameterError(
-            name, float(values[place]), f"entry {place} is not finite; drop it first"
-        )
+    size_text = "some" if size is None else size
+    values = as_reals(name, vector, f"need {size_text} real numbers")
+    expected_size = values.size if size is None else size
+    if values.shape != (expected_size,) or values.size == 0:
+        remedy = f"need {size_text} coordinates in one dimension"
+        raise ParameterError(name, str(values.shape), remedy)
+    is_finite = np.isfinite(values)
+    if not is_finite.all():
+        index = int(np.argmin(is_finite))
+        remedy = f"entry {index} is not finite; drop it first"
+        raise ParameterError(name, float(values[index]), remedy)
     return values
 
 
-def check_residues(total: npt.ArrayLike, length: int, modulus: int) -> IntArray:
+def check_residues(
+    total: npt.ArrayLike,
+    length: int,
+    modulus: int,
+) -> IntArray:
     """(length,) residues 0 .. modulus - 1; ParameterError unless `total` is that many integers."""
     values = np.asarray(total)
     if values.dtype.kind not in "iu" or values.shape != (length,):
@@ -221,34 +259,58 @@ def check_increasing(name: str, values: npt.ArrayLike) -> FloatArray:
     """`values` as a strictly increasing 1-D float array of 2 to 2**16 finite numbers, or
     ParameterError.
     """
-    array = as_reals(name, values, "need a 1-D sequence of numbers").copy()
-    if array.ndim != 1 or not 2 <= array.size <= MAX_LEVELS:
-        raise ParameterError(name, array.shape, f"need a 1-D sequence of 2 to {MAX_LEVELS} numbers")
-    if not np.isfinite(array).all():
-        raise ParameterError(name, array.tolist(), "every value must be finite")
-    if (np.diff(array) <= 0).any():
+    numbers = as_reals(name, values, "need a 1-D sequence of numbers").copy()
+    if numbers.ndim != 1 or not 2 <= numbers.size <= MAX_LEVELS:
         raise ParameterError(
-            name, array.tolist(), "must increase strictly; sort the values, drop duplicates"
+            name, numbers.shape, f"need a 1-D sequence of 2 to {MAX_LEVELS} numbers"
         )
-    return array
+    if not np.isfinite(numbers).all():
+        raise ParameterError(name, numbers.tolist(), "every value must be finite")
+    if (np.diff(numbers) <= 0).any():
+        raise ParameterError(
+            name, numbers.tolist(), "must increase strictly; sort the values, drop duplicates"
+        )
+    return numbers
 
 
-def check_covering(name: str, values: npt.ArrayLike, *, lower: float, upper: float) -> FloatArray:
+def check_covering(
+    name: str,
+    values: npt.ArrayLike,
+    *,
+    lower: float,
+    upper: float,
+) -> FloatArray:
     """As `check_increasing`, and the values reach from `lower` or below to `upper` or above."""
-    array = check_increasing(name, values)
-    if array[0] > lower or array[-1] < upper:
-        raise ParameterError(
-            name,
-            array.tolist(),
-            f"must reach from lower={lower:g} or below to upper={upper:g} or above, or no report could be unbiased",
+    """As `check_increasing`, and the values reach from `lower` or below to `upper` or above."""
+    numbers = check_increasing(name, values)
+    if numbers[0] > lower or numbers[-1] < upper:
+        remedy = (
+            f"must reach from lower={lower:g} or below to upper={upper:g} or above, "
+            "or no report could be unbiased"
         )
-    return array
+        raise ParameterError(name, numbers.tolist(), remedy)
+    return numbers
 
 
-def grid_or_values(name: str, values: int | Values, *, lower: float, upper: float) -> FloatArray:
+def grid_or_values(
+    name: str,
+    values: int | Values,
+    *,
+    lower: float,
+    upper: float,
+) -> FloatArray:
     """An int becomes that many even values from `lower` to `upper`; a sequence is checked as by
     `check_covering`.
     """
     if isinstance(values, Integral) or np.ndim(values) == 0:
-        return np.linspace(lower, upper, check_count(name, values, least=2, most=MAX_LEVELS))
+        return np.linspace(
+            lower,
+            upper,
+            check_count(
+                name,
+                values,
+                least=2,
+                most=MAX_LEVELS,
+            ),
+        )
     return check_covering(name, values, lower=lower, upper=upper)

@@ -61,7 +61,12 @@ def write_table(table: Table) -> str:
     return _line({"format": TABLE_FORMAT, "version": VERSION}, table, {})
 
 
-def write_mechanism(table: Table, *, name: str, epsilon: float) -> str:
+def write_mechanism(
+    table: Table,
+    *,
+    name: str,
+    epsilon: float,
+) -> str:
     """Return the file's text. Numbers are shortest round-trip decimals, so reading gives the same
     bits back.
     """
@@ -69,7 +74,11 @@ def write_mechanism(table: Table, *, name: str, epsilon: float) -> str:
     return _line(head, table, {"certificate": {"epsilon": plain(epsilon)}})
 
 
-def _line(head: JsonObject, table: Table, tail: JsonObject) -> str:
+def _line(
+    head: JsonObject,
+    table: Table,
+    tail: JsonObject,
+) -> str:
     document = {**head, **table.content(), "sha256": table.sha256, **tail}
     return json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n"
 
@@ -96,7 +105,9 @@ def read_mechanism(text: str) -> Document:
     if not isinstance(document["name"], str):
         raise FileFormatError("mechanism file: name must be text")
     return Document(
-        table=table, name=document["name"], epsilon=_stated_epsilon(document["certificate"])
+        table=table,
+        name=document["name"],
+        epsilon=_stated_epsilon(document["certificate"]),
     )
 
 

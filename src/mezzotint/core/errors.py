@@ -24,6 +24,10 @@ def _is_numeral(text: str) -> bool:
     return True
 
 
+_LONGEST_VALUE = 120
+"""Characters of a value that a message shows."""
+
+
 class ParameterError(MezzotintError, ValueError):
     """A parameter has a value that cannot be used.
 
@@ -33,27 +37,35 @@ class ParameterError(MezzotintError, ValueError):
         remedy: what is wrong and what to do about it, in one sentence.
     """
 
-    def __init__(self, parameter: str, value: object, remedy: str) -> None:
+    def __init__(
+        self,
+        parameter: str,
+        value: object,
+        remedy: str,
+    ) -> None:
         self.parameter = parameter
         self.value = value
         self.remedy = remedy
         # Words and paths stand as they are; text that reads as a number is quoted, or nobody could
         # see that it is text.
-        plain = hasattr(value, "__fspath__") or (isinstance(value, str) and not _is_numeral(value))
-        shown = str(value) if plain else repr(value)
-        if len(shown) > 120:
-            shown = shown[:117] + "..."
-        super().__init__(f"{parameter}={shown}: {remedy}")
+        is_word = isinstance(value, str) and not _is_numeral(value)
+        is_path = hasattr(value, "__fspath__")
+        text = str(value) if is_word or is_path else repr(value)
+        if len(text) > _LONGEST_VALUE:
+            text = text[: _LONGEST_VALUE - 3] + "..."
+        super().__init__(f"{parameter}={text}: {remedy}")
 
     def __reduce__(self) -> tuple[type[ParameterError], tuple[str, object, str]]:
-        return type(self), (
-            self.parameter,
-            self.value,
-            self.remedy,
-        )  # so that other processes can send it back
+        # So that other processes can send it back.
+        return type(self), (self.parameter, self.value, self.remedy)
 
 
-def as_real(parameter: str, value: object, holds: Callable[[float], bool], remedy: str) -> float:
+def as_real(
+    parameter: str,
+    value: object,
+    holds: Callable[[float], bool],
+    remedy: str,
+) -> float:
     """The value as a float; ParameterError unless `float` reads it and this holds for it, as it
     does for no NaN.
     """
@@ -66,7 +78,11 @@ def as_real(parameter: str, value: object, holds: Callable[[float], bool], remed
     return number
 
 
-def as_reals(parameter: str, values: npt.ArrayLike, remedy: str) -> npt.NDArray[np.float64]:
+def as_reals(
+    parameter: str,
+    values: npt.ArrayLike,
+    remedy: str,
+) -> npt.NDArray[np.float64]:
     """The values as float64; ParameterError for anything but an array of numbers, naming the first
     that is missing.
     """
@@ -75,31 +91,42 @@ def as_reals(parameter: str, values: npt.ArrayLike, remedy: str) -> npt.NDArray[
     except (TypeError, ValueError, OverflowError):
         raise ParameterError(parameter, type(values).__name__, remedy) from None
     if np.isnan(array).any():  # as numpy reads None
-        for place, value in np.ndenumerate(np.asarray(values, dtype=object)):
+        for index, value in np.ndenumerate(np.asarray(values, dtype=object)):
             if value is None:
-                raise ParameterError(
-                    f"{parameter}[{', '.join(map(str, place))}]" if place else parameter,
-                    None,
-                    remedy,
-                )
+                raise ParameterError(_entry_name(parameter, index), None, remedy)
     return array
 
 
-def wrong_kind(parameter: str, array: npt.NDArray[Any], kinds: str, remedy: str) -> ParameterError:
+def _entry_name(parameter: str, index: tuple[int, ...]) -> str:
+    if not index:
+        return parameter
+    return f"{parameter}[{', '.join(map(str, index))}]"
+
+
+def wrong_kind(
+    parameter: str,
+    array: npt.NDArray[Any],
+    kinds: str,
+    remedy: str,
+) -> ParameterError:
     """The error for an array whose dtype is not one of `kinds`; among objects it names the first
     one at fault.
     """
-    for place, value in np.ndenumerate(array) if array.dtype == object else ():
-        if np.asarray(value).dtype.kind not in kinds:
-            where = ", ".join(map(str, place))
-            shown = (
-                None if value is None else type(value).__name__
-            )  # an input of a privatization stays out of messages
-            return ParameterError(f"{parameter}[{where}]" if where else parameter, shown, remedy)
+    if array.dtype == object:
+        for index, value in np.ndenumerate(array):
+            if np.asarray(value).dtype.kind in kinds:
+                continue
+            # An input of a privatization stays out of messages.
+            description = None if value is None else type(value).__name__
+            return ParameterError(_entry_name(parameter, index), description, remedy)
     return ParameterError(parameter, f"{array.dtype} of shape {array.shape}", remedy)
 
 
-def refuse_nan(parameter: str, values: npt.NDArray[np.float64], noun: str = "input") -> None:
+def refuse_nan(
+    parameter: str,
+    values: npt.NDArray[np.float64],
+    noun: str = "input",
+) -> None:
     """Raises ParameterError for the first NaN, in row-major order."""
     missing = np.isnan(values)
     if missing.any():

@@ -42,8 +42,18 @@ LARGEST = 1 << 28
 """Largest size, in bytes, of a text file that is read."""
 
 _PAUSE = 0.002
-_CHAIN = 16  # hexadecimal digits of a line's checksum
-_KEPT = 4096  # bytes of a torn line that are put on record
+"""Seconds between two attempts at a lock."""
+
+_CHECKSUM_DIGITS = 16
+"""Hexadecimal digits of a line's checksum."""
+
+_CHAIN_KEY = b',"chain":"'
+
+_RECORDED_BYTES = 4096
+"""Of a torn line, put on record."""
+
+LARGEST_UNPACKED = 16 * LARGEST
+"""Largest size, in bytes, of the arrays of one file."""
 
 
 # Reading: the one boundary for text and JSON from outside -----------------------------------------
@@ -73,7 +83,12 @@ def read_text(path: str | os.PathLike[str]) -> str:
         raise FileFormatError(f"{path}: not a text file in UTF-8") from None
 
 
-def parse_json(text: str | bytes, *, name: str, strict: bool = False) -> Json:
+def parse_json(
+    text: str | bytes,
+    *,
+    name: str,
+    strict: bool = False,
+) -> Json:
     """The value of a JSON text; FileFormatError, under this name, where it is not complete, too
     deep or too long.
 
@@ -93,11 +108,13 @@ def parse_json(text: str | bytes, *, name: str, strict: bool = False) -> Json:
         raise FileFormatError(f"{name}: {constant} is not a number that JSON can hold")
 
     try:
-        return (
-            json.loads(text, object_pairs_hook=distinct, parse_constant=refuse)
-            if strict
-            else json.loads(text)
-        )
+        if strict:
+            return json.loads(
+                text,
+                object_pairs_hook=distinct,
+                parse_constant=refuse,
+            )
+        return json.loads(text)
     except RecursionError:
         raise FileFormatError(f"{name}: nested too deeply to be a file of ours") from None
     except FileFormatError:
@@ -121,7 +138,11 @@ def read_object(path: str | os.PathLike[str]) -> JsonObject:
     return parse_object(read_text(path), name=os.fspath(path))
 
 
-def read_arrays(source: Path | io.BytesIO, *, name: str) -> dict[str, npt.NDArray[Any]]:
+def read_arrays(
+    source: Path | io.BytesIO,
+    *,
+    name: str,
+) -> dict[str, npt.NDArray[Any]]:
     """The arrays of an npz file; FileFormatError, under this name, where it is damaged, or not of
     plain arrays.
     """
@@ -138,11 +159,11 @@ def read_arrays(source: Path | io.BytesIO, *, name: str) -> dict[str, npt.NDArra
         zlib.error,
     )
     try:
-        with zipfile.ZipFile(
-            source
-        ) as archive:  # its index states sizes, and zipfile unpacks no more than that
-            if sum(part.file_size for part in archive.infolist()) > 16 * LARGEST:
-                raise FileFormatError(f"{name}: unpacks to more than {16 * LARGEST >> 20} MB")
+        with zipfile.ZipFile(source) as archive:
+            # Its index states sizes, and zipfile unpacks no more than that.
+            unpacked_size = sum(member.file_size for member in archive.infolist())
+            if unpacked_size > LARGEST_UNPACKED:
+                raise FileFormatError(f"{name}: unpacks to more than {LARGEST_UNPACKED >> 20} MB")
         with np.load(source, allow_pickle=False) as file:
             return dict(file)
     except FileFormatError:
@@ -155,7 +176,10 @@ def read_arrays(source: Path | io.BytesIO, *, name: str) -> dict[str, npt.NDArra
 
 
 def refuse_existing(
-    path: str | os.PathLike[str], *, overwrite: bool | None = False, parameter: str = "out"
+    path: str | os.PathLike[str],
+    *,
+    overwrite: bool | None = False,
+    parameter: str = "out",
 ) -> Path:
     """The path, checked: its folder exists, and nothing is there yet unless `overwrite`; None never
     offers that.
@@ -192,7 +216,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_text(
-    path: str | os.PathLike[str], text: str, *, overwrite: bool = False, parameter: str = "out"
+    path: str | os.PathLike[str],
+    text: str,
+    *,
+    overwrite: bool = False,
+    parameter: str = "out",
 ) -> None:
     """Writes a text file, completely or not at all; see `replacing`."""
     with replacing(path, overwrite=overwrite, parameter=parameter) as temporary:
@@ -201,7 +229,10 @@ def write_text(
 
 @contextmanager
 def replacing(
-    path: str | os.PathLike[str], *, overwrite: bool = False, parameter: str = "out"
+    path: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    parameter: str = "out",
 ) -> Generator[Path]:
     """A temporary path beside `path`; renamed to it when the block ends well, removed when it does
     not.
@@ -342,9 +373,8 @@ class AppendLog:
         what: str = "log",
         wait: float = WAIT,
     ) -> None:
-        self.path = (
-            None if path is None else Path(path).absolute()
-        )  # whatever becomes of the working directory
+        # Absolute, whatever becomes of the working directory.
+        self.path = None if path is None else Path(path).absolute()
         self.what = what
         self.repairs: list[str] = []
         self._header = dict(header)
@@ -355,7 +385,7 @@ class AppendLog:
         self._chain = ""
         self._count = 0
         self._size = 0
-        self._known: tuple[int, int] | None = None  # device and inode of the file that was read
+        self._identity: tuple[int, int] | None = None  # device and inode of the file that was read
         if self.path is not None:
             if not self.path.parent.is_dir():
                 raise ParameterError(
@@ -404,7 +434,7 @@ class AppendLog:
             try:
                 # Made only before anything was read: a ledger that vanished must not come back
                 # empty.
-                creates = os.O_CREAT if self._known is None else 0
+                creates = os.O_CREAT if self._identity is None else 0
                 descriptor = os.open(path, flags | creates, PRIVATE_FILE)
             except OSError as error:
                 raise self._failed(error) from None
@@ -422,94 +452,114 @@ class AppendLog:
         try:
             return os.path.samestat(os.fstat(descriptor), os.stat(path))
         except FileNotFoundError:
-            if self._known is None:
+            if self._identity is None:
                 return False
             raise self._damaged("has disappeared since it was read; restore it") from None
 
     def _catch_up(self, descriptor: int) -> None:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        file_status = os.fstat(descriptor)
+        if not stat.S_ISREG(file_status.st_mode):
             raise ParameterError("path", str(self.path), f"a {self.what} must be a regular file")
-        new = self._known is None
-        if not new:
-            if (found.st_dev, found.st_ino) != self._known:
-                raise self._damaged("was replaced by another file since it was read")
-            if (
-                found.st_size < self._size
-                or self._read(descriptor, self._size - len(self._last)) != self._last
-            ):
-                raise self._damaged("lost or changed lines since it was read; restore them")
-        raw = self._read(descriptor, self._size, found.st_size)
-        *whole, torn = raw.split(b"\n")
-        if whole and not torn and b"\0" in whole[-1]:
-            torn = whole.pop() + b"\n"  # blocks that a power cut left unwritten read as zeros
-        for line in whole:
-            self._take_whole(line)
+        is_new = self._identity is None
+        if not is_new:
+            self._check_same_file(descriptor, file_status)
+        new_bytes = self._read(descriptor, self._size, file_status.st_size)
+        *whole_lines, torn_line = new_bytes.split(b"\n")
+        if whole_lines and not torn_line and b"\0" in whole_lines[-1]:
+            # Blocks that a power cut left unwritten read as zeros.
+            torn_line = whole_lines.pop() + b"\n"
+        for whole_line in whole_lines:
+            self._take_whole(whole_line)
         if self._count == 0:
-            self._begin(descriptor, torn)
-        elif torn:
-            self._repair(descriptor, torn)
-        if new:
+            self._begin(descriptor, torn_line)
+        elif torn_line:
+            self._repair(descriptor, torn_line)
+        if is_new:
             # Whoever made the file may have crashed before its name was durable.
             assert self.path is not None
             sync_folder(self.path.parent)
-            self._known = (found.st_dev, found.st_ino)
+            self._identity = (file_status.st_dev, file_status.st_ino)
 
-    def _read(self, descriptor: int, start: int, end: int | None = None) -> bytes:
+    def _check_same_file(self, descriptor: int, status: os.stat_result) -> None:
+        """Raise FileFormatError unless the file is the one that was read, with all its lines."""
+        if (status.st_dev, status.st_ino) != self._identity:
+            raise self._damaged("was replaced by another file since it was read")
+        last_line = self._read(descriptor, self._size - len(self._last))
+        if status.st_size < self._size or last_line != self._last:
+            raise self._damaged("lost or changed lines since it was read; restore them")
+
+    def _read(
+        self,
+        descriptor: int,
+        start: int,
+        end: int | None = None,
+    ) -> bytes:
+        stop = self._size if end is None else end
         with open(descriptor, "rb", closefd=False) as file:
             file.seek(start)
-            return file.read((self._size if end is None else end) - start)
+            return file.read(stop - start)
 
     def _take_whole(self, raw: bytes) -> None:
-        line, chain = self._checked(raw)
+        log_line, line_chain = self._checked(raw)
         if self._count == 0:
-            if line != _plain(self._header):
+            if log_line != _plain(self._header):
                 raise self._damaged(
                     "is of another run, kind or version, or damaged in its first line"
                 )
-        elif line is None:
+        elif log_line is None:
             raise self._damaged(
                 f"line {self._count + 1} was edited or damaged; restore a copy of the file"
             )
-        elif "repaired" not in line:
+        elif "repaired" not in log_line:
             try:
-                self._take(line)
+                self._take(log_line)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise self._damaged(
                     f"line {self._count + 1} is unknown to this version ({error})"
                 ) from None
-        self._advance(raw + b"\n", chain)
+        self._advance(raw + b"\n", line_chain)
 
     def _advance(self, raw: bytes, chain: str) -> None:
-        self._last, self._chain = raw, chain
+        self._last = raw
+        self._chain = chain
         self._count += 1
         self._size += len(raw)
 
     def _checked(self, raw: bytes) -> tuple[JsonObject | None, str]:
         """The object of a line and its checksum; None when they do not fit."""
-        end = _CHAIN + 2
-        body, chain = raw[: -end - 10] + b"}", raw[-end:-2].decode("ascii", "replace")
-        known = raw[-end - 10 :] == f',"chain":"{chain}"}}'.encode("ascii", "replace")
-        if not known or chain != _checksum(self._chain, body):
+        """The object of a line and its checksum; None when they do not fit."""
+        # A line ends in ,"chain":"<checksum>"}.
+        checksum_start = len(raw) - _CHECKSUM_DIGITS - 2
+        key_start = checksum_start - len(_CHAIN_KEY)
+        if key_start < 0 or raw[key_start:checksum_start] != _CHAIN_KEY or raw[-2:] != b'"}':
+            return None, ""
+        line_body = raw[:key_start] + b"}"
+        line_chain = raw[checksum_start:-2].decode("ascii", "replace")
+        if line_chain != _checksum(self._chain, line_body):
             return None, ""
         try:
-            line: Json = json.loads(body)
+            log_line: Json = json.loads(line_body)
         except (ValueError, RecursionError):
             return None, ""
-        return (cast(JsonObject, line), chain) if isinstance(line, dict) else (None, "")
+        if not isinstance(log_line, dict):
+            return None, ""
+        return cast(JsonObject, log_line), line_chain
 
     # Writing --------------------------------------------------------------------------------------
 
     def _begin(self, descriptor: int, torn: bytes) -> None:
-        raw, chain = _encoded(self._header, self._chain)
+        header_bytes, header_chain = _encoded(self._header, self._chain)
         if torn:
-            if not raw.startswith(torn.rstrip(b"\0")):
+            if not header_bytes.startswith(torn.rstrip(b"\0")):
                 raise self._damaged("this is some other file")
             self._truncate(descriptor)
-        self._write(descriptor, raw)
-        self._advance(raw, chain)
+        self._write(descriptor, header_bytes)
+        self._advance(header_bytes, header_chain)
 
     def _repair(self, descriptor: int, torn: bytes) -> None:
+        """A crash cut the last line. Whole but for its newline, it counts; else nobody ever relied
+        on it.
+        """
         """A crash cut the last line. Whole but for its newline, it counts; else nobody ever relied
         on it.
         """
@@ -520,13 +570,11 @@ class AppendLog:
             return
         self._truncate(descriptor)
         self._say(
-            f"a crash had cut its last line ({len(torn)} bytes, kept on record); it is set aside, for whatever wrote "
-            "it was still waiting and had released nothing on it"
+            f"a crash had cut its last line ({len(torn)} bytes, kept on record); it is set aside, "
+            "for whatever wrote it was still waiting and had released nothing on it"
         )
-        self._append(
-            descriptor,
-            {"repaired": len(torn), "text": torn[:_KEPT].decode("ascii", "backslashreplace")},
-        )
+        text = torn[:_RECORDED_BYTES].decode("ascii", "backslashreplace")
+        self._append(descriptor, {"repaired": len(torn), "text": text})
 
     def _say(self, text: str) -> None:
         self.repairs.append(text)
@@ -535,25 +583,27 @@ class AppendLog:
         )
 
     def _append(self, descriptor: int, *lines: JsonObject) -> None:
-        chain, encoded = self._chain, list[tuple[bytes, str]]()
-        for line in lines:
-            encoded.append(_encoded(line, chain))
-            chain = encoded[-1][1]
+        encoded: list[tuple[bytes, str]] = []
+        line_chain = self._chain
+        for log_line in lines:
+            line_bytes, line_chain = _encoded(log_line, line_chain)
+            encoded.append((line_bytes, line_chain))
         try:
-            self._write(descriptor, b"".join(raw for raw, _ in encoded))
+            self._write(descriptor, b"".join(line_bytes for line_bytes, _ in encoded))
         except StorageError:
             self._truncate(descriptor)
             raise
-        for line, (raw, chain) in zip(lines, encoded, strict=True):
-            if "repaired" not in line:
-                self._take(_plain(line))
-            self._advance(raw, chain)
+        for log_line, (line_bytes, line_chain) in zip(lines, encoded, strict=True):
+            if "repaired" not in log_line:
+                self._take(_plain(log_line))
+            self._advance(line_bytes, line_chain)
 
     def _write(self, descriptor: int, raw: bytes) -> None:
         try:
-            left = memoryview(raw)
-            while left:
-                left = left[os.write(descriptor, left) :]
+            remaining = memoryview(raw)
+            while remaining:
+                written = os.write(descriptor, remaining)
+                remaining = remaining[written:]
             os.fsync(descriptor)
         except OSError as error:
             raise self._failed(error) from None
@@ -566,7 +616,10 @@ class AppendLog:
             raise self._failed(error) from None
 
     def _failed(self, error: OSError) -> StorageError:
-        remedy = f"the {self.what} cannot be written ({error.strerror}); nothing may be released until it can"
+        remedy = (
+            f"the {self.what} cannot be written ({error.strerror}); "
+            "nothing may be released until it can"
+        )
         return StorageError("path", str(self.path), remedy)
 
     def _damaged(self, why: str) -> FileFormatError:
@@ -579,11 +632,16 @@ def _plain(line: JsonObject) -> JsonObject:
 
 
 def _checksum(chain: str, body: bytes) -> str:
-    return hashlib.sha256(chain.encode() + body).hexdigest()[:_CHAIN]
+    return hashlib.sha256(chain.encode() + body).hexdigest()[:_CHECKSUM_DIGITS]
 
 
 def _encoded(line: JsonObject, chain: str) -> tuple[bytes, str]:
     """The bytes of a line that follows the one with that checksum, and its own checksum."""
-    body = json.dumps(line, allow_nan=False, separators=(",", ":")).encode("ascii")
-    own = _checksum(chain, body)
-    return body[:-1] + f',"chain":"{own}"}}\n'.encode("ascii"), own
+    """The bytes of a line that follows the one with that checksum, and its own checksum."""
+    body = json.dumps(
+        line,
+        allow_nan=False,
+        separators=(",", ":"),
+    ).encode("ascii")
+    checksum = _checksum(chain, body)
+    return body[:-1] + _CHAIN_KEY + checksum.encode("ascii") + b'"}\n', checksum

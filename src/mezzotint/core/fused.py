@@ -1,12 +1,18 @@
-"""The draw as one Triton kernel: key and inputs in, codes out, no random word ever in the device's memory.
+"""The draw as one Triton kernel: key and inputs in, codes out, no random word ever in the device's
+memory.
 
-The same steps as `core/kernels.py` and `core/gpu.py`, in the same types. Triton must not fuse a product and a sum of
+The same steps as `core/kernels.py` and `core/gpu.py`, in the same types. Triton must not fuse a
+product and a sum of
 floats into one operation: it would round differently from the CPU. Hence `options_for`.
 
-ChaCha20 takes more time than all else, and half of a word nearly always settles a draw: 16 leading bits of its high
-half say on which side of the row's threshold it lies, and 16 leading bits of its low half on which side of the
-level's, unless they equal those of the threshold. So a word is put together of two streams: the first gives both
-leading halves; the second, which is made only where a program has a draw that is not settled, gives the others. The
+ChaCha20 takes more time than all else, and half of a word nearly always settles a draw: 16 leading
+bits of its high
+half say on which side of the row's threshold it lies, and 16 leading bits of its low half on which
+side of the
+level's, unless they equal those of the threshold. So a word is put together of two streams: the
+first gives both
+leading halves; the second, which is made only where a program has a draw that is not settled, gives
+the others. The
 codes are those of the whole words, bit for bit.
 """
 
@@ -30,7 +36,8 @@ else:
     from triton.language import constexpr, tensor
 
 BLOCKS = 32
-"""ChaCha blocks that one program makes at a time, one for each of its threads: the fewer, the fewer draws wait for one
+"""ChaCha blocks that one program makes at a time, one for each of its threads: the fewer, the fewer
+draws wait for one
 that is not settled."""
 
 PROGRAMS = 16384
@@ -54,7 +61,12 @@ def _rotate(x: tensor, count: constexpr) -> tensor:
 
 
 @triton.jit
-def _quarter(a: tensor, b: tensor, c: tensor, d: tensor) -> tensor:
+def _quarter(
+    a: tensor,
+    b: tensor,
+    c: tensor,
+    d: tensor,
+) -> tensor:
     a = a + b
     d = _rotate(d ^ a, 16)
     c = c + d
@@ -85,13 +97,17 @@ def _rounds(
 
 
 @triton.jit
-def _word(key: tensor, index: constexpr, zero: tensor) -> tensor:
+def _word(
+    key: tensor,
+    index: constexpr,
+    zero: tensor,
+) -> tensor:
     return zero + tl.load(key + index).to(tl.uint32, bitcast=True)
 
 
 @triton.jit
 def _eight(
-    w0: tensor, w1: tensor, w2: tensor, w3: tensor, w4: tensor, w5: tensor, w6: tensor, w7: tensor, blocks: constexpr
+    w0: tensor, w1: tensor, w2: tensor, w3: tensor, w4: tensor, w5: tensor, w6: tensor, w7: tensor, blocks: constexpr,
 ) -> tensor:  # fmt: skip
     """(blocks, 8) of eight (blocks,): what is joined last changes fastest."""
     even = tl.join(tl.join(w0, w4), tl.join(w2, w6))
@@ -101,7 +117,11 @@ def _eight(
 
 @triton.jit
 def _words(
-    key: tensor, counter: tensor, nonce: constexpr, blocks: constexpr, double_rounds: constexpr
+    key: tensor,
+    counter: tensor,
+    nonce: constexpr,
+    blocks: constexpr,
+    double_rounds: constexpr,
 ) -> tensor:
     """Even and odd words, (blocks, 8) uint32 each, of the ChaCha blocks of these numbers (int64)."""
     zero = tl.zeros([blocks], tl.uint32)
@@ -130,7 +150,11 @@ def _words(
 
 @triton.jit
 def _stream(
-    key: tensor, counter: tensor, nonce: constexpr, blocks: constexpr, double_rounds: constexpr
+    key: tensor,
+    counter: tensor,
+    nonce: constexpr,
+    blocks: constexpr,
+    double_rounds: constexpr,
 ) -> tensor:
     """(blocks, 16) uint32: the words of these blocks, in order."""
     even, odd = _words(key, counter, nonce, blocks, double_rounds)
@@ -142,7 +166,9 @@ def _locate(
     value: tensor, numbers: tensor, first: tensor, knots: tensor, slope: tensor, last: tensor,
     search: constexpr, steps: constexpr,
 ) -> tensor:  # fmt: skip
-    """Segments and thresholds (int64) of clipped inputs (float64); see `core/kernels.py` for each way."""
+    """Segments and thresholds (int64) of clipped inputs (float64); see `core/kernels.py` for each
+    way.
+    """
     lower, scale = tl.load(numbers), tl.load(numbers + 2)
     half, down = tl.load(numbers + 3), tl.load(numbers + 4)
     if search == "uniform":
@@ -165,12 +191,22 @@ def _locate(
 
 
 @triton.jit
-def _entry(cells: tensor, row: tensor, cell: tensor, bits: constexpr) -> tensor:
+def _entry(
+    cells: tensor,
+    row: tensor,
+    cell: tensor,
+    bits: constexpr,
+) -> tensor:
     return tl.load(cells + ((row << bits) | cell.to(tl.int64))).to(tl.uint32, bitcast=True)
 
 
 @triton.jit
-def _level(cells: tensor, row: tensor, low: tensor, bits: constexpr) -> tensor:
+def _level(
+    cells: tensor,
+    row: tensor,
+    low: tensor,
+    bits: constexpr,
+) -> tensor:
     """The level that the low half of a word names, as in `core/kernels.py`."""
     ones: constexpr = (1 << bits) - 1
     cell = low >> (32 - bits)
@@ -180,7 +216,11 @@ def _level(cells: tensor, row: tensor, low: tensor, bits: constexpr) -> tensor:
 
 @triton.jit
 def _leading_level(
-    cells: tensor, segment: tensor, threshold: tensor, leading: tensor, bits: constexpr
+    cells: tensor,
+    segment: tensor,
+    threshold: tensor,
+    leading: tensor,
+    bits: constexpr,
 ) -> tensor:
     """The level by the leading halves alone, and whether they leave it open."""
     ones: constexpr = (1 << bits) - 1
@@ -190,7 +230,8 @@ def _leading_level(
     low = leading & 0xFFFF
     cell = low >> (16 - bits)
     entry = _entry(cells, row, cell, bits)
-    # The low half counts the cell's units; those below the entry's threshold are the cell's own level.
+    # The low half counts the cell's units; those below the entry's threshold are the cell's own
+    # level.
     unit = low & ((1 << (16 - bits)) - 1)
     limit = entry >> bits
     open_row = (high == turn) & ((threshold & 0xFFFF) != 0)
@@ -215,7 +256,8 @@ def _kernel(
     above = tl.zeros([blocks], tl.int32)
     nans = tl.zeros([blocks], tl.int32)
     for chunk in range(tl.program_id(0), chunks, tl.num_programs(0)):
-        # Numbers of elements may need more than 32 bits. (The interpreter's loop counter is not a tensor to convert.)
+        # Numbers of elements may need more than 32 bits. (The interpreter's loop counter is not a
+        # tensor to convert.)
         counter = (tl.zeros([blocks], tl.int64) + chunk) * blocks + tl.arange(0, blocks)
         index = counter[:, None] * 16 + tl.arange(0, 16)[None, :]
         inside = index < size
@@ -249,7 +291,9 @@ def draw(
     blocks: int = BLOCKS,
     double_rounds: int = DOUBLE_ROUNDS,
 ) -> torch.Tensor:
-    """As `gpu.draw_plainly`, in one kernel; `blocks`, a power of 2, changes how work is shared out and nothing else."""
+    """As `gpu.draw_plainly`, in one kernel; `blocks`, a power of 2, changes how work is shared out
+    and nothing else.
+    """
     counts = torch.zeros(3, dtype=torch.int64, device=x.device)
     chunks = triton.cdiv(x.numel(), 16 * blocks)
     if chunks == 0:
@@ -278,7 +322,12 @@ def _words_kernel(
     tl.store(words + index, word.to(tl.int64, bitcast=True), mask=index < count)
 
 
-def draw_words(key: torch.Tensor, first: int, count: int, blocks: int = BLOCKS) -> torch.Tensor:
+def draw_words(
+    key: torch.Tensor,
+    first: int,
+    count: int,
+    blocks: int = BLOCKS,
+) -> torch.Tensor:
     """As `gpu.draw_words`, in one kernel."""
     words = torch.empty(count, dtype=torch.int64, device=key.device)
     if count > 0:

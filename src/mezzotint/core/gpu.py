@@ -1,4 +1,6 @@
-"""Drawing for tensors on a device, in plain torch: tables once on each, words from a ChaCha20 keystream there."""
+"""Drawing for tensors on a device, in plain torch: tables once on each, words from a ChaCha20
+keystream there.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ import numpy as np
 import torch
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.kernels import FIXED, UNIT, compile_lookup, draw_bucketed, draw_uniform
+from mezzotint.core.kernels import (
+    FIXED,
+    THRESHOLD_SCALE,
+    compile_lookup,
+    draw_bucketed,
+    draw_uniform,
+)
 from mezzotint.core.table import Table
 from mezzotint.core.types import NumberArray
 
@@ -35,11 +43,13 @@ class Tables:
     """The tables that a draw reads, on one device.
 
     Arguments:
-        search: how the segment of an input is found; as the CPU's kernel for this table and input type.
+        search: how the segment of an input is found; as the CPU's kernel for this table and input
+            type.
         numbers: (5,) float64: lower, upper, scale (0 for "searched"), 1/2, 2**32 + 1/2.
         last: index of the last segment ("uniform"), else 0.
         steps: halvings of the search ("searched"), else 0.
-        first, knots, slope: "bucketed": `first`, `split`, `slope`; "searched": unused, `start`, `slope`; else unused.
+        first, knots, slope: "bucketed": `first`, `split`, `slope`; "searched": unused, `start`,
+            `slope`; else unused.
         cells: int32 with the bits of the CPU's uint32 alias cells.
         bits: bits of one report.
         code_type: uint8 up to 256 levels, else int32.
@@ -58,34 +68,45 @@ class Tables:
 
 
 @lru_cache(maxsize=32)
-def tables_on(mechanism: Table, dtype: np.dtype[np.floating], device: torch.device) -> Tables:
-    """The tables for inputs of type float32 or float64; the 32 used last are kept, on their devices."""
+def tables_on(
+    mechanism: Table,
+    dtype: np.dtype[np.floating],
+    device: torch.device,
+) -> Tables:
+    """The tables for inputs of type float32 or float64; the 32 used last are kept, on their
+    devices.
+    """
+    """The tables for inputs of type float32 or float64; the 32 used last are kept, on their
+    devices.
+    """
     lookup = compile_lookup(mechanism, dtype)
-    lower, upper, *middle, cells, bits = lookup.arguments
-    none = np.zeros(1)
-    scale, last, first, knots, slope = 0.0, 0, none.astype(np.int32), none, none
+    lower_end, upper_end, *arguments, cells, bits = lookup.arguments
+    first = np.zeros(1, dtype=np.int32)
+    knots = slope = np.zeros(1)
+    scale = 0.0
+    last = steps = 0
+    search: Literal["uniform", "bucketed", "searched"]
     if lookup.kernel is draw_uniform:
         search = "uniform"
-        scale, last = middle[1] / FIXED, middle[2] / FIXED
+        _, fixed_scale, fixed_last, *_ = arguments
+        scale = fixed_scale / FIXED
+        last = int(fixed_last / FIXED)
     elif lookup.kernel is draw_bucketed:
         search = "bucketed"
-        scale, first, knots, slope = middle
+        scale, first, knots, slope = arguments
     else:
         search = "searched"
-        last, knots, slope = middle
-    numbers = np.array([lower, upper, scale, 0.5, UNIT + 0.5])
-    first, knots, slope, cells, numbers = (
-        to_device(array, device) for array in (first, knots, slope, cells.view(np.int32), numbers)
-    )
+        steps, knots, slope = arguments
+    numbers = np.array([lower_end, upper_end, scale, 0.5, THRESHOLD_SCALE + 0.5])
     return Tables(
         search=search,
-        numbers=numbers,
-        last=int(last) if search == "uniform" else 0,
-        steps=int(last) if search == "searched" else 0,
-        first=first,
-        knots=knots,
-        slope=slope,
-        cells=cells,
+        numbers=to_device(numbers, device),
+        last=last,
+        steps=int(steps),
+        first=to_device(first, device),
+        knots=to_device(knots, device),
+        slope=to_device(slope, device),
+        cells=to_device(cells.view(np.int32), device),
         bits=bits,
         code_type=torch.uint8 if lookup.code_dtype == np.uint8 else torch.int32,
     )
@@ -95,7 +116,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 EXACT = {"emulate_precision_casts": True}
-"""Of torch's compiler: no product is fused with a sum, which would round differently from the CPU."""
+"""Of torch's compiler: no product is fused with a sum, which would round differently from the CPU.
+"""
 
 
 @lru_cache(maxsize=1)
@@ -107,18 +129,30 @@ def compiler_works() -> bool:
 def compiled_on_devices(function: Callable[P, R]) -> Callable[P, R]:
     """`function`, which torch compiles when its first argument is a tensor on a CUDA device.
 
-    Elsewhere, or where the compiler is missing, it runs step by step, with the same result bit for bit.
+    Elsewhere, or where the compiler is missing, it runs step by step, with the same result bit for
+    bit.
+    """
+    """`function`, which torch compiles when its first argument is a tensor on a CUDA device.
+
+    Elsewhere, or where the compiler is missing, it runs step by step, with the same result bit for
+    bit.
     """
 
     @lru_cache(maxsize=1)
     def compiled() -> Callable[P, R]:  # torch takes seconds to import its compiler
-        return _torch.compile(function, dynamic=True, fullgraph=True, options=EXACT)
+        return _torch.compile(
+            function,
+            dynamic=True,
+            fullgraph=True,
+            options=EXACT,
+        )
 
     @wraps(function)
     def run(*arguments: P.args, **options: P.kwargs) -> R:
         on_device = cast(torch.Tensor, arguments[0]).device.type == "cuda"
-        chosen = compiled() if on_device and compiler_works() else function
-        return chosen(*arguments, **options)
+        if on_device and compiler_works():
+            return compiled()(*arguments, **options)
+        return function(*arguments, **options)
 
     return run
 
@@ -146,9 +180,12 @@ def _rotate(x: torch.Tensor, count: int) -> torch.Tensor:
     return (x << count) | ((x >> (32 - count)) & ((1 << count) - 1))
 
 
-def _quarter_round(state: list[torch.Tensor], places: tuple[int, int, int, int]) -> None:
+def _quarter_round(
+    state: list[torch.Tensor],
+    indices: tuple[int, int, int, int],
+) -> None:
     """Change four entries of the state (RFC 8439, 2.1)."""
-    a, b, c, d = places
+    a, b, c, d = indices
     state[a] = state[a] + state[b]
     state[d] = _rotate(state[d] ^ state[a], 16)
     state[c] = state[c] + state[d]
@@ -160,7 +197,9 @@ def _quarter_round(state: list[torch.Tensor], places: tuple[int, int, int, int])
 
 
 def _keystream(
-    key: torch.Tensor, counters: torch.Tensor, nonce: tuple[int, int]
+    key: torch.Tensor,
+    counters: torch.Tensor,
+    nonce: tuple[int, int],
 ) -> list[torch.Tensor]:
     """The 16 words of 32 bits of each ChaCha20 block: a list of int32 tensors like `counters`.
 
@@ -173,25 +212,35 @@ def _keystream(
     initial += [zero + word for word in nonce]
     state = list(initial)
     for _ in range(DOUBLE_ROUNDS):
-        for places in _COLUMNS + _DIAGONALS:
-            _quarter_round(state, places)
-    return [word + start for word, start in zip(state, initial, strict=True)]
+        for indices in _COLUMNS + _DIAGONALS:
+            _quarter_round(state, indices)
+    return [key_word + initial_word for key_word, initial_word in zip(state, initial, strict=True)]
 
 
-def _counters(first: int, blocks: int, device: torch.device) -> torch.Tensor:
+def _counters(
+    first: int,
+    blocks: int,
+    device: torch.device,
+) -> torch.Tensor:
     return torch.arange(first, first + blocks, dtype=torch.int64, device=device)
 
 
 def halves(
-    key: torch.Tensor, first: int, blocks: int, nonce: tuple[int, int] = (0, 0)
+    key: torch.Tensor,
+    first: int,
+    blocks: int,
+    nonce: tuple[int, int] = (0, 0),
 ) -> torch.Tensor:
-    """Consecutive words of the keystream: (8 * blocks, 2) int32, whose bytes in memory are the keystream.
+    """Consecutive words of the keystream: (8 * blocks, 2) int32, whose bytes in memory are the
+    keystream.
 
     Arguments:
         key: from `key_on`; its device does the work.
-        first: number of the first block, 0 to 2**63 - 1: the 64-bit counter of the original ChaCha20. (The RFC's
+        first: number of the first block, 0 to 2**63 - 1: the 64-bit counter of the original
+            ChaCha20. (The RFC's
             32-bit counter and first nonce word are its low and high half.)
-        nonce: the two words after the counter, below 2**31. Keys are used for one call only, so it stays 0.
+        nonce: the two words after the counter, below 2**31. Keys are used for one call only, so it
+            stays 0.
 
     Source: Bernstein (2008), ChaCha, a variant of Salsa20; RFC 8439, 2.3.
     """
@@ -199,8 +248,14 @@ def halves(
     return torch.stack(words, dim=1).reshape(-1, 2)
 
 
-def draw_words(key: torch.Tensor, first: int, count: int) -> torch.Tensor:
-    """(count,) int64 words of the keystream, from the first word of block number `first` on; key as in `halves`."""
+def draw_words(
+    key: torch.Tensor,
+    first: int,
+    count: int,
+) -> torch.Tensor:
+    """(count,) int64 words of the keystream, from the first word of block number `first` on; key as
+    in `halves`.
+    """
     if engine_for(key.device) == "fused":
         from mezzotint.core import fused
 
@@ -215,89 +270,134 @@ CHUNK = 1 << 20
 ELEMENTS_PER_BLOCK = 16
 """A draw takes 32 bits of each of two streams."""
 
-_WHOLE, _LEADING = 0xFFFFFFFF, 0xFFFF0000
+_WHOLE = 0xFFFFFFFF
+_LEADING = 0xFFFF0000
+"""Masks of a half word, and of its 16 leading bits."""
 
 
-def _even(tables: Tables, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _even(
+    tables: Tables,
+    value: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
     lower, _, scale, half, _ = tables.numbers
     position = (value - lower) * scale
     segment = position.long().clamp(max=tables.last)
-    return segment, ((position - segment) * UNIT + half).long()
+    threshold = (position - segment) * THRESHOLD_SCALE + half
+    return segment, threshold.long()
 
 
-def _bucketed(tables: Tables, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _bucketed(
+    tables: Tables,
+    value: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
     lower, _, scale, half, down = tables.numbers
     bucket = ((value - lower) * scale).long()
     knot = tables.knots[bucket]
-    right = value >= knot
-    segment = tables.first[bucket].long() + right
-    return segment, ((value - knot) * tables.slope[segment] + torch.where(right, half, down)).long()
+    is_right = value >= knot
+    segment = tables.first[bucket].long() + is_right
+    base = torch.where(is_right, half, down)
+    threshold = (value - knot) * tables.slope[segment] + base
+    return segment, threshold.long()
 
 
-def _searched(tables: Tables, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _searched(
+    tables: Tables,
+    value: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
     segment = torch.zeros_like(value, dtype=torch.int64)
     for step in range(tables.steps - 1, -1, -1):
-        segment = segment + ((value >= tables.knots[segment + (1 << step)]).long() << step)
-    return segment, (
-        (value - tables.knots[segment]) * tables.slope[segment] + tables.numbers[3]
-    ).long()
+        is_beyond = value >= tables.knots[segment + (1 << step)]
+        segment = segment + (is_beyond.long() << step)
+    half = tables.numbers[3]
+    threshold = (value - tables.knots[segment]) * tables.slope[segment] + half
+    return segment, threshold.long()
 
 
 _LOCATE = {"uniform": _even, "bucketed": _bucketed, "searched": _searched}
 
 
-def _level(tables: Tables, rows: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
+def _level(
+    tables: Tables,
+    rows: torch.Tensor,
+    low: torch.Tensor,
+) -> torch.Tensor:
     bits = tables.bits
-    ones = (1 << bits) - 1
+    alias_mask = (1 << bits) - 1
     cell = low >> (32 - bits)
     entry = tables.cells[(rows << bits) | cell].long() & _WHOLE
-    return torch.where((((low << bits) & _WHOLE) | ones) < entry, cell, entry & ones)
+    cell_unit = ((low << bits) & _WHOLE) | alias_mask
+    return torch.where(cell_unit < entry, cell, entry & alias_mask)
 
 
-def _words_of_draws(key: torch.Tensor, first: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """High and low halves, (size,) int64 each, of the words of consecutive draws from block `first` on.
+def _words_of_draws(
+    key: torch.Tensor,
+    first: int,
+    size: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """High and low halves, (size,) int64 each, of the words of consecutive draws from block `first`
+    on.
 
-    Each half has its 16 leading bits from the stream of nonce 0 and the others from that of nonce 1.
+    Each half has its 16 leading bits from the stream of nonce 0 and the others from that of nonce
+    1.
     """
-    blocks = -(-size // ELEMENTS_PER_BLOCK)
-    leading, trailing = (
-        halves(key, first, blocks, (nonce, 0)).flatten()[:size].long() & _WHOLE for nonce in (0, 1)
-    )
-    high = (leading & _LEADING) | (trailing >> 16)
-    low = ((leading << 16) & _LEADING) | (trailing & ~_LEADING)
-    return high, low
+    """High and low halves, (size,) int64 each, of the words of consecutive draws from block `first`
+    on.
+
+    Each half has its 16 leading bits from the stream of nonce 0 and the others from that of nonce
+    1.
+    """
+    block_count = -(-size // ELEMENTS_PER_BLOCK)
+    leading = halves(key, first, block_count, (0, 0)).flatten()[:size].long() & _WHOLE
+    trailing = halves(key, first, block_count, (1, 0)).flatten()[:size].long() & _WHOLE
+    high_halves = (leading & _LEADING) | (trailing >> 16)
+    low_halves = ((leading << 16) & _LEADING) | (trailing & ~_LEADING)
+    return high_halves, low_halves
 
 
 def _draw_chunk(
-    tables: Tables, x: torch.Tensor, words: tuple[torch.Tensor, torch.Tensor], codes: torch.Tensor
+    tables: Tables,
+    x: torch.Tensor,
+    words: tuple[torch.Tensor, torch.Tensor],
+    codes: torch.Tensor,
 ) -> torch.Tensor:
-    """Overwrites `codes`; returns (3,) how many inputs lay below, above, and were NaN, on the device."""
+    """Overwrites `codes`; returns (3,) how many inputs lay below, above, and were NaN, on the
+    device.
+    """
+    """Overwrites `codes`; returns (3,) how many inputs lay below, above, and were NaN, on the
+    device.
+    """
     lower, upper = tables.numbers[0], tables.numbers[1]
-    given = x.double()
-    counts = torch.stack([(given < lower).sum(), (given > upper).sum(), given.isnan().sum()])
+    inputs = x.double()
+    clip_counts = torch.stack(
+        [(inputs < lower).sum(), (inputs > upper).sum(), inputs.isnan().sum()]
+    )
     # NaN fails the first comparison and becomes `lower`: no index leaves its table.
-    value = torch.where(given >= lower, given, lower)
-    value = torch.where(value <= upper, value, upper)
-    segment, threshold = _LOCATE[tables.search](tables, value)
+    clipped = torch.where(inputs >= lower, inputs, lower)
+    clipped = torch.where(clipped <= upper, clipped, upper)
+    segment, threshold = _LOCATE[tables.search](tables, clipped)
     high, low = words
-    codes.copy_(_level(tables, (segment << 1) | (high < threshold), low))
-    return counts
+    chosen_rows = (segment << 1) | (high < threshold)
+    codes.copy_(_level(tables, chosen_rows, low))
+    return clip_counts
 
 
 def draw_plainly(
-    tables: Tables, x: torch.Tensor, key: torch.Tensor, codes: torch.Tensor
+    tables: Tables,
+    x: torch.Tensor,
+    key: torch.Tensor,
+    codes: torch.Tensor,
 ) -> torch.Tensor:
     """Overwrites `codes` with draws for the 1-D, contiguous x, whose words `draw` describes.
 
     Returns: (3,) int64 on the device: how many inputs lay below, above, and were NaN.
     """
-    counts = torch.zeros(3, dtype=torch.int64, device=x.device)
-    for begin in range(0, x.numel(), CHUNK):
-        span = slice(begin, begin + CHUNK)
+    clip_counts = torch.zeros(3, dtype=torch.int64, device=x.device)
+    for chunk_start in range(0, x.numel(), CHUNK):
+        span = slice(chunk_start, chunk_start + CHUNK)
         inputs = x[span]
-        words = _words_of_draws(key, begin // ELEMENTS_PER_BLOCK, inputs.numel())
-        counts += _draw_chunk(tables, inputs, words, codes[span])
-    return counts
+        random_words = _words_of_draws(key, chunk_start // ELEMENTS_PER_BLOCK, inputs.numel())
+        clip_counts += _draw_chunk(tables, inputs, random_words, codes[span])
+    return clip_counts
 
 
 Engine = Literal["plain", "fused"]
@@ -307,64 +407,94 @@ FUSED_SINCE = (2, 7)
 
 
 def as_floats(x: torch.Tensor) -> torch.Tensor:
-    """x as every sampler reads it: floating types of up to 32 bits as float32, all others as float64; detached.
+    """x as every sampler reads it: floating types of up to 32 bits as float32, all others as
+    float64; detached.
+
+    It stays on its device, and in its own memory where nothing needs casting.
+    """
+    """x as every sampler reads it: floating types of up to 32 bits as float32, all others as
+    float64; detached.
 
     It stays on its device, and in its own memory where nothing needs casting.
     """
     if x.is_complex() or x.layout != torch.strided or x.is_quantized:
-        raise ParameterError(
-            "x", f"tensor of {x.dtype}, {x.layout}", "need a dense tensor of real numbers"
-        )
-    small = x.is_floating_point() and x.element_size() <= 4
-    # resolve_neg: `z.conj().imag` is a view of z.imag with a mark to negate it, which raw memory does not show.
-    return x.detach().resolve_neg().to(torch.float32 if small else torch.float64)
+        remedy = "need a dense tensor of real numbers"
+        raise ParameterError("x", f"tensor of {x.dtype}, {x.layout}", remedy)
+    is_single = x.is_floating_point() and x.element_size() <= 4
+    # resolve_neg: `z.conj().imag` is a view of z.imag with a mark to negate it, which raw memory
+    # does not show.
+    return x.detach().resolve_neg().to(torch.float32 if is_single else torch.float64)
 
 
 def engine_for(device: torch.device) -> Engine:
-    """The fused kernel on CUDA devices where a Triton that compiles it is installed, plain torch elsewhere."""
+    """The fused kernel on CUDA devices where a Triton that compiles it is installed, plain torch
+    elsewhere.
+    """
     major, minor, *_ = torch.__version__.split(".")
     compiles = (int(major), int(minor)) >= FUSED_SINCE and find_spec("triton") is not None
     return "fused" if device.type == "cuda" and compiles else "plain"
 
 
 def draw(
-    mechanism: Table, x: torch.Tensor, key: bytes, engine: Engine | None = None
+    mechanism: Table,
+    x: torch.Tensor,
+    key: bytes,
+    engine: Engine | None = None,
 ) -> tuple[torch.Tensor, tuple[int, int, int]]:
     """One report per element, drawn where x lies.
 
     Arguments:
-        key: 32 bytes, used for this call only. Element i in row-major order takes word i, of 32 bits, little-endian,
-            of two ChaCha20 streams of this key, counter from 0: each half of its word of 64 bits has 16 leading bits
+        key: 32 bytes, used for this call only. Element i in row-major order takes word i, of 32
+            bits, little-endian,
+            of two ChaCha20 streams of this key, counter from 0: each half of its word of 64 bits
+            has 16 leading bits
             of nonce 0 and 16 others of nonce 1, the high half the high bits.
         engine: None for `engine_for` the device; a test names one.
 
-    Returns: codes of the shape of x on its device (uint8 up to 256 levels, else int32), and how many inputs lay
-        below, above, and were NaN. Fetching these three numbers waits for the device; x and codes never leave it.
+    Returns: codes of the shape of x on its device (uint8 up to 256 levels, else int32), and how
+    many inputs lay
+        below, above, and were NaN. Fetching these three numbers waits for the device; x and codes
+        never leave it.
 
-    Guarantees: the codes are those of `codes_from_words` for the same words, bit for bit; both engines agree.
+    Guarantees: the codes are those of `codes_from_words` for the same words, bit for bit; both
+    engines agree.
 
-    Edge cases: empty gives empty. With NaN among the inputs the codes mean nothing: the caller must not release them.
+    Edge cases: empty gives empty. With NaN among the inputs the codes mean nothing: the caller must
+    not release them.
     """
     values = as_floats(x)
-    flat = values.contiguous().reshape(-1)
-    tables = tables_on(
-        mechanism, np.dtype(np.float32 if flat.dtype == torch.float32 else np.float64), flat.device
+    flat_values = values.contiguous().reshape(-1)
+    input_type = np.float32 if flat_values.dtype == torch.float32 else np.float64
+    device_tables = tables_on(mechanism, np.dtype(input_type), flat_values.device)
+    codes = torch.empty(
+        flat_values.numel(),
+        dtype=device_tables.code_type,
+        device=flat_values.device,
     )
-    codes = torch.empty(flat.numel(), dtype=tables.code_type, device=flat.device)
-    device_key = key_on(key, flat.device)
-    work = draw_plainly
-    if (engine or engine_for(flat.device)) == "fused":
+    device_key = key_on(key, flat_values.device)
+    if (engine or engine_for(flat_values.device)) == "fused":
         from mezzotint.core import fused
 
-        work = fused.draw
-    counts: torch.Tensor = work(tables, flat, device_key, codes)
-    device_key.zero_()  # queued after the draw; the allocator would hand the key's memory on as it is
-    below, above, nans = to_integers(counts)
-    return codes.reshape(values.shape), (below, above, nans)
+        clip_counts = fused.draw(device_tables, flat_values, device_key, codes)
+    else:
+        clip_counts = draw_plainly(device_tables, flat_values, device_key, codes)
+    # Queued after the draw; the allocator would hand the key's memory on as it is.
+    device_key.zero_()
+    below_count, above_count, nan_count = to_integers(clip_counts)
+    return codes.reshape(values.shape), (below_count, above_count, nan_count)
 
 
-def find(mechanism: Table, x: torch.Tensor, what: Literal["nan", "outside"]) -> tuple[int, ...]:
-    """Index of the first input, in row-major order, that is NaN or lies outside; there must be one."""
-    given = as_floats(x).double()
-    bad = given.isnan() if what == "nan" else (given < mechanism.lower) | (given > mechanism.upper)
-    return to_integers(bad.nonzero()[0])
+def find(
+    mechanism: Table,
+    x: torch.Tensor,
+    problem: Literal["nan", "outside"],
+) -> tuple[int, ...]:
+    """Index of the first input, in row-major order, that is NaN or lies outside; there must be
+    one.
+    """
+    inputs = as_floats(x).double()
+    if problem == "nan":
+        is_bad = inputs.isnan()
+    else:
+        is_bad = (inputs < mechanism.lower) | (inputs > mechanism.upper)
+    return to_integers(is_bad.nonzero()[0])

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from types import FrameType
-from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, final
+from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -40,18 +40,19 @@ R = TypeVar("R")
 @contextmanager
 def uninterrupted() -> Generator[None]:
     """Defers an interrupt (Ctrl-C, a cancelled Ray task) until the block has ended."""
+    """Defers an interrupt (Ctrl-C, a cancelled Ray task) until the block has ended."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield  # only the main thread is interrupted, and only by a handler that raises
         return
-    came: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
+    interrupts: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: interrupts.append((number, frame)))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-        if came:
-            handler(*came[-1])
+        if interrupts:
+            handler(*interrupts[-1])
 
 
 # numba registers its types as a side effect of imports, of which it puts most off to the first
@@ -67,11 +68,15 @@ with uninterrupted():
     cast(Any, registry).cpu_target.typing_context.refresh()
     cast(Any, registry).cpu_target.target_context.refresh()
 
-_jit, _intrinsic, _void = cast(Any, numba).njit, cast(Any, intrinsic), cast(Any, types).void
+_jit = cast(Any, numba).njit
+_intrinsic = cast(Any, intrinsic)
+_void = cast(Any, types).void
 _OPTIONS = {"error_model": "numpy", "boundscheck": False}
 
 
-_TABLES, _STREAMS = "tables", "streams"
+_TABLES = "tables"
+_STREAMS = "streams"
+"""Two scopes of memory that never overlap: what is looked up, and what runs past it."""
 
 
 def _scope(module: Any, name: str) -> object:
@@ -80,24 +85,42 @@ def _scope(module: Any, name: str) -> object:
     return module.add_metadata([scope])
 
 
-def _mark(module: Any, access: Any, mine: str, other: str) -> None:
-    access.set_metadata("alias.scope", _scope(module, mine))
-    access.set_metadata("noalias", _scope(module, other))
+def _mark(
+    module: Any,
+    access: Any,
+    scope: str,
+    other_scope: str,
+) -> None:
+    access.set_metadata("alias.scope", _scope(module, scope))
+    access.set_metadata("noalias", _scope(module, other_scope))
 
 
 def _address(
-    context: Any, builder: Any, array_type: object, array: object, index: object
+    context: Any,
+    builder: Any,
+    array_type: object,
+    array: object,
+    index: object,
 ) -> object:
-    return builder.gep(context.make_array(array_type)(context, builder, array).data, [index])
+    compiled_array = context.make_array(array_type)(context, builder, array)
+    return builder.gep(compiled_array.data, [index])
 
 
-def _reader(mine: str, other: str) -> Callable[..., object]:
-    def read(_typing: object, array: Any, index: object) -> tuple[object, Callable[..., object]]:
+def _reader(scope: str, other_scope: str) -> Callable[..., object]:
+    def read(
+        _typing: object,
+        array: Any,
+        index: object,
+    ) -> tuple[object, Callable[..., object]]:
         def generate(
-            context: Any, builder: Any, signature: Any, arguments: Sequence[object]
+            context: Any,
+            builder: Any,
+            signature: Any,
+            arguments: Sequence[object],
         ) -> object:
-            value = builder.load(_address(context, builder, signature.args[0], *arguments))
-            _mark(builder.module, value, mine, other)
+            address = _address(context, builder, signature.args[0], *arguments)
+            value = builder.load(address)
+            _mark(builder.module, value, scope, other_scope)
             return value
 
         return array.dtype(array, index), generate
@@ -106,9 +129,17 @@ def _reader(mine: str, other: str) -> Callable[..., object]:
 
 
 def _writer(
-    _typing: object, array: Any, index: object, value: object
+    _typing: object,
+    array: Any,
+    index: object,
+    value: object,
 ) -> tuple[object, Callable[..., object]]:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Sequence[object]) -> object:
+    def generate(
+        context: Any,
+        builder: Any,
+        signature: Any,
+        arguments: Sequence[object],
+    ) -> object:
         address = _address(context, builder, signature.args[0], *arguments[:2])
         _mark(builder.module, builder.store(arguments[2], address), _STREAMS, _TABLES)
         return context.get_dummy_value()
@@ -144,14 +175,21 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     return dispatcher
 
 
-def inlined(function: Callable[P, R], *, reorder: bool = False) -> Callable[P, R]:
+def inlined(
+    function: Callable[P, R],
+    *,
+    reorder: bool = False,
+) -> Callable[P, R]:
     """`function` for use inside compiled ones of the same file only (their files' caches do not
     watch other files).
 
     Arguments:
         reorder: sums may be taken in any order, which lets them run in lanes.
     """
-    return _jit(**_OPTIONS, **({"fastmath": {"reassoc"}} if reorder else {}))(function)
+    options: dict[str, Any] = dict(_OPTIONS)
+    if reorder:
+        options["fastmath"] = {"reassoc"}
+    return _jit(**options)(function)
 
 
 def _name_files_apart(dispatcher: Any) -> None:
@@ -161,32 +199,40 @@ def _name_files_apart(dispatcher: Any) -> None:
     two types at the same time both take the number 1, and later runs load the code of one type for
     the other.
     """
-    file = dispatcher._cache._cache_file
-    counted = file._data_name
+    cache_file = dispatcher._cache._cache_file
+    numbered_name = cache_file._data_name
 
-    def apart(number: int) -> str:
-        return f"{counted(number).removesuffix('.nbc')}.{uuid.uuid4().hex[:16]}.nbc"
+    def unique_name(number: int) -> str:
+        stem = numbered_name(number).removesuffix(".nbc")
+        return f"{stem}.{uuid.uuid4().hex[:16]}.nbc"
 
-    file._data_name = apart
+    cache_file._data_name = unique_name
 
 
-UNIT = 4294967296.0  # 2^32: what t is counted in
-WHOLE = np.uint64(0xFFFFFFFF)
-HALF = np.uint64(32)
+THRESHOLD_SCALE = 2.0**32
+"""What a position t within a segment is counted in: the units of a row."""
+
+LOW_HALF = np.uint64(0xFFFFFFFF)
+HALF_BITS = np.uint64(32)
 
 
 @inlined
 def _level(
-    cells: Cells, segment: np.int64 | int, threshold: np.int64, word: np.uint64, bits: int
+    cells: Cells,
+    segment: np.int64 | int,
+    threshold: np.int64,
+    word: np.uint64,
+    bits: int,
 ) -> np.uint64:
-    row = (segment << 1) | (np.int64(word >> HALF) < threshold)
-    low = word & WHOLE
-    cell = low >> np.uint64(32 - bits)
-    ones = np.uint64((1 << bits) - 1)
+    row = (segment << 1) | (np.int64(word >> HALF_BITS) < threshold)
+    low_half = word & LOW_HALF
+    cell = low_half >> np.uint64(32 - bits)
+    alias_mask = np.uint64((1 << bits) - 1)
     entry = np.uint64(look_up(cells, (row << bits) | np.int64(cell)))
     # The entry is threshold above alias: u << b | ones < threshold << b | alias exactly when u <
     # threshold.
-    return cell if (((low << np.uint64(bits)) & WHOLE) | ones) < entry else entry & ones
+    cell_unit = ((low_half << np.uint64(bits)) & LOW_HALF) | alias_mask
+    return cell if cell_unit < entry else entry & alias_mask
 
 
 CHUNK = 1024
@@ -197,7 +243,8 @@ cache.
 FIXED = 2.0**33
 """Positions are counted in these parts of a segment: one bit more than t has, to round t by."""
 
-_PARTS, _WHOLE = (1 << 33) - 1, (1 << 32) - 1
+_POSITION_MASK = (1 << 33) - 1
+_WORD_MASK = (1 << 32) - 1
 
 # numba computes with integers in 64 bits; naming the type after each operation makes vectors of
 # 32-bit lanes of it.
@@ -221,48 +268,65 @@ def _pick_rows(
     above, and were NaN.
     """
     lower, upper, origin, scale, last, first_stretch, last_stretch = numbers
-    below = above = nans = 0
-    for i in range(size):
-        given = np.float64(take(x, start + i))
-        below += given < lower
-        above += given > upper
-        nans += given != given
+    below_count = above_count = nan_count = 0
+    for index in range(size):
+        raw_value = np.float64(take(x, start + index))
+        below_count += raw_value < lower
+        above_count += raw_value > upper
+        nan_count += raw_value != raw_value
         # NaN fails the comparison and becomes `lower`, so that no index leaves its table.
-        value = given if given > lower else lower
-        position = ((value if value < upper else upper) - origin) * scale
-        before, after = position - FIXED, position - last
-        before, after = before if before < 0.0 else 0.0, after if after > 0.0 else 0.0
-        fixed = np.int64(position + before * first_stretch + after * last_stretch)
+        clipped = raw_value if raw_value > lower else lower
+        position = ((clipped if clipped < upper else upper) - origin) * scale
+        before_first = position - FIXED
+        before_first = before_first if before_first < 0.0 else 0.0
+        after_last = position - last
+        after_last = after_last if after_last > 0.0 else 0.0
+        fixed = np.int64(position + before_first * first_stretch + after_last * last_stretch)
         # Rounded to 2^-32, and not carried into the next segment: there may be a jump between.
-        threshold = ((fixed & _PARTS) + 1) >> 1
-        word = np.int64(take(words, start + i))
-        put(rows, i, U32((fixed >> 33 << 1) | (((word >> 32) & _WHOLE) < threshold)))
-        put(lows, i, U32(word & _WHOLE))
-    return below, above, nans
+        threshold = ((fixed & _POSITION_MASK) + 1) >> 1
+        word = np.int64(take(words, start + index))
+        picks_right = ((word >> 32) & _WORD_MASK) < threshold
+        put(rows, index, U32((fixed >> 33 << 1) | picks_right))
+        put(lows, index, U32(word & _WORD_MASK))
+    return below_count, above_count, nan_count
 
 
 @inlined
 def _pick_levels(
-    rows: Lanes, lows: Lanes, size: int, cells: Cells, bits: np.uint32, codes: Codes, start: int
+    rows: Lanes,
+    lows: Lanes,
+    size: int,
+    cells: Cells,
+    bits: np.uint32,
+    codes: Codes,
+    start: int,
 ) -> None:
     """The level that a word's low half names in its row's alias cells: as `_level`, in 32 bits."""
-    ones = U32((1 << bits) - 1)
-    for i in range(size):
-        low = take(lows, i)
-        cell = U32(low >> U32(U32(32 - bits) & _SHIFTS))
-        entry = look_up(
-            cells,
-            np.int64(U32(U32(U32(take(rows, i) << U32(U32(bits) & _SHIFTS)) | cell) & _POSITIVE)),
-        )
-        own = U32(U32(low << U32(U32(bits) & _SHIFTS)) | ones) < entry
-        put(codes, start + i, cell if own else U32(entry & ones))
+    alias_mask = U32((1 << bits) - 1)
+    for index in range(size):
+        low_half = take(lows, index)
+        cell = U32(low_half >> U32(U32(32 - bits) & _SHIFTS))
+        row_start = U32(take(rows, index) << U32(U32(bits) & _SHIFTS))
+        entry = look_up(cells, np.int64(U32(U32(row_start | cell) & _POSITIVE)))
+        is_cell_level = U32(U32(low_half << U32(U32(bits) & _SHIFTS)) | alias_mask) < entry
+        put(codes, start + index, cell if is_cell_level else U32(entry & alias_mask))
 
 
 @compiled
 def draw_uniform(
-    x: Floats, words: Words, codes: Codes, lower: float, upper: float, origin: float, scale: float, last: float,
-    first_stretch: float, last_stretch: float, cells: Cells, bits: int,
-) -> Any:  # fmt: skip
+    x: Floats,
+    words: Words,
+    codes: Codes,
+    lower: float,
+    upper: float,
+    origin: float,
+    scale: float,
+    last: float,
+    first_stretch: float,
+    last_stretch: float,
+    cells: Cells,
+    bits: int,
+) -> Any:
     """Evenly spaced knots, of which the first and the last may be cut short by the range. No table
     but the cells.
 
@@ -280,28 +344,44 @@ def draw_uniform(
 
     Returns: how many inputs lay below, above, and were NaN.
     """
-    rows, lows = np.empty(CHUNK, np.uint32), np.empty(CHUNK, np.uint32)
+    rows = np.empty(CHUNK, np.uint32)
+    lows = np.empty(CHUNK, np.uint32)
     numbers = (lower, upper, origin, scale, last, first_stretch, last_stretch)
-    below = above = nans = 0
+    below_count = above_count = nan_count = 0
     for start in range(0, x.size, CHUNK):
         size = min(CHUNK, x.size - start)
-        under, over, missing = _pick_rows(x, start, size, words, numbers, rows, lows)
-        below, above, nans = below + under, above + over, nans + missing
+        chunk_counts = _pick_rows(x, start, size, words, numbers, rows, lows)
+        below_count += chunk_counts[0]
+        above_count += chunk_counts[1]
+        nan_count += chunk_counts[2]
         _pick_levels(rows, lows, size, cells, U32(bits), codes, start)
-    return below, above, nans
+    return below_count, above_count, nan_count
 
 
 @inlined
-def _clip(value: float, lower: float, upper: float) -> float:
+def _clip(
+    value: float,
+    lower: float,
+    upper: float,
+) -> float:
     value = value if value >= lower else lower  # NaN fails this comparison and becomes `lower`
     return value if value <= upper else upper
 
 
 @compiled
 def draw_bucketed(
-    x: Floats, words: Words, codes: Codes, lower: float, upper: float, scale: float,
-    first: npt.NDArray[np.int32], split: FloatArray, slope: FloatArray, cells: Cells, bits: int,
-) -> Any:  # fmt: skip
+    x: Floats,
+    words: Words,
+    codes: Codes,
+    lower: float,
+    upper: float,
+    scale: float,
+    first: npt.NDArray[np.int32],
+    split: FloatArray,
+    slope: FloatArray,
+    cells: Cells,
+    bits: int,
+) -> Any:
     """At most one knot in each of many even buckets: one compare with it tells the segment.
 
     Arguments, beyond those of `draw_uniform` that it shares:
@@ -310,50 +390,57 @@ def draw_bucketed(
         first: per bucket the segment on the left of `split`.
         slope: 2**32 / width, per segment.
     """
-    below = above = nans = 0
-    for i in range(x.size):
-        given = np.float64(take(x, i))
-        below += given < lower
-        above += given > upper
-        nans += given != given
-        value = _clip(given, lower, upper)
-        bucket = np.int64((value - lower) * scale)
+    below_count = above_count = nan_count = 0
+    for index in range(x.size):
+        raw_value = np.float64(take(x, index))
+        below_count += raw_value < lower
+        above_count += raw_value > upper
+        nan_count += raw_value != raw_value
+        clipped = _clip(raw_value, lower, upper)
+        bucket = np.int64((clipped - lower) * scale)
         knot = look_up(split, bucket)
-        right = value >= knot
-        segment = np.int64(look_up(first, bucket)) + right
+        is_right = clipped >= knot
+        segment = np.int64(look_up(first, bucket)) + is_right
         # Counted from the knot: up from 0 on its right, down from 1 on its left.
-        threshold = np.int64(
-            (value - knot) * look_up(slope, segment) + (0.5 if right else UNIT + 0.5)
-        )
-        put(codes, i, _level(cells, segment, threshold, take(words, i), bits))
-    return below, above, nans
+        base = 0.5 if is_right else THRESHOLD_SCALE + 0.5
+        threshold = np.int64((clipped - knot) * look_up(slope, segment) + base)
+        put(codes, index, _level(cells, segment, threshold, take(words, index), bits))
+    return below_count, above_count, nan_count
 
 
 @compiled
 def draw_searched(
-    x: Floats, words: Words, codes: Codes, lower: float, upper: float, steps: int,
-    start: FloatArray, slope: FloatArray, cells: Cells, bits: int,
-) -> Any:  # fmt: skip
+    x: Floats,
+    words: Words,
+    codes: Codes,
+    lower: float,
+    upper: float,
+    steps: int,
+    start: FloatArray,
+    slope: FloatArray,
+    cells: Cells,
+    bits: int,
+) -> Any:
     """Any knots: a binary search of `steps` halvings among the left ends of the segments, then inf
     to 2**steps entries.
 
     `slope` as in `draw_bucketed`.
     """
-    below = above = nans = 0
-    for i in range(x.size):
-        given = np.float64(take(x, i))
-        below += given < lower
-        above += given > upper
-        nans += given != given
-        value = _clip(given, lower, upper)
+    below_count = above_count = nan_count = 0
+    for index in range(x.size):
+        raw_value = np.float64(take(x, index))
+        below_count += raw_value < lower
+        above_count += raw_value > upper
+        nan_count += raw_value != raw_value
+        clipped = _clip(raw_value, lower, upper)
         segment = np.int64(0)
         for step in range(steps - 1, -1, -1):
             # Arithmetic on the comparison: a conditional expression became a branch here.
-            half = np.int64(1) << step
-            segment += half * np.int64(value >= look_up(start, segment + half))
-        threshold = np.int64((value - look_up(start, segment)) * look_up(slope, segment) + 0.5)
-        put(codes, i, _level(cells, segment, threshold, take(words, i), bits))
-    return below, above, nans
+            stride = np.int64(1) << step
+            segment += stride * np.int64(clipped >= look_up(start, segment + stride))
+        threshold = np.int64((clipped - look_up(start, segment)) * look_up(slope, segment) + 0.5)
+        put(codes, index, _level(cells, segment, threshold, take(words, index), bits))
+    return below_count, above_count, nan_count
 
 
 # A row of weights sums to 2^32 units. They are shared out to 2^b cells (b = bits of a report) of
@@ -363,44 +450,58 @@ def draw_searched(
 # exactly weights[i] of the 2^32 words.
 #
 # One sweep shares them out. While the current heavy level (more units than a cell holds) still has
-# more than a cellful, it tops up the cell of the next light level; else its own cell takes what it
-# has left and the next heavy level tops that up. Units are conserved, so the levels that remain
-# when no heavy one does fill their cells exactly.
+# more than a cellful, it tops up the cell of the next light level; else its own cell takes its
+# remaining units and the next heavy level tops that up. Units are conserved, so the levels that
+# remain when no heavy one does fill their cells exactly.
 #
 # A threshold below the capacity takes 32-b bits and an alias takes b: a cell is one uint32,
 # threshold above alias. A full cell would need threshold = capacity; it is stored as threshold 0
 # with itself as alias, which is the same.
+@inlined
+def _next_heavy(
+    weights: IntArray,
+    row: int,
+    candidate: int,
+    capacity: int,
+) -> int:
+    """The first level from `candidate` on with more units than a cell holds, or the number of levels."""
+    while candidate < weights.shape[1] and weights[row, candidate] <= capacity:
+        candidate += 1
+    return candidate
+
+
 @compiled
-def _fill_cells(weights: IntArray, bits: int, cells: Cells) -> None:
-    size = 1 << bits
-    levels = weights.shape[1]
+def _fill_cells(
+    weights: IntArray,
+    bits: int,
+    cells: Cells,
+) -> None:
+    cell_count = 1 << bits
+    level_count = weights.shape[1]
     capacity = 1 << (32 - bits)
-    for row in range(weights.shape[0]):
-        for cell in range(size):
-            cells[row, cell] = cell
+    for row_index in range(weights.shape[0]):
+        for cell in range(cell_count):
+            cells[row_index, cell] = cell
         light = -1
-        heavy = 0
-        while heavy < levels and weights[row, heavy] <= capacity:
-            heavy += 1
-        rest = weights[row, heavy] if heavy < levels else 0
-        while heavy < levels:
-            if rest > capacity:
+        heavy = _next_heavy(weights, row_index, 0, capacity)
+        heavy_units = weights[row_index, heavy] if heavy < level_count else 0
+        while heavy < level_count:
+            if heavy_units > capacity:
                 light += 1
-                while light < levels and weights[row, light] > capacity:
+                while light < level_count and weights[row_index, light] > capacity:
                     light += 1
-                threshold = weights[row, light] if light < levels else 0
+                threshold = weights[row_index, light] if light < level_count else 0
                 if threshold < capacity:
-                    cells[row, light] = (threshold << bits) | heavy
-                    rest -= capacity - threshold
+                    cells[row_index, light] = (threshold << bits) | heavy
+                    heavy_units -= capacity - threshold
             else:
-                own, threshold = heavy, rest
-                heavy += 1
-                while heavy < levels and weights[row, heavy] <= capacity:
-                    heavy += 1
-                rest = weights[row, heavy] if heavy < levels else 0
+                full_level = heavy
+                threshold = heavy_units
+                heavy = _next_heavy(weights, row_index, heavy + 1, capacity)
+                heavy_units = weights[row_index, heavy] if heavy < level_count else 0
                 if threshold < capacity:
-                    cells[row, own] = (threshold << bits) | heavy
-                    rest -= capacity - threshold
+                    cells[row_index, full_level] = (threshold << bits) | heavy
+                    heavy_units -= capacity - threshold
 
 
 def alias_cells(weights: IntArray, bits: int) -> Cells:
@@ -425,9 +526,16 @@ EVEN = 2.0**-36
 unit of t.
 """
 
-MOST_SEGMENTS, MOST_STRETCHED = 2**16, 2**12
+MOST_SEGMENTS = 2**16
+MOST_STRETCHED = 2**12
 """Largest number of even segments, and that times how much the ends are stretched where they are
 cut short: keeps the rounding of positions below EVEN."""
+
+MAX_CELLS = 2**31
+"""Of the even way: cells are counted in lanes of 32 bits, one of them a sign."""
+
+SCALE_DIGITS = (0, 1, -1, 2, -2, 4, -4)
+"""Last-digit changes of a scale that are tried to put inputs beside a jump on its right side."""
 
 
 @final
@@ -439,7 +547,12 @@ class Lookup:
     arguments: tuple[Any, ...]
     code_dtype: np.dtype[np.unsignedinteger]
 
-    def draw(self, x: Floats, words: Words, codes: Codes) -> tuple[int, int, int]:
+    def draw(
+        self,
+        x: Floats,
+        words: Words,
+        codes: Codes,
+    ) -> tuple[int, int, int]:
         """Overwrites `codes`; returns how many inputs lay below, above, and were NaN. All arrays
         1-D, contiguous.
         """
@@ -451,28 +564,38 @@ _Way: TypeAlias = tuple[Callable[..., tuple[int, int, int]], tuple[object, ...]]
 
 
 @lru_cache(maxsize=32)
-def compile_lookup(table: Table, dtype: np.dtype[np.floating], *, cut: bool = False) -> Lookup:
+def compile_lookup(
+    table: Table,
+    dtype: np.dtype[np.floating],
+    *,
+    cut: bool = False,
+) -> Lookup:
     """The tables to draw from `table` for inputs of type float32 or float64; the 32 used last are
     kept.
 
     With `cut` knots also count as even where an end is cut short: faster, but no device draws in
     that way.
     """
-    rows = np.flatnonzero(np.diff(table.knots) > 0)  # a jump has no width: no input falls into it
-    edges = np.append(table.knots[rows], table.upper)
-    cells = alias_cells(table.weights, table.bits)
-    end = cells[-1:, None, :].repeat(2, axis=1)
-    flat = np.concatenate([np.stack([cells[rows], cells[rows + 1]], axis=1), end]).reshape(-1)
-    jump = np.flatnonzero(np.diff(rows) > 1) + 1
-    even = _uniform(edges, jump, dtype) or (_uniform(edges, jump, dtype, cut=True) if cut else None)
-    even = (
-        even if flat.size <= 2**31 else None
-    )  # cells are counted in lanes of 32 bits, one of them a sign
-    kernel, tables = even or _bucketed(edges) or _searched(edges)
+    starting_rows = np.flatnonzero(
+        np.diff(table.knots) > 0
+    )  # a jump has no width: no input falls into it
+    segment_edges = np.append(table.knots[starting_rows], table.upper)
+    row_cells = alias_cells(table.weights, table.bits)
+    end_pair = row_cells[-1:, None, :].repeat(2, axis=1)
+    segment_pairs = np.stack([row_cells[starting_rows], row_cells[starting_rows + 1]], axis=1)
+    flat_cells = np.concatenate([segment_pairs, end_pair]).reshape(-1)
+    jumps = np.flatnonzero(np.diff(starting_rows) > 1) + 1
+    way = None
+    if flat_cells.size <= MAX_CELLS:
+        way = _uniform(segment_edges, jumps, dtype)
+        if way is None and cut:
+            way = _uniform(segment_edges, jumps, dtype, cut=True)
+    kernel, arguments = way or _bucketed(segment_edges) or _searched(segment_edges)
+    code_type = np.uint8 if table.levels.size <= 256 else np.uint16
     return Lookup(
         kernel=kernel,
-        arguments=(table.lower, table.upper, *tables, flat, table.bits),
-        code_dtype=np.dtype(np.uint8 if table.levels.size <= 256 else np.uint16),
+        arguments=(table.lower, table.upper, *arguments, flat_cells, table.bits),
+        code_dtype=np.dtype(code_type),
     )
 
 
@@ -483,39 +606,81 @@ def compile_lookup(table: Table, dtype: np.dtype[np.floating], *, cut: bool = Fa
 # the next: the same row. (3) At a jump those are two rows: there, the smallest input of this type
 # from the knot on must land in its segment and the largest below it must not. A last-digit change
 # of `scale` often helps.
+class _EvenSpacing(NamedTuple):
+    """Where position 0 lies, segments per data unit, and whole over present width of the first and
+    the last segment, less 1.
+    """
+
+    origin: float
+    scale: float
+    first_stretch: float = 0.0
+    last_stretch: float = 0.0
+
+
+def _cut_spacing(edges: FloatArray) -> _EvenSpacing:
+    """Of segments of which the first and the last may be cut short."""
+    segment_count = edges.size - 1
+    widths = np.diff(edges)
+    pitch = float(widths.max())
+    if segment_count >= 3:
+        pitch = float((edges[-2] - edges[1]) / (segment_count - 2))
+    first_stretch = max(0.0, pitch / widths[0] - 1)
+    last_stretch = 0.0
+    if segment_count > 1:
+        last_stretch = max(0.0, pitch / widths[-1] - 1)
+    return _EvenSpacing(float(edges[1]) - pitch, 1 / pitch, first_stretch, last_stretch)
+
+
 def _uniform(
-    edges: FloatArray, jump: IndexArray, dtype: np.dtype[np.floating], *, cut: bool = False
+    edges: FloatArray,
+    jumps: IndexArray,
+    dtype: np.dtype[np.floating],
+    *,
+    cut: bool = False,
 ) -> _Way | None:
-    count, origin, first, last = edges.size - 1, float(edges[0]), 0.0, 0.0
-    scale = count / float(edges[-1] - edges[0])
+    segment_count = edges.size - 1
+    spacing = _EvenSpacing(float(edges[0]), segment_count / float(edges[-1] - edges[0]))
+    most_stretched = MOST_SEGMENTS
     if cut:
-        widths = np.diff(edges)
-        pitch = float(widths.max() if count < 3 else (edges[-2] - edges[1]) / (count - 2))
-        scale, origin, first = 1 / pitch, float(edges[1]) - pitch, max(0.0, pitch / widths[0] - 1)
-        last = max(0.0, pitch / widths[-1] - 1) if count > 1 else 0.0
-    stretched = 1 + max(first, last)
-    if count * stretched > (MOST_STRETCHED if cut else MOST_SEGMENTS) or not math.isfinite(
-        FIXED * scale
-    ):
+        spacing = _cut_spacing(edges)
+        most_stretched = MOST_STRETCHED
+    stretch = 1 + max(spacing.first_stretch, spacing.last_stretch)
+    if segment_count * stretch > most_stretched or not math.isfinite(FIXED * spacing.scale):
         return None
-    off = (edges - origin) * scale - np.arange(count + 1)
+    unevenness = (edges - spacing.origin) * spacing.scale - np.arange(segment_count + 1)
     # An end may fall short of its place, but not lie beyond it.
-    if np.abs(off[1:-1]).max(initial=0.0) * stretched > EVEN or off[0] < -EVEN or off[-1] > EVEN:
+    is_even = np.abs(unevenness[1:-1]).max(initial=0.0) * stretch <= EVEN
+    if not is_even or unevenness[0] < -EVEN or unevenness[-1] > EVEN:
         return None
-    at = edges[jump].astype(dtype)
-    at = np.where(at < edges[jump], np.nextafter(at, dtype.type(np.inf)), at)
-    before = np.nextafter(at, dtype.type(-np.inf)).astype(np.float64)
-    for digits in (0, 1, -1, 2, -2, 4, -4):
-        tried = FIXED * scale * (1 + digits * 2.0**-52)
-        right, left = (at.astype(np.float64) - origin) * tried, (before - origin) * tried
-        if ((right >= jump * FIXED) & (left < jump * FIXED)).all():
-            return draw_uniform, (
-                origin,
-                float(tried),
-                (count - 1) * FIXED,
-                float(first),
-                float(last),
-            )
+    scale = _scale_at_jumps(edges, jumps, dtype, spacing)
+    if scale is None:
+        return None
+    last_start = (segment_count - 1) * FIXED
+    stretches = (float(spacing.first_stretch), float(spacing.last_stretch))
+    return draw_uniform, (spacing.origin, scale, last_start, *stretches)
+
+
+def _scale_at_jumps(
+    edges: FloatArray,
+    jumps: IndexArray,
+    dtype: np.dtype[np.floating],
+    spacing: _EvenSpacing,
+) -> float | None:
+    """FIXED parts per data unit that put the inputs beside every jump on its right side; None if
+    none does.
+    """
+    knots = edges[jumps]
+    first_inside = knots.astype(dtype)
+    next_float = np.nextafter(first_inside, dtype.type(np.inf))
+    first_inside = np.where(first_inside < knots, next_float, first_inside)
+    last_outside = np.nextafter(first_inside, dtype.type(-np.inf)).astype(np.float64)
+    positions = jumps * FIXED
+    for digits in SCALE_DIGITS:
+        scale = FIXED * spacing.scale * (1 + digits * 2.0**-52)
+        lands_inside = (first_inside.astype(np.float64) - spacing.origin) * scale >= positions
+        stays_outside = (last_outside - spacing.origin) * scale < positions
+        if (lands_inside & stays_outside).all():
+            return float(scale)
     return None
 
 
@@ -524,25 +689,23 @@ def _uniform(
 # one in a later bucket above x: only one in x's own bucket needs a compare. Buckets are doubled
 # until none holds two knots.
 def _bucketed(edges: FloatArray) -> _Way | None:
-    start, count = edges[:-1], 1
-    while count <= MAX_BUCKETS:
-        scale = count / float(edges[-1] - edges[0])
+    starts = edges[:-1]
+    bucket_count = 1
+    while bucket_count <= MAX_BUCKETS:
+        scale = bucket_count / float(edges[-1] - edges[0])
         # upper * scale may round to `count`, hence one bucket more.
-        bucket = ((start - edges[0]) * scale).astype(np.int64)
-        if np.unique(bucket[1:]).size == bucket.size - 1:
-            last = np.searchsorted(bucket, np.arange(count + 1), side="right") - 1
-            return draw_bucketed, (
-                scale,
-                (last - 1).astype(np.int32),
-                start[last],
-                TOTAL / np.diff(edges),
-            )
-        count *= 2
+        buckets = ((starts - edges[0]) * scale).astype(np.int64)
+        if np.unique(buckets[1:]).size == buckets.size - 1:
+            last_segment = np.searchsorted(buckets, np.arange(bucket_count + 1), side="right") - 1
+            first = (last_segment - 1).astype(np.int32)
+            slopes = TOTAL / np.diff(edges)
+            return draw_bucketed, (scale, first, starts[last_segment], slopes)
+        bucket_count *= 2
     return None
 
 
 def _searched(edges: FloatArray) -> _Way:
     steps = (edges.size - 2).bit_length()
-    start = np.full(1 << steps, np.inf)
-    start[: edges.size - 1] = edges[:-1]
-    return draw_searched, (steps, start, TOTAL / np.diff(edges))
+    starts = np.full(1 << steps, np.inf)
+    starts[: edges.size - 1] = edges[:-1]
+    return draw_searched, (steps, starts, TOTAL / np.diff(edges))

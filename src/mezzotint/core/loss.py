@@ -25,6 +25,16 @@ from mezzotint.core.types import TOTAL, UNIT, FloatArray, IntArray
 _ABOVE_EVERY_RATIO = 40.0
 """e**40 exceeds 2**32, hence every finite ratio of two weights."""
 
+_EXP_ALLOWANCE = Fraction(1, 2**50)
+"""8 units of roundoff; `math.exp` errs by less than 2 of them, relative."""
+
+_CERTAIN_ORDER = 2.0**60
+"""From this order on the Renyi divergence is within 2**-55 of its limit, which it never exceeds."""
+
+_SMALL_EXPONENT = 1.0
+_MEDIUM_EXPONENT = 300.0
+"""Limits of (order - 1) times the largest log ratio for the three ways to sum powers."""
+
 _EXACT_PAIRS = 256
 """At most this many nearly worst row pairs are recomputed in exact integers."""
 
@@ -48,26 +58,30 @@ def worst_ratio(weights: IntArray) -> WorstRatio:
 
     Levels without mass in any row are dropped: they are never reported. A constant table gives 1/1.
     """
-    table = check_weights(weights)
-    high, low = table.max(axis=0), table.min(axis=0)
-    unbounded = np.flatnonzero((high > 0) & (low == 0))
-    if unbounded.size:
-        level = int(unbounded[np.argmax(high[unbounded])])
-    else:
-        used = np.flatnonzero(high > 0)
-        ratios = high[used] / low[used]
-        # Rounding keeps order: the quotient that is exactly the largest is among the largest
-        # floats.
-        near: list[int] = used[ratios == ratios.max()].tolist()
-        exact = [Fraction(int(high[i]), int(low[i])) for i in near]
-        level = near[exact.index(max(exact))]
+    checked_weights = check_weights(weights)
+    largest = checked_weights.max(axis=0)
+    smallest = checked_weights.min(axis=0)
+    level = _worst_level(largest, smallest)
     return WorstRatio(
-        numerator=int(high[level]),
-        denominator=int(low[level]),
+        numerator=int(largest[level]),
+        denominator=int(smallest[level]),
         level=level,
-        row_high=int(np.argmax(table[:, level])),
-        row_low=int(np.argmin(table[:, level])),
+        row_high=int(np.argmax(checked_weights[:, level])),
+        row_low=int(np.argmin(checked_weights[:, level])),
     )
+
+
+def _worst_level(largest: IntArray, smallest: IntArray) -> int:
+    """The level at which largest / smallest is largest; the first wins a tie."""
+    unbounded = np.flatnonzero((largest > 0) & (smallest == 0))
+    if unbounded.size:
+        return int(unbounded[np.argmax(largest[unbounded])])
+    reported = np.flatnonzero(largest > 0)
+    ratios = largest[reported] / smallest[reported]
+    # Rounding keeps order: the quotient that is exactly the largest is among the largest floats.
+    candidates: list[int] = reported[ratios == ratios.max()].tolist()
+    exact_ratios = [Fraction(int(largest[i]), int(smallest[i])) for i in candidates]
+    return candidates[exact_ratios.index(max(exact_ratios))]
 
 
 _LOG_BITS = 128
@@ -93,8 +107,8 @@ def log_ratio(numerator: int, denominator: int) -> float:
     from mezzotint.kernel.real import ceil_scaled, log_fraction
 
     with flint.ctx.workprec(2 * _LOG_BITS):
-        scaled = ceil_scaled(log_fraction(Fraction(numerator, denominator)), _LOG_BITS)
-    return float_above(Fraction(scaled, 2**_LOG_BITS))
+        scaled_logarithm = ceil_scaled(log_fraction(Fraction(numerator, denominator)), _LOG_BITS)
+    return float_above(Fraction(scaled_logarithm, 2**_LOG_BITS))
 
 
 def pure_epsilon(weights: IntArray) -> float:
@@ -130,11 +144,9 @@ def exp_below(epsilon: float) -> Fraction:
 
     Above 40 it stays at e**40, which is more than any finite ratio of weights.
     """
-    # exp errs by less than one ulp = 2 * UNIT relative; 8 * UNIT are given away. e**epsilon >= 1
-    # holds anyway.
-    return max(
-        Fraction(1), Fraction(math.exp(min(epsilon, _ABOVE_EVERY_RATIO))) * (1 - Fraction(1, 2**50))
-    )
+    floored = Fraction(math.exp(min(epsilon, _ABOVE_EVERY_RATIO))) * (1 - _EXP_ALLOWANCE)
+    # e**epsilon >= 1 holds anyway.
+    return max(Fraction(1), floored)
 
 
 def float_above(value: Fraction) -> float:
@@ -145,15 +157,22 @@ def float_above(value: Fraction) -> float:
 
 def check_epsilon(epsilon: float) -> float:
     """The number itself; ParameterError for NaN and below 0."""
-    return as_real(
-        "epsilon", epsilon, lambda value: value >= 0, "need a number >= 0 (inf is allowed)"
-    )
+    remedy = "need a number >= 0 (inf is allowed)"
+    return as_real("epsilon", epsilon, lambda value: value >= 0, remedy)
 
 
-def _exact_hockey_stick(first: list[int], second: list[int], ratio: Fraction) -> int:
+def _exact_hockey_stick(
+    first: list[int],
+    second: list[int],
+    ratio: Fraction,
+) -> int:
     """denominator(ratio) * sum_i max(first - ratio * second, 0), in integers."""
-    scale, factor = ratio.denominator, ratio.numerator
-    return sum(max(scale * p - factor * q, 0) for p, q in zip(first, second, strict=True))
+    denominator = ratio.denominator
+    factor = ratio.numerator
+    excess = 0
+    for first_weight, second_weight in zip(first, second, strict=True):
+        excess += max(denominator * first_weight - factor * second_weight, 0)
+    return excess
 
 
 def delta(weights: IntArray, epsilon: float) -> float:
@@ -184,31 +203,35 @@ def delta(weights: IntArray, epsilon: float) -> float:
         >>> mz.privacy.delta(table.weights, 1.0), round(mz.privacy.delta(table.weights, 0.0), 4)
         (0.0, 0.4621)
     """
-    table = check_weights(weights)
-    value = check_epsilon(epsilon)
-    limit = pure_epsilon(table)
-    if math.isfinite(limit) and value >= limit:
+    distinct_rows = check_weights(weights)
+    epsilon = check_epsilon(epsilon)
+    limit = pure_epsilon(distinct_rows)
+    if math.isfinite(limit) and epsilon >= limit:
         return 0.0
     # Rows that occur twice (jumps, plateaus) would only repeat pairs.
-    table = np.unique(table, axis=0)
-    ratio = exp_below(value)
-    rows = table.astype(np.float64)
-    screened = np.stack(
-        [np.maximum(rows - float(ratio) * row, 0.0).sum(axis=1) for row in rows], axis=1
-    )
+    distinct_rows = np.unique(distinct_rows, axis=0)
+    ratio = exp_below(epsilon)
+    float_rows = distinct_rows.astype(np.float64)
+    screened = np.empty((len(float_rows), len(float_rows)))
+    for second_index, second_row in enumerate(float_rows):
+        screened[:, second_index] = np.maximum(float_rows - float(ratio) * second_row, 0.0).sum(
+            axis=1
+        )
     # A positive term has ratio * W_b <= W_a up to rounding, so its error is at most 4 * UNIT * W_a;
     # the terms add up to at most 2**32 and summing m of them adds m * UNIT: together (m + 4) * UNIT
     # * 2**32. Twice that separates pairs.
-    margin = (table.shape[1] + 8) * 2 * UNIT * TOTAL
-    near = np.argwhere(screened >= screened.max() - margin)
-    exact = max(
-        _exact_hockey_stick(table[a].tolist(), table[b].tolist(), ratio)
-        for a, b in near[:_EXACT_PAIRS].tolist()
+    margin = (distinct_rows.shape[1] + 8) * 2 * UNIT * TOTAL
+    nearly_worst = np.argwhere(screened >= screened.max() - margin)
+    exact_excess = max(
+        _exact_hockey_stick(
+            distinct_rows[first_index].tolist(), distinct_rows[second_index].tolist(), ratio
+        )
+        for first_index, second_index in nearly_worst[:_EXACT_PAIRS].tolist()
     )
-    bound = Fraction(exact, ratio.denominator * TOTAL)
-    if len(near) > _EXACT_PAIRS:
-        bound = max(bound, Fraction(float(screened.max()) + margin) / TOTAL)
-    return min(1.0, float_above(bound))
+    upper_bound = Fraction(exact_excess, ratio.denominator * TOTAL)
+    if len(nearly_worst) > _EXACT_PAIRS:
+        upper_bound = max(upper_bound, Fraction(float(screened.max()) + margin) / TOTAL)
+    return min(1.0, float_above(upper_bound))
 
 
 def _log_weights(table: IntArray) -> FloatArray:
@@ -217,7 +240,11 @@ def _log_weights(table: IntArray) -> FloatArray:
     return np.log1p(np.maximum(table - smallest, 0) / smallest)
 
 
-def _renyi_small(rows: FloatArray, logs: FloatArray, beta: float) -> FloatArray:
+def _renyi_small(
+    rows: FloatArray,
+    logs: FloatArray,
+    beta: float,
+) -> FloatArray:
     """Renyi divergences of all pairs where |beta| * epsilon <= 1: through expm1, without a
     singularity at beta = 0.
     """
@@ -226,13 +253,19 @@ def _renyi_small(rows: FloatArray, logs: FloatArray, beta: float) -> FloatArray:
     # before they are added.
     if beta == 0:
         return (rows * logs).sum(axis=1)[:, None] - rows @ logs.T
-    x, y = np.expm1(beta * logs), np.expm1(-beta * logs)
-    tilted = (rows * x / beta).sum(axis=1)[:, None] + (rows * (1 + x)) @ (y / beta).T
+    first_power = np.expm1(beta * logs)
+    second_power = np.expm1(-beta * logs)
+    first_sum = (rows * first_power / beta).sum(axis=1)[:, None]
+    mixed_sum = (rows * (1 + first_power)) @ (second_power / beta).T
     with np.errstate(divide="ignore"):
-        return np.log1p(np.maximum(beta * tilted, -1.0)) / beta
+        return np.log1p(np.maximum(beta * (first_sum + mixed_sum), -1.0)) / beta
 
 
-def _renyi_medium(rows: FloatArray, logs: FloatArray, beta: float) -> FloatArray:
+def _renyi_medium(
+    rows: FloatArray,
+    logs: FloatArray,
+    beta: float,
+) -> FloatArray:
     """Divergences where 1 < |beta| * epsilon <= 300: one matrix product of powers, which do not
     overflow.
     """
@@ -241,17 +274,22 @@ def _renyi_medium(rows: FloatArray, logs: FloatArray, beta: float) -> FloatArray
         return np.log(powers) / beta
 
 
-def _renyi_large(rows: FloatArray, logs: FloatArray, beta: float) -> FloatArray:
+def _renyi_large(
+    rows: FloatArray,
+    logs: FloatArray,
+    beta: float,
+) -> FloatArray:
     """Divergences of large orders (beta > 0): log-sum-exp, one second row at a time.
 
     An entry without mass has an exponent below 0; one with mass, above 0.
     """
-    result = np.empty((rows.shape[0], rows.shape[0]))
-    for b, log_row in enumerate(logs):
-        exponents = beta * (logs - log_row)
-        top = exponents.max(axis=1)
-        result[:, b] = (top + np.log((rows * np.exp(exponents - top[:, None])).sum(axis=1))) / beta
-    return result
+    divergences = np.empty((rows.shape[0], rows.shape[0]))
+    for second_index, second_logs in enumerate(logs):
+        exponents = beta * (logs - second_logs)
+        largest = exponents.max(axis=1)
+        scaled_sum = (rows * np.exp(exponents - largest[:, None])).sum(axis=1)
+        divergences[:, second_index] = (largest + np.log(scaled_sum)) / beta
+    return divergences
 
 
 def _renyi_below_one(weights: IntArray, alpha: float) -> FloatArray:
@@ -262,39 +300,58 @@ def _renyi_below_one(weights: IntArray, alpha: float) -> FloatArray:
     alpha), so that S must be bounded from below, relative to itself. Two such bounds, the better of
     which counts: S summed as it stands, and S - 1.
     """
-    beta = alpha - 1.0
-    unit = 4 * (weights.shape[1] + 128) * UNIT
-    result = np.zeros((weights.shape[0], weights.shape[0]))
-    shares = weights / float(TOTAL)
+    # Logarithms are at most 23 and err by a roundoff of that, as do exponents: `error` covers them
+    # and the sum. Other errors take less than half of it (512 roundoffs at least): the last
+    # operations are paid as well.
+    error = 4 * (weights.shape[1] + 128) * UNIT
+    divergences = np.zeros((weights.shape[0], weights.shape[0]))
     with np.errstate(divide="ignore"):
-        logs = np.log(shares)
-    for b in range(weights.shape[0]):
-        near, far = np.minimum(weights, weights[b]), np.abs(weights - weights[b])
-        common = near > 0
-        # S: logarithms are at most 23 and err by UNIT of that, as do exponents: `unit` covers them
-        # and the sum.
-        powers = np.where(
-            common,
-            alpha * np.where(common, logs, 0.0) - beta * np.where(common, logs[b], 0.0),
-            -np.inf,
-        )
-        with np.errstate(divide="ignore"):
-            direct = (np.log(np.exp(powers).sum(axis=1)) - unit) / beta
-        # S - 1 = sum over common levels of P_a (e^(beta L) - 1), less what P_a has elsewhere; L =
-        # log(P_a / P_b), from exact differences. expm1 passes relative errors of its argument on,
-        # 24 times at most.
-        sizes = np.log1p(np.where(common, far, 0) / np.maximum(near, 1))
-        terms = np.where(
-            common, shares * np.expm1(beta * np.where(weights > weights[b], sizes, -sizes)), -shares
-        )
-        lowest = terms.sum(axis=1) - unit * np.abs(terms).sum(axis=1)
-        with np.errstate(divide="ignore"):
-            small = np.log1p(np.clip(lowest, -1.0, 0.0)) / beta
-        # Errors above take less than half of `unit`, 512 UNIT at least: the last operations are
-        # paid as well.
-        result[:, b] = np.minimum(direct, small)
-    np.fill_diagonal(result, 0.0)
-    return result
+        for second_index in range(weights.shape[0]):
+            log_sum = _log_power_sum(weights, second_index, alpha)
+            direct_bound = (log_sum - error) / (alpha - 1.0)
+            least_excess = _least_power_excess(weights, second_index, alpha, error)
+            by_excess = np.log1p(np.clip(least_excess, -1.0, 0.0)) / (alpha - 1.0)
+            divergences[:, second_index] = np.minimum(direct_bound, by_excess)
+    np.fill_diagonal(divergences, 0.0)
+    return divergences
+
+
+def _log_power_sum(
+    weights: IntArray,
+    second: int,
+    alpha: float,
+) -> FloatArray:
+    """(rows,) log(S): log of sum over common levels of P_a^alpha P_b^(1 - alpha)."""
+    beta = alpha - 1.0
+    logs = np.log(weights / float(TOTAL))
+    is_common = np.minimum(weights, weights[second]) > 0
+    first_logs = np.where(is_common, logs, 0.0)
+    second_logs = np.where(is_common, logs[second], 0.0)
+    exponents = np.where(is_common, alpha * first_logs - beta * second_logs, -np.inf)
+    return np.log(np.exp(exponents).sum(axis=1))
+
+
+def _least_power_excess(
+    weights: IntArray,
+    second: int,
+    alpha: float,
+    error: float,
+) -> FloatArray:
+    """(rows,) S - 1, rounded down: the sum over common levels of P_a (e^(beta L) - 1), less what
+    P_a has elsewhere.
+
+    L = log(P_a / P_b), from exact differences. expm1 passes relative errors of its argument on, 24
+    times at most.
+    """
+    shares = weights / float(TOTAL)
+    smaller = np.minimum(weights, weights[second])
+    is_common = smaller > 0
+    difference = np.where(is_common, np.abs(weights - weights[second]), 0)
+    distance = np.log1p(difference / np.maximum(smaller, 1))
+    log_ratios = np.where(weights > weights[second], distance, -distance)
+    common_terms = shares * np.expm1((alpha - 1.0) * log_ratios)
+    terms = np.where(is_common, common_terms, -shares)
+    return terms.sum(axis=1) - error * np.abs(terms).sum(axis=1)
 
 
 def check_order(alpha: float) -> float:
@@ -307,29 +364,36 @@ def renyi_pairs(weights: IntArray, alpha: float) -> FloatArray:
     """(rows, rows) Renyi divergences of finite order `alpha` of row a from row b, each rounded up;
     see `renyi`.
     """
-    table = check_weights(weights)
+    checked_weights = check_weights(weights)
     order = check_order(alpha)
     if order < 1:
-        return _renyi_below_one(table, order)
-    used = table[:, table.max(axis=0) > 0]
-    rows, logs = used / float(TOTAL), _log_weights(used)
-    spread = float(logs.max())
-    beta = order - 1.0
-    size = beta * spread
+        return _renyi_below_one(checked_weights, order)
+    reported = checked_weights[:, checked_weights.max(axis=0) > 0]
+    row_shares = reported / float(TOTAL)
+    log_weights = _log_weights(reported)
+    spread = float(log_weights.max())
+    exponent = (order - 1.0) * spread
     # A zero under mass makes orders >= 1 infinite. Those pairs are written last.
-    escapes = ((used > 0).astype(np.float64) @ (used == 0).astype(np.float64).T) > 0
-    method = _renyi_small if size <= 1 else _renyi_medium if size <= 300 else _renyi_large
-    divergences = method(rows, logs, beta)
+    has_mass = (reported > 0).astype(np.float64)
+    has_none = (reported == 0).astype(np.float64)
+    is_unbounded = (has_mass @ has_none.T) > 0
+    if exponent <= _SMALL_EXPONENT:
+        divergences = _renyi_small(row_shares, log_weights, order - 1.0)
+    elif exponent <= _MEDIUM_EXPONENT:
+        divergences = _renyi_medium(row_shares, log_weights, order - 1.0)
+    else:
+        divergences = _renyi_large(row_shares, log_weights, order - 1.0)
     # Error: logarithms err by 16 UNIT * spread, powers by 4 ulp more, sums of m terms by m UNIT
-    # relative. For size <= 1 all terms are below 9 * spread and the final log1p multiplies errors
-    # by at most 3: (27 m + 900) UNIT * spread. For size > 1 the log turns the relative error (m +
-    # 40) UNIT + 32 UNIT * size into an absolute one over beta, and 1/beta < spread. Rounding alpha
-    # - 1 moves the value by less than 2 UNIT * spread.
-    error = 48 * (rows.shape[1] + 100) * UNIT * spread
-    result = np.maximum(divergences, 0.0) + error
-    result[escapes] = np.inf
-    np.fill_diagonal(result, 0.0)
-    return result
+    # relative. For an exponent <= 1 all terms are below 9 * spread and the final log1p multiplies
+    # errors by at most 3: (27 m + 900) UNIT * spread. For an exponent > 1 the log turns the
+    # relative
+    # error (m + 40) UNIT + 32 UNIT * exponent into an absolute one over beta, and 1/beta < spread.
+    # Rounding alpha - 1 moves the value by less than 2 UNIT * spread.
+    error = 48 * (row_shares.shape[1] + 100) * UNIT * spread
+    upper_bounds = np.maximum(divergences, 0.0) + error
+    upper_bounds[is_unbounded] = np.inf
+    np.fill_diagonal(upper_bounds, 0.0)
+    return upper_bounds
 
 
 def renyi(weights: IntArray, alpha: float) -> float:
@@ -360,11 +424,10 @@ def renyi(weights: IntArray, alpha: float) -> float:
     """
     order = check_order(alpha)
     limit = pure_epsilon(weights)
-    # From order 2**60 on the divergence is within 2**-55 of its limit, which it never exceeds.
-    if limit == 0 or order >= 2.0**60 or (math.isinf(limit) and order >= 1):
+    if limit == 0 or order >= _CERTAIN_ORDER or (math.isinf(limit) and order >= 1):
         return limit
-    table = np.unique(check_weights(weights), axis=0)
-    return min(limit, float(renyi_pairs(table, order).max()))
+    distinct_rows = np.unique(check_weights(weights), axis=0)
+    return min(limit, float(renyi_pairs(distinct_rows, order).max()))
 
 
 @final

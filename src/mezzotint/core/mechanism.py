@@ -30,6 +30,13 @@ if TYPE_CHECKING:
 # `sampler`, which are heavy (numba, scipy).
 
 
+_RANK_TOLERANCE = 1e-11
+"""Of an information matrix, relative to its trace."""
+
+_RAREST_CELL = 1e-6
+"""No cell of a distribution function's error is taken as rarer."""
+
+
 def cdf_variance(rows: FloatArray, shares: FloatArray) -> float:
     """n times the variance of an efficient estimate of the distribution function, averaged over the
     inner edges.
@@ -38,16 +45,21 @@ def cdf_variance(rows: FloatArray, shares: FloatArray) -> float:
     inf where reports do not tell the cells apart, whatever their number.
     """
     pmf = shares @ rows
-    used = pmf > 0
-    information = (rows[:, used] / pmf[used]) @ rows[:, used].T
-    below = np.tri(shares.size)[:-1]
-    if (
-        np.linalg.matrix_rank(information, tol=1e-11 * float(information.trace()), hermitian=True)
-        < shares.size
-    ):
+    is_reported = pmf > 0
+    reported_rows = rows[:, is_reported]
+    information = (reported_rows / pmf[is_reported]) @ reported_rows.T
+    tolerance = _RANK_TOLERANCE * float(information.trace())
+    information_rank = np.linalg.matrix_rank(
+        information,
+        tol=tolerance,
+        hermitian=True,
+    )
+    if information_rank < shares.size:
         return math.inf
-    inner = below @ np.linalg.solve(information, below.T)
-    return float((inner.trace() - ((below @ shares) ** 2).sum()) / len(below))
+    cells_below = np.tri(shares.size)[:-1]
+    second_moments = cells_below @ np.linalg.solve(information, cells_below.T)
+    squared_means = ((cells_below @ shares) ** 2).sum()
+    return float((second_moments.trace() - squared_means) / len(cells_below))
 
 
 @final
@@ -94,11 +106,18 @@ class Mechanism(Table):
 
     def _repr_html_(self) -> str:
         """A table, for notebooks."""
-        told: JsonObject = {"inputs": [self.lower, self.upper], "levels": self.levels.tolist()}
-        if self.categories is not None:
-            told = {"categories": list(self.categories), "reports": self.levels.size}
-        known = {"rows": self.knots.size, "bits": self.bits, "certificate": str(self.certificate())}
-        return html_of({"name": self.name, **told, **known})
+        """A table, for notebooks."""
+        content: JsonObject = {"name": self.name}
+        if self.categories is None:
+            content["inputs"] = [self.lower, self.upper]
+            content["levels"] = self.levels.tolist()
+        else:
+            content["categories"] = list(self.categories)
+            content["reports"] = self.levels.size
+        content["rows"] = self.knots.size
+        content["bits"] = self.bits
+        content["certificate"] = str(self.certificate())
+        return html_of(content)
 
     # What it does to an input ---------------------------------------------------------------------
 
@@ -109,16 +128,21 @@ class Mechanism(Table):
         values = as_reals("x", x, "need real numbers")
         refuse_nan("x", values)
         clipped = np.clip(values, self.lower, self.upper)
-        segment = np.minimum(
-            np.searchsorted(self.knots, clipped, side="right") - 1, self.knots.size - 2
-        )
-        left, right = self.knots[segment], self.knots[segment + 1]
-        return segment, (clipped - left) / (right - left)
+        segment = np.searchsorted(self.knots, clipped, side="right") - 1
+        segment = np.minimum(segment, self.knots.size - 2)
+        segment_start = self.knots[segment]
+        segment_stop = self.knots[segment + 1]
+        return segment, (clipped - segment_start) / (segment_stop - segment_start)
 
-    def _interpolate(self, values_at_knots: FloatArray, x: npt.ArrayLike) -> FloatArray:
-        segment, t = self.locate(x)
-        t = t.reshape(t.shape + (1,) * (values_at_knots.ndim - 1))
-        return (1 - t) * values_at_knots[segment] + t * values_at_knots[segment + 1]
+    def _interpolate(
+        self,
+        values_at_knots: FloatArray,
+        x: npt.ArrayLike,
+    ) -> FloatArray:
+        segment, position = self.locate(x)
+        position = position.reshape(position.shape + (1,) * (values_at_knots.ndim - 1))
+        from_start = (1 - position) * values_at_knots[segment]
+        return from_start + position * values_at_knots[segment + 1]
 
     def pmf(self, x: npt.ArrayLike) -> FloatArray:
         """Probabilities of the m levels at inputs x of any shape: (..., m) float64. NaN raises; the
@@ -152,14 +176,19 @@ class Mechanism(Table):
         """
         rows = self.probabilities
         shares = rows.mean(axis=0)
-        weighed = np.divide(rows, shares, out=np.zeros_like(rows), where=shares > 0)
-        gram = weighed @ rows.T
+        weighted_rows = np.divide(
+            rows,
+            shares,
+            out=np.zeros_like(rows),
+            where=shares > 0,
+        )
+        gram = weighted_rows @ rows.T
         if np.linalg.matrix_rank(gram, hermitian=True) < gram.shape[0]:
             remedy = (
                 "are linearly dependent: reports cannot tell the inputs apart; use another table"
             )
             raise ParameterError("weights", f"{gram.shape[0]} rows", remedy)
-        return np.asarray(weighed.T @ np.linalg.inv(gram), dtype=np.float64)
+        return np.asarray(weighted_rows.T @ np.linalg.inv(gram), dtype=np.float64)
 
     @cached_property
     def exact_max_bias(self) -> Fraction:
@@ -168,13 +197,18 @@ class Mechanism(Table):
         """
         # Floats are dyadic: over one common power of two the row means are integer sums.
         ratios = [float(level).as_integer_ratio() for level in self.levels]
-        scale = max(denominator for _, denominator in ratios)
-        integers = [numerator * (scale // denominator) for numerator, denominator in ratios]
-        worst = Fraction(0)
-        for knot, row in zip(self.knots.tolist(), self.weights.tolist(), strict=True):
-            total = sum(weight * integer for weight, integer in zip(row, integers, strict=True))
-            worst = max(worst, abs(Fraction(total, scale * TOTAL) - Fraction(knot)))
-        return worst
+        denominator_scale = max(denominator for _, denominator in ratios)
+        integers = [
+            numerator * (denominator_scale // denominator) for numerator, denominator in ratios
+        ]
+        largest_bias = Fraction(0)
+        for knot, weight_row in zip(self.knots.tolist(), self.weights.tolist(), strict=True):
+            integer_mean = sum(
+                weight * integer for weight, integer in zip(weight_row, integers, strict=True)
+            )
+            bias = Fraction(integer_mean, denominator_scale * TOTAL) - Fraction(knot)
+            largest_bias = max(largest_bias, abs(bias))
+        return largest_bias
 
     @property
     def max_bias(self) -> float:
@@ -211,48 +245,62 @@ class Mechanism(Table):
         if not isinstance(cast("object", cells), (int, np.integer)) or cells < 1:
             raise ParameterError("cells", cells, "need a number of cells, at least 1")
         edges = np.linspace(self.lower, self.upper, int(cells) + 1)
-        shares = np.maximum(self._prior(prior).moments(edges)[:, 0], 1e-6)
-        return math.sqrt(
-            cdf_variance(self.pmf((edges[1:] + edges[:-1]) / 2), shares / shares.sum())
-        )
+        shares = np.maximum(self._prior(prior).moments(edges)[:, 0], _RAREST_CELL)
+        centres = (edges[1:] + edges[:-1]) / 2
+        return math.sqrt(cdf_variance(self.pmf(centres), shares / shares.sum()))
 
     def worst_mse(self) -> float:
         """The largest mean squared error over all inputs, squared data units."""
         # On a segment the error is quadratic in the position t: E B^2 and E B are linear in t.
-        left, right = self.knots[:-1], self.knots[1:]
-        apart = right > left
-        p, q = self.probabilities[:-1][apart], self.probabilities[1:][apart]
-        left, right = left[apart], right[apart]
+        is_segment = self.knots[1:] > self.knots[:-1]
+        segment_starts = self.knots[:-1][is_segment]
+        segment_stops = self.knots[1:][is_segment]
+        start_rows = self.probabilities[:-1][is_segment]
+        stop_rows = self.probabilities[1:][is_segment]
 
-        def error(t: float) -> FloatArray:
-            x = left + t * (right - left)
-            return (((1 - t) * p + t * q) * (self.levels - x[:, None]) ** 2).sum(axis=1)
+        def error(position: float) -> FloatArray:
+            inputs = segment_starts + position * (segment_stops - segment_starts)
+            rows = (1 - position) * start_rows + position * stop_rows
+            return (rows * (self.levels - inputs[:, None]) ** 2).sum(axis=1)
 
-        start, middle, end = error(0.0), error(0.5), error(1.0)
-        curvature = 2 * (start + end) - 4 * middle
-        slope = end - start - curvature
+        start_error = error(0.0)
+        stop_error = error(1.0)
+        curvature = 2 * (start_error + stop_error) - 4 * error(0.5)
+        slope = stop_error - start_error - curvature
         with np.errstate(divide="ignore", invalid="ignore"):
-            top = np.where(curvature < 0, -slope / (2 * curvature), 0.0)
-        t = np.clip(np.nan_to_num(top), 0.0, 1.0)
-        return float(np.max([start, end, start + slope * t + curvature * t * t]))
+            vertex = np.where(curvature < 0, -slope / (2 * curvature), 0.0)
+        vertex = np.clip(np.nan_to_num(vertex), 0.0, 1.0)
+        vertex_error = start_error + slope * vertex + curvature * vertex * vertex
+        return float(np.max([start_error, stop_error, vertex_error]))
 
     def _prior(self, prior: object) -> Prior:
         from mezzotint.core.priors import as_prior
 
         return as_prior(prior, lower=self.lower, upper=self.upper)
 
-    def _expected_loss(self, loss: Literal["mse", "mae"], prior: object) -> float:
+    def _expected_loss(
+        self,
+        loss: Literal["mse", "mae"],
+        prior: object,
+    ) -> float:
         from mezzotint.core.priors import cost_matrix
 
-        table = cost_matrix(
-            knots=self.knots, levels=self.levels, prior=self._prior(prior), loss=loss
+        costs = cost_matrix(
+            knots=self.knots,
+            levels=self.levels,
+            prior=self._prior(prior),
+            loss=loss,
         )
-        return float((table * self.probabilities).sum())
+        return float((costs * self.probabilities).sum())
 
     # Reports --------------------------------------------------------------------------------------
 
     def privatize(
-        self, x: Any, rng: Seed = None, *, on_out_of_range: Literal["clip", "error"] = "clip"
+        self,
+        x: Any,
+        rng: Seed = None,
+        *,
+        on_out_of_range: Literal["clip", "error"] = "clip",
     ) -> Any:
         """Draws one report per input: codes 0..m-1, uint8 up to 256 levels else uint16, same shape
         as x.
@@ -294,28 +342,37 @@ class Mechanism(Table):
             raise ParameterError("labels", "given", "this table is about numbers; give it numbers")
         from mezzotint.core.values import inputs
 
-        flat: Any = labels
+        flat_labels: Any = labels
         if isinstance(labels, list | tuple):
-            flat = np.asarray(labels, dtype=object)
-        if isinstance(flat, np.ndarray):
-            flat = cast(Any, flat).reshape(-1)
-        found = inputs(flat, self.categories)
-        if found.present is not None:
-            first = int(np.argmin(found.present))
+            flat_labels = np.asarray(labels, dtype=object)
+        if isinstance(flat_labels, np.ndarray):
+            flat_labels = cast(Any, flat_labels).reshape(-1)
+        listed = inputs(flat_labels, self.categories)
+        if listed.present is not None:
+            first_missing = int(np.argmin(listed.present))
             remedy = "is missing; drop such values, or build the table with missing=True"
-            raise ParameterError("x", f"value {first}", remedy)
-        values = np.asarray(found.values, dtype=np.float64)
+            raise ParameterError("x", f"value {first_missing}", remedy)
+        values = np.asarray(listed.values, dtype=np.float64)
         return values.reshape(np.shape(cast(Any, labels)))
 
     def privatize_with_stats(
-        self, x: Any, rng: Seed = None, *, on_out_of_range: Literal["clip", "error"] = "clip"
+        self,
+        x: Any,
+        rng: Seed = None,
+        *,
+        on_out_of_range: Literal["clip", "error"] = "clip",
     ) -> tuple[Any, PrivatizeStats]:
         """As `privatize`, and how many inputs lay below and above the range (a count over raw data:
         not private).
         """
         from mezzotint.core import sampler
 
-        return sampler.privatize(self, x, rng=rng, on_out_of_range=on_out_of_range)
+        return sampler.privatize(
+            self,
+            x,
+            rng=rng,
+            on_out_of_range=on_out_of_range,
+        )
 
     def decode(self, codes: npt.ArrayLike) -> FloatArray:
         """Level values of codes, any shape; raises ParameterError for a code that names no
@@ -327,13 +384,16 @@ class Mechanism(Table):
         """The codes as an array of the same shape; raises ParameterError for a code that names no
         level.
         """
-        array = np.asarray(codes)
+        code_array = np.asarray(codes)
         remedy = f"codes are integers from 0 to {self.levels.size - 1}"
-        if array.size and array.dtype.kind not in "iu":
-            raise wrong_kind("codes", array, "iu", remedy)
-        if array.size and not 0 <= int(array.min()) <= int(array.max()) < self.levels.size:
-            raise ParameterError("codes", f"{array.min()} to {array.max()}", remedy)
-        return array.astype(np.int64, copy=False)
+        if code_array.size and code_array.dtype.kind not in "iu":
+            raise wrong_kind("codes", code_array, "iu", remedy)
+        if (
+            code_array.size
+            and not 0 <= int(code_array.min()) <= int(code_array.max()) < self.levels.size
+        ):
+            raise ParameterError("codes", f"{code_array.min()} to {code_array.max()}", remedy)
+        return code_array.astype(np.int64, copy=False)
 
     # Privacy: answered by exact losses of the rows ------------------------------------------------
 
@@ -365,13 +425,13 @@ class Mechanism(Table):
         """Return the checkable claim of one report: two integers whose ratio is e**epsilon, and
         their indices.
         """
-        worst = self.worst_ratio
+        worst_ratio = self.worst_ratio
         return Certificate(
-            numerator=worst.numerator,
-            denominator=worst.denominator,
-            level=worst.level,
-            row_high=worst.row_high,
-            row_low=worst.row_low,
+            numerator=worst_ratio.numerator,
+            denominator=worst_ratio.denominator,
+            level=worst_ratio.level,
+            row_high=worst_ratio.row_high,
+            row_low=worst_ratio.row_low,
             max_bias=self.exact_max_bias if self.categories is None else None,
             sha256=self.sha256,
         )
@@ -409,7 +469,12 @@ class Mechanism(Table):
             name=name,
         )
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+    ) -> None:
         """Write the mechanism as JSON, atomically; an existing file is refused unless
         `overwrite`.
         """

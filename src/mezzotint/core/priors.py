@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, cast, final
+from typing import Any, Literal, NamedTuple, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,21 @@ class UniformPrior(Prior):
         return width**orders / orders / (edges[-1] - edges[0])
 
 
+class _Blocks(NamedTuple):
+    """Points and masses in rows of `_BLOCK`, the last filled up with no mass; each row's moments
+    from its first.
+    """
+
+    points: FloatArray
+    masses: FloatArray
+    moments: FloatArray
+
+
+def _piece(edges: FloatArray, x: FloatArray) -> IndexArray:
+    """The piece between two edges in which each input lies."""
+    return np.clip(np.searchsorted(edges, x, side="right") - 1, 0, edges.size - 2)
+
+
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SamplePrior(Prior):
@@ -62,29 +77,28 @@ class SamplePrior(Prior):
     masses: FloatArray
 
     def moments(self, edges: FloatArray) -> FloatArray:
-        points, masses, blocks = self._blocks
-
-        def piece(x: FloatArray) -> IndexArray:
-            return np.clip(np.searchsorted(edges, x, side="right") - 1, 0, edges.size - 2)
-
-        first, last = piece(points[:, 0]), piece(points[:, -1])
-        whole, cut = first == last, first != last
-        result = np.zeros((edges.size - 1, ORDERS))
+        blocks = self._blocks
+        first_piece = _piece(edges, blocks.points[:, 0])
+        last_piece = _piece(edges, blocks.points[:, -1])
+        is_whole = first_piece == last_piece
+        piece_moments = np.zeros((edges.size - 1, ORDERS))
         # All terms are at least 0 where the origin lies to the left: nothing cancels.
-        _add(result, first[whole], _shifted(blocks[whole], points[whole, 0] - edges[first[whole]]))
-        single, at = points[cut].ravel(), piece(points[cut].ravel())
-        _add(result, at, _powers(single - edges[at]) * masses[cut].reshape(-1, 1))
-        return result
+        whole_pieces = first_piece[is_whole]
+        gaps = blocks.points[is_whole, 0] - edges[whole_pieces]
+        _add(piece_moments, whole_pieces, _shifted(blocks.moments[is_whole], gaps))
+        cut_points = blocks.points[~is_whole].ravel()
+        cut_masses = blocks.masses[~is_whole].reshape(-1, 1)
+        pieces = _piece(edges, cut_points)
+        _add(piece_moments, pieces, _powers(cut_points - edges[pieces]) * cut_masses)
+        return piece_moments
 
     @cached_property
-    def _blocks(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Points and masses in rows of `_BLOCK`, the last filled up with no mass; each row's
-        moments from its first.
-        """
-        missing = -self.points.size % _BLOCK
-        points = np.pad(self.points, (0, missing), mode="edge").reshape(-1, _BLOCK)
-        masses = np.pad(self.masses, (0, missing)).reshape(-1, _BLOCK)
-        return points, masses, np.einsum("bpo,bp->bo", _powers(points - points[:, :1]), masses)
+    def _blocks(self) -> _Blocks:
+        padding = -self.points.size % _BLOCK
+        points = np.pad(self.points, (0, padding), mode="edge").reshape(-1, _BLOCK)
+        masses = np.pad(self.masses, (0, padding)).reshape(-1, _BLOCK)
+        moments = np.einsum("bpo,bp->bo", _powers(points - points[:, :1]), masses)
+        return _Blocks(points, masses, moments)
 
 
 _BLOCK = 256
@@ -95,15 +109,22 @@ them.
 
 def _shifted(moments: FloatArray, gap: FloatArray) -> FloatArray:
     """(n, ORDERS) moments from origins that lie (n,) gaps further left."""
+    """(n, ORDERS) moments from origins that lie (n,) gaps further left."""
     powers = _powers(gap)
-    terms = [
-        [math.comb(k, j) * powers[:, k - j] * moments[:, j] for j in range(k + 1)]
-        for k in range(ORDERS)
-    ]
-    return np.stack([sum(row) for row in terms], axis=1)
+    shifted = np.zeros_like(powers)
+    for moment_order in range(ORDERS):
+        for lower_order in range(moment_order + 1):
+            binomial = math.comb(moment_order, lower_order)
+            power = powers[:, moment_order - lower_order]
+            shifted[:, moment_order] += binomial * power * moments[:, lower_order]
+    return shifted
 
 
-def _add(result: FloatArray, rows: IndexArray, terms: FloatArray) -> None:
+def _add(
+    result: FloatArray,
+    rows: IndexArray,
+    terms: FloatArray,
+) -> None:
     """result[rows] += terms, rows repeated."""
     for order in range(ORDERS):
         result[:, order] += np.bincount(rows, terms[:, order], minlength=len(result))
@@ -119,81 +140,130 @@ class DistributionPrior(Prior):
     cdf: Callable[[FloatArray], FloatArray]
 
     def moments(self, edges: FloatArray) -> FloatArray:
-        at_edges = np.asarray(self.cdf(edges), dtype=np.float64)
-        result = np.empty((edges.size - 1, ORDERS))
-        result[:, 0] = np.diff(at_edges)
+        cdf_at_edges = np.asarray(self.cdf(edges), dtype=np.float64)
+        moments = np.empty((edges.size - 1, ORDERS))
+        moments[:, 0] = np.diff(cdf_at_edges)
         # By parts: int (x-a)^k dF = int k (x-a)^(k-1) (F(b) - F(x)) dx. Needs no density, nothing
         # cancels, and a spike in the density is only a step in the integrand.
-        result[:, 1:] = _integrate_tails(self.cdf, edges, at_edges)
-        result[0, 0] += at_edges[0]
-        result[-1] += (1 - at_edges[-1]) * _powers(np.asarray(edges[-1] - edges[-2]))
-        return result
+        integral = _TailIntegral(
+            cdf=self.cdf,
+            edges=edges,
+            cdf_at_edges=cdf_at_edges,
+        )
+        moments[:, 1:] = integral.adaptive()
+        moments[0, 0] += cdf_at_edges[0]
+        last_width = np.asarray(edges[-1] - edges[-2])
+        moments[-1] += (1 - cdf_at_edges[-1]) * _powers(last_width)
+        return moments
 
 
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
 _GAP = (1 - _NODES[-1]) / 2
 """Share of a piece between an end and the first node."""
-_TO_ENDS = np.array(
-    [
-        [np.prod([(end - b) / (a - b) for b in _NODES if b != a]) for a in _NODES]
-        for end in (-1.0, 1.0)
-    ]
-)
+
+
+def _lagrange_weights(x: float) -> list[float]:
+    """What each node's value counts in the value at x of the polynomial through the nodes."""
+    weights: list[float] = []
+    for node in _NODES:
+        others = _NODES[node != _NODES]
+        weights.append(float(np.prod((x - others) / (node - others))))
+    return weights
+
+
+_TO_ENDS = np.array([_lagrange_weights(-1.0), _lagrange_weights(1.0)])
 """(2, 16): values at both ends of the polynomial through the nodes."""
-_DEEPEST = 60  # halvings: a piece is then shorter than the spacing of floats
+_DEEPEST = 60
+"""Halvings: a piece is then shorter than the spacing of floats."""
+
+_TAIL_ORDERS = np.arange(1, ORDERS)
+_TAIL_ACCURACY = 1e-14
+"""Of an integral over a piece, relative to the power of the range."""
 
 
-def _integrate_tails(
-    cdf: Callable[[FloatArray], FloatArray], edges: FloatArray, at_edges: FloatArray
-) -> FloatArray:
+class _Quadrature(NamedTuple):
+    """(pieces, 3) integrals, and what each may miss beyond its outer nodes."""
+
+    integrals: FloatArray
+    missed: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _TailIntegral:
     """(pieces, 3): int k (x-a)^(k-1) (F(b)-F(x)) dx by Gauss-Legendre, halved until halving changes
     nothing.
 
     Nor may the integrand's polynomial miss the ends of a piece: F grows, so mass between two nodes
     is seen at the next one, but mass between the last node and the end of a piece only at that end.
     """
-    piece = np.arange(edges.size - 1)
-    start, stop = edges[:-1], edges[1:]
-    orders = np.arange(1, ORDERS)
 
-    def integrand(piece: IndexArray, x: FloatArray) -> FloatArray:
-        tail = at_edges[piece + 1][:, None] - np.asarray(cdf(x.ravel())).reshape(x.shape)
-        return orders * (x - edges[piece][:, None])[..., None] ** (orders - 1) * tail[..., None]
+    cdf: Callable[[FloatArray], FloatArray]
+    edges: FloatArray
+    cdf_at_edges: FloatArray
 
-    def quadrature(
-        piece: IndexArray, start: FloatArray, stop: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """The integrals, and what each may miss beyond its outer nodes."""
-        width = (stop - start)[:, None]
-        known = integrand(piece, start[:, None] + width * (_NODES + 1) / 2)
-        ends = integrand(piece, np.stack([start, stop], axis=1))
-        missed = np.abs(np.einsum("pnk,en->pek", known, _TO_ENDS) - ends).sum(axis=1) * _GAP * width
-        return np.einsum("pnk,n->pk", known, _NODE_WEIGHTS) * width / 2, missed
+    def _integrand(self, pieces: IndexArray, x: FloatArray) -> FloatArray:
+        cdf = np.asarray(self.cdf(x.ravel())).reshape(x.shape)
+        tails = self.cdf_at_edges[pieces + 1][:, None] - cdf
+        distances = (x - self.edges[pieces][:, None])[..., None]
+        return _TAIL_ORDERS * distances ** (_TAIL_ORDERS - 1) * tails[..., None]
 
-    result = np.zeros((edges.size - 1, ORDERS - 1))
-    coarse, _ = quadrature(piece, start, stop)
-    scale = (edges[-1] - edges[0]) ** orders * 1e-14
-    for _ in range(_DEEPEST):
-        middle = (start + stop) / 2
-        (left, below), (right, above) = (
-            quadrature(piece, start, middle),
-            quadrature(piece, middle, stop),
-        )
-        rough = (np.maximum(np.abs(left + right - coarse), below + above) > scale).any(axis=1)
-        np.add.at(result, piece[~rough], (left + right)[~rough])
-        if not rough.any():
-            return result
-        piece = np.concatenate([piece[rough], piece[rough]])
-        start, stop = (
-            np.concatenate([start[rough], middle[rough]]),
-            np.concatenate([middle[rough], stop[rough]]),
-        )
-        coarse = np.concatenate([left[rough], right[rough]])
-    np.add.at(result, piece, coarse)
-    return result
+    def _quadrature(
+        self,
+        pieces: IndexArray,
+        start: FloatArray,
+        stop: FloatArray,
+    ) -> _Quadrature:
+        piece_width = (stop - start)[:, None]
+        integrand_values = self._integrand(pieces, start[:, None] + piece_width * (_NODES + 1) / 2)
+        end_values = self._integrand(pieces, np.stack([start, stop], axis=1))
+        extrapolated = np.einsum("pnk,en->pek", integrand_values, _TO_ENDS)
+        missed = np.abs(extrapolated - end_values).sum(axis=1) * _GAP * piece_width
+        integrals = np.einsum("pnk,n->pk", integrand_values, _NODE_WEIGHTS) * piece_width / 2
+        return _Quadrature(integrals, missed)
+
+    def adaptive(self) -> FloatArray:
+        """The integrals, to `_TAIL_ACCURACY` of the powers of the range."""
+        pieces = np.arange(self.edges.size - 1)
+        piece_starts = self.edges[:-1]
+        piece_stops = self.edges[1:]
+        integrals = np.zeros((pieces.size, ORDERS - 1))
+        coarse_integrals = self._quadrature(pieces, piece_starts, piece_stops).integrals
+        tolerance = (self.edges[-1] - self.edges[0]) ** _TAIL_ORDERS * _TAIL_ACCURACY
+        for _ in range(_DEEPEST):
+            middle = (piece_starts + piece_stops) / 2
+            left_half = self._quadrature(pieces, piece_starts, middle)
+            right_half = self._quadrature(pieces, middle, piece_stops)
+            fine_integrals = left_half.integrals + right_half.integrals
+            error = np.maximum(
+                np.abs(fine_integrals - coarse_integrals), left_half.missed + right_half.missed
+            )
+            is_rough = (error > tolerance).any(axis=1)
+            np.add.at(integrals, pieces[~is_rough], fine_integrals[~is_rough])
+            if not is_rough.any():
+                return integrals
+            pieces = np.concatenate([pieces[is_rough], pieces[is_rough]])
+            piece_starts, piece_stops = (
+                np.concatenate([piece_starts[is_rough], middle[is_rough]]),
+                np.concatenate([middle[is_rough], piece_stops[is_rough]]),
+            )
+            coarse_integrals = np.concatenate(
+                [left_half.integrals[is_rough], right_half.integrals[is_rough]]
+            )
+        np.add.at(integrals, pieces, coarse_integrals)
+        return integrals
 
 
-def as_prior(prior: object, *, lower: float, upper: float) -> Prior:
+NARROWEST_RANGE = 1e-70
+WIDEST_RANGE = 1e70
+"""Widths of the range whose fourth powers are floats."""
+
+
+def as_prior(
+    prior: object,
+    *,
+    lower: float,
+    upper: float,
+) -> Prior:
     """Reads a user's prior: None (uniform), a frozen scipy.stats distribution, a 1-D sample, or a
     Prior.
 
@@ -201,51 +271,54 @@ def as_prior(prior: object, *, lower: float, upper: float) -> Prior:
         ParameterError: an empty sample, NaN in it, a wrong shape, invalid parameters of a
             distribution, or something else altogether; a range whose fourth power is not a float.
     """
-    if not 1e-70 <= upper - lower <= 1e70:
-        raise ParameterError(
-            "upper", upper, "fourth powers of the range exceed float64: rescale the data"
-        )
+    if not NARROWEST_RANGE <= upper - lower <= WIDEST_RANGE:
+        remedy = "fourth powers of the range exceed float64: rescale the data"
+        raise ParameterError("upper", upper, remedy)
     if prior is None:
         return UniformPrior()
     if isinstance(prior, Prior):
         return prior
     # A histogram needs no parameters to be frozen.
     if callable(getattr(prior, "freeze", None)) and type(prior).__name__ != "rv_histogram":
-        raise ParameterError(
-            "prior",
-            type(prior).__name__,
-            "give a frozen distribution: with its parameters, as in norm(0, 1)",
-        )
+        remedy = "give a frozen distribution: with its parameters, as in norm(0, 1)"
+        raise ParameterError("prior", type(prior).__name__, remedy)
     cdf = cast("Callable[[npt.ArrayLike], FloatArray] | None", getattr(prior, "cdf", None))
     if not callable(cdf):
         return _sample(prior, lower, upper)
-    below, within = float(cdf(lower)), float(cdf(upper))
-    if not 0 <= below <= within <= 1:
-        raise ParameterError(
-            "prior", (below, within), "its cdf at lower and upper: check its parameters"
-        )
+    cdf_at_lower = float(cdf(lower))
+    cdf_at_upper = float(cdf(upper))
+    if not 0 <= cdf_at_lower <= cdf_at_upper <= 1:
+        remedy = "its cdf at lower and upper: check its parameters"
+        raise ParameterError("prior", (cdf_at_lower, cdf_at_upper), remedy)
     if callable(getattr(prior, "pmf", None)) and not callable(getattr(prior, "pdf", None)):
         return _discrete(prior, lower, upper)
     return DistributionPrior(cdf=cdf)
 
 
-def _discrete(distribution: Any, lower: float, upper: float) -> Prior:
+def _discrete(
+    distribution: Any,
+    lower: float,
+    upper: float,
+) -> Prior:
     # scipy's discrete distributions live on loc + integers.
     shift = float(distribution.ppf(0.5)) % 1.0
-    points = (
-        np.arange(int(np.ceil(lower - shift)), int(np.floor(upper - shift)) + 1, dtype=np.float64)
-        + shift
-    )
+    first_point = int(np.ceil(lower - shift))
+    last_point = int(np.floor(upper - shift))
+    points = np.arange(first_point, last_point + 1, dtype=np.float64) + shift
     masses = np.asarray(distribution.pmf(points), dtype=np.float64)
-    below = float(distribution.cdf(lower)) - masses[points <= lower].sum()
-    above = max(0.0, 1.0 - below - masses.sum())
+    mass_below = float(distribution.cdf(lower)) - masses[points <= lower].sum()
+    mass_above = max(0.0, 1.0 - mass_below - masses.sum())
     return SamplePrior(
         points=np.concatenate([[lower], points, [upper]]),
-        masses=np.concatenate([[max(0.0, below)], masses, [above]]),
+        masses=np.concatenate([[max(0.0, mass_below)], masses, [mass_above]]),
     )
 
 
-def _sample(values: object, lower: float, upper: float) -> Prior:
+def _sample(
+    values: object,
+    lower: float,
+    upper: float,
+) -> Prior:
     remedy = "give None (uniform), a frozen scipy.stats distribution or a 1-D sample"
     sample = as_reals("prior", cast(npt.ArrayLike, values), remedy)
     if sample.ndim != 1 or sample.size == 0:
@@ -255,22 +328,39 @@ def _sample(values: object, lower: float, upper: float) -> Prior:
     return SamplePrior(points=points, masses=counts / sample.size)
 
 
-def cell_means(prior: Prior, lower: float, upper: float) -> SamplePrior:
+SEARCH_CELLS = 2048
+
+
+def cell_means(
+    prior: Prior,
+    lower: float,
+    upper: float,
+) -> SamplePrior:
     """Point masses at the means of 2048 cells: where a search reads a prior again and again."""
-    return _means(prior, np.linspace(lower, upper, 2049))[0]
+    """Point masses at the means of cells: where a search reads a prior again and again."""
+    return _means(prior, np.linspace(lower, upper, SEARCH_CELLS + 1))[0]
 
 
 def _means(prior: Prior, edges: FloatArray) -> tuple[SamplePrior, float]:
     """Point masses at the means of cells, and the mean square distance of an input from its own."""
+    """Point masses at the means of cells, and the mean square distance of an input from its own."""
     moments = prior.moments(edges)
-    used = moments[:, 0] > 0
-    mass, first, second, _ = moments[used].T
-    spread = max(0.0, float((second - first**2 / mass).sum()))
-    return SamplePrior(points=edges[:-1][used] + first / mass, masses=mass), spread
+    has_mass = moments[:, 0] > 0
+    cell_masses, first_moments, second_moments, _ = moments[has_mass].T
+    total_spread = float((second_moments - first_moments**2 / cell_masses).sum())
+    cell_means = edges[:-1][has_mass] + first_moments / cell_masses
+    return SamplePrior(
+        points=cell_means,
+        masses=cell_masses,
+    ), max(0.0, total_spread)
 
 
 def cost_matrix(
-    *, knots: FloatArray, levels: FloatArray, prior: Prior, loss: Literal["mse", "mae"]
+    *,
+    knots: FloatArray,
+    levels: FloatArray,
+    prior: Prior,
+    loss: Literal["mse", "mae"],
 ) -> FloatArray:
     """(K+1, m) matrix C with expected loss = sum(C * P) for every table P of row probabilities on
     these knots.
@@ -284,31 +374,42 @@ def cost_matrix(
     Guarantees: exact up to the prior's moments (closed form for uniform and sample priors).
     """
     check_choice("loss", loss, ("mse", "mae"))
-    inner = levels[(levels > knots[0]) & (levels < knots[-1])] if loss == "mae" else levels[:0]
-    edges = np.unique(np.concatenate([knots, inner]))
+    inner_levels = levels[:0]
+    if loss == "mae":
+        inner_levels = levels[(levels > knots[0]) & (levels < knots[-1])]
+    edges = np.unique(np.concatenate([knots, inner_levels]))
     moments = prior.moments(edges)
-    left = edges[:-1]
-    segment = np.searchsorted(knots, left, side="right") - 1
-    width = knots[segment + 1] - knots[segment]
-    position = (left - knots[segment]) / width
+    piece_starts = edges[:-1]
+    segment = np.searchsorted(knots, piece_starts, side="right") - 1
+    segment_width = knots[segment + 1] - knots[segment]
+    position = (piece_starts - knots[segment]) / segment_width
 
-    # With y = x - left the loss is a polynomial in y on each piece: (d - y)^2, or +-(d - y) as no
-    # level is inside.
-    distance = levels - left[:, None]
+    loss_terms = _loss_terms(edges, levels, loss)
+    loss_integral = np.einsum("opi,po->pi", loss_terms, moments[:, :3])
+    tilted_integral = np.einsum("opi,po->pi", loss_terms, moments[:, 1:])  # of loss * y
+
+    # Row k+1 is drawn with probability t(y) = position + y / width, row k otherwise.
+    to_right = position[:, None] * loss_integral + tilted_integral / segment_width[:, None]
+    costs = np.zeros((knots.size, levels.size))
+    np.add.at(costs, segment + 1, to_right)
+    np.add.at(costs, segment, loss_integral - to_right)
+    return costs
+
+
+def _loss_terms(
+    edges: FloatArray,
+    levels: FloatArray,
+    loss: Literal["mse", "mae"],
+) -> FloatArray:
+    """(3, pieces, m) coefficients of 1, y, y**2 of the loss, y the distance from a piece's start.
+
+    On each piece the loss is (d - y)**2, or +-(d - y) as no level is inside.
+    """
+    distance = levels - edges[:-1, None]
     if loss == "mse":
-        terms = np.array([distance**2, -2 * distance, np.ones(distance.shape)])
-    else:
-        sign = np.where(levels >= edges[1:, None], 1.0, -1.0)
-        terms = np.array([sign * distance, -sign, np.zeros(distance.shape)])
-    plain = np.einsum("opi,po->pi", terms, moments[:, :3])  # integral of loss
-    tilted = np.einsum("opi,po->pi", terms, moments[:, 1:])  # integral of loss * y
-
-    # Row k+1 is drawn with probability t(y) = position + y / width, row k with the rest.
-    to_right = position[:, None] * plain + tilted / width[:, None]
-    result = np.zeros((knots.size, levels.size))
-    np.add.at(result, segment + 1, to_right)
-    np.add.at(result, segment, plain - to_right)
-    return result
+        return np.array([distance**2, -2 * distance, np.ones(distance.shape)])
+    sign = np.where(levels >= edges[1:, None], 1.0, -1.0)
+    return np.array([sign * distance, -sign, np.zeros(distance.shape)])
 
 
 _GRID = 4096
@@ -318,8 +419,15 @@ _GRID = 4096
 
 _FEW = 2 * _GRID
 
-_HEAVY, _HALVINGS = 1 / 256, 10
+_HEAVY = 1 / 256
+_HALVINGS = 10
 """Cells of more mass than this are halved, so often at most."""
+
+_MIRROR_DIGITS = 10
+_SKEWED = 1e-9
+"""A law is told from its mirror image by moments that differ by more, in numbers of so many
+decimals.
+"""
 
 
 @final
@@ -341,92 +449,166 @@ class Law:
     totals: FloatArray
 
     @staticmethod
-    def of(edges: FloatArray, masses: FloatArray, *, low: float = 0.0, high: float = 0.0) -> Law:
+    def of(
+        edges: FloatArray,
+        masses: FloatArray,
+        *,
+        low: float = 0.0,
+        high: float = 0.0,
+    ) -> Law:
+        """The law with these masses in the cells and atoms `low`, `high` at -1 and 1."""
         """The law with these masses in the cells and atoms `low`, `high` at -1 and 1."""
         density = masses / np.diff(edges)
-        parts = np.stack([np.diff(edges**k) * density / k for k in (1, 2, 3)], axis=1)
-        first = low * np.array([1.0, -1.0, 1.0])
-        below = np.concatenate([first[None], first + np.cumsum(parts, axis=0)])
-        return Law(edges=edges, below=below, density=density, totals=below[-1] + high)
+        cell_integrals = [np.diff(edges**power) * density / power for power in (1, 2, 3)]
+        first_atom = low * np.array([1.0, -1.0, 1.0])
+        cumulated = np.cumsum(np.stack(cell_integrals, axis=1), axis=0)
+        below = np.concatenate([first_atom[None], first_atom + cumulated])
+        return Law(
+            edges=edges,
+            below=below,
+            density=density,
+            totals=below[-1] + high,
+        )
 
     def leaning_left(self) -> tuple[Law, int]:
         """This law (and 1) or that of -x (and -1), so rounded that a law and its mirror image give
         the same.
         """
-        odd = (self.totals - 2 * self.integrals(np.zeros(1))[0])[[0, 2]]
-        sign = next((int(np.sign(-one)) for one in (self.totals[1], *odd) if abs(one) > 1e-9), 1)
-        low, high = [
-            round(float(one), 10) for one in (self.below[0, 0], self.totals[0] - self.below[-1, 0])
-        ][::sign]
-        edges = np.round(sign * self.edges[::sign], 10)
-        below = np.concatenate([[0.0], np.cumsum((self.density * np.diff(self.edges))[::sign])])
-        wide = np.append(np.diff(edges) > 0, True)
-        masses = np.diff(below[wide]).round(10)
-        return Law.of(edges[wide], masses, low=low, high=high), sign
+        """This law (and 1) or that of -x (and -1), so rounded that a law and its mirror image give
+        the same.
+        """
+        sign = self._lean()
+        atom_low = round(float(self.below[0, 0]), _MIRROR_DIGITS)
+        atom_high = round(float(self.totals[0] - self.below[-1, 0]), _MIRROR_DIGITS)
+        if sign < 0:
+            atom_low, atom_high = atom_high, atom_low
+        mirrored_edges = np.round(sign * self.edges[::sign], _MIRROR_DIGITS)
+        cell_masses = (self.density * np.diff(self.edges))[::sign]
+        below = np.concatenate([[0.0], np.cumsum(cell_masses)])
+        is_wide = np.append(np.diff(mirrored_edges) > 0, True)
+        rounded_masses = np.diff(below[is_wide]).round(_MIRROR_DIGITS)
+        return Law.of(
+            mirrored_edges[is_wide],
+            rounded_masses,
+            low=atom_low,
+            high=atom_high,
+        ), sign
+
+    def _lean(self) -> int:
+        """1 where the first of these that is not 0 is negative, else -1; 1 where all are 0: the
+        mean, and how much of the mass and of the second moment lies right of 0 more than left.
+        """
+        excess = self.totals - 2 * self.integrals(np.zeros(1))[0]
+        for moment in (self.totals[1], excess[0], excess[2]):
+            if abs(moment) > _SKEWED:
+                return int(np.sign(-moment))
+        return 1
 
     def cell(self, x: FloatArray) -> IndexArray:
         return np.clip(np.searchsorted(self.edges, x, side="right") - 1, 0, self.density.size - 1)
 
     def integrals(self, x: FloatArray) -> FloatArray:
         """(..., 3) integrals of 1, x, x**2 over inputs below `x`; over all of them from 1 on."""
+        """(..., 3) integrals of 1, x, x**2 over inputs below `x`; over all of them from 1 on."""
         cell = self.cell(x)
-        left, density = self.edges[cell], self.density[cell]
-        growth = np.stack([density * (x**k - left**k) / k for k in (1, 2, 3)], axis=-1)
-        inside = self.below[cell] + growth
-        ends = np.where((x >= 1)[..., None], self.totals, inside)
-        return np.where((x <= -1)[..., None], 0.0, ends)
+        cell_start = self.edges[cell]
+        density = self.density[cell]
+        growth = [density * (x**power - cell_start**power) / power for power in (1, 2, 3)]
+        inside = self.below[cell] + np.stack(growth, axis=-1)
+        up_to_end = np.where((x >= 1)[..., None], self.totals, inside)
+        return np.where((x <= -1)[..., None], 0.0, up_to_end)
 
     def density_at(self, x: FloatArray) -> FloatArray:
         return self.density[self.cell(x)]
 
 
-def _atoms(points: FloatArray, masses: FloatArray, spread: float) -> Law:
+def _atoms(
+    points: FloatArray,
+    masses: FloatArray,
+    spread: float,
+) -> Law:
     """Point masses (centred units), made uniform over `spread` on both sides where they are inside
     the range.
     """
-    low, high = masses[points <= -1].sum(), masses[points >= 1].sum()
-    inside = (points > -1) & (points < 1)
-    points, masses = points[inside], masses[inside]
-    left, right = np.maximum(points - spread, -1.0), np.minimum(points + spread, 1.0)
-    edges = np.unique(np.concatenate([[-1.0, 1.0], left, right]))
-    change = np.zeros(edges.size)
-    for side, sign in ((left, 1.0), (right, -1.0)):
-        np.add.at(change, np.searchsorted(edges, side), sign * masses / (right - left))
-    cells = np.maximum(np.cumsum(change)[:-1], 0.0) * np.diff(edges)
-    scale = masses.sum() / cells.sum() if masses.size else 0.0
-    return Law.of(edges, cells * scale, low=float(low), high=float(high))
+    """Point masses (centred units), made uniform over `spread` on both sides where they are inside
+    the range.
+    """
+    mass_low = float(masses[points <= -1].sum())
+    mass_high = float(masses[points >= 1].sum())
+    is_inside = (points > -1) & (points < 1)
+    inner_masses = masses[is_inside]
+    spread_start, spread_stop = _spread_interval(points[is_inside], spread)
+    edges = np.unique(np.concatenate([[-1.0, 1.0], spread_start, spread_stop]))
+    density = inner_masses / (spread_stop - spread_start)
+    density_change = np.zeros(edges.size)
+    np.add.at(density_change, np.searchsorted(edges, spread_start), density)
+    np.add.at(density_change, np.searchsorted(edges, spread_stop), -density)
+    cell_masses = np.maximum(np.cumsum(density_change)[:-1], 0.0) * np.diff(edges)
+    if inner_masses.size:
+        cell_masses *= inner_masses.sum() / cell_masses.sum()
+    return Law.of(edges, cell_masses, low=mass_low, high=mass_high)
 
 
-def _inputs(edges: FloatArray, lower: float, upper: float) -> FloatArray:
+def _spread_interval(
+    points: FloatArray,
+    spread: float,
+) -> tuple[FloatArray, FloatArray]:
+    return np.maximum(points - spread, -1.0), np.minimum(points + spread, 1.0)
+
+
+def _inputs(
+    edges: FloatArray,
+    lower: float,
+    upper: float,
+) -> FloatArray:
     """Centred units, from -1 to 1, as data units."""
     return np.clip(lower + (upper - lower) * (edges + 1) / 2, lower, upper)
 
 
-def _cells(prior: Prior, lower: float, upper: float) -> tuple[FloatArray, FloatArray, bool]:
+def _cells(
+    prior: Prior,
+    lower: float,
+    upper: float,
+) -> tuple[FloatArray, FloatArray, bool]:
     """Edges of cells, the mass below each (what lies on an end of the range outside), whether one
     is still heavy.
     """
-
-    def below(edges: FloatArray) -> FloatArray:
-        inputs = _inputs(edges, lower, upper)
-        if isinstance(prior, SamplePrior):
-            place = np.searchsorted(prior.points, inputs)
-            place[0] = np.searchsorted(prior.points, lower, side="right")
-            return np.concatenate([[0.0], np.cumsum(prior.masses)])[place]
-        return np.asarray(cast(DistributionPrior, prior).cdf(inputs), dtype=np.float64)
-
+    """Edges of cells, the mass below each (what lies on an end of the range outside), whether one
+    is still heavy.
+    """
     edges = np.linspace(-1.0, 1.0, _GRID + 1)
-    known = below(edges)
+    cumulated = _mass_below(prior, edges, lower, upper)
     for _ in range(_HALVINGS):
-        heavy = np.diff(known) > _HEAVY
-        if not heavy.any():
+        is_heavy = np.diff(cumulated) > _HEAVY
+        if not is_heavy.any():
             break
-        edges = np.union1d(edges, (edges[1:] + edges[:-1])[heavy] / 2)
-        known = below(edges)
-    return edges, known, bool((np.diff(known) > _HEAVY).any())
+        middles = (edges[1:] + edges[:-1]) / 2
+        edges = np.union1d(edges, middles[is_heavy])
+        cumulated = _mass_below(prior, edges, lower, upper)
+    return edges, cumulated, bool((np.diff(cumulated) > _HEAVY).any())
 
 
-def law_of(prior: Prior, lower: float, upper: float, *, spread: float = 1e-3) -> Law:
+def _mass_below(
+    prior: Prior,
+    edges: FloatArray,
+    lower: float,
+    upper: float,
+) -> FloatArray:
+    edge_inputs = _inputs(edges, lower, upper)
+    if isinstance(prior, SamplePrior):
+        points_below = np.searchsorted(prior.points, edge_inputs)
+        points_below[0] = np.searchsorted(prior.points, lower, side="right")
+        return np.concatenate([[0.0], np.cumsum(prior.masses)])[points_below]
+    return np.asarray(cast(DistributionPrior, prior).cdf(edge_inputs), dtype=np.float64)
+
+
+def law_of(
+    prior: Prior,
+    lower: float,
+    upper: float,
+    *,
+    spread: float = 1e-3,
+) -> Law:
     """The law of a prior's inputs: exact for a uniform one, in cells for others, point masses
     uniform over `spread`.
     """
@@ -443,7 +625,11 @@ def law_of(prior: Prior, lower: float, upper: float, *, spread: float = 1e-3) ->
     )
 
 
-def condensed(prior: Prior, lower: float, upper: float) -> tuple[Prior, float]:
+def condensed(
+    prior: Prior,
+    lower: float,
+    upper: float,
+) -> tuple[Prior, float]:
     """The prior, or point masses at the means of cells where it is too narrow for a density; what
     lies between.
 
@@ -465,38 +651,65 @@ def has_few_atoms(prior: Prior) -> bool:
 
 
 def split_atoms(
-    points: FloatArray, masses: FloatArray, edges: FloatArray, spread: float
+    points: FloatArray,
+    masses: FloatArray,
+    edges: FloatArray,
+    spread: float,
 ) -> FloatArray:
     """(pieces, n) how much of each point mass lies between the edges when it is spread: all centred
     units.
     """
-    left, right = np.maximum(points - spread, -1.0), np.minimum(points + spread, 1.0)
-    inside = (points > -1) & (points < 1)
-    below = np.clip((edges[:, None] - left) / (right - left), 0.0, 1.0)
-    below = np.where(
-        inside, below, np.where(points < 0, edges[:, None] > points, edges[:, None] >= points)
-    )
-    below[0], below[-1] = 0.0, 1.0
+    """(pieces, n) how much of each point mass lies between the edges when it is spread: all centred
+    units.
+    """
+    spread_start, spread_stop = _spread_interval(points, spread)
+    is_inside = (points > -1) & (points < 1)
+    edge_column = edges[:, None]
+    spread_below = np.clip((edge_column - spread_start) / (spread_stop - spread_start), 0.0, 1.0)
+    atom_below = np.where(points < 0, edge_column > points, edge_column >= points)
+    below = np.where(is_inside, spread_below, atom_below)
+    below[0] = 0.0
+    below[-1] = 1.0
     return np.diff(below, axis=0) * masses
 
 
-def centred_atoms(prior: SamplePrior, lower: float, upper: float) -> tuple[FloatArray, FloatArray]:
+def centred_atoms(
+    prior: SamplePrior,
+    lower: float,
+    upper: float,
+) -> tuple[FloatArray, FloatArray]:
     """Points in centred units, and masses."""
     return np.clip((prior.points - lower) / (upper - lower) * 2 - 1, -1.0, 1.0), prior.masses
 
 
-def exact_law(prior: Prior, lower: float, upper: float, edges: FloatArray) -> Law:
+def exact_law(
+    prior: Prior,
+    lower: float,
+    upper: float,
+    edges: FloatArray,
+) -> Law:
     """A law whose integrals are the prior's own at `edges` (centred, increasing), the only inputs
     to ask them at.
     """
-    half = (upper - lower) / 2
-    inputs, place = np.unique(
-        np.clip(lower + half + edges * half, lower, upper), return_inverse=True
+    """A law whose integrals are the prior's own at `edges` (centred, increasing), the only inputs
+    to ask them at.
+    """
+    half_range = (upper - lower) / 2
+    all_inputs = np.clip(lower + half_range + edges * half_range, lower, upper)
+    distinct_inputs, input_index = np.unique(all_inputs, return_inverse=True)
+    distinct_inputs[0] = lower
+    distinct_inputs[-1] = upper
+    moments = prior.moments(distinct_inputs)[:, :3] / half_range ** np.arange(3)
+    piece_starts = ((distinct_inputs - lower) / half_range - 1)[:-1]
+    mass, first_moment, second_moment = moments.T
+    # Moments from a piece's start become moments from 0.
+    raw_first = first_moment + piece_starts * mass
+    raw_second = second_moment + 2 * piece_starts * first_moment + piece_starts**2 * mass
+    raw_moments = np.stack([mass, raw_first, raw_second], axis=1)
+    below = np.concatenate([np.zeros((1, 3)), np.cumsum(raw_moments, axis=0)])
+    return Law(
+        edges=edges,
+        below=below[input_index],
+        density=np.zeros(edges.size - 1),
+        totals=below[-1],
     )
-    inputs[0], inputs[-1] = lower, upper
-    moments = prior.moments(inputs)[:, :3] / half ** np.arange(3)
-    left = ((inputs - lower) / half - 1)[:-1]
-    m0, m1, m2 = moments.T
-    raw = np.stack([m0, m1 + left * m0, m2 + 2 * left * m1 + left**2 * m0], axis=1)
-    below = np.concatenate([np.zeros((1, 3)), np.cumsum(raw, axis=0)])
-    return Law(edges=edges, below=below[place], density=np.zeros(edges.size - 1), totals=below[-1])

@@ -9,7 +9,7 @@ import json
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast
@@ -31,8 +31,11 @@ of a log, a file.
 
 def ticks(progress: Progress | None, total: int) -> Callable[[], None]:
     """A function to call after each of `total` steps; it tells `progress` how many are done."""
-    done = itertools.count(1)
-    return (lambda: None) if progress is None else lambda: progress(next(done), total)
+    """A function to call after each of `total` steps; it tells `progress` how many are done."""
+    if progress is None:
+        return lambda: None
+    step_numbers = itertools.count(1)
+    return lambda: progress(next(step_numbers), total)
 
 
 def plain(value: object) -> Json:
@@ -44,19 +47,20 @@ def plain(value: object) -> Json:
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {
-            str(key): plain(inner) for key, inner in cast("Mapping[object, object]", value).items()
-        }
+        entries = cast("Mapping[object, object]", value).items()
+        return {str(key): plain(inner) for key, inner in entries}
     if isinstance(value, (list, tuple)):
         return [plain(inner) for inner in cast("list[object]", value)]
-    array = getattr(value, "tolist", None)
-    if array is not None:  # numpy scalars and arrays
-        return plain(array())
+    to_list = getattr(value, "tolist", None)
+    if to_list is not None:  # numpy scalars and arrays
+        return plain(to_list())
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Fraction):
         return f"{value.numerator}/{value.denominator}"
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value)
 
 
 def escaped(text: str) -> str:
@@ -79,9 +83,12 @@ def escaped(text: str) -> str:
 
 def number(value: float | None, digits: int = 6) -> str:
     """A number to this many significant digits; a dash for None, a word for infinity."""
+    """A number to this many significant digits; a dash for None, a word for infinity."""
     if value is None:
         return "-"
-    return "unbounded" if math.isinf(value) else f"{value:.{digits}g}"
+    if math.isinf(value):
+        return "unbounded"
+    return f"{value:.{digits}g}"
 
 
 def above(value: float, digits: int = 6) -> str:
@@ -95,10 +102,8 @@ def above(value: float, digits: int = 6) -> str:
         return "unbounded"
     # The shortest decimal, not the binary one: 1e-05 lies just above a hundred-thousandth, and
     # would read 1.00001e-05.
-    return number(
-        float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(value)))),
-        digits,
-    )
+    upwards = Context(prec=digits, rounding=ROUND_CEILING)
+    return number(float(upwards.create_decimal(repr(float(value)))), digits)
 
 
 def below(value: float, digits: int = 6) -> str:
@@ -107,13 +112,21 @@ def below(value: float, digits: int = 6) -> str:
     >>> below(0.4999999), below(0.1), below(-0.4999999)
     ('0.499999', '0.1', '-0.5')
     """
-    turned = above(-value, digits) if value else "-0"
-    return turned[1:] if turned[0] == "-" else f"-{turned}"
+    if value == 0:
+        return "0"
+    negated = above(-value, digits)
+    return negated.removeprefix("-") if negated.startswith("-") else f"-{negated}"
 
 
 def percent(value: float) -> str:
     """A share as a percentage, never less than the value."""
     return f"{above(100 * value, 3)} %"
+
+
+TERMINAL_COLUMNS = 80
+
+SHOWN_ENTRIES = 6
+"""Of a list that is printed; of a longer one the middle is left out."""
 
 
 class Record:
@@ -127,14 +140,16 @@ class Record:
 
     def as_dict(self) -> JsonObject:
         """Plain values for JSON."""
-        known = [field for field in fields(cast("DataclassInstance", self)) if field.repr]
-        values = {field.name: getattr(self, field.name) for field in known}
-        absent = {
-            field.name for field in known if field.default is None and values[field.name] is None
-        }
-        shown = {name: value for name, value in values.items() if name not in absent}
-        shown |= {name: getattr(self, name) for name in self.beside}
-        return {name: plain(value) for name, value in shown.items()}
+        """Plain values for JSON."""
+        values: JsonObject = {}
+        for field in fields(cast("DataclassInstance", self)):
+            field_value = getattr(self, field.name)
+            is_absent = field_value is None and field.default is None
+            if field.repr and not is_absent:
+                values[field.name] = field_value
+        for field_name in self.beside:
+            values[field_name] = getattr(self, field_name)
+        return {field_name: plain(field_value) for field_name, field_value in values.items()}
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -155,10 +170,14 @@ class Record:
     def __str__(self) -> str:
         cells = self._cells()
         width = max(map(len, cells), default=0) + 2
-        lines = textwrap.TextWrapper(
-            80, subsequent_indent=" " * width, break_long_words=False, break_on_hyphens=False
+        wrapper = textwrap.TextWrapper(
+            TERMINAL_COLUMNS,
+            subsequent_indent=" " * width,
+            break_long_words=False,
+            break_on_hyphens=False,
         )
-        return "\n".join(lines.fill(f"{name:<{width}}{text}") for name, text in cells.items())
+        lines = [wrapper.fill(f"{name:<{width}}{text}") for name, text in cells.items()]
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         """A table, for notebooks."""
@@ -177,6 +196,15 @@ class Record:
 Item = TypeVar("Item", bound=Record)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _TextTable:
+    """Headings and rows, and the text of what all rows have in common."""
+
+    names: list[str]
+    rows: list[list[str]]
+    shared: str
+
+
 class Records(list[Item]):
     """A list of results that prints itself as a table; what all of them have in common stands below
     it.
@@ -191,33 +219,52 @@ class Records(list[Item]):
         return _frame([record.as_dict() for record in self])
 
     def __str__(self) -> str:
-        rows, shared = self._table()
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = (map(str.ljust, row, widths) for row in rows)
-        return "\n".join([*("  ".join(line).rstrip() for line in lines), *[shared] * bool(shared)])
+        table = self._table()
+        text_rows = [table.names, *table.rows]
+        widths = [max(map(len, column)) for column in zip(*text_rows, strict=True)]
+        lines: list[str] = []
+        for text_row in text_rows:
+            padded_row = map(str.ljust, text_row, widths)
+            lines.append("  ".join(padded_row).rstrip())
+        if table.shared:
+            lines.append(table.shared)
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         """A table, for notebooks."""
+        """A table, for notebooks."""
         import html
 
-        (names, *rows), shared = self._table()
-        table = _html(
-            [[("th", name) for name in names], *([("td", text) for text in row] for row in rows)]
-        )
-        return f"{table}<p>{html.escape(shared)}</p>" if shared else table
+        table = self._table()
+        heading = [("th", name) for name in table.names]
+        rows = [[("td", text) for text in row] for row in table.rows]
+        markup = _html([heading, *rows])
+        if table.shared:
+            markup += f"<p>{html.escape(table.shared)}</p>"
+        return markup
 
-    def _table(self) -> tuple[list[list[str]], str]:
-        """Headings and rows, and what all rows have in common."""
-        rows = [_cells_of(record.as_dict()) for record in self]
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        alike = [
-            name
-            for name in names
-            if len(rows) > 1 and len({row.get(name, "") for row in rows}) == 1
+    def _table(self) -> _TextTable:
+        cell_rows = [_cells_of(record.as_dict()) for record in self]
+        field_names = list(
+            dict.fromkeys(field_name for record_cells in cell_rows for field_name in record_cells)
+        )
+        shared: list[str] = []
+        columns: list[str] = []
+        for field_name in field_names:
+            texts = {record_cells.get(field_name, "") for record_cells in cell_rows}
+            if len(cell_rows) == 1 or len(texts) > 1:
+                columns.append(field_name)
+            elif cell_rows[0][field_name]:
+                shared.append(f"{field_name} {cell_rows[0][field_name]}")
+        cells = [
+            [record_cells.get(field_name, "") for field_name in columns]
+            for record_cells in cell_rows
         ]
-        told = [name for name in names if name not in alike]
-        shared = ", ".join(f"{name} {rows[0][name]}" for name in alike if rows[0][name])
-        return [told, *([row.get(name, "") for name in told] for row in rows)], shared
+        return _TextTable(
+            names=columns,
+            rows=cells,
+            shared=", ".join(shared),
+        )
 
 
 def _frame(rows: Sequence[Json]) -> Any:
@@ -228,33 +275,37 @@ def _frame(rows: Sequence[Json]) -> Any:
     return pandas.DataFrame(rows)
 
 
-def html_of(told: JsonObject) -> str:
+def html_of(facts: JsonObject) -> str:
     """The table that notebooks show of these facts."""
-    return _html([("th", name), ("td", text)] for name, text in _cells_of(told).items())
+    return _html([("th", name), ("td", text)] for name, text in _cells_of(facts).items())
 
 
 def _html(rows: Iterable[Iterable[tuple[str, str]]]) -> str:
     """A table of cells, each with its tag."""
+    """A table of cells, each with its tag."""
     import html
 
-    lines = ("".join(f"<{tag}>{html.escape(text)}</{tag}>" for tag, text in row) for row in rows)
-    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+    table_lines: list[str] = []
+    for table_row in rows:
+        row_cells = [f"<{tag}>{html.escape(cell_text)}</{tag}>" for tag, cell_text in table_row]
+        table_lines.append(f"<tr>{''.join(row_cells)}</tr>")
+    return f"<table>{''.join(table_lines)}</table>"
 
 
-def _cells_of(told: JsonObject) -> dict[str, str]:
-    rounded = {**dict.fromkeys(_UPWARDS, above), **dict.fromkeys(_DOWNWARDS, below)}
-    return {
-        name.replace("_", " "): rounded.get(name, _cell)(value)
-        if isinstance(value, float)
-        else _cell(value)
-        for name, value in told.items()
-    }
+def _cells_of(facts: JsonObject) -> dict[str, str]:
+    return {name.replace("_", " "): _field_text(name, value) for name, value in facts.items()}
 
 
-_UPWARDS, _DOWNWARDS = (
-    ("epsilon", "delta", "log10_delta", "log10_upper"),
-    ("lower_bound", "log10_lower"),
-)
+def _field_text(name: str, value: Json) -> str:
+    if isinstance(value, float) and name in _UPWARDS:
+        return above(value)
+    if isinstance(value, float) and name in _DOWNWARDS:
+        return below(value)
+    return _cell(value)
+
+
+_UPWARDS = ("epsilon", "delta", "log10_delta", "log10_upper")
+_DOWNWARDS = ("lower_bound", "log10_lower")
 """Fields that are rounded against us where a record is printed: bounds from above, and from
 below.
 """
@@ -267,12 +318,12 @@ def _cell(value: Json) -> str:
     if isinstance(value, float) or value is None:
         return number(value)
     if isinstance(value, list):
-        shown = [_cell(inner) for inner in value]
-        kept = shown if len(shown) <= 6 else [*shown[:3], "...", *shown[-2:]]
-        return ", ".join(kept)
+        texts = [_cell(inner) for inner in value]
+        if len(texts) > SHOWN_ENTRIES:
+            texts = [*texts[:3], "...", *texts[-2:]]
+        return ", ".join(texts)
     if isinstance(value, dict):
         if value.keys() >= {"value", "low", "high"}:  # an interval
-            ends = (_cell(value[name]) for name in ("low", "high"))
-            return f"{_cell(value['value'])} ({' to '.join(ends)})"
+            return f"{_cell(value['value'])} ({_cell(value['low'])} to {_cell(value['high'])})"
         return ", ".join(f"{name} {_cell(inner)}" for name, inner in value.items())
     return str(value)

@@ -8,6 +8,7 @@ and the table's epsilon is read off its integers afterwards.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -38,139 +39,190 @@ def ratio_below(epsilon: float) -> Fraction:
     return Fraction(math.exp(min(epsilon, 700.0))) * (1 - Fraction(1, 2**50))
 
 
+_NEGATIVE_TOLERANCE = 1e-9
+_SUM_TOLERANCE = 1e-6
+"""What solvers may leave: probabilities below 0, and sums of rows off 1."""
+
+
 def _check_probabilities(probabilities: npt.ArrayLike) -> FloatArray:
-    rows = as_reals("probabilities", probabilities, "need numbers in rows of one length")
-    if rows.ndim != 2 or rows.size == 0:
+    probability_rows = as_reals(
+        "probabilities", probabilities, "need numbers in rows of one length"
+    )
+    if probability_rows.ndim != 2 or probability_rows.size == 0:
+        remedy = "need a 2-D array, one row per knot, at least one row"
+        raise ParameterError("probabilities", probability_rows.shape, remedy)
+    if not np.isfinite(probability_rows).all() or (probability_rows < -_NEGATIVE_TOLERANCE).any():
         raise ParameterError(
-            "probabilities", rows.shape, "need a 2-D array, one row per knot, at least one row"
+            "probabilities", float(np.min(probability_rows)), "need finite probabilities >= 0"
         )
-    if not np.isfinite(rows).all() or (rows < -1e-9).any():
-        raise ParameterError("probabilities", float(np.min(rows)), "need finite probabilities >= 0")
-    rows = np.maximum(rows, 0.0)
-    sums = rows.sum(axis=1, keepdims=True)
-    if (np.abs(sums - 1) > 1e-6).any():
-        raise ParameterError(
-            "probabilities", float(sums.ravel()[np.argmax(np.abs(sums - 1))]), "rows must sum to 1"
-        )
-    return rows / sums
+    probability_rows = np.maximum(probability_rows, 0.0)
+    row_sums = probability_rows.sum(axis=1, keepdims=True)
+    deviations = np.abs(row_sums - 1)
+    if (deviations > _SUM_TOLERANCE).any():
+        worst_sum = float(row_sums.ravel()[np.argmax(deviations)])
+        raise ParameterError("probabilities", worst_sum, "rows must sum to 1")
+    return probability_rows / row_sums
 
 
 def _largest_remainder(rows: FloatArray) -> IntArray:
     """Nearest integers with exact row sums; whatever is possible (p > 0) keeps at least one
     unit.
     """
-    scaled = rows * TOTAL
-    weights = np.floor(scaled).astype(np.int64)
+    exact_units = rows * TOTAL
+    weights = np.floor(exact_units).astype(np.int64)
     weights[(weights == 0) & (rows > 0)] = 1
-    for row, target in zip(weights, scaled, strict=True):
-        missing = TOTAL - int(row.sum())
+    for weight_row, exact_row in zip(weights, exact_units, strict=True):
+        missing = TOTAL - int(weight_row.sum())
         while missing != 0:
             # Largest remainder first; a surplus is taken where most was added, never down to zero.
-            allowed = (target > 0) if missing > 0 else (row > 1)
-            remainder = np.where(allowed, (target - row) * np.sign(missing), -np.inf)
-            order = np.argsort(-remainder, kind="stable")[: min(abs(missing), int(allowed.sum()))]
-            row[order] += np.sign(missing)
-            missing = TOTAL - int(row.sum())
+            is_allowed = (exact_row > 0) if missing > 0 else (weight_row > 1)
+            remainder = np.where(is_allowed, (exact_row - weight_row) * np.sign(missing), -np.inf)
+            change_count = min(abs(missing), int(is_allowed.sum()))
+            changed = np.argsort(-remainder, kind="stable")[:change_count]
+            weight_row[changed] += np.sign(missing)
+            missing = TOTAL - int(weight_row.sum())
     return weights
 
 
 def _boxes(weights: IntArray, ratio: Fraction) -> tuple[IntArray, IntArray]:
     """Per level a box [low, high] with high <= ratio * low that costs the rows little."""
+    """Per level a box [low, high] with high <= ratio * low that costs the rows little."""
     low = weights.min(axis=0)
-    high = weights.max(axis=0)
     # Rounding to nearest leaves an excess of a few units: raising the small end a little costs the
     # rows least.
-    needed = np.array([math.ceil(Fraction(int(top)) / ratio) for top in high], dtype=np.int64)
-    low = np.where(low > 0, np.maximum(low, np.minimum(needed, low + 2)), 0)
-    cap = np.array([min(math.floor(int(bottom) * ratio), TOTAL) for bottom in low], dtype=np.int64)
-    return low, np.minimum(cap, TOTAL)
+    largest: list[int] = weights.max(axis=0).tolist()
+    needed = np.array([math.ceil(Fraction(units) / ratio) for units in largest], dtype=np.int64)
+    raised = np.maximum(low, np.minimum(needed, low + 2))
+    low = np.where(low > 0, raised, 0)
+    smallest: list[int] = low.tolist()
+    limits = [min(math.floor(units * ratio), TOTAL) for units in smallest]
+    return low, np.array(limits, dtype=np.int64)
 
 
-def _fit_sum(row: IntArray, low: IntArray, high: IntArray, slope: FloatArray, aim: float) -> None:
+def _weight_limits(
+    weights: IntArray,
+    epsilon: float,
+) -> tuple[IntArray, IntArray]:
+    """(rows, m) least and largest weights within epsilon."""
+    if math.isinf(epsilon):
+        return np.minimum(weights, 1), np.where(weights > 0, TOTAL, 0)
+    low, high = _boxes(weights, ratio_below(epsilon))
+    return np.broadcast_to(low, weights.shape), np.broadcast_to(high, weights.shape)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _RowBox:
+    """A row's (m,) least and largest weights, and the levels less the mean that it aims at.
+
+    Deviations from the row's own aim keep float64 sums accurate to far below one unit.
+    """
+
+    low: IntArray
+    high: IntArray
+    deviations: FloatArray
+
+    def within(self, row: IntArray, most: int) -> _RowBox:
+        """This box, cut to weights that differ from the row's by at most `most`."""
+        return _RowBox(
+            low=np.maximum(self.low, row - most),
+            high=np.minimum(self.high, row + most),
+            deviations=self.deviations,
+        )
+
+
+def _fit_sum(row: IntArray, box: _RowBox) -> None:
     """Moves a clipped row to the exact sum inside its box, each batch where it also helps the mean
     most.
     """
     missing = TOTAL - int(row.sum())
     while missing != 0:
-        room = high - row if missing > 0 else row - low
-        if not (room > 0).any():
+        spare_units = box.high - row if missing > 0 else row - box.low
+        if not (spare_units > 0).any():
             raise InfeasibleError(
                 "rounding: no table of integers meets this epsilon; ask for a slightly larger one"
             )
-        residual = aim - float(row @ slope)
+        residual = -float(row @ box.deviations)
         step = np.sign(missing)
         # After the move the mean should be as close to its aim as possible.
-        error = np.where(room > 0, np.abs(residual - missing * slope), np.inf)
-        best = int(np.argmin(error))
-        amount = min(abs(missing), int(room[best]))
-        row[best] += step * amount
-        missing -= int(step) * amount
+        errors = np.abs(residual - missing * box.deviations)
+        best_level = int(np.argmin(np.where(spare_units > 0, errors, np.inf)))
+        moved_units = min(abs(missing), int(spare_units[best_level]))
+        row[best_level] += step * moved_units
+        missing -= int(step) * moved_units
 
 
 def _candidates(room: IntArray) -> npt.NDArray[np.intp]:
     """Levels with room: all of them, or, of very many, those with most room and some from
     everywhere.
     """
-    able = np.flatnonzero(room > 0)
-    if able.size <= CANDIDATES:
-        return able
-    roomiest = able[np.argsort(-room[able], kind="stable")[: CANDIDATES // 2]]
-    return np.union1d(
-        roomiest, able[np.linspace(0, able.size - 1, CANDIDATES // 2).astype(np.intp)]
-    )
+    with_room = np.flatnonzero(room > 0)
+    if with_room.size <= CANDIDATES:
+        return with_room
+    half_count = CANDIDATES // 2
+    roomiest = with_room[np.argsort(-room[with_room], kind="stable")[:half_count]]
+    evenly_spaced = np.linspace(0, with_room.size - 1, half_count).astype(np.intp)
+    return np.union1d(roomiest, with_room[evenly_spaced])
 
 
-_APART = 1e-6
+_SAME_LEVEL = 1e-6
 """Share of the levels' span below which two of them count as one when means are brought to their
 targets.
 """
 
+_LEAST_IMPROVEMENT = 1e-12
+"""Relative: a move that brings the mean closer by less is not made."""
 
-def _cancel_residual(
-    row: IntArray, low: IntArray, high: IntArray, slope: FloatArray, aim: float
-) -> None:
+
+def _cancel_residual(row: IntArray, box: _RowBox) -> None:
     """Moves units between pairs of levels while that brings the row's mean closer to its aim."""
-    gaps = slope[1:] - slope[:-1]
+    deviations = box.deviations
+    spacings = deviations[1:] - deviations[:-1]
+    span = deviations[-1] - deviations[0]
     # Between levels that nearly coincide it would take nearly all units to cancel what a unit
     # elsewhere does.
-    enough = float(gaps[gaps >= _APART * (slope[-1] - slope[0])].min()) / 2
+    close_enough = float(spacings[spacings >= _SAME_LEVEL * span].min()) / 2
     for _ in range(8 * row.size):
-        residual = aim - float(row @ slope)
-        givers, takers = _candidates(row - low), _candidates(high - row)
+        residual = -float(row @ deviations)
+        givers = _candidates(row - box.low)
+        takers = _candidates(box.high - row)
         if givers.size == 0 or takers.size == 0:
             return
-        gap = (
-            slope[takers] - slope[givers][:, None]
-        )  # what one unit from giver to taker adds to the mean
-        room = np.minimum((row - low)[givers][:, None], (high - row)[takers])
-        wanted = np.divide(residual, gap, out=np.zeros(gap.shape), where=gap != 0)
-        units = np.minimum(np.maximum(np.rint(wanted), 0), room)
-        after = np.abs(residual - units * gap)
+        # What one unit from giver to taker adds to the mean.
+        unit_effect = deviations[takers] - deviations[givers][:, None]
+        most_units = np.minimum((row - box.low)[givers][:, None], (box.high - row)[takers])
+        wanted_units = np.divide(
+            residual,
+            unit_effect,
+            out=np.zeros(unit_effect.shape),
+            where=unit_effect != 0,
+        )
+        moved_units = np.minimum(np.maximum(np.rint(wanted_units), 0), most_units)
+        residuals = np.abs(residual - moved_units * unit_effect)
         # Of the moves that come close enough, the smallest disturbs the row least.
-        close = after <= max(float(after.min()), enough)
-        best = np.unravel_index(int(np.argmin(np.where(close, units, np.inf))), after.shape)
-        if not after[best] < abs(residual) * (1 - 1e-12):
+        is_close = residuals <= max(float(residuals.min()), close_enough)
+        smallest = int(np.argmin(np.where(is_close, moved_units, np.inf)))
+        giver, taker = np.unravel_index(smallest, residuals.shape)
+        if not residuals[giver, taker] < abs(residual) * (1 - _LEAST_IMPROVEMENT):
             return
-        amount = int(units[best])
-        row[givers[best[0]]] -= amount
-        row[takers[best[1]]] += amount
+        unit_count = int(moved_units[giver, taker])
+        row[givers[giver]] -= unit_count
+        row[takers[taker]] += unit_count
 
 
 def _check_request(
-    levels: FloatArray, target_means: FloatArray, rows: FloatArray, epsilon: float
+    levels: FloatArray,
+    target_means: FloatArray,
+    rows: FloatArray,
+    epsilon: float,
 ) -> None:
-    if (
-        levels.shape != rows.shape[1:]
-        or not np.isfinite(levels).all()
-        or (np.diff(levels) <= 0).any()
-    ):
-        raise ParameterError(
-            "levels", levels.tolist(), f"need {rows.shape[1]} increasing levels, one per column"
-        )
-    if target_means.shape != rows.shape[:1] or not np.isfinite(target_means).all():
-        raise ParameterError(
-            "target_means", target_means.tolist(), f"need {rows.shape[0]} finite means, one per row"
-        )
+    row_count, level_count = rows.shape
+    is_increasing = np.isfinite(levels).all() and (np.diff(levels) > 0).all()
+    if levels.shape != (level_count,) or not is_increasing:
+        remedy = f"need {level_count} increasing levels, one per column"
+        raise ParameterError("levels", levels.tolist(), remedy)
+    if target_means.shape != (row_count,) or not np.isfinite(target_means).all():
+        remedy = f"need {row_count} finite means, one per row"
+        raise ParameterError("target_means", target_means.tolist(), remedy)
     if not epsilon >= 0:
         raise ParameterError("epsilon", epsilon, "a privacy loss is >= 0; inf sets no limit")
 
@@ -205,35 +257,33 @@ def round_rows(
         Row sums are exact; max_k W[k,i] <= e**epsilon * min_k W[k,i] for every level with mass, in
         exact integers. With epsilon=inf a positive probability keeps a positive weight.
     """
-    rows = _check_probabilities(probabilities)
-    slope = np.asarray(levels, dtype=np.float64)
-    targets = (
-        np.full(len(rows), 0.0)
-        if target_means is None
-        else np.asarray(target_means, dtype=np.float64)
-    )
-    _check_request(slope, targets, rows, epsilon)
+    probability_rows = _check_probabilities(probabilities)
+    outputs = np.asarray(levels, dtype=np.float64)
+    targets = np.zeros(len(probability_rows))
+    if target_means is not None:
+        targets = np.asarray(target_means, dtype=np.float64)
+    _check_request(outputs, targets, probability_rows, epsilon)
     if target_means is None:
-        targets = rows @ slope
-    # Deviations from the row's own aim keep float64 sums accurate to far below one unit.
-    weights = _largest_remainder(rows)
-    if epsilon < math.inf:
-        floors, ceilings = (
-            np.broadcast_to(edge, rows.shape) for edge in _boxes(weights, ratio_below(epsilon))
+        targets = probability_rows @ outputs
+    weights = _largest_remainder(probability_rows)
+    floors, ceilings = _weight_limits(weights, epsilon)
+    for weight_row, target_mean, floor_row, ceiling_row in zip(
+        weights, targets, floors, ceilings, strict=True
+    ):
+        np.clip(weight_row, floor_row, ceiling_row, out=weight_row)
+        box = _RowBox(
+            low=floor_row,
+            high=ceiling_row,
+            deviations=outputs - target_mean,
         )
-    else:
-        floors, ceilings = np.minimum(weights, 1), np.where(weights > 0, TOTAL, 0)
-    for row, target, low, high in zip(weights, targets, floors, ceilings, strict=True):
-        np.clip(row, low, high, out=row)
-        _fit_sum(row, low, high, slope - target, 0.0)
-        _cancel_residual(
-            row, np.maximum(low, row - most), np.minimum(high, row + most), slope - target, 0.0
-        )
-    moved = float(np.abs(weights / TOTAL - rows).max())
-    if moved > NEAR:
+        _fit_sum(weight_row, box)
+        _cancel_residual(weight_row, box.within(weight_row, most))
+    largest_change = float(np.abs(weights / TOTAL - probability_rows).max())
+    if largest_change > NEAR:
         raise InfeasibleError(
-            f"rounding: probabilities would change by {moved:.2g} to meet epsilon={epsilon!r} and the means aimed at; "
-            "design rows that meet both, at epsilon * (1 - MARGIN)"
+            f"rounding: probabilities would change by {largest_change:.2g} to meet "
+            f"epsilon={epsilon!r} and the means aimed at; design rows that meet both, "
+            "at epsilon * (1 - MARGIN)"
         )
     return weights
 
@@ -270,7 +320,10 @@ def table(
         most=most,
     )
     mechanism = Mechanism(
-        knots=knots, levels=np.asarray(levels, dtype=np.float64), weights=weights, name=name
+        knots=knots,
+        levels=np.asarray(levels, dtype=np.float64),
+        weights=weights,
+        name=name,
     )
     if mechanism.epsilon > epsilon:
         raise InfeasibleError(

@@ -81,14 +81,13 @@ def key_from(rng: Seed) -> bytes:
         return fresh_key()
     if isinstance(rng, np.random.Generator):
         return rng.bytes(KEY_BYTES)
+    remedy = "give None (private), an integer seed or a numpy Generator"
+    if isinstance(rng, bool):
+        raise ParameterError("rng", type(rng).__name__, remedy)
     try:
         seed = operator.index(rng)
     except TypeError:
-        seed = None
-    if seed is None or isinstance(rng, bool):
-        raise ParameterError(
-            "rng", type(rng).__name__, "give None (private), an integer seed or a numpy Generator"
-        )
+        raise ParameterError("rng", type(rng).__name__, remedy) from None
     if seed < 0:
         raise ParameterError("rng", seed, "a seed is an integer >= 0")
     return hashlib.sha256(b"mezzotint seed %d" % seed).digest()
@@ -116,15 +115,14 @@ class Keystream:
     __slots__ = ("_encryptor",)
 
     def __init__(self, key: bytes, start: int = 0) -> None:
-        count, odd = divmod(start, WORDS_PER_COUNT)
-        if odd or start < 0:
+        count, remainder = divmod(start, WORDS_PER_COUNT)
+        if remainder or start < 0:
             raise ParameterError("start", start, "a range of words starts on an even index >= 0")
-        nonce, low = divmod(count, 2**32)
-        mode = (
-            modes.GCM(nonce.to_bytes(12, "big"))
-            if low == GCM_FIRST
-            else modes.CTR(count.to_bytes(16, "big"))
-        )
+        nonce, counter = divmod(count, 2**32)
+        if counter == GCM_FIRST:
+            mode = modes.GCM(nonce.to_bytes(12, "big"))
+        else:
+            mode = modes.CTR(count.to_bytes(16, "big"))
         self._encryptor = Cipher(algorithms.AES(key), mode).encryptor()
 
     def fill(self, words: Words) -> None:
@@ -136,12 +134,16 @@ class Keystream:
         self._encryptor.update_into(_ZEROS[: words.nbytes], words.data.cast("B"))
 
 
-def draw_words(key: bytes, start: int, count: int) -> Words:
+def draw_words(
+    key: bytes,
+    start: int,
+    count: int,
+) -> Words:
     """(count,) consecutive words of a key's stream from word `start`, even and >= 0, on."""
     words = np.empty(count, dtype=np.uint64)
     stream = Keystream(key, start)
-    for done in range(0, count, BLOCK):
-        stream.fill(words[done : done + BLOCK])
+    for block_start in range(0, count, BLOCK):
+        stream.fill(words[block_start : block_start + BLOCK])
     return words
 
 
@@ -162,24 +164,27 @@ class ElementWords:
     def __init__(self, key: bytes, first: int = 0) -> None:
         if first < 0:
             raise ParameterError("first", first, "elements are counted from 0")
-        self._key, self._next = key, first
-        part, skipped = divmod(first, PART)
-        self._stream = Keystream(key, fast_start(part) + skipped - skipped % WORDS_PER_COUNT)
-        if skipped % WORDS_PER_COUNT:
+        self._key = key
+        self._next = first
+        range_number, skipped = divmod(first, PART)
+        odd_words = skipped % WORDS_PER_COUNT
+        self._stream = Keystream(key, fast_start(range_number) + skipped - odd_words)
+        if odd_words:
             self._stream.fill(np.empty(1, dtype=np.uint64))
 
     def fill(self, words: Words) -> None:
         """Overwrites `words` (contiguous, at most BLOCK) with the words of the next elements.
         Releases the GIL.
         """
-        done = 0
-        while done < words.size:
-            place = self._next % PART
-            if place == 0:
+        filled = 0
+        while filled < words.size:
+            position = self._next % PART
+            if position == 0:
                 self._stream = Keystream(self._key, fast_start(self._next // PART))
-            size = min(words.size - done, PART - place)
-            self._stream.fill(words[done : done + size])
-            done, self._next = done + size, self._next + size
+            word_count = min(words.size - filled, PART - position)
+            self._stream.fill(words[filled : filled + word_count])
+            filled += word_count
+            self._next += word_count
 
 
 # Reports ------------------------------------------------------------------------------------------
@@ -240,23 +245,27 @@ def privatize(
     if _is_tensor(x) and x.device.type in GPU:
         from mezzotint.core import gpu as device
 
-        codes, counts = device.draw(table, x, key_from(rng))
-        return codes, _check(
-            table, x.numel(), counts, on_out_of_range, partial(device.find, table, x)
-        )
+        codes, clip_counts = device.draw(table, x, key_from(rng))
+        find_input = partial(device.find, table, x)
+        return codes, _checked_counts(table, x.numel(), clip_counts, on_out_of_range, find_input)
     from mezzotint.core.kernels import compile_lookup
 
     values, wrap = _as_array(x)
     key = key_from(rng)
     lookup = compile_lookup(table, values.dtype)
-    flat = np.ascontiguousarray(values).reshape(-1)
-    codes = np.empty(flat.size, dtype=lookup.code_dtype)
-    counts = _draw_all(lookup, flat, codes, key, threads)
-    stats = _check(table, values.size, counts, on_out_of_range, partial(_find, table, values))
+    flat_values = np.ascontiguousarray(values).reshape(-1)
+    codes = np.empty(flat_values.size, dtype=lookup.code_dtype)
+    clip_counts = _draw_all(lookup, flat_values, codes, key, threads)
+    find_input = partial(_find, table, values)
+    stats = _checked_counts(table, values.size, clip_counts, on_out_of_range, find_input)
     return wrap(codes.reshape(values.shape)), stats
 
 
-def codes_from_words(table: Table, x: npt.ArrayLike, words: npt.ArrayLike) -> Codes:
+def codes_from_words(
+    table: Table,
+    x: npt.ArrayLike,
+    words: npt.ArrayLike,
+) -> Codes:
     """The reports that given words lead to: `privatize` with the randomness in the caller's hands,
     for tests.
 
@@ -265,18 +274,16 @@ def codes_from_words(table: Table, x: npt.ArrayLike, words: npt.ArrayLike) -> Co
     from mezzotint.core.kernels import compile_lookup
 
     values, _ = _as_array(x)
-    given = np.asarray(words)
-    if given.dtype != np.uint64 or given.shape != values.shape:
-        raise ParameterError(
-            "words",
-            f"{given.dtype} of shape {given.shape}",
-            f"need uint64 of the shape of x, {values.shape}",
-        )
+    random_words = np.asarray(words)
+    if random_words.dtype != np.uint64 or random_words.shape != values.shape:
+        description = f"{random_words.dtype} of shape {random_words.shape}"
+        remedy = f"need uint64 of the shape of x, {values.shape}"
+        raise ParameterError("words", description, remedy)
     lookup = compile_lookup(table, values.dtype)
     codes = np.empty(values.size, dtype=lookup.code_dtype)
-    flat = np.ascontiguousarray(values).reshape(-1)
-    counts = lookup.draw(flat, np.ascontiguousarray(given).reshape(-1), codes)
-    _check(table, values.size, counts, "clip", partial(_find, table, values))
+    flat_values = np.ascontiguousarray(values).reshape(-1)
+    clip_counts = lookup.draw(flat_values, np.ascontiguousarray(random_words).reshape(-1), codes)
+    _checked_counts(table, values.size, clip_counts, "clip", partial(_find, table, values))
     return codes.reshape(values.shape)
 
 
@@ -290,32 +297,31 @@ def _is_tensor(x: object) -> TypeGuard[torch.Tensor]:
 
 def _as_array(x: object) -> tuple[Floats, Callable[[Codes], object]]:
     """x as float32 or float64, and what turns codes into the caller's kind of array."""
+    """x as float32 or float64, and what turns codes into the caller's kind of array."""
     if _is_tensor(x):
         if x.device.type != "cpu":
-            raise ParameterError(
-                "x", f"tensor on {x.device}", f"draws on cpu, {', '.join(GPU)}; pass x.cpu()"
-            )
+            remedy = f"draws on cpu, {', '.join(GPU)}; pass x.cpu()"
+            raise ParameterError("x", f"tensor on {x.device}", remedy)
         from mezzotint.core.gpu import as_floats
 
         return as_floats(x).numpy(), _to_torch
     if np.ma.is_masked(x):
-        raise ParameterError(
-            "x", "masked array", "some inputs are masked; drop them or fill them in first"
-        )
+        remedy = "some inputs are masked; drop them or fill them in first"
+        raise ParameterError("x", "masked array", remedy)
     try:
-        array: NumberArray = np.asarray(x)
+        numbers: NumberArray = np.asarray(x)
     except ValueError:
-        raise ParameterError(
-            "x", type(x).__name__, "need numbers in an array of one shape"
-        ) from None
-    if array.dtype == object:
-        array = _of_objects(array)
-    if array.size and array.dtype.kind not in "fiu":
-        raise wrong_kind("x", array, "fiu", "need real numbers; convert or drop the rest")
-    small = array.dtype.kind == "f" and array.dtype.itemsize <= 4
+        remedy = "need numbers in an array of one shape"
+        raise ParameterError("x", type(x).__name__, remedy) from None
+    if numbers.dtype == object:
+        numbers = _of_objects(numbers)
+    if numbers.size and numbers.dtype.kind not in "fiu":
+        raise wrong_kind("x", numbers, "fiu", "need real numbers; convert or drop the rest")
+    is_single = numbers.dtype.kind == "f" and numbers.dtype.itemsize <= 4
     # The native dtype: asarray copies only what needs casting.
+    float_values: Floats = np.asarray(numbers, dtype=np.float32 if is_single else np.float64)
     # An array of no dimension becomes a scalar, others stay.
-    return np.asarray(array, dtype=np.float32 if small else np.float64), lambda codes: codes[()]
+    return float_values, lambda codes: codes[()]
 
 
 def _of_objects(array: npt.NDArray[Any]) -> Floats:
@@ -324,45 +330,53 @@ def _of_objects(array: npt.NDArray[Any]) -> Floats:
     """
     from mezzotint.core.values import inputs
 
-    found = inputs(array.reshape(-1), None)
-    if found.present is not None:
-        index = np.unravel_index(int(np.argmin(found.present)), array.shape)
-        place = _spelled(tuple(map(int, index)))
-        raise ParameterError(f"x[{place}]", None, "is missing; drop it first")
-    return found.values.reshape(array.shape)
+    listed = inputs(array.reshape(-1), None)
+    if listed.present is not None:
+        index = np.unravel_index(int(np.argmin(listed.present)), array.shape)
+        label = _spelled(tuple(map(int, index)))
+        raise ParameterError(f"x[{label}]", None, "is missing; drop it first")
+    return listed.values.reshape(array.shape)
 
 
 def _to_torch(codes: Codes) -> torch.Tensor:
     # Few torch operations know uint16, so wide codes come as int32.
-    return sys.modules["torch"].from_numpy(
-        codes if codes.dtype == np.uint8 else codes.astype(np.int32)
-    )
+    signed_codes = codes if codes.dtype == np.uint8 else codes.astype(np.int32)
+    return sys.modules["torch"].from_numpy(signed_codes)
 
 
 # Work ---------------------------------------------------------------------------------------------
 
 
 def _draw_range(
-    lookup: Lookup, x: Floats, codes: Codes, key: bytes, first: int
+    lookup: Lookup,
+    x: Floats,
+    codes: Codes,
+    key: bytes,
+    first: int,
 ) -> tuple[int, int, int]:
     """Elements from number `first` on: each has its own word, so seeded draws do not depend on how
     work is split.
     """
-    words = ElementWords(key, first)
+    element_words = ElementWords(key, first)
     buffer = np.empty(min(BLOCK, x.size), dtype=np.uint64)
-    below = above = nans = 0
-    for begin in range(0, x.size, BLOCK):
-        drawn = buffer[: min(BLOCK, x.size - begin)]
-        words.fill(drawn)
-        part = slice(begin, begin + drawn.size)
-        counts = lookup.draw(x[part], drawn, codes[part])
-        below, above, nans = below + counts[0], above + counts[1], nans + counts[2]
-    return below, above, nans
+    below_count = above_count = nan_count = 0
+    for block_start in range(0, x.size, BLOCK):
+        block_words = buffer[: min(BLOCK, x.size - block_start)]
+        element_words.fill(block_words)
+        block = slice(block_start, block_start + block_words.size)
+        block_counts = lookup.draw(x[block], block_words, codes[block])
+        below_count += block_counts[0]
+        above_count += block_counts[1]
+        nan_count += block_counts[2]
+    return below_count, above_count, nan_count
 
 
 def usable_cores() -> int:
     """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def in_threads(tasks: Sequence[Callable[[], T]], *, threads: int) -> list[T]:
@@ -372,49 +386,78 @@ def in_threads(tasks: Sequence[Callable[[], T]], *, threads: int) -> list[T]:
     Tasks gain only where they release the interpreter. A pool per call costs some 0.1 ms and,
     unlike a lasting one, cannot be broken by a fork.
     """
-    if min(threads, len(tasks)) < 2:
+    workers = min(threads, len(tasks))
+    if workers < 2:
         return [task() for task in tasks]
-    with ThreadPoolExecutor(max_workers=min(threads, len(tasks))) as pool:
-        return [future.result() for future in [pool.submit(task) for task in tasks]]
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        futures = [pool.submit(task) for task in tasks]
+        return [future.result() for future in futures]
 
 
 def _draw_all(
-    lookup: Lookup, x: Floats, codes: Codes, key: bytes, threads: int | None
+    lookup: Lookup,
+    x: Floats,
+    codes: Codes,
+    key: bytes,
+    threads: int | None,
 ) -> tuple[int, int, int]:
-    workers = min(threads or usable_cores(), x.size // PART) if x.size >= 2 * PART else 1
+    workers = 1
+    if x.size >= 2 * PART:
+        workers = min(threads or usable_cores(), x.size // PART)
     if workers == 1:
         return _draw_range(lookup, x, codes, key, 0)
-    # Whole parts of the keystream, or fewer threads than asked for.
+    # Whole ranges of the keystream, or fewer threads than asked for.
     share = -(-x.size // (workers * PART)) * PART
-    parts = [slice(begin, begin + share) for begin in range(0, x.size, share)]
-    tasks = [partial(_draw_range, lookup, x[part], codes[part], key, part.start) for part in parts]
-    below, above, nans = (
-        sum(counts) for counts in zip(*in_threads(tasks, threads=workers), strict=True)
-    )
-    return below, above, nans
+    tasks: list[Callable[[], tuple[int, int, int]]] = []
+    for range_start in range(0, x.size, share):
+        span = slice(range_start, range_start + share)
+        tasks.append(partial(_draw_range, lookup, x[span], codes[span], key, range_start))
+    below_count = above_count = nan_count = 0
+    for range_counts in in_threads(tasks, threads=workers):
+        below_count += range_counts[0]
+        above_count += range_counts[1]
+        nan_count += range_counts[2]
+    return below_count, above_count, nan_count
 
 
-def _check(
-    table: Table, total: int, counts: tuple[int, int, int], on_out_of_range: str, find: Find
+def _checked_counts(
+    table: Table,
+    total: int,
+    counts: tuple[int, int, int],
+    on_out_of_range: str,
+    find: Find,
 ) -> PrivatizeStats:
-    below, above, nans = counts
-    if nans:
+    below_count, above_count, nan_count = counts
+    if nan_count:
         raise ParameterError("x", math.nan, f"input {_spelled(find('nan'))} is NaN; drop it first")
-    if on_out_of_range == "error" and below + above:
+    if on_out_of_range == "error" and below_count + above_count:
+        # The input itself is private, and messages go to logs.
         remedy = (
             f"lies outside [{table.lower:g}, {table.upper:g}]; "
             'widen the range or use on_out_of_range="clip"'
-        )  # the input itself is private, and messages go to logs
+        )
         raise ParameterError("x", f"input {_spelled(find('outside'))}", remedy)
-    return PrivatizeStats(below=below, above=above, total=total)
+    return PrivatizeStats(
+        below=below_count,
+        above=above_count,
+        total=total,
+    )
 
 
-def _find(table: Table, values: Floats, what: Literal["nan", "outside"]) -> tuple[int, ...]:
+def _find(
+    table: Table,
+    values: Floats,
+    problem: Literal["nan", "outside"],
+) -> tuple[int, ...]:
     # In float64, as the kernels compare: numpy would round the limits to float32 for float32
     # values.
-    given = values.astype(np.float64)
-    bad = np.isnan(given) if what == "nan" else (given < table.lower) | (given > table.upper)
-    return tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), values.shape))
+    inputs = values.astype(np.float64)
+    if problem == "nan":
+        is_bad = np.isnan(inputs)
+    else:
+        is_bad = (inputs < table.lower) | (inputs > table.upper)
+    index = np.unravel_index(int(np.argmax(is_bad)), values.shape)
+    return tuple(int(axis_index) for axis_index in index)
 
 
 def _spelled(index: tuple[int, ...]) -> str:
@@ -448,18 +491,23 @@ def pack(codes: npt.ArrayLike, bits: int) -> bytes:
     Guarantees: unpack(pack(codes, bits), bits, codes.size) gives the codes back.
     """
     bits = _checked_bits(bits)
-    array = np.asarray(codes)
-    if array.size == 0:
+    code_array = np.asarray(codes)
+    if code_array.size == 0:
         return b""
-    if array.dtype.kind not in "iu" or int(array.min()) < 0 or int(array.max()) >> bits:
-        raise ParameterError(
-            "codes", str(array.dtype), f"codes of {bits} bits are integers from 0 to {2**bits - 1}"
-        )
-    return pack_words(array.ravel(), bits)
+    if (
+        code_array.dtype.kind not in "iu"
+        or int(code_array.min()) < 0
+        or int(code_array.max()) >> bits
+    ):
+        remedy = f"codes of {bits} bits are integers from 0 to {2**bits - 1}"
+        raise ParameterError("codes", str(code_array.dtype), remedy)
+    return pack_words(code_array.ravel(), bits)
 
 
 def unpack(
-    data: bytes | bytearray | memoryview, bits: int, count: int
+    data: bytes | bytearray | memoryview,
+    bits: int,
+    count: int,
 ) -> npt.NDArray[np.unsignedinteger]:
     """The `count` codes that `pack` put into `data`, 1-D; uint8 up to 8 bits, else uint16.
 
@@ -469,31 +517,37 @@ def unpack(
     bits = _checked_bits(bits)
     if count < 0:
         raise ParameterError("count", count, "a number of codes is >= 0")
-    if len(data) != packed_size(count, bits):
-        raise ParameterError(
-            "data",
-            f"{len(data)} bytes",
-            f"{count} codes of {bits} bits take {packed_size(count, bits)}",
-        )
+    size = packed_size(count, bits)
+    if len(data) != size:
+        remedy = f"{count} codes of {bits} bits take {size}"
+        raise ParameterError("data", f"{len(data)} bytes", remedy)
     if surplus_bits(data, bits, count):
-        raise ParameterError(
-            "data", "bits after the last code", "they must be zero; the data or `count` is wrong"
-        )
+        remedy = "they must be zero; the data or `count` is wrong"
+        raise ParameterError("data", "bits after the last code", remedy)
     return unpack_words(data, bits, count)
 
 
-_AT_ONCE = 2**16
+_BATCH = 2**16
 """Words that are packed together, so that they stay in the processor's cache; a multiple of
 eight.
 """
 
+_LANE_BITS = 64
+
 
 def word_type(bits: int) -> np.dtype[np.unsignedinteger]:
     """The smallest unsigned little-endian type of at least `bits` bits, up to 32."""
-    return np.dtype("u1" if bits <= 8 else "<u2" if bits <= 16 else "<u4")
+    """The smallest unsigned little-endian type of at least `bits` bits, up to 32."""
+    if bits <= 8:
+        return np.dtype("u1")
+    return np.dtype("<u2" if bits <= 16 else "<u4")
 
 
-def surplus_bits(data: bytes | bytearray | memoryview, bits: int, count: int) -> int:
+def surplus_bits(
+    data: bytes | bytearray | memoryview,
+    bits: int,
+    count: int,
+) -> int:
     """The value of the last byte's bits that belong to no word."""
     used = count * bits % 8
     return data[-1] >> used if used else 0
@@ -506,61 +560,94 @@ def pack_words(words: npt.NDArray[np.integer], bits: int) -> bytes:
     whole bytes.
     """
     eights = np.empty(-(-words.size // 8), dtype=f"V{bits}")  # a row of bytes for every eight words
-    for begin in range(0, words.size, _AT_ONCE):
-        held = np.ascontiguousarray(words[begin : begin + _AT_ONCE], dtype=word_type(bits))
-        held = np.pad(held, (0, -held.size % 8)) if held.size % 8 else held
-        width = bits
-        while held.itemsize < 8:
-            half = 8 * held.itemsize
-            held = held.view(f"<u{2 * held.itemsize}")
-            second = held >> half
-            second <<= width
-            held = np.bitwise_or(second, held & ((1 << half) - 1), out=second)
-            width *= 2
-        held = held.reshape(-1, 8 * bits // width)
-        lanes = np.empty((len(held), -(-bits // 8)), dtype="<u8")
-        for column, (lane, shift) in zip(held.T, _places(width, bits), strict=True):
+    for batch_start in range(0, words.size, _BATCH):
+        batch = np.ascontiguousarray(
+            words[batch_start : batch_start + _BATCH], dtype=word_type(bits)
+        )
+        if batch.size % 8:
+            batch = np.pad(batch, (0, -batch.size % 8))
+        joined, width = _joined_neighbours(batch, bits)
+        integers = joined.reshape(-1, 8 * bits // width)
+        lanes = np.empty((len(integers), -(-bits // 8)), dtype="<u8")
+        for integer_column, (lane_index, shift) in zip(
+            integers.T, _lane_positions(width, bits), strict=True
+        ):
             if shift:
-                lanes[:, lane] |= column << shift
+                lanes[:, lane_index] |= integer_column << shift
             else:
-                lanes[:, lane] = column
-            if shift + width > 64:
-                lanes[:, lane + 1] = column >> (64 - shift)
-        rows = np.ndarray(len(lanes), dtype=eights.dtype, buffer=lanes, strides=lanes.strides[:1])
-        eights[begin // 8 :][: len(lanes)] = rows
+                lanes[:, lane_index] = integer_column
+            if shift + width > _LANE_BITS:
+                lanes[:, lane_index + 1] = integer_column >> (_LANE_BITS - shift)
+        byte_rows = np.ndarray(
+            len(lanes),
+            dtype=eights.dtype,
+            buffer=lanes,
+            strides=lanes.strides[:1],
+        )
+        eights[batch_start // 8 :][: len(lanes)] = byte_rows
     return eights.tobytes()[: packed_size(words.size, bits)]
 
 
+def _joined_neighbours(
+    words: npt.NDArray[np.integer], bits: int
+) -> tuple[npt.NDArray[np.integer], int]:
+    """Integers of 64 bits that hold neighbours side by side, and how many bits each uses."""
+    width = bits
+    while words.itemsize < 8:
+        half_bits = 8 * words.itemsize
+        words = words.view(f"<u{2 * words.itemsize}")
+        second = words >> half_bits
+        second <<= width
+        words = np.bitwise_or(second, words & ((1 << half_bits) - 1), out=second)
+        width *= 2
+    return words, width
+
+
 def unpack_words(
-    data: bytes | bytearray | memoryview, bits: int, count: int
+    data: bytes | bytearray | memoryview,
+    bits: int,
+    count: int,
 ) -> npt.NDArray[np.unsignedinteger]:
     """The `count` integers that `pack_words` put into `data`, in the smallest `word_type`."""
-    result = np.empty(count, dtype=word_type(bits))
-    for begin in range(0, count, _AT_ONCE):
-        part = result[begin : begin + _AT_ONCE]
-        eights = -(-part.size // 8)
-        source = np.frombuffer(data, dtype=np.uint8)[begin * bits // 8 :][: eights * bits]
-        lanes = np.zeros((eights, -(-bits // 8)), dtype="<u8")
-        lanes.view(np.uint8)[:, :bits] = np.pad(source, (0, eights * bits - source.size)).reshape(
-            eights, bits
-        )
-        width = bits * 8 // result.itemsize
-        held: npt.NDArray[np.integer] = np.empty((eights, 8 * bits // width), dtype="<u8")
-        for column, (lane, shift) in zip(held.T, _places(width, bits), strict=True):
-            column[:] = lanes[:, lane] >> shift
-            if shift + width > 64:
-                column |= lanes[:, lane + 1] << (64 - shift)
-        while held.itemsize > result.itemsize:
-            half = 4 * held.itemsize
-            width //= 2
-            held = (held >> width << half) | (held & ((1 << width) - 1))
-            held = held.view(f"<u{held.itemsize // 2}")
-        part[:] = held.ravel()[: part.size] & (2**bits - 1)
-    return result
+    words = np.empty(count, dtype=word_type(bits))
+    bytes_of_data = np.frombuffer(data, dtype=np.uint8)
+    for batch_start in range(0, count, _BATCH):
+        batch = words[batch_start : batch_start + _BATCH]
+        row_count = -(-batch.size // 8)
+        source = bytes_of_data[batch_start * bits // 8 :][: row_count * bits]
+        padded = np.pad(source, (0, row_count * bits - source.size))
+        lanes = np.zeros((row_count, -(-bits // 8)), dtype="<u8")
+        lanes.view(np.uint8)[:, :bits] = padded.reshape(row_count, bits)
+        width = bits * 8 // words.itemsize
+        joined = np.empty((row_count, 8 * bits // width), dtype="<u8")
+        for integer_column, (lane_index, shift) in zip(
+            joined.T, _lane_positions(width, bits), strict=True
+        ):
+            integer_column[:] = lanes[:, lane_index] >> shift
+            if shift + width > _LANE_BITS:
+                integer_column |= lanes[:, lane_index + 1] << (_LANE_BITS - shift)
+        separated = _separated_neighbours(joined, width, words.itemsize)
+        batch[:] = separated.ravel()[: batch.size] & (2**bits - 1)
+    return words
 
 
-def _places(width: int, bits: int) -> list[tuple[int, int]]:
-    """The places of the eight integers of `width` bits that together make eight words: lane of 64
-    bits, bit in it.
+def _separated_neighbours(
+    joined: npt.NDArray[np.integer],
+    width: int,
+    itemsize: int,
+) -> npt.NDArray[np.integer]:
+    """The integers that `_joined_neighbours` put side by side, each in a word of `itemsize` bytes."""
+    while joined.itemsize > itemsize:
+        half_bits = 4 * joined.itemsize
+        width //= 2
+        first = joined & ((1 << width) - 1)
+        joined = (joined >> width << half_bits) | first
+        joined = joined.view(f"<u{joined.itemsize // 2}")
+    return joined
+
+
+def _lane_positions(width: int, bits: int) -> list[tuple[int, int]]:
+    """Where the integers of `width` bits begin that together make eight words: lane of 64 bits, bit
+    in it.
     """
-    return [divmod(begin, 64) for begin in range(0, 8 * bits, width)]
+    return [divmod(first_bit, _LANE_BITS) for first_bit in range(0, 8 * bits, width)]

@@ -1,19 +1,20 @@
-"""Where a condition stops holding: the one bisection that all rooms share; and descent from many
-starts.
+"""Where a condition stops holding: the one bisection that all subpackages share; and descent from
+many starts.
 
 For a root of a smooth function use `scipy.optimize.brentq`; for the first of many integers,
-`bisect.bisect_left`. This
-module adds what they lack: both ends of the interval, so that callers can take the one that rounds
-against them; and, unlike `scipy.optimize.minimize`, many minimisations side by side, in which each
-call of the function is one batch.
+`bisect.bisect_left`. This module adds what they lack: both ends of the interval, so that callers
+can take the one that rounds against them; and, unlike `scipy.optimize.minimize`, many minimisations
+side by side, in which each call of the function is one batch.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from mezzotint.core.types import FloatArray
 
@@ -50,62 +51,139 @@ def bracket(
     for _ in range(steps):
         if abs(bad - good) <= tolerance * max(abs(good), abs(bad)):
             break
-        middle = math.sqrt(good) * math.sqrt(bad) if geometric else good + (bad - good) / 2
-        if middle in (good, bad):
+        midpoint = good + (bad - good) / 2
+        if geometric:
+            midpoint = math.sqrt(good) * math.sqrt(bad)
+        if midpoint in (good, bad):
             break
-        good, bad = (middle, bad) if holds(middle) else (good, middle)
+        if holds(midpoint):
+            good = midpoint
+        else:
+            bad = midpoint
     return good, bad
 
 
-def descend(objective: Objective, points: FloatArray, steps: int) -> tuple[FloatArray, FloatArray]:
+LONGEST_STEP = 2.0
+"""Of a coordinate in one step of `descend`."""
+
+SUFFICIENT_DECREASE = 1e-4
+"""Share of the linear prediction by which a step must lower the value (Armijo)."""
+
+SHRINKAGE = 3.0
+MAX_SHRINKAGES = 12
+"""A step that does not lower the value enough is divided by this, so often at most."""
+
+SAME_VALUE = 1e-11
+"""A point is done when a step lowers its value by no more."""
+
+FLAT_CURVATURE = 1e-14
+"""Below this much of a squared step the inverse Hessian is not updated."""
+
+
+@dataclass(kw_only=True)
+class _Points:
+    """(B, n) points with their (B,) values and (B, n) slopes."""
+
+    points: FloatArray
+    values: FloatArray
+    slopes: FloatArray
+
+    def copy(self) -> _Points:
+        return _Points(
+            points=self.points.copy(),
+            values=self.values.copy(),
+            slopes=self.slopes.copy(),
+        )
+
+
+def descend(
+    objective: Objective,
+    points: FloatArray,
+    steps: int,
+) -> tuple[FloatArray, FloatArray]:
     """(B,) values and (B, n) points after BFGS from each of the points, side by side."""
     values, slopes = objective(points)
+    current = _Points(
+        points=points,
+        values=values,
+        slopes=slopes,
+    )
     inverse = np.tile(np.eye(points.shape[1]), (len(points), 1, 1))
     active = np.ones(len(points), dtype=bool)
     for _ in range(steps):
-        direction = -np.einsum("bij,bj->bi", inverse, slopes)
-        fall = (direction * slopes).sum(axis=1)
-        uphill = fall >= 0
-        direction[uphill], inverse[uphill] = -slopes[uphill], np.eye(points.shape[1])
-        fall = (direction * slopes).sum(axis=1)
-        length = np.minimum(1.0, 2.0 / np.maximum(np.abs(direction).max(axis=1), 1e-300))
-        waiting = np.flatnonzero(active)
-        moved, at, by = points.copy(), values.copy(), slopes.copy()
-        tries = 12
-        while waiting.size and tries:
-            # As many lengths at once as a call for all points would take: the first that is good
-            # counts.
-            ahead = min(tries, len(points) // waiting.size)
-            lengths = length[waiting, None] / 3.0 ** np.arange(ahead)
-            tried = points[waiting, None] + lengths[:, :, None] * direction[waiting, None]
-            value, slope = (
-                found.reshape(*lengths.shape, *found.shape[1:])
-                for found in objective(tried.reshape(-1, points.shape[1]))
-            )
-            good = value <= values[waiting, None] + 1e-4 * lengths * fall[waiting, None]
-            found, first = good.any(axis=1), good.argmax(axis=1)[:, None]
-            done, first = waiting[found], first[found, 0]
-            moved[done], at[done], by[done] = (
-                tried[found, first],
-                value[found, first],
-                slope[found, first],
-            )
-            waiting, tries = waiting[~found], tries - ahead
-            length[waiting] = lengths[~found, -1] / 3
-        step, change = moved - points, by - slopes
-        active &= (values - at) > 1e-11
-        curved = np.einsum("bi,bi->b", step, change)
-        update = curved > 1e-14 * (step**2).sum(axis=1)
-        rho = np.where(update, 1 / np.where(update, curved, 1.0), 0.0)
-        turned = np.einsum("bij,bj->bi", inverse, change)
-        inner = (turned * change).sum(axis=1)
-        outer = step[:, :, None] * turned[:, None, :]
-        inverse = (
-            inverse
-            - rho[:, None, None] * (outer + outer.transpose(0, 2, 1))
-            + (rho**2 * inner + rho)[:, None, None] * step[:, :, None] * step[:, None, :]
-        )
-        points, values, slopes = moved, at, by
+        direction = -np.einsum("bij,bj->bi", inverse, current.slopes)
+        uphill = (direction * current.slopes).sum(axis=1) >= 0
+        direction[uphill] = -current.slopes[uphill]
+        inverse[uphill] = np.eye(points.shape[1])
+        moved = _line_search(objective, current, direction, active)
+        active &= (current.values - moved.values) > SAME_VALUE
+        step = moved.points - current.points
+        change = moved.slopes - current.slopes
+        inverse = _updated_inverse(inverse, step, change)
+        current = moved
         if not active.any():
             break
-    return values, points
+    return current.values, current.points
+
+
+def _line_search(
+    objective: Objective,
+    current: _Points,
+    direction: FloatArray,
+    active: npt.NDArray[np.bool_],
+) -> _Points:
+    """Each active point moved along its direction by the first length that lowers its value enough;
+    the others as they are.
+    """
+    count, dimension = current.points.shape
+    decrease = (direction * current.slopes).sum(axis=1)
+    largest = np.maximum(np.abs(direction).max(axis=1), 1e-300)
+    next_length = np.minimum(1.0, LONGEST_STEP / largest)
+    waiting = np.flatnonzero(active)
+    moved = current.copy()
+    remaining = MAX_SHRINKAGES
+    while waiting.size and remaining:
+        # As many lengths at once as a call for all points would take: the first good one counts.
+        batch = min(remaining, count // waiting.size)
+        lengths = next_length[waiting, None] / SHRINKAGE ** np.arange(batch)
+        steps = lengths[:, :, None] * direction[waiting, None]
+        trials = current.points[waiting, None] + steps
+        flat_values, flat_slopes = objective(trials.reshape(-1, dimension))
+        trial_values = flat_values.reshape(lengths.shape)
+        trial_slopes = flat_slopes.reshape(*lengths.shape, dimension)
+        predicted = SUFFICIENT_DECREASE * lengths * decrease[waiting, None]
+        is_good = trial_values <= current.values[waiting, None] + predicted
+        settled = is_good.any(axis=1)
+        first_good = is_good.argmax(axis=1)[settled]
+        settled_points = waiting[settled]
+        moved.points[settled_points] = trials[settled, first_good]
+        moved.values[settled_points] = trial_values[settled, first_good]
+        moved.slopes[settled_points] = trial_slopes[settled, first_good]
+        waiting = waiting[~settled]
+        remaining -= batch
+        next_length[waiting] = lengths[~settled, -1] / SHRINKAGE
+    return moved
+
+
+def _updated_inverse(
+    inverse: FloatArray,
+    step: FloatArray,
+    change: FloatArray,
+) -> FloatArray:
+    """The BFGS update of inverse Hessians; where the curvature is not positive, they stay.
+
+    Source: Nocedal and Wright 2006, eq. (6.17), multiplied out.
+    """
+    curvature = np.einsum("bi,bi->b", step, change)
+    is_curved = curvature > FLAT_CURVATURE * (step**2).sum(axis=1)
+    rho = np.where(is_curved, 1 / np.where(is_curved, curvature, 1.0), 0.0)
+    image = np.einsum("bij,bj->bi", inverse, change)
+    inner = (image * change).sum(axis=1)
+    outer = step[:, :, None] * image[:, None, :]
+    symmetric = outer + outer.transpose(0, 2, 1)
+    step_square = step[:, :, None] * step[:, None, :]
+    return (
+        inverse
+        - rho[:, None, None] * symmetric
+        + (rho**2 * inner + rho)[:, None, None] * step_square
+    )

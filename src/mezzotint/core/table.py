@@ -148,7 +148,11 @@ class Table:
 
     def canonical(self) -> str:
         """The table as canonical JSON: fixed key order, no spaces, shortest round-trip decimals."""
-        return json.dumps(self.content(), separators=(",", ":"), allow_nan=False)
+        return json.dumps(
+            self.content(),
+            separators=(",", ":"),
+            allow_nan=False,
+        )
 
     @cached_property
     def sha256(self) -> str:
@@ -182,11 +186,11 @@ def check_weights(weights: NumberArray) -> IntArray:
             "weights", int(weights.max()), f"no weight can exceed the row sum {TOTAL}"
         )
     table = weights.astype(np.int64, copy=False)
-    sums = table.sum(axis=1)
-    if (sums != TOTAL).any():
-        row = int(np.flatnonzero(sums != TOTAL)[0])
+    row_sums = table.sum(axis=1)
+    if (row_sums != TOTAL).any():
+        row = int(np.flatnonzero(row_sums != TOTAL)[0])
         raise ParameterError(
-            "weights", int(sums[row]), f"row {row} must sum to exactly 2**32 = {TOTAL}"
+            "weights", int(row_sums[row]), f"row {row} must sum to exactly 2**32 = {TOTAL}"
         )
     return table
 
@@ -195,13 +199,23 @@ def _read_only(values: NumberArray, dtype: type[Scalar]) -> npt.NDArray[Scalar]:
     """Copy `values`, read-only and in C order; adding zero turns -0.0 into 0.0, so that equal
     tables hash equally.
     """
-    array = np.array(values, dtype=dtype, order="C", copy=True)
+    array = np.array(
+        values,
+        dtype=dtype,
+        order="C",
+        copy=True,
+    )
     np.add(array, 0, out=array)
     array.setflags(write=False)
     return array
 
 
-def _array(parameter: str, values: npt.ArrayLike, kinds: str, remedy: str) -> NumberArray:
+def _array(
+    parameter: str,
+    values: npt.ArrayLike,
+    kinds: str,
+    remedy: str,
+) -> NumberArray:
     """Read `values` as an array whose dtype is one of `kinds`; text that looks like a number is not
     a number.
     """
@@ -224,16 +238,16 @@ def _check_knots(knots: FloatArray) -> None:
     if not np.isfinite(knots).all():
         raise ParameterError("knots", knots.tolist(), "every knot must be finite")
     with np.errstate(over="ignore"):
-        steps = np.diff(knots)
+        distances = np.diff(knots)
         spread = knots[-1] - knots[0]
-    too_close = bool(((steps > 0) & (steps < NARROWEST)).any())
-    jumps = steps == 0
+    too_close = bool(((distances > 0) & (distances < NARROWEST)).any())
+    jumps = distances == 0
     rules = (
         (
             np.isfinite(spread) and not too_close,
             f"upper - lower overflows or knots are closer than {NARROWEST:.1g}; rescale the data",
         ),
-        (bool((steps >= 0).all()), "knots must be sorted; sort them with their rows"),
+        (bool((distances >= 0).all()), "knots must be sorted; sort them with their rows"),
         (
             not (jumps[0] or jumps[-1]),
             "no jump can be at lower or upper: drop the row never drawn",

@@ -1,6 +1,8 @@
-"""From values to the inputs of a table: the one function behind files, frames, engines, streams and lists.
+"""From values to the inputs of a table: the one function behind files, frames, engines, streams and
+lists.
 
-The same value gives the same input whatever brings it, or is refused by name (docs/collect.md, "Values").
+The same value gives the same input whatever brings it, or is refused by name (docs/collect.md,
+"Values").
 Storage is stripped first: dictionaries, run-end encoding, extensions and views hold what they hold.
 """
 
@@ -28,12 +30,15 @@ BoolArray = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.floating]
 
 EXACT_INTEGERS = {pa.float16(): 2**11, pa.float32(): 2**24, pa.float64(): 2**53}
-"""Floats of smaller magnitude hold every integer exactly; a larger one may have been another integer."""
+"""Floats of smaller magnitude hold every integer exactly; a larger one may have been another
+integer.
+"""
 
 NOT_WHOLE = "holds a fraction, which is no category; categories are text or integers"
 """Messages never show a value: they go to logs, and the value is private."""
 
-UNLISTED, ABSENT = -1, -2
+UNLISTED = -1
+ABSENT = -2
 """Positions of values that no category names, and of missing values."""
 
 _RESPELLED = r"^[\s\pZ]|[\s\pZ]$|\.0+$|^-0$|^(?i:true|false)$"
@@ -48,7 +53,8 @@ class Inputs:
     """Inputs of a table.
 
     Arguments:
-        values: (k,) float32 or float64 without NaN, one per present value; positions for categories.
+        values: (k,) float32 or float64 without NaN, one per present value; positions for
+            categories.
         present: (n,) a mask of the present values; None when all n are.
         unlisted: how many were counted as `(other)`, because no category names them.
         respelled: how many name a category only in another spelling (" a", "1.0", "True").
@@ -79,14 +85,19 @@ def inputs(
         markers: texts that mean a missing value, unless they are categories (cells of CSV).
 
     Raises:
-        ParameterError: values of another kind, or a value that no category names in a table without `(other)`.
+        ParameterError: values of another kind, or a value that no category names in a table without
+            `(other)`.
     """
-    place = _Place(parameter=parameter, name=name, row=row)
+    column = _ColumnName(
+        parameter=parameter,
+        name=name,
+        row=row,
+    )
     array = stripped(arrow_array(values, parameter=parameter, name=name))
     if categories is None:
-        found, present = numbers(_require_numbers(array, place))
-        return Inputs(values=found, present=present)
-    return _positions(array, tuple(categories), place, markers)
+        present_values, present = numbers(_require_numbers(array, column))
+        return Inputs(values=present_values, present=present)
+    return _positions(array, tuple(categories), column, markers)
 
 
 def inputs_of(mechanism: Table, values: Any, **names: Any) -> Inputs:
@@ -96,7 +107,7 @@ def inputs_of(mechanism: Table, values: Any, **names: Any) -> Inputs:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class _Place:
+class _ColumnName:
     """The words of messages about one column."""
 
     parameter: str
@@ -107,10 +118,15 @@ class _Place:
         return ParameterError(self.parameter, self.name or "given", remedy)
 
 
-# Arrow arrays ----------------------------------------------------------------------------------------------------
+# Arrow arrays -------------------------------------------------------------------------------------
 
 
-def arrow_array(values: Any, *, parameter: str = "x", name: str | None = None) -> pa.Array:
+def arrow_array(
+    values: Any,
+    *,
+    parameter: str = "x",
+    name: str | None = None,
+) -> pa.Array:
     """Values of a list, a NumPy array, a series or an Arrow array, as one Arrow array.
 
     Raises:
@@ -120,33 +136,40 @@ def arrow_array(values: Any, *, parameter: str = "x", name: str | None = None) -
         return values
     if isinstance(values, pa.ChunkedArray):
         return values.combine_chunks()
-    kind = type(values).__name__
+    type_name = type(values).__name__
     try:
         if hasattr(values, "to_arrow"):  # a Polars series
             return values.to_arrow()
         if hasattr(values, "iloc"):  # a pandas series
             return _one_chunk(pa.array(values, from_pandas=True))
         if isinstance(values, np.ndarray | np.generic):
-            column: npt.NDArray[Any] = np.atleast_1d(cast(Any, values))
-            if column.dtype != object:
-                return pa.array(column, from_pandas=column.dtype.kind in "fmM")
-            return pa.array(column.tolist(), from_pandas=True)
+            numpy_column: npt.NDArray[Any] = np.atleast_1d(cast(Any, values))
+            if numpy_column.dtype != object:
+                return pa.array(numpy_column, from_pandas=numpy_column.dtype.kind in "fmM")
+            return pa.array(numpy_column.tolist(), from_pandas=True)
         return pa.array(_entries(values), from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        raise _mixed(values, parameter, name or kind) from None
+        raise _mixed(values, parameter, name or type_name) from None
 
 
 def _entries(values: Any) -> list[Any]:
     """The Python values of a list or an array; a single one is a list of itself."""
+    """The Python values of a list or an array; a single one is a list of itself."""
     if isinstance(values, np.ndarray | np.generic):
-        column: npt.NDArray[Any] = np.atleast_1d(cast(Any, values))
-        return list(cast(Any, column))
-    single = isinstance(values, str | bytes) or not hasattr(values, "__iter__")
-    return [values] if single else list(values)
+        numpy_column: npt.NDArray[Any] = np.atleast_1d(cast(Any, values))
+        return list(cast(Any, numpy_column))
+    if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
+        return [values]
+    return list(values)
 
 
-def _mixed(values: Any, parameter: str, name: str) -> ParameterError:
-    """The error for values that are no column: the place and type of the first at fault, never a value.
+def _mixed(
+    values: Any,
+    parameter: str,
+    name: str,
+) -> ParameterError:
+    """The error for values that are no column: the place and type of the first at fault, never a
+    value.
 
     Reasons of Arrow quote the value, which is private.
     """
@@ -154,7 +177,9 @@ def _mixed(values: Any, parameter: str, name: str) -> ParameterError:
     entries = _entries(values)
     if not entries:
         return ParameterError(parameter, name, remedy)
-    good, bad = 0, len(entries)  # the first `good` of them are a column, the first `bad` are none
+    # The first `good` of them are a column, the first `bad` are none.
+    good = 0
+    bad = len(entries)
     while bad - good > 1:
         middle = (good + bad) // 2
         try:
@@ -172,14 +197,14 @@ def _one_chunk(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 def stripped(array: pa.Array) -> pa.Array:
     """The array without dictionary, run-end, extension and view storage."""
     while True:
-        kind: Any = array.type
-        if isinstance(kind, pa.BaseExtensionType):
+        outer_type: Any = array.type
+        if isinstance(outer_type, pa.BaseExtensionType):
             array = array.storage
-        elif of.is_dictionary(kind):
+        elif of.is_dictionary(outer_type):
             array = _decoded(array)
-        elif of.is_run_end_encoded(kind):
+        elif of.is_run_end_encoded(outer_type):
             array = compute.run_end_decode(array)
-        elif of.is_string_view(kind):
+        elif of.is_string_view(outer_type):
             array = array.cast(pa.large_string())
         else:
             return array
@@ -196,18 +221,20 @@ def _decoded(array: pa.Array) -> pa.Array:
 
 def stripped_type(kind: Any) -> pa.DataType:
     """The type that `stripped` gives arrays of a type."""
+    inner_type: Any = kind
     while True:
-        if isinstance(kind, pa.BaseExtensionType):
-            kind = kind.storage_type
-        elif of.is_dictionary(kind) or of.is_run_end_encoded(kind):
-            kind = kind.value_type
-        elif of.is_string_view(kind):
+        if isinstance(inner_type, pa.BaseExtensionType):
+            inner_type = inner_type.storage_type
+        elif of.is_dictionary(inner_type) or of.is_run_end_encoded(inner_type):
+            inner_type = inner_type.value_type
+        elif of.is_string_view(inner_type):
             return pa.large_string()
         else:
-            return kind
+            return inner_type
 
 
-# By buffers, not by `to_numpy` and `pa.array`, which import pandas wherever it is installed: half a second for nothing.
+# By buffers, not by `to_numpy` and `pa.array`, which import pandas wherever it is installed: half a
+# second for nothing.
 
 
 def plain(array: pa.Array) -> npt.NDArray[Any]:
@@ -216,7 +243,12 @@ def plain(array: pa.Array) -> npt.NDArray[Any]:
     data = array.buffers()[1]
     if data is None or not len(array):
         return np.empty(0, dtype=dtype)
-    return np.frombuffer(data, dtype=dtype, count=len(array), offset=array.offset * dtype.itemsize)
+    return np.frombuffer(
+        data,
+        dtype=dtype,
+        count=len(array),
+        offset=array.offset * dtype.itemsize,
+    )
 
 
 def validity(array: pa.Array) -> BoolArray:
@@ -228,45 +260,57 @@ def validity(array: pa.Array) -> BoolArray:
     return bits[array.offset : array.offset + len(array)].astype(bool)
 
 
-def arrow(values: npt.NDArray[np.generic], present: BoolArray | None = None) -> pa.Array:
-    """An Arrow array over the memory of integers, with nulls where they are not present; or of booleans, copied."""
+def arrow(
+    values: npt.NDArray[np.generic],
+    present: BoolArray | None = None,
+) -> pa.Array:
+    """An Arrow array over the memory of integers, with nulls where they are not present; or of
+    booleans, copied.
+    """
     if values.dtype == np.bool_:
         bits = np.packbits(values.astype(np.bool_, copy=False), bitorder="little")
         return pa.Array.from_buffers(pa.bool_(), values.size, [None, pa.py_buffer(bits)])
-    mask = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
-    kind = pa.from_numpy_dtype(values.dtype)
-    return pa.Array.from_buffers(kind, values.size, [mask, pa.py_buffer(values)])
+    bitmap = None
+    if present is not None:
+        bitmap = pa.py_buffer(np.packbits(present, bitorder="little"))
+    arrow_type = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(arrow_type, values.size, [bitmap, pa.py_buffer(values)])
 
 
-# Numbers ---------------------------------------------------------------------------------------------------------
+# Numbers ------------------------------------------------------------------------------------------
 
 
-def _require_numbers(array: pa.Array, place: _Place) -> pa.Array:
-    fault = number_fault(array.type, place.name)
+def _require_numbers(array: pa.Array, column: _ColumnName) -> pa.Array:
+    fault = number_fault(array.type, column.name)
     if fault:
-        raise place.error(fault)
+        raise column.error(fault)
     return array
 
 
 def number_fault(kind: pa.DataType, name: str | None = None) -> str:
     """The remedy for a type that holds no numbers; empty for a type that does."""
-    inner = stripped_type(kind)
-    if of.is_temporal(inner):
-        return f"holds {kind}, not numbers; {derived_remedy(inner, name)}"
-    numeric = of.is_integer(inner) or of.is_floating(inner) or of.is_decimal(inner)
-    if numeric or of.is_null(inner):
+    """The remedy for a type that holds no numbers; empty for a type that does."""
+    value_type = stripped_type(kind)
+    if of.is_temporal(value_type):
+        return f"holds {kind}, not numbers; {derived_remedy(value_type, name)}"
+    if _is_numeric(value_type) or of.is_null(value_type):
         return ""
     return f"holds {kind}, not numbers; convert it first or choose another column"
 
 
+def _is_numeric(kind: pa.DataType) -> bool:
+    return of.is_integer(kind) or of.is_floating(kind) or of.is_decimal(kind)
+
+
 def category_fault(kind: pa.DataType, name: str | None = None) -> str:
     """The remedy for a type that holds no categories; empty for a type that does."""
-    inner = stripped_type(kind)
-    if of.is_temporal(inner):
-        return f"holds {kind}, not categories; {derived_remedy(inner, name)}"
-    text = of.is_string(inner) or of.is_large_string(inner)
-    number = of.is_integer(inner) or of.is_floating(inner) or of.is_decimal(inner)
-    if text or number or of.is_boolean(inner) or of.is_null(inner):
+    """The remedy for a type that holds no categories; empty for a type that does."""
+    value_type = stripped_type(kind)
+    if of.is_temporal(value_type):
+        return f"holds {kind}, not categories; {derived_remedy(value_type, name)}"
+    is_text = of.is_string(value_type) or of.is_large_string(value_type)
+    is_flag = of.is_boolean(value_type) or of.is_null(value_type)
+    if is_text or is_flag or _is_numeric(value_type):
         return ""
     return f"holds {kind}, not categories (text, integers, true and false); convert it first"
 
@@ -289,19 +333,20 @@ def numbers(array: pa.Array) -> tuple[Numbers, BoolArray | None]:
     Arguments:
         array: integers, floats or decimals; null and NaN both count as missing.
 
-    Guarantees: floats without missing values are a view of Arrow's own memory, not a copy; every other number becomes
+    Guarantees: floats without missing values are a view of Arrow's own memory, not a copy; every
+    other number becomes
         the nearest float64 (Arrow's own cast of decimals does not give the nearest).
     """
-    array = stripped(array)
-    if of.is_decimal(array.type):
-        array = array.cast(pa.string())
-    if array.type not in (pa.float32(), pa.float64()):
-        array = array.cast(pa.float64(), safe=False)
+    plain_array = stripped(array)
+    if of.is_decimal(plain_array.type):
+        plain_array = plain_array.cast(pa.string())
+    if plain_array.type not in (pa.float32(), pa.float64()):
+        plain_array = plain_array.cast(pa.float64(), safe=False)
     present = None
-    if array.null_count:
-        present = validity(array)
-        array = array.drop_null()
-    values = plain(array)
+    if plain_array.null_count:
+        present = validity(plain_array)
+        plain_array = plain_array.drop_null()
+    values = plain(plain_array)
     missing = np.isnan(values)
     if not missing.any():
         return values, present
@@ -312,44 +357,64 @@ def numbers(array: pa.Array) -> tuple[Numbers, BoolArray | None]:
     return values, present
 
 
-# Categories ------------------------------------------------------------------------------------------------------
+# Categories ---------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=8)
 def _listed(categories: tuple[str, ...]) -> tuple[pa.Array, dict[str, int]]:
-    """Categories that values can name, for Arrow and for Python. `(other)` and `(missing)` are not among them."""
-    named = [None if name in (OTHER, MISSING) else name for name in categories]
-    positions = {name: i for i, name in enumerate(named) if name is not None}
-    return pa.array(named, pa.large_string()), positions
+    """Categories that values can name, for Arrow and for Python. `(other)` and `(missing)` are not
+    among them.
+    """
+    """Categories that values can name, for Arrow and for Python. `(other)` and `(missing)` are not
+    among them.
+    """
+    nameable: list[str | None] = []
+    positions: dict[str, int] = {}
+    for index, name in enumerate(categories):
+        if name in (OTHER, MISSING):
+            nameable.append(None)
+        else:
+            nameable.append(name)
+            positions[name] = index
+    return pa.array(nameable, pa.large_string()), positions
 
 
 def _positions(
-    array: pa.Array, categories: tuple[str, ...], place: _Place, markers: frozenset[str]
+    array: pa.Array,
+    categories: tuple[str, ...],
+    column: _ColumnName,
+    markers: frozenset[str],
 ) -> Inputs:
-    listed, positions = _listed(categories)
-    text = category_text(array, place)
-    found = _numbered(compute.index_in(text, value_set=listed, skip_nulls=True), otherwise=UNLISTED)
-    found[~validity(text)] = ABSENT
-    respelled = _respell(text, found, positions, markers)
-    unlisted = found == UNLISTED
-    count = int(unlisted.sum())
-    if count and OTHER not in categories:
-        index = int(np.argmax(unlisted))
+    listed_names, positions = _listed(categories)
+    text = category_text(array, column)
+    matches = compute.index_in(text, value_set=listed_names, skip_nulls=True)
+    indices = _numbered(matches, otherwise=UNLISTED)
+    indices[~validity(text)] = ABSENT
+    respelled = _respell(text, indices, positions, markers)
+    is_unlisted = indices == UNLISTED
+    unlisted_count = int(is_unlisted.sum())
+    if unlisted_count and OTHER not in categories:
+        first_unlisted = int(np.argmax(is_unlisted))
         remedy = (
-            f"{place.row(index)} holds a value that is no category of the table; "
+            f"{column.row(first_unlisted)} holds a value that is no category of the table; "
             "make the table with other=True (mezzotint design --other), or add that category"
         )
-        raise place.error(remedy)
-    if count:
-        found[unlisted] = categories.index(OTHER)
-    placed: BoolArray = found != ABSENT
+        raise column.error(remedy)
+    if unlisted_count:
+        indices[is_unlisted] = categories.index(OTHER)
+    is_present: BoolArray = indices != ABSENT
     if MISSING in categories:
-        found[~placed] = categories.index(MISSING)
-        placed = np.ones_like(placed)
-    present = None if placed.all() else placed
-    kept = found if present is None else found[present]
+        indices[~is_present] = categories.index(MISSING)
+        is_present = np.ones_like(is_present)
+    if is_present.all():
+        values, present = indices, None
+    else:
+        values, present = indices[is_present], is_present
     return Inputs(
-        values=kept.astype(np.float64), present=present, unlisted=count, respelled=respelled
+        values=values.astype(np.float64),
+        present=present,
+        unlisted=unlisted_count,
+        respelled=respelled,
     )
 
 
@@ -361,86 +426,108 @@ def _numbered(indices: pa.Array, *, otherwise: int) -> npt.NDArray[np.int64]:
 
 def _respell(
     text: pa.Array,
-    found: npt.NDArray[np.int64],
+    indices: npt.NDArray[np.int64],
     positions: dict[str, int],
     markers: frozenset[str],
 ) -> int:
     """Give unlisted values the position that another spelling names; returns how many had one."""
-    pending = np.flatnonzero(found == UNLISTED)
+    """Give unlisted values the position that another spelling names; returns how many had one."""
+    pending = np.flatnonzero(indices == UNLISTED)
     if not pending.size:
         return 0
-    cells = text.take(pa.array(pending)).dictionary_encode()
-    distinct = cells.dictionary
-    needed = compute.match_substring_regex(distinct, _RESPELLED)
+    pending_cells = text.take(pa.array(pending)).dictionary_encode()
+    distinct = pending_cells.dictionary
+    may_respell = compute.match_substring_regex(distinct, _RESPELLED)
     if markers:
-        needed = compute.or_(needed, compute.is_in(distinct, pa.array(list(markers), text.type)))
-    needed = compute.or_(needed, compute.equal(distinct, ""))
-    spelled = np.full(len(distinct), UNLISTED)
-    for index in np.flatnonzero(_booleans(needed)):
-        spelled[index] = _other_spelling(distinct[int(index)].as_py(), positions, markers)
-    again = spelled[plain(cells.indices)]
-    found[pending] = again
-    return int((again >= 0).sum())
+        is_marker = compute.is_in(distinct, pa.array(list(markers), text.type))
+        may_respell = compute.or_(may_respell, is_marker)
+    may_respell = compute.or_(may_respell, compute.equal(distinct, ""))
+    position_of_spelling = np.full(len(distinct), UNLISTED)
+    for spelling_index in np.flatnonzero(_booleans(may_respell)):
+        spelling = distinct[int(spelling_index)].as_py()
+        position_of_spelling[spelling_index] = _other_spelling(spelling, positions, markers)
+    respelled = position_of_spelling[plain(pending_cells.indices)]
+    indices[pending] = respelled
+    return int((respelled >= 0).sum())
 
 
 def _booleans(array: pa.Array) -> BoolArray:
     return plain(array.cast(pa.uint8())).astype(bool)
 
 
-def _other_spelling(cell: str, positions: dict[str, int], markers: frozenset[str]) -> int:
+def _other_spelling(
+    cell: str,
+    positions: dict[str, int],
+    markers: frozenset[str],
+) -> int:
     """The position that a cell names when it is trimmed, without a zero fraction, or in lower case."""
+    """The position that a cell names when it is trimmed, without a zero fraction, or in lower case.
+    """
     trimmed = cell.strip()
     if trimmed in positions:
         return positions[trimmed]
     if not trimmed or trimmed in markers:
         return ABSENT
-    candidates = [trimmed.lower()] if trimmed.lower() in ("true", "false") else []
-    whole = _ZERO_FRACTION.fullmatch(trimmed)
-    if whole or trimmed == "-0":
-        digits = whole[1] if whole else trimmed
-        candidates.append("0" if digits == "-0" else digits)
+    candidates: list[str] = []
+    if trimmed.lower() in ("true", "false"):
+        candidates.append(trimmed.lower())
+    integer = _ZERO_FRACTION.fullmatch(trimmed)
+    digits = integer[1] if integer else trimmed
+    if digits == "-0":
+        candidates.append("0")
+    elif integer:
+        candidates.append(digits)
     for candidate in candidates:
         if candidate in positions:
             return positions[candidate]
     return UNLISTED
 
 
-def category_text(array: pa.Array, place: _Place) -> pa.Array:
-    """The spelling of each value: text as it is, digits of integers, `true` and `false`; null is missing."""
+def category_text(array: pa.Array, column: _ColumnName) -> pa.Array:
+    """The spelling of each value: text as it is, digits of integers, `true` and `false`; null is
+    missing.
+    """
     array = stripped(array)
-    fault = category_fault(array.type, place.name)
+    fault = category_fault(array.type, column.name)
     if fault:
-        raise place.error(fault)
+        raise column.error(fault)
     if of.is_floating(array.type):
-        array = _whole_floats(array, place)
+        array = _whole_floats(array, column)
     elif of.is_decimal(array.type):
-        return _whole_decimals(array, place)
+        return _whole_decimals(array, column)
     return array.cast(pa.large_string())
 
 
-def _whole_floats(array: pa.Array, place: _Place) -> pa.Array:
+def _whole_floats(array: pa.Array, column: _ColumnName) -> pa.Array:
     """Floats that are integers, as integers; NaN is null."""
     limit = EXACT_INTEGERS[array.type]
-    wide = array.cast(pa.float64())
-    values = plain(compute.fill_null(wide, np.nan))
+    as_doubles = array.cast(pa.float64())
+    values = plain(compute.fill_null(as_doubles, np.nan))
     missing = np.isnan(values)
     with np.errstate(invalid="ignore"):
-        whole = missing | ((np.abs(values) < limit) & (np.floor(values) == values))
-    if not whole.all():
-        index = int(np.argmin(whole))
-        raise place.error(f"{place.row(index)} {NOT_WHOLE}")
+        is_integer = missing | ((np.abs(values) < limit) & (np.floor(values) == values))
+    if not is_integer.all():
+        first_row = int(np.argmin(is_integer))
+        remedy = (
+            f"holds {values[first_row]:g}, which is no category; categories are text or integers"
+        )
+        raise column.error(f"{column.row(first_row)} {remedy}")
     integers = np.where(missing, 0.0, values).astype(np.int64)
     return arrow(integers, ~missing)
 
 
-def _whole_decimals(array: pa.Array, place: _Place) -> pa.Array:
-    """Digits of decimals that are integers; through text, because every conversion to floats rounds."""
-    cells = array.cast(pa.string()).dictionary_encode()
-    spelled: list[str | None] = []
-    for index, cell in enumerate(cells.dictionary.to_pylist()):
-        number = decimal.Decimal(cell)
-        if number != number.to_integral_value():
-            first = int(np.argmax(_numbered(cells.indices, otherwise=-1) == index))
-            raise place.error(f"{place.row(first)} {NOT_WHOLE}")
-        spelled.append(str(int(number)))
-    return pa.array(spelled, pa.large_string()).take(cells.indices)
+def _whole_decimals(array: pa.Array, column: _ColumnName) -> pa.Array:
+    """Digits of decimals that are integers; through text, because every conversion to floats
+    rounds.
+    """
+    distinct_cells = array.cast(pa.string()).dictionary_encode()
+    spellings: list[str | None] = []
+    for cell_index, cell_text in enumerate(distinct_cells.dictionary.to_pylist()):
+        decimal_number = decimal.Decimal(cell_text)
+        if decimal_number != decimal_number.to_integral_value():
+            first_row = int(
+                np.argmax(_numbered(distinct_cells.indices, otherwise=-1) == cell_index)
+            )
+            raise column.error(f"{column.row(first_row)} {NOT_WHOLE}")
+        spellings.append(str(int(decimal_number)))
+    return pa.array(spellings, pa.large_string()).take(distinct_cells.indices)

@@ -6,12 +6,12 @@ from mezzotint.core import on_demand
 
 if TYPE_CHECKING:
     from mezzotint.design.calibration import calibrate as calibrate
-    from mezzotint.design.cdf import for_shape as for_shape
-    from mezzotint.design.cdf import interpolated as interpolated
-    from mezzotint.design.cdf import shape_error as shape_error
     from mezzotint.design.comparison import Row as Row
     from mezzotint.design.comparison import compare as compare
     from mezzotint.design.comparison import tradeoff as tradeoff
+    from mezzotint.design.distribution_shapes import for_shape as for_shape
+    from mezzotint.design.distribution_shapes import interpolated as interpolated
+    from mezzotint.design.distribution_shapes import shape_error as shape_error
     from mezzotint.design.levels import UnboundedLevelsWarning as UnboundedLevelsWarning
     from mezzotint.design.limits import limit as limit
     from mezzotint.design.minimum_variance import imvu as imvu

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from operator import itemgetter
 from typing import Literal, TypeVar, cast, final
 
 from mezzotint.core.arguments import (
@@ -122,60 +121,103 @@ class Row(Record):
 
 Item = TypeVar("Item")
 
+_UNBIASED = 1e-6
+"""Share of the range: a table with a smaller bias is not called biased."""
+
 
 def _of_family(
-    family: str, problem: Problem, levels: int | list[float], loss: Literal["mse", "mae"]
+    family: str,
+    problem: Problem,
+    levels: int | list[float],
+    loss: Literal["mse", "mae"],
 ) -> DesignResult:
-    epsilon, prior, span = problem.epsilon, problem.prior, problem.span
+    epsilon = problem.epsilon
+    prior = problem.prior
+    span = problem.span
     count = levels if isinstance(levels, int) else len(levels)
     if family == "optimal":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnboundedLevelsWarning)
-            return optimal(epsilon, levels=levels, prior=prior, loss=loss, **span)
+            return optimal(
+                epsilon,
+                levels=levels,
+                prior=prior,
+                loss=loss,
+                **span,
+            )
     if family == "cdf":
+        knots = max(2, count // 2) + 1
         return optimal(
-            epsilon, levels=count, prior=prior, loss="cdf", knots=max(2, count // 2) + 1, **span
+            epsilon,
+            levels=count,
+            prior=prior,
+            loss="cdf",
+            knots=knots,
+            **span,
         )
-    if family in ("three_outputs", "n_outputs"):
-        size = 3 if family == "three_outputs" else symmetric_levels(epsilon, count, **span)
-        return optimal(epsilon, levels=size, loss="minimax", **span)
+    if family == "three_outputs":
+        return optimal(epsilon, levels=3, loss="minimax", **span)
+    if family == "n_outputs":
+        outputs = symmetric_levels(epsilon, count, **span)
+        return optimal(epsilon, levels=outputs, loss="minimax", **span)
     if family == "optm":
-        sized = (
-            partial(optm, levels=levels) if isinstance(levels, int) else partial(optm, bins=levels)
-        )
-        return sized(epsilon, prior=prior, **span)
-    if family in ("mvu", "imvu"):
-        return (mvu if family == "mvu" else imvu)(epsilon, levels=levels, **span)
-    size = None if family == "randomized_response" else levels
-    return calibrate(family, epsilon=epsilon, levels=size, prior=prior, loss=loss, **span)
-
-
-def _above(mse: float, floor: float) -> float | None:
-    return 100 * (mse / floor - 1) if floor > 0 else None
-
-
-def _continuous(family: str, problem: Problem, floor: float) -> Row:
-    known, bits = variance(family, problem.epsilon), 1 if family == "duchi" else None
-    mse, worst = known.mse(prior=problem.prior, **problem.span), known.worst(**problem.span)
-    return Row(
-        family=family, epsilon=problem.epsilon, bits=bits, mse=mse, worst=worst,
-        max_bias=0.0, above_limit=_above(mse, floor), note=known.note,
-    )  # fmt: skip
-
-
-def user_family(family: Family, problem: Problem) -> tuple[str, Callable[[], Mechanism]]:
-    """The name of a user's mechanism, and how to get it at the problem's epsilon and range."""
-    if not callable(family) and not isinstance(family, Mechanism):
-        raise ParameterError(
-            "families",
-            family,
-            f"use {', '.join((*FAMILIES, *BASELINES))}, a Mechanism or a function",
-        )
-    name = (
-        family.name
-        if isinstance(family, Mechanism)
-        else getattr(family, "__name__", type(family).__name__)
+        if isinstance(levels, int):
+            return optm(epsilon, levels=levels, prior=prior, **span)
+        return optm(epsilon, bins=levels, prior=prior, **span)
+    if family == "mvu":
+        return mvu(epsilon, levels=levels, **span)
+    if family == "imvu":
+        return imvu(epsilon, levels=levels, **span)
+    family_levels = None if family == "randomized_response" else levels
+    return calibrate(
+        family,
+        epsilon=epsilon,
+        levels=family_levels,
+        prior=prior,
+        loss=loss,
+        **span,
     )
+
+
+def _above(mse: float, limit: float) -> float | None:
+    """How far an MSE is above the limit, percent; None where that is not above 0."""
+    if limit <= 0:
+        return None
+    return 100 * (mse / limit - 1)
+
+
+def _continuous(
+    family: str,
+    problem: Problem,
+    limit: float,
+) -> Row:
+    report_variance = variance(family, problem.epsilon)
+    mse = report_variance.mse(prior=problem.prior, **problem.span)
+    return Row(
+        family=family,
+        epsilon=problem.epsilon,
+        bits=1 if family == "duchi" else None,
+        mse=mse,
+        worst=report_variance.worst(**problem.span),
+        max_bias=0.0,
+        above_limit=_above(mse, limit),
+        note=report_variance.note,
+    )
+
+
+def user_family(
+    family: Family,
+    problem: Problem,
+) -> tuple[str, Callable[[], Mechanism]]:
+    """The name of a user's mechanism, and how to get it at the problem's epsilon and range."""
+    """The name of a user's mechanism, and how to get it at the problem's epsilon and range."""
+    if isinstance(family, Mechanism):
+        name = family.name
+    elif callable(family):
+        name = getattr(family, "__name__", type(family).__name__)
+    else:
+        remedy = f"use {', '.join((*FAMILIES, *BASELINES))}, a Mechanism or a function"
+        raise ParameterError("families", family, remedy)
 
     def build() -> Mechanism:
         table = family if isinstance(family, Mechanism) else member_of(family, problem.epsilon)
@@ -187,32 +229,39 @@ def user_family(family: Family, problem: Problem) -> tuple[str, Callable[[], Mec
     return name, build
 
 
-def _listed(name: str, values: Iterable[Item], *, least: int = 1) -> list[Item]:
+def _listed(
+    name: str,
+    values: Iterable[Item],
+    *,
+    least: int = 1,
+) -> list[Item]:
     """The values as a list; a string is refused."""
-    if (
-        isinstance(values, str)
-        or not isinstance(values, Iterable)
-        or len(listed := list(values)) < least
-    ):
-        raise ParameterError(name, values, f"give a list of at least {least}")
-    return listed
+    if isinstance(values, Iterable) and not isinstance(values, str):
+        items = list(values)
+        if len(items) >= least:
+            return items
+    raise ParameterError(name, values, f"give a list of at least {least}")
 
 
 def _row(
     family: str,
     design: Callable[[], DesignResult | Mechanism],
     prior: object,
-    floor: float,
+    limit: float,
     cells: int,
 ) -> Row:
     started = time.perf_counter()
     try:
         result = design()
     except (InfeasibleError, ParameterError) as error:
-        return Row(family=family, seconds=time.perf_counter() - started, note=str(error))
+        return Row(
+            family=family,
+            seconds=time.perf_counter() - started,
+            note=str(error),
+        )
     table = result if isinstance(result, Mechanism) else result.mechanism
-    mse, bias = table.mse(prior), table.max_bias
-    biased = bias > 1e-6 * (table.upper - table.lower)
+    mse = table.mse(prior)
+    is_biased = table.max_bias > _UNBIASED * (table.upper - table.lower)
     return Row(
         family=family,
         mechanism=table,
@@ -222,21 +271,30 @@ def _row(
         mae=table.mae(prior),
         worst=table.worst_mse(),
         cdf=table.cdf_error(cells, prior),
-        max_bias=bias,
-        above_limit=_above(mse, floor),
+        max_bias=table.max_bias,
+        above_limit=_above(mse, limit),
         seconds=time.perf_counter() - started,
-        note="biased" if biased else "",
+        note="biased" if is_biased else "",
     )
 
 
-def _levels(bits: int | None, levels: int | Sequence[float] | None) -> int | list[float]:
+def _levels(
+    bits: int | None,
+    levels: int | Sequence[float] | None,
+) -> int | list[float]:
     if bits is not None and levels is not None:
         raise ParameterError("bits", bits, "give bits or levels, not both")
     if levels is None:
-        return 2 ** check_count("bits", 2 if bits is None else bits, most=8)
+        bit_count = 2 if bits is None else bits
+        return 2 ** check_count("bits", bit_count, most=8)
     if not isinstance(levels, int):
         return check_increasing("levels", levels).tolist()
     return check_count("levels", levels, least=2, most=256)
+
+
+def _slowness(family: Family) -> int:
+    """Where a family stands among those of `_LAST`; -1 for the others."""
+    return _LAST.index(family) if family in _LAST else -1
 
 
 def compare(
@@ -281,35 +339,41 @@ def compare(
         >>> [row.family for row in rows]
         ['optimal', 'rqm']
     """
-    count = _levels(bits, levels)
+    level_choice = _levels(bits, levels)
     families = _listed("families", families)
-    unknown = [
-        name for name in families if isinstance(name, str) and name not in (*FAMILIES, *BASELINES)
-    ]
+    names = (*FAMILIES, *BASELINES)
+    unknown = [family for family in families if isinstance(family, str) and family not in names]
     if unknown:
-        raise ParameterError(
-            "families", unknown, f"use some of {', '.join((*FAMILIES, *BASELINES))}"
-        )
+        raise ParameterError("families", unknown, f"use some of {', '.join(names)}")
     # The prior is read once: a sample of many rows takes long to sort.
-    problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, prior=prior)
-    floor = limit_of(problem, None)[0]
-    cells = max(2, (count if isinstance(count, int) else len(count)) // 2)
-    rows: list[tuple[float, int, Row]] = []
-    done = ticks(progress, len(families))
-    for place, name in sorted(
-        enumerate(families), key=lambda item: _LAST.index(item[1]) if item[1] in _LAST else -1
-    ):
-        if not isinstance(name, str):
-            row = _row(*user_family(name, problem), problem.prior, floor, cells)
-        elif name in CONTINUOUS:
-            row = _continuous(name, problem, floor)
+    problem = make_problem(
+        epsilon=epsilon,
+        lower=lower,
+        upper=upper,
+        prior=prior,
+    )
+    limit, _ = limit_of(problem, None)
+    level_count = level_choice if isinstance(level_choice, int) else len(level_choice)
+    cell_count = max(2, level_count // 2)
+    count_step = ticks(progress, len(families))
+    rows: dict[int, Row] = {}
+    for index in sorted(range(len(families)), key=lambda index: _slowness(families[index])):
+        family = families[index]
+        if not isinstance(family, str):
+            name, build = user_family(family, problem)
+            rows[index] = _row(name, build, problem.prior, limit, cell_count)
+        elif family in CONTINUOUS:
+            rows[index] = _continuous(family, problem, limit)
         else:
-            row = _row(
-                name, partial(_of_family, name, problem, count, loss), problem.prior, floor, cells
-            )
-        rows.append((math.inf if row.mse is None else row.mse, place, row))
-        done()
-    return Records(row for *_, row in sorted(rows, key=itemgetter(0, 1)))
+            build = partial(_of_family, family, problem, level_choice, loss)
+            rows[index] = _row(family, build, problem.prior, limit, cell_count)
+        count_step()
+    in_order = [rows[index] for index in range(len(families))]
+    return Records(sorted(in_order, key=_sorting_mse))
+
+
+def _sorting_mse(row: Row) -> float:
+    return math.inf if row.mse is None else row.mse
 
 
 def tradeoff(
@@ -342,29 +406,48 @@ def tradeoff(
         >>> sorted(points[0])
         ['bits', 'epsilon', 'limit', 'mae', 'mse']
     """
-    epsilons, bits = _listed("epsilons", epsilons), _listed("bits", bits)
-    counts, rows = [_levels(count, None) for count in bits], []
-    prior, done = (
-        as_prior(prior, lower=lower, upper=upper),
-        ticks(progress, len(epsilons) * len(bits)),
-    )
+    epsilons = _listed("epsilons", epsilons)
+    bits = _listed("bits", bits)
+    level_counts = [_levels(bit_count, None) for bit_count in bits]
+    prior = as_prior(prior, lower=lower, upper=upper)
+    count_step = ticks(progress, len(epsilons) * len(bits))
     problems = [
-        make_problem(epsilon=epsilon, lower=lower, upper=upper, prior=prior) for epsilon in epsilons
+        make_problem(
+            epsilon=epsilon,
+            lower=lower,
+            upper=upper,
+            prior=prior,
+        )
+        for epsilon in epsilons
     ]
+    points: list[JsonObject] = []
     for problem in problems:
-        floor = limit_of(problem, None)[0]
-        for count, levels in zip(bits, counts, strict=True):
-            table = optimal(problem.epsilon, levels=levels, prior=prior, **problem.span).mechanism
-            rows.append(_point(problem, table, count) | {"limit": floor})
-            done()
+        limit, _ = limit_of(problem, None)
+        for bit_count, levels in zip(bits, level_counts, strict=True):
+            result = optimal(
+                problem.epsilon,
+                levels=levels,
+                prior=prior,
+                **problem.span,
+            )
+            points.append(_point(problem, result.mechanism, bit_count) | {"limit": limit})
+            count_step()
     for problem, family in itertools.product(problems, _listed("families", families, least=0)):
         name, build = user_family(family, problem)
         table = build()
         if table.epsilon <= problem.epsilon:
-            rows.append({"family": name, **_point(problem, table, table.bits)})
-    return rows
+            points.append({"family": name, **_point(problem, table, table.bits)})
+    return points
 
 
-def _point(problem: Problem, table: Mechanism, bits: int) -> JsonObject:
-    losses = {"mse": table.mse(problem.prior), "mae": table.mae(problem.prior)}
-    return {"epsilon": problem.epsilon, "bits": float(bits), **losses}
+def _point(
+    problem: Problem,
+    table: Mechanism,
+    bits: int,
+) -> JsonObject:
+    return {
+        "epsilon": problem.epsilon,
+        "bits": float(bits),
+        "mse": table.mse(problem.prior),
+        "mae": table.mae(problem.prior),
+    }

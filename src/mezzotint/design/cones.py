@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,25 @@ import numpy.typing as npt
 from mezzotint.core.types import FloatArray, IndexArray
 
 Term = tuple[IndexArray, IndexArray, FloatArray | float]
-"""Rows, columns and values (or the only value) of a matrix; equal places add up."""
+"""Rows, columns and values (or the only value) of a matrix; equal positions add up."""
 
-Entries = tuple[IndexArray, IndexArray, FloatArray, IndexArray]
-"""Rows, columns and values of all terms, one after another, and for each entry its place in its
-term read backwards.
-"""
+
+class Entries(NamedTuple):
+    """Rows, columns and values of all terms, one after another, and for each entry its position in
+    its term read backwards.
+    """
+
+    rows: IndexArray
+    columns: IndexArray
+    values: FloatArray
+    backwards: IndexArray
+
+
+class Reserved(NamedTuple):
+    """A group of variables of a part: how many they are, and what they sum to at most."""
+
+    count: int
+    cap: float
 
 
 @final
@@ -47,7 +60,8 @@ class ConeBlock:
     @property
     def twins(self) -> IndexArray:
         """The mirror image of each row."""
-        rows = np.arange(self.rhs.size).reshape(-1, 3 if self.cone == "power" else 1)
+        width = 3 if self.cone == "power" else 1
+        rows = np.arange(self.rhs.size).reshape(-1, width)
         return np.concatenate([rows[: self.split][::-1], rows[self.split :][::-1]]).ravel()
 
 
@@ -70,37 +84,44 @@ class Program:
     @cached_property
     def stacked(self) -> tuple[Entries, FloatArray]:
         """The entries of all blocks, one below another, and their right-hand sides."""
-        found, first, size = list[Entries](), 0, 0
+        """The entries of all blocks, one below another, and their right-hand sides."""
+        terms: list[Entries] = []
+        first_row = 0
+        entry_count = 0
         for block in self.blocks:
             for rows, columns, values in block.terms:
-                values = values if isinstance(values, np.ndarray) else np.full(rows.size, values)
-                found.append(
-                    (rows + first, columns, values, np.arange(size + rows.size - 1, size - 1, -1))
-                )
-                size += rows.size
-            first += block.rhs.size
-        rows, columns, values, backwards = (
-            np.concatenate(parts) for parts in zip(*found, strict=True)
+                backwards = np.arange(entry_count + rows.size - 1, entry_count - 1, -1)
+                all_values = np.broadcast_to(np.asarray(values, dtype=np.float64), rows.shape)
+                terms.append(Entries(rows + first_row, columns, all_values, backwards))
+                entry_count += rows.size
+            first_row += block.rhs.size
+        entries = Entries(
+            rows=np.concatenate([term.rows for term in terms]),
+            columns=np.concatenate([term.columns for term in terms]),
+            values=np.concatenate([term.values for term in terms]),
+            backwards=np.concatenate([term.backwards for term in terms]),
         )
-        return (rows, columns, values, backwards), np.concatenate(
-            [block.rhs for block in self.blocks]
-        )
+        return entries, np.concatenate([block.rhs for block in self.blocks])
 
     @property
     def ratio(self) -> int:
         """The index of the block of a `ratio_part` (its multipliers can be polished), -1 for
         none.
         """
-        return next((i for i, one in enumerate(self.blocks) if one.cone == "ratio"), -1)
+        """The index of the block of a `ratio_part` (its multipliers can be polished), -1 for
+        none.
+        """
+        for index, block in enumerate(self.blocks):
+            if block.cone == "ratio":
+                return index
+        return -1
 
 
-Made = tuple[list[tuple[int, float]], list[ConeBlock]]
-"""Per group of a part's own variables how many they are and what they sum to at most; and the
-constraints.
-"""
+Constraints = tuple[list[Reserved], list[ConeBlock]]
+"""The groups of a part's variables, and its constraints."""
 
-ProgramPart = Callable[[IndexArray, int], Made]
-"""Makes constraints on the entries of a table, with own variables from a number on."""
+ProgramPart = Callable[[IndexArray, int], Constraints]
+"""Makes constraints on the entries of a table, with variables of its own from a number on."""
 
 
 def assemble(
@@ -121,108 +142,165 @@ def assemble(
         worst: price of the last part's only variable, to be minimised instead of the costs; 0 for
             the costs.
     """
-    entries, size = np.arange(costs.size).reshape(costs.shape), costs.size
-    index, row = entries.ravel(), np.arange(size) // levels.size
-    caps, added = (
-        [(levels.size, 1.0)] * target_means.size,
-        list[ConeBlock](),
-    )  # each row's entries sum to 1
-    for part in parts:
-        own, made = part(entries, size)
-        caps += own
-        size += sum(count for count, _ in own)
-        added += made
-    if not any(one.cone == "ratio" for one in added):
-        added.insert(0, ConeBlock(terms=((index, index, -1.0),), rhs=np.zeros(index.size)))
-    blocks = [ConeBlock(terms=((row, index, 1.0),), rhs=np.ones(target_means.size), cone="zero")]
-    if max_bias < math.inf:
-        scale = max(1.0, float(np.abs(levels).max()))
-        aim, budget, means = (
-            target_means / scale,
-            max_bias / scale,
-            np.tile(levels / scale, target_means.size),
+    entries = np.arange(costs.size).reshape(costs.shape)
+    entry_index = entries.ravel()
+    entry_row = entry_index // levels.size
+    variable_count = costs.size
+    # Each row's entries sum to 1.
+    groups = [Reserved(levels.size, 1.0)] * target_means.size
+    part_blocks: list[ConeBlock] = []
+    for constraint_part in parts:
+        reserved, blocks = constraint_part(entries, variable_count)
+        groups += reserved
+        variable_count += sum(group.count for group in reserved)
+        part_blocks += blocks
+    blocks = [
+        ConeBlock(
+            terms=((entry_row, entry_index, 1.0),),
+            rhs=np.ones(target_means.size),
+            cone="zero",
         )
-        if max_bias == 0:
-            blocks.append(ConeBlock(terms=((row, index, means),), rhs=aim, cone="zero"))
-        else:
-            rows, values = (
-                np.concatenate([row, row + target_means.size]),
-                np.concatenate([means, -means]),
+    ]
+    if max_bias < math.inf:
+        blocks.append(_mean_block(entries, target_means, levels, max_bias))
+    if not any(block.cone == "ratio" for block in part_blocks):
+        blocks.append(
+            ConeBlock(
+                terms=((entry_index, entry_index, -1.0),),
+                rhs=np.zeros(entry_index.size),
             )
-            both = (rows, np.tile(index, 2), values)
-            blocks.append(
-                ConeBlock(terms=(both,), rhs=np.concatenate([aim + budget, budget - aim]))
-            )
-    blocks += added
-    target = np.append(
-        costs.ravel() if worst == 0 else np.zeros(costs.size), np.zeros(size - costs.size)
-    )
+        )
+    blocks += part_blocks
+    objective = np.zeros(variable_count)
     if worst:
-        target[-1] = worst
-    counts, most = zip(*caps, strict=True)
-    groups = np.repeat(np.arange(len(caps)), counts)
+        objective[-1] = worst
+    else:
+        objective[: costs.size] = costs.ravel()
+    counts = [group.count for group in groups]
     return Program(
-        entries=entries, objective=target, blocks=tuple(blocks), groups=groups, caps=np.array(most)
+        entries=entries,
+        objective=objective,
+        blocks=tuple(blocks),
+        groups=np.repeat(np.arange(len(groups)), counts),
+        caps=np.array([group.cap for group in groups]),
     )
 
 
-def ratio_part(entries: IndexArray, first: int, *, epsilon: float) -> Made:
-    """g_i e**(-epsilon/2) <= P[k, i] <= g_i e**(epsilon/2), with one own variable g_i per level."""
+def _mean_block(
+    entries: IndexArray,
+    target_means: FloatArray,
+    levels: FloatArray,
+    max_bias: float,
+) -> ConeBlock:
+    """Means equal to their targets, or within `max_bias` of them."""
+    level_scale = max(1.0, float(np.abs(levels).max()))
+    targets = target_means / level_scale
+    entry_index = entries.ravel()
+    entry_row = entry_index // levels.size
+    entry_values = np.tile(levels / level_scale, target_means.size)
+    if max_bias == 0:
+        return ConeBlock(
+            terms=((entry_row, entry_index, entry_values),),
+            rhs=targets,
+            cone="zero",
+        )
+    bias_budget = max_bias / level_scale
+    rows = np.concatenate([entry_row, entry_row + target_means.size])
+    both_values = np.concatenate([entry_values, -entry_values])
+    term = (rows, np.tile(entry_index, 2), both_values)
+    return ConeBlock(
+        terms=(term,),
+        rhs=np.concatenate([targets + bias_budget, bias_budget - targets]),
+    )
+
+
+def ratio_part(
+    entries: IndexArray,
+    first: int,
+    *,
+    epsilon: float,
+) -> Constraints:
+    """g_i e**(-epsilon/2) <= P[k, i] <= g_i e**(epsilon/2), with one variable g_i per level."""
     # g is the geometric middle between floor and ceiling: at large epsilon the floor itself would
     # be lost in the solver's tolerance. All pairs of rows obey epsilon iff such a g exists, and all
     # inputs do by T2.
-    root, count, columns = math.exp(epsilon / 2), entries.size, entries.shape[1]
-    index, floors = np.arange(count), first + np.arange(count) % columns
-    low = (index, entries.ravel(), -1.0), (index, floors, 1 / root)
-    high = (count + index, entries.ravel(), 1.0), (count + index, floors, -root)
+    half_ratio = math.exp(epsilon / 2)
+    entry_count = entries.size
+    columns = entries.shape[1]
+    entry_index = np.arange(entry_count)
+    floors = first + entry_index % columns
+    lower = (entry_index, entries.ravel(), -1.0), (entry_index, floors, 1 / half_ratio)
+    upper = (
+        (entry_count + entry_index, entries.ravel(), 1.0),
+        (entry_count + entry_index, floors, -half_ratio),
+    )
+    block = ConeBlock(
+        terms=(*lower, *upper),
+        rhs=np.zeros(2 * entry_count),
+        cone="ratio",
+        split=entry_count,
+    )
     # g_i <= e**(epsilon/2) min_k P[k, i], and the minima sum to at most 1.
-    return [(columns, root)], [
-        ConeBlock(terms=(*low, *high), rhs=np.zeros(2 * count), cone="ratio", split=count)
-    ]
+    return [Reserved(columns, half_ratio)], [block]
 
 
 def _differences(
     entries: IndexArray,
     pairs: IndexArray,
     ratios: npt.ArrayLike,
-    *own: IndexArray,
+    *,
+    excess: IndexArray | None = None,
     spare: float = 0.0,
 ) -> ConeBlock:
-    """P[a, i] + spare - ratio (P[b, i] - spare) - own <= 0 for each pair (a, b) of rows and each
-    column i.
+    """P[a, i] + spare - ratio (P[b, i] - spare) - excess <= 0 for each pair (a, b) of rows and each
+    column i; `excess` are variables.
     """
-    above, below = (entries[side].ravel() for side in pairs.T)
-    row, factors = (
-        np.arange(above.size),
-        np.repeat(np.broadcast_to(ratios, len(pairs)), entries.shape[1]),
-    )
-    less = [(row, variables, -1.0) for variables in own]
-    return ConeBlock(
-        terms=((row, above, 1.0), (row, below, -factors), *less), rhs=-spare * (1 + factors)
-    )
+    first = entries[pairs[:, 0]].ravel()
+    second = entries[pairs[:, 1]].ravel()
+    row = np.arange(first.size)
+    factors = np.repeat(np.broadcast_to(ratios, len(pairs)), entries.shape[1])
+    terms: list[Term] = [(row, first, 1.0), (row, second, -factors)]
+    if excess is not None:
+        terms.append((row, excess, -1.0))
+    return ConeBlock(terms=tuple(terms), rhs=-spare * (1 + factors))
 
 
-def _sums(own: IndexArray, most: FloatArray) -> ConeBlock:
-    """Equally many consecutive own variables for each pair sum to at most so much."""
-    return ConeBlock(
-        terms=((np.repeat(np.arange(most.size), own.size // most.size), own, 1.0),), rhs=most
-    )
+def _sums(variables: IndexArray, most: FloatArray) -> ConeBlock:
+    """Equally many consecutive variables for each pair sum to at most so much."""
+    row = np.repeat(np.arange(most.size), variables.size // most.size)
+    return ConeBlock(terms=((row, variables, 1.0),), rhs=most)
 
 
 def delta_part(
-    entries: IndexArray, first: int, *, pairs: IndexArray, epsilon: float, delta: float
-) -> Made:
+    entries: IndexArray,
+    first: int,
+    *,
+    pairs: IndexArray,
+    epsilon: float,
+    delta: float,
+) -> Constraints:
     """sum_i max(P[a, i] - e**epsilon P[b, i], 0) <= delta for each pair (a, b) of rows."""
-    count, columns = len(pairs), entries.shape[1]
-    own = first + np.arange(count * columns)
-    positive = ConeBlock(terms=((np.arange(own.size), own, -1.0),), rhs=np.zeros(own.size))
-    less = _differences(entries, pairs, math.exp(epsilon), own)
-    return [(columns, delta)] * count, [less, positive, _sums(own, np.full(count, delta))]
+    pair_count = len(pairs)
+    columns = entries.shape[1]
+    variable_index = np.arange(pair_count * columns)
+    excess = first + variable_index
+    nonnegative = ConeBlock(
+        terms=((variable_index, excess, -1.0),),
+        rhs=np.zeros(variable_index.size),
+    )
+    differences = _differences(entries, pairs, math.exp(epsilon), excess=excess)
+    sums = _sums(excess, np.full(pair_count, delta))
+    return [Reserved(columns, delta)] * pair_count, [differences, nonnegative, sums]
 
 
 def pair_ratio_part(
-    entries: IndexArray, first: int, *, pairs: IndexArray, ratios: FloatArray, spare: float = 0.0
-) -> Made:
+    entries: IndexArray,
+    first: int,
+    *,
+    pairs: IndexArray,
+    ratios: FloatArray,
+    spare: float = 0.0,
+) -> Constraints:
     """P[a, i] <= ratio * P[b, i] for each pair of rows, each with its own ratio (metric privacy).
 
     It holds even where each probability is off by `spare`.
@@ -238,22 +316,35 @@ def renyi_part(
     alpha: float,
     epsilon: float,
     spare: float = 0.0,
-) -> Made:
+) -> Constraints:
     """sum_i P[a, i]**alpha P[b, i]**(1 - alpha) <= e**((alpha - 1) epsilon) for each pair (a, b) of
     rows.
 
     It holds even where each probability is off by `spare`.
     """
-    # With own variables y_i = term_i / e**((alpha-1) epsilon) the terms are the power cones
+    # With variables y_i = term_i / e**((alpha-1) epsilon) the terms are the power cones
     # y_i**(1/alpha) P[b,i]**(1-1/alpha) >= P[a,i] e**(-(1-1/alpha) epsilon), and sum_i y_i <= 1.
-    count, columns = len(pairs), entries.shape[1]
-    own, row = first + np.arange(count * columns), 3 * np.arange(count * columns)
-    shrink = math.exp(-(1 - 1 / alpha) * epsilon)
-    above, below = (entries[side].ravel() for side in pairs.T)
-    terms = (row, own, -1.0), (row + 1, below, -1.0), (row + 2, above, -shrink)
-    off = np.tile(spare * np.array([0.0, -1.0, shrink]), own.size)
-    cones = ConeBlock(terms=terms, rhs=off, cone="power", power=1 / alpha)
-    return [(columns, 1.0)] * count, [_sums(own, np.ones(count)), cones]
+    pair_count = len(pairs)
+    columns = entries.shape[1]
+    variable_index = np.arange(pair_count * columns)
+    shares = first + variable_index
+    cone_row = 3 * variable_index
+    shrinkage = math.exp(-(1 - 1 / alpha) * epsilon)
+    first_entries = entries[pairs[:, 0]].ravel()
+    second_entries = entries[pairs[:, 1]].ravel()
+    terms = (
+        (cone_row, shares, -1.0),
+        (cone_row + 1, second_entries, -1.0),
+        (cone_row + 2, first_entries, -shrinkage),
+    )
+    offsets = np.tile(spare * np.array([0.0, -1.0, shrinkage]), variable_index.size)
+    cones = ConeBlock(
+        terms=terms,
+        rhs=offsets,
+        cone="power",
+        power=1 / alpha,
+    )
+    return [Reserved(columns, 1.0)] * pair_count, [_sums(shares, np.ones(pair_count)), cones]
 
 
 def largest_error(levels: FloatArray) -> float:
@@ -270,32 +361,42 @@ def worst_error_part(
     target_means: FloatArray,
     levels: FloatArray,
     between: tuple[float, ...],
-) -> Made:
+) -> Constraints:
     """E(report - x)^2 <= z at all knots and at points between two; z / `largest_error` is the only
-    own variable.
+    variable.
     """
-    knots, columns = np.arange(target_means.size), levels.size
+    knots = np.arange(target_means.size)
+    columns = levels.size
 
-    def errors(at: FloatArray) -> FloatArray:
-        return (levels - at[:, None]) ** 2 / largest_error(levels)
+    def errors(inputs: FloatArray) -> FloatArray:
+        return (levels - inputs[:, None]) ** 2 / largest_error(levels)
 
-    terms, count = (
-        [(np.repeat(knots, columns), entries.ravel(), errors(target_means).ravel())],
-        knots.size,
+    at_knots = np.repeat(knots, columns)
+    terms: list[Term] = [(at_knots, entries.ravel(), errors(target_means).ravel())]
+    row_count = knots.size
+    inner_rows: list[IndexArray] = []
+    inner_entries: list[IndexArray] = []
+    inner_values: list[FloatArray] = []
+    for position in between:
+        inputs = (1 - position) * target_means[:-1] + position * target_means[1:]
+        inner_errors = errors(inputs).ravel()
+        inner_row = row_count + np.repeat(knots[:-1], columns)
+        inner_rows += [inner_row, inner_row]
+        inner_entries += [entries[:-1].ravel(), entries[1:].ravel()]
+        inner_values += [(1 - position) * inner_errors, position * inner_errors]
+        row_count += knots.size - 1
+    if between:
+        inner_term = (
+            np.concatenate(inner_rows),
+            np.concatenate(inner_entries),
+            np.concatenate(inner_values),
+        )
+        terms.append(inner_term)
+    for rows in (knots, np.arange(knots.size, row_count)):
+        terms.append((rows, np.full(rows.size, first), -1.0))
+    block = ConeBlock(
+        terms=tuple(terms),
+        rhs=np.zeros(row_count),
+        split=knots.size,
     )
-    inside = list[Term]()
-    for t in between:
-        error = errors((1 - t) * target_means[:-1] + t * target_means[1:])
-        row = count + np.repeat(knots[:-1], columns)
-        inside += [
-            (row, entries[:-1].ravel(), (1 - t) * error.ravel()),
-            (row, entries[1:].ravel(), t * error.ravel()),
-        ]
-        count += knots.size - 1
-    if inside:
-        rows, places, values = (np.concatenate(parts) for parts in zip(*inside, strict=True))
-        terms.append((rows, places, values))
-    terms += [
-        (rows, np.full(rows.size, first), -1.0) for rows in (knots, np.arange(knots.size, count))
-    ]
-    return [(1, 1.0)], [ConeBlock(terms=tuple(terms), rhs=np.zeros(count), split=knots.size)]
+    return [Reserved(1, 1.0)], [block]

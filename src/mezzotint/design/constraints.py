@@ -33,8 +33,12 @@ LARGEST_EPSILON = 22.0
 """e**22 is 2**31.7: beyond it a 32-bit table cannot express the ratio, and a design would be the
 same as at 22."""
 
-LEAST_ORDER, LARGEST_ORDER = 1 + 1e-5, 1e4
+LEAST_ORDER = 1 + 1e-5
+LARGEST_ORDER = 1e4
 """Renyi orders that the solver can work with."""
+
+_LEAST_PROBABILITY = 1e-15
+"""In logarithms of probabilities that may be off."""
 
 _ONE_ROUNDING = 1 + 1e-14
 """Two levels are tested in floats: every probability has one rounding."""
@@ -60,12 +64,17 @@ class Rows:
 
 def _losses(rows: FloatArray, spare: float) -> tuple[FloatArray, FloatArray]:
     """(R, R, m) log-ratios of row a to row b, each probability `spare` off; (R, m) logs of b's."""
-    low = np.log(np.maximum(rows - spare, 1e-15))
-    high = np.log(np.maximum(rows + spare, 1e-15))
+    """(R, R, m) log-ratios of row a to row b, each probability `spare` off; (R, m) logs of b's."""
+    low = np.log(np.maximum(rows - spare, _LEAST_PROBABILITY))
+    high = np.log(np.maximum(rows + spare, _LEAST_PROBABILITY))
     return high[:, None] - low, low
 
 
-def _two_level_rows(bottom: float, top: float, means: FloatArray) -> FloatArray:
+def _two_level_rows(
+    bottom: float,
+    top: float,
+    means: FloatArray,
+) -> FloatArray:
     """(2, n) probabilities of two levels, bottom's first, that give these means.
 
     They are distances of two given numbers over the span: none is one minus another, which would
@@ -96,11 +105,21 @@ class Constraint(ABC):
     """Whether it speaks about given inputs only, so that none can be added."""
 
     @abstractmethod
-    def part(self, rows: Rows, pairs: IndexArray, epsilon: float) -> ProgramPart:
+    def part(
+        self,
+        rows: Rows,
+        pairs: IndexArray,
+        epsilon: float,
+    ) -> ProgramPart:
         """Return the constraint on these (P, 2) pairs of rows as a part of a program."""
 
     @abstractmethod
-    def excess(self, rows: Rows, values: FloatArray, epsilon: float) -> FloatArray:
+    def excess(
+        self,
+        rows: Rows,
+        values: FloatArray,
+        epsilon: float,
+    ) -> FloatArray:
         """(R, R) how far each ordered pair of the (R, m) rows is beyond it; <= 0 within."""
 
     @abstractmethod
@@ -110,7 +129,12 @@ class Constraint(ABC):
         """
 
     @abstractmethod
-    def holds(self, bottom: float, top: float, means: FloatArray) -> bool:
+    def holds(
+        self,
+        bottom: float,
+        top: float,
+        means: FloatArray,
+    ) -> bool:
         """Whether reports of two levels with these means, all between the levels, obey it."""
 
     def check_knots(self, knots: FloatArray) -> None:  # noqa: B027
@@ -125,16 +149,31 @@ class Pure(Constraint):
     is_pure = True
     is_complete = True
 
-    def part(self, rows: Rows, pairs: IndexArray, epsilon: float) -> ProgramPart:
+    def part(
+        self,
+        rows: Rows,
+        pairs: IndexArray,
+        epsilon: float,
+    ) -> ProgramPart:
         return partial(ratio_part, epsilon=epsilon)
 
-    def excess(self, rows: Rows, values: FloatArray, epsilon: float) -> FloatArray:
+    def excess(
+        self,
+        rows: Rows,
+        values: FloatArray,
+        epsilon: float,
+    ) -> FloatArray:
         return _losses(values, rows.spare)[0].max(axis=2) - epsilon
 
     def spent(self, mechanism: Mechanism) -> float:
         return mechanism.epsilon
 
-    def holds(self, bottom: float, top: float, means: FloatArray) -> bool:
+    def holds(
+        self,
+        bottom: float,
+        top: float,
+        means: FloatArray,
+    ) -> bool:
         return _sticks_hold(_two_level_rows(bottom, top, means), self.epsilon, 0.0)
 
 
@@ -151,21 +190,41 @@ class Approximate(Constraint):
         Raises:
             ParameterError: a delta that 32-bit weights cannot resolve.
         """
+        """Return delta less what rounding to integers can add to the divergence of two rows.
+
+        Raises:
+            ParameterError: a delta that 32-bit weights cannot resolve.
+        """
         if not rows.spare_rounding:
             return self.delta
         rounding = 2 * rows.levels * (1 + math.exp(self.epsilon)) / TOTAL
         if self.delta <= 2 * rounding:
-            least = f"no delta up to {2 * rounding:.2g}"
+            resolution = f"no delta up to {2 * rounding:.2g}"
             if 2 * rounding >= 1:
-                least = "no delta at this epsilon"
-            remedy = f"a 32-bit table resolves {least}; use delta=0"
+                resolution = "no delta at this epsilon"
+            remedy = f"a 32-bit table resolves {resolution}; use delta=0"
             raise ParameterError("delta", self.delta, remedy)
         return self.delta - rounding
 
-    def part(self, rows: Rows, pairs: IndexArray, epsilon: float) -> ProgramPart:
-        return partial(delta_part, pairs=pairs, epsilon=epsilon, delta=self._delta(rows))
+    def part(
+        self,
+        rows: Rows,
+        pairs: IndexArray,
+        epsilon: float,
+    ) -> ProgramPart:
+        return partial(
+            delta_part,
+            pairs=pairs,
+            epsilon=epsilon,
+            delta=self._delta(rows),
+        )
 
-    def excess(self, rows: Rows, values: FloatArray, epsilon: float) -> FloatArray:
+    def excess(
+        self,
+        rows: Rows,
+        values: FloatArray,
+        epsilon: float,
+    ) -> FloatArray:
         ratio = math.exp(epsilon)
         sticks = [np.maximum(values - ratio * row, 0).sum(axis=1) for row in values]
         return np.stack(sticks, axis=1) - self._delta(rows)
@@ -175,11 +234,20 @@ class Approximate(Constraint):
             return 0.0
         return math.inf
 
-    def holds(self, bottom: float, top: float, means: FloatArray) -> bool:
+    def holds(
+        self,
+        bottom: float,
+        top: float,
+        means: FloatArray,
+    ) -> bool:
         return _sticks_hold(_two_level_rows(bottom, top, means), self.epsilon, self.delta)
 
 
-def _sticks_hold(rows: FloatArray, epsilon: float, delta: float) -> bool:
+def _sticks_hold(
+    rows: FloatArray,
+    epsilon: float,
+    delta: float,
+) -> bool:
     """Whether two outcomes, of increasing and of decreasing probability, obey (epsilon, delta)."""
     (bottom_low, top_low), (bottom_high, top_high) = rows[:, 0], rows[:, -1]
     ratio = math.exp(epsilon) * _ONE_ROUNDING
@@ -193,32 +261,60 @@ class Renyi(Constraint):
 
     order: float
 
-    def part(self, rows: Rows, pairs: IndexArray, epsilon: float) -> ProgramPart:
-        return partial(renyi_part, pairs=pairs, alpha=self.order, epsilon=epsilon, spare=rows.spare)
+    def part(
+        self,
+        rows: Rows,
+        pairs: IndexArray,
+        epsilon: float,
+    ) -> ProgramPart:
+        return partial(
+            renyi_part,
+            pairs=pairs,
+            alpha=self.order,
+            epsilon=epsilon,
+            spare=rows.spare,
+        )
 
-    def excess(self, rows: Rows, values: FloatArray, epsilon: float) -> FloatArray:
+    def excess(
+        self,
+        rows: Rows,
+        values: FloatArray,
+        epsilon: float,
+    ) -> FloatArray:
         losses, low = _losses(values, rows.spare)
         terms = self.order * losses + low
-        most = terms.max(axis=2)
-        moments = most + np.log(np.exp(terms - most[:, :, None]).sum(axis=2))
+        largest = terms.max(axis=2)
+        moments = largest + np.log(np.exp(terms - largest[:, :, None]).sum(axis=2))
         return moments / (self.order - 1) - epsilon
 
     def spent(self, mechanism: Mechanism) -> float:
         return mechanism.renyi(self.order)
 
-    def holds(self, bottom: float, top: float, means: FloatArray) -> bool:
+    def holds(
+        self,
+        bottom: float,
+        top: float,
+        means: FloatArray,
+    ) -> bool:
         rows = _two_level_rows(bottom, top, means)
-        there = _divergence(rows[:, 0], rows[:, -1], self.order)
-        back = _divergence(rows[:, -1], rows[:, 0], self.order)
-        return max(there, back) <= self.epsilon * _ONE_ROUNDING
+        forwards = _divergence(rows[:, 0], rows[:, -1], self.order)
+        backwards = _divergence(rows[:, -1], rows[:, 0], self.order)
+        return max(forwards, backwards) <= self.epsilon * _ONE_ROUNDING
 
 
-def _divergence(first: FloatArray, second: FloatArray, order: float) -> float:
+def _divergence(
+    first: FloatArray,
+    second: FloatArray,
+    order: float,
+) -> float:
     """Renyi divergence of one distribution on two outcomes from another."""
-    p, q = first[first > 0], second[first > 0]
+    """Renyi divergence of one distribution on two outcomes from another."""
+    is_possible = first > 0
+    first_mass = first[is_possible]
+    second_mass = second[is_possible]
     with np.errstate(divide="ignore"):
         # Of the terms p (p / q)**(order - 1), which may overflow.
-        exponents = np.log(p) + (order - 1) * np.log(p / q)
+        exponents = np.log(first_mass) + (order - 1) * np.log(first_mass / second_mass)
     return float(np.logaddexp.reduce(exponents)) / (order - 1)
 
 
@@ -230,26 +326,44 @@ class AbsoluteMetric(Constraint):
     is_complete = True
     by_distance = True
 
-    def part(self, rows: Rows, pairs: IndexArray, epsilon: float) -> ProgramPart:
+    def part(
+        self,
+        rows: Rows,
+        pairs: IndexArray,
+        epsilon: float,
+    ) -> ProgramPart:
         distance = np.abs(rows.knots[pairs[:, 0]] - rows.knots[pairs[:, 1]])
         # Between knots rows are linear: their slope counts, not the exponential.
         return partial(
-            pair_ratio_part, pairs=pairs, ratios=1 + epsilon * distance, spare=rows.spare
+            pair_ratio_part,
+            pairs=pairs,
+            ratios=1 + epsilon * distance,
+            spare=rows.spare,
         )
 
-    def excess(self, rows: Rows, values: FloatArray, epsilon: float) -> FloatArray:
+    def excess(
+        self,
+        rows: Rows,
+        values: FloatArray,
+        epsilon: float,
+    ) -> FloatArray:
         distance = np.abs(rows.knots[:, None] - rows.knots)
         return _losses(values, rows.spare)[0].max(axis=2) - epsilon * distance
 
     def spent(self, mechanism: Mechanism) -> float:
         return metric_epsilon(mechanism, "absolute")
 
-    def holds(self, bottom: float, top: float, means: FloatArray) -> bool:
+    def holds(
+        self,
+        bottom: float,
+        top: float,
+        means: FloatArray,
+    ) -> bool:
         if means[0] <= bottom or means[-1] >= top:
             return False
-        least = float(_two_level_rows(bottom, top, means).min())
+        smallest = float(_two_level_rows(bottom, top, means).min())
         # The chance is linear in the input: its slope is at most epsilon times its least value.
-        return 1 / (top - bottom) <= self.epsilon * _ONE_ROUNDING * least
+        return 1 / (top - bottom) <= self.epsilon * _ONE_ROUNDING * smallest
 
 
 @final
@@ -266,19 +380,39 @@ class SquaredMetric(Constraint):
     def check_knots(self, knots: FloatArray) -> None:
         spacing_of(knots)
 
-    def part(self, rows: Rows, pairs: IndexArray, epsilon: float) -> ProgramPart:
+    def part(
+        self,
+        rows: Rows,
+        pairs: IndexArray,
+        epsilon: float,
+    ) -> ProgramPart:
         distance = np.abs(rows.knots[pairs[:, 0]] - rows.knots[pairs[:, 1]])
         ratios = np.exp(np.minimum(epsilon * distance**2, self._LARGEST_LOSS))
-        return partial(pair_ratio_part, pairs=pairs, ratios=ratios, spare=rows.spare)
+        return partial(
+            pair_ratio_part,
+            pairs=pairs,
+            ratios=ratios,
+            spare=rows.spare,
+        )
 
-    def excess(self, rows: Rows, values: FloatArray, epsilon: float) -> FloatArray:
+    def excess(
+        self,
+        rows: Rows,
+        values: FloatArray,
+        epsilon: float,
+    ) -> FloatArray:
         losses = _losses(values, rows.spare)[0].max(axis=2)
         return losses - epsilon * (rows.knots[:, None] - rows.knots) ** 2
 
     def spent(self, mechanism: Mechanism) -> float:
         return metric_epsilon(mechanism, "squared")
 
-    def holds(self, bottom: float, top: float, means: FloatArray) -> bool:
+    def holds(
+        self,
+        bottom: float,
+        top: float,
+        means: FloatArray,
+    ) -> bool:
         if means[0] <= bottom or means[-1] >= top:
             return False
         rows = _two_level_rows(bottom, top, means)
@@ -288,7 +422,11 @@ class SquaredMetric(Constraint):
 
 
 def make_constraint(
-    *, epsilon: float, delta: float = 0.0, alpha: float | None = None, metric: str | None = None
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    alpha: float | None = None,
+    metric: str | None = None,
 ) -> Constraint:
     """Return the constraint of a caller's values; alpha=inf is pure epsilon.
 

@@ -20,6 +20,12 @@ from mezzotint.core.priors import as_prior
 DELTA = 1e-6
 """The Gaussian mechanism has no pure epsilon: it is held to this delta."""
 
+PIECEWISE_FROM = 0.61
+"""Below this epsilon the hybrid mechanism never draws the piecewise one."""
+
+LEAST_EPSILON = 1e-6
+LARGEST_EPSILON = 600.0
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +36,22 @@ class Variance:
     square: float = 0.0
     note: str = "continuous output"
 
-    def mse(self, *, lower: float, upper: float, prior: object = None) -> float:
+    def mse(
+        self,
+        *,
+        lower: float,
+        upper: float,
+        prior: object = None,
+    ) -> float:
         """Averaged over a prior on [lower, upper], squared data units."""
-        moments = as_prior(prior, lower=lower, upper=upper).moments(np.array([lower, upper]))[0]
-        half = (upper - lower) / 2
-        second = float(moments[2] / half**2 - 2 * moments[1] / half + moments[0])
-        return half**2 * (self.constant + self.square * second)
+        moments = as_prior(
+            prior,
+            lower=lower,
+            upper=upper,
+        ).moments(np.array([lower, upper]))[0]
+        half_range = (upper - lower) / 2
+        second_moment = float(moments[2] / half_range**2 - 2 * moments[1] / half_range + moments[0])
+        return half_range**2 * (self.constant + self.square * second_moment)
 
     def worst(self, *, lower: float, upper: float) -> float:
         """The largest over inputs, squared data units."""
@@ -56,29 +72,35 @@ def _piecewise(epsilon: float) -> Variance:
 
 
 def _hybrid(epsilon: float) -> Variance:
-    # Below epsilon = 0.61 the piecewise mechanism is never drawn.
-    share = -math.expm1(-epsilon / 2) if epsilon > 0.61 else 0.0
-    one, other = _piecewise(epsilon), _duchi(epsilon)
+    share = 0.0
+    if epsilon > PIECEWISE_FROM:
+        share = -math.expm1(-epsilon / 2)
+    piecewise = _piecewise(epsilon)
+    duchi = _duchi(epsilon)
     return Variance(
-        constant=share * one.constant + (1 - share) * other.constant,
-        square=share * one.square + (1 - share) * other.square,
+        constant=share * piecewise.constant + (1 - share) * duchi.constant,
+        square=share * piecewise.square + (1 - share) * duchi.square,
     )
 
 
 def _staircase(epsilon: float) -> Variance:
-    b = math.exp(-epsilon)
-    return Variance(constant=4 * (2 ** (-2 / 3) * (b * (1 + b)) ** (2 / 3) + b) / (1 - b) ** 2)
+    decay = math.exp(-epsilon)
+    # At the best share of a stair.
+    stair = 2 ** (-2 / 3) * (decay * (1 + decay)) ** (2 / 3)
+    return Variance(constant=4 * (stair + decay) / (1 - decay) ** 2)
 
 
 def _gaussian(epsilon: float) -> Variance:
     def excess(log_sigma: float) -> float:
-        ratio = 2 / math.exp(log_sigma)
-        near, far = ratio / 2 - epsilon / ratio, -ratio / 2 - epsilon / ratio
-        return float(ndtr(near) - math.exp(epsilon) * ndtr(far)) - DELTA
+        """The hockey-stick divergence of two Gaussians 2 apart, less delta (Balle and Wang 2018)."""
+        distance_ratio = 2 / math.exp(log_sigma)
+        near_end = distance_ratio / 2 - epsilon / distance_ratio
+        far_end = -distance_ratio / 2 - epsilon / distance_ratio
+        return float(ndtr(near_end) - math.exp(epsilon) * ndtr(far_end)) - DELTA
 
-    root = cast(float, brentq(excess, math.log(1e-3), math.log(1e9), xtol=1e-12))
+    log_sigma = cast(float, brentq(excess, math.log(1e-3), math.log(1e9), xtol=1e-12))
     return Variance(
-        constant=math.exp(2 * root),
+        constant=math.exp(2 * log_sigma),
         note=f"continuous output; (epsilon, {DELTA:g}), no pure epsilon",
     )
 
@@ -103,6 +125,6 @@ def variance(name: str, epsilon: float) -> Variance:
     range), "gaussian" (analytic, Balle and Wang 2018, delta = 1e-6).
     """
     check_choice("family", name, CONTINUOUS)
-    if not 1e-6 <= epsilon <= 600:
+    if not LEAST_EPSILON <= epsilon <= LARGEST_EPSILON:
         raise ParameterError("epsilon", epsilon, "need an epsilon from 1e-6 to 600")
     return _VARIANCES[name](epsilon)

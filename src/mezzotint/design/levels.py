@@ -18,7 +18,8 @@ import math
 import sys
 import warnings
 from dataclasses import dataclass, replace
-from typing import final
+from operator import itemgetter
+from typing import NamedTuple, final
 
 import numpy as np
 from scipy import optimize
@@ -29,20 +30,50 @@ from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.priors import Law, SamplePrior, UniformPrior, cell_means, law_of
 from mezzotint.core.search import bracket, descend
 from mezzotint.core.types import TOTAL, FloatArray
-from mezzotint.design.floors import Windows, average, make_windows, outer_rows, overhang, peaks
+from mezzotint.design.floor_search import overhang
 from mezzotint.design.problem import Problem
 from mezzotint.design.program import KnottedProblem, solve_pairs
 from mezzotint.design.solver import SolverError
+from mezzotint.design.windows import Value, Windows, average, make_windows, outer_rows, peaks
 
 _MOST_STARTS = 16
 _STEPS = (60, 40, 40)
 """Steps downhill: from all starts, then from around the best; the last round for "minimax" only."""
 _AROUND = 4
 _NOISE = 0.25
-_NEAR = 0.02
+_NEARBY_NOISE = 0.02
 _SHARPNESS = (100.0, 2000.0, 30000.0)
 """How closely a smooth maximum follows the largest error over the inputs, in each round."""
 _TOO_FAR = 1e3
+"""Price of the squared distance by which levels lie beyond the largest."""
+
+_MOST_SPLITS = 60
+_LARGEST_LOG_GAP = 12.0
+
+
+class _Unpacked(NamedTuple):
+    """Levels up to an affine map, floors, and the derivative of their sum by its logit, relative to
+    the sum.
+    """
+
+    levels: FloatArray
+    floors: FloatArray
+    growth: FloatArray
+
+
+class _AffineMap(NamedTuple):
+    """Levels above the least mean, the (B, 1) slope that makes the means reach 2 far, the (B, 2, m)
+    outer rows.
+    """
+
+    above: FloatArray
+    slope: FloatArray
+    outer_rows: FloatArray
+
+    @property
+    def levels(self) -> FloatArray:
+        """Levels whose windows reach exactly from -1 to 1."""
+        return self.slope * self.above - 1
 
 
 @final
@@ -61,125 +92,156 @@ class Space:
     largest: float
     sharpness: float
 
-    def unpack(self, points: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Levels up to an affine map, floors, and the derivative of their sum by its logit,
-        relative to the sum.
-        """
-        m = self.count
-        share = np.exp(points[:, :m] - points[:, :m].max(axis=1, keepdims=True))
-        share /= share.sum(axis=1, keepdims=True)
-        logistic = 1 / (1 + np.exp(-points[:, m : m + 1]))
-        total = 1 / self.ratio + (1 - 1 / self.ratio) * logistic
-        gaps = np.exp(np.clip(points[:, m + 1 :], -12, 12))
-        levels = np.concatenate([np.zeros((len(points), 1)), np.cumsum(gaps, axis=1)], axis=1)
-        return levels, total * share, (1 - 1 / self.ratio) * logistic * (1 - logistic) / total
+    def unpack(self, points: FloatArray) -> _Unpacked:
+        level_count = self.count
+        logits = points[:, :level_count]
+        floor_shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+        floor_shares /= floor_shares.sum(axis=1, keepdims=True)
+        least_sum = 1 / self.ratio
+        logistic = 1 / (1 + np.exp(-points[:, level_count : level_count + 1]))
+        floor_sum = least_sum + (1 - least_sum) * logistic
+        log_gaps = np.clip(points[:, level_count + 1 :], -_LARGEST_LOG_GAP, _LARGEST_LOG_GAP)
+        positions = np.cumsum(np.exp(log_gaps), axis=1)
+        unit_levels = np.concatenate([np.zeros((len(points), 1)), positions], axis=1)
+        growth = (1 - least_sum) * logistic * (1 - logistic) / floor_sum
+        return _Unpacked(unit_levels, floor_sum * floor_shares, growth)
 
-    def _reach(
-        self, levels: FloatArray, floors: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Levels above the least mean, the (B, 1) slope that makes the means reach 2 far, the (B,
-        2, m) outer rows.
-        """
-        rows, means = outer_rows(levels, floors, self.ratio)
-        return levels - means[:, :1], 2 / np.maximum(means[:, 1:] - means[:, :1], 1e-12), rows
+    def _map(self, unpacked: _Unpacked) -> _AffineMap:
+        rows, means = outer_rows(unpacked.levels, unpacked.floors, self.ratio)
+        reach = np.maximum(means[:, 1:] - means[:, :1], 1e-12)
+        return _AffineMap(unpacked.levels - means[:, :1], 2 / reach, rows)
 
     def levels(self, points: FloatArray) -> FloatArray:
-        levels, floors, _ = self.unpack(points)
-        above, slope, _ = self._reach(levels, floors)
-        return slope * above - 1
+        return self._map(self.unpack(points)).levels
 
     def __call__(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The logarithm of the loss, and its derivatives."""
-        levels, floors, growth = self.unpack(points)
-        above, slope, rows = self._reach(levels, floors)
-        mapped = slope * above - 1
-        loss, by_level, by_floor = self._loss(
-            make_windows(mapped, floors, self.ratio, split=self.loss == "mae")
-        )
-        beyond = np.maximum(np.abs(mapped) - self.largest, 0.0)
-        factor = 1 + 0.5 * _TOO_FAR * (beyond**2).sum(axis=1)
-        by_level = by_level / loss[:, None] + _TOO_FAR * beyond * np.sign(mapped) / factor[:, None]
-        loss, by_floor = loss * factor, by_floor / loss[:, None]
+        """The logarithm of the loss, and its derivatives."""
+        unpacked = self.unpack(points)
+        affine = self._map(unpacked)
+        split = self.loss == "mae"
+        value = self._loss(make_windows(affine.levels, unpacked.floors, self.ratio, split=split))
+        beyond = np.maximum(np.abs(affine.levels) - self.largest, 0.0)
+        penalty = 1 + 0.5 * _TOO_FAR * (beyond**2).sum(axis=1)
+        penalty_slope = _TOO_FAR * beyond * np.sign(affine.levels) / penalty[:, None]
+        by_level = value.by_level / value.loss[:, None] + penalty_slope
+        by_floor = value.by_floor / value.loss[:, None]
         # Through the affine map: both ends of the reach move with levels and floors.
-        low, high = rows[:, 0], rows[:, 1]
-        index, total = np.arange(self.count), floors.sum(axis=1, keepdims=True)
-        ends, spare = np.cumsum((self.ratio - 1) * floors, axis=1), 1 - total
-        # The rooms in which the first window ends and the last one starts.
-        first, last = (
-            np.minimum((ends <= place).sum(axis=1, keepdims=True), self.count - 1)
-            for place in (spare, ends[:, -1:] - spare)
+        low_by_floor, high_by_floor = self._end_slopes(unpacked)
+        turn = (
+            0.5
+            * affine.slope**2
+            * (by_level * affine.above).sum(
+                axis=1,
+                keepdims=True,
+            )
         )
-        low_by_floor = np.where(index < first, self.ratio, 1.0) * (
-            levels - np.take_along_axis(levels, first, axis=1)
-        )
-        high_by_floor = np.where(index > last, self.ratio, 1.0) * (
-            levels - np.take_along_axis(levels, last, axis=1)
-        )
-        turn = 0.5 * slope**2 * (by_level * above).sum(axis=1, keepdims=True)
-        shift = slope * by_level.sum(axis=1, keepdims=True)
-        by_level = slope * by_level + (turn - shift) * low - turn * high
+        shift = affine.slope * by_level.sum(axis=1, keepdims=True)
+        low_row = affine.outer_rows[:, 0]
+        high_row = affine.outer_rows[:, 1]
+        by_level = affine.slope * by_level + (turn - shift) * low_row - turn * high_row
         by_floor = by_floor + (turn - shift) * low_by_floor - turn * high_by_floor
-        pull = (floors * by_floor).sum(axis=1, keepdims=True)
-        after = np.cumsum(by_level[:, ::-1], axis=1)[:, ::-1]
-        return np.log(loss), np.concatenate(
-            [
-                floors * (by_floor - pull / total),
-                pull * growth,
-                np.diff(levels, axis=1) * after[:, 1:],
-            ],
-            axis=1,
+        # Through the logits of the floors and the logarithms of the gaps.
+        floors = unpacked.floors
+        by_sum = (floors * by_floor).sum(axis=1, keepdims=True)
+        by_logit = floors * (
+            by_floor
+            - by_sum
+            / floors.sum(
+                axis=1,
+                keepdims=True,
+            )
         )
+        by_all_above = np.cumsum(by_level[:, ::-1], axis=1)[:, ::-1]
+        by_gap = np.diff(unpacked.levels, axis=1) * by_all_above[:, 1:]
+        slopes = np.concatenate([by_logit, by_sum * unpacked.growth, by_gap], axis=1)
+        return np.log(value.loss * penalty), slopes
 
-    def _loss(self, windows: Windows) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _end_slopes(self, unpacked: _Unpacked) -> tuple[FloatArray, FloatArray]:
+        """(B, m) derivatives by the floors of the least and of the largest mean."""
+        levels, floors, _ = unpacked
+        level_index = np.arange(self.count)
+        ends = np.cumsum((self.ratio - 1) * floors, axis=1)
+        spare = 1 - floors.sum(axis=1, keepdims=True)
+        # The segments in which the first window ends and the last one starts.
+        first_segment = (ends <= spare).sum(axis=1, keepdims=True)
+        first_segment = np.minimum(first_segment, self.count - 1)
+        last_segment = (ends <= ends[:, -1:] - spare).sum(axis=1, keepdims=True)
+        last_segment = np.minimum(last_segment, self.count - 1)
+        low_weight = np.where(level_index < first_segment, self.ratio, 1.0)
+        high_weight = np.where(level_index > last_segment, self.ratio, 1.0)
+        low_slope = low_weight * (levels - np.take_along_axis(levels, first_segment, axis=1))
+        high_slope = high_weight * (levels - np.take_along_axis(levels, last_segment, axis=1))
+        return low_slope, high_slope
+
+    def _loss(self, windows: Windows) -> Value:
+        """The loss; for "minimax" a smooth maximum of the largest errors of the pieces."""
         if self.loss != "minimax":
-            value = average(windows, self.law, self.loss)
-            return value.loss, value.by_level, value.by_floor
-        _, errors, by_level, by_floor = peaks(windows)
-        most = errors.max(axis=1, keepdims=True)
-        weights = np.exp(self.sharpness * (errors / most - 1))
+            return average(windows, self.law, self.loss)
+        _, peak = peaks(windows)
+        errors = peak.loss
+        largest = errors.max(axis=1, keepdims=True)
+        weights = np.exp(self.sharpness * (errors / largest - 1))
         total = weights.sum(axis=1, keepdims=True)
-        smooth = most[:, 0] * (1 + np.log(total[:, 0] / errors.shape[1]) / self.sharpness)
+        log_mean = np.log(total[:, 0] / errors.shape[1])
+        smooth = largest[:, 0] * (1 + log_mean / self.sharpness)
         weights /= total
         # The sharpness is relative to the largest error, which moves with it.
-        top, rows = errors.argmax(axis=1), np.arange(len(errors))
-        weights[rows, top] += (smooth - (weights * errors).sum(axis=1)) / most[:, 0]
+        piece = errors.argmax(axis=1)
+        by_largest = (smooth - (weights * errors).sum(axis=1)) / largest[:, 0]
+        weights[np.arange(len(errors)), piece] += by_largest
         weights = weights[:, :, None]
-        return smooth, (weights * by_level).sum(axis=1), (weights * by_floor).sum(axis=1)
+        return Value(
+            loss=smooth,
+            by_level=(weights * peak.by_level).sum(axis=1),
+            by_floor=(weights * peak.by_floor).sum(axis=1),
+        )
 
 
-def _starts(count: int, ratio: float, rng: np.random.Generator) -> FloatArray:
+def _cluster_sizes(count: int) -> list[tuple[int, int, int]]:
+    """Numbers of levels low, in the middle, and high; of very many only some that differ little."""
+    sizes: list[tuple[int, int, int]] = []
+    for low_count, high_count in itertools.product(range(1, count), repeat=2):
+        if low_count + high_count <= count:
+            sizes.append((low_count, count - low_count - high_count, high_count))
+    if len(sizes) <= _MOST_SPLITS:
+        return sizes
+    balanced = [
+        cluster_size for cluster_size in sizes if abs(cluster_size[0] - cluster_size[2]) <= 1
+    ]
+    return balanced[:: max(1, count // _MOST_SPLITS)]
+
+
+def _starts(
+    count: int,
+    ratio: float,
+    rng: np.random.Generator,
+) -> FloatArray:
     """Clusters of levels around the two least far ones and in the middle, of all sizes; and noisy
     copies.
     """
-    far = 1 + overhang(ratio)
-    rows = []
-    splits = [
-        (low, count - low - high, high)
-        for low, high in itertools.product(range(1, count), repeat=2)
-    ]
-    splits = [split for split in splits if split[1] >= 0]
-    if len(splits) > 60:  # many levels: sizes that differ little
-        splits = [split for split in splits if abs(split[0] - split[2]) <= 1][
-            :: max(1, count // 60)
-        ]
-    for low, middle, high in splits:
-        sizes = np.repeat([low, max(middle, 1), high], [low, middle, high])
-        share = np.repeat([0.42, 0.16, 0.42], [low, middle, high]) / sizes
-        outer = [
-            centre * far * np.linspace(0.65, 1.35, size) for centre, size in ((-1, low), (1, high))
-        ]
-        levels = np.sort(np.concatenate([outer[0], np.linspace(-0.3, 0.3, middle), outer[1]]))
+    outermost = 1 + overhang(ratio)
+    points: list[FloatArray] = []
+    for low_count, middle_count, high_count in _cluster_sizes(count):
+        sizes = np.repeat(
+            [low_count, max(middle_count, 1), high_count], [low_count, middle_count, high_count]
+        )
+        shares = np.repeat([0.42, 0.16, 0.42], [low_count, middle_count, high_count]) / sizes
+        low_levels = -outermost * np.linspace(0.65, 1.35, low_count)
+        high_levels = outermost * np.linspace(0.65, 1.35, high_count)
+        middle_levels = np.linspace(-0.3, 0.3, middle_count)
+        levels = np.sort(np.concatenate([low_levels, middle_levels, high_levels]))
         gaps = np.maximum(np.diff(levels), 1e-2)
-        rows.append(np.concatenate([np.log(share / share.sum()), [0.0], np.log(gaps)]))
-    plain = np.array(rows)
-    noisy = plain + _NOISE * rng.normal(size=plain.shape)
+        points.append(np.concatenate([np.log(shares / shares.sum()), [0.0], np.log(gaps)]))
+    exact_points = np.array(points)
+    noisy_points = exact_points + _NOISE * rng.normal(size=exact_points.shape)
     # Mirror images too: the search must not prefer a side.
     mirrored = [
-        noisy[:, :count][:, ::-1],
-        noisy[:, count : count + 1],
-        noisy[:, count + 1 :][:, ::-1],
+        noisy_points[:, :count][:, ::-1],
+        noisy_points[:, count : count + 1],
+        noisy_points[:, count + 1 :][:, ::-1],
     ]
-    return np.concatenate([plain, noisy, np.concatenate(mirrored, axis=1)])
+    return np.concatenate([exact_points, noisy_points, np.concatenate(mirrored, axis=1)])
 
 
 def _mirrored(count: int) -> FloatArray:
@@ -207,38 +269,71 @@ def search(
     """
     law, side = law.leaning_left()
     rng = np.random.default_rng(count)
-    best: list[tuple[float, FloatArray]] = []
-    shapes = [np.eye(2 * count)] if count < 5 else [np.eye(2 * count), _mirrored(count)]
-    for shape in [_mirrored(count)] if symmetric else shapes:
-        points = _starts(count, ratio, rng) @ np.linalg.pinv(shape).T
-        for steps, sharpness in list(zip(_STEPS, _SHARPNESS, strict=True))[
-            : 3 if loss == "minimax" else 2
-        ]:
-            space = Space(
-                count=count, law=law, ratio=ratio, loss=loss, largest=largest, sharpness=sharpness
-            )
-
-            def objective(
-                at: FloatArray, space: Space = space, shape: FloatArray = shape
-            ) -> tuple[FloatArray, FloatArray]:
-                values, slopes = space(at @ shape.T)
-                return values, slopes @ shape
-
-            values = objective(points)[0]
-            order = np.argsort(values)[: _MOST_STARTS if count < 5 else 3 * _MOST_STARTS // 2]
-            values, points = descend(objective, points[order], steps)
-            order = np.argsort(values)
-            near = [
-                points[order[:3]] + _NEAR * rng.normal(size=points[order[:3]].shape)
-                for _ in range(_AROUND)
-            ]
-            winner = (float(values[order[0]]), space.levels(points[order[:1]] @ shape.T)[0])
-            points = np.concatenate([points[order[:3]], *near])
-        best.append(winner)
-    return side * min(best, key=lambda pair: pair[0])[1][::side]
+    shapes = [np.eye(2 * count), _mirrored(count)]
+    if symmetric:
+        shapes = [_mirrored(count)]
+    elif count < 5:
+        shapes = [np.eye(2 * count)]
+    space = Space(
+        count=count,
+        law=law,
+        ratio=ratio,
+        loss=loss,
+        largest=largest,
+        sharpness=_SHARPNESS[0],
+    )
+    results = [_searched_shape(space, shape, rng) for shape in shapes]
+    _, levels = min(results, key=itemgetter(0))
+    return side * levels[::side]
 
 
-def two_levels_hold(problem: Problem, bottom: float, top: float, knots: FloatArray) -> bool:
+def _searched_shape(
+    space: Space,
+    shape: FloatArray,
+    rng: np.random.Generator,
+) -> tuple[float, FloatArray]:
+    """The least value found among points that `shape` makes of fewer numbers, and its levels."""
+    start_count = _MOST_STARTS if space.count < 5 else 3 * _MOST_STARTS // 2
+    points = _starts(space.count, space.ratio, rng) @ np.linalg.pinv(shape).T
+    best_levels = (math.inf, np.zeros(space.count))
+    round_count = 3 if space.loss == "minimax" else 2
+    for steps, sharpness in zip(_STEPS[:round_count], _SHARPNESS[:round_count], strict=True):
+        objective = _ShapedObjective(
+            space=replace(space, sharpness=sharpness),
+            shape=shape,
+        )
+        point_values, _ = objective(points)
+        value_order = np.argsort(point_values)[:start_count]
+        point_values, points = descend(objective, points[value_order], steps)
+        value_order = np.argsort(point_values)
+        winners = points[value_order[:3]]
+        best_levels = (
+            float(point_values[value_order[0]]),
+            space.levels(points[value_order[:1]] @ shape.T)[0],
+        )
+        nearby = [winners + _NEARBY_NOISE * rng.normal(size=winners.shape) for _ in range(_AROUND)]
+        points = np.concatenate([winners, *nearby])
+    return best_levels
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _ShapedObjective:
+    """A space's objective in fewer numbers: `shape` (2m, n) makes points of them."""
+
+    space: Space
+    shape: FloatArray
+
+    def __call__(self, numbers: FloatArray) -> tuple[FloatArray, FloatArray]:
+        values, slopes = self.space(numbers @ self.shape.T)
+        return values, slopes @ self.shape
+
+
+def two_levels_hold(
+    problem: Problem,
+    bottom: float,
+    top: float,
+    knots: FloatArray,
+) -> bool:
     """Whether reports of two levels can have the means that the problem asks for, privately."""
     if problem.constraint.by_distance:
         return problem.constraint.holds(bottom, top, knots)
@@ -264,47 +359,58 @@ def required_overhang(problem: Problem, knots: FloatArray) -> float:
 
     if problem.is_pure and problem.max_bias == 0:
         return problem.width / math.expm1(problem.epsilon)
-    low, high = -problem.width / 2 * (1 - 1e-12), problem.width
-    if holds(low):
-        return low
-    while not holds(high):
-        high *= 4
-        if high > 1e12 * problem.width:
+    within, reach = -problem.width / 2 * (1 - 1e-12), problem.width
+    if holds(within):
+        return within
+    while not holds(reach):
+        reach *= 4
+        if reach > 1e12 * problem.width:
             return math.inf
-    return bracket(holds, high, low)[0]
+    return bracket(holds, reach, within)[0]
 
 
-def check_reach(problem: Problem, levels: FloatArray, knots: FloatArray) -> None:
+def check_reach(
+    problem: Problem,
+    levels: FloatArray,
+    knots: FloatArray,
+) -> None:
     """Raises InfeasibleError, saying what is missing, if no mechanism on these levels meets the
     problem.
     """
-    grain = float(levels[-1] / TOTAL - levels[0] / TOTAL)
-    if grain > problem.width / 8:
+    lowest = float(levels[0])
+    highest = float(levels[-1])
+    range_text = f"[{problem.lower:g}, {problem.upper:g}]"
+    unit_effect = highest / TOTAL - lowest / TOTAL
+    if unit_effect > problem.width / 8:
         raise InfeasibleError(
-            f"levels=[{levels[0]:g} .. {levels[-1]:g}]: one unit of 2**-32 moves a mean by {grain:.2g}, more than an "
-            f"eighth of the range [{problem.lower:g}, {problem.upper:g}]; bring the levels nearer, or raise epsilon"
+            f"levels=[{lowest:g} .. {highest:g}]: one unit of 2**-32 moves a mean by "
+            f"{unit_effect:.2g}, more than an eighth of the range {range_text}; bring the levels "
+            "nearer, or raise epsilon"
         )
-    if math.isinf(problem.max_bias) or two_levels_hold(
-        problem, float(levels[0]), float(levels[-1]), knots
-    ):
+    if math.isinf(problem.max_bias) or two_levels_hold(problem, lowest, highest, knots):
         return
     needed = required_overhang(problem, knots)
-    below, above = problem.lower - float(levels[0]), float(levels[-1]) - problem.upper
     kind = "unbiased" if problem.max_bias == 0 else f"within a bias of {problem.max_bias:g}"
-    refused = f"levels=[{levels[0]:g} .. {levels[-1]:g}]: no mechanism on them is {kind} at epsilon={problem.epsilon:g}"
+    problem_text = (
+        f"levels=[{lowest:g} .. {highest:g}]: no mechanism on them is {kind} at "
+        f"epsilon={problem.epsilon:g}"
+    )
     if math.isinf(needed):
         raise InfeasibleError(
-            f"{refused}, however far they reach; raise epsilon, use fewer knots or allow max_bias"
+            f"{problem_text}, however far they reach; raise epsilon, use fewer knots or allow "
+            "max_bias"
         )
-    missing = " and ".join(
-        f"{needed - reach:.6g} more {side}"
-        for reach, side in ((below, "below lower"), (above, "above upper"))
-        if reach < needed
-    )
+    reach_below = problem.lower - lowest
+    reach_above = highest - problem.upper
+    extensions: list[str] = []
+    if reach_below < needed:
+        extensions.append(f"{needed - reach_below:.6g} more below lower")
+    if reach_above < needed:
+        extensions.append(f"{needed - reach_above:.6g} more above upper")
     raise InfeasibleError(
-        f"{refused}: the outer levels must reach {needed:.6g} beyond the range [{problem.lower:g}, {problem.upper:g}] "
-        f"on both sides, but reach {below:.6g} below and {above:.6g} above; extend them by {missing or 'a little'}, "
-        "raise epsilon or allow max_bias"
+        f"{problem_text}: the outer levels must reach {needed:.6g} beyond the range {range_text} "
+        f"on both sides, but reach {reach_below:.6g} below and {reach_above:.6g} above; extend "
+        f"them by {' and '.join(extensions) or 'a little'}, raise epsilon or allow max_bias"
     )
 
 
@@ -312,6 +418,9 @@ _FEW_KNOTS = 9
 _MANY_POINTS = 4096
 _CLOSEST = 1e-4
 """Levels stay this far apart (units of half the range) during the search."""
+
+_NO_SOLUTION = 1e9
+"""The value of levels on which the solver finds no table."""
 
 
 class UnboundedLevelsWarning(UserWarning):
@@ -330,51 +439,61 @@ class UnboundedLevelsWarning(UserWarning):
 
 def _outside() -> int:
     """The level of a warning by the caller that points at the first line outside this package."""
-    frame, level = sys._getframe(1), 1
+    """The level of a warning by the caller that points at the first line outside this package."""
+    frame = sys._getframe(1)
+    level = 1
     while frame.f_back is not None and frame.f_globals["__name__"].startswith("mezzotint."):
-        frame, level = frame.f_back, level + 1
+        frame = frame.f_back
+        level += 1
     return level
 
 
 def level_bounds(
-    problem: Problem, max_level: float | None, knots: FloatArray | None = None
+    problem: Problem,
+    max_level: float | None,
+    knots: FloatArray | None = None,
 ) -> tuple[float, float]:
     """Least and largest distance of the outer levels from the middle of the range, centred units.
 
     For loss "mae" without `max_level` twice the required overhang is assumed, with an
     UnboundedLevelsWarning. Knots matter for metrics only.
     """
-    half = problem.width / 2
-    ends = np.array([problem.lower, problem.upper]) if knots is None else knots
-    overhang = 0.0 if math.isinf(problem.max_bias) else required_overhang(problem, ends) / half
+    half_range = problem.width / 2
+    inputs = np.array([problem.lower, problem.upper]) if knots is None else knots
+    overhang = 0.0
+    if not math.isinf(problem.max_bias):
+        overhang = required_overhang(problem, inputs) / half_range
     if math.isinf(overhang):
         raise InfeasibleError(
             f"epsilon={problem.epsilon:g}: no levels, however far, are enough; use fewer knots"
         )
-    least = 1 + overhang
+    nearest = 1 + overhang
     if max_level is not None:
-        largest = check_finite("max_level", max_level) / half
-        if not largest >= least * (1 + 1e-9):
-            raise ParameterError(
-                "max_level",
-                max_level,
-                f"levels must reach {least * half:.6g} from the middle of the range at epsilon={problem.epsilon:g}",
+        farthest = check_finite("max_level", max_level) / half_range
+        if not farthest >= nearest * (1 + 1e-9):
+            remedy = (
+                f"levels must reach {nearest * half_range:.6g} from the middle of the range at "
+                f"epsilon={problem.epsilon:g}"
             )
-        return least, largest
-    if problem.loss == "mae" and problem.max_bias < math.inf:
-        largest = 1 + 2 * max(overhang, 0.5)
-        warnings.warn(
-            "the mean absolute error keeps falling as the outer levels go to infinity with vanishing probability; "
-            f"levels are kept within {largest * half:.6g} of the middle of the range: set max_level, or use loss='mse'",
-            UnboundedLevelsWarning,
-            stacklevel=_outside(),
-        )
-        return least, largest
-    return least, max(4 * least, 8.0)
+            raise ParameterError("max_level", max_level, remedy)
+        return nearest, farthest
+    if problem.loss != "mae" or math.isinf(problem.max_bias):
+        return nearest, max(4 * nearest, 8.0)
+    farthest = 1 + 2 * max(overhang, 0.5)
+    warnings.warn(
+        "the mean absolute error keeps falling as the outer levels go to infinity with vanishing "
+        f"probability; levels are kept within {farthest * half_range:.6g} of the middle of the "
+        "range: set max_level, or use loss='mse'",
+        UnboundedLevelsWarning,
+        stacklevel=_outside(),
+    )
+    return nearest, farthest
 
 
 def value_and_gradient(
-    problem: Problem, knots: FloatArray, levels: FloatArray
+    problem: Problem,
+    knots: FloatArray,
+    levels: FloatArray,
 ) -> tuple[float, FloatArray]:
     """Optimal loss on these knots and its gradient in the levels, data units; minimax has its value
     only.
@@ -382,108 +501,165 @@ def value_and_gradient(
     Envelope theorem: at an optimum the derivative of the value is that of the Lagrangian,
     dV/dB_i = sum_k P[k, i] (dC[k, i]/dB_i + v_k), with v_k the multiplier of row k's mean.
     """
-    half, costs = problem.width / 2, problem.costs(knots, levels)
-    setting = KnottedProblem(problem=problem, levels=levels, knots=knots, costs=costs)
+    half_range = problem.width / 2
+    costs = problem.costs(knots, levels)
+    setting = KnottedProblem(
+        problem=problem,
+        levels=levels,
+        knots=knots,
+        costs=costs,
+    )
     solution, _ = solve_pairs(setting, problem.epsilon)
     if problem.loss == "minimax":
-        return solution.value * half**2, np.zeros_like(levels)
+        return solution.value * half_range**2, np.zeros_like(levels)
     # Costs are quadratic in the level for the MSE, so central differences are exact; for the MAE
     # they are once differentiable wherever the prior has no point mass.
-    step = min(1e-5 * problem.width, float(np.diff(levels).min()) / 4)
-    slopes = (problem.costs(knots, levels + step) - problem.costs(knots, levels - step)) / (
-        2 * step
-    )
+    level_step = min(1e-5 * problem.width, float(np.diff(levels).min()) / 4)
+    costs_above = problem.costs(knots, levels + level_step)
+    costs_below = problem.costs(knots, levels - level_step)
+    slopes = (costs_above - costs_below) / (2 * level_step)
     gradient = (solution.rows * slopes).sum(axis=0)
     if problem.max_bias < math.inf:
-        multipliers = solution.dual[knots.size : 2 * knots.size]
+        knot_count = knots.size
+        multipliers = solution.dual[knot_count : 2 * knot_count]
         if problem.max_bias > 0:
-            multipliers = multipliers - solution.dual[2 * knots.size : 3 * knots.size]
-        scale = half * max(1.0, float(np.abs(problem.centered(levels)).max()))
-        gradient = gradient + multipliers @ solution.rows / scale
+            multipliers = multipliers - solution.dual[2 * knot_count : 3 * knot_count]
+        mean_scale = half_range * max(1.0, float(np.abs(problem.centered(levels)).max()))
+        gradient = gradient + multipliers @ solution.rows / mean_scale
     return solution.value, gradient
 
 
-def symmetric_levels(epsilon: float, count: int, *, lower: float, upper: float) -> FloatArray:
+def symmetric_levels(
+    epsilon: float,
+    count: int,
+    *,
+    lower: float,
+    upper: float,
+) -> FloatArray:
     """The best `count` levels found that are their own mirror image, for the largest MSE; data
     units.
     """
-    law, half = law_of(UniformPrior(), lower, upper), (upper - lower) / 2
+    """The best `count` levels found that are their own mirror image, for the largest MSE; data
+    units.
+    """
+    law = law_of(UniformPrior(), lower, upper)
+    half_range = (upper - lower) / 2
     units = search(count, law, math.exp(epsilon), "minimax", symmetric=True)
-    least = (1 + 2 / math.expm1(epsilon)) * (1 + 1e-12)
-    units[0], units[-1] = min(units[0], -least), max(units[-1], least)
-    return lower + half + units * half
+    nearest = (1 + 2 / math.expm1(epsilon)) * (1 + 1e-12)
+    units[0] = min(units[0], -nearest)
+    units[-1] = max(units[-1], nearest)
+    return lower + half_range + units * half_range
 
 
 def _descended(
-    problem: Problem, knots: FloatArray, start: FloatArray, least: float, largest: float
+    problem: Problem,
+    knots: FloatArray,
+    start: FloatArray,
+    least: float,
+    largest: float,
 ) -> tuple[float, FloatArray]:
     """Best (value, levels in centred units) that SLSQP finds from `start`; the value is in units of
     half the range.
     """
-    half = problem.width / 2
-    unit = half if problem.loss == "mae" else half**2
-    best = (math.inf, start)
+    half_range = problem.width / 2
+    loss_unit = half_range if problem.loss == "mae" else half_range**2
+    best_result = (math.inf, start)
 
     def evaluate(units: FloatArray) -> tuple[float, FloatArray]:
-        nonlocal best
+        nonlocal best_result
+        levels = problem.center + units * half_range
         try:
-            value, gradient = value_and_gradient(problem, knots, problem.center + units * half)
+            value, gradient = value_and_gradient(problem, knots, levels)
         except SolverError:
-            return 1e9, np.zeros_like(units)
-        if value / unit < best[0]:
-            best = (value / unit, units.copy())
-        return value / unit, gradient * (half / unit)
+            return _NO_SOLUTION, np.zeros_like(units)
+        if value / loss_unit < best_result[0]:
+            best_result = (value / loss_unit, units.copy())
+        return value / loss_unit, gradient * (half_range / loss_unit)
 
     # Levels in order, the outer ones within their bounds.
     outer = np.eye(start.size)[[0, -1]] * np.array([[-1.0], [1.0]])
-    linear = np.concatenate([np.diff(np.eye(start.size), axis=0), outer, -outer])
-    apart = np.full(start.size - 1, -_CLOSEST)
-    offset = np.concatenate([apart, np.full(2, -least * (1 + 1e-7)), np.full(2, largest)])
-    # The multipliers of the largest error weigh the levels too: its slopes are differences.
-    smooth = problem.loss != "minimax"
-    optimize.minimize(
-        evaluate if smooth else lambda units: evaluate(units)[0],
-        start,
-        jac=True if smooth else "2-point",
-        method="SLSQP",
-        constraints=[
-            {"type": "ineq", "fun": lambda v: linear @ v + offset, "jac": lambda v: linear}
-        ],
-        options={"maxiter": 25, "ftol": 1e-10} | ({} if smooth else {"eps": 1e-6}),
-    )
-    return best
+    slopes = np.concatenate([np.diff(np.eye(start.size), axis=0), outer, -outer])
+    order_offset = np.full(start.size - 1, -_CLOSEST)
+    nearest_offset = np.full(2, -least * (1 + 1e-7))
+    offsets = np.concatenate([order_offset, nearest_offset, np.full(2, largest)])
+    constraint = {
+        "type": "ineq",
+        "fun": lambda units: slopes @ units + offsets,
+        "jac": lambda units: slopes,
+    }
+    options: dict[str, float] = {"maxiter": 25, "ftol": 1e-10}
+    if problem.loss == "minimax":
+        # The multipliers of the largest error weigh the levels too: its slopes are differences.
+        options["eps"] = 1e-6
+        optimize.minimize(
+            lambda units: evaluate(units)[0],
+            start,
+            jac="2-point",
+            method="SLSQP",
+            constraints=[constraint],
+            options=options,
+        )
+    else:
+        optimize.minimize(
+            evaluate,
+            start,
+            jac=True,
+            method="SLSQP",
+            constraints=[constraint],
+            options=options,
+        )
+    return best_result
 
 
 def search_levels(
-    problem: Problem, count: int, *, max_level: float | None, knots: FloatArray | None = None
+    problem: Problem,
+    count: int,
+    *,
+    max_level: float | None,
+    knots: FloatArray | None = None,
 ) -> FloatArray:
     """The best `count` levels found, up to `max_level` from the middle of the range; a search
     proves nothing.
 
     `knots` are the inputs that the design will use; None lets the search choose.
     """
-    grid = np.linspace(problem.lower, problem.upper, _FEW_KNOTS)
+    inputs = np.linspace(problem.lower, problem.upper, _FEW_KNOTS)
     if problem.constraint.by_distance and knots is not None:
-        grid = knots
-    half = problem.width / 2
-    least, largest = level_bounds(problem, max_level, grid)
+        inputs = knots
+    half_range = problem.width / 2
+    nearest, farthest = level_bounds(problem, max_level, inputs)
     if problem.is_pure and problem.max_bias == 0:
-        units = np.array([-least, least])
-        # Two levels a, b: the errors (b - x)(x - a) and 2 (b - x)(x - a) / (b - a) grow as either
-        # level moves out.
-        if count > 2:
-            law = law_of(problem.prior, problem.lower, problem.upper)
-            units = search(count, law, math.exp(problem.epsilon), problem.loss, largest=largest)
-            units = np.clip(units, -largest, largest)
-        # The search meets its bounds up to its own tolerance only; outer levels must reach far
-        # enough in floats too.
-        grain = 8 * math.ulp(max(abs(problem.lower), abs(problem.upper))) / half
-        least += 1e-9 * (least - 1) + grain
-        units[0], units[-1] = min(units[0], -least), max(units[-1], least)
-        return problem.center + units * half
+        return problem.center + _pure_levels(problem, count, nearest, farthest) * half_range
     if isinstance(problem.prior, SamplePrior) and problem.prior.points.size > _MANY_POINTS:
         problem = replace(problem, prior=cell_means(problem.prior, problem.lower, problem.upper))
-    least *= 1 + 1e-4  # levels that reach barely far enough leave the solver no interior
-    starts = [np.linspace(-1, 1, count) * min(stretch * least, largest) for stretch in (1.1, 1.5)]
-    found = [_descended(problem, grid, start, least, largest) for start in starts]
-    return problem.center + min(found, key=lambda pair: pair[0])[1] * half
+    # Levels that reach barely far enough leave the solver no interior.
+    nearest *= 1 + 1e-4
+    results: list[tuple[float, FloatArray]] = []
+    for stretch in (1.1, 1.5):
+        start_units = np.linspace(-1, 1, count) * min(stretch * nearest, farthest)
+        results.append(_descended(problem, inputs, start_units, nearest, farthest))
+    _, units = min(results, key=itemgetter(0))
+    return problem.center + units * half_range
+
+
+def _pure_levels(
+    problem: Problem,
+    count: int,
+    nearest: float,
+    farthest: float,
+) -> FloatArray:
+    """Levels (centred units) for pure epsilon without bias."""
+    units = np.array([-nearest, nearest])
+    # Two levels a, b: the errors (b - x)(x - a) and 2 (b - x)(x - a) / (b - a) grow as either level
+    # moves out.
+    if count > 2:
+        law = law_of(problem.prior, problem.lower, problem.upper)
+        units = search(count, law, math.exp(problem.epsilon), problem.loss, largest=farthest)
+        units = np.clip(units, -farthest, farthest)
+    # The search meets its bounds up to its own tolerance only; outer levels must reach far enough
+    # in floats too.
+    grain = 8 * math.ulp(max(abs(problem.lower), abs(problem.upper))) / (problem.width / 2)
+    needed = nearest + 1e-9 * (nearest - 1) + grain
+    units[0] = min(units[0], -needed)
+    units[-1] = max(units[-1], needed)
+    return units

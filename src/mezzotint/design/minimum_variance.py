@@ -65,21 +65,42 @@ def mvu(
     """
     started = time.perf_counter()
     input_bits = check_count("input_bits", input_bits, most=8)
-    problem = make_problem(epsilon=epsilon, lower=lower, upper=upper)
-    grid = np.linspace(problem.lower, problem.upper, 2**input_bits)
-    found = optimal(epsilon, lower=lower, upper=upper, levels=levels, prior=grid, knots=grid)
+    problem = make_problem(
+        epsilon=epsilon,
+        lower=lower,
+        upper=upper,
+    )
+    inputs = np.linspace(problem.lower, problem.upper, 2**input_bits)
+    result = optimal(
+        epsilon,
+        lower=lower,
+        upper=upper,
+        levels=levels,
+        prior=inputs,
+        knots=inputs,
+    )
+    mechanism = replace(result.mechanism, name="MVU")
     return replace(
-        found, mechanism=replace(found.mechanism, name="MVU"), seconds=time.perf_counter() - started
+        result,
+        mechanism=mechanism,
+        seconds=time.perf_counter() - started,
     )
 
 
-def _between(rows: FloatArray, t: FloatArray) -> FloatArray:
+def _between(rows: FloatArray, positions: FloatArray) -> FloatArray:
     """Rows whose natural parameters are (1 - t) times the first's plus t times the second's."""
-    used = (rows > 0).all(axis=0)
-    logits = np.full((t.size, used.size), -np.inf)
-    logits[:, used] = np.outer(1 - t, np.log(rows[0, used])) + np.outer(t, np.log(rows[1, used]))
+    is_used = (rows > 0).all(axis=0)
+    log_first, log_second = np.log(rows[:, is_used])
+    logits = np.full((positions.size, is_used.size), -np.inf)
+    logits[:, is_used] = np.outer(1 - positions, log_first) + np.outer(positions, log_second)
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)
+
+
+_SHORTFALLS = (0.0, *(1e-7 * 2.0 ** np.arange(30)))
+"""By how much (relative) the ends stay below epsilon, one after another, until the integers do not
+exceed it.
+"""
 
 
 @by_name
@@ -118,18 +139,26 @@ def imvu(
     """
     started = time.perf_counter()
     knots = check_count("knots", knots, least=2)
-    problem = make_problem(epsilon=epsilon, lower=lower, upper=upper)
+    problem = make_problem(
+        epsilon=epsilon,
+        lower=lower,
+        upper=upper,
+    )
     inputs = np.linspace(lower, upper, knots)
-    t = (inputs - lower) / (upper - lower)
-    for shortfall in (0.0, *(1e-7 * 2.0 ** np.arange(30))):
-        ends = mvu(
-            problem.epsilon * (1 - shortfall), lower=lower, upper=upper, levels=levels, input_bits=1
+    positions = (inputs - lower) / (upper - lower)
+    for shortfall in _SHORTFALLS:
+        end_table = mvu(
+            problem.epsilon * (1 - shortfall),
+            lower=lower,
+            upper=upper,
+            levels=levels,
+            input_bits=1,
         ).mechanism
         try:
             mechanism = rounding.table(
                 knots=inputs,
-                levels=ends.levels,
-                probabilities=_between(ends.probabilities, t),
+                levels=end_table.levels,
+                probabilities=_between(end_table.probabilities, positions),
                 name="I-MVU",
                 epsilon=problem.epsilon,
                 unbiased=False,

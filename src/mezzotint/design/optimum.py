@@ -20,12 +20,12 @@ from mezzotint.core.records import Progress
 from mezzotint.core.types import MAX_LEVELS
 from mezzotint.design.cdf import design_cells
 from mezzotint.design.floors import design_fixed
+from mezzotint.design.level_proofs import check_provable
+from mezzotint.design.level_proofs import prove as prove_levels
 from mezzotint.design.levels import (
     check_reach,
     search_levels,
 )
-from mezzotint.design.limits import check_provable
-from mezzotint.design.limits import prove as prove_levels
 from mezzotint.design.problem import (
     DesignResult,
     Problem,
@@ -132,28 +132,39 @@ def optimal(
     """
     started = time.perf_counter()
     problem = make_problem(
-        epsilon=epsilon, lower=lower, upper=upper, loss=loss, prior=prior,
-        delta=delta, alpha=alpha, metric=metric, max_bias=max_bias,
-    )  # fmt: skip
+        epsilon=epsilon,
+        lower=lower,
+        upper=upper,
+        loss=loss,
+        prior=prior,
+        delta=delta,
+        alpha=alpha,
+        metric=metric,
+        max_bias=max_bias,
+    )
     if problem.loss == "cdf":
         if prove:
-            raise ParameterError(
-                "prove", True, 'with loss="cdf" every bound is proven, see scope: leave prove out'
-            )
+            remedy = 'with loss="cdf" every bound is proven, see scope: leave prove out'
+            raise ParameterError("prove", True, remedy)
         return design_cells(problem, levels, knots, started=started)
     if prove:
         check_provable(problem)
-    found = _designed(problem, levels, knots, max_level, started)
+    result = _designed(problem, levels, knots, max_level, started)
     if not prove:
-        return found
-    count, half = found.mechanism.levels.size, problem.width / 2
-    seconds = check_positive("seconds", seconds)
-    proven = prove_levels(problem, count, found.loss / half**2, seconds=seconds, progress=progress)
-    bound = proven.bound * half**2
+        return result
+    level_count = result.mechanism.levels.size
+    loss_unit = (problem.width / 2) ** 2
+    proven = prove_levels(
+        problem,
+        level_count,
+        result.loss / loss_unit,
+        seconds=check_positive("seconds", seconds),
+        progress=progress,
+    )
     return replace(
-        found,
-        **weighed(found.loss, bound, found.slack),
-        scope=f"all mechanisms with {count} levels, wherever they are",
+        result,
+        **weighed(result.loss, proven.bound * loss_unit, result.slack),
+        scope=f"all mechanisms with {level_count} levels, wherever they are",
         proof=proven.proof,
         seconds=time.perf_counter() - started,
     )
@@ -167,26 +178,29 @@ def _designed(
     started: float,
 ) -> DesignResult:
     inputs = None if knots is None else check_knots(knots, problem)
-    searched = isinstance(levels, int | np.integer) and not isinstance(levels, bool)
-    if searched:
-        count = check_count("levels", levels, least=2, most=MAX_LEVELS)
-        values = search_levels(problem, count, max_level=max_level, knots=inputs)
-    elif max_level is not None:
-        raise ParameterError(
-            "max_level", max_level, "leave it out: these levels are fixed, not searched"
+    is_searched = isinstance(levels, int | np.integer) and not isinstance(levels, bool)
+    if is_searched:
+        level_count = check_count("levels", levels, least=2, most=MAX_LEVELS)
+        values = search_levels(
+            problem,
+            level_count,
+            max_level=max_level,
+            knots=inputs,
         )
+    elif max_level is not None:
+        remedy = "leave it out: these levels are fixed, not searched"
+        raise ParameterError("max_level", max_level, remedy)
     else:
         values = check_increasing("levels", levels)
-    check_reach(
-        problem, values, np.array([problem.lower, problem.upper]) if inputs is None else inputs
-    )
+    range_ends = np.array([problem.lower, problem.upper])
+    check_reach(problem, values, range_ends if inputs is None else inputs)
     if problem.is_pure and problem.max_bias == 0:
-        made = design_fixed(problem, values, inputs, free=searched)
+        draft, mechanism = design_fixed(problem, values, inputs, free=is_searched)
     elif inputs is not None:
-        made = design_general(problem, values, inputs)
+        draft, mechanism = design_general(problem, values, inputs)
     elif problem.constraint.needs_knots:
         remedy = "the squared metric speaks about a grid of inputs: give the number of knots"
         raise ParameterError("knots", None, remedy)
     else:
-        made = refine_even(problem, values)
-    return record(problem, *made, started=started)
+        draft, mechanism = refine_even(problem, values)
+    return record(problem, draft, mechanism, started=started)

@@ -11,9 +11,9 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from operator import itemgetter
-from typing import Literal, final
+from typing import Literal, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
@@ -34,9 +34,14 @@ from mezzotint.design.problem import (
     make_problem,
     without_bound,
 )
-from mezzotint.families.numeric import cells, erm_choices, pair_rows, rqm_choices
+from mezzotint.families.numeric import Cell, cells, erm_choices, pair_rows, rqm_choices
 
-Found = tuple[float, FloatArray]
+
+class SelectionPoint(NamedTuple):
+    """A value of the bound that is minimised, and the selection probabilities that have it."""
+
+    value: float
+    probabilities: FloatArray
 
 
 @final
@@ -72,27 +77,35 @@ class SelectionTables:
 
     def choices(self, y: FloatArray, side: int) -> list[FloatArray]:
         """q_1 .. q_{m-1} of one side, normalised."""
-        rows = [np.maximum(y[self.row(side, n)], 0.0) for n in range(1, self.bins.size)]
+        rows = [np.maximum(y[self.row(side, length)], 0.0) for length in range(1, self.bins.size)]
         return [row / row.sum() for row in rows]
 
     @cached_property
-    def used(self) -> list[tuple[int, float, float]]:
+    def cells(self) -> list[Cell]:
         """Cells that meet the range: (bins to the left, left end, right end)."""
         return cells(self.bins, lower=self.lower, upper=self.upper)
 
-    def own(self, j: int, i: int) -> int:
-        """Index of the probability with which bin i (1-based) is drawn on its side in cell j."""
-        m = self.bins.size
-        return self.row(0, j).start + i - 1 if i <= j else self.row(1, m - j).start + m - i
+    def index_of(self, cell: int, level: int) -> int:
+        """Index of the probability with which a bin (1-based) is drawn on its side in a cell."""
+        count = self.bins.size
+        if level <= cell:
+            return self.row(0, cell).start + level - 1
+        return self.row(1, count - cell).start + count - level
 
     @cached_property
     def pinned_rows(self) -> list[slice]:
         """The q_n whose products with one another occur: where these are pinned, every probability
         is linear in y.
         """
-        inner = [j for j, _, _ in self.used if min(j, self.bins.size - j) >= 2]
-        rows = {(0, j) for j in inner} | {(1 % self.sides, self.bins.size - j) for j in inner}
-        return [self.row(side, n) for side, n in sorted(rows)]
+        """The q_n whose products with one another occur: where these are pinned, every probability
+        is linear in y.
+        """
+        rows: set[tuple[int, int]] = set()
+        for bins_below, _, _ in self.cells:
+            bins_above = self.bins.size - bins_below
+            if min(bins_below, bins_above) >= 2:
+                rows |= {(0, bins_below), (1 % self.sides, bins_above)}
+        return [self.row(side, length) for side, length in sorted(rows)]
 
     @cached_property
     def free(self) -> npt.NDArray[np.bool_]:
@@ -104,9 +117,12 @@ class SelectionTables:
 
     def box(self, pinned: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Bounds (size,) of y from below and above with the pinned entries of `pinned` (size,)."""
-        low, high = np.where(self.free, 0.0, 1.0), np.ones(self.size)
+        """Bounds (size,) of y from below and above with the pinned entries of `pinned` (size,)."""
+        low = np.where(self.free, 0.0, 1.0)
+        high = np.ones(self.size)
         for row in self.pinned_rows:
-            low[row] = high[row] = pinned[row]
+            low[row] = pinned[row]
+            high[row] = pinned[row]
         return low, high
 
     def forms(self, pinned: FloatArray) -> FloatArray:
@@ -115,39 +131,59 @@ class SelectionTables:
 
         q_1(1) = 1 carries the constants. Only the pinned entries of `pinned` (size,) matter.
         """
+        """(cells, 2, m, size) coefficients on y of the probabilities at both ends of the cells.
+
+        q_1(1) = 1 carries the constants. Only the pinned entries of `pinned` (size,) matter.
+        """
         free = np.flatnonzero(self.free)
-        y = np.zeros((1 + free.size, self.size))
-        y[1 + np.arange(free.size), free] = 1.0
+        points = np.zeros((1 + free.size, self.size))
+        points[1 + np.arange(free.size), free] = 1.0
         for row in self.pinned_rows:
-            y[:, row] = pinned[row]
+            points[:, row] = pinned[row]
         for side in range(self.sides):
-            y[:, self.row(side, 1)] = 1.0
-        left, right = (
-            [y[:, self.row(side, n)] for n in range(1, self.bins.size)] for side in (0, 1)
+            points[:, self.row(side, 1)] = 1.0
+        lengths = range(1, self.bins.size)
+        left = [points[:, self.row(0, length)] for length in lengths]
+        right = [points[:, self.row(1, length)] for length in lengths]
+        _, values = pair_rows(
+            self.bins,
+            left,
+            right,
+            lower=self.lower,
+            upper=self.upper,
         )
-        values = pair_rows(self.bins, left, right, lower=self.lower, upper=self.upper)[1]
-        result = np.zeros((self.size, *values.shape[1:]))
-        result[0], result[free] = values[0], values[1:] - values[0]
-        return np.moveaxis(result, 0, -1).reshape(-1, 2, self.bins.size, self.size)
+        coefficients = np.zeros((self.size, *values.shape[1:]))
+        coefficients[0] = values[0]
+        coefficients[free] = values[1:] - values[0]
+        return np.moveaxis(coefficients, 0, -1).reshape(-1, 2, self.bins.size, self.size)
 
     def proxy(self, prior: Prior) -> tuple[FloatArray, float]:
         """Coefficients and constant of the bound on the MAE (Lemma 1, Theorem 3; Theorem 4 for two
         sides).
         """
-        m, result, constant, used = self.bins.size, np.zeros(self.size), 0.0, self.used
-        edges = np.array([start for _, start, _ in used] + [self.upper])
-        for (j, _, _), mass in zip(used, prior.moments(edges)[:, 0].tolist(), strict=True):
-            result[self.row(0, j)] += mass / 2 * (self.bins[j - 1] - self.bins[:j])
+        """Coefficients and constant of the bound on the MAE (Lemma 1, Theorem 3; Theorem 4 for two
+        sides).
+        """
+        bins = self.bins
+        coefficients = np.zeros(self.size)
+        constant = 0.0
+        edges = np.array([cell.start for cell in self.cells] + [self.upper])
+        cell_masses: list[float] = prior.moments(edges)[:, 0].tolist()
+        for cell, cell_mass in zip(self.cells, cell_masses, strict=True):
+            bins_below = cell.bins_below
+            left_distances = bins[bins_below - 1] - bins[:bins_below]
+            coefficients[self.row(0, bins_below)] += cell_mass / 2 * left_distances
             # Right bins are counted from the outermost: B_m - B_{j+1}, ..., 0.
-            result[self.row(1, m - j)] += mass / 2 * (self.bins[j:][::-1] - self.bins[j])
-            constant += mass / 2 * float(self.bins[j] - self.bins[j - 1])
-        return result, constant
+            right_distances = bins[bins_below:][::-1] - bins[bins_below]
+            coefficients[self.row(1, bins.size - bins_below)] += cell_mass / 2 * right_distances
+            constant += cell_mass / 2 * float(bins[bins_below] - bins[bins_below - 1])
+        return coefficients, constant
 
     def unit(self, index: int) -> FloatArray:
         """(size,) the coefficients of one entry of y."""
-        result = np.zeros(self.size)
-        result[index] = 1.0
-        return result
+        coefficients = np.zeros(self.size)
+        coefficients[index] = 1.0
+        return coefficients
 
 
 Constraints = Callable[[SelectionTables, FloatArray, float], FloatArray]
@@ -156,7 +192,11 @@ and epsilon.
 """
 
 
-def theorem5(tables: SelectionTables, forms: FloatArray, epsilon: float) -> FloatArray:
+def theorem5(
+    tables: SelectionTables,
+    forms: FloatArray,
+    epsilon: float,
+) -> FloatArray:
     """Theorem 5, corrected and for any bins.
 
     As printed the theorem leaves outputs without constraints
@@ -165,65 +205,129 @@ def theorem5(tables: SelectionTables, forms: FloatArray, epsilon: float) -> Floa
     [o, u] have no width, the bounds (11) and (12) are the probabilities themselves, and this is
     privacy itself: that q_i(i) be the largest q_j(i) need not be required.
     """
-    numbers, rows = np.array([j for j, _, _ in tables.used]), list[FloatArray]()
-    for i in range(tables.bins.size):
-        cell, near = np.arange(numbers.size), np.where(i < numbers, 0, 1)
-        larger, smaller = forms[cell, near, i], forms[cell, 1 - near, i]
-        rows.append((larger[:, None] - math.exp(epsilon) * smaller).reshape(-1, tables.size))
-    return np.concatenate(rows)
+    bins_below = np.array([cell.bins_below for cell in tables.cells])
+    cell = np.arange(bins_below.size)
+    constraint_rows: list[FloatArray] = []
+    for level in range(tables.bins.size):
+        larger_end = np.where(level < bins_below, 0, 1)
+        larger = forms[cell, larger_end, level]
+        smaller = forms[cell, 1 - larger_end, level]
+        differences = larger[:, None] - math.exp(epsilon) * smaller
+        constraint_rows.append(differences.reshape(-1, tables.size))
+    return np.concatenate(constraint_rows)
 
 
-def theorem6(tables: SelectionTables, forms: FloatArray, epsilon: float) -> FloatArray:
+def theorem6(
+    tables: SelectionTables,
+    forms: FloatArray,
+    epsilon: float,
+) -> FloatArray:
     """Theorem 6, its indices as its proof uses them; symmetric bins only.
 
     One ratio for all outputs at once: the largest p is p(lower, s-1) or q_s(s), the least p(., 1)
     at B_t or at upper. Since q_1(1) = 1 it forces epsilon > ln 2, and on many bins it is infeasible
     at every epsilon.
     """
-    m, bins, used = tables.bins.size, tables.bins, tables.used
-    s, t = used[0][0] + 1, used[-1][0]
-
-    def q(n: int, i: int) -> FloatArray:
-        return tables.unit(tables.row(0, n).start + i - 1)
-
-    rows = [q(j + 1, i) - q(j, i) for j in range(1, m - 1) for i in range(1, j + 1)]
-    rows += [q(j, i) - q(j, i + 1) for j in range(2, m) for i in range(1, j)]
-    rows += [q(i + 1, i + 1) - q(i, i) for i in range(s, min(t, m - 2) + 1)]
-    for k in range(s, t + 1):
-        for r in range(k + 2, m + 1):
-            wide, narrow = float(bins[r - 1] - bins[k - 1]), float(bins[r - 1] - bins[k])
-            for n in (m - k, m - k - 1):
-                if m - r + 1 <= n and n + 1 <= m - 1:
-                    rows.append(narrow * q(n, m - r + 1) - wide * q(n + 1, m - r + 1))
-    lowers, uppers = [forms[-1, 1, 0]], [forms[0, 0, s - 2]]
-    if s <= t:
-        lowers, uppers = [*lowers, forms[t - s, 1, 0]], [*uppers, q(s, s)]
-    rows += [upper - math.exp(epsilon) * lower for upper in uppers for lower in lowers]
+    first_bin = tables.cells[0].bins_below + 1
+    last_bin = tables.cells[-1].bins_below
+    rows = _monotone_rows(tables, first_bin, last_bin) + _spacing_rows(tables, first_bin, last_bin)
+    smallest_rows = [forms[-1, 1, 0]]
+    largest_rows = [forms[0, 0, first_bin - 2]]
+    if first_bin <= last_bin:
+        smallest_rows.append(forms[last_bin - first_bin, 1, 0])
+        largest_rows.append(_selection(tables, first_bin, first_bin))
+    for largest, smallest in itertools.product(largest_rows, smallest_rows):
+        rows.append(largest - math.exp(epsilon) * smallest)
     return np.array(rows)
 
 
+def _selection(
+    tables: SelectionTables,
+    length: int,
+    index: int,
+) -> FloatArray:
+    """(size,) the coefficients of q_length(index)."""
+    return tables.unit(tables.row(0, length).start + index - 1)
+
+
+def _monotone_rows(
+    tables: SelectionTables,
+    first: int,
+    last: int,
+) -> list[FloatArray]:
+    """q_{j+1}(i) <= q_j(i), q_j(i) <= q_j(i+1), and q_{i+1}(i+1) <= q_i(i) from the first bin on."""
+    bin_count = tables.bins.size
+    q = partial(_selection, tables)
+    rows: list[FloatArray] = []
+    for length in range(1, bin_count - 1):
+        for index in range(1, length + 1):
+            rows.append(q(length + 1, index) - q(length, index))
+    for length in range(2, bin_count):
+        for index in range(1, length):
+            rows.append(q(length, index) - q(length, index + 1))
+    for index in range(first, min(last, bin_count - 2) + 1):
+        rows.append(q(index + 1, index + 1) - q(index, index))
+    return rows
+
+
+def _spacing_rows(
+    tables: SelectionTables,
+    first: int,
+    last: int,
+) -> list[FloatArray]:
+    """What the probability of a bin loses to the spacing of the bins on the other side."""
+    bins = tables.bins
+    bin_count = bins.size
+    q = partial(_selection, tables)
+    rows: list[FloatArray] = []
+    for left_bin in range(first, last + 1):
+        for right_bin in range(left_bin + 2, bin_count + 1):
+            wide_gap = float(bins[right_bin - 1] - bins[left_bin - 1])
+            narrow_gap = float(bins[right_bin - 1] - bins[left_bin])
+            bin_index = bin_count - right_bin + 1
+            for row_length in (bin_count - left_bin, bin_count - left_bin - 1):
+                if bin_index <= row_length and row_length + 1 <= bin_count - 1:
+                    rows.append(
+                        narrow_gap * q(row_length, bin_index)
+                        - wide_gap * q(row_length + 1, bin_index)
+                    )
+    return rows
+
+
 def solve_rows(
-    tables: SelectionTables, low: FloatArray, high: FloatArray, target: FloatArray, rows: FloatArray
-) -> Found | None:
-    """(value, y): the least target @ y for selection probabilities low <= y <= high with rows @ y
-    <= 0; or None.
+    tables: SelectionTables,
+    low: FloatArray,
+    high: FloatArray,
+    target: FloatArray,
+    rows: FloatArray,
+) -> SelectionPoint | None:
+    """The least target @ y for selection probabilities low <= y <= high with rows @ y <= 0; None
+    where there are none.
 
     Columns of `target` and `rows` beyond those of y are numbers >= 0 that are free otherwise.
     """
-    slices = [
-        tables.row(side, n) for side in range(tables.sides) for n in range(1, tables.bins.size)
-    ]
+    lengths = range(1, tables.bins.size)
+    slices = [tables.row(side, length) for side in range(tables.sides) for length in lengths]
     sums = np.zeros((len(slices), target.size))
     for total, row in zip(sums, slices, strict=True):
         total[row] = 1.0
-    least, most = np.zeros(target.size), np.full(target.size, np.inf)
-    least[: tables.size], most[: tables.size] = low, high
-    values = np.concatenate([np.full(len(rows), -np.inf), np.ones(len(sums))])
-    limits = (np.concatenate([rows, sums]), values, np.maximum(values, 0.0))
+    lower_bounds = np.zeros(target.size)
+    upper_bounds = np.full(target.size, np.inf)
+    lower_bounds[: tables.size] = low
+    upper_bounds[: tables.size] = high
+    lower_limits = np.concatenate([np.full(len(rows), -np.inf), np.ones(len(sums))])
+    upper_limits = np.maximum(lower_limits, 0.0)
+    constraints = (np.concatenate([rows, sums]), lower_limits, upper_limits)
     # Without integrality this is HiGHS on the same program as linprog's, with less work around it:
     # these are tiny.
-    answer = optimize.milp(target, constraints=limits, bounds=(least, most))
-    return (float(answer.fun), np.asarray(answer.x)[: tables.size]) if answer.status == 0 else None
+    answer = optimize.milp(
+        target,
+        constraints=constraints,
+        bounds=(lower_bounds, upper_bounds),
+    )
+    if answer.status != 0:
+        return None
+    return SelectionPoint(float(answer.fun), np.asarray(answer.x)[: tables.size])
 
 
 BUILDERS: dict[str, Constraints] = {"theorem5": theorem5, "theorem6": theorem6}
@@ -231,50 +335,83 @@ BUILDERS: dict[str, Constraints] = {"theorem5": theorem5, "theorem6": theorem6}
 _OUTER = (1.05, 1.15, 1.3, 1.5, 1.75, 2.0, 2.4, 2.8, 3.4, 4.0)
 _INNER = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97)
 _FINEST = 1e-4
+"""Size at which the moves of a box search stop."""
+
 _FEW_BOXES = 9
 _FINALISTS = 3
+"""Grid points per free probability in a first pass, and how many bin sets go on to the second."""
+
 _MOST_BOXES = 2000
+"""Of a grid; where there are more, the shapes of RQM and ERM are taken."""
+
+_SAME_BIN = 1e-12
+_SAME_MASS = 1e-9
+"""By how much mirror images of bins (relative) and of a prior's masses may differ."""
+
+_LEAST_GAIN = 1e-12
+"""Moves that gain less count as none."""
 
 
 def is_mirrored(bins: FloatArray, problem: Problem) -> bool:
     """Whether bins and prior are symmetric about the middle of the range: then one table of q
     serves both sides.
     """
-    if np.abs(bins + bins[::-1] - 2 * problem.center).max() > 1e-12 * max(1.0, np.abs(bins).max()):
+    """Whether bins and prior are symmetric about the middle of the range: then one table of q
+    serves both sides.
+    """
+    asymmetry = np.abs(bins + bins[::-1] - 2 * problem.center).max()
+    if asymmetry > _SAME_BIN * max(1.0, np.abs(bins).max()):
         return False
     if isinstance(problem.prior, UniformPrior):
         return True
     masses = problem.prior.moments(np.linspace(problem.lower, problem.upper, 65))[:, 0]
-    return bool(np.abs(masses - masses[::-1]).max() <= 1e-9)
+    return bool(np.abs(masses - masses[::-1]).max() <= _SAME_MASS)
 
 
 def bin_sets(problem: Problem, levels: int) -> list[FloatArray]:
     """Symmetric bin sets: 10 outer distances times up to 11 inner spreads, about as many as the
     paper's code has.
     """
-    half, needed = problem.width / 2, 1 + 2 / math.expm1(problem.epsilon)
-    spreads = [inner for inner in _INNER if inner > 0 or levels <= 3]
-    inside = [
-        np.linspace(-inner, inner, levels - 2) for inner in (spreads if levels > 3 else spreads[:1])
-    ]
-    return [
-        problem.center + half * np.concatenate([[-outer * needed], middle, [outer * needed]])
-        for outer, middle in itertools.product(_OUTER, inside)
-    ]
+    """Symmetric bin sets: 10 outer distances times up to 11 inner spreads, about as many as the
+    paper's code has.
+    """
+    half_range = problem.width / 2
+    needed = 1 + 2 / math.expm1(problem.epsilon)
+    spreads = [spread for spread in _INNER if spread > 0 or levels <= 3]
+    if levels <= 3:
+        spreads = spreads[:1]
+    sets: list[FloatArray] = []
+    for outer, spread in itertools.product(_OUTER, spreads):
+        inner_bins = np.linspace(-spread, spread, levels - 2)
+        unit_bins = np.concatenate([[-outer * needed], inner_bins, [outer * needed]])
+        sets.append(problem.center + half_range * unit_bins)
+    return sets
 
 
 def table_of(
-    problem: Problem, tables: SelectionTables, y: FloatArray, *, name: str, epsilon: float
+    problem: Problem,
+    tables: SelectionTables,
+    probabilities: FloatArray,
+    *,
+    name: str,
+    epsilon: float,
 ) -> Mechanism:
     """The certified table of selection probabilities y."""
+    """The certified table of selection probabilities."""
     knots, rows = pair_rows(
         tables.bins,
-        tables.choices(y, 0),
-        tables.choices(y, 1),
+        tables.choices(probabilities, 0),
+        tables.choices(probabilities, 1),
         lower=problem.lower,
         upper=problem.upper,
     )
-    return table(knots=knots, levels=tables.bins, probabilities=rows, name=name, epsilon=epsilon)
+    return table(
+        knots=knots,
+        levels=tables.bins,
+        probabilities=rows,
+        name=name,
+        epsilon=epsilon,
+    )
 
 
 @final
@@ -300,61 +437,75 @@ class BoxSearch:
         self.rows = self.tables.pinned_rows
         self.target, _ = self.tables.proxy(self.problem.prior)
 
-    def at(self, pinned: FloatArray) -> Found | None:
-        """(value, y) of the linear program with these pinned probabilities, or None if it has no
-        solution.
+    def at(self, pinned: FloatArray) -> SelectionPoint | None:
+        """The solution of the linear program with these pinned probabilities, or None if it has
+        none.
         """
         self.programs += 1
         constraints = self.constraints(self.tables, self.tables.forms(pinned), self.epsilon)
-        return solve_rows(self.tables, *self.tables.box(pinned), self.target, constraints)
+        low, high = self.tables.box(pinned)
+        return solve_rows(self.tables, low, high, self.target, constraints)
 
-    def run(self) -> Found | None:
+    def _best_of(self, pinned_points: Iterator[FloatArray]) -> SelectionPoint | None:
+        best_point: SelectionPoint | None = None
+        for pinned in pinned_points:
+            point = self.at(pinned)
+            if point is not None and (best_point is None or point.value < best_point.value):
+                best_point = point
+        return best_point
+
+    def run(self) -> SelectionPoint | None:
         """The best point found, or None where no point of the grid has a solution."""
-        answers = (self.at(pinned) for pinned in self._grid())
-        found = min(
-            (answer for answer in answers if answer is not None), key=itemgetter(0), default=None
-        )
-        step = 1 / (self.points + 1)
-        while found is not None and step > self.finest:
-            moved = (self.at(pinned) for pinned in self._moves(found[1], step))
-            better = min(
-                [found, *(answer for answer in moved if answer is not None)], key=itemgetter(0)
-            )
-            if better[0] >= found[0] - 1e-12:
-                step /= 2
-            found = better
-        return found
+        best_point = self._best_of(self._grid())
+        move_size = 1 / (self.points + 1)
+        while best_point is not None and move_size > self.finest:
+            moved = self._best_of(self._moves(best_point.probabilities, move_size))
+            if moved is None or moved.value >= best_point.value - _LEAST_GAIN:
+                move_size /= 2
+            if moved is not None and moved.value < best_point.value:
+                best_point = moved
+        return best_point
 
     def _grid(self) -> Iterator[FloatArray]:
         """Positive multiples of 1 / (points + 1); where they are too many, the shapes of RQM and
         ERM.
         """
-        tables, counts = self.tables, [row.stop - row.start for row in self.rows]
-        if math.prod(math.comb(self.points, count - 1) for count in counts) > _MOST_BOXES:
-            for q in np.linspace(0.01, 0.7, 30).tolist():
-                yield self._joined([rqm_choices(tables.bins.size, q)] * 2)
-            for gamma in np.linspace(-6, 6, 30).tolist():
-                yield self._joined(
-                    [erm_choices(tables.bins, gamma), erm_choices(-tables.bins[::-1], gamma)]
-                )
+        """Positive multiples of 1 / (points + 1); where they are too many, the shapes of RQM and
+        ERM.
+        """
+        counts = [row.stop - row.start for row in self.rows]
+        box_count = math.prod(math.comb(self.points, count - 1) for count in counts)
+        if box_count > _MOST_BOXES:
+            yield from self._family_shapes()
             return
-        total = self.points + 1
-        cuts = [itertools.combinations(range(1, total), count - 1) for count in counts]
-        for choice in itertools.product(*cuts):
-            pinned = np.zeros(tables.size)
-            for row, cut in zip(self.rows, choice, strict=True):
-                pinned[row] = np.diff([0, *cut, total]) / total
+        point_total = self.points + 1
+        row_cuts = [itertools.combinations(range(1, point_total), count - 1) for count in counts]
+        for cuts in itertools.product(*row_cuts):
+            pinned = np.zeros(self.tables.size)
+            for row, row_cut in zip(self.rows, cuts, strict=True):
+                pinned[row] = np.diff([0, *row_cut, point_total]) / point_total
             yield pinned
 
+    def _family_shapes(self) -> Iterator[FloatArray]:
+        bins = self.tables.bins
+        for keep in np.linspace(0.01, 0.7, 30).tolist():
+            choices = rqm_choices(bins.size, keep)
+            yield self._joined([choices, choices])
+        for gamma in np.linspace(-6, 6, 30).tolist():
+            yield self._joined([erm_choices(bins, gamma), erm_choices(-bins[::-1], gamma)])
+
     def _joined(self, sides: list[list[FloatArray]]) -> FloatArray:
-        return np.concatenate([row for side in sides[: self.tables.sides] for row in side])
+        used_sides = sides[: self.tables.sides]
+        return np.concatenate([row for side in used_sides for row in side])
 
     def _moves(self, y: FloatArray, step: float) -> Iterator[FloatArray]:
         for row in self.rows:
-            for gives, takes in itertools.permutations(range(row.start, row.stop), 2):
-                moved, amount = y.copy(), min(step, y[gives])
-                moved[gives], moved[takes] = y[gives] - amount, y[takes] + amount
+            for giver, taker in itertools.permutations(range(row.start, row.stop), 2):
+                amount = min(step, y[giver])
                 if amount > 0:
+                    moved = y.copy()
+                    moved[giver] -= amount
+                    moved[taker] += amount
                     yield moved
 
 
@@ -407,32 +558,122 @@ def optm(
         True
     """
     started = time.perf_counter()
-    problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss="mae", prior=prior)
-    epsilon = problem.epsilon
+    problem = make_problem(
+        epsilon=epsilon,
+        lower=lower,
+        upper=upper,
+        loss="mae",
+        prior=prior,
+    )
     check_choice("constraints", constraints, BUILDERS)
-    boxes, levels = (
-        check_count("boxes", boxes, most=10_000),
-        check_count("levels", levels, least=3, most=64),
+    boxes = check_count("boxes", boxes, most=10_000)
+    levels = check_count("levels", levels, least=3, most=64)
+    if bins is None:
+        bin_choices = bin_sets(problem, levels)
+    else:
+        bin_choices = [
+            check_covering(
+                "bins",
+                bins,
+                lower=problem.lower,
+                upper=problem.upper,
+            )
+        ]
+    if constraints == "theorem6" and not is_mirrored(bin_choices[0], problem):
+        remedy = "Theorem 6 is about symmetric bins and priors; use theorem5"
+        raise ParameterError("constraints", constraints, remedy)
+    best_design = best_pairs(
+        problem,
+        bin_choices,
+        BUILDERS[constraints],
+        boxes=boxes,
+        started=started,
+        progress=progress,
     )
-    sets = (
-        bin_sets(problem, levels)
-        if bins is None
-        else [check_covering("bins", bins, lower=problem.lower, upper=problem.upper)]
-    )
-    if constraints == "theorem6" and not is_mirrored(sets[0], problem):
-        raise ParameterError(
-            "constraints", constraints, "Theorem 6 is about symmetric bins and priors; use theorem5"
-        )
-    best = best_pairs(
-        problem, sets, BUILDERS[constraints], boxes=boxes, started=started, progress=progress
-    )
-    if best is None:
+    if best_design is None:
         hint = "; it always needs epsilon > ln 2" if constraints == "theorem6" else ""
         raise InfeasibleError(
-            f"bins={bins}: no selection probabilities satisfy {constraints} at epsilon={epsilon:g}{hint}; "
-            "move the outer bins out, raise epsilon, or use design.optimal"
+            f"bins={bins}: no selection probabilities satisfy {constraints} at "
+            f"epsilon={problem.epsilon:g}{hint}; move the outer bins out, raise epsilon, or use "
+            "design.optimal"
         )
-    return best
+    return best_design
+
+
+@final
+@dataclass(kw_only=True, eq=False)
+class _BinSearch:
+    """The search over sets of bins: the tables found so far, by their losses.
+
+    `total` sets are tried in all, which `progress` is told of; `programs` counts linear programs.
+    """
+
+    problem: Problem
+    constraints: Constraints
+    is_private: bool
+    progress: Progress | None
+    total: int
+    results: list[tuple[float, Mechanism]] = field(default_factory=list[tuple[float, Mechanism]])
+    programs: int = 0
+
+    def _table(
+        self,
+        tables: SelectionTables,
+        points: int,
+        finest: float,
+    ) -> Mechanism | None:
+        """The certified table of the best point; None where there is none."""
+
+        def build(epsilon: float) -> Mechanism | None:
+            search = BoxSearch(
+                tables=tables,
+                problem=self.problem,
+                epsilon=epsilon,
+                constraints=self.constraints,
+                points=points,
+                finest=finest,
+            )
+            point = search.run()
+            self.programs += search.programs
+            if point is None:
+                return None
+            allowed = self.problem.epsilon if self.is_private else math.inf
+            return table_of(
+                self.problem,
+                tables,
+                point.probabilities,
+                name="OPTM",
+                epsilon=allowed,
+            )
+
+        try:
+            return first_certified(build, epsilon=self.problem.epsilon)
+        except InfeasibleError:
+            return None
+
+    def try_sets(
+        self,
+        sets: list[FloatArray],
+        points: int,
+        finest: float,
+        finished: int = 0,
+    ) -> None:
+        """Try bins one after another, of which so many sets are finished."""
+        problem = self.problem
+        for number, bins in enumerate(sets, start=finished + 1):
+            sides = 1 if is_mirrored(bins, problem) else 2
+            tables = SelectionTables(
+                bins=bins,
+                lower=problem.lower,
+                upper=problem.upper,
+                sides=sides,
+            )
+            side_points = points if sides == 1 else max(3, round(math.sqrt(points)))
+            mechanism = self._table(tables, side_points, finest)
+            if mechanism is not None:
+                self.results.append((achieved_loss(problem, mechanism), mechanism))
+            if self.progress is not None:
+                self.progress(number, self.total)
 
 
 def best_pairs(
@@ -450,47 +691,28 @@ def best_pairs(
 
     Unless the constraints imply epsilon (`is_private`), the table is certified at whatever it has.
     """
-    found: list[tuple[float, Mechanism]] = []
-    programs, total = 0, len(sets) + (min(_FINALISTS, len(sets)) if len(sets) > 1 else 0)
-
-    def at(bins: FloatArray, points: int, finest: float) -> None:
-        sides = 1 if is_mirrored(bins, problem) else 2
-        tables = SelectionTables(bins=bins, lower=problem.lower, upper=problem.upper, sides=sides)
-        points = points if sides == 1 else max(3, round(math.sqrt(points)))
-
-        def build(epsilon: float) -> Mechanism | None:
-            nonlocal programs
-            search = BoxSearch(
-                tables=tables,
-                problem=problem,
-                epsilon=epsilon,
-                constraints=constraints,
-                points=points,
-                finest=finest,
-            )
-            answer, programs = search.run(), programs + search.programs
-            allowed = problem.epsilon if is_private else math.inf
-            return answer and table_of(problem, tables, answer[1], name="OPTM", epsilon=allowed)
-
-        try:
-            mechanism = first_certified(build, epsilon=problem.epsilon)
-        except InfeasibleError:
-            return
-        if mechanism is not None:
-            found.append((achieved_loss(problem, mechanism), mechanism))
-
-    def each(chosen: list[FloatArray], points: int, finest: float, before: int = 0) -> None:
-        for done, bins in enumerate(chosen, start=before + 1):
-            at(bins, points, finest)
-            if progress is not None:
-                progress(done, total)
-
+    finalists = min(_FINALISTS, len(sets)) if len(sets) > 1 else 0
+    search = _BinSearch(
+        problem=problem,
+        constraints=constraints,
+        is_private=is_private,
+        progress=progress,
+        total=len(sets) + finalists,
+    )
+    finished = 0
     if len(sets) > 1:
-        each(sets, min(boxes, _FEW_BOXES), 1.0)
-        sets = [mechanism.levels for _, mechanism in sorted(found, key=itemgetter(0))[:_FINALISTS]]
-    each(sets, boxes, _FINEST, before=total - len(sets) if found else 0)
-    if not found:
+        search.try_sets(sets, min(boxes, _FEW_BOXES), 1.0)
+        best_results = sorted(search.results, key=itemgetter(0))[:_FINALISTS]
+        sets = [mechanism.levels for _, mechanism in best_results]
+        finished = search.total - len(sets)
+    search.try_sets(sets, boxes, _FINEST, finished)
+    if not search.results:
         return None
-    loss, mechanism = min(found, key=itemgetter(0))
-    status = "heuristic" if is_private else "no guarantee"
-    return without_bound(mechanism, loss=loss, status=status, started=started, iterations=programs)
+    loss, mechanism = min(search.results, key=itemgetter(0))
+    return without_bound(
+        mechanism,
+        loss=loss,
+        status="heuristic" if is_private else "no guarantee",
+        started=started,
+        iterations=search.programs,
+    )

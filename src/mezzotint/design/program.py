@@ -45,50 +45,86 @@ def program_on(
     `costs` are those of the problem, where they are known; `between` two knots the largest error
     counts, too.
     """
-    target_means, units = problem.centered(knots), problem.centered(levels)
-    errors = partial(worst_error_part, target_means=target_means, levels=units, between=between)
+    units = problem.centered(levels)
+    target_means = problem.centered(knots)
+    parts = [privacy]
+    worst = 0.0
+    if problem.loss == "minimax":
+        worst = largest_error(units)
+        parts.append(
+            partial(
+                worst_error_part,
+                target_means=target_means,
+                levels=units,
+                between=between,
+            )
+        )
     return assemble(
         target_means=target_means,
         levels=units,
         costs=problem.costs(knots, levels) if costs is None else costs,
-        parts=[privacy, errors] if problem.loss == "minimax" else [privacy],
+        parts=parts,
         max_bias=problem.max_bias / (problem.width / 2),
-        worst=largest_error(units) if problem.loss == "minimax" else 0.0,
+        worst=worst,
     )
 
 
 def proven_design(
-    problem: Problem, asked: Program, levels: FloatArray, solution: Solution
+    problem: Problem,
+    program: Program,
+    levels: FloatArray,
+    solution: Solution,
 ) -> FloatDesign:
     """The design that a solution's multipliers prove: with some pairs of rows a bound of the
     program with all.
     """
-    half = problem.width / 2
-    unit, price = half**2 if problem.loss == "minimax" else 1.0, 0.0
+    half_range = problem.width / 2
+    loss_unit = half_range**2 if problem.loss == "minimax" else 1.0
+    bias_price = 0.0
     if problem.max_bias < math.inf:
         # How much the value can fall per unit (centred) by which all means may miss their targets.
-        mean, start = asked.blocks[1], asked.blocks[0].rhs.size
-        prices = np.abs(solution.dual[start : start + mean.rhs.size]).sum()
-        price = float(prices) / max(1.0, float(np.abs(problem.centered(levels)).max()))
-    bound = safe_bound(asked, solution.dual) * unit
+        mean_start = program.blocks[0].rhs.size
+        mean_stop = mean_start + program.blocks[1].rhs.size
+        total_price = float(np.abs(solution.dual[mean_start:mean_stop]).sum())
+        bias_price = total_price / max(1.0, float(np.abs(problem.centered(levels)).max()))
     return FloatDesign(
-        lower_bound=bound, scope=ON_KNOTS, iterations=solution.iterations, price=price * unit / half
+        lower_bound=safe_bound(program, solution.dual) * loss_unit,
+        scope=ON_KNOTS,
+        iterations=solution.iterations,
+        price=bias_price * loss_unit / half_range,
     )
 
 
-_UNITS = (0, 0, 0, 0, *(2 * 4**k for k in range(11)))
+_UNITS = (0, 0, 0, 0, *(2 * 4**exponent for exponent in range(11)))
 """Units by which rounding may move a weight, one try after another, until the integers are
 certified.
 """
 
-_MARGIN, _MOST = 2.0**-30, 1e-2
+_LEAST_MARGIN = 2.0**-30
+_LARGEST_MARGIN = 1e-2
 """Least and largest relative reduction of epsilon, for solver and rounding."""
 
 _SMALL = 1e-4
 """What is overspent by so little (relative) is made up for by asking for less."""
 
-_VIOLATION, _SLACK = 1e-8, 1e-5
+_VIOLATION = 1e-8
+_SLACK = 1e-5
+"""From which excess a pair is violated, and within which slack it may bind."""
+
 _PAIR_ROUNDS = 30
+
+_EXTRA_UNITS = 16
+"""Units per row, beside one for each level, by which rounding may move a weight where the
+constraint is not a ratio.
+"""
+
+_GRIDS = (9, 17, 33, 65, 129, 257)
+_MOST_ENTRIES_PURE = 4000
+_MOST_ENTRIES = 260
+"""Of a table on a refined grid, under pure epsilon and otherwise."""
+
+_STALLED_BOUND = 1e-5
+"""Relative: a finer grid that gains no more is the last."""
 _BESIDE = np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]])
 """Steps from a pair of knots to itself and its neighbours."""
 
@@ -105,7 +141,9 @@ class KnottedProblem:
     problem: Problem
     levels: FloatArray
     knots: FloatArray
-    costs: FloatArray  # (K, m) of the problem
+    costs: FloatArray
+    """(K, m) of the problem."""
+
     spare_rounding: bool = True
     spare: float = 0.0
 
@@ -123,23 +161,32 @@ class KnottedProblem:
         """(R, R) how far each ordered pair of rows is beyond its constraint (<= 0: within)."""
         return self.problem.constraint.excess(self.rows, rows, epsilon)
 
-    def binding(self, pairs: IndexArray, rows: FloatArray, epsilon: float) -> IndexArray:
+    def binding(
+        self,
+        pairs: IndexArray,
+        rows: FloatArray,
+        epsilon: float,
+    ) -> IndexArray:
+        """The pairs whose constraint `rows` nearly violate; for a metric, their neighbours, too."""
         """The pairs whose constraint `rows` nearly violate; for a metric, their neighbours, too."""
         constraint = self.problem.constraint
         if constraint.is_complete:
             return pairs
-        near = self.excess(rows, epsilon)[pairs[:, 0], pairs[:, 1]] > -_SLACK
+        excess = self.excess(rows, epsilon)[pairs[:, 0], pairs[:, 1]]
+        binding_pairs = pairs[excess > -_SLACK]
         if constraint.by_distance:
-            return _beside(pairs[near], self.knots.size)
-        return pairs[near]
+            return _beside(binding_pairs, self.knots.size)
+        return binding_pairs
 
     def ordered(self, pairs: IndexArray) -> IndexArray:
         """Sort the pairs, with their mirror images if the problem is its own: then it folds."""
-        knots = self.knots.size
-        mirrored = nearly_equal(self.costs, self.costs[::-1, ::-1])
-        if mirrored and not self.problem.constraint.by_distance:
-            pairs = np.concatenate([pairs, knots - 1 - pairs])
-        return np.stack(np.divmod(np.unique(pairs @ [knots, 1]), knots), axis=1)
+        """Sort the pairs, with their mirror images if the problem is its own: then it folds."""
+        knot_count = self.knots.size
+        is_mirrored = nearly_equal(self.costs, self.costs[::-1, ::-1])
+        if is_mirrored and not self.problem.constraint.by_distance:
+            pairs = np.concatenate([pairs, knot_count - 1 - pairs])
+        numbers = np.unique(pairs @ [knot_count, 1])
+        return np.stack(np.divmod(numbers, knot_count), axis=1)
 
     def program(self, pairs: IndexArray, epsilon: float) -> Program:
         """The program whose privacy constraint is on these pairs of rows, unless it is pure."""
@@ -149,137 +196,214 @@ class KnottedProblem:
 
 def _beside(pairs: IndexArray, knots: int) -> IndexArray:
     """The pairs of so many knots, and their neighbours."""
-    beside = (pairs[:, None] + _BESIDE).reshape(-1, 2)
-    return beside[((beside >= 0) & (beside < knots)).all(axis=1) & (beside[:, 0] != beside[:, 1])]
+    """The pairs of so many knots, and their neighbours."""
+    neighbours = (pairs[:, None] + _BESIDE).reshape(-1, 2)
+    is_inside = ((neighbours >= 0) & (neighbours < knots)).all(axis=1)
+    return neighbours[is_inside & (neighbours[:, 0] != neighbours[:, 1])]
+
+
+def _first_pairs(
+    setting: KnottedProblem,
+    known: IndexArray | None,
+) -> IndexArray:
+    """Neighbours, which are all that "absolute" needs; else the ends, and what is far from them."""
+    constraint = setting.problem.constraint
+    knot_count = setting.knots.size
+    knot_index = np.arange(knot_count)
+    if constraint.by_distance:
+        pairs = np.stack([knot_index[:-1], knot_index[1:]], axis=1)
+    else:
+        far_knots = knot_index[knot_count // 2 :]
+        if known is not None and known.size:
+            far_knots = knot_index[-1:]
+        pairs = np.stack([0 * far_knots, far_knots], axis=1)
+        pairs = np.concatenate([pairs, knot_count - 1 - pairs[:, ::-1]])
+    pairs = np.concatenate([pairs, pairs[:, ::-1]])
+    if constraint.by_distance and (known is None or constraint.is_complete):
+        return pairs
+    if known is not None:
+        pairs = np.concatenate([pairs, known])
+    return setting.ordered(pairs)
 
 
 def solve_pairs(
-    setting: KnottedProblem, epsilon: float, known: IndexArray | None = None
+    setting: KnottedProblem,
+    epsilon: float,
+    known: IndexArray | None = None,
 ) -> tuple[Solution, IndexArray]:
     """The optimum over all pairs of rows, and the pairs that it took.
 
     It begins with few pairs, and those `known` to bind or may, and adds each row's worst until none
     is violated.
     """
-    constraint = setting.problem.constraint
-    index, last = np.arange(setting.knots.size), setting.knots.size - 1
-    if not constraint.by_distance:  # the ends, and what is far from them
-        far = index[-1:] if known is not None and known.size else index[setting.knots.size // 2 :]
-        pairs = np.stack([0 * far, far], axis=1)
-        pairs = np.concatenate([pairs, last - pairs[:, ::-1]])
-    else:  # neighbours, which are all that "absolute" needs
-        pairs = np.stack([index[:-1], index[1:]], axis=1)
-    pairs = np.concatenate([pairs, pairs[:, ::-1]])
-    if not constraint.by_distance or (known is not None and not constraint.is_complete):
-        pairs = setting.ordered(pairs if known is None else np.concatenate([pairs, known]))
+    pairs = _first_pairs(setting, known)
     solution = solve(setting.program(pairs, epsilon))
-    for _ in range(0 if constraint.is_complete else _PAIR_ROUNDS):
+    if setting.problem.constraint.is_complete:
+        return solution, pairs
+    knot_index = np.arange(setting.knots.size)
+    for _ in range(_PAIR_ROUNDS):
         excess = setting.excess(solution.rows, epsilon)
-        firsts, seconds = (
-            np.append(index, excess.argmax(axis=0)),
-            np.append(excess.argmax(axis=1), index),
-        )
-        violated = np.stack([firsts, seconds], axis=1)[excess[firsts, seconds] > _VIOLATION]
-        fresh = setting.ordered(np.concatenate([pairs, violated]))
-        if len(fresh) == len(pairs):
+        first_rows = np.append(knot_index, excess.argmax(axis=0))
+        second_rows = np.append(excess.argmax(axis=1), knot_index)
+        is_violated = excess[first_rows, second_rows] > _VIOLATION
+        violated_pairs = np.stack([first_rows, second_rows], axis=1)[is_violated]
+        more_pairs = setting.ordered(np.concatenate([pairs, violated_pairs]))
+        if len(more_pairs) == len(pairs):
             break
-        pairs = fresh
+        pairs = more_pairs
         solution = solve(setting.program(pairs, epsilon))
     return solution, pairs
 
 
 def _rounded(setting: KnottedProblem, rows: FloatArray) -> Mechanism:
     """The integer table."""
-    problem, rows = setting.problem, without_unused(rows)
-    if problem.max_bias == 0:
+    """The integer table."""
+    problem = setting.problem
+    is_unbiased = problem.max_bias == 0
+    rows = without_unused(rows)
+    if is_unbiased:
         # What the solver's tolerance left of the means is nothing beside far levels, but many
         # units.
-        ends = np.flatnonzero(rows.any(axis=0))[[0, -1]]
-        missing = (setting.knots - rows @ setting.levels) / np.diff(setting.levels[ends])
-        rows[:, ends] = np.maximum(rows[:, ends] + missing[:, None] * [-1, 1], 0.0)
+        outer_levels = np.flatnonzero(rows.any(axis=0))[[0, -1]]
+        missing = (setting.knots - rows @ setting.levels) / np.diff(setting.levels[outer_levels])
+        rows[:, outer_levels] = np.maximum(rows[:, outer_levels] + missing[:, None] * [-1, 1], 0.0)
     return rounding.table(
         knots=setting.knots,
         levels=setting.levels,
         probabilities=rows,
         name="optimal",
         epsilon=problem.epsilon if problem.is_pure else math.inf,
-        unbiased=problem.max_bias == 0,
-        most=TOTAL if problem.is_pure else setting.levels.size + 16,
+        unbiased=is_unbiased,
+        most=TOTAL if problem.is_pure else setting.levels.size + _EXTRA_UNITS,
     )
 
 
 def design_general(
-    problem: Problem, levels: FloatArray, knots: FloatArray, known: IndexArray | None = None
+    problem: Problem,
+    levels: FloatArray,
+    knots: FloatArray,
+    known: IndexArray | None = None,
 ) -> tuple[FloatDesign, Mechanism]:
     """The optimal table at these levels and knots for any of the constraints and losses.
 
     `known` (P, 2) pairs of knots are expected to bind: a start, on which no result depends.
     """
     problem.constraint.check_knots(knots)
+    costs = problem.costs(knots, levels)
     setting = KnottedProblem(
-        problem=problem, levels=levels, knots=knots, costs=problem.costs(knots, levels)
+        problem=problem,
+        levels=levels,
+        knots=knots,
+        costs=costs,
     )
-    rows, drafts, used = (
-        np.zeros((knots.size, levels.size)),
-        list[FloatDesign](),
-        np.ones(levels.size, dtype=bool),
-    )
-    known = np.zeros((0, 2), dtype=np.intp) if known is None else known
-    failure: MezzotintError = InfeasibleError(
-        f"epsilon={problem.epsilon:g}: the rows found, as integers, spend more; use fewer knots or "
-        "levels, or raise it"
-    )
-    margin, grain = _MARGIN, float(np.ptp(levels)) / TOTAL
+    search = _MarginSearch(setting, known)
     for units in _UNITS:
-        # Levels that are hardly ever used have no probability to spare: they are left out.
-        less = max(problem.max_bias - (2 + units) * grain, problem.max_bias / 2)
-        asked, costs = replace(problem, max_bias=less), setting.costs[:, used]
-        tried = replace(
-            setting, problem=asked, levels=levels[used], costs=costs, spare=units / TOTAL
+        design = search.attempt(units)
+        if design is not None:
+            return design
+    raise search.failure
+
+
+@final
+class _MarginSearch:
+    """Programs at smaller and smaller epsilons, until the integers of their solution are
+    certified.
+    """
+
+    def __init__(
+        self,
+        setting: KnottedProblem,
+        known: IndexArray | None,
+    ) -> None:
+        self.setting = setting
+        self.known = np.zeros((0, 2), dtype=np.intp) if known is None else known
+        self.margin = _LEAST_MARGIN
+        self.unit_effect = float(np.ptp(setting.levels)) / TOTAL
+        self.is_used = np.ones(setting.levels.size, dtype=bool)
+        self.drafts: list[FloatDesign] = []
+        self.failure: MezzotintError = InfeasibleError(
+            f"epsilon={setting.problem.epsilon:g}: the rows found, as integers, spend more; use "
+            "fewer knots or levels, or raise it"
         )
+
+    def attempt(self, units: int) -> tuple[FloatDesign, Mechanism] | None:
+        """The design and its certified table, where every weight may be moved by so many units."""
+        problem = self.setting.problem
         try:
-            solution, pairs = solve_pairs(tried, problem.epsilon * (1 - margin), known)
-            known = tried.binding(pairs, solution.rows, problem.epsilon * (1 - margin))
-            rows[:] = 0.0
-            rows[:, used] = solution.rows
-            if used.all():
-                program = replace(setting, spare_rounding=False).program(pairs, problem.epsilon)
-                drafts.append(proven_design(problem, program, levels, solution))
-            mechanism = _rounded(setting, rows)
+            rows = self._solved_rows(units)
+            mechanism = _rounded(self.setting, rows)
         except (InfeasibleError, SolverError) as error:
-            failure, margin = failure if drafts else error, min(8 * margin, _MOST)
-            continue
-        beyond = problem.constraint.spent(mechanism) / problem.epsilon - 1
-        if beyond <= 0 and mechanism.max_bias <= max(problem.max_bias, grain):
+            if not self.drafts:
+                self.failure = error
+            self.margin = min(8 * self.margin, _LARGEST_MARGIN)
+            return None
+        excess = problem.constraint.spent(mechanism) / problem.epsilon - 1
+        if excess <= 0 and mechanism.max_bias <= max(problem.max_bias, self.unit_effect):
             # The multipliers of the least margin bound best, those of rare levels' rounding far
             # worse.
-            return replace(
-                max(drafts, key=lambda draft: draft.lower_bound or -math.inf), pairs=known
-            ), mechanism
-        used = without_unused(rows).any(axis=0)
-        more = 1.5 * beyond + (0.0 if problem.constraint.by_distance else _MARGIN)
-        margin = min(margin + (margin if beyond >= _SMALL else more if beyond > 0 else 0.0), _MOST)
-    raise failure
+            draft = max(self.drafts, key=lambda draft: draft.lower_bound or -math.inf)
+            return replace(draft, pairs=self.known), mechanism
+        self.is_used = without_unused(rows).any(axis=0)
+        self.margin = min(self.margin + self._more_margin(excess), _LARGEST_MARGIN)
+        return None
 
-
-def refine_even(problem: Problem, levels: FloatArray) -> tuple[FloatDesign, Mechanism]:
-    """Even knots, doubled until the bound of the program stalls or the program grows large."""
-    most = 4000 if problem.is_pure else 260
-    best: tuple[FloatDesign, Mechanism] | None = None
-    previous = math.inf
-    for count in (9, 17, 33, 65, 129, 257):
-        if best is not None and count * levels.size > most:
-            break
-        known = (
-            None if best is None else _beside(2 * best[0].pairs, count)
-        )  # every other knot is one of the last grid
-        best = design_general(
-            problem, levels, np.linspace(problem.lower, problem.upper, count), known
+    def _solved_rows(self, units: int) -> FloatArray:
+        """(K, m) the rows of the program's solution; its bound becomes a draft."""
+        setting = self.setting
+        problem = setting.problem
+        epsilon = problem.epsilon * (1 - self.margin)
+        # Levels that are hardly ever used have no probability to spare: they are left out.
+        spare_bias = (2 + units) * self.unit_effect
+        max_bias = max(problem.max_bias - spare_bias, problem.max_bias / 2)
+        reduced = replace(
+            setting,
+            problem=replace(problem, max_bias=max_bias),
+            levels=setting.levels[self.is_used],
+            costs=setting.costs[:, self.is_used],
+            spare=units / TOTAL,
         )
-        value = best[0].lower_bound or 0.0
-        if previous - value <= 1e-5 * abs(value):
+        solution, pairs = solve_pairs(reduced, epsilon, self.known)
+        self.known = reduced.binding(pairs, solution.rows, epsilon)
+        rows = np.zeros((setting.knots.size, setting.levels.size))
+        rows[:, self.is_used] = solution.rows
+        if self.is_used.all():
+            bound_setting = replace(setting, spare_rounding=False)
+            program = bound_setting.program(pairs, problem.epsilon)
+            self.drafts.append(proven_design(problem, program, setting.levels, solution))
+        return rows
+
+    def _more_margin(self, excess: float) -> float:
+        """What an excess (relative) is made up for by."""
+        if excess >= _SMALL:
+            return self.margin
+        if excess <= 0:
+            return 0.0
+        by_distance = self.setting.problem.constraint.by_distance
+        return 1.5 * excess + (0.0 if by_distance else _LEAST_MARGIN)
+
+
+def refine_even(
+    problem: Problem,
+    levels: FloatArray,
+) -> tuple[FloatDesign, Mechanism]:
+    """Even knots, doubled until the bound of the program stalls or the program grows large."""
+    """Even knots, doubled until the bound of the program stalls or the program grows large."""
+    most_entries = _MOST_ENTRIES_PURE if problem.is_pure else _MOST_ENTRIES
+    best_design: tuple[FloatDesign, Mechanism] | None = None
+    previous = math.inf
+    for knot_count in _GRIDS:
+        if best_design is not None and knot_count * levels.size > most_entries:
             break
-        previous = value
-    if best is None:
+        likely_pairs = None
+        if best_design is not None:
+            # Every other knot is one of the last grid.
+            likely_pairs = _beside(2 * best_design[0].pairs, knot_count)
+        knots = np.linspace(problem.lower, problem.upper, knot_count)
+        best_design = design_general(problem, levels, knots, likely_pairs)
+        grid_bound = best_design[0].lower_bound or 0.0
+        if previous - grid_bound <= _STALLED_BOUND * abs(grid_bound):
+            break
+        previous = grid_bound
+    if best_design is None:
         raise ParameterError("levels", levels.size, "too many for this constraint; use fewer")
-    return best
+    return best_design

@@ -43,17 +43,26 @@ class Solution:
 
 def _cones(blocks: Sequence[ConeBlock], sizes: Sequence[int]) -> list[object]:
     """The cones of so many rows of each block."""
+    """The cones of so many rows of each block."""
     cones: list[object] = []
     for block, size in zip(blocks, sizes, strict=True):
         if block.cone == "power":
             cones.extend(clarabel.PowerConeT(block.power) for _ in range(size // 3))
+        elif block.cone == "zero":
+            cones.append(clarabel.ZeroConeT(size))
         else:
-            kind = clarabel.ZeroConeT if block.cone == "zero" else clarabel.NonnegativeConeT
-            cones.append(kind(size))
+            cones.append(clarabel.NonnegativeConeT(size))
     return cones
 
 
 _TOLERANCE = 1e-10
+_INFEASIBLE_TOLERANCE = 1e-14
+"""Feasibility is settled before: nothing is called infeasible."""
+
+_MOST_ITERATIONS = 1000
+
+_MASS_TOLERANCE = 1e-6
+"""By which the rows of a point may miss a sum of 1 and still be taken for a table."""
 _FOLDED = 4
 """Levels from which on half a program under pure epsilon is worth the work of folding it."""
 
@@ -73,21 +82,21 @@ class Folding:
     """One half of a program that is its own mirror image: the mean of an optimum and its mirror
     image is one, too.
 
-    `places` are which of the half's variables each variable is; `twins` are the mirror images of
-    the `kept` constraints, or their negatives by `signs`.
+    `half_variables` are which of the half's variables each variable is; `twins` are the mirror
+    images of the `half_rows`, the constraints that stay, or their negatives by `signs`.
     """
 
-    places: IndexArray
-    kept: IndexArray
+    half_variables: IndexArray
+    half_rows: IndexArray
     twins: IndexArray
     signs: FloatArray
 
     def multipliers(self, dual: FloatArray) -> FloatArray:
-        """Those of all constraints: a kept one and its mirror image have half of it each."""
-        found = np.zeros(1 + int(self.twins.max()))
-        found[self.kept] = dual / 2
-        found[self.twins] += self.signs * dual / 2
-        return found
+        """Those of all constraints: one that stays and its mirror image have half of it each."""
+        multipliers = np.zeros(1 + int(self.twins.max()))
+        multipliers[self.half_rows] = dual / 2
+        multipliers[self.twins] += self.signs * dual / 2
+        return multipliers
 
 
 def nearly_equal(values: FloatArray, others: FloatArray) -> bool:
@@ -99,39 +108,73 @@ def folding(program: Program) -> Folding | None:
     """How a program folds; None for one that is not its own mirror image, and for small ones: few
     levels, a metric.
     """
-    blocks, table = program.blocks, program.entries.size
-    index, own = np.arange(program.objective.size), np.arange(table, program.objective.size)
-    lone = int(
-        own.size > 0 and program.objective[-1] != 0
-    )  # the largest error is its own mirror image
-    small = own.size == lone if program.ratio < 0 else program.entries.shape[1] < _FOLDED
-    if small or (program.ratio >= 0 and any(block.cone == "nonnegative" for block in blocks)):
+    if not _is_worth_folding(program):
         return None
-    image = np.concatenate(
-        [index[:table][::-1], own[: own.size - lone][::-1], own[own.size - lone :]]
-    )
+    blocks = program.blocks
+    image = _mirrored_variables(program)
     starts = np.cumsum([0, *(block.rhs.size for block in blocks)])
-    twins = np.concatenate(
-        [start + block.twins for start, block in zip(starts, blocks, strict=False)]
-    )
+    block_twins = [start + block.twins for start, block in zip(starts, blocks, strict=False)]
+    twins = np.concatenate(block_twins)
     signs = np.ones(starts[-1])
     if blocks[1].cone == "zero":
         signs[starts[1] : starts[2]] = -1.0  # means change their sign
-    (rows, columns, values, backwards), rhs = program.stacked
-    if (
-        not nearly_equal(program.objective, program.objective[image])
-        or np.abs(rhs - signs * rhs[twins]).max() > _TOLERANCE
-        or (twins[rows] != rows[backwards]).any()
-        or (image[columns] != columns[backwards]).any()
-        or np.abs(values - signs[rows] * values[backwards]).max() > _TOLERANCE
-    ):
+    if not _is_mirrored(program, image, twins, signs):
         return None
-    every = np.arange(rhs.size)
-    kept = every[
-        (every < twins) | ((every == twins) & (signs > 0))
-    ]  # its own negative is 0 on mirrored tables
-    places = (np.cumsum(index <= image) - 1)[np.minimum(index, image)]
-    return Folding(places=places, kept=kept, twins=twins[kept], signs=signs[kept])
+    row_number = np.arange(starts[-1])
+    # Its own negative is 0 on mirrored tables.
+    stays = (row_number < twins) | ((row_number == twins) & (signs > 0))
+    variable = np.arange(program.objective.size)
+    half_number = np.cumsum(variable <= image) - 1
+    return Folding(
+        half_variables=half_number[np.minimum(variable, image)],
+        half_rows=row_number[stays],
+        twins=twins[stays],
+        signs=signs[stays],
+    )
+
+
+def _extra_variables(program: Program) -> tuple[int, bool]:
+    """How many variables are no entries of the table, and whether the last of them is the largest
+    error, which is its own mirror image.
+    """
+    count = program.objective.size - program.entries.size
+    return count, count > 0 and program.objective[-1] != 0
+
+
+def _is_worth_folding(program: Program) -> bool:
+    if program.ratio < 0:
+        count, has_largest_error = _extra_variables(program)
+        return count != int(has_largest_error)
+    if any(block.cone == "nonnegative" for block in program.blocks):
+        return False
+    return program.entries.shape[1] >= _FOLDED
+
+
+def _mirrored_variables(program: Program) -> IndexArray:
+    """The mirror image of each variable."""
+    index = np.arange(program.objective.size)
+    table_size = program.entries.size
+    _, has_largest_error = _extra_variables(program)
+    stop = index.size - int(has_largest_error)
+    return np.concatenate([index[:table_size][::-1], index[table_size:stop][::-1], index[stop:]])
+
+
+def _is_mirrored(
+    program: Program,
+    image: IndexArray,
+    twins: IndexArray,
+    signs: FloatArray,
+) -> bool:
+    """Whether a program is its own mirror image."""
+    entries, rhs = program.stacked
+    rows, columns, values, backwards = entries
+    if not nearly_equal(program.objective, program.objective[image]):
+        return False
+    if np.abs(rhs - signs * rhs[twins]).max() > _TOLERANCE:
+        return False
+    if (twins[rows] != rows[backwards]).any() or (image[columns] != columns[backwards]).any():
+        return False
+    return bool(np.abs(values - signs[rows] * values[backwards]).max() <= _TOLERANCE)
 
 
 def solve(program: Program) -> Solution:
@@ -147,60 +190,118 @@ def solve(program: Program) -> Solution:
         return _attempted(program, None)  # where half a program stalls the whole need not
 
 
-def _attempted(program: Program, fold: Folding | None) -> Solution:
-    """The program's solution from half of it or, without a fold, from all of it."""
-    scale, blocks = float(np.abs(program.objective).max()) or 1.0, program.blocks
-    objective, sizes = program.objective / scale, [block.rhs.size for block in blocks]
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Conic:
+    """minimise objective @ x subject to matrix @ x + s = rhs, s in cones of these sizes."""
+
+    objective: FloatArray
+    matrix: Any
+    rhs: FloatArray
+    cones: list[object]
+
+
+def _conic(
+    program: Program,
+    scale: float,
+    fold: Folding | None,
+) -> _Conic:
+    """The program, its objective divided by `scale`, or the half of it that a fold leaves."""
+    sizes = [block.rhs.size for block in program.blocks]
+    objective = program.objective / scale
     (rows, columns, values, _), rhs = program.stacked
     if fold is not None:
         number = np.full(rhs.size, -1)
-        number[fold.kept] = np.arange(fold.kept.size)
-        inside = (number[rows] >= 0) & (values != 0)
-        rows, columns, values = number[rows[inside]], fold.places[columns[inside]], values[inside]
-        objective, rhs = np.bincount(fold.places, weights=objective), rhs[fold.kept]
-        sizes = np.diff(np.searchsorted(fold.kept, np.cumsum([0, *sizes]))).tolist()
+        number[fold.half_rows] = np.arange(fold.half_rows.size)
+        stays = (number[rows] >= 0) & (values != 0)
+        rows = number[rows[stays]]
+        columns = fold.half_variables[columns[stays]]
+        values = values[stays]
+        folded_objective = np.bincount(fold.half_variables, weights=objective)
+        objective = np.asarray(folded_objective, dtype=np.float64)
+        rhs = rhs[fold.half_rows]
+        boundaries = np.searchsorted(fold.half_rows, np.cumsum([0, *sizes]))
+        sizes = np.diff(boundaries).tolist()
     matrix = sparse.csc_matrix((values, (rows, columns)), shape=(rhs.size, objective.size))
-    status, iterations, settings = "", 0, clarabel.DefaultSettings()
-    settings.verbose, settings.max_iter = False, 1000
-    settings.tol_infeas_abs = settings.tol_infeas_rel = (
-        1e-14  # feasibility is settled: nothing is called infeasible
+    return _Conic(
+        objective=objective,
+        matrix=matrix,
+        rhs=rhs,
+        cones=_cones(program.blocks, sizes),
     )
-    quadratic = sparse.csc_matrix((objective.size, objective.size))
-    for factor, step in ATTEMPTS:
-        settings.max_step_fraction = step
-        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = _TOLERANCE * factor
+
+
+def _settings() -> Any:
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.max_iter = _MOST_ITERATIONS
+    settings.tol_infeas_abs = _INFEASIBLE_TOLERANCE
+    settings.tol_infeas_rel = _INFEASIBLE_TOLERANCE
+    return settings
+
+
+def _attempted(program: Program, fold: Folding | None) -> Solution:
+    """The program's solution from half of it or, without a fold, from all of it."""
+    scale = float(np.abs(program.objective).max()) or 1.0
+    conic = _conic(program, scale, fold)
+    variable_count = conic.objective.size
+    settings = _settings()
+    quadratic = sparse.csc_matrix((variable_count, variable_count))
+    iterations = 0
+    solver_status = ""
+    for tolerance_factor, longest_step in ATTEMPTS:
+        settings.max_step_fraction = longest_step
+        tolerance = _TOLERANCE * tolerance_factor
+        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
         answer = clarabel.DefaultSolver(
-            quadratic, objective, matrix, rhs, _cones(blocks, sizes), settings
+            quadratic, conic.objective, conic.matrix, conic.rhs, conic.cones, settings
         ).solve()
-        point, status, iterations = (
-            np.array(answer.x),
-            str(answer.status),
-            iterations + int(answer.iterations),
-        )
-        point = point if fold is None else point[fold.places]
+        iterations += int(answer.iterations)
+        solver_status = str(answer.status)
+        point = np.array(answer.x)
+        if fold is not None:
+            point = point[fold.half_variables]
         # "InsufficientProgress" and the like still end at a point: it is used if it is nearly a
         # table, since callers measure its loss and its bound anew.
-        found = np.maximum(point[program.entries], 0.0)
-        sums = found.sum(axis=1, keepdims=True)
-        if (
-            "Infeasible" not in status
-            and np.isfinite(point).all()
-            and (np.abs(sums - 1) <= 1e-6).all()
-        ):
-            break
-    else:
-        remedy = "use fewer knots or levels, or another epsilon"
-        raise SolverError(f"no table was found: the solver ended with status {status}; {remedy}")
-    dual, floors = np.array(answer.z) * scale, np.zeros(found.shape[1])
+        if "Infeasible" not in solver_status and _is_nearly_a_table(program, point):
+            return _solution(program, fold, answer, point, scale, iterations)
+    remedy = "use fewer knots or levels, or another epsilon"
+    raise SolverError(f"no table was found: the solver ended with status {solver_status}; {remedy}")
+
+
+def _is_nearly_a_table(program: Program, point: FloatArray) -> bool:
+    if not np.isfinite(point).all():
+        return False
+    sums = np.maximum(point[program.entries], 0.0).sum(axis=1)
+    return bool((np.abs(sums - 1) <= _MASS_TOLERANCE).all())
+
+
+def _solution(
+    program: Program,
+    fold: Folding | None,
+    answer: Any,
+    point: FloatArray,
+    scale: float,
+    iterations: int,
+) -> Solution:
+    table_rows = np.maximum(point[program.entries], 0.0)
+    dual = np.array(answer.z) * scale
     if fold is not None:
         dual = fold.multipliers(dual)
+    floors = np.zeros(table_rows.shape[1])
     if program.ratio >= 0:
-        floors = np.maximum(point[found.size : found.size + floors.size], 0.0)
-    value = float(answer.obj_val) * scale
-    return Solution(rows=found / sums, floors=floors, value=value, dual=dual, iterations=iterations)
+        floors = np.maximum(point[table_rows.size : table_rows.size + floors.size], 0.0)
+    return Solution(
+        rows=table_rows / table_rows.sum(axis=1, keepdims=True),
+        floors=floors,
+        value=float(answer.obj_val) * scale,
+        dual=dual,
+        iterations=iterations,
+    )
 
 
 def _project(block: ConeBlock, dual: FloatArray) -> FloatArray:
+    """A nearby point of the block's dual cone."""
     """A nearby point of the block's dual cone."""
     if block.cone == "zero":
         return dual
@@ -210,22 +311,32 @@ def _project(block: ConeBlock, dual: FloatArray) -> FloatArray:
     # enters it.
     triples = dual.reshape(-1, 3).copy()
     triples[:, :2] = np.maximum(triples[:, :2], 0.0)
-    a = block.power
-    reach = (triples[:, 0] / a) ** a * (triples[:, 1] / (1 - a)) ** (1 - a) * (1 - 1e-14)
-    triples[:, 2] = np.clip(triples[:, 2], -reach, reach)
+    power = block.power
+    first_factor = (triples[:, 0] / power) ** power
+    second_factor = (triples[:, 1] / (1 - power)) ** (1 - power)
+    largest_magnitude = first_factor * second_factor * (1 - 1e-14)
+    triples[:, 2] = np.clip(triples[:, 2], -largest_magnitude, largest_magnitude)
     return triples.ravel()
 
 
-def _polish(program: Program, block: ConeBlock, dual: FloatArray) -> FloatArray:
+def _polish(
+    program: Program,
+    block: ConeBlock,
+    dual: FloatArray,
+) -> FloatArray:
+    """Multipliers of a ratio block whose floor variables have no negative residual."""
     """Multipliers of a ratio block whose floor variables have no negative residual."""
     # Per level i the residual of g_i is e**(-epsilon/2) sum(alpha) - e**(epsilon/2) sum(beta). At
     # large epsilon an error of 1e-10 in beta would cost e**(epsilon/2) times that: shrinking beta
     # to the right sum costs only 1e-10.
-    (_, floors, low), (_, _, high) = block.terms[1::2]
-    count, level = floors.size, floors - program.entries.size
-    low, high = np.bincount(level, low * dual[:count]), np.bincount(level, high * -dual[count:])
-    factor = np.where(high > low, low / np.maximum(high, 1e-300) * (1 - 1e-15), 1.0)
-    return np.concatenate([dual[:count], dual[count:] * factor[level]])
+    (_, floors, low_factor), (_, _, high_factor) = block.terms[1::2]
+    floor_count = floors.size
+    floor_level = floors - program.entries.size
+    low_sums = np.bincount(floor_level, low_factor * dual[:floor_count])
+    high_sums = np.bincount(floor_level, high_factor * -dual[floor_count:])
+    shrinkage = low_sums / np.maximum(high_sums, 1e-300) * (1 - 1e-15)
+    factor = np.where(high_sums > low_sums, shrinkage, 1.0)
+    return np.concatenate([dual[:floor_count], dual[floor_count:] * factor[floor_level]])
 
 
 def safe_bound(program: Program, dual: FloatArray) -> float:
@@ -240,22 +351,27 @@ def safe_bound(program: Program, dual: FloatArray) -> float:
     Source: Neumaier and Shcherbina, Safe bounds in linear and mixed-integer linear programming,
     2004.
     """
-    parts = np.split(dual, np.cumsum([block.rhs.size for block in program.blocks])[:-1])
-    parts = [_project(block, part) for block, part in zip(program.blocks, parts, strict=True)]
+    boundaries = np.cumsum([block.rhs.size for block in program.blocks])[:-1]
+    duals = np.split(dual, boundaries)
+    duals = [_project(block, part) for block, part in zip(program.blocks, duals, strict=True)]
     if program.ratio >= 0:
-        parts[program.ratio] = _polish(program, program.blocks[program.ratio], parts[program.ratio])
-    point = np.concatenate(parts)
+        duals[program.ratio] = _polish(program, program.blocks[program.ratio], duals[program.ratio])
+    point = np.concatenate(duals)
     (rows, columns, values, _), rhs = program.stacked
-    matrix = sparse.csc_matrix((values, (rows, columns)), shape=(rhs.size, program.objective.size))
-    many = np.diff(matrix.indptr)
-    columns, products = np.repeat(np.arange(many.size), many), matrix.data * point[matrix.indices]
-    priced, sizes = (
-        np.bincount(columns, weights, many.size) for weights in (products, np.abs(products))
+    shape = (rhs.size, program.objective.size)
+    matrix = sparse.csc_matrix((values, (rows, columns)), shape=shape)
+    term_counts = np.diff(matrix.indptr)
+    variable = np.repeat(np.arange(term_counts.size), term_counts)
+    products = matrix.data * point[matrix.indices]
+    prices = np.bincount(variable, products, term_counts.size)
+    magnitudes = np.bincount(variable, np.abs(products), term_counts.size)
+    residual = program.objective + prices
+    unit_roundoff = np.finfo(np.float64).eps
+    rounding_error = (
+        (int(term_counts.max()) + 4) * unit_roundoff * (np.abs(program.objective) + magnitudes)
     )
-    residual, unit = program.objective + priced, np.finfo(np.float64).eps
-    error = (int(many.max()) + 4) * unit * (np.abs(program.objective) + sizes)
     lowest = np.zeros(program.caps.size)
-    np.minimum.at(lowest, program.groups, residual - error)
+    np.minimum.at(lowest, program.groups, residual - rounding_error)
     summands = [*(-point * rhs).tolist(), *(program.caps * lowest).tolist()]
     # Each product carries one rounding; fsum adds them exactly.
-    return math.fsum(summands) - 2 * unit * math.fsum(map(abs, summands))
+    return math.fsum(summands) - 2 * unit_roundoff * math.fsum(map(abs, summands))

@@ -73,10 +73,14 @@ def vector(
         True
     """
     started = time.perf_counter()
-    epsilon, l2_norm = check_positive("epsilon", epsilon), check_positive("l2_norm", l2_norm)
+    epsilon = check_positive("epsilon", epsilon)
+    l2_norm = check_positive("l2_norm", l2_norm)
     dimension = check_count("dimension", dimension, least=1)
 
-    def design(rate: float, metric: Literal["squared"] | None = "squared") -> DesignResult:
+    def design(
+        rate: float,
+        metric: Literal["squared"] | None = "squared",
+    ) -> DesignResult:
         return optimal(
             rate,
             lower=-l2_norm,
@@ -88,41 +92,45 @@ def vector(
         )
 
     def fits(result: DesignResult) -> bool:
-        spent = vector_epsilon(
-            result.mechanism, dimension=dimension, l2_distance=2 * l2_norm, inputs=inputs
+        vector_loss = vector_epsilon(
+            result.mechanism,
+            dimension=dimension,
+            l2_distance=2 * l2_norm,
+            inputs=inputs,
         )
-        return spent <= epsilon
+        return vector_loss <= epsilon
 
-    # On the grid the metric's rate times the squared distance is the vector's epsilon; dithering
-    # needs a smaller one.
-    rate, found = epsilon / (2 * l2_norm) ** 2 * (1 - 2 * UNEVEN), list[DesignResult]()
+    results: list[DesignResult] = []
 
-    def goes(rate: float) -> bool:
+    def holds(rate: float) -> bool:
         try:
             result = design(rate)
         except InfeasibleError:
             return True  # where a smaller rate fits no table, a larger one may
         if not fits(result):
             return False
-        found.append(result)
+        results.append(result)
         return True
 
+    # On the grid the metric's rate times the squared distance is the vector's epsilon; dithering
+    # needs a smaller one.
+    rate = epsilon / (2 * l2_norm) ** 2 * (1 - 2 * UNEVEN)
     failure = InfeasibleError(f"epsilon={epsilon:g}: no table meets it; use fewer knots")
     try:
-        best = design(rate)
-        if fits(best):
-            found.append(best)
+        by_metric = design(rate)
+        if fits(by_metric):
+            results.append(by_metric)
         else:
-            bracket(goes, 0.0, rate, steps=_STEPS)
+            bracket(holds, 0.0, rate, steps=_STEPS)
     except InfeasibleError as error:
         failure = error
     with contextlib.suppress(InfeasibleError):
         # Few coordinates may do better with an even share of epsilon each: then the distance does
         # not matter.
-        even = design(epsilon / dimension * (1 - 2 * UNEVEN), None)
-        found += [even] if fits(even) else []
-    if not found:
+        by_share = design(epsilon / dimension * (1 - 2 * UNEVEN), None)
+        if fits(by_share):
+            results.append(by_share)
+    if not results:
         raise failure
-    return replace(
-        min(found, key=lambda result: result.loss), seconds=time.perf_counter() - started
-    )
+    best = min(results, key=lambda result: result.loss)
+    return replace(best, seconds=time.perf_counter() - started)

@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING
 from mezzotint.core import on_demand
 
 if TYPE_CHECKING:
-    from mezzotint.families.categories import HashedDomain as HashedDomain
     from mezzotint.families.categories import categorical as categorical
     from mezzotint.families.categories import frequency_variance as frequency_variance
-    from mezzotint.families.categories import hashed as hashed
-    from mezzotint.families.categories import k_randomized_response as k_randomized_response
-    from mezzotint.families.categories import randomized_response as randomized_response
-    from mezzotint.families.categories import square_wave as square_wave
-    from mezzotint.families.categories import stochastic_rounding as stochastic_rounding
+    from mezzotint.families.hashing import HashedDomain as HashedDomain
+    from mezzotint.families.hashing import hashed as hashed
     from mezzotint.families.noise import IntegerNoise as IntegerNoise
     from mezzotint.families.noise import discrete_gaussian as discrete_gaussian
     from mezzotint.families.noise import discrete_laplace as discrete_laplace
@@ -25,5 +21,9 @@ if TYPE_CHECKING:
     from mezzotint.families.numeric import pbm_exact as pbm_exact
     from mezzotint.families.numeric import rqm as rqm
     from mezzotint.families.numeric import selection as selection
+    from mezzotint.families.response import k_randomized_response as k_randomized_response
+    from mezzotint.families.response import randomized_response as randomized_response
+    from mezzotint.families.response import square_wave as square_wave
+    from mezzotint.families.response import stochastic_rounding as stochastic_rounding
 
 __getattr__, __dir__ = on_demand(__name__, __file__)

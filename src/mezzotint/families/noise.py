@@ -22,12 +22,45 @@ from mezzotint.core.types import MAX_LEVELS, TOTAL, FloatArray, IntArray, Seed
 _TAIL_SLACK = 2.0**-30
 """Relative amount by which a tail mass summed in floats is raised."""
 
+MAX_INTEGER = 2**62
+"""Offsets, shifts and reports stay below it, so that their sums fit 64 bits."""
+
+MAX_BOUND = 2**31
+"""Bounds of a range of integers that becomes a table."""
+
+MAX_LAPLACE_SCALE = 1300.0
+MAX_DEVIATION = 4500.0
+"""Up to these the noise fits a table of 2**16 levels."""
+
 
 def _integers(parameter: str, values: npt.ArrayLike) -> IntArray:
     array = np.asarray(values)
     if array.dtype.kind not in "iu":
         raise wrong_kind(parameter, array, "iu", "need integers; round the data to a lattice first")
     return array.astype(np.int64)
+
+
+def _read_only(values: IntArray) -> IntArray:
+    copy = values.copy()
+    copy.setflags(write=False)
+    return copy
+
+
+def _check_offsets(offsets: IntArray) -> None:
+    remedy = "must be consecutive increasing integers within 2**62"
+    if offsets.ndim != 1 or offsets.size == 0 or (np.diff(offsets) != 1).any():
+        raise ParameterError("offsets", offsets.tolist(), remedy)
+    if max(abs(int(offsets[0])), abs(int(offsets[-1]))) > MAX_INTEGER:
+        raise ParameterError("offsets", offsets.tolist(), remedy)
+
+
+def _check_weights_of(offsets: IntArray, weights: IntArray) -> None:
+    if weights.shape != offsets.shape or (weights < 0).any() or sum(weights.tolist()) != TOTAL:
+        remedy = "need one weight >= 0 per offset, summing to 2**32"
+        raise ParameterError("weights", weights.tolist(), remedy)
+    if weights[0] == 0 or weights[-1] == 0:
+        remedy = "drop the outer offsets that have no weight"
+        raise ParameterError("weights", weights.tolist(), remedy)
 
 
 @final
@@ -63,42 +96,35 @@ class IntegerNoise:
     name: str = "integer noise"
 
     def __post_init__(self) -> None:
-        offsets, weights = _integers("offsets", self.offsets), _integers("weights", self.weights)
-        far = offsets.size > 0 and max(abs(int(offsets[0])), abs(int(offsets[-1]))) > 2**62
-        if offsets.ndim != 1 or offsets.size == 0 or far or (np.diff(offsets) != 1).any():
-            raise ParameterError(
-                "offsets", offsets.tolist(), "must be consecutive increasing integers within 2**62"
-            )
-        if weights.shape != offsets.shape or (weights < 0).any() or sum(weights.tolist()) != TOTAL:
-            raise ParameterError(
-                "weights", weights.tolist(), "need one weight >= 0 per offset, summing to 2**32"
-            )
-        if weights[0] == 0 or weights[-1] == 0:
-            raise ParameterError(
-                "weights", weights.tolist(), "drop the outer offsets that have no weight"
-            )
+        offsets = _integers("offsets", self.offsets)
+        weights = _integers("weights", self.weights)
+        _check_offsets(offsets)
+        _check_weights_of(offsets, weights)
         if self.modulus is not None:
-            object.__setattr__(
-                self, "modulus", check_count("modulus", self.modulus, least=2, most=2**62)
+            modulus = check_count(
+                "modulus",
+                self.modulus,
+                least=2,
+                most=MAX_INTEGER,
             )
-        for field, array in (("offsets", offsets), ("weights", weights)):
-            array = array.copy()
-            array.setflags(write=False)
-            object.__setattr__(self, field, array)
+            object.__setattr__(self, "modulus", modulus)
+        object.__setattr__(self, "offsets", _read_only(offsets))
+        object.__setattr__(self, "weights", _read_only(weights))
 
     @property
     def mean(self) -> Fraction:
         """Exact mean of the noise before any wrapping."""
-        return Fraction(
-            sum(w * o for w, o in zip(self.weights.tolist(), self.offsets.tolist(), strict=True)),
-            TOTAL,
-        )
+        """Exact mean of the noise before any wrapping."""
+        pairs = zip(self.weights.tolist(), self.offsets.tolist(), strict=True)
+        return Fraction(sum(weight * offset for weight, offset in pairs), TOTAL)
 
     @property
     def variance(self) -> Fraction:
         """Exact variance of the noise before any wrapping."""
+        """Exact variance of the noise before any wrapping."""
         pairs = zip(self.weights.tolist(), self.offsets.tolist(), strict=True)
-        return Fraction(sum(w * o * o for w, o in pairs), TOTAL) - self.mean**2
+        second_moment = Fraction(sum(weight * offset**2 for weight, offset in pairs), TOTAL)
+        return second_moment - self.mean**2
 
     # Privacy --------------------------------------------------------------------------------------
 
@@ -111,25 +137,35 @@ class IntegerNoise:
         Raises:
             ParameterError: more reports are possible than a table has levels.
         """
-        step = check_count("shift", shift, least=1, most=2**62)
-        rows = [self.offsets, self.offsets + step]
+        distance = check_count("shift", shift, least=1, most=MAX_INTEGER)
+        reports_by_input = [self.offsets, self.offsets + distance]
         if self.modulus is not None:
-            rows = [row % self.modulus for row in rows]
-        reports = np.unique(np.concatenate(rows)).astype(np.float64)
-        if reports.size > MAX_LEVELS:
-            raise ParameterError(
-                "shift", step, f"makes {reports.size} reports possible, above {MAX_LEVELS}"
-            )
-        if reports.size == 1:  # a table needs a second level; nothing is ever put there
-            reports = np.array([reports[0], reports[0] + 1])
-        table = np.zeros((2, reports.size), dtype=np.int64)
-        for row, values in zip(table, rows, strict=True):
-            np.add.at(row, np.searchsorted(reports, values), self.weights)
-        return Mechanism(knots=np.array([0.0, step]), levels=reports, weights=table, name=self.name)
+            reports_by_input = [reports % self.modulus for reports in reports_by_input]
+        levels = np.unique(np.concatenate(reports_by_input)).astype(np.float64)
+        if levels.size > MAX_LEVELS:
+            remedy = f"makes {levels.size} reports possible, above {MAX_LEVELS}"
+            raise ParameterError("shift", distance, remedy)
+        if levels.size == 1:
+            # A table needs a second level; nothing is ever put there.
+            levels = np.array([levels[0], levels[0] + 1])
+        weights = np.zeros((2, levels.size), dtype=np.int64)
+        for row, reports in zip(weights, reports_by_input, strict=True):
+            np.add.at(row, np.searchsorted(levels, reports), self.weights)
+        return Mechanism(
+            knots=np.array([0.0, distance]),
+            levels=levels,
+            weights=weights,
+            name=self.name,
+        )
 
     def _pairs(self, sensitivity: int) -> list[Mechanism]:
-        most = check_count("sensitivity", sensitivity, least=1, most=MAX_LEVELS)
-        return [self.pair(shift) for shift in range(1, most + 1)]
+        largest_shift = check_count(
+            "sensitivity",
+            sensitivity,
+            least=1,
+            most=MAX_LEVELS,
+        )
+        return [self.pair(shift) for shift in range(1, largest_shift + 1)]
 
     def epsilon(self, *, sensitivity: int = 1) -> float:
         """Pure epsilon between integers at most `sensitivity` apart; rounded up; inf unless wraps
@@ -159,10 +195,26 @@ class IntegerNoise:
         Raises:
             ParameterError: noise with a single value; a table needs two levels.
         """
-        levels, rows = self.offsets.astype(np.float64), np.stack([self.weights, self.weights])
-        return Mechanism(knots=np.array([0.0, 1.0]), levels=levels, weights=rows, name=self.name)
+        """The table that draws come from, before any wrapping: two equal rows, so that the input
+        changes nothing.
 
-    def sample(self, shape: int | tuple[int, ...], rng: Seed = None) -> IntArray:
+        Raises:
+            ParameterError: noise with a single value; a table needs two levels.
+        """
+        levels = self.offsets.astype(np.float64)
+        weights = np.stack([self.weights, self.weights])
+        return Mechanism(
+            knots=np.array([0.0, 1.0]),
+            levels=levels,
+            weights=weights,
+            name=self.name,
+        )
+
+    def sample(
+        self,
+        shape: int | tuple[int, ...],
+        rng: Seed = None,
+    ) -> IntArray:
         """Independent noise of the given shape, int64; rng None draws from the keystream, a seed is
         not private.
         """
@@ -178,10 +230,9 @@ class IntegerNoise:
             ParameterError: x holds no integers, or so large ones that adding noise would overflow.
         """
         values = _integers("x", x)
-        if values.size and max(abs(int(values.min())), abs(int(values.max()))) >= 2**62:
-            raise ParameterError(
-                "x", "beyond 2**62", "integers must leave room for the noise; scale them down"
-            )
+        if values.size and max(abs(int(values.min())), abs(int(values.max()))) >= MAX_INTEGER:
+            remedy = "integers must leave room for the noise; scale them down"
+            raise ParameterError("x", "beyond 2**62", remedy)
         reports = values + self.sample(values.shape, rng)
         return reports if self.modulus is None else reports % self.modulus
 
@@ -201,62 +252,91 @@ class IntegerNoise:
             ParameterError: bounds that are not increasing integers; a modulus (wrapped reports are
                 biased).
         """
-        low, high = (
-            check_count(n, v, least=-(2**31), most=2**31)
-            for n, v in (("lower", lower), ("upper", upper))
-        )
+        low = check_count("lower", lower, least=-MAX_BOUND, most=MAX_BOUND)
+        high = check_count("upper", upper, least=-MAX_BOUND, most=MAX_BOUND)
         if not low < high:
             raise ParameterError("lower", low, f"must lie below upper={high}")
         if self.modulus is not None:
-            raise ParameterError(
-                "modulus",
-                self.modulus,
-                "wrapped reports are biased; build the noise without modulus",
-            )
-        points = high - low + 1
-        levels = np.arange(points + self.offsets.size - 1.0) + (low + int(self.offsets[0]))
-        table = np.zeros((points, levels.size), dtype=np.int64)
-        for k in range(points):
-            table[k, k : k + self.offsets.size] = self.weights
+            remedy = "wrapped reports are biased; build the noise without modulus"
+            raise ParameterError("modulus", self.modulus, remedy)
+        knots = np.arange(low, high + 1.0)
+        lowest_level = low + int(self.offsets[0])
+        levels = np.arange(knots.size + self.offsets.size - 1.0) + lowest_level
+        weights = np.zeros((knots.size, levels.size), dtype=np.int64)
+        for index in range(knots.size):
+            weights[index, index : index + self.offsets.size] = self.weights
         return Mechanism(
-            knots=np.arange(low, high + 1.0), levels=levels, weights=table, name=self.name
+            knots=knots,
+            levels=levels,
+            weights=weights,
+            name=self.name,
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Options:
+    """How a distribution is cut and wrapped: `bound`, the largest |k|, and `modulus`."""
+
+    bound: int | None
+    modulus: int | None
+
+
 def _symmetric(
-    half: FloatArray, tail: FloatArray, *, bound: int | None, modulus: int | None, name: str
+    probabilities: FloatArray,
+    tail_mass: float,
+    *,
+    options: _Options,
+    name: str,
 ) -> IntegerNoise:
-    """Integer noise from the probabilities at 0, 1, 2, .. (`half`, then `tail`) of a symmetric
-    distribution.
+    """Integer noise from the probabilities at 0, 1, 2, .. of a symmetric distribution, and its mass
+    on one side beyond them.
     """
-    units = np.rint(half[1:] * TOTAL).astype(np.int64)
-    if bound is not None:
-        units = units[: check_count("bound", bound, least=1, most=MAX_LEVELS)]
-    reach = int(np.flatnonzero(units)[-1]) + 1 if units.any() else 0
+    units = np.rint(probabilities[1:] * TOTAL).astype(np.int64)
+    if options.bound is not None:
+        units = units[
+            : check_count(
+                "bound",
+                options.bound,
+                least=1,
+                most=MAX_LEVELS,
+            )
+        ]
+    reach = 0
+    if units.any():
+        reach = int(np.flatnonzero(units)[-1]) + 1
     units = units[:reach]
-    # The middle takes what is left: the noise stays exactly symmetric, so exactly unbiased.
-    weights = np.concatenate([units[::-1], [TOTAL - 2 * int(units.sum())], units])
-    outside = 2 * (float(half[reach + 1 :].sum()) + float(tail.sum()))
+    # The middle takes the rounding remainder: the noise stays exactly symmetric, so exactly
+    # unbiased.
+    middle_units = TOTAL - 2 * int(units.sum())
+    weights = np.concatenate([units[::-1], [middle_units], units])
+    outside_mass = 2 * (float(probabilities[reach + 1 :].sum()) + tail_mass)
     return IntegerNoise(
         offsets=np.arange(-reach, reach + 1),
         weights=weights,
-        truncated_mass=min(1.0, outside * (1 + _TAIL_SLACK)),
-        modulus=modulus,
+        truncated_mass=min(1.0, outside_mass * (1 + _TAIL_SLACK)),
+        modulus=options.modulus,
         name=name,
     )
 
 
-def _scale(parameter: str, value: object, *, most: float) -> float:
+def _scale(
+    parameter: str,
+    value: object,
+    *,
+    most: float,
+) -> float:
     number = check_finite(parameter, value)
     if number <= 0 or number > most:
-        raise ParameterError(
-            parameter, number, f"must lie in (0, {most:g}], so that the noise fits a 16-bit table"
-        )
+        remedy = f"must lie in (0, {most:g}], so that the noise fits a 16-bit table"
+        raise ParameterError(parameter, number, remedy)
     return number
 
 
 def discrete_laplace(
-    *, scale: float, bound: int | None = None, modulus: int | None = None
+    *,
+    scale: float,
+    bound: int | None = None,
+    modulus: int | None = None,
 ) -> IntegerNoise:
     """Discrete Laplace (two-sided geometric) noise: probability proportional to exp(-|k| / scale).
 
@@ -272,18 +352,22 @@ def discrete_laplace(
         >>> 0 <= int(noise.privatize([250])[0]) < 256
         True
     """
-    t = _scale("scale", scale, most=1300.0)
-    k = np.arange(math.ceil(24 * t) + 2)
+    scale = _scale("scale", scale, most=MAX_LAPLACE_SCALE)
+    offsets = np.arange(math.ceil(24 * scale) + 2)
     # Normaliser: sum over Z of exp(-|k|/t) = coth(1/(2t)).
-    half = np.exp(-k / t) * math.tanh(0.5 / t)
-    tail = math.exp(-k.size / t) / -math.expm1(-1 / t) * math.tanh(0.5 / t)
-    return _symmetric(
-        half, np.array([tail]), bound=bound, modulus=modulus, name=f"discrete Laplace(scale={t:g})"
-    )
+    normaliser = math.tanh(0.5 / scale)
+    probabilities = np.exp(-offsets / scale) * normaliser
+    tail_mass = math.exp(-offsets.size / scale) / -math.expm1(-1 / scale) * normaliser
+    options = _Options(bound=bound, modulus=modulus)
+    name = f"discrete Laplace(scale={scale:g})"
+    return _symmetric(probabilities, tail_mass, options=options, name=name)
 
 
 def discrete_gaussian(
-    *, sigma: float, bound: int | None = None, modulus: int | None = None
+    *,
+    sigma: float,
+    bound: int | None = None,
+    modulus: int | None = None,
 ) -> IntegerNoise:
     """Discrete Gaussian noise: probability proportional to exp(-k**2 / (2 sigma**2)).
 
@@ -298,22 +382,27 @@ def discrete_gaussian(
         >>> round(float(noise.variance), 3)
         9.0
     """
-    s = _scale("sigma", sigma, most=4500.0)
-    k = np.arange(math.ceil(40 * s) + 3)
-    powers = np.exp(-((k / s) ** 2) / 2)
+    sigma = _scale("sigma", sigma, most=MAX_DEVIATION)
+    offsets = np.arange(math.ceil(40 * sigma) + 3)
+    powers = np.exp(-((offsets / sigma) ** 2) / 2)
     powers /= powers[0] + 2 * powers[1:].sum()
-    cut = math.ceil(7 * s) + 2
+    table_size = math.ceil(7 * sigma) + 2
+    tail_mass = float(powers[table_size:].sum())
+    options = _Options(bound=bound, modulus=modulus)
+    name = f"discrete Gaussian(sigma={sigma:g})"
     return _symmetric(
-        powers[:cut],
-        powers[cut:],
-        bound=bound,
-        modulus=modulus,
-        name=f"discrete Gaussian(sigma={s:g})",
+        powers[:table_size],
+        tail_mass,
+        options=options,
+        name=name,
     )
 
 
 def skellam(
-    *, variance: float, bound: int | None = None, modulus: int | None = None
+    *,
+    variance: float,
+    bound: int | None = None,
+    modulus: int | None = None,
 ) -> IntegerNoise:
     """Skellam noise, the difference of two Poisson variables of mean variance / 2: exp(-v)
     I_|k|(v).
@@ -329,10 +418,18 @@ def skellam(
         >>> round(float(noise.variance), 3)
         8.0
     """
-    v = _scale("variance", variance, most=4500.0**2)
-    deviation = math.sqrt(v)
-    powers = np.nan_to_num(ive(np.arange(math.ceil(40 * deviation) + 200), v))
-    cut = math.ceil(7 * deviation) + 40
+    variance = _scale("variance", variance, most=MAX_DEVIATION**2)
+    deviation = math.sqrt(variance)
+    offsets = np.arange(math.ceil(40 * deviation) + 200)
+    # exp(-v) I_k(v), which scipy's scaled Bessel function is.
+    probabilities = np.nan_to_num(ive(offsets, variance))
+    table_size = math.ceil(7 * deviation) + 40
+    tail_mass = float(probabilities[table_size:].sum())
+    options = _Options(bound=bound, modulus=modulus)
+    name = f"Skellam(variance={variance:g})"
     return _symmetric(
-        powers[:cut], powers[cut:], bound=bound, modulus=modulus, name=f"Skellam(variance={v:g})"
+        probabilities[:table_size],
+        tail_mass,
+        options=options,
+        name=name,
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
@@ -35,46 +35,65 @@ Choices = Sequence[Values]
 _SUM_TOLERANCE = 1e-6
 
 
-def checked_choices(parameter: str, rows: Sequence[npt.ArrayLike], bins: int) -> list[FloatArray]:
+def checked_choices(
+    parameter: str,
+    rows: Sequence[npt.ArrayLike],
+    bins: int,
+) -> list[FloatArray]:
     """The m - 1 selection distributions of one side, each divided by its sum.
 
     Raises:
         ParameterError: not m - 1 rows, row j without j entries, a negative or non-finite entry, a
             sum off 1 by 1e-6.
     """
-    if isinstance(rows, str | bytes) or not hasattr(rows, "__len__") or len(rows) != bins - 1:
-        size = len(rows) if hasattr(rows, "__len__") else rows
-        raise ParameterError(
-            parameter, size, f"need {bins - 1} rows for {bins} bins: row j has j probabilities"
+    if isinstance(rows, str | bytes) or not hasattr(rows, "__len__"):
+        raise _wrong_row_count(parameter, rows, bins)
+    if len(rows) != bins - 1:
+        raise _wrong_row_count(parameter, len(rows), bins)
+    distributions: list[FloatArray] = []
+    for length, values in enumerate(rows, start=1):
+        row = as_reals(parameter, values, f"row {length} must hold {length} numbers")
+        rules = (
+            (row.shape == (length,), f"must hold exactly {length} probabilities"),
+            (np.isfinite(row).all() and (row >= 0).all(), "must hold finite probabilities >= 0"),
+            (abs(row.sum() - 1) <= _SUM_TOLERANCE, f"must sum to 1; divide it by {row.sum():.9g}"),
         )
-    result: list[FloatArray] = []
-    for j, values in enumerate(rows, start=1):
-        row = as_reals(parameter, values, f"row {j} must hold {j} numbers")
-        if row.shape != (j,):
-            raise ParameterError(
-                parameter, row.tolist(), f"row {j} must hold exactly {j} probabilities"
-            )
-        if not np.isfinite(row).all() or (row < 0).any():
-            raise ParameterError(
-                parameter, row.tolist(), f"row {j} must hold finite probabilities >= 0"
-            )
-        if abs(row.sum() - 1) > _SUM_TOLERANCE:
-            raise ParameterError(
-                parameter, row.tolist(), f"row {j} must sum to 1; divide it by {row.sum():.9g}"
-            )
-        result.append(row / row.sum())
-    return result
+        for holds, remedy in rules:
+            if not holds:
+                raise ParameterError(parameter, row.tolist(), f"row {length} {remedy}")
+        distributions.append(row / row.sum())
+    return distributions
 
 
-def cells(bins: FloatArray, *, lower: float, upper: float) -> list[tuple[int, float, float]]:
-    """The cells between neighbouring bins that meet [lower, upper]: (bins to the left, left end,
-    right end).
-    """
+def _wrong_row_count(
+    parameter: str,
+    value: object,
+    bins: int,
+) -> ParameterError:
+    remedy = f"need {bins - 1} rows for {bins} bins: row j has j probabilities"
+    return ParameterError(parameter, value, remedy)
+
+
+class Cell(NamedTuple):
+    """The part between two neighbouring bins of the input range."""
+
+    bins_below: int
+    start: float
+    stop: float
+
+
+def cells(
+    bins: FloatArray,
+    *,
+    lower: float,
+    upper: float,
+) -> list[Cell]:
+    """The cells between neighbouring bins that meet [lower, upper]."""
     first = int(np.searchsorted(bins, lower, side="right"))
     last = int(np.searchsorted(bins, upper, side="left"))
     return [
-        (j, max(float(bins[j - 1]), lower), min(float(bins[j]), upper))
-        for j in range(first, last + 1)
+        Cell(count, max(float(bins[count - 1]), lower), min(float(bins[count]), upper))
+        for count in range(first, last + 1)
     ]
 
 
@@ -98,34 +117,50 @@ def pair_rows(
     """
     knots: list[float] = []
     rows: list[FloatArray] = []
-    for j, start, stop in cells(bins, lower=lower, upper=upper):
+    for bins_below, start, stop in cells(bins, lower=lower, upper=upper):
         # p(x, l) = q_j(l) sum_r q_{m-j}(m+1-r) (B_r - x)/(B_r - B_l), and p(x, r) likewise (eq. 4):
         # linear in x on the cell, so its two ends say all. The right end is the limit from the
         # left: the jump is the next cell's.
-        near, far = left[j - 1], right[bins.size - j - 1][..., ::-1]
-        width = bins[None, j:] - bins[:j, None]
+        left_choice = left[bins_below - 1]
+        right_choice = right[bins.size - bins_below - 1][..., ::-1]
+        left_bins = bins[:bins_below, None]
+        right_bins = bins[bins_below:]
+        distances = right_bins - left_bins
         for x in (start, stop):
-            down = (bins[j:] - x) / width
-            up = (x - bins[:j, None]) / width
+            left_share = (right_bins - x) / distances
+            right_share = (x - left_bins) / distances
+            left_pmf = left_choice * (right_choice @ left_share.T)
+            right_pmf = right_choice * (left_choice @ right_share)
             knots.append(x)
-            rows.append(np.concatenate([near * (far @ down.T), far * (near @ up)], axis=-1))
+            rows.append(np.concatenate([left_pmf, right_pmf], axis=-1))
     return np.array(knots), np.stack(rows, axis=-2)
 
 
+class PairSelection(NamedTuple):
+    """A checked pair selection: the range, the bins, and the choices of both sides."""
+
+    lower: float
+    upper: float
+    bins: FloatArray
+    left: list[FloatArray]
+    right: list[FloatArray]
+
+
 def check_selection(
-    lower: float, upper: float, bins: Values, left: Choices, right: Choices | None
-) -> tuple[float, float, FloatArray, list[FloatArray], list[FloatArray]]:
-    """The range, the bins and the choices of both sides."""
+    lower: float,
+    upper: float,
+    bins: Values,
+    left: Choices,
+    right: Choices | None,
+) -> PairSelection:
+    """The range, the bins and the choices of both sides; ParameterError for the first bad one."""
     low, high = check_range(lower, upper)
     levels = check_covering("bins", bins, lower=low, upper=high)
-    near = checked_choices("left", left, levels.size)
-    return (
-        low,
-        high,
-        levels,
-        near,
-        near if right is None else checked_choices("right", right, levels.size),
-    )
+    left_choices = checked_choices("left", left, levels.size)
+    right_choices = left_choices
+    if right is not None:
+        right_choices = checked_choices("right", right, levels.size)
+    return PairSelection(low, high, levels, left_choices, right_choices)
 
 
 def selection(
@@ -167,23 +202,41 @@ def selection(
         >>> round(mechanism.epsilon, 3)
         1.792
     """
-    low, high, levels, near, far = check_selection(lower, upper, bins, left, right)
-    knots, rows = pair_rows(levels, near, far, lower=low, upper=high)
+    pairs = check_selection(lower, upper, bins, left, right)
+    knots, rows = pair_rows(
+        pairs.bins,
+        pairs.left,
+        pairs.right,
+        lower=pairs.lower,
+        upper=pairs.upper,
+    )
+    name = f"pair selection({pairs.bins.size} bins)"
     return table(
-        knots=knots, levels=levels, probabilities=rows, name=f"pair selection({levels.size} bins)"
+        knots=knots,
+        levels=pairs.bins,
+        probabilities=rows,
+        name=name,
     )
 
 
-_SNAP = 1e-13
+_SNAP_TOLERANCE = 1e-13
+"""Share of the span of the bins within which a bin lies on an end of the range."""
 
 
-def rqm_bins(*, lower: float, upper: float, levels: int, extension: float) -> FloatArray:
+def rqm_bins(
+    *,
+    lower: float,
+    upper: float,
+    levels: int,
+    extension: float,
+) -> FloatArray:
     """(levels,) evenly spaced from lower - extension to upper + extension, data units."""
     bins = np.linspace(lower - extension, upper + extension, levels)
     # A bin that belongs on an end of the range may miss it by a rounding error, and would then open
     # a cell between itself and the end that the exact mechanism does not have.
+    tolerance = _SNAP_TOLERANCE * (bins[-1] - bins[0])
     for end in (lower, upper):
-        bins[np.abs(bins - end) <= _SNAP * (bins[-1] - bins[0])] = end
+        bins[np.abs(bins - end) <= tolerance] = end
     return bins
 
 
@@ -192,23 +245,34 @@ def rqm_choices(levels: int, q: float | FloatArray) -> list[FloatArray]:
     of shape (...).
     """
     keep = np.asarray(q, dtype=np.float64)[..., None]
-    # The nearest kept bin on a side with j bins is the i-th from outside: it is kept (q, the
-    # outermost always), the j - i nearer ones are not.
     outermost = np.ones_like(keep)
-    return [
-        np.concatenate([outermost, np.repeat(keep, j - 1, axis=-1)], axis=-1)
-        * (1 - keep) ** np.arange(j - 1, -1, -1.0)
-        for j in range(1, levels)
-    ]
+    choices: list[FloatArray] = []
+    for bin_count in range(1, levels):
+        # The nearest kept bin on a side is the i-th from outside: it is kept (q, the outermost
+        # always), and the j - i nearer ones are not.
+        is_kept = np.concatenate([outermost, np.repeat(keep, bin_count - 1, axis=-1)], axis=-1)
+        nearer_count = np.arange(bin_count - 1, -1, -1.0)
+        choices.append(is_kept * (1 - keep) ** nearer_count)
+    return choices
 
 
 def rqm_rows(
-    *, lower: float, upper: float, levels: int, extension: float, q: float | FloatArray
+    *,
+    lower: float,
+    upper: float,
+    levels: int,
+    extension: float,
+    q: float | FloatArray,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Bins, knots and float64 pmfs (..., knots, levels) of `rqm` before rounding to integers;
     unchecked arguments.
     """
-    bins = rqm_bins(lower=lower, upper=upper, levels=levels, extension=extension)
+    bins = rqm_bins(
+        lower=lower,
+        upper=upper,
+        levels=levels,
+        extension=extension,
+    )
     choices = rqm_choices(levels, q)
     knots, rows = pair_rows(bins, choices, choices, lower=lower, upper=upper)
     return bins, knots, rows
@@ -248,39 +312,72 @@ def rqm(
         >>> mechanism.decode(codes).shape
         (3,)
     """
-    low, high, size, reach, keep = check_grid(lower, upper, levels, extension, q=q)
+    low, high, bin_count, reach = check_grid(lower, upper, levels, extension)
+    keep = check_finite("q", q)
     if not 0 <= keep <= 1:
         raise ParameterError("q", keep, "is a probability; choose it in [0, 1]")
-    bins, knots, rows = rqm_rows(lower=low, upper=high, levels=size, extension=reach, q=keep)
-    name = f"RQM(levels={size}, extension={reach:g}, q={keep:g})"
-    return table(knots=knots, levels=bins, probabilities=rows, name=name)
+    bins, knots, rows = rqm_rows(
+        lower=low,
+        upper=high,
+        levels=bin_count,
+        extension=reach,
+        q=keep,
+    )
+    name = f"RQM(levels={bin_count}, extension={reach:g}, q={keep:g})"
+    return table(
+        knots=knots,
+        levels=bins,
+        probabilities=rows,
+        name=name,
+    )
 
 
-def erm_choices(bins: FloatArray, gamma: float | FloatArray) -> list[FloatArray]:
+def erm_choices(
+    bins: FloatArray,
+    gamma: float | FloatArray,
+) -> list[FloatArray]:
     """q_j(i) proportional to exp(gamma (B_i - B_j) / (2 (B_j - B_1))) (eq. 2), j = 1 .. m-1, each
     (..., j).
     """
     decay = np.asarray(gamma, dtype=np.float64)[..., None]
     choices = [np.ones_like(decay)]
-    for j in range(2, bins.size):
-        exponent = decay * (bins[:j] - bins[j - 1]) / (2 * (bins[j - 1] - bins[0]))
+    for bin_count in range(2, bins.size):
+        nearest = bins[bin_count - 1]
+        exponent = decay * (bins[:bin_count] - nearest) / (2 * (nearest - bins[0]))
         weights = np.exp(exponent - exponent.max(axis=-1, keepdims=True))
         choices.append(weights / weights.sum(axis=-1, keepdims=True))
     return choices
 
 
 def erm_rows(
-    bins: FloatArray, *, lower: float, upper: float, gamma: float | FloatArray
+    bins: FloatArray,
+    *,
+    lower: float,
+    upper: float,
+    gamma: float | FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
     """Knots and float64 pmfs (..., knots, m) of `erm` before rounding to integers; unchecked
     arguments.
     """
     # The right side measures distances from B_{j+1} up: the left side's rule on the mirrored bins.
-    left, right = erm_choices(bins, gamma), erm_choices(-bins[::-1], gamma)
-    return pair_rows(bins, left, right, lower=lower, upper=upper)
+    left_choices = erm_choices(bins, gamma)
+    right_choices = erm_choices(-bins[::-1], gamma)
+    return pair_rows(
+        bins,
+        left_choices,
+        right_choices,
+        lower=lower,
+        upper=upper,
+    )
 
 
-def erm(*, lower: float = -1.0, upper: float = 1.0, bins: Values, gamma: float = 1.0) -> Mechanism:
+def erm(
+    *,
+    lower: float = -1.0,
+    upper: float = 1.0,
+    bins: Values,
+    gamma: float = 1.0,
+) -> Mechanism:
     """The Exponential Randomized Mechanism: each side's bin is drawn with a weight that decays with
     its distance.
 
@@ -302,7 +399,12 @@ def erm(*, lower: float = -1.0, upper: float = 1.0, bins: Values, gamma: float =
     low, high = check_range(lower, upper)
     levels = check_covering("bins", bins, lower=low, upper=high)
     decay = check_finite("gamma", gamma)
-    knots, rows = erm_rows(levels, lower=low, upper=high, gamma=decay)
+    knots, rows = erm_rows(
+        levels,
+        lower=low,
+        upper=high,
+        gamma=decay,
+    )
     return table(
         knots=knots,
         levels=levels,
@@ -311,23 +413,40 @@ def erm(*, lower: float = -1.0, upper: float = 1.0, bins: Values, gamma: float =
     )
 
 
+class BinGrid(NamedTuple):
+    """Evenly spaced bins: the input range, how many, and how far they reach beyond it."""
+
+    lower: float
+    upper: float
+    bin_count: int
+    extension: float
+
+
 def check_grid(
-    lower: float, upper: float, levels: int, extension: float, **parameter: float
-) -> tuple[float, float, int, float, float]:
-    """The checked range, number and reach of evenly spaced bins, and one more number."""
+    lower: float,
+    upper: float,
+    levels: int,
+    extension: float,
+) -> BinGrid:
+    """The checked range, number and reach of evenly spaced bins."""
     low, high = check_range(lower, upper)
-    size = check_count("levels", levels, least=2, most=MAX_LEVELS)
-    reach, number = (check_finite(*one) for one in (("extension", extension), *parameter.items()))
-    if not 0 <= reach <= SCALES[1]:
-        raise ParameterError(
-            "extension", reach, f"from 0, so that bins cover the input range, to {SCALES[1]:g}"
-        )
-    return low, high, size, reach, number
+    bin_count = check_count("levels", levels, least=2, most=MAX_LEVELS)
+    reach = check_finite("extension", extension)
+    largest = SCALES[1]
+    if not 0 <= reach <= largest:
+        remedy = f"from 0, so that bins cover the input range, to {largest:g}"
+        raise ParameterError("extension", reach, remedy)
+    return BinGrid(low, high, bin_count, reach)
 
 
 _SLACK = 2.0**-40
 """Relative amount by which losses computed in floats are raised: far above their rounding error
 (about 2**-48).
+"""
+
+_LOW_ORDER_SLACK = 2.0**-49
+"""Over an order below 1: two terms differ by a factor 1 - order, which takes that much of their
+relative accuracy.
 """
 
 
@@ -362,16 +481,19 @@ class PoissonBinomial:
 
     def __post_init__(self) -> None:
         low, high = check_range(self.lower, self.upper)
-        object.__setattr__(self, "lower", low)
-        object.__setattr__(self, "upper", high)
-        object.__setattr__(
-            self, "trials", check_count("trials", self.trials, least=1, most=MAX_LEVELS - 1)
+        trials = check_count(
+            "trials",
+            self.trials,
+            least=1,
+            most=MAX_LEVELS - 1,
         )
         theta = check_finite("theta", self.theta)
         if not 0 < theta <= 0.5:
-            raise ParameterError(
-                "theta", theta, "choose it in (0, 1/2]: 1/2 + theta is the largest coin bias"
-            )
+            remedy = "choose it in (0, 1/2]: 1/2 + theta is the largest coin bias"
+            raise ParameterError("theta", theta, remedy)
+        object.__setattr__(self, "lower", low)
+        object.__setattr__(self, "upper", high)
+        object.__setattr__(self, "trials", trials)
         object.__setattr__(self, "theta", theta)
 
     @property
@@ -383,21 +505,27 @@ class PoissonBinomial:
         """(trials + 1,) decoded outputs, data units: evenly spaced, middle + half range * (z / n -
         1/2) / theta.
         """
-        z = np.arange(self.trials + 1.0)
-        steps: FloatArray = (z - self.trials / 2) / (self.trials * self.theta)
+        """(trials + 1,) decoded outputs, data units: evenly spaced, middle + half range * (z / n -
+        1/2) / theta.
+        """
+        heads = np.arange(self.trials + 1.0)
+        steps: FloatArray = (heads - self.trials / 2) / (self.trials * self.theta)
         return self.lower + self._half * (1 + steps)
 
     def _scaled(self, x: npt.ArrayLike) -> FloatArray:
+        """Inputs, clipped, on [-1, 1]."""
         values = as_reals("x", x, "need real numbers")
         refuse_nan("x", values)
         return (np.clip(values, self.lower, self.upper) - self.lower) / self._half - 1
 
     def pmf(self, x: npt.ArrayLike) -> FloatArray:
         """(..., trials + 1) float64 probabilities at inputs x, clipped to the range."""
-        n, z = self.trials, np.arange(self.trials + 1)
-        coin = (0.5 + self.theta * self._scaled(x))[..., None]
-        ways = gammaln(n + 1) - gammaln(z + 1) - gammaln(n - z + 1)
-        probabilities = np.exp(ways + xlogy(z, coin) + xlog1py(n - z, -coin))
+        trials = self.trials
+        heads = np.arange(trials + 1)
+        bias = (0.5 + self.theta * self._scaled(x))[..., None]
+        log_binomial = gammaln(trials + 1) - gammaln(heads + 1) - gammaln(trials - heads + 1)
+        log_powers = xlogy(heads, bias) + xlog1py(trials - heads, -bias)
+        probabilities = np.exp(log_binomial + log_powers)
         return probabilities / probabilities.sum(axis=-1, keepdims=True)
 
     def mean(self, x: npt.ArrayLike) -> FloatArray:
@@ -408,8 +536,9 @@ class PoissonBinomial:
         """Mean squared error at inputs x, squared data units: (c**2 - 4 theta**2 x**2) / (4 n
         theta**2), c = half.
         """
-        u = self._scaled(x)
-        return self._half**2 * (1 - 4 * self.theta**2 * u**2) / (4 * self.trials * self.theta**2)
+        scaled = self._scaled(x)
+        slope = 4 * self.theta**2
+        return self._half**2 * (1 - slope * scaled**2) / (slope * self.trials)
 
     @property
     def _toss(self) -> float:
@@ -430,25 +559,30 @@ class PoissonBinomial:
             ParameterError: an order that is not positive, or NaN.
         """
         order = check_order(alpha)
-        high, low, toss = 0.5 + self.theta, 0.5 - self.theta, self._toss
-        if math.isinf(order) or math.isinf(toss):
+        if math.isinf(order) or math.isinf(self._toss):
             # With theta = 1/2 the two ends have disjoint reports.
             return self.epsilon
-        # One toss: log(high**a low**(1-a) + low**a high**(1-a)) / (a - 1) = log(high e**t + low
-        # e**-t) / (a - 1) with t = (a - 1) log(high/low); high e**t + low e**-t - 1 = 2
-        # sinh(t/2)**2 + 2 theta sinh(t), which does not cancel at small t. n tosses add up.
-        t = (order - 1) * toss
-        if t == 0:
-            one = 2 * self.theta * toss
-        elif abs(t) < 1:
-            one = math.log1p(2 * math.sinh(t / 2) ** 2 + 2 * self.theta * math.sinh(t)) / (
-                order - 1
-            )
-        else:
-            one = float(np.logaddexp(math.log(high) + t, math.log(low) - t)) / (order - 1)
-        # Below order 1 the two terms differ by a factor 1 - a: that much of their relative accuracy
-        # is left.
-        return min(self.trials * one * (1 + _SLACK + 2.0**-49 / order), self.epsilon)
+        # n tosses add up.
+        divergence = self.trials * self._toss_renyi(order)
+        return min(divergence * (1 + _SLACK + _LOW_ORDER_SLACK / order), self.epsilon)
+
+    def _toss_renyi(self, order: float) -> float:
+        """Renyi divergence of one toss between the two ends of the range.
+
+        It is log(high**a low**(1-a) + low**a high**(1-a)) / (a - 1) = log(high e**t + low e**-t) /
+        (a - 1) with t = (a - 1) log(high/low); high e**t + low e**-t - 1 = 2 sinh(t/2)**2 + 2 theta
+        sinh(t), which does not cancel at small t.
+        """
+        high = 0.5 + self.theta
+        low = 0.5 - self.theta
+        exponent = (order - 1) * self._toss
+        if exponent == 0:
+            return 2 * self.theta * self._toss
+        if abs(exponent) < 1:
+            excess = 2 * math.sinh(exponent / 2) ** 2 + 2 * self.theta * math.sinh(exponent)
+            return math.log1p(excess) / (order - 1)
+        log_moment = np.logaddexp(math.log(high) + exponent, math.log(low) - exponent)
+        return float(log_moment) / (order - 1)
 
     def delta(self, epsilon: float) -> float:
         """Worst-case hockey-stick divergence at `epsilon` >= 0; rounded up.
@@ -456,19 +590,21 @@ class PoissonBinomial:
         Raises:
             ParameterError: a negative epsilon, or NaN.
         """
-        asked = check_epsilon(epsilon)
-        if asked >= self.epsilon:
+        epsilon = check_epsilon(epsilon)
+        if epsilon >= self.epsilon:
             return 0.0
         if self.theta == 0.5:
-            return 1.0  # the two ends have disjoint reports
+            # The two ends have disjoint reports.
+            return 1.0
         # Report z has the log ratio (2 z - n) toss between the two ends, and P - e**eps Q = P (1 -
         # e**(eps - ratio)).
-        ratio = (2 * np.arange(self.trials + 1) - self.trials) * self._toss * (1 + _SLACK)
-        excess = self.pmf(self.upper) * -np.expm1(np.minimum(asked - ratio, 0.0))
+        heads = np.arange(self.trials + 1)
+        log_ratios = (2 * heads - self.trials) * self._toss * (1 + _SLACK)
+        excess = self.pmf(self.upper) * -np.expm1(np.minimum(epsilon - log_ratios, 0.0))
         # The logarithm of a probability above 1e-300 adds terms below n log n and 700: their
         # rounding is its error.
-        slack = 2.0**-48 * (1024 + 16 * self.trials)
-        return min(1.0, float(excess.sum()) * (1 + slack))
+        rounding_error = 2.0**-48 * (1024 + 16 * self.trials)
+        return min(1.0, float(excess.sum()) * (1 + rounding_error))
 
 
 pbm_exact = PoissonBinomial
@@ -512,7 +648,18 @@ def pbm(
         >>> mechanism.levels.size, round(mechanism.epsilon, 3)
         (16, 16.479)
     """
-    raw = pbm_exact(lower=lower, upper=upper, trials=trials, theta=theta)
-    grid = np.linspace(raw.lower, raw.upper, check_count("knots", knots, least=2, most=MAX_LEVELS))
-    name = f"PBM(trials={raw.trials}, theta={raw.theta:g}, knots={grid.size})"
-    return table(knots=grid, levels=raw.levels, probabilities=raw.pmf(grid), name=name)
+    raw = pbm_exact(
+        lower=lower,
+        upper=upper,
+        trials=trials,
+        theta=theta,
+    )
+    knot_count = check_count("knots", knots, least=2, most=MAX_LEVELS)
+    inputs = np.linspace(raw.lower, raw.upper, knot_count)
+    name = f"PBM(trials={raw.trials}, theta={raw.theta:g}, knots={knot_count})"
+    return table(
+        knots=inputs,
+        levels=raw.levels,
+        probabilities=raw.pmf(inputs),
+        name=name,
+    )

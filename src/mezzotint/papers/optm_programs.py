@@ -250,8 +250,8 @@ def _largest_at_own_bin(tables: SelectionTables, i: int) -> list[FloatArray]:
     if not tables.lower <= tables.bins[i - 1] <= tables.upper:
         return []
     pairs = [
-        (tables.own(j, i), tables.own(i, i) if i <= j else tables.own(i - 1, i))
-        for j, _, _ in tables.used
+        (tables.index_of(j, i), tables.index_of(i, i) if i <= j else tables.index_of(i - 1, i))
+        for j, _, _ in tables.cells
     ]
     return [tables.unit(own) - tables.unit(nearest) for own, nearest in pairs if own != nearest]
 
@@ -261,7 +261,7 @@ def published_theorem5(tables: SelectionTables, forms: FloatArray, epsilon: floa
 
     Arguments: as the constraints of `design.optm`, see `design.pair_selection.theorem5`.
     """
-    cells = {j: place for place, (j, _, _) in enumerate(tables.used)}
+    cells = {j: place for place, (j, _, _) in enumerate(tables.cells)}
     first = min(cells)
     rows: list[FloatArray] = []
     for i in range(1, tables.bins.size + 1):
@@ -271,7 +271,10 @@ def published_theorem5(tables: SelectionTables, forms: FloatArray, epsilon: floa
         # The bins k inside the range, to the right of bin i.
         for k in range(max(first, i) + 1, max(cells) + 1):
             if tables.bins[i - 1] >= tables.lower:
-                uppers = [tables.unit(tables.own(i, i)), tables.unit(tables.own(i - 1, i))]
+                uppers = [
+                    tables.unit(tables.index_of(i, i)),
+                    tables.unit(tables.index_of(i - 1, i)),
+                ]
             else:
                 uppers = [forms[cells[k], 0, i - 1], forms[0, 0, i - 1]]
             lowers = (forms[cells[k - 1], 1, i - 1], at_end)
@@ -345,9 +348,9 @@ def one_ratio(tables: SelectionTables, low: FloatArray, epsilon: float) -> Float
     """
     uppers: list[FloatArray] = []
     lowers: list[FloatArray] = []
-    for i, (j, start, stop) in itertools.product(range(1, tables.bins.size + 1), tables.used):
+    for i, (j, start, stop) in itertools.product(range(1, tables.bins.size + 1), tables.cells):
         near, far = (start, stop) if i <= j else (stop, start)
-        own = tables.unit(tables.own(j, i))
+        own = tables.unit(tables.index_of(j, i))
         at_near, at_far = _others(tables, j, near, i), _others(tables, j, far, i)
         # With a single bin on the other side, drawn for certain, p is linear in y.
         certain = (tables.bins.size - j if i <= j else j) == 1
@@ -360,7 +363,7 @@ def one_ratio(tables: SelectionTables, low: FloatArray, epsilon: float) -> Float
             lowers.append(own * at_far.sum())
         else:
             alone = min(j, tables.bins.size - j) == 1
-            lowers.append(low[tables.own(j, i)] * at_far if alone else own * (at_far @ low))
+            lowers.append(low[tables.index_of(j, i)] * at_far if alone else own * (at_far @ low))
     return np.array([upper - math.exp(epsilon) * lower for upper in uppers for lower in lowers])
 
 

@@ -37,7 +37,8 @@ def published_rqm_epsilon(
         >>> round(stated, 3), round(mz.families.rqm(levels=16, extension=1.0, q=0.42).epsilon, 3)
         (9.012, 5.47)
     """
-    low, high, size, reach, keep = check_grid(lower, upper, levels, extension, q=q)
+    low, high, size, reach = check_grid(lower, upper, levels, extension)
+    keep = check_finite("q", q)
     if reach == 0:
         raise ParameterError("extension", reach, "Theorem 5.4 needs extension > 0")
     if not 0 < keep < 1:
@@ -71,7 +72,8 @@ def published_erm_epsilon(
         >>> round(stated, 4), round(true, 4)
         (2.4026, 3.2218)
     """
-    low, high, size, reach, decay = check_grid(lower, upper, levels, extension, gamma=gamma)
+    low, high, size, reach = check_grid(lower, upper, levels, extension)
+    decay = check_finite("gamma", gamma)
     half = (high - low) / 2
     return decay + math.log(2 * size * (half + reach) / half)
 
@@ -93,7 +95,8 @@ def published_erm_error(
         >>> round(stated, 3)
         7.765
     """
-    low, high, size, reach, decay = check_grid(lower, upper, levels, extension, gamma=gamma)
+    low, high, size, reach = check_grid(lower, upper, levels, extension)
+    decay = check_finite("gamma", gamma)
     if decay <= 0:
         raise ParameterError("gamma", decay, "Theorem 2 needs gamma > 0")
     half_width = (high - low) / 2 + reach

@@ -1,0 +1,443 @@
+"""The best rows at given levels and floors under pure epsilon: windows, their loss, and its bounds.
+
+For given levels and floors the best mechanism of all is known in closed form. Lay segments of the
+lengths (E - 1) f_i, E = e**epsilon, of the levels side by side on a line. The best row is the
+floors
+plus one window of the spare mass 1 - sum f on that line; sliding it makes the mean grow. So a
+mechanism is its levels and its floors, no more, its knots are where an end of the window passes
+from
+one segment to the next, and its loss is a sum over the pieces between. docs/proofs/design.md,
+"Windows". Centred units (inputs in [-1, 1]).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from scipy import optimize
+
+from mezzotint.core.priors import Law
+from mezzotint.core.types import FloatArray, IndexArray
+
+
+def error(
+    loss: str,
+    levels: FloatArray,
+    x: FloatArray,
+) -> FloatArray:
+    """The loss of reporting `levels` for inputs `x`, broadcast."""
+    return np.abs(levels - x) if loss == "mae" else (levels - x) ** 2
+
+
+def _slope(
+    loss: str,
+    levels: FloatArray,
+    x: FloatArray,
+) -> FloatArray:
+    """Its derivative in the level."""
+    return np.sign(levels - x) if loss == "mae" else 2 * (levels - x)
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Windows:
+    """The best rows of (..., m) floors: pieces on which they are linear in the input, with leading
+    batch axes.
+
+    At the ends of the pieces the windows start at `starts` (..., K), with the `rows` (..., K, m)
+    and their `means`, not
+    decreasing: inputs from the first to the last are covered. On each piece the window starts and
+    ends in the rooms of the levels `left` and `right` (..., K-1).
+    """
+
+    levels: FloatArray
+    floors: FloatArray
+    ratio: float
+    starts: FloatArray
+    rows: FloatArray
+    means: FloatArray
+    left: IndexArray
+    right: IndexArray
+
+
+class _Line:
+    """What windows can add to the floors: segments laid side by side, the windows' length `spare`,
+    and their last start.
+    """
+
+    def __init__(
+        self,
+        levels: FloatArray,
+        floors: FloatArray,
+        ratio: float,
+    ) -> None:
+        self.levels = levels
+        self.floors = floors
+        self.segments = (ratio - 1) * floors
+        origin = np.zeros_like(self.segments[..., :1])
+        self.ends = np.concatenate([origin, np.cumsum(self.segments, axis=-1)], axis=-1)
+        self.spare = 1 - floors.sum(axis=-1, keepdims=True)
+        self.last = np.maximum(self.ends[..., -1:] - self.spare, 0.0)
+
+    def rows(self, starts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The rows (..., K, m) of windows from `starts` (..., K), and their means (..., K)."""
+        window_start = starts[..., None]
+        window_stop = window_start + self.spare[..., None]
+        segment_start = self.ends[..., None, :-1]
+        segment_stop = self.ends[..., None, 1:]
+        overlap = np.minimum(window_stop, segment_stop) - np.maximum(window_start, segment_start)
+        extra = np.minimum(np.maximum(overlap, 0.0), self.segments[..., None, :])
+        floor_mean = (self.floors * self.levels).sum(axis=-1, keepdims=True)
+        means = floor_mean + np.einsum("...km,...m->...k", extra, self.levels)
+        return self.floors[..., None, :] + extra, means
+
+
+def outer_rows(
+    levels: FloatArray,
+    floors: FloatArray,
+    ratio: float,
+) -> tuple[FloatArray, FloatArray]:
+    """The rows (..., 2, m) of the first window and of the last one, and their means (..., 2)."""
+    """The rows (..., 2, m) of the first window and of the last one, and their means (..., 2)."""
+    line = _Line(levels, floors, ratio)
+    starts = np.concatenate([np.zeros_like(line.last), line.last], axis=-1)
+    return line.rows(starts)
+
+
+def make_windows(
+    levels: FloatArray,
+    floors: FloatArray,
+    ratio: float,
+    *,
+    split: bool = False,
+) -> Windows:
+    """The windows of floors with 1/ratio <= sum(floors) <= 1, `split` at levels too for a loss that
+    has kinks there.
+    """
+    line = _Line(levels, floors, ratio)
+    starts = np.concatenate([line.ends, line.ends - line.spare], axis=-1)
+    starts = np.clip(starts, 0.0, line.last)
+    if split:
+        starts = np.concatenate([starts, _starts_at_levels(line, starts)], axis=-1)
+    start_order = np.argsort(starts, axis=-1, kind="stable")
+    starts = np.take_along_axis(starts, start_order, axis=-1)
+    # Counting what was passed tells the segments of the window's ends even where several kinks
+    # coincide.
+    level_count = floors.shape[-1]
+    passes_left = start_order <= level_count
+    passes_right = (start_order > level_count) & (start_order < 2 * level_count + 2)
+    left = np.cumsum(passes_left, axis=-1)[..., :-1] - 1
+    right = np.cumsum(passes_right, axis=-1)[..., :-1] - 1
+    window_rows, window_means = line.rows(starts)
+    return Windows(
+        levels=levels,
+        floors=floors,
+        ratio=ratio,
+        starts=starts,
+        rows=window_rows,
+        means=window_means,
+        left=np.clip(left, 0, level_count - 1),
+        right=np.clip(right, 0, level_count - 1),
+    )
+
+
+def _starts_at_levels(line: _Line, starts: FloatArray) -> FloatArray:
+    """Starts of the windows whose means are the levels, as far as they reach them."""
+    ordered = np.sort(starts, axis=-1)
+    _, means = line.rows(ordered)
+    start_index = (means[..., None, :] <= line.levels[..., None]).sum(axis=-1) - 1
+    start_index = np.clip(start_index, 0, ordered.shape[-1] - 2)
+    mean_below = np.take_along_axis(means, start_index, axis=-1)
+    mean_above = np.take_along_axis(means, start_index + 1, axis=-1)
+    start_below = np.take_along_axis(ordered, start_index, axis=-1)
+    start_above = np.take_along_axis(ordered, start_index + 1, axis=-1)
+    rise = np.where(mean_above > mean_below, mean_above - mean_below, 1.0)
+    position = np.clip((line.levels - mean_below) / rise, 0.0, 1.0)
+    return start_below + position * (start_above - start_below)
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prices:
+    """What the best rows at some inputs pay: the line through the errors of the two levels at the
+    window's ends.
+
+    Its height at level 0, `line`, and its slope, `tilt`; each level's loss, `errors` (..., m), and
+    how far that is above the line, `reduced`: negative only for levels inside the window.
+    """
+
+    line: FloatArray
+    tilt: FloatArray
+    errors: FloatArray
+    reduced: FloatArray
+
+
+def _tilt(
+    loss: str,
+    low: FloatArray,
+    high: FloatArray,
+    x: FloatArray,
+) -> FloatArray:
+    """Slope in the level of the line through the errors of two levels."""
+    """Slope in the level of the line through the errors of two levels."""
+    is_apart = high > low
+    rise = error(loss, high, x) - error(loss, low, x)
+    run = np.where(is_apart, high - low, 1.0)
+    return np.where(is_apart, rise / run, _slope(loss, low, x))
+
+
+def _at(values: FloatArray, index: IndexArray) -> FloatArray:
+    """(...,) entries of (..., m) values."""
+    return np.take_along_axis(values, index[..., None], axis=-1)[..., 0]
+
+
+def prices(
+    levels: FloatArray,
+    x: FloatArray,
+    left: IndexArray,
+    right: IndexArray,
+    loss: str,
+) -> Prices:
+    """Multipliers of mass and mean at inputs `x` (...,) with windows that end in the segments of
+    the levels `left`, `right` (...,).
+    """
+    levels = np.broadcast_to(levels, (*x.shape, levels.shape[-1]))
+    errors = error(loss, levels, x[..., None])
+    low_level = _at(levels, left)
+    high_level = _at(levels, right)
+    tilt = _tilt(loss, low_level, high_level, x)
+    line = error(loss, low_level, x) - tilt * low_level
+    reduced = errors - (line[..., None] + tilt[..., None] * levels)
+    return Prices(
+        line=line,
+        tilt=tilt,
+        errors=errors,
+        reduced=reduced,
+    )
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Value:
+    """An expected loss (...,) and its derivatives (..., m) in levels and floors, the other held
+    fixed.
+    """
+
+    loss: FloatArray
+    by_level: FloatArray
+    by_floor: FloatArray
+
+
+def _values(
+    windows: Windows,
+    x: FloatArray,
+    loss: str,
+) -> Value:
+    """Losses (..., P) at one input of each piece, and derivatives (..., P, m)."""
+    levels = windows.levels[..., None, :]
+    price = prices(levels, x, windows.left, windows.right, loss)
+    piece_start = windows.means[..., :-1]
+    piece_stop = windows.means[..., 1:]
+    piece_width = np.where(piece_stop > piece_start, piece_stop - piece_start, 1.0)
+    position = np.clip((x - piece_start) / piece_width, 0.0, 1.0)[..., None]
+    rows = (1 - position) * windows.rows[..., :-1, :] + position * windows.rows[..., 1:, :]
+    level_index = np.arange(windows.levels.shape[-1])
+    is_full = (level_index > windows.left[..., None]) & (level_index < windows.right[..., None])
+    # Where windows end short of an input, what is missing of its mean counts at its price, as in
+    # the bound.
+    missing_mean = x - (rows * levels).sum(axis=-1)
+    return Value(
+        loss=(rows * price.errors).sum(axis=-1) + price.tilt * missing_mean,
+        by_level=rows * (_slope(loss, levels, x[..., None]) - price.tilt[..., None]),
+        by_floor=np.where(is_full, windows.ratio, 1.0) * price.reduced,
+    )
+
+
+def average(
+    windows: Windows,
+    law: Law,
+    loss: str,
+) -> Value:
+    """The expected loss over `law` of windows that cover [-1, 1]."""
+    """The expected loss over `law` of windows that cover [-1, 1]."""
+    edges = np.clip(windows.means, -1.0, 1.0)
+    # The outermost pieces take what rounding leaves uncovered.
+    edges[..., 0] = -1.0
+    edges[..., -1] = 1.0
+    piece_start = edges[..., :-1]
+    piece_stop = edges[..., 1:]
+    mass, first_moment, second_moment = np.moveaxis(np.diff(law.integrals(edges), axis=-2), -1, 0)
+    mass = np.maximum(mass, 0.0)
+    # On a short piece the last digits of integrals over its mass would be any number: kept to what
+    # moments may be.
+    divisor = np.where(mass > 0, mass, 1.0)
+    x = np.clip(first_moment / divisor, piece_start, piece_stop)
+    spread = np.clip(
+        second_moment - first_moment**2 / divisor, 0.0, mass * (x - piece_start) * (piece_stop - x)
+    )
+    at_means = _values(windows, x, loss)
+    by_level = np.einsum("...p,...pm->...m", mass, at_means.by_level)
+    # On a piece losses bend downwards, and no derivative bends but this one.
+    if loss == "mae":
+        spread = spread * _kink_density(windows, x)
+        piece_width = np.diff(windows.means, axis=-1)
+        turn = spread / np.where(piece_width > 0, piece_width, 1.0)
+        by_level = by_level + np.einsum("...p,...pm->...m", turn, np.diff(windows.rows, axis=-2))
+    return Value(
+        loss=(mass * at_means.loss - spread).sum(axis=-1),
+        by_level=by_level,
+        by_floor=np.einsum("...p,...pm->...m", mass, at_means.by_floor),
+    )
+
+
+def _kink_density(windows: Windows, x: FloatArray) -> FloatArray:
+    """Per piece how much an absolute error bends at x, for each unit of spread."""
+    low_level = np.take_along_axis(windows.levels, windows.left, axis=-1)
+    high_level = np.take_along_axis(windows.levels, windows.right, axis=-1)
+    distance = np.where(high_level > low_level, high_level - low_level, 1.0)
+    return np.where((low_level < x) & (x < high_level), 2 / distance, 0.0)
+
+
+_END_TOLERANCE = 1e-9
+"""Inputs closer than this to an end of the range count as that end."""
+
+
+def peaks(windows: Windows) -> tuple[FloatArray, Value]:
+    """Per piece (..., P) the input of the largest MSE; that MSE (0 where no piece peaks), and its
+    derivatives.
+    """
+    edges = np.clip(windows.means, -1.0, 1.0)
+    low_level = np.take_along_axis(windows.levels, windows.left, axis=-1)
+    high_level = np.take_along_axis(windows.levels, windows.right, axis=-1)
+    middle = (low_level + high_level) / 2
+    x = np.clip(middle, edges[..., :-1], edges[..., 1:])
+    value = _values(windows, x, "mse")
+    # Errors bend upwards at kinks: what is largest is inside a piece or at an end of the range.
+    is_no_peak = (x != middle) & (np.abs(x) < 1 - _END_TOLERANCE)
+    is_empty = np.diff(windows.starts, axis=-1) <= 0
+    value.loss[is_no_peak | is_empty] = 0.0
+    return x, value
+
+
+def curvature(
+    windows: Windows,
+    law: Law,
+    loss: str,
+) -> FloatArray:
+    """(m, m) second derivative by the floors, no batch axes: one rank-one term for each kink inside
+    the range.
+    """
+    x = windows.means[1:-1]
+    levels = windows.levels
+    level_index = np.arange(levels.size)
+    left_before, left_after = windows.left[:-1], windows.left[1:]
+    right_before, right_after = windows.right[:-1], windows.right[1:]
+    passes_left = left_before != left_after
+    passes_right = right_before != right_after
+    pivot = np.where(passes_left, right_before, left_before)
+    low_index = left_before[:, None]
+    high_index = np.where(passes_left, right_before, right_after)[:, None]
+    is_full = (level_index > low_index) & (level_index < high_index)
+    direction = np.where(is_full, windows.ratio, 1.0) * (levels - levels[pivot][:, None])
+    tilt_before = _tilt(loss, levels[left_before], levels[right_before], x)
+    tilt_after = _tilt(loss, levels[left_after], levels[right_after], x)
+    is_inside = (x > -1) & (x < 1) & (passes_left | passes_right)
+    bend_density = law.density_at(x) * np.maximum(tilt_after - tilt_before, 0.0)
+    kink_weight = np.where(is_inside, bend_density, 0.0)
+    return (direction * kink_weight[:, None]).T @ direction
+
+
+def lower_bound(
+    value: Value,
+    floors: FloatArray,
+    levels: FloatArray,
+    ends: FloatArray,
+    ratio: float,
+) -> float:
+    """A lower bound on the loss of all mechanisms at these levels, from the value of the windows of
+    any floors.
+
+    Their prices are multipliers of averages over inputs; `ends` (2, 2) are any of mass and mean of
+    the rows at -1, 1.
+    """
+    constant = float(value.loss - floors @ value.by_floor)
+    return bound_with(constant, value.by_floor, levels, ends, ratio)
+
+
+def bound_with(
+    constant: float,
+    cost: FloatArray,
+    levels: FloatArray,
+    ends: FloatArray,
+    ratio: float,
+) -> float:
+    """`lower_bound` from what averages over inputs cost: a constant, and for each floor (m,)."""
+    reduced = ends[:, :1] + ends[:, 1:] * levels
+    cost = cost + np.minimum(reduced, ratio * reduced).sum(axis=0)
+    constant += float(ends[0, 1] - ends[0, 0] - ends[1].sum())
+    return constant + (1 - 2 / float(levels[-1] - levels[0])) * min(0.0, float(cost.min()))
+
+
+def best_ends(
+    cost: FloatArray,
+    levels: FloatArray,
+    ratio: float,
+) -> FloatArray:
+    """The multipliers (2, 2) of the rows at -1 and 1 that make the most of `bound_with`, by a
+    linear program.
+
+    Where levels just reach, those of `best_floors` may depend on its last bits, and with them the
+    entire bound.
+    """
+    # Variables: (mass, mean) at -1 and at 1, the least cost where it is below 0, and h(r) = min(r,
+    # ratio r) of each row.
+    level_count = levels.size
+    identity = np.eye(level_count)
+    zeros = np.zeros((level_count, level_count))
+    column = np.zeros((level_count, 1))
+    reduced = np.stack([np.ones(level_count), levels], axis=1)
+    minus_h = np.hstack([-identity, -identity])
+    blocks = [np.hstack([np.zeros((level_count, 4)), np.ones((level_count, 1)), minus_h])]
+    for ratio_factor in (1.0, ratio):
+        low_block = np.hstack(
+            [-ratio_factor * reduced, np.zeros((level_count, 2)), column, identity, zeros]
+        )
+        high_block = np.hstack(
+            [np.zeros((level_count, 2)), -ratio_factor * reduced, column, zeros, identity]
+        )
+        blocks += [low_block, high_block]
+    limits = np.concatenate([cost, np.zeros(4 * level_count)])
+    total_share = 1 - 2 / float(levels[-1] - levels[0])
+    objective = np.array([-1.0, 1.0, -1.0, -1.0, total_share, *np.zeros(2 * level_count)])
+    unbounded = (None, None)
+    bounds = [unbounded] * 4 + [(None, 0.0)] + [unbounded] * (2 * level_count)
+    solution = optimize.linprog(
+        -objective,
+        A_ub=np.vstack(blocks),
+        b_ub=limits,
+        bounds=bounds,
+    )
+    if solution.status != 0:
+        return np.zeros((2, 2))
+    return solution.x[:4].reshape(2, 2)
+
+
+def costs_of_atoms(
+    points: FloatArray,
+    parts: FloatArray,
+    windows: Windows,
+    loss: str,
+) -> tuple[float, FloatArray]:
+    """The costs of point masses, each priced at the lines of the pieces among which `parts` (P, n)
+    splits it.
+
+    Any split is right: see `bound_with`.
+    """
+    piece, atom = np.nonzero(parts)
+    weight = parts[piece, atom]
+    x = points[atom]
+    price = prices(windows.levels, x, windows.left[piece], windows.right[piece], loss)
+    cost = weight @ np.minimum(price.reduced, windows.ratio * price.reduced)
+    return float(weight @ (price.line + price.tilt * x)), cost
