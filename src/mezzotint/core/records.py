@@ -72,7 +72,7 @@ def escaped(text: str) -> str:
     """
     if text.isprintable():
         return text
-    letters = []
+    letters: list[str] = []
     for letter in text:
         if letter.isprintable() or letter in "\n\t":
             letters.append(letter)

@@ -508,10 +508,7 @@ def _whole_floats(array: pa.Array, column: _ColumnName) -> pa.Array:
         is_integer = missing | ((np.abs(values) < limit) & (np.floor(values) == values))
     if not is_integer.all():
         first_row = int(np.argmin(is_integer))
-        remedy = (
-            f"holds {values[first_row]:g}, which is no category; categories are text or integers"
-        )
-        raise column.error(f"{column.row(first_row)} {remedy}")
+        raise column.error(f"{column.row(first_row)} {NOT_WHOLE}")
     integers = np.where(missing, 0.0, values).astype(np.int64)
     return arrow(integers, ~missing)
 
