@@ -23,6 +23,7 @@ if __name__ == "coverage":  # numba looks for the package of this name, and this
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -38,9 +39,12 @@ from scipy import stats
 
 from mezzotint import collect, design, families
 from mezzotint.collect.groups import Group, parts_of
-from mezzotint.collect.intervals import Sums, normal_quantile, score_widths, spread_of
 from mezzotint.collect.shapes import CrossFitted
 from mezzotint.core.mechanism import Mechanism
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from reference.outcomes import score_accepts
 
 LEVELS = (0.8, 0.9, 0.95, 0.99, 0.999, 0.9999)
 FALSE_ALARM = 1e-4
@@ -199,23 +203,6 @@ def shares_of(mechanism: Mechanism, column: Column) -> np.ndarray:
 # The mean --------------------------------------------------------------------------------------------------------
 
 
-def accepts(
-    mechanism: Mechanism, counts: np.ndarray, truth: float, confidence: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Whether the score interval of each data set, (D, m) counts, accepts an expected report; its width there."""
-    spread, n = spread_of(mechanism), int(counts[0].sum())
-    means = counts @ mechanism.levels / n
-    wide = score_widths(
-        spread,
-        Sums.of_counts(counts[0]),
-        np.full(len(counts), truth),
-        counts @ (mechanism.levels - truth) ** 2 / n,
-        quantiles=np.array(normal_quantile(confidence)),
-        reports_above=means > truth,
-    )
-    return np.abs(means - truth) <= wide + 1e-12 * spread.reach, wide
-
-
 def mean_cells(
     name: str, mechanism: Mechanism, label: str, n: int, draws: int, levels: Sequence[float]
 ) -> Iterator[Cell]:
@@ -230,7 +217,7 @@ def mean_cells(
     for confidence in levels:
         if draws * (1 - confidence) < 10:
             continue  # so few misses would be expected that they say nothing
-        held, wide = accepts(mechanism, every, truth, confidence)
+        held, wide = score_accepts(mechanism, every, truth, confidence)
         yield Cell(
             table=name,
             column=label,

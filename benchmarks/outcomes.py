@@ -11,25 +11,28 @@ Printed is the worst chance of a miss over that which the level allows, per part
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from scipy import special, stats
+from scipy import stats
 
 from mezzotint import Mechanism, collect, design, families
 from mezzotint.collect.groups import Group, parts_of
 from mezzotint.collect.intervals import (
     Sums,
     clopper_pearson,
-    normal_quantile,
-    score_widths,
-    spread_of,
     target_of_mean,
     targets_of_categories,
 )
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from reference.outcomes import ones_of_fixed, outcomes, probabilities, score_accepts
 
 LEVELS = (0.8, 0.9, 0.95, 0.99, 0.999, 0.9999)
 
@@ -63,39 +66,6 @@ class Cell:
 SHARES = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 0.8, 0.97, 0.99, 1.0)
 
 
-def outcomes(n: int, codes: int) -> np.ndarray:
-    """All counts of n reports."""
-    if codes == 1:
-        return np.array([[n]])
-    blocks = []
-    for first in range(n + 1):
-        others = outcomes(n - first, codes - 1)
-        blocks.append(np.column_stack([np.full(len(others), first), others]))
-    return np.concatenate(blocks)
-
-
-def chances(counts: np.ndarray, pmf: np.ndarray) -> np.ndarray:
-    logs = special.gammaln(counts.sum(axis=1) + 1) - special.gammaln(counts + 1).sum(axis=1)
-    return np.exp(logs + special.xlogy(counts, pmf).sum(axis=1))
-
-
-def accepts(
-    mechanism: Mechanism, counts: np.ndarray, truth: float, confidence: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Whether the score interval of each data set, (D, m) counts, accepts an expected report; its width there."""
-    spread, n = spread_of(mechanism), int(counts[0].sum())
-    means = counts @ mechanism.levels / n
-    wide = score_widths(
-        spread,
-        Sums.of_counts(counts[0]),
-        np.full(len(counts), truth),
-        counts @ (mechanism.levels - truth) ** 2 / n,
-        quantiles=np.array(normal_quantile(confidence)),
-        reports_above=means > truth,
-    )
-    return np.abs(means - truth) <= wide + 1e-12 * spread.reach, wide
-
-
 def bit_cells(levels: Sequence[float]) -> Iterator[Cell]:
     """Two levels: every n from 1 on, drawn inputs and fixed ones."""
     for epsilon in (0.25, 1.0, 2.0, 4.0, 8.0, 12.0):
@@ -122,12 +92,7 @@ def bit_cells(levels: Sequence[float]) -> Iterator[Cell]:
                     missed = float(law[~held].sum())
                     yield Cell(**place, column=f"{share:g} ones", misses=missed, width=width)
                     ones = round(share * n)
-                    law = np.convolve(
-                        *(
-                            stats.binom.pmf(range(many + 1), many, float(table.pmf(x)[1]))
-                            for many, x in ((ones, 1.0), (n - ones, 0.0))
-                        )
-                    )[every[:, 1]]
+                    law = ones_of_fixed(table, n, ones)[every[:, 1]]
                     held = (low <= ones / n + 1e-12) & (ones / n - 1e-12 <= high)
                     missed = float(law[~held].sum())
                     yield Cell(**place, column=f"fixed, {share:g} ones", misses=missed)
@@ -179,9 +144,9 @@ def enumerated_cells(levels: Sequence[float]) -> Iterator[Cell]:
             every = outcomes(n, codes)
             for label, column in COLUMNS.items():
                 pmf = np.array(column[1]) @ mechanism.pmf(np.array(column[0]))
-                truth, law = float(pmf @ mechanism.levels), chances(every, pmf)
+                truth, law = float(pmf @ mechanism.levels), probabilities(every, pmf)
                 for confidence in levels:
-                    held, wide = accepts(mechanism, every, truth, confidence)
+                    held, wide = score_accepts(mechanism, every, truth, confidence)
                     yield Cell(
                         table=name, column=label, n=n, what="few", confidence=confidence,
                         misses=float(law[~held].sum()), width=float(2 * law @ wide),

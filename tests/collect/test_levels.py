@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy import special, stats
+from scipy import stats
 
 from laws.registry import judges
 from mezzotint import Mechanism, collect, design, families
@@ -22,13 +22,13 @@ from mezzotint.collect.intervals import (
     clopper_pearson,
     event_of_category,
     normal_quantile,
-    score_widths,
     spread_of,
     target_of_mean,
     targets_of_categories,
 )
 from mezzotint.collect.nodes import nodes_of
 from mezzotint.collect.shapes import dominating
+from reference.outcomes import ones_of_fixed, outcomes, probabilities, score_accepts
 from tolerances import FEW, MANY
 
 LEVELS = (0.8, 0.9, 0.95, 0.99, 0.999, 0.9999)
@@ -46,40 +46,14 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 
-def outcomes(n: int, codes: int) -> np.ndarray:
-    """All counts of n reports."""
-    if codes == 1:
-        return np.array([[n]])
-    blocks = []
-    for first in range(n + 1):
-        others = outcomes(n - first, codes - 1)
-        blocks.append(np.column_stack([np.full(len(others), first), others]))
-    return np.concatenate(blocks)
-
-
-def chances(counts: np.ndarray, pmf: np.ndarray) -> np.ndarray:
-    logs = special.gammaln(counts.sum(axis=1) + 1) - special.gammaln(counts + 1).sum(axis=1)
-    return np.exp(logs + special.xlogy(counts, pmf).sum(axis=1))
-
-
 def misses(table: Mechanism, column: Column, n: int, every: np.ndarray) -> np.ndarray:
     """(levels,) chance that the score interval misses the expected report, over that which its level allows."""
     pmf = np.array(column[1]) @ table.pmf(np.array(column[0]))
-    spread, truth = spread_of(table), float(pmf @ table.levels)
-    means, seconds = every @ table.levels / n, every @ (table.levels - truth) ** 2 / n
-    chance = chances(every, pmf)
+    chance = probabilities(every, pmf)
     missed = []
     for confidence in LEVELS:
-        widths = score_widths(
-            spread,
-            Sums.of_counts(every[0]),
-            np.full(means.size, truth),
-            seconds,
-            quantiles=np.array(normal_quantile(confidence)),
-            reports_above=means > truth,
-        )
-        rejected = np.abs(means - truth) > widths + 1e-12 * spread.reach
-        missed.append(chance[rejected].sum() / (1 - confidence))
+        accepted, _ = score_accepts(table, every, float(pmf @ table.levels), confidence)
+        missed.append(chance[~accepted].sum() / (1 - confidence))
     return np.array(missed)
 
 
@@ -166,20 +140,16 @@ def test_two_levels_are_covered_at_every_n_and_level(epsilon: float) -> None:
         low, high = np.array(ends).T
         for share in SHARES:
             held = (low <= share + FEW) & (share - FEW <= high)
-            assert chances(every, table.pmf(share))[held].sum() >= confidence - MANY, (
+            assert probabilities(every, table.pmf(share))[held].sum() >= confidence - MANY, (
                 n,
                 confidence,
                 share,
             )
             ones = round(share * n)
-            of_ones, of_zeros = (
-                stats.binom.pmf(range(many + 1), many, table.pmf(x)[1])
-                for many, x in ((ones, 1.0), (n - ones, 0.0))
-            )
-            law = np.convolve(of_ones, of_zeros)[::-1]  # counts start with the most zeros last
+            law = ones_of_fixed(table, n, ones)
             fixed = ones / n
             held = (low <= fixed + FEW) & (fixed - FEW <= high)
-            assert law[::-1][every[:, 1]][held].sum() >= confidence - MANY, (n, confidence, ones)
+            assert law[every[:, 1]][held].sum() >= confidence - MANY, (n, confidence, ones)
 
 
 CATEGORIES = {
@@ -443,7 +413,7 @@ def test_the_capital_of_a_bet_against_the_truth_is_at_most_1_on_average() -> Non
     law = column[1] @ table.pmf(column[0])
     values = (table.knots < 0.5).astype(float)
     every = outcomes(3, 3)
-    chance = chances(every, law)
+    chance = probabilities(every, law)
     total = 0.0
     for (first, p), (second, q) in product(zip(every, chance, strict=True), repeat=2):
         capital = 1.0
