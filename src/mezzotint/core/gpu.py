@@ -347,8 +347,10 @@ def _words_of_draws(
     1.
     """
     block_count = -(-size // ELEMENTS_PER_BLOCK)
-    leading = halves(key, first, block_count, (0, 0)).flatten()[:size].long() & _WHOLE
-    trailing = halves(key, first, block_count, (1, 0)).flatten()[:size].long() & _WHOLE
+    first_stream = halves(key, first, block_count, (0, 0)).flatten()[:size]
+    second_stream = halves(key, first, block_count, (1, 0)).flatten()[:size]
+    leading = first_stream.long() & _WHOLE
+    trailing = second_stream.long() & _WHOLE
     high_halves = (leading & _LEADING) | (trailing >> 16)
     low_halves = ((leading << 16) & _LEADING) | (trailing & ~_LEADING)
     return high_halves, low_halves
@@ -368,9 +370,9 @@ def _draw_chunk(
     """
     lower, upper = tables.numbers[0], tables.numbers[1]
     inputs = x.double()
-    clip_counts = torch.stack(
-        [(inputs < lower).sum(), (inputs > upper).sum(), inputs.isnan().sum()]
-    )
+    below_count = (inputs < lower).sum()
+    above_count = (inputs > upper).sum()
+    clip_counts = torch.stack([below_count, above_count, inputs.isnan().sum()])
     # NaN fails the first comparison and becomes `lower`: no index leaves its table.
     clipped = torch.where(inputs >= lower, inputs, lower)
     clipped = torch.where(clipped <= upper, clipped, upper)

@@ -639,7 +639,8 @@ def _uniform(
     cut: bool = False,
 ) -> _Way | None:
     segment_count = edges.size - 1
-    spacing = _EvenSpacing(float(edges[0]), segment_count / float(edges[-1] - edges[0]))
+    width = float(edges[-1] - edges[0])
+    spacing = _EvenSpacing(float(edges[0]), segment_count / width)
     most_stretched = MOST_SEGMENTS
     if cut:
         spacing = _cut_spacing(edges)
@@ -673,7 +674,8 @@ def _scale_at_jumps(
     first_inside = knots.astype(dtype)
     next_float = np.nextafter(first_inside, dtype.type(np.inf))
     first_inside = np.where(first_inside < knots, next_float, first_inside)
-    last_outside = np.nextafter(first_inside, dtype.type(-np.inf)).astype(np.float64)
+    last_outside = np.nextafter(first_inside, dtype.type(-np.inf))
+    last_outside = last_outside.astype(np.float64)
     positions = jumps * FIXED
     for digits in SCALE_DIGITS:
         scale = FIXED * spacing.scale * (1 + digits * 2.0**-52)

@@ -269,7 +269,8 @@ def _renyi_medium(
     """Divergences where 1 < |beta| * epsilon <= 300: one matrix product of powers, which do not
     overflow.
     """
-    powers = (rows * np.exp(beta * logs)) @ np.exp(-beta * logs).T
+    first_powers = rows * np.exp(beta * logs)
+    powers = first_powers @ np.exp(-beta * logs).T
     with np.errstate(divide="ignore"):
         return np.log(powers) / beta
 
@@ -287,7 +288,8 @@ def _renyi_large(
     for second_index, second_logs in enumerate(logs):
         exponents = beta * (logs - second_logs)
         largest = exponents.max(axis=1)
-        scaled_sum = (rows * np.exp(exponents - largest[:, None])).sum(axis=1)
+        scaled_powers = np.exp(exponents - largest[:, None])
+        scaled_sum = (rows * scaled_powers).sum(axis=1)
         divergences[:, second_index] = (largest + np.log(scaled_sum)) / beta
     return divergences
 

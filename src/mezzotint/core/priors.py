@@ -65,7 +65,8 @@ class _Blocks(NamedTuple):
 
 def _piece(edges: FloatArray, x: FloatArray) -> IndexArray:
     """The piece between two edges in which each input lies."""
-    return np.clip(np.searchsorted(edges, x, side="right") - 1, 0, edges.size - 2)
+    index = np.searchsorted(edges, x, side="right") - 1
+    return np.clip(index, 0, edges.size - 2)
 
 
 @final
@@ -214,7 +215,8 @@ class _TailIntegral:
         stop: FloatArray,
     ) -> _Quadrature:
         piece_width = (stop - start)[:, None]
-        integrand_values = self._integrand(pieces, start[:, None] + piece_width * (_NODES + 1) / 2)
+        nodes = start[:, None] + piece_width * (_NODES + 1) / 2
+        integrand_values = self._integrand(pieces, nodes)
         end_values = self._integrand(pieces, np.stack([start, stop], axis=1))
         extrapolated = np.einsum("pnk,en->pek", integrand_values, _TO_ENDS)
         missed = np.abs(extrapolated - end_values).sum(axis=1) * _GAP * piece_width
@@ -479,7 +481,8 @@ class Law:
         """
         sign = self._lean()
         atom_low = round(float(self.below[0, 0]), _MIRROR_DIGITS)
-        atom_high = round(float(self.totals[0] - self.below[-1, 0]), _MIRROR_DIGITS)
+        mass_high = float(self.totals[0] - self.below[-1, 0])
+        atom_high = round(mass_high, _MIRROR_DIGITS)
         if sign < 0:
             atom_low, atom_high = atom_high, atom_low
         mirrored_edges = np.round(sign * self.edges[::sign], _MIRROR_DIGITS)
@@ -505,7 +508,8 @@ class Law:
         return 1
 
     def cell(self, x: FloatArray) -> IndexArray:
-        return np.clip(np.searchsorted(self.edges, x, side="right") - 1, 0, self.density.size - 1)
+        index = np.searchsorted(self.edges, x, side="right") - 1
+        return np.clip(index, 0, self.density.size - 1)
 
     def integrals(self, x: FloatArray) -> FloatArray:
         """(..., 3) integrals of 1, x, x**2 over inputs below `x`; over all of them from 1 on."""
@@ -543,7 +547,8 @@ def _atoms(
     density_change = np.zeros(edges.size)
     np.add.at(density_change, np.searchsorted(edges, spread_start), density)
     np.add.at(density_change, np.searchsorted(edges, spread_stop), -density)
-    cell_masses = np.maximum(np.cumsum(density_change)[:-1], 0.0) * np.diff(edges)
+    densities = np.maximum(np.cumsum(density_change)[:-1], 0.0)
+    cell_masses = densities * np.diff(edges)
     if inner_masses.size:
         cell_masses *= inner_masses.sum() / cell_masses.sum()
     return Law.of(edges, cell_masses, low=mass_low, high=mass_high)
@@ -562,7 +567,8 @@ def _inputs(
     upper: float,
 ) -> FloatArray:
     """Centred units, from -1 to 1, as data units."""
-    return np.clip(lower + (upper - lower) * (edges + 1) / 2, lower, upper)
+    inputs = lower + (upper - lower) * (edges + 1) / 2
+    return np.clip(inputs, lower, upper)
 
 
 def _cells(
@@ -679,7 +685,8 @@ def centred_atoms(
     upper: float,
 ) -> tuple[FloatArray, FloatArray]:
     """Points in centred units, and masses."""
-    return np.clip((prior.points - lower) / (upper - lower) * 2 - 1, -1.0, 1.0), prior.masses
+    centred = (prior.points - lower) / (upper - lower) * 2 - 1
+    return np.clip(centred, -1.0, 1.0), prior.masses
 
 
 def exact_law(
@@ -706,7 +713,8 @@ def exact_law(
     raw_first = first_moment + piece_starts * mass
     raw_second = second_moment + 2 * piece_starts * first_moment + piece_starts**2 * mass
     raw_moments = np.stack([mass, raw_first, raw_second], axis=1)
-    below = np.concatenate([np.zeros((1, 3)), np.cumsum(raw_moments, axis=0)])
+    cumulated = np.cumsum(raw_moments, axis=0)
+    below = np.concatenate([np.zeros((1, 3)), cumulated])
     return Law(
         edges=edges,
         below=below[input_index],

@@ -277,7 +277,8 @@ def _frame(rows: Sequence[Json]) -> Any:
 
 def html_of(facts: JsonObject) -> str:
     """The table that notebooks show of these facts."""
-    return _html([("th", name), ("td", text)] for name, text in _cells_of(facts).items())
+    rows = [[("th", name), ("td", text)] for name, text in _cells_of(facts).items()]
+    return _html(rows)
 
 
 def _html(rows: Iterable[Iterable[tuple[str, str]]]) -> str:

@@ -30,13 +30,19 @@ design.
 """
 
 
+_LARGEST_EXPONENT = 700.0
+
+_EXP_ALLOWANCE = Fraction(1, 2**50)
+
+
 def ratio_below(epsilon: float) -> Fraction:
     """A rational at or below e**epsilon. math.exp errs by less than one ulp; four ulps are given
     away.
 
     Above 700 it stays at e**700: beyond every ratio of weights, and still a float.
     """
-    return Fraction(math.exp(min(epsilon, 700.0))) * (1 - Fraction(1, 2**50))
+    nearest = Fraction(math.exp(min(epsilon, _LARGEST_EXPONENT)))
+    return nearest * (1 - _EXP_ALLOWANCE)
 
 
 _NEGATIVE_TOLERANCE = 1e-9
@@ -91,7 +97,8 @@ def _boxes(weights: IntArray, ratio: Fraction) -> tuple[IntArray, IntArray]:
     # Rounding to nearest leaves an excess of a few units: raising the small end a little costs the
     # rows least.
     largest: list[int] = weights.max(axis=0).tolist()
-    needed = np.array([math.ceil(Fraction(units) / ratio) for units in largest], dtype=np.int64)
+    needed_units = [math.ceil(Fraction(units) / ratio) for units in largest]
+    needed = np.array(needed_units, dtype=np.int64)
     raised = np.maximum(low, np.minimum(needed, low + 2))
     low = np.where(low > 0, raised, 0)
     smallest: list[int] = low.tolist()
@@ -189,7 +196,9 @@ def _cancel_residual(row: IntArray, box: _RowBox) -> None:
             return
         # What one unit from giver to taker adds to the mean.
         unit_effect = deviations[takers] - deviations[givers][:, None]
-        most_units = np.minimum((row - box.low)[givers][:, None], (box.high - row)[takers])
+        given_units = (row - box.low)[givers][:, None]
+        taken_units = (box.high - row)[takers]
+        most_units = np.minimum(given_units, taken_units)
         wanted_units = np.divide(
             residual,
             unit_effect,

@@ -108,13 +108,14 @@ def descend(
         values=values,
         slopes=slopes,
     )
-    inverse = np.tile(np.eye(points.shape[1]), (len(points), 1, 1))
+    identity = np.eye(points.shape[1])
+    inverse = np.tile(identity, (len(points), 1, 1))
     active = np.ones(len(points), dtype=bool)
     for _ in range(steps):
         direction = -np.einsum("bij,bj->bi", inverse, current.slopes)
         uphill = (direction * current.slopes).sum(axis=1) >= 0
         direction[uphill] = -current.slopes[uphill]
-        inverse[uphill] = np.eye(points.shape[1])
+        inverse[uphill] = identity
         moved = _line_search(objective, current, direction, active)
         active &= (current.values - moved.values) > SAME_VALUE
         step = moved.points - current.points

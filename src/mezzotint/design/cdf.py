@@ -111,7 +111,8 @@ class ColumnProgram:
         The second moment is convex: at least its tangent constant + slopes @ often, whose least
         value over all tables is a linear program with `prices` for its dual.
         """
-        excess = float(((self.columns @ prices - slopes) / self.columns.sum(axis=1)).max())
+        reduced = self.columns @ prices - slopes
+        excess = float((reduced / self.columns.sum(axis=1)).max())
         return constant + float(prices.sum()) - prices.size * max(0.0, excess) - self.offset
 
     def information(self, often: FloatArray) -> FloatArray:
@@ -172,7 +173,9 @@ class ColumnProgram:
             if not np.isfinite(change).all():
                 break
             slack_change = slack_target / often - slack - slack / often * change
-            steepest = max(float((-change / often).max()), float((-slack_change / slack).max()))
+            largest_fall = float((-change / often).max())
+            largest_slack_fall = float((-slack_change / slack).max())
+            steepest = max(largest_fall, largest_slack_fall)
             step_length = min(1.0, 0.95 / max(1e-300, steepest))
             often = often + step_length * change
             slack = slack + step_length * slack_change
@@ -343,7 +346,9 @@ def _fewer_columns(problem: CellProblem, best: _Columns) -> tuple[Sets, int]:
             total_steps += column_use.steps
     except InfeasibleError:
         return single_cells, total_steps
-    if problem.program(sets).solve().bound < problem.program(single_cells).solve().bound:
+    bound = problem.program(sets).solve().bound
+    response_bound = problem.program(single_cells).solve().bound
+    if bound < response_bound:
         return sets, total_steps
     return single_cells, total_steps
 
@@ -396,7 +401,8 @@ def stepped(
         values = _levels(rows, shares, centres)
         value_order = np.argsort(values, kind="stable")
         # Reports whose values are the same stay different reports.
-        offsets = 1e-9 * float(np.ptp(values)) * np.arange(value_order.size, dtype=np.float64)
+        distance = 1e-9 * float(np.ptp(values))
+        offsets = distance * np.arange(value_order.size, dtype=np.float64)
         # Means are nothing to keep: any values with distances of 1 do.
         weights = round_rows(
             rows[:, value_order],
@@ -404,8 +410,9 @@ def stepped(
             epsilon=epsilon,
         )
         outputs = np.maximum.accumulate(values[value_order] - offsets) + 2 * offsets
+        jumps = np.repeat(edges[1:-1], 2)
         return Mechanism(
-            knots=np.concatenate([edges[:1], np.repeat(edges[1:-1], 2), edges[-1:]]),
+            knots=np.concatenate([edges[:1], jumps, edges[-1:]]),
             levels=np.asarray(outputs, dtype=np.float64),
             weights=np.repeat(weights, 2, axis=0),
             name=name,

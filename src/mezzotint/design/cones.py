@@ -62,7 +62,9 @@ class ConeBlock:
         """The mirror image of each row."""
         width = 3 if self.cone == "power" else 1
         rows = np.arange(self.rhs.size).reshape(-1, width)
-        return np.concatenate([rows[: self.split][::-1], rows[self.split :][::-1]]).ravel()
+        first = rows[: self.split][::-1]
+        second = rows[self.split :][::-1]
+        return np.concatenate([first, second]).ravel()
 
 
 @final
@@ -337,14 +339,16 @@ def renyi_part(
         (cone_row + 1, second_entries, -1.0),
         (cone_row + 2, first_entries, -shrinkage),
     )
-    offsets = np.tile(spare * np.array([0.0, -1.0, shrinkage]), variable_index.size)
+    cone_offsets = spare * np.array([0.0, -1.0, shrinkage])
+    offsets = np.tile(cone_offsets, variable_index.size)
     cones = ConeBlock(
         terms=terms,
         rhs=offsets,
         cone="power",
         power=1 / alpha,
     )
-    return [Reserved(columns, 1.0)] * pair_count, [_sums(shares, np.ones(pair_count)), cones]
+    sums = _sums(shares, np.ones(pair_count))
+    return [Reserved(columns, 1.0)] * pair_count, [sums, cones]
 
 
 def largest_error(levels: FloatArray) -> float:

@@ -284,7 +284,8 @@ class Renyi(Constraint):
         losses, low = _losses(values, rows.spare)
         terms = self.order * losses + low
         largest = terms.max(axis=2)
-        moments = largest + np.log(np.exp(terms - largest[:, :, None]).sum(axis=2))
+        scaled_sums = np.exp(terms - largest[:, :, None]).sum(axis=2)
+        moments = largest + np.log(scaled_sums)
         return moments / (self.order - 1) - epsilon
 
     def spent(self, mechanism: Mechanism) -> float:
@@ -416,7 +417,8 @@ class SquaredMetric(Constraint):
         if means[0] <= bottom or means[-1] >= top:
             return False
         rows = _two_level_rows(bottom, top, means)
-        losses = np.abs(np.log(rows[:, :, None] / rows[:, None, :])).max(axis=0)
+        ratios = rows[:, :, None] / rows[:, None, :]
+        losses = np.abs(np.log(ratios)).max(axis=0)
         allowed = self.epsilon * _ONE_ROUNDING * (means[:, None] - means) ** 2
         return bool((losses <= allowed).all())
 

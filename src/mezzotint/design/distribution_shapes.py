@@ -112,7 +112,8 @@ def shape_error(mechanism: Mechanism, *, reports: int = 50_000) -> float:
     below = np.tri(_FINE)[:-1]
     variance = np.einsum("ij,jk,ik->i", below, posterior_covariance, below)
     # The mean absolute value of a Gaussian is sqrt(2 / pi) of its deviation.
-    return float(np.sqrt(np.maximum(0, variance)).mean() * math.sqrt(2 / math.pi))
+    deviations = np.sqrt(np.maximum(0, variance))
+    return float(deviations.mean() * math.sqrt(2 / math.pi))
 
 
 @by_name
@@ -222,7 +223,8 @@ def _waves(
     shares = np.full(cells, 1 / cells)
     information = _expected(shares, _ROUGHNESS, reports)
     steps = range(1, 4 * _PER_HALVING)
-    widths = sorted({max(2, round(cells * 2 ** (-step / _PER_HALVING))) for step in steps})
+    shares_of_range = [2 ** (-step / _PER_HALVING) for step in steps]
+    widths = sorted({max(2, round(cells * share)) for share in shares_of_range})
     while widths:
         windows = [_windows(cells, width) for width in widths]
         sets = np.concatenate(windows)

@@ -139,7 +139,8 @@ def erm_family(
         if bins is not None:
             return bins
         power = math.exp(shape[1]) if len(shape) > 1 else 1.0
-        return math.exp(shape[0]) * np.sign(even_bins) * np.abs(even_bins) ** power
+        unit_bins = np.sign(even_bins) * np.abs(even_bins) ** power
+        return math.exp(shape[0]) * unit_bins
 
     def batch(shape: FloatArray, parameters: FloatArray) -> Batch:
         levels_at = bins_of(shape)
@@ -339,7 +340,8 @@ class FamilySearch:
         axes = self.family.axes
         shapes = np.zeros((1, 0))
         if axes:
-            shapes = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
+            grids = np.meshgrid(*axes, indexing="ij")
+            shapes = np.stack(grids, axis=-1).reshape(-1, len(axes))
         members = sorted((self.best(shape) for shape in shapes), key=attrgetter("loss"))
         if axes:
             starts = _apart(members, axes, 1 if self.family.is_large else _STARTS)

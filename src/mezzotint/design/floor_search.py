@@ -101,11 +101,13 @@ def _rows_inside(
         rows = inner_mass * is_inner * tilts
         outer_mass = 1 - rows.sum(axis=1)
         outer_moment = target_means - rows @ levels
-        rows[:, -1] = (outer_moment - outer_mass * levels[0]) / (levels[-1] - levels[0])
+        span = levels[-1] - levels[0]
+        rows[:, -1] = (outer_moment - outer_mass * levels[0]) / span
         rows[:, 0] = outer_mass - rows[:, -1]
         smallest = rows.min(axis=0)
         largest = rows.max(axis=0)
-        if (smallest > 0).all() and (largest < smallest * ratio * (1 - 1e-14)).all():
+        limit = smallest * ratio * (1 - 1e-14)
+        if (smallest > 0).all() and (largest < limit).all():
             return inner_mass, rows
         inner_mass /= 2
     return 0.0, rows
@@ -174,7 +176,8 @@ class _EliminatedRow:
         self.cross = -(low + ratio * high)
         self.pull = pulls[1] - pulls[0]
         # Around this centre mass and mean do not interact, however few levels are free to move.
-        self.centre = float((levels / self.own).sum() / (1 / self.own).sum())
+        inverse = 1 / self.own
+        self.centre = float((levels / self.own).sum() / inverse.sum())
         self.equations = np.stack([np.ones(levels.size), levels - self.centre])
         self.missing = np.array([1.0, target_mean - self.centre]) - self.equations @ row
         self.moments = (self.equations**2 / self.own).sum(axis=1)
@@ -318,7 +321,8 @@ class _JustReaching:
         weights = barrier.weights
         matrix = barrier.hessian + (self.matrix.T * weights) @ self.matrix
         gradient_side = barrier.pulls @ self.matrix - barrier.gradient
-        by_gradient, by_price = _solve(matrix, np.stack([gradient_side, -self.distance], axis=1)).T
+        right = np.stack([gradient_side, -self.distance], axis=1)
+        by_gradient, by_price = _solve(matrix, right).T
         missing = self.moment - float(self.distance @ barrier.point)
         price = (missing - float(self.distance @ by_gradient)) / float(self.distance @ by_price)
         step = by_gradient + price * by_price
@@ -354,7 +358,8 @@ def _solve(matrix: FloatArray, right: FloatArray) -> FloatArray:
     each other.
     """
     scale = 1 / np.sqrt(np.maximum(matrix.diagonal(), 1e-300))
-    solved = np.linalg.solve(matrix * scale * scale[:, None], (right.T * scale).T)
+    scaled_matrix = matrix * scale * scale[:, None]
+    solved = np.linalg.solve(scaled_matrix, (right.T * scale).T)
     return (solved.T * scale).T
 
 
@@ -569,7 +574,9 @@ class _NewtonMethod:
 
 def missing_reach(windows: Windows) -> float:
     """By how much windows fail to reach the ends of the range, in half ranges."""
-    return max(float(windows.means[0]) + 1, 1 - float(windows.means[-1]))
+    first_mean = float(windows.means[0])
+    last_mean = float(windows.means[-1])
+    return max(first_mean + 1, 1 - last_mean)
 
 
 def _longest(values: FloatArray, change: FloatArray) -> float:

@@ -134,7 +134,8 @@ class _PriorBound:
         """The multipliers are the law's; what they bound is the prior's own loss."""
         split = self.loss == "mae"
         windows = make_windows(self.units, optimum.floors, self.ratio, split=split)
-        edges = np.unique(np.clip(np.concatenate([[-1.0], windows.means, [1.0]]), -1.0, 1.0))
+        means = np.concatenate([[-1.0], windows.means, [1.0]])
+        edges = np.unique(np.clip(means, -1.0, 1.0))
         law = priors.exact_law(self.prior, self.lower, self.upper, edges)
         value = average(windows, law, self.loss)
         if self.has_few_atoms:
@@ -291,7 +292,8 @@ def floors_at(
         prior = problem.prior
         if isinstance(prior, SamplePrior) and prior.points.size * levels.size <= _FEW_ENTRIES:
             # Only the rows at these inputs matter: the bound is one for all mechanisms.
-            points = np.unique(np.concatenate([[problem.lower], prior.points, [problem.upper]]))
+            points = np.concatenate([[problem.lower], prior.points, [problem.upper]])
+            points = np.unique(points)
             return replace(_on_knots(problem, levels, points), scope=AT_LEVELS)
     except SolverError:
         pass  # levels that reach barely far enough leave a cone solver no interior

@@ -75,7 +75,8 @@ def least_of_quadratics(
     finite_points = points[np.isfinite(points)]
     nearby = np.clip(points, finite_points.min() - 1e3, finite_points.max() + 1e3)
     middles = (nearby[1:] + nearby[:-1]) / 2
-    values = (square[:, None] * middles + slopes[:, None]) * middles + constant[:, None]
+    tilts = square[:, None] * middles + slopes[:, None]
+    values = tilts * middles + constant[:, None]
     ratio_factors = np.where(values < 0, ratio, 1.0)
     total_constant, total_slope, total_square = np.stack([constant, slopes, square]) @ ratio_factors
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -182,7 +183,8 @@ def cut_at(
     window_means[0] = -1.0
     window_means[-1] = 1.0
     is_wide = np.diff(window_means) > 0
-    roots = np.stack([levels[windows.left], levels[windows.right]], axis=1)[is_wide]
+    outer_levels = np.stack([levels[windows.left], levels[windows.right]], axis=1)
+    roots = outer_levels[is_wide]
     edges = np.concatenate([window_means[:-1][is_wide], [1.0]])
     if isinstance(prior, priors.SamplePrior) and priors.has_few_atoms(prior):
         # Any split of the point masses gives a bound; that of the law does so with these
@@ -497,7 +499,9 @@ def prove(
     )
     # Dense levels: what no number of levels can beat is a bound too, and the first cut.
     level_reach = 1.6 * prover.needed + 0.4
-    best_bound = prover.add(cut_at(np.linspace(-level_reach, level_reach, 161), ratio, problem)[0])
+    dense_levels = np.linspace(-level_reach, level_reach, 161)
+    dense_cut, _ = cut_at(dense_levels, ratio, problem)
+    best_bound = prover.add(dense_cut)
     best_bound += min(0.0, float(prover.values[1].min()))
     cut_count = 2
     for relative_gap in _GAPS:

@@ -232,7 +232,8 @@ def _starts(
         middle_levels = np.linspace(-0.3, 0.3, middle_count)
         levels = np.sort(np.concatenate([low_levels, middle_levels, high_levels]))
         gaps = np.maximum(np.diff(levels), 1e-2)
-        points.append(np.concatenate([np.log(shares / shares.sum()), [0.0], np.log(gaps)]))
+        logits = np.log(shares / shares.sum())
+        points.append(np.concatenate([logits, [0.0], np.log(gaps)]))
     exact_points = np.array(points)
     noisy_points = exact_points + _NOISE * rng.normal(size=exact_points.shape)
     # Mirror images too: the search must not prefer a side.
@@ -524,7 +525,8 @@ def value_and_gradient(
         multipliers = solution.dual[knot_count : 2 * knot_count]
         if problem.max_bias > 0:
             multipliers = multipliers - solution.dual[2 * knot_count : 3 * knot_count]
-        mean_scale = half_range * max(1.0, float(np.abs(problem.centered(levels)).max()))
+        farthest = float(np.abs(problem.centered(levels)).max())
+        mean_scale = half_range * max(1.0, farthest)
         gradient = gradient + multipliers @ solution.rows / mean_scale
     return solution.value, gradient
 
@@ -577,8 +579,9 @@ def _descended(
         return value / loss_unit, gradient * (half_range / loss_unit)
 
     # Levels in order, the outer ones within their bounds.
-    outer = np.eye(start.size)[[0, -1]] * np.array([[-1.0], [1.0]])
-    slopes = np.concatenate([np.diff(np.eye(start.size), axis=0), outer, -outer])
+    identity = np.eye(start.size)
+    outer = identity[[0, -1]] * np.array([[-1.0], [1.0]])
+    slopes = np.concatenate([np.diff(identity, axis=0), outer, -outer])
     order_offset = np.full(start.size - 1, -_CLOSEST)
     nearest_offset = np.full(2, -least * (1 + 1e-7))
     offsets = np.concatenate([order_offset, nearest_offset, np.full(2, largest)])
@@ -658,7 +661,8 @@ def _pure_levels(
         units = np.clip(units, -farthest, farthest)
     # The search meets its bounds up to its own tolerance only; outer levels must reach far enough
     # in floats too.
-    grain = 8 * math.ulp(max(abs(problem.lower), abs(problem.upper))) / (problem.width / 2)
+    largest_input = max(abs(problem.lower), abs(problem.upper))
+    grain = 8 * math.ulp(largest_input) / (problem.width / 2)
     needed = nearest + 1e-9 * (nearest - 1) + grain
     units[0] = min(units[0], -needed)
     units[-1] = max(units[-1], needed)

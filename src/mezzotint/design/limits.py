@@ -79,7 +79,8 @@ def _mse_limit(
     best_bound = 0.0
     while True:
         cut, floors = cut_at(levels, ratio, problem)
-        values, positions = cut.least(np.concatenate([[-np.inf], levels, [np.inf]]), ratio)
+        axis = np.concatenate([[-np.inf], levels, [np.inf]])
+        values, positions = cut.least(axis, ratio)
         constant = cut.constant()
         lowest = min(0.0, float(values.min()))
         # Floors of mass S cost S times the prior's variance at least: rare where the loss is small.
@@ -237,7 +238,8 @@ def _mae_limit(problem: Problem, largest: float) -> float:
     edges = np.linspace(-1.0, 1.0, 3 * _INPUT_CELLS // 2 + 1)
     inputs = np.clip(problem.center + half_range * edges, problem.lower, problem.upper)
     rows = averages(problem, inputs)
-    levels = np.concatenate([[-largest, -1.0], np.repeat(edges, 2)[1:-1], [1.0, largest]])
+    cell_ends = np.repeat(edges, 2)[1:-1]
+    levels = np.concatenate([[-largest, -1.0], cell_ends, [1.0, largest]])
     inner_cells = np.repeat(np.arange(edges.size - 1), 2)
     level_cells = np.concatenate([[-2, -2], inner_cells, [-2, -2]])
     costs = rows.masses[:, None] * np.abs(levels - rows.ends[:, None])

@@ -77,7 +77,8 @@ class SelectionTables:
 
     def choices(self, y: FloatArray, side: int) -> list[FloatArray]:
         """q_1 .. q_{m-1} of one side, normalised."""
-        rows = [np.maximum(y[self.row(side, length)], 0.0) for length in range(1, self.bins.size)]
+        slices = [self.row(side, length) for length in range(1, self.bins.size)]
+        rows = [np.maximum(y[row], 0.0) for row in slices]
         return [row / row.sum() for row in rows]
 
     @cached_property
@@ -315,7 +316,8 @@ def solve_rows(
     upper_bounds = np.full(target.size, np.inf)
     lower_bounds[: tables.size] = low
     upper_bounds[: tables.size] = high
-    lower_limits = np.concatenate([np.full(len(rows), -np.inf), np.ones(len(sums))])
+    unbounded = np.full(len(rows), -np.inf)
+    lower_limits = np.concatenate([unbounded, np.ones(len(sums))])
     upper_limits = np.maximum(lower_limits, 0.0)
     constraints = (np.concatenate([rows, sums]), lower_limits, upper_limits)
     # Without integrality this is HiGHS on the same program as linprog's, with less work around it:
@@ -364,7 +366,8 @@ def is_mirrored(bins: FloatArray, problem: Problem) -> bool:
         return False
     if isinstance(problem.prior, UniformPrior):
         return True
-    masses = problem.prior.moments(np.linspace(problem.lower, problem.upper, 65))[:, 0]
+    edges = np.linspace(problem.lower, problem.upper, 65)
+    masses = problem.prior.moments(edges)[:, 0]
     return bool(np.abs(masses - masses[::-1]).max() <= _SAME_MASS)
 
 
@@ -492,7 +495,9 @@ class BoxSearch:
             choices = rqm_choices(bins.size, keep)
             yield self._joined([choices, choices])
         for gamma in np.linspace(-6, 6, 30).tolist():
-            yield self._joined([erm_choices(bins, gamma), erm_choices(-bins[::-1], gamma)])
+            left_choices = erm_choices(bins, gamma)
+            right_choices = erm_choices(-bins[::-1], gamma)
+            yield self._joined([left_choices, right_choices])
 
     def _joined(self, sides: list[list[FloatArray]]) -> FloatArray:
         used_sides = sides[: self.tables.sides]

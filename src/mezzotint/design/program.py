@@ -86,7 +86,8 @@ def proven_design(
         mean_start = program.blocks[0].rhs.size
         mean_stop = mean_start + program.blocks[1].rhs.size
         total_price = float(np.abs(solution.dual[mean_start:mean_stop]).sum())
-        bias_price = total_price / max(1.0, float(np.abs(problem.centered(levels)).max()))
+        farthest = float(np.abs(problem.centered(levels)).max())
+        bias_price = total_price / max(1.0, farthest)
     return FloatDesign(
         lower_bound=safe_bound(program, solution.dual) * loss_unit,
         scope=ON_KNOTS,
@@ -265,8 +266,10 @@ def _rounded(setting: KnottedProblem, rows: FloatArray) -> Mechanism:
         # What the solver's tolerance left of the means is nothing beside far levels, but many
         # units.
         outer_levels = np.flatnonzero(rows.any(axis=0))[[0, -1]]
-        missing = (setting.knots - rows @ setting.levels) / np.diff(setting.levels[outer_levels])
-        rows[:, outer_levels] = np.maximum(rows[:, outer_levels] + missing[:, None] * [-1, 1], 0.0)
+        missing_means = setting.knots - rows @ setting.levels
+        moved = missing_means / np.diff(setting.levels[outer_levels])
+        outer_rows = rows[:, outer_levels] + moved[:, None] * [-1, 1]
+        rows[:, outer_levels] = np.maximum(outer_rows, 0.0)
     return rounding.table(
         knots=setting.knots,
         levels=setting.levels,

@@ -156,7 +156,9 @@ def _mirrored_variables(program: Program) -> IndexArray:
     table_size = program.entries.size
     _, has_largest_error = _extra_variables(program)
     stop = index.size - int(has_largest_error)
-    return np.concatenate([index[:table_size][::-1], index[table_size:stop][::-1], index[stop:]])
+    mirrored_entries = index[:table_size][::-1]
+    mirrored_extra = index[table_size:stop][::-1]
+    return np.concatenate([mirrored_entries, mirrored_extra, index[stop:]])
 
 
 def _is_mirrored(
@@ -172,7 +174,9 @@ def _is_mirrored(
         return False
     if np.abs(rhs - signs * rhs[twins]).max() > _TOLERANCE:
         return False
-    if (twins[rows] != rows[backwards]).any() or (image[columns] != columns[backwards]).any():
+    if (twins[rows] != rows[backwards]).any():
+        return False
+    if (image[columns] != columns[backwards]).any():
         return False
     return bool(np.abs(values - signs[rows] * values[backwards]).max() <= _TOLERANCE)
 
@@ -355,7 +359,8 @@ def safe_bound(program: Program, dual: FloatArray) -> float:
     duals = np.split(dual, boundaries)
     duals = [_project(block, part) for block, part in zip(program.blocks, duals, strict=True)]
     if program.ratio >= 0:
-        duals[program.ratio] = _polish(program, program.blocks[program.ratio], duals[program.ratio])
+        ratio_block = program.blocks[program.ratio]
+        duals[program.ratio] = _polish(program, ratio_block, duals[program.ratio])
     point = np.concatenate(duals)
     (rows, columns, values, _), rhs = program.stacked
     shape = (rhs.size, program.objective.size)

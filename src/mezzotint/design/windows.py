@@ -77,7 +77,8 @@ class _Line:
         self.floors = floors
         self.segments = (ratio - 1) * floors
         origin = np.zeros_like(self.segments[..., :1])
-        self.ends = np.concatenate([origin, np.cumsum(self.segments, axis=-1)], axis=-1)
+        stops = np.cumsum(self.segments, axis=-1)
+        self.ends = np.concatenate([origin, stops], axis=-1)
         self.spare = 1 - floors.sum(axis=-1, keepdims=True)
         self.last = np.maximum(self.ends[..., -1:] - self.spare, 0.0)
 
@@ -147,7 +148,8 @@ def _starts_at_levels(line: _Line, starts: FloatArray) -> FloatArray:
     """Starts of the windows whose means are the levels, as far as they reach them."""
     ordered = np.sort(starts, axis=-1)
     _, means = line.rows(ordered)
-    start_index = (means[..., None, :] <= line.levels[..., None]).sum(axis=-1) - 1
+    is_below = means[..., None, :] <= line.levels[..., None]
+    start_index = is_below.sum(axis=-1) - 1
     start_index = np.clip(start_index, 0, ordered.shape[-1] - 2)
     mean_below = np.take_along_axis(means, start_index, axis=-1)
     mean_above = np.take_along_axis(means, start_index + 1, axis=-1)
@@ -242,7 +244,9 @@ def _values(
     piece_stop = windows.means[..., 1:]
     piece_width = np.where(piece_stop > piece_start, piece_stop - piece_start, 1.0)
     position = np.clip((x - piece_start) / piece_width, 0.0, 1.0)[..., None]
-    rows = (1 - position) * windows.rows[..., :-1, :] + position * windows.rows[..., 1:, :]
+    start_rows = windows.rows[..., :-1, :]
+    stop_rows = windows.rows[..., 1:, :]
+    rows = (1 - position) * start_rows + position * stop_rows
     level_index = np.arange(windows.levels.shape[-1])
     is_full = (level_index > windows.left[..., None]) & (level_index < windows.right[..., None])
     # Where windows end short of an input, what is missing of its mean counts at its price, as in
@@ -268,7 +272,8 @@ def average(
     edges[..., -1] = 1.0
     piece_start = edges[..., :-1]
     piece_stop = edges[..., 1:]
-    mass, first_moment, second_moment = np.moveaxis(np.diff(law.integrals(edges), axis=-2), -1, 0)
+    moments = np.diff(law.integrals(edges), axis=-2)
+    mass, first_moment, second_moment = np.moveaxis(moments, -1, 0)
     mass = np.maximum(mass, 0.0)
     # On a short piece the last digits of integrals over its mass would be any number: kept to what
     # moments may be.
@@ -284,7 +289,8 @@ def average(
         spread = spread * _kink_density(windows, x)
         piece_width = np.diff(windows.means, axis=-1)
         turn = spread / np.where(piece_width > 0, piece_width, 1.0)
-        by_level = by_level + np.einsum("...p,...pm->...m", turn, np.diff(windows.rows, axis=-2))
+        row_changes = np.diff(windows.rows, axis=-2)
+        by_level = by_level + np.einsum("...p,...pm->...m", turn, row_changes)
     return Value(
         loss=(mass * at_means.loss - spread).sum(axis=-1),
         by_level=by_level,
@@ -340,7 +346,8 @@ def curvature(
     low_index = left_before[:, None]
     high_index = np.where(passes_left, right_before, right_after)[:, None]
     is_full = (level_index > low_index) & (level_index < high_index)
-    direction = np.where(is_full, windows.ratio, 1.0) * (levels - levels[pivot][:, None])
+    weights = np.where(is_full, windows.ratio, 1.0)
+    direction = weights * (levels - levels[pivot][:, None])
     tilt_before = _tilt(loss, levels[left_before], levels[right_before], x)
     tilt_after = _tilt(loss, levels[left_after], levels[right_after], x)
     is_inside = (x > -1) & (x < 1) & (passes_left | passes_right)
@@ -377,7 +384,8 @@ def bound_with(
     reduced = ends[:, :1] + ends[:, 1:] * levels
     cost = cost + np.minimum(reduced, ratio * reduced).sum(axis=0)
     constant += float(ends[0, 1] - ends[0, 0] - ends[1].sum())
-    return constant + (1 - 2 / float(levels[-1] - levels[0])) * min(0.0, float(cost.min()))
+    inner_share = 1 - 2 / float(levels[-1] - levels[0])
+    return constant + inner_share * min(0.0, float(cost.min()))
 
 
 def best_ends(
@@ -399,7 +407,8 @@ def best_ends(
     column = np.zeros((level_count, 1))
     reduced = np.stack([np.ones(level_count), levels], axis=1)
     minus_h = np.hstack([-identity, -identity])
-    blocks = [np.hstack([np.zeros((level_count, 4)), np.ones((level_count, 1)), minus_h])]
+    no_rows = np.zeros((level_count, 4))
+    blocks = [np.hstack([no_rows, np.ones((level_count, 1)), minus_h])]
     for ratio_factor in (1.0, ratio):
         low_block = np.hstack(
             [-ratio_factor * reduced, np.zeros((level_count, 2)), column, identity, zeros]

@@ -147,7 +147,8 @@ class HashedDomain:
         for cell in range(self.cells):
             is_in_cell = (self._cell_of_power == cell).astype(np.float64)
             total += np.fft.rfft(counts[:, cell]) * np.fft.rfft(is_in_cell)
-        support_counts = np.rint(np.fft.irfft(total, n=self.hashes)).astype(np.int64)
+        convolution = np.fft.irfft(total, n=self.hashes)
+        support_counts = np.rint(convolution).astype(np.int64)
         return support_counts[self._logarithms]
 
     @property

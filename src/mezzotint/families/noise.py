@@ -46,16 +46,21 @@ def _read_only(values: IntArray) -> IntArray:
     return copy
 
 
+def _largest_magnitude(values: IntArray) -> int:
+    return max(abs(int(values.min())), abs(int(values.max())))
+
+
 def _check_offsets(offsets: IntArray) -> None:
     remedy = "must be consecutive increasing integers within 2**62"
     if offsets.ndim != 1 or offsets.size == 0 or (np.diff(offsets) != 1).any():
         raise ParameterError("offsets", offsets.tolist(), remedy)
-    if max(abs(int(offsets[0])), abs(int(offsets[-1]))) > MAX_INTEGER:
+    if _largest_magnitude(offsets) > MAX_INTEGER:
         raise ParameterError("offsets", offsets.tolist(), remedy)
 
 
 def _check_weights_of(offsets: IntArray, weights: IntArray) -> None:
-    if weights.shape != offsets.shape or (weights < 0).any() or sum(weights.tolist()) != TOTAL:
+    is_mass = weights.shape == offsets.shape and not (weights < 0).any()
+    if not is_mass or sum(weights.tolist()) != TOTAL:
         remedy = "need one weight >= 0 per offset, summing to 2**32"
         raise ParameterError("weights", weights.tolist(), remedy)
     if weights[0] == 0 or weights[-1] == 0:
@@ -230,7 +235,7 @@ class IntegerNoise:
             ParameterError: x holds no integers, or so large ones that adding noise would overflow.
         """
         values = _integers("x", x)
-        if values.size and max(abs(int(values.min())), abs(int(values.max()))) >= MAX_INTEGER:
+        if values.size and _largest_magnitude(values) >= MAX_INTEGER:
             remedy = "integers must leave room for the noise; scale them down"
             raise ParameterError("x", "beyond 2**62", remedy)
         reports = values + self.sample(values.shape, rng)
@@ -357,7 +362,8 @@ def discrete_laplace(
     # Normaliser: sum over Z of exp(-|k|/t) = coth(1/(2t)).
     normaliser = math.tanh(0.5 / scale)
     probabilities = np.exp(-offsets / scale) * normaliser
-    tail_mass = math.exp(-offsets.size / scale) / -math.expm1(-1 / scale) * normaliser
+    geometric_sum = math.exp(-offsets.size / scale) / -math.expm1(-1 / scale)
+    tail_mass = geometric_sum * normaliser
     options = _Options(bound=bound, modulus=modulus)
     name = f"discrete Laplace(scale={scale:g})"
     return _symmetric(probabilities, tail_mass, options=options, name=name)

@@ -91,10 +91,12 @@ def cells(
     """The cells between neighbouring bins that meet [lower, upper]."""
     first = int(np.searchsorted(bins, lower, side="right"))
     last = int(np.searchsorted(bins, upper, side="left"))
-    return [
-        Cell(count, max(float(bins[count - 1]), lower), min(float(bins[count]), upper))
-        for count in range(first, last + 1)
-    ]
+    inner_cells: list[Cell] = []
+    for count in range(first, last + 1):
+        start = max(float(bins[count - 1]), lower)
+        stop = min(float(bins[count]), upper)
+        inner_cells.append(Cell(count, start, stop))
+    return inner_cells
 
 
 def pair_rows(
@@ -250,7 +252,8 @@ def rqm_choices(levels: int, q: float | FloatArray) -> list[FloatArray]:
     for bin_count in range(1, levels):
         # The nearest kept bin on a side is the i-th from outside: it is kept (q, the outermost
         # always), and the j - i nearer ones are not.
-        is_kept = np.concatenate([outermost, np.repeat(keep, bin_count - 1, axis=-1)], axis=-1)
+        inner_bins = np.repeat(keep, bin_count - 1, axis=-1)
+        is_kept = np.concatenate([outermost, inner_bins], axis=-1)
         nearer_count = np.arange(bin_count - 1, -1, -1.0)
         choices.append(is_kept * (1 - keep) ** nearer_count)
     return choices
@@ -516,7 +519,8 @@ class PoissonBinomial:
         """Inputs, clipped, on [-1, 1]."""
         values = as_reals("x", x, "need real numbers")
         refuse_nan("x", values)
-        return (np.clip(values, self.lower, self.upper) - self.lower) / self._half - 1
+        distances = np.clip(values, self.lower, self.upper) - self.lower
+        return distances / self._half - 1
 
     def pmf(self, x: npt.ArrayLike) -> FloatArray:
         """(..., trials + 1) float64 probabilities at inputs x, clipped to the range."""
@@ -600,7 +604,8 @@ class PoissonBinomial:
         # e**(eps - ratio)).
         heads = np.arange(self.trials + 1)
         log_ratios = (2 * heads - self.trials) * self._toss * (1 + _SLACK)
-        excess = self.pmf(self.upper) * -np.expm1(np.minimum(epsilon - log_ratios, 0.0))
+        exponents = np.minimum(epsilon - log_ratios, 0.0)
+        excess = self.pmf(self.upper) * -np.expm1(exponents)
         # The logarithm of a probability above 1e-300 adds terms below n log n and 700: their
         # rounding is its error.
         rounding_error = 2.0**-48 * (1024 + 16 * self.trials)

@@ -259,7 +259,9 @@ def _wave(epsilon: float, outputs: int) -> _Wave:
     knots[0] = 0.0
     window_start = knots[:, None] - half_window
     window_stop = knots[:, None] + half_window
-    overlap = np.minimum(edges[1:], window_stop) - np.maximum(edges[:-1], window_start)
+    overlap_start = np.maximum(edges[:-1], window_start)
+    overlap_stop = np.minimum(edges[1:], window_stop)
+    overlap = overlap_stop - overlap_start
     bin_width = edges[1] - edges[0]
     rows = far_density * bin_width + (near_density - far_density) * np.maximum(overlap, 0)
     return _Wave(edges, knots, rows / rows.sum(axis=1, keepdims=True))
