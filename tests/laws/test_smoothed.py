@@ -41,7 +41,7 @@ def alike(one: float, other: float) -> bool:
 @judges(
     "smoothed.profiles.profile",
     "smoothed.profiles.histogram_profile",
-    "smoothed.profiles.noisy_profile",
+    "smoothed.noisy_profiles.noisy_profile",
     "smoothed.model.Profile.delta",
 )
 @pytest.mark.parametrize("kind", KINDS)

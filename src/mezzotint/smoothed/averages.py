@@ -13,7 +13,7 @@ from scipy import special
 
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
-from mezzotint.smoothed import logarithms, many_types
+from mezzotint.smoothed import count_tables, many_types
 from mezzotint.smoothed.compositions import simple_compositions
 from mezzotint.smoothed.expectations import Z_SCORE, check_draws, expected_record
 from mezzotint.smoothed.many_types import SampledMean, summary
@@ -34,10 +34,8 @@ from mezzotint.smoothed.model import (
     to_log10,
 )
 
-#: Subsets are counted in floats, which end at 1e308.
 MAX_LOG10_SUBSETS = 300.0
 """Subsets are counted in floats, which end at 1e308."""
-#: Cells of the subset table, T + 1 rows of all sums; beyond this one table takes a gigabyte.
 MAX_CELLS = 30_000_000
 """Cells of the subset table, T + 1 rows of all sums; beyond this one table takes a gigabyte."""
 
@@ -180,7 +178,7 @@ def _worst_pair(
         # The others are moved up by `lift`, so that replacements below the smallest level keep a
         # shift >= 0.
         others = np.concatenate((np.zeros(lift), table[draws]))
-        value, upper, worst_shift, _ = logarithms.worst_replacement(
+        value, upper, worst_shift, _ = count_tables.worst_replacement(
             others,
             table[draws - 1],
             shift + lift,
@@ -277,7 +275,7 @@ def _leave_one_out(
     # table instead would subtract, and lose the small counts that matter.
     if len(groups) == 1:
         value, count = groups[0]
-        logarithms.add_records(table, filled, value, count - 1)
+        count_tables.add_records(table, filled, value, count - 1)
         yield value, table
         return
     half = len(groups) // 2
@@ -286,7 +284,7 @@ def _leave_one_out(
         branch = table.copy()
         size = filled
         for value, count in added:
-            logarithms.add_records(branch, size, value, count)
+            count_tables.add_records(branch, size, value, count)
             size += count
         yield from _leave_one_out(branch, size, remaining)
 

@@ -49,7 +49,8 @@ from mezzotint.smoothed.model import (
     log_of,
     read_rational,
 )
-from mezzotint.smoothed.profiles import histogram_profile, noisy_profile
+from mezzotint.smoothed.noisy_profiles import noisy_profile
+from mezzotint.smoothed.profiles import histogram_profile
 
 EXACT_OPERATIONS = 1_500_000
 """Operations on rationals, a microsecond or two each, up to which results are exact."""

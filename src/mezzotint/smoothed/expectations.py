@@ -41,7 +41,6 @@ from mezzotint.smoothed.model import (
     to_log10,
 )
 
-#: Level of the confidence interval of sampled results.
 CONFIDENCE = 0.99
 """Level of the confidence interval of sampled results."""
 Z_SCORE = statistics.NormalDist().inv_cdf(0.5 + CONFIDENCE / 2.0)

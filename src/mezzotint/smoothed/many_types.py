@@ -30,13 +30,11 @@ from mezzotint.smoothed.profiles import histogram_profile, log_pair
 
 MAX_WINDOW = 20_000_000
 """Counts evaluated one by one; beyond this the sum would take minutes."""
-#: All splits are compared exactly up to this many records when the certificate does not close.
 MAX_ALL_SPLITS = 4096
 """All splits are compared exactly up to this many records when the certificate does not close."""
 
 MAX_COMPARED = 5 * MAX_ALL_SPLITS
 """And up to this many where it is asked for."""
-#: Compositions evaluated from either end before the search gives up and reports a bracket.
 MAX_MOVED = 64
 """Compositions evaluated from either end before the search gives up and reports a bracket."""
 _CLOSE = 1e-11
@@ -465,14 +463,11 @@ def compare_splits(values: np.ndarray, inner: float, ends: tuple[Fraction, ...])
     )
 
 
-#: Enumeration is chosen when its cells (histograms, times steps over all compositions) stay below this.
 MAX_ENUMERATION = 400_000_000
 """Enumeration is chosen when its cells (histograms, times steps over all compositions) stay below
 this."""
-#: ... and when the rarest counts form at most this many pairs to evaluate.
 MAX_PAIRS = 4000
 """And when the rarest counts form at most this many pairs to evaluate."""
-#: Blocks of counts that the upper bracket is refined to at most.
 MAX_BLOCKS = 96
 """Blocks of counts that the upper bracket is refined to at most."""
 

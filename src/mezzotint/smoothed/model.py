@@ -24,17 +24,15 @@ from scipy import optimize
 from mezzotint.core.errors import ParameterError, as_real
 from mezzotint.core.records import Record
 
-#: What is accepted where an exact rational is wanted. A float is read by its shortest decimal: 0.002 is 1/500.
 Rational = int | float | str | Fraction
 """What is accepted where an exact rational is wanted.
 
-A float is read by its shortest decimal: 0.002 is 1/500."""
+A float is read by its shortest decimal: 0.002 is 1/500.
+"""
 
-#: How records reach the published histogram.
 Sampling = Literal["without_replacement", "with_replacement", "poisson"]
 """How records reach the published histogram."""
 
-#: Counts beyond this are not exact floats any more.
 MAX_RECORDS = 2**53
 """Counts beyond this are not exact floats any more."""
 
@@ -368,8 +366,6 @@ def in_hull(point: Distribution, others: Sequence[Distribution]) -> bool:
     return all(reduced[pivot, rank] >= 0 for pivot in range(rank))
 
 
-#: certified: the value is exact up to the stated bound. bracketed: the truth lies between lower and upper.
-#: sampled: the value is a Monte Carlo estimate.
 Status = Literal["closed", "bracketed", "sampled"]
 """closed: the value is exact up to the stated bound. bracketed: the truth lies between lower and
 upper. sampled: the value is a Monte Carlo estimate."""
