@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -245,3 +246,29 @@ def test_sentences_wrap_between_words_on_a_screen_and_nowhere_in_a_pipe(
     lines = capsys.readouterr().out.splitlines()
     assert " ".join(lines).split() == text.split()
     assert all(len(line) <= 20 or line == "/x" * 30 for line in lines)
+
+
+def test_names_from_files_move_no_cursor_and_need_no_encoding(
+    invoke: Invoke, mechanism_file: Path
+) -> None:
+    """Terminal escapes, a lone surrogate, and what the printing library would take for markup."""
+    document = json.loads(mechanism_file.read_text())
+    document["name"] = "a\x1b[2Jb\ud800[red]c[/]"
+    mechanism_file.write_text(json.dumps(document))
+    outcome = invoke("show", mechanism_file)
+    assert outcome.status == 0
+    assert "\x1b" not in outcome.out
+    assert r"a\x1b[2Jb\ud800[red]c[/]" in outcome.out
+
+
+def test_tables_fit_eighty_columns_in_a_pipe(
+    invoke: Invoke, mechanism_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    rows = [
+        line
+        for line in invoke("compare", "--epsilon", 1, "--bits", 1).out.splitlines()
+        if "│" in line
+    ]
+    assert rows
+    assert max(map(len, rows)) <= 80
