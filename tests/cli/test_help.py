@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 
 from mezzotint.cli import application
-from mezzotint.cli.options import OLD_NAMES, with_names_of_today
+from mezzotint.cli.options import (
+    OLD_NAMES,
+    value_kind,
+    with_left_out_values,
+    with_names_of_today,
+)
 from mezzotint.cli.plan import Estimand, Family
 
 Invoke = Callable[..., Any]
@@ -54,8 +59,8 @@ def test_every_option_is_explained_in_a_panel(words: str, invoke: Invoke) -> Non
             continue
         assert parameter.help, parameter.name
         assert parameter.opts[0] in shown
-        for choice in getattr(parameter.type, "choices", ()):
-            assert str(choice) in shown
+        for choice in value_kind(parameter)[1]:
+            assert choice in shown
     if not hasattr(command, "commands"):
         assert "--json" in shown
         assert f"Example: mezzotint {words}" in shown
@@ -78,7 +83,7 @@ def test_closed_sets_are_choices() -> None:
     for words, names in closed.items():
         options = {parameter.name: parameter for parameter in COMMANDS[words].params}
         for name in names:
-            assert len(options[name].type.choices) >= 2, (words, name)
+            assert len(value_kind(options[name])[1]) >= 2, (words, name)
 
 
 def test_choices_are_those_of_the_library() -> None:
@@ -147,6 +152,18 @@ def test_an_old_name_gives_what_its_new_one_does(invoke: Invoke, mechanism_file:
     assert old.json == new.json
     assert "--view is now called --observer" in old.err
     assert new.err == ""
+
+
+def test_an_option_may_stand_without_its_value() -> None:
+    values = {"--histogram": "10"}
+    for words, completed in (
+        ("estimate r.csv --histogram", "estimate r.csv --histogram=10"),
+        ("estimate --histogram --json r.csv", "estimate --histogram=10 --json r.csv"),
+        ("estimate r.csv --histogram 5", "estimate r.csv --histogram 5"),
+        ("estimate r.csv --histogram=5", "estimate r.csv --histogram=5"),
+        ("report --histogram", "report --histogram"),
+    ):
+        assert with_left_out_values(words.split(), "estimate", values) == completed.split()
 
 
 def test_completion_offers_the_values_of_a_closed_set() -> None:

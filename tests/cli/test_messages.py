@@ -14,6 +14,7 @@ import pytest
 
 from mezzotint import families
 from mezzotint.cli import application, messages, run
+from mezzotint.cli.options import value_kind
 from mezzotint.core.errors import InfeasibleError, ParameterError
 
 Invoke = Callable[..., Any]
@@ -134,7 +135,7 @@ def _wrong(verb: Any, words: list[str]) -> Iterator[list[str]]:
         if option.is_flag:
             yield [*words, option.opts[0]]
             continue
-        for value in WRONG.get(option.type.name.split()[0], WRONG["text"]):
+        for value in WRONG.get(value_kind(option)[0].split()[0], WRONG["text"]):
             yield [*words, f"{option.opts[0]}={value}"]
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import mezzotint
 from mezzotint import families
 from mezzotint.cli.application import VERBS
 from mezzotint.cli.common import read_prior
@@ -49,7 +50,7 @@ def test_help_has_an_example(invoke: Invoke, verb: str) -> None:
 
 def test_no_verb_prints_the_help_and_version_the_version(invoke: Invoke) -> None:
     assert "privatize" in invoke().out
-    assert invoke("--version").out == "mezzotint 0.1.0\n"
+    assert invoke("--version").out == f"mezzotint {mezzotint.__version__}\n"
     assert invoke("--version").status == 0
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, final
 
 import typer
 
+import mezzotint
 from mezzotint.cli import (
     account,
     advise,
@@ -33,7 +34,14 @@ from mezzotint.cli import (
     train,
 )
 from mezzotint.cli.estimate_options import EstimateOptions
-from mezzotint.cli.options import VerbHelp, VerbsHelp, option, verb_of, with_names_of_today
+from mezzotint.cli.options import (
+    VerbHelp,
+    VerbsHelp,
+    option,
+    verb_of,
+    with_left_out_values,
+    with_names_of_today,
+)
 from mezzotint.core import not_installed
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.records import escaped
@@ -264,11 +272,6 @@ def build(words: Sequence[str]) -> typer.Typer:
 @functools.cache  # a process may run many command lines, and typer reads the annotations of each verb
 def _command(names: tuple[str, ...]) -> Any:  # of a class that typer has elsewhere in each release
     command: Any = typer.main.get_command(build(names))
-    for parameter in command.commands["estimate"].params:
-        value = estimate.OPTIONAL_VALUES.get(parameter.name)
-        if value is not None:  # typer has no name for this: an option whose value may be left out
-            parameter._flag_needs_value = True
-            parameter.flag_value = value
     refuse_repeats(command)
     return command
 
@@ -300,9 +303,7 @@ def _nothing() -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib import metadata
-
-        typer.echo(f"mezzotint {metadata.version('mezzotint')}")
+        typer.echo(f"mezzotint {mezzotint.__version__}")
         raise typer.Exit(0)
 
 
@@ -353,7 +354,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.environ["NO_COLOR"] = "1"
         words = [word for word in words if word != NO_COLOR]
     try:
-        return _run_verb(with_names_of_today(words, console.warn))
+        words = with_names_of_today(words, console.warn)
+        return _run_verb(with_left_out_values(words, "estimate", estimate.OPTIONAL_VALUES))
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:

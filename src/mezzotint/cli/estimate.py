@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "mezzotint estimate reports.parquet --histogram --quantiles --json"
 
-OPTIONAL_VALUES = {"histogram": "10", "quantiles": "0.05,0.25,0.5,0.75,0.95"}
+OPTIONAL_VALUES = {"--histogram": "10", "--quantiles": "0.05,0.25,0.5,0.75,0.95"}
 """Options that may stand without a value, and what they mean then."""
 
 TOP = 20

@@ -12,7 +12,6 @@ from rich.text import Text
 import mezzotint as mz
 from mezzotint.cli import common, console, progress, tables
 from mezzotint.cli.estimate_options import EstimateOptions, price, write_rows
-from mezzotint.collect.counts import SAME_PEOPLE
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject, number
 
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 
 def show(options: EstimateOptions) -> None:
     """Prints means or frequencies of every group, shares and quantiles, differences, strata and totals."""
+    from mezzotint.collect.counts import SAME_PEOPLE
+
     groups = _read(options)
     if not options.same_people and any(group.counts.releases > 1 for group in groups.values()):
         console.warn(SAME_PEOPLE)

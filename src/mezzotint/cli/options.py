@@ -7,7 +7,16 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, final, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    final,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -28,6 +37,9 @@ PLACEHOLDERS = {
     "text": "TEXT",
 }
 """Kind of value, as the parser has it -> how help shows it."""
+
+KINDS: Mapping[object, str] = {int: "integer", float: "float", Path: "path"}
+"""Type of a value -> its kind."""
 
 Options = TypeVar("Options")
 
@@ -151,7 +163,7 @@ def _write_panels(verb: Any, context: Any, formatter: Any) -> None:
             panel = "Input"
         elif {"--help", "--json"} & set(parameter.opts):
             panel = OUTPUT
-        panels.setdefault(panel, []).append(_row(parameter, context))
+        panels.setdefault(panel, []).append(_row(parameter))
     written = panels.pop(OUTPUT, None)
     if written is not None:
         panels[OUTPUT if panels else "Options"] = written
@@ -160,16 +172,32 @@ def _write_panels(verb: Any, context: Any, formatter: Any) -> None:
             formatter.write_dl(rows, col_max=30)
 
 
-def _row(parameter: Any, context: Any) -> tuple[str, str]:
+def value_kind(parameter: Any) -> tuple[str, tuple[str, ...]]:
+    """The kind of an option's value, a key of `PLACEHOLDERS`, and the values of a closed set.
+
+    Arguments:
+        parameter: as the parser's library has it; its releases describe types in two ways.
+    """
+    described = getattr(parameter, "type", None)
+    if described is not None:
+        return str(described.name), tuple(map(str, getattr(described, "choices", ())))
+    annotation = parameter.type_descriptor.annotation
+    if get_origin(annotation) is Literal:
+        return "choice", get_args(annotation)
+    return KINDS.get(annotation, "text"), ()
+
+
+def _row(parameter: Any) -> tuple[str, str]:
     """How an option is typed, and its help with its choices and its default."""
     if parameter.param_type_name == "argument":
-        return parameter.make_metavar(context), _panel(parameter, "")
+        name = parameter.metavar or str(parameter.name).upper()
+        several = "..." if parameter.nargs != 1 else ""
+        return f"{name}{several}", _panel(parameter, "")
     text = parameter.help or ""
     names = ", ".join(parameter.opts)
     if parameter.is_flag:
         return names, text
-    kind = str(parameter.type.name)
-    choices = getattr(parameter.type, "choices", None)
+    kind, choices = value_kind(parameter)
     if choices:
         between = " or " if len(choices) == 2 else ", "
         text = f"{text} {between.join(map(str, choices))}"
@@ -246,3 +274,25 @@ def with_names_of_today(words: Sequence[str], warn: Callable[[str], None]) -> li
             current.append(today.name)
             values = today.values
     return current
+
+
+# Options whose value may be left out ----------------------------------------------------------------
+
+
+def with_left_out_values(words: Sequence[str], verb: str, values: Mapping[str, str]) -> list[str]:
+    """The words of a command line with a value for each option that stands without one.
+
+    Arguments:
+        words: of the command line, without the program's name.
+        verb: whose options these are; words of another verb stay as they are.
+        values: option -> what it means alone.
+    """
+    if verb not in words:
+        return list(words)
+    completed = []
+    for index, word in enumerate(words):
+        following = words[index + 1] if index + 1 < len(words) else "-"
+        if word in values and following.startswith("-"):
+            word = f"{word}={values[word]}"
+        completed.append(word)
+    return completed
