@@ -331,16 +331,22 @@ def made_private(
         mixer=plan.noise.mixer(plan.sampler.drawn),
     )
     private_optimizer.zero_grad()  # gradients from before would be applied as they are
+    private_module = _private_module(module, settings, steady)
+    private_loader = poisson_loader(loader, template=template, sampler=plan.sampler, kept=plan.kept)
+    return private_module, private_optimizer, private_loader, accountant
+
+
+def _private_module(
+    module: torch.nn.Module, settings: Settings, steady: frozenset[str]
+) -> PrivateModule:
     _forget_sums_of_autograd(module)
-    private_module = PrivateModule(
+    return PrivateModule(
         module,
         loss_reduction=settings.loss_reduction,
         batch_first=settings.batch_first,
         steady=steady,
         mode=settings.grad_sample_mode,
     )
-    private_loader = poisson_loader(loader, template=template, sampler=plan.sampler, kept=plan.kept)
-    return private_module, private_optimizer, private_loader, accountant
 
 
 def _single(loader: Any, data_loader: Any) -> Any:

@@ -293,10 +293,7 @@ class Trainer:
                 parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
             return
         losses = self.task.losses(self.module(features), labels)
-        with warnings.catch_warnings():
-            # Opacus listens with full backward hooks on modules whose inputs need no gradient; torch remarks on that.
-            warnings.filterwarnings("ignore", message="Full backward hook is firing")
-            losses.sum().backward()
+        losses.sum().backward()
         self._losses = losses.detach()
 
     def step(self) -> None:
@@ -366,14 +363,20 @@ class Trainer:
                 # So that a run that dies in its first block can be resumed as well; one without a step writes nothing.
                 save(self, checkpoint)
                 is_saved = True
-            for _ in range(block):
-                self.step()
+            self._take(block)
             if checkpoint is not None:
                 save(self, checkpoint)
             self.last = self.standing(time.perf_counter() - begin)
             if progress is not None:
                 progress(self.taken, self.settings.steps)
         return self.last
+
+    def _take(self, steps: int) -> None:
+        with warnings.catch_warnings():
+            # Opacus listens with full backward hooks on modules whose inputs need no gradient; torch remarks on that.
+            warnings.filterwarnings("ignore", message="Full backward hook is firing")
+            for _ in range(steps):
+                self.step()
 
     # Results ---------------------------------------------------------------------------------------------------
 
