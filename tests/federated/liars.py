@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,11 +53,17 @@ class Round:
     ) -> None:
         self.server, self.dealt, self.partners, self.masked = server, dealt, partners, masked
 
-    def without(self, *victims: int) -> Server:
-        """The same round, as if the victims' inputs had never arrived."""
-        other = Server(self.server.plan, self.server.roster)
+    def as_dealt(self, task: bytes) -> Server:
+        """A server with the same dealings, for this task."""
+        other = Server(replace(self.server.plan, task=bytes(32)), self.server.roster)
         for index, answer in self.dealt.items():
             other.receive(index, answer)
+        other.bind(task)
+        return other
+
+    def without(self, *victims: int) -> Server:
+        """The same round, as if the victims' inputs had never arrived."""
+        other = self.as_dealt(self.server.plan.task)
         other.advance()
         for index, answer in self.masked.items():
             if index not in victims:
@@ -97,16 +104,20 @@ class Liar:
         arrays = ArrayRecord({"a": Array(np.full(self.size, model))})
         return {"arrays": arrays, "config": ConfigRecord({"server-round": 1})}
 
-    def plan(self, model: float) -> RoundPlan:
+    def digest(self, model: float) -> bytes:
+        """Of the task with this model."""
         returns = ConfigRecord({Key.RETURNS: "update"})
-        digest = task_digest(RecordDict({RECORD: returns, **self.task(model)}))
+        return task_digest(RecordDict({RECORD: returns, **self.task(model)}))
+
+    def plan(self) -> RoundPlan:
+        """The plan under which clients deal."""
         strategy = SecureStrategy(
             encoding=self.encoding,
             per_round=self.clients,
             roster=self.roster,
             session=self.session,
         )
-        return strategy.plan(self.clients, 1, self.size, task=digest, roster=self.roster.digest)
+        return strategy.plan(self.clients, 1, self.size, roster=self.roster.digest)
 
     def ask(self, stage: str, outbox: Mapping[int, bytes], model: float = 0.0) -> dict[int, bytes]:
         """The answers to a stage, by place in the round, of those who do not refuse."""
@@ -127,9 +138,9 @@ class Liar:
                 answers[index] = record[Key.PAYLOAD]
         return answers
 
-    def begin(self, model: float = 0.0) -> tuple[Server, dict[int, bytes]]:
+    def begin(self) -> tuple[Server, dict[int, bytes]]:
         """A server with all dealings, and the dealings."""
-        server = Server(self.plan(model), self.roster)
+        server = Server(self.plan(), self.roster)
         self.remember("deal")
         dealt = self.ask("deal", dict(server.invitations(range(self.clients))))
         for index, answer in dealt.items():
@@ -140,7 +151,8 @@ class Liar:
         self, *, united: bool, model: float = 0.0, absent: int | None = None, opens: bool = True
     ) -> Round:
         """A round as it should be, to its end or to its signatures; without the input of `absent`, if it is named."""
-        server, dealt = self.begin(model)
+        server, dealt = self.begin()
+        server.bind(self.digest(model))
         self.remember("sum")
         partners = dict(server.advance())
         masked = self.ask("sum", partners, model)

@@ -467,7 +467,7 @@ def test_swapped_public_keys(the_plan, inputs):
     """The server puts a key, coins or contents of its own in a partner's place: the partner did not sign them."""
     for field in (slice(2, 34), slice(34, 66), slice(66, 82), slice(82, 114)):
         _, clients, outbox = _until("sum", the_plan, inputs)
-        start = len(header("sum", the_plan)) + 1
+        start = len(header("sum", the_plan)) + len(the_plan.task) + 1
         message = bytearray(outbox[0])
         place = slice(start + field.start, start + field.stop)
         message[place] = Client().identity[: field.stop - field.start]

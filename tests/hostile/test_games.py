@@ -1,8 +1,9 @@
 """Random lying servers: they fork rounds, restore states, lose answers, and are judged by which sums they learn.
 
 Clients are real (`Signer`, with keys, masks and a ledger in memory). A server keeps branches of rounds: of one number it
-may have several plans, and of one plan several sets of inputs. It may give any client any state that it had before. The
-oracle knows every input: of one number at most one sum may be known, it must be the true one, of enough clients.
+may have several dealings, of one dealing several tasks, and of one task several sets of inputs. It may give any client
+any state that it had before. The oracle knows every input: of one number at most one sum may be known, it must be the
+true one, of enough clients.
 """
 
 from __future__ import annotations
@@ -35,22 +36,16 @@ ANSWERED = {"sum": 1, "agree": 2, "unite": 2, "open": 3}
 """Stage -> stages that a client has answered before it."""
 
 
-def _plans() -> dict[tuple[int, int], RoundPlan]:
-    """(number, model) -> plan, of one session."""
+def _plans() -> dict[int, RoundPlan]:
+    """number -> plan, of one session."""
     strategy = SecureStrategy(
         encoding=ENCODING, per_round=CLIENTS, minimum=MINIMUM, roster=ROSTER, session=bytes(16)
     )
-    return {
-        (number, model): strategy.plan(
-            CLIENTS,
-            number,
-            SIZE,
-            task=hashlib.sha256(bytes([model])).digest(),
-            roster=ROSTER.digest,
-        )
-        for number in (1, 2)
-        for model in (0, 1)
-    }
+    return {number: strategy.plan(CLIENTS, number, SIZE, roster=ROSTER.digest) for number in (1, 2)}
+
+
+def _task(model: int) -> bytes:
+    return hashlib.sha256(bytes([model])).digest()
 
 
 PLANS = _plans()
@@ -76,7 +71,8 @@ class _Person:
         """The last state in which it would answer this stage of this plan, if there was one."""
         for at in range(len(self.states) - 1, -1, -1):
             now = Client.load(self.states[at][0], trust=POLICY.trust)._round
-            if now is not None and now.plan == plan and now.done == ANSWERED[stage]:
+            bound = now is not None and (stage == "sum" or now.plan.task == plan.task)
+            if bound and now.plan.base == plan.base and now.done == ANSWERED[stage]:
                 self.restore(at)
                 return
 
@@ -136,18 +132,24 @@ class _Game:
 
     def _begin(self) -> None:
         number, model = (int(value) for value in (self.rng.integers(1, 3), self.rng.integers(2)))
-        server = Server(PLANS[number, model], ROSTER)
+        server = Server(PLANS[number], ROSTER)
         outbox = dict(server.invitations(range(CLIENTS)))
         self.branches.append(_Branch(number=number, model=model, server=server, outbox=outbox))
 
     def _fork(self) -> None:
-        """Another server with the same dealings, and some of the inputs."""
+        """Another server with the same dealings: for another model, or with some of the inputs."""
         old = self.branches[int(self.rng.integers(len(self.branches)))]
         if not old.masked:
             return
-        server = Server(old.server.plan, ROSTER)
+        server = Server(PLANS[old.number], ROSTER)
         for index, answer in old.dealt.items():
             server.receive(index, answer)
+        if self.rng.random() < 0.4:
+            branch = _Branch(number=old.number, model=1 - old.model, server=server, dealt=old.dealt)
+            self.branches.append(branch)
+            self._advance(branch)
+            return
+        server.bind(_task(old.model))
         server.advance()
         kept = {i: answer for i, answer in old.masked.items() if self.rng.random() < 0.8}
         for index, answer in kept.items():
@@ -216,6 +218,8 @@ class _Game:
                 branch.outbox, branch.stage = dict(server.unite()), "unite"
                 return
             following = {"deal": "sum", "sum": "agree", "agree": "open"}[branch.stage]
+            if branch.stage == "deal":
+                server.bind(_task(branch.model))
             branch.outbox, branch.stage = dict(server.advance()), following
         except MezzotintError:
             return  # not enough yet; it may ask again

@@ -105,7 +105,7 @@ def _planned(
 
 def _another_plan(now: Round, place: int, message: Message) -> Iterable[Message]:
     """After the client has dealt, an invitation to another round of the same number; then the round goes on."""
-    other = replace(now.plan, minimum=MINIMUM + 1)
+    other = replace(now.plan, minimum=MINIMUM + 1, task=bytes(32))
     return [_with(now.sent[place, "deal"], payload=messages.invitation(other, place)), message]
 
 
@@ -128,13 +128,14 @@ def at(wanted: str, tell: Callable[[Round, int, Message], Iterable[Message]]) ->
 def _two_models(now: Round, stage: str, place: int, message: Message) -> Iterable[Message]:
     """Half of the clients are announced another model, and sent it."""
     other = ArrayRecord({"a": Array(np.full(SIZE, 1e-9))})
-    if place % 2 or stage not in ("deal", "sum"):
+    if place % 2 or stage != "sum":
         return [message]
-    if stage == "deal":
-        returns = RecordDict({RECORD: ConfigRecord({"returns": "update"}), "arrays": other})
-        returns["config"] = ConfigRecord({"server-round": 1})
-        return [_planned(now, message, place, task=task_digest(returns))]
-    changed = copy.deepcopy(message)
+    content = RecordDict({RECORD: ConfigRecord({"returns": "update"}), "arrays": other})
+    content["config"] = ConfigRecord({"server-round": 1})
+    payload, head = _payload(message), len(messages.header("sum", now.plan))
+    after_task = payload[head + len(now.plan.task) :]
+    announced = payload[:head] + task_digest(content) + after_task
+    changed = copy.deepcopy(_with(message, payload=announced))
     changed.content.array_records["arrays"] = other
     return [changed]
 
@@ -283,7 +284,7 @@ def _weaker(**changes: Any) -> Tell:
 LOST, COMPLETED = "no", "yes"
 LIES: dict[str, tuple[Tell, set[str], str]] = {
     "none": (lambda now, stage, place, message: [message], set(), COMPLETED),
-    "two models": (_two_models, {"SwappedKey", "UnknownSender"}, LOST),
+    "two models": (_two_models, {"InconsistentLists"}, LOST),
     "two encodings": (at("deal", _two_encodings), {"SwappedKey", "UnknownSender"}, LOST),
     "two minimums": (
         at(
@@ -334,6 +335,7 @@ LIES: dict[str, tuple[Tell, set[str], str]] = {
     "unite with one dealer missing": (at("unite", _without_one), {"InconsistentLists"}, LOST),
     "unite before the sum": (at("sum", _too_soon), {"WrongStage"}, LOST),
     "unite after signatures": (at("agree", _after_all), {"WrongStage"}, LOST),
+    "unite with two models": (_two_models, {"InconsistentLists"}, LOST),
     "unite with hidden picks": (at("sum", _hidden_picks), {"InconsistentLists"}, LOST),
     "unite with a hidden picker": (at("sum", _hidden_picker), {"InconsistentLists"}, LOST),
     "a second input": (
@@ -367,7 +369,7 @@ LIES: dict[str, tuple[Tell, set[str], str]] = {
 }
 """Name -> the lie, how clients refuse, whether the round is completed."""
 
-SPLIT = ("two models", "two encodings", "two minimums")
+SPLIT = ("two encodings", "two minimums")
 """Lies after which half of the clients follow another plan than the others and the server do."""
 
 
@@ -495,7 +497,8 @@ def _check_split(now: Round, told: dict[int, set[str]], refusals: set[str]) -> N
     Those of the other plan picked others than the server thinks: one of their picks is missing, or a key is signed for
     another plan, or a client is among the keys that did not pick them.
     """
-    ours = {place for place in range(CLIENTS) if now.plans.get(place, now.plan) == now.plan}
+    base = now.plan.base
+    ours = {place for place in range(CLIENTS) if now.plans.get(place, now.plan).base == base}
     assert now.plan.picks > max(len(ours), CLIENTS - len(ours)) - 1
     assert all(told[place] == {"SwappedKey"} for place in ours)
     assert all(told[place] and told[place] <= refusals for place in set(range(CLIENTS)) - ours)

@@ -134,7 +134,7 @@ def test_nobody_opens_what_it_signed_not(
 def test_no_client_masks_twice_under_one_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, remembers: bool
 ) -> None:
-    """Not the same plan, not another one: of one number, two plans would be answered with the same secrets."""
+    """Not for the same task, not for another one, not after another dealing: two inputs would have the same masks."""
     if not remembers:
         _forgetful(monkeypatch)
         monkeypatch.setattr(
@@ -147,7 +147,12 @@ def test_no_client_masks_twice_under_one_number(
         liar.roll_back("sum")
         assert len(liar.ask("sum", done.partners)) == expected
         return
-    other = Server(liar.plan(1.0 if asked == "for another model" else 0.0), roster(CLIENTS))
+    if asked == "for another model":
+        liar.roll_back("sum")
+        other = done.as_dealt(liar.digest(1.0))
+        assert len(liar.ask("sum", dict(other.advance()), 1.0)) == expected
+        return
+    other = Server(liar.plan(), roster(CLIENTS))
     liar.roll_back("deal")
     dealt = liar.ask("deal", dict(other.invitations(range(CLIENTS))))
     assert len(dealt) == expected
@@ -155,8 +160,8 @@ def test_no_client_masks_twice_under_one_number(
         return
     for index, answer in dealt.items():
         other.receive(index, answer)
-    model = 1.0 if asked == "for another model" else 0.0
-    assert len(liar.ask("sum", dict(other.advance()), model)) == CLIENTS
+    other.bind(liar.digest(0.0))
+    assert len(liar.ask("sum", dict(other.advance()))) == CLIENTS
 
 
 @pytest.mark.parametrize("stage", ["sum", "unite", "agree"])
@@ -183,7 +188,7 @@ def test_a_lost_ledger_is_not_begun_anew(tmp_path: Path) -> None:
     lost = lifetime_path(tmp_path, card(2).identity.hex())
     kept = lost.read_bytes()
     lost.unlink()
-    server = Server(liar.plan(0.0), roster(CLIENTS))
+    server = Server(liar.plan(), roster(CLIENTS))
     invitations = dict(server.invitations(range(CLIENTS)))
     missing = liar.nodes.index(12)
     assert set(liar.ask("deal", invitations)) == set(range(CLIENTS)) - {missing}

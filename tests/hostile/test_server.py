@@ -8,6 +8,7 @@ import json
 import logging
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid
-from federated.rounds import EXCHANGES, apart, card, people, roster, secret, told
+from federated.rounds import EXCHANGES, apart, card, people, roster, secret
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import (
@@ -31,6 +32,7 @@ from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD
 from mezzotint.federated.secagg import (
     Client,
+    PlanRefused,
     ReplayedRound,
     RoundPlan,
     Server,
@@ -38,6 +40,7 @@ from mezzotint.federated.secagg import (
     messages,
 )
 from mezzotint.federated.secagg.masks import sign
+from mezzotint.federated.secagg.wire import InconsistentLists
 from mezzotint.federated.strategy import SecureStrategy
 from tolerances import FEW
 
@@ -259,24 +262,50 @@ def test_the_app_does_not_see_the_protocols_record():
     assert seen == [False]
 
 
-def test_partners_who_were_announced_different_models_do_not_mask_for_each_other():
+def test_an_input_for_another_model_is_in_no_sum():
+    """Clients deal before the model is known; one is then told another model than all others, in the same round."""
     strategy = SecureStrategy(
         encoding=NOISY, per_round=CLIENTS, minimum=3, session=bytes(16), roster=roster(CLIENTS)
     )
-    plans = [
-        strategy.plan(CLIENTS, 1, NOISY.length(SIZE), task=task)
-        for task in (bytes(32), b"\x01" * 32)
-    ]
-    clients = people(plans[0], trust=POLICY.trust)
-    deals = {}
+    plan = strategy.plan(CLIENTS, 1, NOISY.length(SIZE))
+    server, other = (Server(plan, roster(CLIENTS)) for _ in range(2))
+    clients = people(plan, trust=POLICY.trust)
+    for place, message in server.invitations().items():
+        dealing = clients[place].deal(message)
+        server.receive(place, dealing)
+        other.receive(place, dealing)
+    server.bind(b"\x01" * 32)
+    other.bind(b"\x02" * 32)
+    announced, deceived = server.advance(), other.advance()
+    inputs = np.zeros(NOISY.length(SIZE), dtype=int)
+    signatures: dict[int, bytes] = {}
     for place, client in clients.items():
-        about = plans[place == 0]
-        deals[place], _ = messages.read_dealing(
-            client.deal(messages.invitation(about, place)), about
-        )
-    asked = told(plans[0], set(clients), [deals[place] for place in (0, 2, 3)])
-    with pytest.raises(SwappedKey):
-        clients[1].sum(asked, np.zeros(NOISY.length(SIZE), dtype=int))
+        answer = client.sum((deceived if place == 0 else announced)[place], inputs)
+        signatures[place] = messages.read_masked(answer, plan)[0]
+        if place == 0:
+            with pytest.raises(SwappedKey, match="did not sign"):
+                server.receive(place, answer)
+        else:
+            server.receive(place, answer)
+    # A server that takes it all the same finds no member that does.
+    coins = server._dealt.coins()
+    union = messages.union(plan, coins, signatures, server._dealt.sealed(1))
+    with pytest.raises(InconsistentLists, match="client 0"):
+        clients[1].unite(union)
+
+
+def test_a_task_is_not_named_before_the_round_is_announced():
+    """Picks follow from the plan: with a task in it, a server could try tasks until the picks suit it."""
+    strategy = SecureStrategy(encoding=NOISY, per_round=CLIENTS, minimum=3, roster=roster(CLIENTS))
+    plan = strategy.plan(CLIENTS, 1, NOISY.length(SIZE))
+    client = people(plan, trust=POLICY.trust)[0]
+    early = replace(plan, task=b"\x01" * 32)
+    with pytest.raises(PlanRefused, match="task"):
+        client.deal(messages.invitation(early, 0))
+    coins = bytes(16)
+    assert messages.picked(coins, plan, 0) == messages.picked(coins, early, 0)
+    assert plan.base == early.base
+    assert plan.digest != early.digest
 
 
 @pytest.mark.parametrize("stage", EXCHANGES[1:])

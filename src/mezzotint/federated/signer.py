@@ -163,17 +163,14 @@ class Signer:
             raise PolicyRefusal("round: none is in progress")
         # Again: the policy may have changed since the invitation.
         self.policy().check(read_encoding(self.encoding), plan)
-        if plan.task != task:
+        if self.client.expect(partners).task != task:
             raise PolicyRefusal(
                 "model: not the model, or not the configuration, that the round was announced with"
             )
-        self.client.expect(partners)
         return self.encoding
 
     def sum(self, partners: bytes, parameters: int, update: Vector | None) -> bytes:
-        policy, plan = self.policy(), self.client.plan
-        if plan is None:
-            return self.client.sum(partners, np.zeros(0, dtype=np.int64))  # refuses
+        policy, plan = self.policy(), self.client.expect(partners)
         encoding = read_encoding(self.encoding)
         policy.check(encoding, plan)
         integers = None

@@ -219,17 +219,19 @@ class SecureStrategy(RoundStrategy[_Secure]):
         number: int,
         coordinates: int,
         *,
-        task: bytes = bytes(DIGEST_BYTES),
         roster: bytes = bytes(DIGEST_BYTES),
     ) -> secagg.RoundPlan:
-        """Plan a round; PlanRefused for an unsafe one. A strategy without a roster needs the digest of one."""
+        """Plan a round, without its task; PlanRefused for an unsafe one.
+
+        A strategy without a roster needs the digest of one.
+        """
         sizes, encoding = self._sizes(clients), self.encoding
         plan = secagg.RoundPlan(
             session=self.session, round=number, clients=clients, coordinates=coordinates,
             members=sizes.members, quorum=sizes.quorum, picks=sizes.picks, least=sizes.least, minimum=self.minimum,
             span=encoding.span, bits=encoding.bits(clients), overflow=encoding.overflow,
             draw="cyclic" if self.sampling == "cyclic" and self.roster is not None else "anew",
-            purpose=encoding.purpose, binding=encoding.binding, task=task,
+            purpose=encoding.purpose, binding=encoding.binding,
             roster=roster if self.roster is None else self.roster.digest,
         )  # fmt: skip
         self.trust.check(plan, self._population(clients))
@@ -361,13 +363,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         )
         clients = len(node_of) if self.roster is None else min(self.invited, len(roster.members))
         coordinates = self.encoding.length(parameters(task["arrays"]))
-        returns = ConfigRecord({Key.RETURNS: self._wanted})
-        asked = task_digest(
-            RecordDict({RECORD: returns, "arrays": task["arrays"], "config": task["config"]})
-        )
-        server = secagg.Server(
-            self.plan(clients, number, coordinates, task=asked, roster=roster.digest), roster
-        )
+        plan = self.plan(clients, number, coordinates, roster=roster.digest)
+        server = secagg.Server(plan, roster)
         nodes = {
             place: node_of[one.identity]
             for place, one in enumerate(server.cohort)
@@ -493,10 +490,17 @@ class SecureStrategy(RoundStrategy[_Secure]):
         invitations = now.server.invitations(now.holding)
         present = Outbox(now.nodes, lambda place: invitations[place])
         self._ask(now, self._messages(now, present, {Key.ENCODING: packed(self.encoding)}))
+        now.server.bind(self._task_digest(now.task))
         partners = now.server.advance()
         asked = [now.names[place] for place in partners]
         self.ledger.ask(now.number, asked, minimum=self.minimum, most_rounds=self.most_rounds)
         return self._messages(now, partners, {Key.RETURNS: self._wanted}, now.task)
+
+    def _task_digest(self, task: RoundTask) -> bytes:
+        """What each client compares with the model and the configuration that it is sent."""
+        returns = ConfigRecord({Key.RETURNS: self._wanted})
+        content = {RECORD: returns, "arrays": task["arrays"], "config": task["config"]}
+        return task_digest(RecordDict(content))
 
     def _until_mean(self) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Run the remaining stages; a round that clients spoilt by bad shares is repeated without them."""

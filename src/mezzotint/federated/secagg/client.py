@@ -118,11 +118,15 @@ class Client:
         """Answer an invitation with a fresh key, coins, and shares of both secrets for the committee.
 
         Raises:
-            PlanRefused: an unsafe plan, or one that protects less than `trust` asks for.
+            PlanRefused: an unsafe plan, one that protects less than `trust` asks for, or one that names its task.
             SwappedKey: another client was drawn for this place.
             ReplayedRound: this or a later round of the session was answered already.
         """
         plan, index, shipped = messages.read_invitation(invitation)
+        if any(plan.task):
+            raise wire.PlanRefused(
+                "plan", "task: it is named when the round is announced, not before"
+            )
         roster = self.trust.roster_of(plan, shipped)
         self.trust.check(plan, len(roster.members))
         cohort = self.trust.place(plan, roster, index, self.identity)
@@ -146,11 +150,11 @@ class Client:
     def _dealing(self, now: _Round) -> bytes:
         plan, channel = now.plan, X25519PrivateKey.generate()
         dealt = (split(seed, plan.members, plan.quorum) for seed in (now.self_seed, now.mask_seed))
-        about: JsonObject = {"plan": plan.digest, "owner": now.index}
+        about: JsonObject = {"plan": plan.base, "owner": now.index}
         portions: list[Portion] = []
         for holder, (of_self, of_key) in enumerate(zip(*dealt, strict=True)):
             key = _portion_key(channel, now.cohort[holder].channel, plan, now.index, holder)
-            sealed = seal(key, of_self + of_key, about=pair_purpose(plan.digest, now.index, holder))
+            sealed = seal(key, of_self + of_key, about=pair_purpose(plan.base, now.index, holder))
             said = {"of_self": commitment(of_self, **about, holder=holder, kind=b"self")}
             said["of_key"] = commitment(of_key, **about, holder=holder, kind=b"key")
             portions.append(Portion(sealed=sealed, **said))
@@ -167,7 +171,7 @@ class Client:
         return messages.dealing(plan, deal, its_contents)
 
     def sum(self, partners: bytes, values: npt.ArrayLike) -> bytes:
-        """Answer the list of dealers and the partners' keys with the masked input.
+        """Answer the task, the list of dealers and the partners' keys with the masked input.
 
         Arguments:
             partners: the message.
@@ -179,12 +183,16 @@ class Client:
             UnknownSender, SwappedKey: a partner that nobody picked, a pick left out, a key that its owner did not sign.
         """
         with self._stage("sum") as now:
-            plan = now.plan
             total = checked_integers(
-                values, coordinates=plan.coordinates, span=plan.span, bits=plan.bits, stage="sum"
+                values,
+                coordinates=now.plan.coordinates,
+                span=now.plan.span,
+                bits=now.plan.bits,
+                stage="sum",
             )
-            dealt, deals = messages.read_partners(partners, plan)
+            plan, dealt, deals = messages.read_partners(partners, now.plan)
             _check_partners(now, dealt, deals)
+            now.plan = plan
             add_mask(total, self_mask_key(now.self_seed, plan, now.index), sign=1)
             private = mask_key_from_seed(now.mask_seed, plan, now.index)
             for index, deal in deals.items():
@@ -265,10 +273,12 @@ class Client:
         """Forget the round in progress."""
         self._round = None
 
-    def expect(self, partners: bytes) -> None:
-        """Check that `sum` would accept this message, before the data are used; this changes nothing."""
+    def expect(self, partners: bytes) -> RoundPlan:
+        """The plan, with its task, under which `sum` would answer this message, if it would; this changes nothing."""
         now = self._awaiting("sum")
-        _check_partners(now, *messages.read_partners(partners, now.plan))
+        plan, dealt, deals = messages.read_partners(partners, now.plan)
+        _check_partners(now, dealt, deals)
+        return plan
 
     def _awaiting(self, stage: Stage) -> _Round:
         """The round in progress, whose next stage this is."""
@@ -305,7 +315,7 @@ class Client:
                 key = _portion_key(private, channel, now.plan, owner, now.index)
             except wire.SwappedKey:
                 continue  # dealer or server sent something else
-            both = unseal(key, text, about=pair_purpose(now.plan.digest, owner, now.index))
+            both = unseal(key, text, about=pair_purpose(now.plan.base, owner, now.index))
             if both is not None:
                 found[owner] = both[:SHARE_BYTES] if owner in now.survivors else both[SHARE_BYTES:]
         return messages.shares(now.plan, found)
@@ -397,16 +407,14 @@ def pair_mask_key(
 def mask_key_from_seed(seed: bytes, plan: RoundPlan, index: int) -> X25519PrivateKey:
     """The key from which a client's masks with others are derived."""
     # X25519 itself offers 128 bits, as many as a seed has; the salt rules out shared searches.
-    secret = derive(seed, plan=plan.digest, purpose=b"mask key" + wire.number(index, 2))
+    secret = derive(seed, plan=plan.base, purpose=b"mask key" + wire.number(index, 2))
     return X25519PrivateKey.from_private_bytes(secret)
 
 
 def _portion_key(
     private: X25519PrivateKey, public: bytes, plan: RoundPlan, dealer: int, holder: int
 ) -> bytes:
-    return agree(
-        private, public, plan=plan.digest, purpose=pair_purpose(b"portion", dealer, holder)
-    )
+    return agree(private, public, plan=plan.base, purpose=pair_purpose(b"portion", dealer, holder))
 
 
 def _to_plain(now: _Round) -> JsonObject:

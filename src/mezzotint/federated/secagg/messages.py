@@ -6,14 +6,14 @@ import hashlib
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzotint.federated.secagg import masks, wire
-from mezzotint.federated.secagg.plan import RoundPlan
+from mezzotint.federated.secagg.plan import DIGEST_BYTES, RoundPlan
 from mezzotint.federated.secagg.roster import first_shuffled
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ SEALED_BYTES = 2 * masks.SHARE_BYTES + masks.TAG_BYTES
 
 def header(stage: Stage, plan: RoundPlan) -> bytes:
     """Stage and round of a message."""
-    return wire.number(_KINDS.index(stage), 1) + plan.digest[:_TAG]
+    return wire.number(_KINDS.index(stage), 1) + plan.base[:_TAG]
 
 
 def opened(data: bytes, stage: Stage, plan: RoundPlan) -> wire.Reader:
@@ -40,7 +40,7 @@ def opened(data: bytes, stage: Stage, plan: RoundPlan) -> wire.Reader:
     if found != _KINDS.index(stage):
         name = _KINDS[found] if found < len(_KINDS) else "unknown"
         raise wire.WrongStage(stage, f"got a message of stage {name!r}")
-    if reader.take(_TAG) != plan.digest[:_TAG]:
+    if reader.take(_TAG) != plan.base[:_TAG]:
         raise wire.ReplayedRound(
             stage, f"the message belongs to another round than {plan.round} of this session"
         )
@@ -64,7 +64,7 @@ def _read_bitmap(reader: wire.Reader, plan: RoundPlan, stage: Stage) -> frozense
 
 def picked(coins: bytes, plan: RoundPlan, index: int) -> frozenset[int]:
     """The mask partners that a client's coins pick among the others: all sets are equally likely."""
-    key = hashlib.sha256(b"mezzotint picks" + plan.digest + wire.number(index, 2) + coins).digest()
+    key = hashlib.sha256(b"mezzotint picks" + plan.base + wire.number(index, 2) + coins).digest()
     others = plan.clients - 1
     places = range(others) if plan.picks == others else first_shuffled(others, key, plan.picks)
     return frozenset(place + (place >= index) for place in places)
@@ -115,7 +115,7 @@ class Deal:
 
     def statement(self, plan: RoundPlan) -> bytes:
         """What the identity signs."""
-        return b"mezzotint deals" + plan.digest + self._said
+        return b"mezzotint deals" + plan.base + self._said
 
     def to_bytes(self) -> bytes:
         """Fixed width."""
@@ -198,13 +198,22 @@ def parts(dealing: bytes) -> tuple[bytes, bytes]:
 
 
 def partners(plan: RoundPlan, dealt: bytes, deals: bytes) -> bytes:
-    """Server to client: who dealt (a bitmap), and the public parts of those with whom the client masks."""
-    return header("sum", plan) + dealt + deals
+    """Server to client: the task, who dealt (a bitmap), and the public parts of those with whom the client masks."""
+    return header("sum", plan) + plan.task + dealt + deals
 
 
-def read_partners(data: bytes, plan: RoundPlan) -> tuple[frozenset[int], dict[int, Deal]]:
-    """Who dealt; the partners' public parts by index."""
+class Announcement(NamedTuple):
+    """What a client is told before it masks: the plan with its task, who dealt, the partners' public parts by index."""
+
+    plan: RoundPlan
+    dealt: frozenset[int]
+    deals: dict[int, Deal]
+
+
+def read_partners(data: bytes, plan: RoundPlan) -> Announcement:
+    """The announcement of a round that was dealt under this plan."""
     reader = opened(data, "sum", plan)
+    bound = replace(plan, task=reader.take(DIGEST_BYTES))
     dealt = _read_bitmap(reader, plan, "sum")
     found: dict[int, Deal] = {}
     while reader.left:
@@ -214,7 +223,7 @@ def read_partners(data: bytes, plan: RoundPlan) -> tuple[frozenset[int], dict[in
         if deal.index in found:
             raise wire.DuplicateAnswer("sum", f"client {deal.index} is named twice", (deal.index,))
         found[deal.index] = deal
-    return dealt, found
+    return Announcement(bound, dealt, found)
 
 
 def masks_statement(

@@ -1,7 +1,7 @@
 """The plan of a round: who adds up what, modulo what; how many must hold shares, sign and mask for it to protect.
 
-The plan's digest is part of every message. Three probabilities are bounded, over coins that the adversary does not
-toss (proofs in docs/proofs/secure-sum.md):
+Clients deal under a plan without its task (`base`), and mask and sign under the whole of it (`digest`). Three
+probabilities are bounded, over coins that the adversary does not toss (proofs in docs/proofs/secure-sum.md):
 
 - forked: a quorum of the committee signs each of two different sets of survivors;
 - split: some set of survivors that the committee would sign has honest members not connected by masks, so that sums
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Literal, final, get_args
 
@@ -30,7 +30,7 @@ SESSION_BYTES = 16
 DIGEST_BYTES = 32
 MAX_CLIENTS = 2**16 - 1
 MAX_BITS = 32
-_VERSION = b"mezzotint secure sum 5"
+_VERSION = b"mezzotint secure sum 6"
 
 Overflow = Literal["impossible", "modular"]
 Draw = Literal["anew", "cyclic"]
@@ -77,7 +77,7 @@ class RoundPlan:
         purpose: what is summed: updates of a model ("train") or clients' metrics of it ("evaluate").
         binding: 32 bytes, SHA-256 of the encoding that all must agree on (mechanism table, clipping, rotation).
         task: 32 bytes, SHA-256 of each client's task (the model and its training configuration), so that no two
-            summands answer different questions.
+            summands answer different questions. Zeros until the round is announced to those who dealt.
         roster: 32 bytes, SHA-256 of the list from which the round's clients are drawn (`Roster.digest`).
 
     Raises:
@@ -174,8 +174,17 @@ class RoundPlan:
         )
 
     @cached_property
+    def base(self) -> bytes:
+        """SHA-256 of the plan without its task: part of all that is dealt, and of every message's header.
+
+        Picks follow from it, not from `digest`: a server that has seen the coins may still choose the task.
+        """
+        dealt = replace(self, task=bytes(DIGEST_BYTES))
+        return hashlib.sha256(b"mezzotint base" + dealt.to_bytes()).digest()
+
+    @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of the plan: part of every signature, key and associated data of the round."""
+        """SHA-256 of the plan: part of every mask, and of every signature on a sum."""
         return hashlib.sha256(self.to_bytes()).digest()
 
     def to_bytes(self) -> bytes:

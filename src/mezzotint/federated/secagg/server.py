@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, final
 
@@ -170,7 +170,7 @@ class Server:
     arrival, and not kept: if clients spoil a sum, the round is repeated without them.
 
     Arguments:
-        plan: of the round.
+        plan: of the round, without its task, which `bind` names.
         roster: of the plan.
 
     Raises:
@@ -228,6 +228,19 @@ class Server:
                 self.plan, index, b"" if index in holding else shipped
             ),
         )
+
+    def bind(self, task: bytes) -> None:
+        """Name the task of the round, before it is announced to those who dealt.
+
+        Arguments:
+            task: 32 bytes, SHA-256 of what each client is asked to do.
+
+        Raises:
+            WrongStage: it was announced already.
+        """
+        if self.stage != "deal":
+            raise wire.WrongStage(self.stage, "the round was announced with its task already")
+        self.plan = replace(self.plan, task=task)
 
     def receive(self, index: int, answer: bytes) -> None:
         """Take one client's answer to this stage.
@@ -391,7 +404,7 @@ class Server:
             kind, expected = (b"self", of_self) if owner in self._masked else (b"key", of_key)
             if (
                 masks.commitment(
-                    found[owner], plan=self.plan.digest, owner=owner, holder=index, kind=kind
+                    found[owner], plan=self.plan.base, owner=owner, holder=index, kind=kind
                 )
                 != expected
             ):
@@ -502,7 +515,7 @@ def restored(
         return None
     if kind == "self":
         found = masks.commitment(
-            secret, plan=plan.digest, owner=deal.index, holder=deal.index, kind=b"seed"
+            secret, plan=plan.base, owner=deal.index, holder=deal.index, kind=b"seed"
         )
         return secret if found == seed_commitment else None
     key = mask_key_from_seed(secret, plan, deal.index)
@@ -550,7 +563,7 @@ class Blame:
             portion = messages.portion(self.dealing, holder)
             promised = portion.of_self if self.kind == "self" else portion.of_key
             found = masks.commitment(
-                share, plan=plan.digest, owner=deal.index, holder=holder, kind=self.kind.encode()
+                share, plan=plan.base, owner=deal.index, holder=holder, kind=self.kind.encode()
             )
             if found != promised:
                 raise ParameterError(
