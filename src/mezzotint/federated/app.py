@@ -286,7 +286,8 @@ def _trained(
         history = [scored(checkpoint.parameters, checkpoint.done)]
     for done in range(checkpoint.done, settings.rounds):
         arrays = ArrayRecord({PARAMETERS: Array(checkpoint.parameters.astype(np.float32))})
-        arrays = strategy.one_round(grid, arrays, {key: getattr(settings, key) for key in TOLD})
+        config = {key: getattr(settings, key) for key in TOLD}
+        arrays = strategy.one_round(grid, arrays, config, last=done + 1 == settings.rounds)
         if strategy.stopped:
             break
         parameters = checkpoint.parameters

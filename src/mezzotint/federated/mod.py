@@ -51,7 +51,11 @@ if TYPE_CHECKING:
     from mezzotint.federated.joined import MetricsEncoding
 
 _KEYS = {Key.CARD: (), "deal": (Key.ENCODING,), "sum": (Key.RETURNS,)}
-"""Keys of a stage's messages besides its name and payload; other stages, which do not touch the data, may have both."""
+"""Keys of a stage's messages besides its name and payload."""
+_MEMBER_KEYS = (Key.ENCODING, Key.RETURNS, Key.NEXT)
+"""The same of the other stages, which do not touch the data."""
+_LAST_STAGES = ("open", "unite")
+"""Stages that end a round for a member, so that an invitation to the next one may come with them."""
 _ANSWERS = {"train": ("weights", "update"), "evaluate": (Key.METRICS,)}
 """Values of `Key.RETURNS` in a round, by its purpose."""
 _REHEARSED = "mezzotint.rehearsed"
@@ -169,13 +173,15 @@ class SecureUpdates(Updates):
         if strange := record.keys() - {
             Key.STAGE,
             Key.PAYLOAD,
-            *_KEYS.get(named, (Key.ENCODING, Key.RETURNS)),
+            *_KEYS.get(named, _MEMBER_KEYS),
         }:
             raise PolicyRefusal(
                 f"record: {len(strange)} keys that this stage does not have"
             )  # no plan binds them
         signer = self._signer(context)
         signer.check_purpose(kind, named)
+        if Key.NEXT in record:
+            return reply(message, self._answer_two(signer, record, message, context, call_next))
         try:
             answer = self._asked(signer, record, message, context, call_next)
         except BaseException as error:
@@ -186,6 +192,34 @@ class SecureUpdates(Updates):
             raise
         _keep(context, signer)
         return reply(message, answer)
+
+    def _answer_two(
+        self,
+        signer: Signing,
+        record: ConfigRecord,
+        message: Message,
+        context: Context,
+        call_next: Train,
+    ) -> dict[str, object]:
+        """The answer of a member that ends one round and deals in the next: each part is refused alone."""
+        if record[Key.STAGE] not in _LAST_STAGES:
+            raise PolicyRefusal("next: a round is not over at this stage")
+        try:
+            answer = self._asked(signer, record, message, context, call_next)
+        except Exception as error:
+            log(WARNING, "mezzotint: refused: %s", error)
+            signer.abandon()
+            answer = _refusal(error)
+        kind = message.metadata.message_type.partition(".")[0]
+        invitation, encoding = as_bytes(record[Key.NEXT]), as_bytes(record[Key.ENCODING])
+        try:
+            answer[Key.NEXT] = signer.deal(kind, invitation, encoding)
+        except Exception as error:
+            log(WARNING, "mezzotint: refused: %s", error)
+            signer.abandon()
+            answer[Key.NEXT_REFUSED], answer[Key.NEXT_REASON] = refusal_of(error)
+        _keep(context, signer)
+        return answer
 
     def _asked(
         self,

@@ -30,6 +30,8 @@ class Key:
 
     STAGE, PAYLOAD, ENCODING, RETURNS, NAME = "stage", "payload", "encoding", "returns", "name"
     REFUSED, REASON = "refused", "reason"
+    NEXT, NEXT_REFUSED, NEXT_REASON = "next", "next-refused", "next-reason"
+    """The invitation to the following round, in a message of a committee's last stage; in its answer, the dealing."""
     METRICS = "metrics"
     """What evaluating clients shall return; training ones return "weights" or an "update"."""
     CARD = "card"
@@ -97,6 +99,21 @@ def shapes(arrays: ArrayRecord) -> list[tuple[str, tuple[int, ...]]]:
 def protocol_record(message: Message) -> ConfigRecord | None:
     """The protocol's record of a message; None when it carries none."""
     return message.content.config_records.get(RECORD) if message.has_content() else None
+
+
+_NEXT_FIELDS = {
+    Key.NEXT: Key.PAYLOAD,
+    Key.NEXT_REFUSED: Key.REFUSED,
+    Key.NEXT_REASON: Key.REASON,
+    Key.NAME: Key.NAME,
+}
+"""Field of an answer about two rounds -> field of an answer about the following round alone."""
+
+
+def next_answer(record: ConfigRecord) -> ConfigRecord:
+    """The part of an answer about two rounds that is about the following one."""
+    fields = record.keys() & _NEXT_FIELDS.keys()
+    return ConfigRecord({_NEXT_FIELDS[name]: record[name] for name in fields})
 
 
 def one_line(said: object) -> str:

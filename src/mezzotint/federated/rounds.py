@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from logging import INFO, WARNING
 from typing import Generic, Literal, TypedDict, TypeVar, final
@@ -135,6 +136,11 @@ class Running:
     requests: Iterator[Message] = field(default_factory=lambda: iter(()))
     """The messages that ask for an update, each made when it is sent."""
 
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """Node -> place."""
+        return {node: place for place, node in self.nodes.items()}
+
     def name(self, place: int) -> str:
         """The client's name for itself; its node's number before it has given one."""
         return self.names.get(place, str(self.nodes[place]))
@@ -231,6 +237,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self._model_size = 0
         self._counted_as = "round"
         self._patience = stage_timeout
+        self._rounds_planned = 1
+        self._is_last = True
         self._turns: dict[str, int] = {}
         for names in self.ledger.turns.values():
             self._next(names, len(names))
@@ -304,8 +312,18 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
 
     # Flower's interface --------------------------------------------------------------------------------------------
 
-    def one_round(self, grid: Grid, arrays: ArrayRecord, config: JsonObject) -> ArrayRecord:
-        """The model after one round, evaluation included; `start` would log each round as a run of its own."""
+    def one_round(
+        self, grid: Grid, arrays: ArrayRecord, config: JsonObject, *, last: bool = True
+    ) -> ArrayRecord:
+        """The model after one round, evaluation included; `start` would log each round as a run of its own.
+
+        Arguments:
+            grid: Flower's.
+            arrays: the model.
+            config: of the clients' training.
+            last: whether no other round follows, for which clients could deal already.
+        """
+        self._rounds_planned = 1 if last else 2
         self.configure_train(1, arrays, ConfigRecord(config), grid)
         found, _ = self.aggregate_train(1, [])
         arrays = arrays if found is None else found
@@ -320,17 +338,24 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self._running = None
         self.counted = 0
         self._model_size = parameters(arrays)
+        self._is_last = server_round >= self._rounds_planned
+        now = self._dealt_ahead(grid)
         charges = self.ledger.charges.values()
         known = len(charges) >= len(list(grid.get_node_ids()))
         if known and self.most_rounds is not None and min(charges, default=0) >= self.most_rounds:
             self.stopped = f"every client was charged for {min(charges)} rounds; one more would exceed the budget"
             log(WARNING, "mezzotint: %s", self.stopped)
+            if now is not None:
+                self.ledger.fail(now.number, BudgetError.__name__)
             return []
         # On disk before anybody is asked: clients answer a number once, also when the round comes to nothing.
-        number = self.ledger.start()
+        number = self.ledger.start() if now is None else now.number
+        config["server-round"] = number
+        task: RoundTask = {"arrays": arrays, "config": config}
         try:
-            config["server-round"] = number
-            now = self._open(number, {"arrays": arrays, "config": config}, grid)
+            if now is None:
+                now = self._open(number, task, grid)
+            now.task = task
             if len(now.nodes) < max(2, self.minimum):
                 raise TooFewClients(
                     "plan", f"{len(now.nodes)} clients are there, {self.minimum} are needed"
@@ -449,36 +474,40 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     def _ask(self, now: R, messages: Iterable[Message]) -> None:
         """Send the messages of a stage and take answers as they arrive, until there are enough."""
         stage, start = self._stage(now), time.monotonic()
-        place_of = {node: place for place, node in now.nodes.items()}
         for node, answer in arriving(
             now.grid, messages, timeout=self.stage_timeout, answer_bytes=self._answer_bytes(now)
         ):
-            forged = not answer.has_error() and answer.metadata.src_node_id != node
-            if forged or node not in place_of:
-                self._note(
-                    now.number,
-                    str(node),
-                    ProtocolError(self._stage(now), "an answer of a node not asked"),
-                )
-                continue
-            place = place_of[node]
-            who = now.name(place)
-            if answer.has_error():
-                what = one_line(answer.error.reason)
-                self.incidents.append(
-                    Incident(round=now.number, client=who, name="ClientError", what=what)
-                )
-                continue
-            self._take_one(now, place, who, protocol_record(answer))
+            if self._is_answer(now, node, answer):
+                self._take_one(now, now.places[node], protocol_record(answer))
             if self._enough(now):
                 break
         self.seconds[stage] = time.monotonic() - start
+
+    def _is_answer(self, now: R, node: int, answer: Message) -> bool:
+        """Whether a message is the answer of a node that takes part in the round; else it is noted why not."""
+        forged = not answer.has_error() and answer.metadata.src_node_id != node
+        if forged or node not in now.places:
+            stranger = ProtocolError(self._stage(now), "an answer of a node not asked")
+            self._note(now.number, str(node), stranger)
+            return False
+        if not answer.has_error():
+            return True
+        client, reason = now.name(now.places[node]), one_line(answer.error.reason)
+        incident = Incident(round=now.number, client=client, name="ClientError", what=reason)
+        self.incidents.append(incident)
+        return False
+
+    def _dealt_ahead(self, grid: Grid) -> R | None:
+        """The next round, if clients dealt in it during the last one."""
+        return None
 
     def _answer_bytes(self, now: R) -> int:
         """Size of an answer in this stage, if it may be large."""
         return 0
 
-    def _take_one(self, now: R, place: int, who: str, record: ConfigRecord | None) -> None:
+    def _take_one(self, now: R, place: int, record: ConfigRecord | None) -> None:
+        """Take the answer of a client of the round, or note why not."""
+        who = now.name(place)
         if record is None or Key.REFUSED in record:
             name = "NotMasked" if record is None else one_line(record[Key.REFUSED])
             what = (

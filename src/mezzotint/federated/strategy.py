@@ -13,13 +13,14 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from logging import INFO, WARNING
-from typing import Unpack, final
+from typing import Any, Unpack, final
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
 
 from mezzotint.core.arguments import check_count, check_finite, check_instance
-from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.errors import BudgetError, InfeasibleError, ParameterError
 from mezzotint.federated import secagg
 from mezzotint.federated.budgets import Sums, with_evaluations
 from mezzotint.federated.encoding import Encoding
@@ -29,6 +30,7 @@ from mezzotint.federated.records import (
     RECORD,
     Key,
     log,
+    next_answer,
     one_line,
     parameters,
     protocol_record,
@@ -61,6 +63,8 @@ class _Secure(Running):
     """Places whose clients hold the roster themselves."""
     united: bool = False
     """Whether everybody who dealt is in the sum, so that the committee opens without agreeing first."""
+    is_dealt: bool = False
+    """Whether clients were asked to deal, with the last exchange of the round before."""
 
 
 @final
@@ -116,6 +120,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         rounds: largest round number, no larger than clients' policies allow.
         evaluation: clients' metrics, summed in the same way and released beside the model; every claim includes their
             cost, and clients whose policy forbids them refuse. None requests none.
+        deal_ahead: whether clients deal in a round with the last exchange of the one before, which saves an exchange in
+            every round but the first. Not before a sum of metrics.
         retries: how often a round that clients spoilt by bad shares is repeated without them; each time the others are
             charged, for their masks were opened.
         options: see `RoundStrategy`. A round with fewer than `minimum` summands, by default half of those drawn + 1,
@@ -143,6 +149,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         dropped: float = DROPPED,
         rounds: int = ROUNDS,
         evaluation: Evaluation | None = None,
+        deal_ahead: bool = True,
         retries: int = 2,
         **options: Unpack[RoundOptions],
     ) -> None:
@@ -160,6 +167,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self._challenges: dict[int, secagg.Challenge] = {}
         self._late: dict[str, int] = {}
         self.retries = retries
+        self.deal_ahead = deal_ahead
+        self._following: _Secure | None = None
         self.blames: list[secagg.Blame] = []
         self.excluded = self._blamed()
         self.last_sum: secagg.SecureSum | None = None
@@ -192,7 +201,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         }
         made = SecureStrategy(
             encoding=evaluation.encoding, per_round=self.per_round, roster=self.roster, corrupted=self.trust.corrupted,
-            dropped=self.dropped, rounds=rounds, retries=0, **{**options, **own},
+            dropped=self.dropped, rounds=rounds, retries=0, deal_ahead=False, **{**options, **own},
         )  # fmt: skip
         made.excluded = self.excluded
         made._counted_as = "evaluation"
@@ -332,7 +341,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         other = self.evaluator
         if other is None or not self.counted:
             return []
-        if sum(text == "released" for text in self.ledger.rounds.values()) % self.every:
+        if self._released() % self.every:
             return []
         # It need not ask again which client is behind which node, nor wait again for absent ones.
         other._cards, other._challenges, other._late = self._cards, self._challenges, self._late
@@ -487,9 +496,10 @@ class SecureStrategy(RoundStrategy[_Secure]):
             self._cards.pop(now.nodes[place], None)
 
     def _until_train(self, now: _Secure) -> Iterator[Message]:
-        invitations = now.server.invitations(now.holding)
-        present = Outbox(now.nodes, lambda place: invitations[place])
-        self._ask(now, self._messages(now, present, {Key.ENCODING: packed(self.encoding)}))
+        if not now.is_dealt:
+            invitations = now.server.invitations(now.holding)
+            present = Outbox(now.nodes, lambda place: invitations[place])
+            self._ask(now, self._messages(now, present, {Key.ENCODING: packed(self.encoding)}))
         now.server.bind(self._task_digest(now.task))
         partners = now.server.advance()
         asked = [now.names[place] for place in partners]
@@ -531,7 +541,11 @@ class SecureStrategy(RoundStrategy[_Secure]):
             self._abort(now.number, error)  # no mask was opened: nothing is released
             return None, ()
         try:
-            self._ask(now, self._messages(now, certificates, {}))
+            self._following = self._invited_ahead(now)
+            if self._following is None:
+                self._ask(now, self._messages(now, certificates, {}))
+            else:
+                self._ask_two(now, certificates, self._following)
             start = time.perf_counter()
             total = now.server.result()
             size = parameters(now.task["arrays"])
@@ -550,8 +564,105 @@ class SecureStrategy(RoundStrategy[_Secure]):
                 self._note(now.number, "", lie)
         return total, ()
 
+    # The next round's dealings ---------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        *arguments: Any,
+        **options: Any,
+    ) -> Result:
+        """Flower's loop over all rounds; all arguments as of Flower's `Strategy.start`."""
+        self._rounds_planned = num_rounds
+        return super().start(grid, initial_arrays, num_rounds, *arguments, **options)
+
+    def _invited_ahead(self, now: _Secure) -> _Secure | None:
+        """The next round, in which clients can deal with the last exchange of this one; None if they shall not."""
+        is_wanted = self.deal_ahead and not self._is_last
+        if not is_wanted or self._is_evaluated_next() or self._is_budget_spent(now.grid):
+            return None
+        number = self.ledger.start()
+        try:
+            following = self._open(number, now.task, now.grid)
+            if len(following.nodes) < max(2, self.minimum):
+                raise secagg.TooFewClients("plan", f"{len(following.nodes)} clients are there")
+        except (secagg.ProtocolError, BudgetError) as error:
+            self.ledger.fail(number, type(error).__name__)
+            return None
+        following.is_dealt = True
+        return following
+
+    def _is_evaluated_next(self) -> bool:
+        """Whether a sum of metrics follows this round if it is released; its clients forget all other rounds."""
+        return self.evaluator is not None and (self._released() + 1) % self.every == 0
+
+    def _is_budget_spent(self, grid: Grid) -> bool:
+        """Whether all clients are known, and too few may be charged again; this round counts as charged."""
+        if self.most_rounds is None:
+            return False
+        charges = self.ledger.charges.values()
+        unspent = sum(charge < self.most_rounds for charge in charges)
+        all_known = len(charges) >= len(list(grid.get_node_ids()))
+        return all_known and unspent < max(2, self.minimum)
+
+    def _released(self) -> int:
+        """The number of rounds released so far."""
+        return sum(outcome == "released" for outcome in self.ledger.rounds.values())
+
+    def _dealt_ahead(self, grid: Grid) -> _Secure | None:
+        following, self._following = self._following, None
+        if following is None:
+            return None
+        if following.grid is not grid or not following.server.ready(self.minimum):
+            self.ledger.fail(following.number, secagg.TooFewClients.__name__)
+            return None
+        return following
+
+    def _ask_two(self, now: _Secure, certificates: Outbox, following: _Secure) -> None:
+        """Let members open this round, and all clients of the following one deal in it, in one exchange."""
+        stage, start = self._stage(now), time.monotonic()
+        members = {now.nodes[place] for place in certificates}
+        messages = self._messages_of_two(now, certificates, following)
+        for node, answer in arriving(now.grid, messages, timeout=self.stage_timeout):
+            asked_in = now if node in members else following
+            if self._is_answer(asked_in, node, answer):
+                record = protocol_record(answer)
+                self._take_one(asked_in, asked_in.places[node], record)
+                is_in_both = node in members and node in following.places
+                if is_in_both and record is not None:
+                    self._take_one(following, following.places[node], next_answer(record))
+            if self._enough(now) and self._enough(following):
+                break
+        self.seconds[stage] = time.monotonic() - start
+
+    def _messages_of_two(
+        self, now: _Secure, certificates: Outbox, following: _Secure
+    ) -> Iterator[Message]:
+        """To members what they open, with their invitation if they take part again; to others their invitation."""
+        invitations = following.server.invitations(following.holding)
+        encoding = packed(self.encoding)
+        invited = dict(following.places)
+        for place in certificates:
+            node = now.nodes[place]
+            values = {Key.STAGE: self._stage(now), Key.PAYLOAD: certificates[place]}
+            if node in invited:
+                values |= {Key.NEXT: invitations[invited.pop(node)], Key.ENCODING: encoding}
+            yield request(node, self.message_type, values, {})
+        for node, place in invited.items():
+            values = {
+                Key.STAGE: "deal",
+                Key.PAYLOAD: invitations[place],
+                Key.ENCODING: encoding,
+            }
+            yield request(node, self.message_type, values, {})
+
     def _exclude(self, now: _Secure, culprits: tuple[int, ...]) -> None:
         """Exclude clients from all later rounds, and save the proofs against them."""
+        if culprits and self._following is not None:  # in which they dealt, too
+            self.ledger.fail(self._following.number, secagg.TamperedShare.__name__)
+            self._following = None
         for place in culprits:
             identity = now.server.cohort[place].identity
             self.excluded.add(identity)
