@@ -158,10 +158,10 @@ def main(grid, context):
     )
     take = strategy._take_one
 
-    def record(now, index, who, answer):
+    def record(now, index, answer):
         if answer is not None and isinstance(answer.get("payload"), bytes):
-            payloads.append((now.server.stage, who, answer["payload"].hex()))
-        take(now, index, who, answer)
+            payloads.append((now.server.stage, now.name(index), answer["payload"].hex()))
+        take(now, index, answer)
 
     strategy._take_one = record
     start = ArrayRecord({"a": Array(np.zeros(int(config["coordinates"])))})
@@ -169,14 +169,16 @@ def main(grid, context):
     nodes = int(config["nodes"])
     counts = {"plain": int(config["plain"]), "secure": int(config["rounds"])}
     for number in range(max(counts.values())):
-        for name in (name for name, count in counts.items() if number < count):
+        began = time.monotonic()
+        if number < counts["plain"]:
             fedavg = FedAvg(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes)
-            began = time.monotonic()
-            chosen = fedavg if name == "plain" else strategy
-            chosen.start(grid=grid, initial_arrays=start, num_rounds=1, timeout=float(config["stage-timeout"]))
-            seconds[name].append(time.monotonic() - began)
-            if name == "secure":
-                stages.append(dict(strategy.seconds))
+            fedavg.start(grid=grid, initial_arrays=start, num_rounds=1, timeout=float(config["stage-timeout"]))
+            seconds["plain"].append(time.monotonic() - began)
+        began = time.monotonic()
+        if number < counts["secure"]:
+            strategy.one_round(grid, start, {}, last=number + 1 == counts["secure"])
+            seconds["secure"].append(time.monotonic() - began)
+            stages.append(dict(strategy.seconds))
     total = strategy.last_sum
     outcome = {
         "values": None if total is None else total.values.tolist(),
@@ -203,9 +205,10 @@ def attack(grid, stage, nodes, folder):
     liar = Liar(grid, roster=roster, nodes=known, encoding=ENCODING, size=40, session=os.urandom(16))
     if stage == "deal":
         liar.begin()
-        return {"answers": len(liar.begin(1.0)[1])}
+        return {"answers": len(liar.begin()[1])}
     if stage == "sum":
         server, _ = liar.begin()
+        server.bind(liar.digest(0.0))
         partners = dict(server.advance())
         first = liar.ask("sum", partners)
         return {"first": len(first), "answers": len(liar.ask("sum", partners))}

@@ -336,6 +336,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     ) -> Iterable[Message]:
         """Runs the stages before training; leaves nothing for Flower's loop to send."""
         self._running = None
+        self.seconds = {}
         self.counted = 0
         self._model_size = parameters(arrays)
         self._is_last = server_round >= self._rounds_planned
