@@ -22,7 +22,7 @@ from mezzotint.federated.encoding import FixedPointEncoding
 from mezzotint.federated.joined import packed
 from mezzotint.federated.lifetime import LifetimeLedger, RoundMemory
 from mezzotint.federated.policy import Policy
-from mezzotint.federated.secagg import Client, RoundPlan, Server
+from mezzotint.federated.secagg import Client, RoundPlan, Server, messages
 from mezzotint.federated.signer import Signer
 from mezzotint.federated.strategy import SecureStrategy
 
@@ -49,6 +49,13 @@ def _task(model: int) -> bytes:
 
 
 PLANS = _plans()
+
+
+def _announcing(message: bytes, model: int, plan: RoundPlan) -> bytes:
+    """The message before a client masks, for another model."""
+    head = len(messages.header("sum", plan))
+    task = _task(model)
+    return message[:head] + task + message[head + len(task) :]
 
 
 @dataclass(kw_only=True)
@@ -106,10 +113,13 @@ class _Branch:
 
 
 class _Game:
-    """One server's play, by a generator."""
+    """One server's play, by a generator; an eager one plays for longer, and always restores the state that it needs."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, eager: bool = False) -> None:
         self.rng = np.random.default_rng(seed)
+        self.steps, self.patience = STEPS, 0.7
+        if eager:
+            self.steps, self.patience = 3 * STEPS, 1.0
         self.people = _people()
         self.by_identity = {person.signer.identity(): person for person in self.people}
         self.branches: list[_Branch] = []
@@ -119,7 +129,7 @@ class _Game:
             person.keep()
 
     def play(self) -> None:
-        for _ in range(STEPS):
+        for _ in range(self.steps):
             choice = self.rng.random()
             if not self.branches or choice < 0.1:
                 self._begin()
@@ -144,16 +154,21 @@ class _Game:
         server = Server(PLANS[old.number], ROSTER)
         for index, answer in old.dealt.items():
             server.receive(index, answer)
-        if self.rng.random() < 0.4:
-            branch = _Branch(number=old.number, model=1 - old.model, server=server, dealt=old.dealt)
+        if self.rng.random() < 0.1:
+            branch = _Branch(
+                number=old.number, model=1 - old.model, server=server, dealt=dict(old.dealt)
+            )
             self.branches.append(branch)
             self._advance(branch)
             return
         server.bind(_task(old.model))
         server.advance()
         kept = {i: answer for i, answer in old.masked.items() if self.rng.random() < 0.8}
-        for index, answer in kept.items():
-            server.receive(index, answer)
+        try:
+            for index, answer in kept.items():
+                server.receive(index, answer)
+        except MezzotintError:
+            return  # a client that was left out there as too lonely is among these dealers
         branch = _Branch(
             number=old.number, model=old.model, server=server, dealt=old.dealt, masked=kept
         )
@@ -186,14 +201,18 @@ class _Game:
     def _ask(self, branch: _Branch, index: int, message: bytes) -> bytes | None:
         person = self.by_identity[branch.server.cohort[index].identity]
         signer = person.signer
-        if branch.stage != "deal" and self.rng.random() < 0.7:
+        if branch.stage != "deal" and self.rng.random() < self.patience:
             person.restore_before(branch.server.plan, branch.stage)
         try:
             if branch.stage == "deal":
                 answer = signer.deal("train", message, DESCRIPTION)
             elif branch.stage == "sum":
-                signer.expect(message, branch.server.plan.task)
-                answer = signer.sum(message, SIZE, person.update(branch.model))
+                model = branch.model
+                if self.rng.random() < 0.1:
+                    model = 1 - model
+                    message = _announcing(message, model, branch.server.plan)
+                signer.expect(message, _task(model))
+                answer = signer.sum(message, SIZE, person.update(model))
             else:
                 answer = signer.member(branch.stage, message)
         except MezzotintError:
@@ -239,12 +258,12 @@ class _Game:
         return ""
 
 
-def _played(count: int, first: int = 0) -> tuple[dict[str, int], int, int]:
+def _played(count: int, *, eager: bool = False) -> tuple[dict[str, int], int, int]:
     """Verdicts, sums and refusals of so many games."""
     verdicts: dict[str, int] = {}
     sums = refusals = 0
-    for seed in range(first, first + count):
-        game = _Game(seed)
+    for seed in range(count):
+        game = _Game(seed, eager=eager)
         game.play()
         verdict = game.verdict()
         verdicts[verdict] = verdicts.get(verdict, 0) + 1
@@ -253,13 +272,16 @@ def _played(count: int, first: int = 0) -> tuple[dict[str, int], int, int]:
     return verdicts, sums, refusals
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(5000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [40, pytest.param(5000, marks=pytest.mark.slow)])
+@pytest.mark.timeout(7200)
 def test_no_server_learns_two_sums_of_a_number_or_one_of_too_few(count: int) -> None:
-    verdicts, sums, refusals = _played(count)
-    print(f"{count} games: {sums} sums known, {refusals} refusals, verdicts {verdicts}")
-    assert verdicts == {"": count}
-    assert sums > count / 10  # servers do learn what they may
-    assert refusals > count
+    """Of so many games, half with eager servers."""
+    for eager in (False, True):
+        verdicts, sums, refusals = _played(count // 2, eager=eager)
+        print(f"{count // 2} games: {sums} sums known, {refusals} refusals, verdicts {verdicts}")
+        assert verdicts == {"": count // 2}
+        assert sums > count / 10  # servers do learn what they may
+        assert refusals > count
 
 
 def _without_memory(patch: pytest.MonkeyPatch) -> None:
@@ -279,11 +301,23 @@ def _memory_per_plan(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RoundMemory, "is_repeated", repeated)
 
 
-@pytest.mark.parametrize("fault", [_without_memory, _memory_per_plan])
-def test_the_oracle_sees_what_a_missing_memory_costs(
-    monkeypatch: pytest.MonkeyPatch, fault: Callable[[pytest.MonkeyPatch], None]
+def _task_bound_to_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Masks and signatures are about what was dealt alone, as dealings are."""
+    patch.setattr(RoundPlan, "digest", property(lambda self: self.base))
+
+
+FAULTS = [
+    (_without_memory, "two sums of one number"),
+    (_memory_per_plan, "two sums of one number"),
+    (_task_bound_to_nothing, "a sum of nothing that was sent"),
+]
+
+
+@pytest.mark.parametrize(("fault", "verdict"), FAULTS)
+def test_the_oracle_sees_what_a_fault_costs(
+    monkeypatch: pytest.MonkeyPatch, fault: Callable[[pytest.MonkeyPatch], None], verdict: str
 ) -> None:
-    """With the fault, some of the same games end with two sums of one number."""
+    """With the fault, a fifth or more of the games of eager servers end with what nobody may learn."""
     fault(monkeypatch)
-    verdicts, _, _ = _played(150)
-    assert verdicts.get("two sums of one number", 0) > 0
+    verdicts, _, _ = _played(70, eager=True)
+    assert verdicts.get(verdict, 0) > 0

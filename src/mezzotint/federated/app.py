@@ -22,17 +22,20 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
+from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import locked, write_text
 from mezzotint.core.records import JsonObject, Record, above
 from mezzotint.federated.budgets import Sums, rounds_within
 from mezzotint.federated.client_app import PARAMETERS, TOLD, data_here
+from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.joined import MetricsEncoding, WeightedEncoding
 from mezzotint.federated.ledger import NAME, Checkpoint, RunLedger
 from mezzotint.federated.local import LocalStrategy
 from mezzotint.federated.records import log
-from mezzotint.federated.rounds import RoundStrategy, spending
+from mezzotint.federated.rounds import RoundOptions, RoundStrategy, spending
 from mezzotint.federated.secagg import PlanRefused, Roster
+from mezzotint.federated.secagg.roster import SAMPLINGS
 from mezzotint.federated.settings import RunSettings, Scheme
 from mezzotint.federated.strategy import Evaluation, SecureStrategy
 from mezzotint.federated.tasks import model_for, optimizer_named
@@ -123,46 +126,63 @@ def _strategy(
     settings: RunSettings, scheme: Scheme, checkpoint: Checkpoint, coordinates: int
 ) -> RoundStrategy[Any]:
     binding = scheme.sha256 if isinstance(scheme, RankedCodebook) else scheme.binding.hex()
-    same = ("per_round", "spare", "sampling", "learning_rate", "stage_timeout")
-    common: dict[str, Any] = {name: getattr(settings, name) for name in same} | {
+    options: RoundOptions = {
+        "spare": settings.spare,
         "minimum": settings.minimum or None,
+        "sampling": check_choice("sampling", settings.sampling, SAMPLINGS),
+        "learning_rate": settings.learning_rate,
         "optimizer": optimizer_named(settings.server_optimizer),
         "returns": "update",
+        "stage_timeout": settings.stage_timeout,
         "ledger": _ledger(settings, checkpoint, "ledger.jsonl", binding, coordinates),
         "session": checkpoint.session,
     }
     strategy: RoundStrategy[Any]
     if isinstance(scheme, RankedCodebook):
         if scheme.dimension != coordinates:
-            raise ParameterError(
-                "mechanism", f"{scheme.dimension} coordinates", f"the model has {coordinates}"
-            )
-        strategy = LocalStrategy(scheme=scheme, **common)
+            remedy = f"the model has {coordinates}"
+            raise ParameterError("mechanism", f"{scheme.dimension} coordinates", remedy)
+        strategy = LocalStrategy(scheme=scheme, per_round=settings.per_round, **options)
     else:
-        roster = Roster.load(settings.roster) if settings.roster else None
-        borne = {"corrupted": settings.colluding, "dropped": settings.dropping}
-        evaluation = None
-        if settings.evaluate_every:
-            metrics = settings.measuring(
-                scheme.most_examples if isinstance(scheme, WeightedEncoding) else 0
-            )
-            noted = _ledger(
-                settings, checkpoint, "evaluations.jsonl", metrics.binding.hex(), len(metrics.names)
-            )
-            limits = {"every": settings.evaluate_every, "most_rounds": settings.evaluations}
-            evaluation = Evaluation(encoding=metrics, ledger=noted, **limits)
         strategy = SecureStrategy(
-            encoding=scheme, roster=roster, evaluation=evaluation, **borne, **common
+            encoding=scheme,
+            per_round=settings.per_round,
+            roster=Roster.load(settings.roster) if settings.roster else None,
+            corrupted=settings.colluding,
+            dropped=settings.dropping,
+            evaluation=_evaluation(settings, scheme, checkpoint),
+            **options,
         )
     strategy.optimizer_state = checkpoint.optimizer
     return strategy
+
+
+def _evaluation(
+    settings: RunSettings, encoding: Encoding, checkpoint: Checkpoint
+) -> Evaluation | None:
+    """The sums of what clients measure, if the settings ask for them."""
+    if not settings.evaluate_every:
+        return None
+    most_examples = 0
+    if isinstance(encoding, WeightedEncoding):
+        most_examples = encoding.most_examples
+    metrics = settings.measuring(most_examples)
+    binding, coordinates = metrics.binding.hex(), len(metrics.names)
+    return Evaluation(
+        encoding=metrics,
+        every=settings.evaluate_every,
+        ledger=_ledger(settings, checkpoint, "evaluations.jsonl", binding, coordinates),
+        most_rounds=settings.evaluations,
+    )
 
 
 def _ledger(
     settings: RunSettings, checkpoint: Checkpoint, name: str, binding: str, coordinates: int
 ) -> RunLedger:
     facts = {"session": checkpoint.session.hex(), "encoding": binding, "coordinates": coordinates}
-    return RunLedger(Path(settings.out) / name if settings.out else None, facts)
+    if not settings.out:
+        return RunLedger(None, facts)
+    return RunLedger(Path(settings.out) / name, facts)
 
 
 def _price(settings: RunSettings, strategy: SecureStrategy, coordinates: int) -> str:
@@ -262,14 +282,14 @@ def _trained(
         )
 
     def scored(parameters: npt.NDArray[np.float64], done: int) -> Scores:
-        own = (
+        user_scores = (
             {}
             if evaluate is None
-            else {name: float(one) for name, one in evaluate(done, parameters).items()}
+            else {name: float(value) for name, value in evaluate(done, parameters).items()}
         )
         return Scores(
             *model.evaluate(parameters, federation.test_x, federation.test_y),
-            own,
+            user_scores,
         )
 
     if isinstance(strategy, SecureStrategy) and strategy.evaluator is not None:
@@ -280,7 +300,7 @@ def _trained(
         warning = strategy.encoding.noise_warning(strategy.per_round)
         if warning:
             tell(f"warning: {warning}")
-    history = [Scores(*one) for one in checkpoint.told.get("history", [])]
+    history = [Scores(*scores) for scores in checkpoint.told.get("history", [])]
     measured: list[JsonObject] = checkpoint.told.get("measured", [])
     if not history:
         history = [scored(checkpoint.parameters, checkpoint.done)]
@@ -302,10 +322,11 @@ def _trained(
         ):
             clients, means = strategy.evaluator.counted, strategy.measured
             measured.append({"round": done + 1, "clients": clients, **means})
-            told = ", ".join(
-                f"{name} {one.value:.4f} (noise {one.error:.2g})" for name, one in means.items()
+            means_text = ", ".join(
+                f"{name} {scores.value:.4f} (noise {scores.error:.2g})"
+                for name, scores in means.items()
             )
-            lines = [f"after round {done + 1}: {clients} clients measured {told}"]
+            lines = [f"after round {done + 1}: {clients} clients measured {means_text}"]
         checkpoint = replace(
             checkpoint, parameters=parameters, done=done + 1, optimizer=strategy.optimizer_state,
             told={"history": history, "measured": measured},
@@ -313,8 +334,11 @@ def _trained(
         if settings.out:
             checkpoint.save(Path(settings.out))
         claim = strategy.spent(size=size, delta=delta, corrupted=corrupted)
-        spent = spending(claim, strategy.ledger)
-        for line in (f"round {done + 1}: {_outcome(strategy, history[-1])}; {spent}", *lines):
+        spending_text = spending(claim, strategy.ledger)
+        for line in (
+            f"round {done + 1}: {_outcome(strategy, history[-1])}; {spending_text}",
+            *lines,
+        ):
             _tell(tell, line)
         time.sleep(settings.pause)
     return _report(settings, strategy, history, measured, size, time.perf_counter() - start)
@@ -327,10 +351,10 @@ def _tell(tell: Callable[[str], None] | None, line: str) -> None:
 
 
 def _outcome(strategy: RoundStrategy[Any], scores: Scores) -> str:
-    what = f"{'reports' if isinstance(strategy, LocalStrategy) else 'sum'} of {strategy.counted} clients"
+    outcome = f"{'reports' if isinstance(strategy, LocalStrategy) else 'sum'} of {strategy.counted} clients"
     if not strategy.counted and strategy.incidents:
-        what = f"nothing was learnt ({' '.join(strategy.incidents[-1].what.split())})"
-    line = f"{what}, accuracy {scores.accuracy:.4f}, loss {scores.loss:.4f}"
+        outcome = f"nothing was learnt ({' '.join(strategy.incidents[-1].what.split())})"
+    line = f"{outcome}, accuracy {scores.accuracy:.4f}, loss {scores.loss:.4f}"
     return line + "".join(f", {name} {value:.4g}" for name, value in scores.own.items())
 
 
@@ -345,9 +369,9 @@ def _report(
     evaluator = strategy.evaluator if isinstance(strategy, SecureStrategy) else None
     claims = strategy.claims(size=coordinates, delta=settings.delta, corrupted=settings.corrupted)
     return RunReport(
-        accuracy=tuple(one.accuracy for one in history),
-        loss=tuple(one.loss for one in history),
-        metrics=tuple(one.own for one in history if one.own),
+        accuracy=tuple(scores.accuracy for scores in history),
+        loss=tuple(scores.loss for scores in history),
+        metrics=tuple(scores.own for scores in history if scores.own),
         measured=tuple(measured),
         evaluations={}
         if evaluator is None
@@ -365,20 +389,22 @@ def _report(
 
 
 def _refusals(strategy: RoundStrategy[Any]) -> tuple[tuple[int, str, str], ...]:
-    return tuple((one.round, one.client, one.name) for one in strategy.incidents)
+    return tuple(
+        (incident.round, incident.client, incident.name) for incident in strategy.incidents
+    )
 
 
 def _configured(context: Context, folder: Path | None) -> RunSettings:
     """The run configuration with this machine's paths; results go to a folder named after the run by default."""
-    found = RunSettings.from_config(context.run_config)
-    files = {"mechanism": found.mechanism, "roster": found.roster}
+    settings = RunSettings.from_config(context.run_config)
+    files = {"mechanism": settings.mechanism, "roster": settings.roster}
     here = {
         key: str(folder / name) if folder is not None and name else name
         for key, name in files.items()
     }
-    out = Path(found.out or f"mezzotint-run-{context.run_id}").resolve()
+    out = Path(settings.out or f"mezzotint-run-{context.run_id}").resolve()
     log(INFO, "mezzotint: model, ledger and report go to %s", out)
-    return replace(found, **here, out=str(out), data=data_here(found.data))
+    return replace(settings, **here, out=str(out), data=data_here(settings.data))
 
 
 def make_server_app(
@@ -399,8 +425,8 @@ def make_server_app(
         chosen = _configured(context, folder) if settings is None else settings
         report = run_server(grid, chosen, **others)
         if chosen.out:
-            told = json.dumps(report.as_dict(), default=str)
-            write_text(Path(chosen.out) / "report.json", told, overwrite=True)
+            text = json.dumps(report.as_dict(), default=str)
+            write_text(Path(chosen.out) / "report.json", text, overwrite=True)
         if done is not None:
             done(report)
 

@@ -95,11 +95,11 @@ def rounds_within(budget: float, spent: Callable[[int], float], rounds: int) -> 
     """The most rounds, up to `rounds`, whose cost (non-decreasing) is within the budget; InfeasibleError for none."""
     if spent(rounds) <= budget:
         return rounds
-    least = spent(1)
-    if least > budget:
+    least_cost = spent(1)
+    if least_cost > budget:
         cost, remedy = "has no finite epsilon", "use a mechanism with noise"
-        if least < math.inf:
-            cost = f"costs epsilon {above(least)}"
+        if least_cost < math.inf:
+            cost = f"costs epsilon {above(least_cost)}"
             remedy = "use a noisier mechanism, more clients or fewer parameters, or allow more"
         raise InfeasibleError(f"epsilon={budget:g}: one round {cost}, nothing was sent; {remedy}")
     return 1 + bisect_right(range(2, rounds), budget, key=spent)

@@ -49,31 +49,31 @@ def _task(message: Message, context: Context) -> _Task:
     from mezzotint.federated.tasks import model_for
 
     config: JsonObject = dict(message.content.config_records["config"])
-    told = RunSettings.from_config({key: config[key] for key in TOLD})
-    folder = str(context.node_config.get("data") or data_here(told.data))
-    federation = told.federation(folder)
+    settings = RunSettings.from_config({key: config[key] for key in TOLD})
+    folder = str(context.node_config.get("data") or data_here(settings.data))
+    federation = settings.federation(folder)
     if "partition-id" not in context.node_config:
         raise ParameterError(
             "node-config", "no partition-id", "start the node with --node-config 'partition-id=3'"
         )
-    place = int(context.node_config["partition-id"])
-    if not 0 <= place < len(federation.clients):
+    index = int(context.node_config["partition-id"])
+    if not 0 <= index < len(federation.clients):
         raise ParameterError(
-            "partition-id", place, f"the data set has {len(federation.clients)} clients"
+            "partition-id", index, f"the data set has {len(federation.clients)} clients"
         )
-    x, y = federation.clients[place]
+    x, y = federation.clients[index]
     parameters = (
         next(iter(message.content.array_records.values()))[PARAMETERS].numpy().astype(np.float64)
     )
-    return _Task(told, place, model_for(told.model, federation), x, y, parameters)
+    return _Task(settings, index, model_for(settings.model, federation), x, y, parameters)
 
 
 def train(message: Message, context: Context) -> Message:
     """A client's train function: its update of the model; the mod clips and masks it."""
-    told, place, model, x, y, parameters = _task(message, context)
+    settings, index, model, x, y, parameters = _task(message, context)
     number = int(message.content.config_records["config"]["server-round"])  # type: ignore[arg-type]
-    seed = int(np.random.SeedSequence([told.seed, number, place]).generate_state(1)[0])
-    update = told.training.update(model, parameters, x, y, seed=seed)
+    seed = int(np.random.SeedSequence([settings.seed, number, index]).generate_state(1)[0])
+    update = settings.training.update(model, parameters, x, y, seed=seed)
     counted = MetricRecord(
         {EXAMPLES: len(y)}
     )  # stays on the client, except in sums that weigh by it
@@ -85,8 +85,8 @@ def evaluate(message: Message, context: Context) -> Message:
     """A client's evaluate function: loss and accuracy on its training records; the mod masks them."""
     _, _, model, x, y, parameters = _task(message, context)
     loss, accuracy = model.evaluate(parameters, x, y)
-    found = MetricRecord({"loss": loss, "accuracy": accuracy, EXAMPLES: len(y)})
-    return Message(RecordDict({"metrics": found}), reply_to=message)
+    metrics = MetricRecord({"loss": loss, "accuracy": accuracy, EXAMPLES: len(y)})
+    return Message(RecordDict({"metrics": metrics}), reply_to=message)
 
 
 def make_client_app(mod: Callable[..., Message] | None = None, *, trust: str = "sum") -> ClientApp:

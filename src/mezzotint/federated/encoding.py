@@ -78,11 +78,9 @@ class Encoding(ABC):
 
     def bits(self, clients: int) -> int:
         """Bits of the modulus for this number of clients."""
-        return (
-            bits_needed(clients, self.span)
-            if self.overflow == "impossible"
-            else self.span.bit_length()
-        )
+        if self.overflow == "impossible":
+            return bits_needed(clients, self.span)
+        return self.span.bit_length()
 
     @property
     def weighs(self) -> bool:
@@ -346,14 +344,15 @@ class TableEncoding(SchemeEncoding[TableScheme]):
         """Nothing: the server of the sum has checked its range."""
 
     def as_dict(self) -> JsonObject:
-        mechanism = json.loads(self.mechanism.to_json())
-        rotated = {} if self.l2_norm is None else {"rotation": ROTATION}
-        return {
+        values: JsonObject = {
             "kind": "table",
-            "mechanism": mechanism,
+            "mechanism": json.loads(self.mechanism.to_json()),
             "l2_norm": self.l2_norm,
             "seed": self.seed,
-        } | rotated
+        }
+        if self.l2_norm is not None:
+            values["rotation"] = ROTATION
+        return values
 
     def _local(self, sums: Sums) -> Claim:
         """Composed over all coordinates, for all change with the client."""

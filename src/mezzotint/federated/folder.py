@@ -93,10 +93,10 @@ client_app = make_client_app(trust={trust!r})
 
 def requirement() -> str:
     """A pip requirement for this version of mezzotint; "" if it was installed from a folder or an archive (PEP 610)."""
-    found = importlib.metadata.distribution("mezzotint")
-    recorded = found.read_text("direct_url.json")
+    distribution = importlib.metadata.distribution("mezzotint")
+    recorded = distribution.read_text("direct_url.json")
     if recorded is None:
-        return f"mezzotint[flower]=={found.version}"
+        return f"mezzotint[flower]=={distribution.version}"
     origin = json.loads(recorded)
     if "vcs_info" not in origin:
         return ""
@@ -135,14 +135,14 @@ def write_app(folder: Path, settings: RunSettings, encoding: Scheme | None = Non
     rounded to the fine grid of `settings.clip`. ParameterError if the folder holds an app already.
     """
     check_run(settings, encoding or replace(settings, mechanism="").encoding())
-    made = not folder.is_dir()
-    if made:
+    is_new = not folder.is_dir()
+    if is_new:
         refuse_existing(folder, overwrite=None, parameter="app")
         folder.mkdir()
     try:
         _write(folder, settings, encoding)
     except BaseException:
-        if made:
+        if is_new:
             shutil.rmtree(folder)
         raise
 
@@ -194,13 +194,13 @@ class _Link:
         Raises:
             MezzotintError: naming the engine.
         """
-        found = list(self.__getattr__("pull_messages")(message_ids))
-        if any(message.has_error() for message in found) and not _engine_runs():
+        replies = list(self.__getattr__("pull_messages")(message_ids))
+        if any(message.has_error() for message in replies) and not _engine_runs():
             raise MezzotintError(
                 "simulation: its engine, Ray, has ended, and no client runs any more; finished rounds are in the "
                 "folder of --out, if one was named, and --resume goes on from them"
             )
-        return found
+        return replies
 
     def __getattr__(self, name: str) -> Any:
         if self._over.is_set():

@@ -133,8 +133,8 @@ class WeightedEncoding(WrappedEncoding):
         )  # of the weight 1, with room for two roundings
         if self.most_examples > steps:
             lost = min(self.most_examples, math.ceil(self.most_examples / steps) - 1)
-            told = f"clients with up to {lost} examples would weigh 0 on this grid of {inner.grid_bits} bits"
-            remedy = f"{told}: at most {math.floor(steps)} there, more grid_bits, or an encoding that rounds at random"
+            effect = f"clients with up to {lost} examples would weigh 0 on this grid of {inner.grid_bits} bits"
+            remedy = f"{effect}: at most {math.floor(steps)} there, more grid_bits, or an encoding that rounds at random"
             raise ParameterError("most_examples", self.most_examples, remedy)
 
     @property
@@ -146,11 +146,9 @@ class WeightedEncoding(WrappedEncoding):
         """h: the coordinate of a client of weight 1. On the wider side of the range and within it, so never clipped."""
         low, high = self._range
         wider = high if high >= -low else low
-        return (
-            wider
-            if self.inner.norm is None
-            else math.copysign(min(self.inner.norm / 2, abs(wider)), wider)
-        )
+        if self.inner.norm is None:
+            return wider
+        return math.copysign(min(self.inner.norm / 2, abs(wider)), wider)
 
     @property
     def _range(self) -> tuple[float, float]:
@@ -164,7 +162,9 @@ class WeightedEncoding(WrappedEncoding):
     @property
     def reach(self) -> float:
         """The norm that the inner encoding's clipping norm leaves to the update; inf if it clips to none."""
-        return math.inf if self.inner.norm is None else math.sqrt(self.inner.norm**2 - self.unit**2)
+        if self.inner.norm is None:
+            return math.inf
+        return math.sqrt(self.inner.norm**2 - self.unit**2)
 
     def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
         """As for every encoding, of d + 1 coordinates: the update, then the number of examples."""
@@ -246,7 +246,9 @@ class MetricsEncoding(WrappedEncoding):
                 raise ParameterError(
                     "ranges", f"{name}: [{low:g}, {high:g}]", "lowest first, within -1e50 to 1e50"
                 )
-        noise = self.inner.inner if isinstance(self.inner, WeightedEncoding) else self.inner
+        noise = self.inner
+        if isinstance(noise, WeightedEncoding):
+            noise = noise.inner
         if not isinstance(noise, GaussianEncoding):
             raise ParameterError(
                 "inner", self.inner.sha256, "metrics are summed under noise that the clients add"
@@ -283,13 +285,11 @@ class MetricsEncoding(WrappedEncoding):
         noise = gaussian_encoding(
             noise_multiplier=noise_multiplier, l2_norm=1.0, clients=clients, size=size
         )
-        inner = (
-            WeightedEncoding(inner=noise, most_examples=most_examples) if most_examples else noise
-        )
-        return cls(
-            inner=inner,
-            ranges=tuple((name, float(low), float(high)) for name, (low, high) in ranges.items()),
-        )
+        inner: Encoding = noise
+        if most_examples:
+            inner = WeightedEncoding(inner=noise, most_examples=most_examples)
+        limits = tuple((name, float(low), float(high)) for name, (low, high) in ranges.items())
+        return cls(inner=inner, ranges=limits)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -307,14 +307,16 @@ class MetricsEncoding(WrappedEncoding):
     @property
     def _share(self) -> float:
         """The coordinate of the upper end of a range, whose middle is 0."""
-        norm = self.inner.norm
-        assert norm is not None  # checked when made
-        reach = self.inner.reach if isinstance(self.inner, WeightedEncoding) else norm
+        reach = self.inner.norm
+        assert reach is not None  # checked when made
+        if isinstance(self.inner, WeightedEncoding):
+            reach = self.inner.reach
         return reach / math.sqrt(len(self.ranges))
 
     @property
     def _middles(self) -> tuple[Vector, Vector]:
-        low, high = (np.array([one[place] for one in self.ranges]) for place in (1, 2))
+        low = np.array([lowest for _, lowest, _ in self.ranges])
+        high = np.array([highest for _, _, highest in self.ranges])
         return (low + high) / 2, (high - low) / 2
 
     @property
@@ -339,7 +341,7 @@ class MetricsEncoding(WrappedEncoding):
         return self.inner.encode(np.append(scaled, vector[count:]), rng=rng)
 
     def decode(self, total: Integers, *, count: int, size: int) -> Vector:
-        return np.array([one.value for one in self.measured(total, count=count).values()])
+        return np.array([metric.value for metric in self.measured(total, count=count).values()])
 
     def measured(self, total: Integers, *, count: int) -> dict[str, Measured]:
         """The means of the metrics over `count` clients, by name; noise may take them out of their ranges.
@@ -356,8 +358,8 @@ class MetricsEncoding(WrappedEncoding):
         errors = deviation * np.sqrt(1 + (spread * mean) ** 2) * half / self._share
         values = middle + half * mean / self._share
         return {
-            name: Measured(float(values[place]), float(errors[place]))
-            for place, name in enumerate(self.names)
+            name: Measured(float(values[index]), float(errors[index]))
+            for index, name in enumerate(self.names)
         }
 
     def error(self, clients: int) -> dict[str, float]:
@@ -370,7 +372,7 @@ class MetricsEncoding(WrappedEncoding):
         return {
             "kind": "metrics",
             "inner": self.inner.as_dict(),
-            "ranges": [list(one) for one in self.ranges],
+            "ranges": [list(limits) for limits in self.ranges],
         }
 
 
@@ -401,7 +403,7 @@ def encoding_from(values: JsonObject) -> Encoding:
     try:
         if kind == "gaussian" or (kind == "table" and values["l2_norm"] is not None):
             _check_rotation(values)
-        names = [one.name for one in fields(cast("type[DataclassInstance]", _KINDS[kind]))]
+        names = [entry.name for entry in fields(cast("type[DataclassInstance]", _KINDS[kind]))]
         return _KINDS[kind](**{name: _field(name, values) for name in names})
     except MezzotintError:
         raise
@@ -429,7 +431,11 @@ def _field(name: str, values: JsonObject) -> object:
         return tuple(
             (str(metric), low + 0.0, high + 0.0) for metric, low, high in value
         )  # text is refused
-    return int(value) if name in _WHOLE else str(value) if name == "name" else value
+    if name in _WHOLE:
+        return int(value)
+    if name == "name":
+        return str(value)
+    return value
 
 
 def load_encoding(path: Path, *, l2_norm: float | None = None) -> Encoding:

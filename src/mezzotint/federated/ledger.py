@@ -128,19 +128,19 @@ class RunLedger:
             BudgetError: somebody would be charged for more; nothing is announced.
             ParameterError: a round of another process, or one that is over.
         """
-        asked = tuple(sorted(set(clients)))
+        names = tuple(sorted(set(clients)))
         if minimum < 1:
             raise ParameterError("minimum", minimum, "a sum has at least 1 summand")
         with self._log.transaction() as append:
             if self._started(number).asked:
                 raise ParameterError("round", number, "was announced already, and clients asked")
             charged = self._charged()
-            spent = max(asked, key=lambda name: len(charged.get(name, ())), default="")
-            most = len(charged.get(spent, ()))
-            if most_rounds is not None and most >= most_rounds:
-                told = f"client {spent!r} was charged for {most} rounds; one more would exceed the budget of"
-                raise BudgetError(f"{told} {most_rounds}: nothing was announced")
-            append({"round": number, "asked": asked, "minimum": minimum})
+            costliest = max(names, key=lambda name: len(charged.get(name, ())), default="")
+            charges = len(charged.get(costliest, ()))
+            if most_rounds is not None and charges >= most_rounds:
+                charge_text = f"client {costliest!r} was charged for {charges} rounds; one more would exceed the budget of"
+                raise BudgetError(f"{charge_text} {most_rounds}: nothing was announced")
+            append({"round": number, "asked": names, "minimum": minimum})
 
     def close(self, number: int, survivors: Iterable[str]) -> None:
         """Close a round whose sum is known, and charge the clients in it."""
@@ -162,20 +162,20 @@ class RunLedger:
             raise ParameterError(
                 "round", number, "was not started by this process; take a number from start()"
             )
-        found = self._rounds[number]
-        if found.released is not None or found.failed is not None:
+        entry = self._rounds[number]
+        if entry.released is not None or entry.failed is not None:
             raise ParameterError("round", number, "is over")
-        return found
+        return entry
 
     # Reading -------------------------------------------------------------------------------------------------------
 
     def _charged(self) -> dict[str, list[int]]:
         """client -> rounds charged to it."""
-        found: dict[str, list[int]] = {}
-        for number, one in self._rounds.items():
-            for name in one.charged:
-                found.setdefault(name, []).append(number)
-        return found
+        numbers_by_name: dict[str, list[int]] = {}
+        for number, entry in self._rounds.items():
+            for name in entry.charged:
+                numbers_by_name.setdefault(name, []).append(number)
+        return numbers_by_name
 
     def _known(self) -> dict[int, _LoggedRound]:
         """All rounds, including those of other processes."""
@@ -191,18 +191,24 @@ class RunLedger:
     @property
     def turns(self) -> dict[int, tuple[str, ...]]:
         """round -> whose turn it was, or if that was not recorded, who was asked."""
-        known = sorted(self._known().items())
-        return {number: one.asked if one.turn is None else one.turn for number, one in known}
+        entries = sorted(self._known().items())
+        return {
+            number: entry.asked if entry.turn is None else entry.turn for number, entry in entries
+        }
 
     @property
     def rounds(self) -> dict[int, str]:
         """round -> "released", "failed: ..." or "interrupted"."""
-        return {number: one.outcome for number, one in self._known().items()}
+        return {number: entry.outcome for number, entry in self._known().items()}
 
     @property
     def smallest_sum(self) -> int:
         """Fewest summands of any sum that was released, or may have been by an interrupted round; 0 before any."""
-        sums = [one.summands for one in self._known().values() if one.asked and one.failed is None]
+        sums = [
+            entry.summands
+            for entry in self._known().values()
+            if entry.asked and entry.failed is None
+        ]
         return min(sums, default=0)
 
     def claims(
@@ -245,15 +251,15 @@ class RunLedger:
     # File ----------------------------------------------------------------------------------------------------------
 
     def _take(self, line: JsonObject) -> None:
-        one = self._rounds.setdefault(int(line["round"]), _LoggedRound())
+        entry = self._rounds.setdefault(int(line["round"]), _LoggedRound())
         if "turn" in line:
-            one.turn = _names(line["turn"])
+            entry.turn = _names(line["turn"])
         elif "asked" in line:
-            one.asked, one.fewest = _names(line["asked"]), int(line["minimum"])
+            entry.asked, entry.fewest = _names(line["asked"]), int(line["minimum"])
         elif "released" in line:
-            one.released = _names(line["released"])
+            entry.released = _names(line["released"])
         else:
-            one.failed = str(line["failed"])
+            entry.failed = str(line["failed"])
 
 
 def _names(listed: Iterable[object]) -> tuple[str, ...]:
@@ -288,13 +294,13 @@ class Checkpoint:
             state: dict[str, Any] = {
                 _STATE + name: vector for name, vector in self.optimizer.items()
             }
-            told = np.frombuffer(json.dumps(self.told).encode(), dtype=np.uint8)
+            extra = np.frombuffer(json.dumps(self.told).encode(), dtype=np.uint8)
             np.savez(
                 handle,
                 parameters=self.parameters,
                 done=np.int64(self.done),
                 session=session,
-                told=told,
+                told=extra,
                 **state,
             )
 

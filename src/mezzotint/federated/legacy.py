@@ -50,7 +50,7 @@ def adapted(call_next: Train) -> Train:
 
 def _older_content(message: Message, arrays: ArrayRecord, word: str) -> RecordDict:
     """What a `client_fn` app takes: arrays by number, and one record of settings."""
-    numbered = {str(place): array for place, array in enumerate(arrays.values())}
+    numbered = {str(index): array for index, array in enumerate(arrays.values())}
     settings: dict[str, Any] = {}
     for record in message.content.config_records.values():
         settings |= record
@@ -66,8 +66,8 @@ def _newer_content(content: RecordDict, names: list[str], word: str) -> RecordDi
     """What a train or evaluate function returns, from the result of `fit` or `evaluate`."""
     records = content.metric_records
     examples = records[f"{word}res.num_examples"]["num_examples"]
-    told = content.config_records[f"{word}res.metrics"]
-    metrics = {name: value for name, value in told.items() if isinstance(value, int | float)}
+    reported = content.config_records[f"{word}res.metrics"]
+    metrics = {name: value for name, value in reported.items() if isinstance(value, int | float)}
     metrics[EXAMPLES] = float(str(examples))
     if word == "evaluate":
         metrics["loss"] = float(str(records["evaluateres.loss"]["loss"]))

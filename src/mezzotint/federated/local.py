@@ -155,18 +155,18 @@ def _session(
     scheme: RankedCodebook, context: Context, policy: Policy, answers: bytes
 ) -> RankedSession:
     if "records" in context.node_config:
-        place = Path(str(context.node_config["records"]))
-        kept: JsonObject = {"path": place / f"answers-{scheme.sha256[:16]}.jsonl"}
-        ledger = Ledger(place / REPORTS)
+        folder = Path(str(context.node_config["records"]))
+        storage: JsonObject = {"path": folder / f"answers-{scheme.sha256[:16]}.jsonl"}
+        ledger = Ledger(folder / REPORTS)
     else:
-        kept = {
+        storage = {
             "answers": {
                 int(number): tuple(answer) for number, answer in json.loads(answers).items()
             }
         }
         ledger = Ledger()
     return RankedSession(
-        scheme, client=_name(context), ledger=ledger, budget=(policy.budget, 0.0), **kept
+        scheme, client=_name(context), ledger=ledger, budget=(policy.budget, 0.0), **storage
     )
 
 
@@ -198,8 +198,8 @@ def _announced(described: bytes) -> RankedCodebook:
 
 def _question(payload: bytes) -> tuple[int, int]:
     try:
-        asked = json.loads(payload)
-        number, slot = asked["round"], asked["slot"]
+        question = json.loads(payload)
+        number, slot = question["round"], question["slot"]
         round_seeds(number, [slot])
     except (ValueError, KeyError, TypeError):
         raise PolicyRefusal(
@@ -255,8 +255,8 @@ class LocalStrategy(RoundStrategy[_Local]):
 
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
         """The claim of the client charged most, against an observer of every report: the server itself."""
-        most = max(self.ledger.charges.values(), default=0)
-        return {"local": self.scheme.claim(rounds=most, delta=delta)} if most else {}
+        rounds = max(self.ledger.charges.values(), default=0)
+        return {"local": self.scheme.claim(rounds=rounds, delta=delta)} if rounds else {}
 
     def spent(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
         return self.claims(size=size, delta=delta, corrupted=corrupted).get("local")
@@ -325,13 +325,13 @@ class LocalStrategy(RoundStrategy[_Local]):
                 JOIN, f"{len(now.joined)} clients joined, {self.minimum} are needed"
             )
         # From here on a client is charged under its own name.
-        now.names = self._unspent({place: now.name(place) for place in now.joined})
+        now.names = self._unspent({index: now.name(index) for index in now.joined})
         now.joined = list(now.names)
-        asked = list(now.names.values())
-        self.ledger.ask(now.number, asked, minimum=1, most_rounds=self.most_rounds)
+        invited_names = list(now.names.values())
+        self.ledger.ask(now.number, invited_names, minimum=1, most_rounds=self.most_rounds)
         now.stage = REPORT
         outbox = {
-            place: json.dumps({"round": now.number, "slot": place}).encode() for place in now.joined
+            index: json.dumps({"round": now.number, "slot": index}).encode() for index in now.joined
         }
         return self._messages(now, outbox, {Key.RETURNS: self.returns}, now.task)
 
@@ -343,9 +343,9 @@ class LocalStrategy(RoundStrategy[_Local]):
         self._ask(now, now.requests)
         # A silent client may have sent a report that others saw on its way, or that arrives late.
         charged = [
-            now.names[place]
-            for place in now.joined
-            if place in now.reports or place not in now.refused
+            now.names[index]
+            for index in now.joined
+            if index in now.reports or index not in now.refused
         ]
         self.ledger.close(now.number, charged)
         if len(now.reports) < max(1, self.minimum):
@@ -357,7 +357,7 @@ class LocalStrategy(RoundStrategy[_Local]):
         self.counted = len(now.reports)
         places = sorted(now.reports)
         mean = self.scheme.mean(
-            [now.reports[place] for place in places], round_seeds(now.number, places)
+            [now.reports[index] for index in places], round_seeds(now.number, places)
         )
         return self._moved(
             now, mean, {"survivors": len(places), "dropped": len(now.nodes) - len(places)}

@@ -81,17 +81,17 @@ class Updates(ABC):
         """Flower calls this for every message."""
         try:
             kind, _, function = message.metadata.message_type.partition(".")
-            record = protocol_record(message) if kind in self.kinds else None
-            if is_client_fn(call_next) and record is not None:
-                call_next = adapted(call_next)
+            record = None
+            if kind in self.kinds:
+                record = protocol_record(message)
             if record is not None:
-                if function not in (
-                    "",
-                    "default",
-                ):  # no plan binds it: some could be asked something else
+                # No plan binds the function: some clients could be asked something else.
+                if function not in ("", "default"):
                     raise PolicyRefusal(
                         f"{kind}: {self.protocol} asks an app's default function alone"
                     )
+                if is_client_fn(call_next):
+                    call_next = adapted(call_next)
                 return self._answer(record, message, context, call_next)
             if kind == MessageType.TRAIN:
                 raise PolicyRefusal(f"train: the server asks for an update without {self.protocol}")
@@ -124,8 +124,10 @@ class Updates(ABC):
         if isinstance(self.policy, Policy):
             return self.policy
         path = self.policy if self.policy is not None else context.node_config.get("policy")
+        if path is None:
+            return Policy()
         try:
-            return Policy() if path is None else load_policy(str(path))
+            return load_policy(str(path))
         except MezzotintError as error:  # the server does not learn what is wrong with the file
             log(WARNING, "mezzotint: %s", error)
             raise PolicyRefusal(
@@ -255,8 +257,9 @@ class SecureUpdates(Updates):
             encoding = as_bytes(saved[_SETTINGS])
         ledger = None
         if "identity" in context.node_config:
-            records = context.node_config.get("records")
-            folder = None if records is None else str(records)
+            folder = None
+            if "records" in context.node_config:
+                folder = str(context.node_config["records"])
             ledger = lasting_ledger(folder, client.identity.hex(), _warn)
         return Signer(
             client=client, policy=lambda: policy, ledger=ledger, warn=_warn, encoding=encoding
@@ -329,8 +332,8 @@ def _rehearse(
         raise
     except BaseException as error:
         log(WARNING, "mezzotint: the app fails on made-up data", exc_info=True)
-        told = f"app: on made-up data its {kind} function fails with {type(error).__name__}"
-        raise PolicyRefusal(f"{told}; nothing was charged") from None
+        failure = f"app: on made-up data its {kind} function fails with {type(error).__name__}"
+        raise PolicyRefusal(f"{failure}; nothing was charged") from None
     before = context.state.config_records.get(_REHEARSED, {})
     context.state[_REHEARSED] = ConfigRecord({**before, kind: True})
 
@@ -344,13 +347,13 @@ def whatever_happens(make: Callable[[], T], nothing: Callable[[], S], told: str)
         return make()
     except KeyboardInterrupt:
         raise  # from whoever runs this client
-    except (
-        BaseException
-    ) as error:  # libraries may exit the process, or raise something other than an Exception
-        made, ours = nothing(), isinstance(error, MezzotintError)
-        why = str(error) if ours else type(error).__name__  # the text of others may itself raise
-        log(WARNING, "mezzotint: %s: %s", told, why, exc_info=not ours)
-        return made
+    except BaseException as error:  # libraries may exit the process, or raise no Exception
+        substitute = nothing()
+        if isinstance(error, MezzotintError):
+            log(WARNING, "mezzotint: %s: %s", told, error)
+        else:  # the text of others may itself raise
+            log(WARNING, "mezzotint: %s: %s", told, type(error).__name__, exc_info=True)
+        return substitute
 
 
 def _input(message: Message, call_next: Train, context: Context, encoding: Encoding) -> Vector:
@@ -367,7 +370,10 @@ def trained_update(
 ) -> Vector:
     """The app's update of the parameters as one vector, then its metric "num-examples" if the encoding weighs."""
     answer = _answered(message, call_next, context)
-    sent, trained = (only(one.content.array_records.values()) for one in (message, answer))
+    sent, trained = (
+        only(content_message.content.array_records.values())
+        for content_message in (message, answer)
+    )
     returns = _returns(message)
     if shapes(trained) != shapes(sent):
         raise ParameterError(
@@ -377,12 +383,12 @@ def trained_update(
         raise ParameterError(
             "returns", returns, "use 'weights' (new parameters) or 'update' (what is added to them)"
         )
-    update = flatten(trained) if returns == "update" else flatten(trained) - flatten(sent)
-    return (
-        update
-        if encoding is None or not encoding.weighs
-        else np.append(update, _metric(answer, EXAMPLES))
-    )
+    update = flatten(trained)
+    if returns == "weights":
+        update = update - flatten(sent)
+    if encoding is not None and encoding.weighs:
+        update = np.append(update, _metric(answer, EXAMPLES))
+    return update
 
 
 def measured(
@@ -390,16 +396,14 @@ def measured(
 ) -> Vector:
     """The metrics of the app's evaluate function that the encoding names, in order."""
     answer = _answered(message, call_next, context)
-    if (returns := _returns(message)) != Key.METRICS:
-        raise ParameterError(
-            "returns", returns, f"use {Key.METRICS!r}: a sum of what clients measure"
-        )
-    return np.array(
-        [
-            _metric(answer, name)
-            for name in (*encoding.names, *([EXAMPLES] if encoding.weighs else []))
-        ]
-    )
+    returns = _returns(message)
+    if returns != Key.METRICS:
+        remedy = f"use {Key.METRICS!r}: a sum of what clients measure"
+        raise ParameterError("returns", returns, remedy)
+    names = list(encoding.names)
+    if encoding.weighs:
+        names.append(EXAMPLES)
+    return np.array([_metric(answer, name) for name in names])
 
 
 def _answered(message: Message, call_next: Train, context: Context) -> Message:
@@ -417,7 +421,9 @@ def _answered(message: Message, call_next: Train, context: Context) -> Message:
 
 def _returns(message: Message) -> str:
     record = protocol_record(message)
-    wanted = None if record is None else record.get(Key.RETURNS)
+    if record is None:
+        return ""
+    wanted = record.get(Key.RETURNS)
     return wanted if isinstance(wanted, str) else ""
 
 

@@ -109,12 +109,14 @@ class Policy:
 
     def __post_init__(self) -> None:
         self._check_types()
-        least = "need a number > 0, or leave it out"
+        positive = "need a number > 0, or leave it out"
         norm = math.inf if self.l2_norm is None else self.l2_norm
-        known = self.roster is not None
+        has_roster = self.roster is not None
         remedy = "name the roster of all clients, too: a server that invents clients fills any sum with them"
         check_rules(
-            self, ("largest_value", self.largest_value > 0, least), ("l2_norm", norm > 0, least)
+            self,
+            ("largest_value", self.largest_value > 0, positive),
+            ("l2_norm", norm > 0, positive),
         )
         _ = self.trust  # checks its part
         check_rules(
@@ -125,14 +127,14 @@ class Policy:
                 self.evaluate_noise_multiplier >= 0,
                 "need a number >= 0, or leave it out",
             ),
-            ("report_epsilon", self.report_epsilon > 0, least),
+            ("report_epsilon", self.report_epsilon > 0, positive),
             ("budget", self.budget > 0, "need an epsilon > 0, or leave it out"),
             ("delta", 0 < self.delta < 1, "need a probability in (0, 1)"),
-            ("minimum", known or self.minimum <= 2, remedy),
-            ("noise_multiplier", known or self.noise_multiplier == 0, remedy),
+            ("minimum", has_roster or self.minimum <= 2, remedy),
+            ("noise_multiplier", has_roster or self.noise_multiplier == 0, remedy),
             (
                 "evaluate_noise_multiplier",
-                known or self.evaluate_noise_multiplier in (0, math.inf),
+                has_roster or self.evaluate_noise_multiplier in (0, math.inf),
                 remedy,
             ),
         )
@@ -148,7 +150,7 @@ class Policy:
             "evaluate_noise_multiplier",
         ]
         numbers += ["largest_value", *(["l2_norm"] if self.l2_norm is not None else [])]
-        whole, remedy = ("minimum", "rounds", "dealings"), "need a whole number, without quotes"
+        counts, remedy = ("minimum", "rounds", "dealings"), "need a whole number, without quotes"
         tables = self.mechanisms
         settings = self.rehearse
         rehearsal = settings is None or (
@@ -166,7 +168,7 @@ class Policy:
                 "need a table of node settings, such as {data = 'made-up.npz'}",
             ),
             ("mechanisms", sums, "need a list of SHA-256 sums, in brackets"),
-            *((name, type(getattr(self, name)) is int, remedy) for name in whole),
+            *((name, type(getattr(self, name)) is int, remedy) for name in counts),
             *(
                 (name, _is_number(getattr(self, name)), "need a number, without quotes")
                 for name in numbers
@@ -214,13 +216,15 @@ class Policy:
                 f"purpose={plan.purpose}: the encoding is one to {encoding.purpose} with"
             )
         self._check_mechanism(encoding)
-        name, asked = "noise_multiplier", self.noise_multiplier
+        name, required = "noise_multiplier", self.noise_multiplier
         if plan.purpose == "evaluate":
-            name, asked = "evaluate_noise_multiplier", self.evaluate_noise_multiplier
+            name, required = "evaluate_noise_multiplier", self.evaluate_noise_multiplier
         noise = encoding.noise_multiplier(max(0, plan.minimum - self.trust.corrupted_of(plan)))
-        if not asked <= noise < math.inf:
+        if not required <= noise < math.inf:
             wanted = (
-                f"wants {asked:g}" if asked < math.inf else "answers no sums of what it measures"
+                f"wants {required:g}"
+                if required < math.inf
+                else "answers no sums of what it measures"
             )
             raise PolicyRefusal(f"{name}={noise:g} in the smallest sum: this client {wanted}")
 

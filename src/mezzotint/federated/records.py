@@ -54,36 +54,36 @@ def is_parameter(name: str, dtype: str) -> bool:
 
 def parameters(arrays: ArrayRecord) -> int:
     """The number of parameters; ParameterError if there are none."""
-    found = shapes(arrays)
-    if not found:
+    parameter_shapes = shapes(arrays)
+    if not parameter_shapes:
         raise ParameterError("arrays", list(arrays), "the model has no floating-point parameters")
-    return sum(math.prod(shape) for _, shape in found)
+    return sum(math.prod(shape) for _, shape in parameter_shapes)
 
 
 def flatten(arrays: ArrayRecord) -> npt.NDArray[np.float64]:
     """All parameters of a record as one vector; ParameterError if there are none."""
-    vector, place = np.empty(parameters(arrays)), 0
+    vector, start = np.empty(parameters(arrays)), 0
     for name, array in arrays.items():
         if is_parameter(name, array.dtype):
-            part = array.numpy().reshape(-1)
-            vector[place : place + part.size] = part
-            place += part.size
+            values = array.numpy().reshape(-1)
+            vector[start : start + values.size] = values
+            start += values.size
     return vector
 
 
 def unflatten(vector: npt.NDArray[np.float64], like: ArrayRecord) -> ArrayRecord:
     """A record with the names, shapes and types of `like`: parameters from the vector, all else as in `like`."""
     filled: dict[str, Array] = {}
-    place = 0
+    start = 0
     for name, array in like.items():
         if not is_parameter(name, array.dtype):
             filled[name] = array
             continue
         size = int(np.prod(array.shape, dtype=np.int64))
         # Not ascontiguousarray, which turns a scalar into an array of length 1.
-        part = vector[place : place + size].astype(array.dtype).reshape(array.shape)
-        filled[name] = Array(np.asarray(part, order="C"))
-        place += size
+        values = vector[start : start + size].astype(array.dtype).reshape(array.shape)
+        filled[name] = Array(np.asarray(values, order="C"))
+        start += size
     return ArrayRecord(filled)
 
 
@@ -127,12 +127,12 @@ def task_digest(content: RecordDict) -> bytes:
 
     Of the protocol's own record only the last counts: its payload differs between clients.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
 
     def add(*parts: object) -> None:
-        for part in parts:  # bytes may equal the text of another value: each has a type mark
-            data = b"b" + part if isinstance(part, bytes) else b"t" + repr(part).encode()
-            found.update(len(data).to_bytes(8, "big") + data)
+        for value in parts:  # bytes may equal the text of another value: each has a type mark
+            data = b"b" + value if isinstance(value, bytes) else b"t" + repr(value).encode()
+            digest.update(len(data).to_bytes(8, "big") + data)
 
     for name in sorted(content):
         record = content[name]
@@ -147,7 +147,7 @@ def task_digest(content: RecordDict) -> bytes:
             add(record.get(Key.RETURNS))
         else:
             add(*((key, type(record[key]).__name__, record[key]) for key in sorted(record)))
-    return found.digest()
+    return digest.digest()
 
 
 def request(node: int, kind: str, values: Mapping[str, Any], task: Mapping[str, Any]) -> Message:
@@ -163,9 +163,11 @@ def reply(message: Message, values: dict[str, Any]) -> Message:
 
 def only(records: Iterable[ArrayRecord]) -> ArrayRecord:
     """The only record of arrays; ParameterError if there is none, or more than one."""
-    found = list(records)
-    if len(found) != 1:
+    candidates = list(records)
+    if len(candidates) != 1:
         raise ParameterError(
-            "arrays", f"{len(found)} records", "a train function returns exactly one ArrayRecord"
+            "arrays",
+            f"{len(candidates)} records",
+            "a train function returns exactly one ArrayRecord",
         )
-    return found[0]
+    return candidates[0]

@@ -62,8 +62,8 @@ def made_up(settings: RunSettings, clients: int) -> Federation:
         ParameterError: a data set whose shapes are not known.
     """
     if settings.dataset not in SHAPES:
-        known = ", ".join(SHAPES)
-        raise ParameterError("dataset", settings.dataset, f"no shapes are known; use {known}")
+        names = ", ".join(SHAPES)
+        raise ParameterError("dataset", settings.dataset, f"no shapes are known; use {names}")
     shape, classes = SHAPES[settings.dataset]
     rng = np.random.default_rng(settings.seed)
 

@@ -42,6 +42,7 @@ from mezzotint.federated.records import (
     unflatten,
 )
 from mezzotint.federated.secagg import ProtocolError, TooFewClients
+from mezzotint.federated.secagg.plan import SESSION_BYTES
 from mezzotint.federated.secagg.roster import SAMPLINGS, Sampling
 from mezzotint.federated.tasks import FedAvg, ServerOptimizer, State
 from mezzotint.privacy.claim import Claim
@@ -68,7 +69,8 @@ def arriving(
     that Flower could not send are not waited for. `late` maps earlier messages to their nodes: their answers are
     yielded as well but not waited for; messages still unanswered at the end are added.
     """
-    late = {} if late is None else late
+    if late is None:
+        late = {}
     outbox, waiting = iter(messages), dict[str, int]()
     while some := list(islice(outbox, _AT_ONCE)):
         for message, number in zip(some, grid.push_messages(some), strict=True):
@@ -82,11 +84,11 @@ def arriving(
     try:
         while waiting or late:
             over = not waiting or time.monotonic() >= deadline  # then this is the last poll
-            asked, before = [*waiting, *late], len(waiting)
-            for begin in range(0, len(asked), size):
-                found = list(grid.pull_messages(asked[begin : begin + size]))
-                while found:
-                    answer = found.pop(0)
+            numbers, before = [*waiting, *late], len(waiting)
+            for begin in range(0, len(numbers), size):
+                answers = list(grid.pull_messages(numbers[begin : begin + size]))
+                while answers:
+                    answer = answers.pop(0)
                     replied = answer.metadata.reply_to_message_id
                     node = node_of.get(replied, answer.metadata.src_node_id)
                     waiting.pop(replied, None)
@@ -95,7 +97,8 @@ def arriving(
             if over or not waiting:
                 return
             now = time.monotonic()
-            last = now if len(waiting) < before else last
+            if len(waiting) < before:
+                last = now
             pause = min(max((now - last) / _PART, _SHORTEST), _LONGEST)
             time.sleep(min(pause, max(0.0, deadline - now)))
     finally:
@@ -139,7 +142,7 @@ class Running:
     @cached_property
     def places(self) -> dict[int, int]:
         """Node -> place."""
-        return {node: place for place, node in self.nodes.items()}
+        return {node: index for index, node in self.nodes.items()}
 
     def name(self, place: int) -> str:
         """The client's name for itself; its node's number before it has given one."""
@@ -209,26 +212,28 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     ) -> None:
         self.per_round = check_count("per_round", per_round, least=2)  # one alone hides nothing
         self.spare = check_count("spare", spare, least=0)
-        self.minimum = (
-            self.usual_minimum(self.invited) if minimum is None else check_count("minimum", minimum)
-        )
+        self.minimum = self.usual_minimum(self.invited)
+        if minimum is not None:
+            self.minimum = check_count("minimum", minimum)
         if not self.minimum <= per_round:
             remedy = f"a round has at most {per_round} summands; choose a smaller minimum"
             raise ParameterError("minimum", self.minimum, remedy)
         self.sampling = check_choice("sampling", sampling, SAMPLINGS)
         self.learning_rate = check_positive("learning_rate", learning_rate)
-        self.optimizer = check_instance(
-            "optimizer", FedAvg() if optimizer is None else optimizer, ServerOptimizer
-        )
+        self.optimizer: ServerOptimizer = FedAvg()
+        if optimizer is not None:
+            self.optimizer = check_instance("optimizer", optimizer, ServerOptimizer)
         self.optimizer_state: State = {}
         self.returns = returns
         self.stage_timeout = check_positive("stage_timeout", stage_timeout, "need seconds above 0")
-        self.session = os.urandom(16) if session is None else session
-        self.ledger = check_instance(
-            "ledger", RunLedger(None, {}) if ledger is None else ledger, RunLedger
-        )
+        self.session = session or os.urandom(SESSION_BYTES)
+        self.ledger = RunLedger(None, {})
+        if ledger is not None:
+            self.ledger = check_instance("ledger", ledger, RunLedger)
         self.most_rounds = most_rounds
-        self.delta = None if delta is None else check_probability("delta", delta)
+        self.delta = delta
+        if delta is not None:
+            check_probability("delta", delta)
         self.incidents: list[Incident] = []
         self.counted = 0
         self.stopped = ""
@@ -323,10 +328,13 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             config: of the clients' training.
             last: whether no other round follows, for which clients could deal already.
         """
-        self._rounds_planned = 1 if last else 2
+        self._rounds_planned = 2
+        if last:
+            self._rounds_planned = 1
         self.configure_train(1, arrays, ConfigRecord(config), grid)
-        found, _ = self.aggregate_train(1, [])
-        arrays = arrays if found is None else found
+        trained, _ = self.aggregate_train(1, [])
+        if trained is not None:
+            arrays = trained
         self.configure_evaluate(1, arrays, ConfigRecord(config), grid)
         self.aggregate_evaluate(1, [])
         return arrays
@@ -342,8 +350,12 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self._is_last = server_round >= self._rounds_planned
         now = self._dealt_ahead(grid)
         charges = self.ledger.charges.values()
-        known = len(charges) >= len(list(grid.get_node_ids()))
-        if known and self.most_rounds is not None and min(charges, default=0) >= self.most_rounds:
+        all_known = len(charges) >= len(list(grid.get_node_ids()))
+        if (
+            all_known
+            and self.most_rounds is not None
+            and min(charges, default=0) >= self.most_rounds
+        ):
             self.stopped = f"every client was charged for {min(charges)} rounds; one more would exceed the budget"
             log(WARNING, "mezzotint: %s", self.stopped)
             if now is not None:
@@ -400,16 +412,16 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
 
     def _connected(self, grid: Grid) -> list[int]:
         """All connected nodes; rounds wait up to `stage_timeout` for those they need, and once in all for the rest."""
-        start, told = time.monotonic(), -1
+        start, logged = time.monotonic(), -1
         while len(nodes := sorted(grid.get_node_ids())) < self.invited:
-            waited = time.monotonic() - start
-            if waited >= (
-                self._patience if len(nodes) >= max(2, self.minimum) else self.stage_timeout
-            ):
+            limit = self.stage_timeout
+            if len(nodes) >= max(2, self.minimum):
+                limit = self._patience
+            if time.monotonic() - start >= limit:
                 break
-            if len(nodes) != told:
-                told = len(nodes)
-                log(INFO, "mezzotint: %d nodes are connected; waiting for %d", told, self.invited)
+            if len(nodes) != logged:
+                logged = len(nodes)
+                log(INFO, "mezzotint: %d nodes are connected; waiting for %d", logged, self.invited)
             time.sleep(0.2)
         self._patience = max(0.0, self._patience - (time.monotonic() - start))
         return nodes
@@ -435,7 +447,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
 
         turn = sorted(set(names), key=waiting)[:size]
         last = max(self._turns.values(), default=-1)
-        self._turns.update({name: place for place, name in enumerate(turn, start=last + 1)})
+        self._turns.update({name: position for position, name in enumerate(turn, start=last + 1)})
         return set(turn)
 
     def _unspent(self, names: Mapping[int, str]) -> dict[int, str]:
@@ -443,13 +455,13 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         if self.most_rounds is None:
             return dict(names)
         charges = self.ledger.charges
-        left = {
-            place: name for place, name in names.items() if charges.get(name, 0) < self.most_rounds
+        unspent = {
+            key: name for key, name in names.items() if charges.get(name, 0) < self.most_rounds
         }
-        if len(left) < max(1, self.minimum) <= len(names):
-            told = f"only {len(left)} of {len(names)} clients were charged for fewer than {self.most_rounds} rounds"
-            raise BudgetError(f"{told}; one more would exceed the budget of the others")
-        return left
+        if len(unspent) < max(1, self.minimum) <= len(names):
+            shortage = f"only {len(unspent)} of {len(names)} clients were charged for fewer than {self.most_rounds} rounds"
+            raise BudgetError(f"{shortage}; one more would exceed the budget of the others")
+        return unspent
 
     def _moved(
         self, now: R, mean: npt.NDArray[np.float64], counts: Mapping[str, float]
@@ -468,9 +480,9 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         task: RoundTask | None = None,
     ) -> Iterator[Message]:
         stage = self._stage(now)
-        for place, payload in outbox.items():
+        for index, payload in outbox.items():
             values = {Key.STAGE: stage, Key.PAYLOAD: payload, **extra}
-            yield request(now.nodes[place], self.message_type, values, task or {})
+            yield request(now.nodes[index], self.message_type, values, task or {})
 
     def _ask(self, now: R, messages: Iterable[Message]) -> None:
         """Send the messages of a stage and take answers as they arrive, until there are enough."""
@@ -509,28 +521,22 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     def _take_one(self, now: R, place: int, record: ConfigRecord | None) -> None:
         """Take the answer of a client of the round, or note why not."""
         who = now.name(place)
+        refusal = ("NotMasked", "the client does not run the mod")
+        if record is not None and Key.REFUSED in record:
+            refusal = one_line(record[Key.REFUSED]), one_line(record.get(Key.REASON, ""))
         if record is None or Key.REFUSED in record:
-            name = "NotMasked" if record is None else one_line(record[Key.REFUSED])
-            what = (
-                "the client does not run the mod"
-                if record is None
-                else one_line(record.get(Key.REASON, ""))
-            )
-            log(
-                WARNING,
-                "mezzotint: %s %d, client %s refused: %s",
-                self._counted_as,
-                now.number,
-                who,
-                what,
-            )
-            self.incidents.append(Incident(round=now.number, client=who, name=name, what=what))
+            name, reason = refusal
+            text = "mezzotint: %s %d, client %s refused: %s"
+            log(WARNING, text, self._counted_as, now.number, who, reason)
+            self.incidents.append(Incident(round=now.number, client=who, name=name, what=reason))
             self._refused(now, place)
             return
         # Popped: Flower's records form reference cycles, which live until the garbage collector runs.
         payload = record.pop(Key.PAYLOAD, None)
+        if not isinstance(payload, bytes):
+            payload = b""
         try:
-            self._receive(now, place, payload if isinstance(payload, bytes) else b"")
+            self._receive(now, place, payload)
         except ProtocolError as error:
             self._note(now.number, who, error)
             return
@@ -541,7 +547,9 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """Handle a client's refusal to answer."""
 
     def _note(self, number: int, client: str, error: Exception) -> None:
-        whose = f", client {client}" if client else ""
+        whose = ""
+        if client:
+            whose = f", client {client}"
         log(WARNING, "mezzotint: %s %d%s: %s", self._counted_as, number, whose, error)
         self.incidents.append(
             Incident(round=number, client=client, name=type(error).__name__, what=str(error))
@@ -562,8 +570,8 @@ def spending(claim: Claim | None, ledger: RunLedger) -> str:
         return "nothing was released so far"
     if claim is None or claim.epsilon == math.inf:
         return "no epsilon can be claimed"
-    told = f"epsilon {above(claim.epsilon)}, delta {above(claim.delta)} spent by the client that took part most often"
-    return f"{told}, for {claim.change}, {claim.basis}"
+    spent_text = f"epsilon {above(claim.epsilon)}, delta {above(claim.delta)} spent by the client that took part most often"
+    return f"{spent_text}, for {claim.change}, {claim.basis}"
 
 
 def halfway(needed: int, there: int) -> int:

@@ -182,8 +182,8 @@ class RunSettings(Record):
         check_count("spare", self.spare, least=0)
         if self.dataset == "digits" and self.per_round + self.spare > self.clients:
             name = "spare" if self.per_round <= self.clients else "per_round"
-            drawn = f"a round draws {self.per_round + self.spare} of {self.clients} clients"
-            remedy = f"with spare={self.spare}, {drawn}; draw fewer"
+            draw_text = f"a round draws {self.per_round + self.spare} of {self.clients} clients"
+            remedy = f"with spare={self.spare}, {draw_text}; draw fewer"
             raise ParameterError(name, getattr(self, name), remedy)
         optimizer_named(self.server_optimizer)
         _ = self.training  # checks its part
@@ -198,8 +198,15 @@ class RunSettings(Record):
 
     def federation(self, folder: str | None = None) -> Federation:
         """The clients' data and the public test data, from `data` or from the folder or file given."""
-        told = {name: getattr(self, name) for name in ("clients", "dirichlet", "seed")}
-        return load_federation(self.dataset, folder=self.data if folder is None else folder, **told)
+        if folder is None:
+            folder = self.data
+        return load_federation(
+            self.dataset,
+            folder=folder,
+            clients=self.clients,
+            dirichlet=self.dirichlet,
+            seed=self.seed,
+        )
 
     def model_size(self, federation: Federation) -> int:
         """Parameters of the model, for data of these shapes."""
@@ -260,11 +267,11 @@ class RunSettings(Record):
         )
 
     def _participations(self, rounds: int) -> int:
-        drawn = self.per_round + self.spare
+        invited = self.per_round + self.spare
         population = self.clients or len(self.federation().clients)
         sampling = check_choice("sampling", self.sampling, SAMPLINGS)
         return most_participations(
-            sampling, rounds=rounds, per_round=drawn, population=max(population, drawn)
+            sampling, rounds=rounds, per_round=invited, population=max(population, invited)
         )
 
     @classmethod
@@ -274,25 +281,25 @@ class RunSettings(Record):
         Raises:
             ParameterError: an unknown key, or a value of another type than the field's.
         """
-        known = {field.name: type(field.default) for field in fields(cls)}
-        given = {key.replace("-", "_"): value for key, value in values.items()}
-        unknown = sorted(set(given) - set(known))
+        types = {field.name: type(field.default) for field in fields(cls)}
+        settings = {key.replace("-", "_"): value for key, value in values.items()}
+        unknown = sorted(set(settings) - set(types))
         if unknown:
             raise ParameterError(
-                "run-config", ", ".join(unknown), f"unknown; use {', '.join(known)}"
+                "run-config", ", ".join(unknown), f"unknown; use {', '.join(types)}"
             )
-        return cls(**{key: _of_type(known[key], key, value) for key, value in given.items()})
+        return cls(**{key: _of_type(types[key], key, value) for key, value in settings.items()})
 
     @classmethod
     def load(cls, folder: Path) -> RunSettings:
         """The settings that a run left in its folder, with `out` and the files beside them as they are named now."""
         try:
-            left = cls.from_config(read_object(folder / "settings.json"))
+            settings = cls.from_config(read_object(folder / "settings.json"))
         except (OSError, ValueError) as error:
             raise FileFormatError(f"{folder.name}: no run to resume there ({error})") from None
         inside = {
             name: str(folder.resolve() / Path(file).name)
-            for name, file in (("mechanism", left.mechanism), ("roster", left.roster))
-            if file and Path(file).parent == Path(left.out)
+            for name, file in (("mechanism", settings.mechanism), ("roster", settings.roster))
+            if file and Path(file).parent == Path(settings.out)
         }
-        return replace(left, out=str(folder.resolve()), **inside)
+        return replace(settings, out=str(folder.resolve()), **inside)

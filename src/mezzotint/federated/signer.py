@@ -290,10 +290,10 @@ REFUSALS = frozenset({"PolicyRefusal", *(kind.__name__ for kind in ProtocolError
 
 def _send(link: socket.socket, head: Mapping[str, object], *parts: bytes) -> None:
     """Send a frame: names and sizes, then bytes."""
-    text = json.dumps({**head, "sizes": [len(part) for part in parts]}).encode()
+    text = json.dumps({**head, "sizes": [len(block) for block in parts]}).encode()
     link.sendall(_LENGTH.pack(len(text)) + text)
-    for part in parts:
-        link.sendall(part)
+    for block in parts:
+        link.sendall(block)
 
 
 def _receive(link: socket.socket) -> tuple[JsonObject, list[bytes]]:
@@ -315,10 +315,10 @@ def _exactly(link: socket.socket, count: int) -> bytes:
     """So many bytes; ConnectionError if the other side ends before."""
     received = bytearray()
     while len(received) < count:
-        part = link.recv(min(1 << 20, count - len(received)))
-        if not part:
+        chunk = link.recv(min(1 << 20, count - len(received)))
+        if not chunk:
             raise ConnectionError("the other side has ended")
-        received += part
+        received += chunk
     return bytes(received)
 
 
@@ -334,8 +334,8 @@ def refusal_of(error: BaseException) -> tuple[str, str]:
     """Name and reason of an error, for the server: the reason is withheld unless it comes from messages and policy."""
     if isinstance(error, SignerRefusal):
         return error.name, str(error)
-    told = isinstance(error, PolicyRefusal | ProtocolError)
-    if told and not isinstance(error, OutOfRangeInteger):
+    is_public = isinstance(error, PolicyRefusal | ProtocolError)
+    if is_public and not isinstance(error, OutOfRangeInteger):
         return type(error).__name__, str(error)
     return "ClientFault", "this client cannot answer; its own log says why"
 
@@ -483,8 +483,8 @@ class RemoteSigner:
         return self._call("expect", partners, task)
 
     def sum(self, partners: bytes, parameters: int, update: Vector | None) -> bytes:
-        told = () if update is None else (np.ascontiguousarray(update, dtype="<f8").tobytes(),)
-        return self._call("sum", partners, *told, parameters=parameters)
+        vectors = () if update is None else (np.ascontiguousarray(update, dtype="<f8").tobytes(),)
+        return self._call("sum", partners, *vectors, parameters=parameters)
 
     def member(self, stage: str, payload: bytes) -> bytes:
         return self._call("member", payload, stage=stage)

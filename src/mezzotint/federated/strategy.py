@@ -46,7 +46,7 @@ from mezzotint.federated.rounds import (
     halfway,
 )
 from mezzotint.federated.secagg.messages import Outbox
-from mezzotint.federated.secagg.plan import CORRUPTED, DIGEST_BYTES, DROPPED, SESSION_BYTES
+from mezzotint.federated.secagg.plan import CORRUPTED, DIGEST_BYTES, DROPPED, SESSION_BYTES, Draw
 from mezzotint.federated.secagg.roster import ROUNDS
 from mezzotint.privacy.claim import Claim, counted
 
@@ -155,10 +155,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
     ) -> None:
         super().__init__(per_round=per_round, **options)
         self.encoding = check_instance("encoding", encoding, Encoding)
-        self.roster = None if roster is None else check_instance("roster", roster, secagg.Roster)
-        evaluation = (
-            None if evaluation is None else check_instance("evaluation", evaluation, Evaluation)
-        )
+        self.roster: secagg.Roster | None = None
+        if roster is not None:
+            self.roster = check_instance("roster", roster, secagg.Roster)
         if not 0 <= check_finite("dropped", dropped) < 1:
             raise ParameterError("dropped", dropped, "need a share of a round's clients in [0, 1)")
         self.dropped = dropped
@@ -173,25 +172,24 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self.excluded = self._blamed()
         self.last_sum: secagg.SecureSum | None = None
         self.measured: dict[str, Measured] = {}
-        self.every = 0 if evaluation is None else evaluation.every
-        self.evaluator = (
-            None if evaluation is None else self._measuring(evaluation, rounds, options)
-        )
+        self.every = 0
+        self.evaluator: SecureStrategy | None = None
+        if evaluation is not None:
+            self.every = check_instance("evaluation", evaluation, Evaluation).every
+            self.evaluator = self._measuring(evaluation, rounds, options)
         if roster is not None:
             roster.check_drawn(self.invited, parameter="per_round")
-        if self.spare > math.ceil(
-            self.dropped * self.invited
-        ):  # stages would end before enough of a committee answer
-            raise ParameterError(
-                "spare", self.spare, f"at most the share {self.dropped:g} of all that are drawn"
-            )
+        # With more, stages would end before enough of a committee have answered.
+        if self.spare > math.ceil(self.dropped * self.invited):
+            remedy = f"at most the share {self.dropped:g} of all that are drawn"
+            raise ParameterError("spare", self.spare, remedy)
         self.plan(self.invited, 1, 1)  # refuses now what could never run
 
     def _measuring(
         self, evaluation: Evaluation, rounds: int, options: RoundOptions
     ) -> SecureStrategy:
         """The same clients under the same protocol, in a session with round numbers of its own."""
-        own: RoundOptions = {
+        replaced: RoundOptions = {
             "session": hashlib.sha256(b"mezzotint evaluation" + self.session).digest()[
                 :SESSION_BYTES
             ],
@@ -199,22 +197,26 @@ class SecureStrategy(RoundStrategy[_Secure]):
             "most_rounds": evaluation.most_rounds,
             "delta": None,
         }
-        made = SecureStrategy(
+        evaluator = SecureStrategy(
             encoding=evaluation.encoding, per_round=self.per_round, roster=self.roster, corrupted=self.trust.corrupted,
-            dropped=self.dropped, rounds=rounds, retries=0, deal_ahead=False, **{**options, **own},
+            dropped=self.dropped, rounds=rounds, retries=0, deal_ahead=False, **{**options, **replaced},
         )  # fmt: skip
-        made.excluded = self.excluded
-        made._counted_as = "evaluation"
-        return made
+        evaluator.excluded = self.excluded
+        evaluator._counted_as = "evaluation"
+        return evaluator
 
     @property
     def message_type(self) -> str:
-        return MessageType.EVALUATE if self.encoding.purpose == "evaluate" else MessageType.TRAIN
+        if self.encoding.purpose == "evaluate":
+            return MessageType.EVALUATE
+        return MessageType.TRAIN
 
     @property
     def _wanted(self) -> str:
         """What clients shall return."""
-        return Key.METRICS if self.encoding.purpose == "evaluate" else self.returns
+        if self.encoding.purpose == "evaluate":
+            return Key.METRICS
+        return self.returns
 
     @staticmethod
     def usual_minimum(per_round: int) -> int:
@@ -235,33 +237,53 @@ class SecureStrategy(RoundStrategy[_Secure]):
         A strategy without a roster needs the digest of one.
         """
         sizes, encoding = self._sizes(clients), self.encoding
+        draw: Draw = "anew"
+        if self.roster is not None:
+            roster = self.roster.digest
+            if self.sampling == "cyclic":
+                draw = "cyclic"
         plan = secagg.RoundPlan(
-            session=self.session, round=number, clients=clients, coordinates=coordinates,
-            members=sizes.members, quorum=sizes.quorum, picks=sizes.picks, least=sizes.least, minimum=self.minimum,
-            span=encoding.span, bits=encoding.bits(clients), overflow=encoding.overflow,
-            draw="cyclic" if self.sampling == "cyclic" and self.roster is not None else "anew",
-            purpose=encoding.purpose, binding=encoding.binding,
-            roster=roster if self.roster is None else self.roster.digest,
-        )  # fmt: skip
+            session=self.session,
+            round=number,
+            clients=clients,
+            members=sizes.members,
+            quorum=sizes.quorum,
+            picks=sizes.picks,
+            least=sizes.least,
+            minimum=self.minimum,
+            coordinates=coordinates,
+            span=encoding.span,
+            bits=encoding.bits(clients),
+            overflow=encoding.overflow,
+            draw=draw,
+            purpose=encoding.purpose,
+            binding=encoding.binding,
+            roster=roster,
+        )
         self.trust.check(plan, self._population(clients))
         return plan
 
     def _population(self, clients: int) -> int:
         """The number of clients that a round's are drawn from, as its plan counts them."""
-        return clients if self.roster is None else len(self.roster.members)
+        if self.roster is None:
+            return clients
+        return len(self.roster.members)
 
     def _sizes(self, clients: int) -> secagg.SumParameters:
         population = self._population(clients)
-        drawn = self.trust.drawn_bits(population, clients)
+        committee_bits = self.trust.drawn_bits(population, clients)
         bad = secagg.corrupted_in(
-            population=population, share=self.trust.corrupted, clients=clients, bits=drawn
+            population=population, share=self.trust.corrupted, clients=clients, bits=committee_bits
         )
-        asked = {"clients": clients, "corrupted": bad, "minimum": self.minimum}
+        round_sizes = {"clients": clients, "corrupted": bad, "minimum": self.minimum}
         why = ""
         for lost in range(math.ceil(self.dropped * clients), -1, -1):
             try:
                 sizes = secagg.plan_sum(
-                    **asked, dropped=lost, security_bits=self.trust.dealing_bits, drawn_bits=drawn
+                    **round_sizes,
+                    dropped=lost,
+                    security_bits=self.trust.dealing_bits,
+                    drawn_bits=committee_bits,
                 )
             except (InfeasibleError, ParameterError) as error:
                 why = str(error)
@@ -295,9 +317,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
     @property
     def _evaluated(self) -> SecureStrategy | None:
         """The strategy that summed clients' metrics; None before any such sum was charged."""
-        return (
-            self.evaluator if self.evaluator is not None and self.evaluator.ledger.charges else None
-        )
+        if self.evaluator is None or not self.evaluator.ledger.charges:
+            return None
+        return self.evaluator
 
     def cost(self, rounds: int, *, size: int, delta: float, corrupted: int) -> float:
         measured = 0.0
@@ -338,15 +360,19 @@ class SecureStrategy(RoundStrategy[_Secure]):
     ) -> Iterable[Message]:
         """Start a sum of clients' metrics of the new model, if one is due."""
         self.measured = {}
-        other = self.evaluator
-        if other is None or not self.counted:
+        evaluator = self.evaluator
+        if evaluator is None or not self.counted:
             return []
         if self._released() % self.every:
             return []
         # It need not ask again which client is behind which node, nor wait again for absent ones.
-        other._cards, other._challenges, other._late = self._cards, self._challenges, self._late
-        other._patience = self._patience
-        return other.configure_train(server_round, arrays, config, grid)
+        evaluator._cards, evaluator._challenges, evaluator._late = (
+            self._cards,
+            self._challenges,
+            self._late,
+        )
+        evaluator._patience = self._patience
+        return evaluator.configure_train(server_round, arrays, config, grid)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
@@ -354,33 +380,37 @@ class SecureStrategy(RoundStrategy[_Secure]):
         """The means of clients' metrics, with the standard errors of their noise."""
         if self.evaluator is None or self.evaluator._running is None:  # not asked this time
             return None
-        found = self.evaluator.aggregate_train(server_round, replies)[1]
-        self.measured = {} if found is None else self.evaluator.measured
-        return self._with_spending(found)
+        _, metrics = self.evaluator.aggregate_train(server_round, replies)
+        self.measured = {}
+        if metrics is not None:
+            self.measured = self.evaluator.measured
+        return self._with_spending(metrics)
 
     def _open(self, number: int, task: RoundTask, grid: Grid) -> _Secure:
-        known = self._known(number, grid)
-        node_of = {one.card.identity: node for node, one in known.items()}
+        clients_by_node = self._known(number, grid)
+        node_of = {client.card.identity: node for node, client in clients_by_node.items()}
         if len(node_of) < max(2, self.minimum):
             raise secagg.TooFewClients(
                 "plan", f"{len(node_of)} clients are there, {self.minimum} are needed"
             )
-        roster = (
-            secagg.Roster.drawn(one.card for one in known.values())
-            if self.roster is None
-            else self.roster
-        )
-        clients = len(node_of) if self.roster is None else min(self.invited, len(roster.members))
+        if self.roster is None:
+            roster = secagg.Roster.drawn(client.card for client in clients_by_node.values())
+            clients = len(node_of)
+        else:
+            roster = self.roster
+            clients = min(self.invited, len(roster.members))
         coordinates = self.encoding.length(parameters(task["arrays"]))
         plan = self.plan(clients, number, coordinates, roster=roster.digest)
         server = secagg.Server(plan, roster)
         nodes = {
-            place: node_of[one.identity]
-            for place, one in enumerate(server.cohort)
-            if one.identity in node_of
+            index: node_of[client.identity]
+            for index, client in enumerate(server.cohort)
+            if client.identity in node_of
         }
-        names = {place: self._called(known[node]) for place, node in nodes.items()}
-        holding = {place for place, node in nodes.items() if known[node].roster == roster.digest}
+        names = {index: self._called(clients_by_node[node]) for index, node in nodes.items()}
+        holding = {
+            index for index, node in nodes.items() if clients_by_node[node].roster == roster.digest
+        }
         return _Secure(
             number=number,
             server=server,
@@ -397,94 +427,100 @@ class SecureStrategy(RoundStrategy[_Secure]):
         if self.roster is None and self.sampling != "cyclic":
             if self.most_rounds is not None:  # earlier processes charged names, not nodes
                 self._introduced(nodes, number, grid)
-            before = {
-                node: self._called(self._cards[node]) if node in self._cards else str(node)
-                for node in nodes
-            }
-            left = self._unspent(before)
-            nodes = self._choose(left, number)
-        known = self._introduced(nodes, number, grid)
-        names = self._unspent({node: self._called(one) for node, one in known.items()})
+            names = {node: str(node) for node in nodes}
+            for node in self._cards.keys() & names.keys():
+                names[node] = self._called(self._cards[node])
+            nodes = self._choose(self._unspent(names), number)
+        introduced = self._introduced(nodes, number, grid)
+        names = self._unspent({node: self._called(client) for node, client in introduced.items()})
         if self.roster is None and self.sampling == "cyclic":  # clients, not nodes, have turns
             names = dict.fromkeys(self._choose(names, number), "")
-        return {node: known[node] for node in names}
+        return {node: introduced[node] for node in names}
 
-    def _called(self, one: _Known) -> str:
+    def _called(self, client: _Known) -> str:
         """The name under which the client is charged."""
-        return one.name if self.roster is None else one.card.identity.hex()
+        if self.roster is None:
+            return client.name
+        return client.card.identity.hex()
 
     def _introduced(self, nodes: list[int], number: int, grid: Grid) -> dict[int, _Known]:
         """The client behind each node; a silent node is left out, and the card of a disconnected one forgotten."""
-        there = set(grid.get_node_ids())
-        self._cards = {node: one for node, one in self._cards.items() if node in there}
+        connected = set(grid.get_node_ids())
+        self._cards = {node: client for node, client in self._cards.items() if node in connected}
         unknown = sorted(set(nodes) - self._cards.keys() - set(self._late.values()))
         self._challenges |= {node: secagg.Challenge() for node in unknown}
         questions = {
             node: {Key.STAGE: Key.CARD, Key.PAYLOAD: self._challenges[node].question}
             for node in unknown
         }
-        asked = [
+        requests = [
             request(node, MessageType.TRAIN, question, {}) for node, question in questions.items()
         ]
-        for node, answer in arriving(grid, asked, timeout=self.stage_timeout, late=self._late):
+        for node, answer in arriving(grid, requests, timeout=self.stage_timeout, late=self._late):
+            record = None
+            if not answer.has_error():
+                record = protocol_record(answer)
             try:
-                self._introduce(node, None if answer.has_error() else protocol_record(answer))
+                self._introduce(node, record)
             except secagg.ProtocolError as error:
                 self._note(number, str(node), error)
-        known = {node: self._cards[node] for node in nodes if node in self._cards}
-        return {node: one for node, one in known.items() if one.card.identity not in self.excluded}
+        introduced = {node: self._cards[node] for node in nodes if node in self._cards}
+        return {
+            node: client
+            for node, client in introduced.items()
+            if client.card.identity not in self.excluded
+        }
 
     def _introduce(self, node: int, record: ConfigRecord | None) -> None:
         if node in self._cards:
             raise secagg.DuplicateAnswer(
                 Key.CARD, "the node has said who it is; its first answer stands"
             )
-        payload, silent = (
-            None if record is None else record.get(Key.PAYLOAD),
-            "the node does not say who it is",
-        )
-        if record is not None and Key.REFUSED in record:
-            raise secagg.MalformedMessage(
-                Key.CARD, f"{silent}: {one_line(record.get(Key.REASON, ''))}"
-            )
-        if record is None or not isinstance(payload, bytes):
+        silent = "the node does not say who it is"
+        if record is None:
+            raise secagg.MalformedMessage(Key.CARD, f"{silent}; it fails, or does not run the mod")
+        if Key.REFUSED in record:
+            reason = one_line(record.get(Key.REASON, ""))
+            raise secagg.MalformedMessage(Key.CARD, f"{silent}: {reason}")
+        payload = record.get(Key.PAYLOAD)
+        if not isinstance(payload, bytes):
             raise secagg.MalformedMessage(Key.CARD, f"{silent}; it fails, or does not run the mod")
         if node not in self._challenges:
             raise secagg.MalformedMessage(Key.CARD, "the node was not asked who it is")
-        card, held = self._challenges[node].read(payload)
+        card, roster = self._challenges[node].read(payload)
         if any(
-            {card.identity, card.channel} & {one.card.identity, one.card.channel}
-            for one in self._cards.values()
+            {card.identity, card.channel} & {client.card.identity, client.card.channel}
+            for client in self._cards.values()
         ):
             raise secagg.SwappedKey(Key.CARD, "another node has introduced itself with this key")
         name = one_line(record.get(Key.NAME, card.identity.hex()))
         if self.roster is None and name != card.identity.hex() and _KEY.fullmatch(name):
             raise secagg.SwappedKey(Key.CARD, "a name that could be another client's key")
-        if self.roster is None and any(name == one.name for one in self._cards.values()):
+        if self.roster is None and any(name == client.name for client in self._cards.values()):
             raise secagg.DuplicateAnswer(
                 Key.CARD, "another node that is there has introduced itself by this name"
             )
-        self._cards[node] = _Known(card=card, name=name, roster=held)
+        self._cards[node] = _Known(card=card, name=name, roster=roster)
 
     def _stage(self, now: _Secure) -> str:
-        return "unite" if now.united else now.server.stage
+        if now.united:
+            return "unite"
+        return now.server.stage
 
     def _answer_bytes(self, now: _Secure) -> int:
-        return (
-            now.server.plan.coordinates * now.server.plan.bits // 8
-            if now.server.stage == "sum"
-            else 0
-        )
+        if now.server.stage != "sum":
+            return 0
+        return now.server.plan.coordinates * now.server.plan.bits // 8
 
     def _enough(self, now: _Secure) -> bool:
         server, plan = now.server, now.server.plan
         wanted = min(self.per_round, plan.clients)
         if server.stage == "deal":
             wanted = halfway(wanted, plan.clients)
-        elif server.stage != "sum":
-            wanted = (
-                plan.quorum if server.stage == "open" else halfway(plan.quorum, len(server.asked))
-            )
+        elif server.stage == "agree":
+            wanted = halfway(plan.quorum, len(server.asked))
+        elif server.stage == "open":
+            wanted = plan.quorum
         return server.ready(wanted)
 
     def _receive(self, now: _Secure, place: int, payload: bytes) -> None:
@@ -498,12 +534,12 @@ class SecureStrategy(RoundStrategy[_Secure]):
     def _until_train(self, now: _Secure) -> Iterator[Message]:
         if not now.is_dealt:
             invitations = now.server.invitations(now.holding)
-            present = Outbox(now.nodes, lambda place: invitations[place])
+            present = Outbox(now.nodes, lambda index: invitations[index])
             self._ask(now, self._messages(now, present, {Key.ENCODING: packed(self.encoding)}))
         now.server.bind(self._task_digest(now.task))
         partners = now.server.advance()
-        asked = [now.names[place] for place in partners]
-        self.ledger.ask(now.number, asked, minimum=self.minimum, most_rounds=self.most_rounds)
+        names = [now.names[index] for index in partners]
+        self.ledger.ask(now.number, names, minimum=self.minimum, most_rounds=self.most_rounds)
         return self._messages(now, partners, {Key.RETURNS: self._wanted}, now.task)
 
     def _task_digest(self, task: RoundTask) -> bytes:
@@ -515,7 +551,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
     def _until_mean(self) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Run the remaining stages; a round that clients spoilt by bad shares is repeated without them."""
         self.last_sum = None
-        for left in range(self.retries, -1, -1):
+        for retries_left in range(self.retries, -1, -1):
             now, self._running = self._running, None
             if now is None:
                 break
@@ -523,7 +559,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
             if total is not None:
                 return self._apply(now, total)
             self._exclude(now, culprits)
-            if not culprits or not left:
+            if not culprits or not retries_left:
                 break
             self.configure_train(now.number, now.task["arrays"], now.task["config"], now.grid)
         return None, None
@@ -557,9 +593,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
             return None, error.culprits
         finally:
             for owner, members in sorted(now.server.disputed.items()):
-                told = f"what client {now.name(owner)} signed is not what {', '.join(map(now.name, members))} opened"
+                disagreement = f"what client {now.name(owner)} signed is not what {', '.join(map(now.name, members))} opened"
                 lie = secagg.TamperedShare(
-                    "open", f"{told}: one side lies, and nobody can tell which"
+                    "open", f"{disagreement}: one side lies, and nobody can tell which"
                 )
                 self._note(now.number, "", lie)
         return total, ()
@@ -623,10 +659,12 @@ class SecureStrategy(RoundStrategy[_Secure]):
     def _ask_two(self, now: _Secure, certificates: Outbox, following: _Secure) -> None:
         """Let members open this round, and all clients of the following one deal in it, in one exchange."""
         stage, start = self._stage(now), time.monotonic()
-        members = {now.nodes[place] for place in certificates}
+        members = {now.nodes[index] for index in certificates}
         messages = self._messages_of_two(now, certificates, following)
         for node, answer in arriving(now.grid, messages, timeout=self.stage_timeout):
-            asked_in = now if node in members else following
+            asked_in = following
+            if node in members:
+                asked_in = now
             if self._is_answer(asked_in, node, answer):
                 record = protocol_record(answer)
                 self._take_one(asked_in, asked_in.places[node], record)
@@ -644,16 +682,16 @@ class SecureStrategy(RoundStrategy[_Secure]):
         invitations = following.server.invitations(following.holding)
         encoding = packed(self.encoding)
         invited = dict(following.places)
-        for place in certificates:
-            node = now.nodes[place]
-            values = {Key.STAGE: self._stage(now), Key.PAYLOAD: certificates[place]}
+        for index in certificates:
+            node = now.nodes[index]
+            values = {Key.STAGE: self._stage(now), Key.PAYLOAD: certificates[index]}
             if node in invited:
                 values |= {Key.NEXT: invitations[invited.pop(node)], Key.ENCODING: encoding}
             yield request(node, self.message_type, values, {})
-        for node, place in invited.items():
+        for node, index in invited.items():
             values = {
                 Key.STAGE: "deal",
-                Key.PAYLOAD: invitations[place],
+                Key.PAYLOAD: invitations[index],
                 Key.ENCODING: encoding,
             }
             yield request(node, self.message_type, values, {})
@@ -663,13 +701,13 @@ class SecureStrategy(RoundStrategy[_Secure]):
         if culprits and self._following is not None:  # in which they dealt, too
             self.ledger.fail(self._following.number, secagg.TamperedShare.__name__)
             self._following = None
-        for place in culprits:
-            identity = now.server.cohort[place].identity
+        for index in culprits:
+            identity = now.server.cohort[index].identity
             self.excluded.add(identity)
             error = secagg.TamperedShare(
-                "open", "what it dealt is of no use; it is left out from now on", (place,)
+                "open", "what it dealt is of no use; it is left out from now on", (index,)
             )
-            self._note(now.number, now.name(place), error)
+            self._note(now.number, now.name(index), error)
         self.blames += now.server.blames
         if self.ledger.path is not None:
             for blame in now.server.blames:
@@ -688,13 +726,13 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     def _apply(self, now: _Secure, total: secagg.SecureSum) -> tuple[ArrayRecord, MetricRecord]:
         self.last_sum, self.counted = total, len(total.survivors)
-        self.ledger.close(now.number, [now.name(place) for place in total.survivors])
+        self.ledger.close(now.number, [now.name(index) for index in total.survivors])
         if isinstance(self.encoding, MetricsEncoding):
             self.measured = self.encoding.measured(total.values, count=self.counted)
-            told = {name: one.value for name, one in self.measured.items()}
-            errors = {f"{name}-error": one.error for name, one in self.measured.items()}
+            values = {name: metric.value for name, metric in self.measured.items()}
+            errors = {f"{name}-error": metric.error for name, metric in self.measured.items()}
             return now.task["arrays"], MetricRecord(
-                {"round": now.number, "clients": self.counted, **told, **errors}
+                {"round": now.number, "clients": self.counted, **values, **errors}
             )
         size = parameters(now.task["arrays"])
         mean = self.encoding.decode(total.values, count=self.counted, size=size)
@@ -724,12 +762,12 @@ class SecureStrategy(RoundStrategy[_Secure]):
             plan.members,
             plan.quorum,
         )
-        told = "nothing"
+        metrics_text = "nothing"
         if self.evaluator is not None and isinstance(self.evaluator.encoding, MetricsEncoding):
-            told = (
+            metrics_text = (
                 f"{', '.join(self.evaluator.encoding.names)} every {counted(self.every, 'round')}"
             )
-        log(INFO, "\t└──> clients measure %s", told)
+        log(INFO, "\t└──> clients measure %s", metrics_text)
         warning = self.encoding.noise_warning(self.per_round)
         if warning:
             log(WARNING, "mezzotint: %s", warning)

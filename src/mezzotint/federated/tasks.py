@@ -63,10 +63,12 @@ class Softmax(Model):
         return np.concatenate(parts).astype(np.float64)
 
     def evaluate(self, parameters: Vector, x: Features, y: Labels) -> tuple[float, float]:
-        found = self._probabilities(parameters, x)
+        probabilities = self._probabilities(parameters, x)
         # A probability that underflows counts as the least positive one.
-        loss = -np.log(np.maximum(found[np.arange(len(y)), y], np.finfo(found.dtype).tiny)).mean()
-        return float(loss), float((found.argmax(axis=1) == y).mean())
+        loss = -np.log(
+            np.maximum(probabilities[np.arange(len(y)), y], np.finfo(probabilities.dtype).tiny)
+        ).mean()
+        return float(loss), float((probabilities.argmax(axis=1) == y).mean())
 
 
 @final
@@ -254,22 +256,22 @@ class Rehearsal:
         """
         federation = self.federation
         choice, noise = (
-            np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(2)
+            np.random.default_rng(sequence) for sequence in np.random.SeedSequence(seed).spawn(2)
         )
         population = len(federation.clients)
         order = choice.permutation(population) if self.sampling == "cyclic" else None
         parameters = self.model.initial(seed)
         state: State = {}
-        found: list[tuple[int, float, float]] = []
+        history: list[tuple[int, float, float]] = []
         for number in range(1, self.rounds + 1):
             if order is not None:
                 places = order[turn(number, self.per_round, population)]
             else:
                 places = choice.permutation(population)[: self.per_round]
-            data = [federation.clients[place] for place in places]
+            data = [federation.clients[index] for index in places]
             updates = [
-                self.training.update(self.model, parameters, *one, seed=seed + number)
-                for one in data
+                self.training.update(self.model, parameters, *records, seed=seed + number)
+                for records in data
             ]
             if encoding.weighs:
                 updates = [
@@ -282,8 +284,8 @@ class Rehearsal:
                 loss, accuracy = self.model.evaluate(
                     parameters, federation.test_x, federation.test_y
                 )
-                found.append((number, loss, accuracy))
-        return found
+                history.append((number, loss, accuracy))
+        return history
 
 
 def mean_update(encoding: Encoding, updates: list[Vector], *, rng: np.random.Generator) -> Vector:

@@ -39,7 +39,11 @@ from mezzotint.federated.secagg.messages import COIN_BYTES, Deal, Partners, Port
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Card, Trust, channel_key, introduce, show
 
+_POSITIONS: dict[Stage, int] = {"deal": 0, "sum": 1, "agree": 2, "unite": 2, "open": 3}
+"""Stage -> stages that a client has answered before it."""
 _SESSIONS = 256  # most sessions that a client answers; it forgets none
+_STAGES_OF_ALL = ("deal", "sum")
+"""Stages that clients outside of the committee answer."""
 _SECRETS, _SETS = ("mask_seed", "self_seed", "coins"), ("dealt", "survivors")
 
 
@@ -62,7 +66,9 @@ class _Round:
     @property
     def last(self) -> bool:
         """Whether this client has answered everything."""
-        return self.done == (len(messages.STAGES) if self.index < self.plan.members else 2)
+        is_member = self.index < self.plan.members
+        stages = len(messages.STAGES) if is_member else len(_STAGES_OF_ALL)
+        return self.done == stages
 
 
 @final
@@ -108,9 +114,10 @@ class Client:
 
     def show(self, question: bytes) -> bytes:
         """Answer a server's `Challenge` with the card, a proof that it is this client's, and its roster's digest."""
-        return show(
-            self._secret, question, b"" if self.trust.roster is None else self.trust.roster.digest
-        )
+        held = b""
+        if self.trust.roster is not None:
+            held = self.trust.roster.digest
+        return show(self._secret, question, held)
 
     # Stages ------------------------------------------------------------------------------------------------------
 
@@ -155,9 +162,9 @@ class Client:
         for holder, (of_self, of_key) in enumerate(zip(*dealt, strict=True)):
             key = _portion_key(channel, now.cohort[holder].channel, plan, now.index, holder)
             sealed = seal(key, of_self + of_key, about=pair_purpose(plan.base, now.index, holder))
-            said = {"of_self": commitment(of_self, **about, holder=holder, kind=b"self")}
-            said["of_key"] = commitment(of_key, **about, holder=holder, kind=b"key")
-            portions.append(Portion(sealed=sealed, **said))
+            commitments = {"of_self": commitment(of_self, **about, holder=holder, kind=b"self")}
+            commitments["of_key"] = commitment(of_key, **about, holder=holder, kind=b"key")
+            portions.append(Portion(sealed=sealed, **commitments))
         seed = commitment(now.self_seed, **about, holder=now.index, kind=b"seed")
         its_contents = messages.contents(seed, portions)
         unsigned = Deal(
@@ -198,9 +205,11 @@ class Client:
             for index, deal in deals.items():
                 key = pair_mask_key(private, deal.mask, plan, now.index, index)
                 add_mask(total, key, sign=1 if now.index < index else -1)
-            said = messages.masks_statement(plan, now.index, now.coins, bitmap(dealt, plan), deals)
+            statement = messages.masks_statement(
+                plan, now.index, now.coins, bitmap(dealt, plan), deals
+            )
             packed = pack_words(reduced(total, plan.bits), plan.bits)
-            answer = messages.masked(plan, sign(self._identity, said), packed)
+            answer = messages.masked(plan, sign(self._identity, statement), packed)
             now.dealt, now.mask_seed, now.self_seed = dealt, b"", b""
             return answer
 
@@ -213,11 +222,11 @@ class Client:
                 of them that it picked or that picked it.
         """
         with self._stage("agree") as now:
-            coins, said = messages.read_proposal(proposal, now.plan)
-            dealt, survivors = frozenset(coins), frozenset(said)
+            coins, signatures = messages.read_proposal(proposal, now.plan)
+            dealt, survivors = frozenset(coins), frozenset(signatures)
             if not survivors <= dealt:
                 raise wire.InconsistentLists("agree", "survivors who did not deal")
-            _check_survivors(now, coins, said, "agree")
+            _check_survivors(now, coins, signatures, "agree")
             signature = sign(
                 self._identity, messages.certificate_statement(now.plan, dealt, survivors)
             )
@@ -264,8 +273,8 @@ class Client:
             InconsistentLists: somebody did not mask among the dealers that this client was told of, with all of them.
         """
         with self._stage("unite") as now:
-            coins, said, sealed = messages.read_union(union, now.plan)
-            _check_survivors(now, coins, said, "unite")
+            coins, signatures, sealed = messages.read_union(union, now.plan)
+            _check_survivors(now, coins, signatures, "unite")
             now.survivors = now.dealt
             return self._shares(now, sealed)
 
@@ -282,14 +291,11 @@ class Client:
 
     def _awaiting(self, stage: Stage) -> _Round:
         """The round in progress, whose next stage this is."""
-        now, place = self._round, messages.STAGES.index("agree" if stage == "unite" else stage)
-        if now is None or now.done != place:
-            told = (
-                "no round is in progress"
-                if now is None
-                else f"stage {messages.STAGES[now.done]!r} comes next"
-            )
-            raise wire.WrongStage(stage, told)
+        now, position = self._round, _POSITIONS[stage]
+        if now is None:
+            raise wire.WrongStage(stage, "no round is in progress")
+        if now.done != position:
+            raise wire.WrongStage(stage, f"stage {messages.STAGES[now.done]!r} comes next")
         return now
 
     @contextmanager
@@ -303,22 +309,26 @@ class Client:
         except wire.ProtocolError:
             self._round = None
             raise
-        now.done = len(messages.STAGES) if stage == "unite" else now.done + 1
+        now.done += 1
+        if stage == "unite":  # it stands for the last two
+            now.done = len(messages.STAGES)
         self._round = None if now.last else now
 
     def _shares(self, now: _Round, sealed: Mapping[int, tuple[bytes, bytes]]) -> bytes:
         """One share of each dealer, of the seed if it survived, else of the mask key; as far as they can be opened."""
         private = channel_key(self._secret)
-        found: dict[int, bytes] = {}
+        opened: dict[int, bytes] = {}
         for owner, (channel, text) in sealed.items():
             try:
                 key = _portion_key(private, channel, now.plan, owner, now.index)
             except wire.SwappedKey:
                 continue  # dealer or server sent something else
-            both = unseal(key, text, about=pair_purpose(now.plan.base, owner, now.index))
-            if both is not None:
-                found[owner] = both[:SHARE_BYTES] if owner in now.survivors else both[SHARE_BYTES:]
-        return messages.shares(now.plan, found)
+            share_pair = unseal(key, text, about=pair_purpose(now.plan.base, owner, now.index))
+            if share_pair is not None:
+                opened[owner] = (
+                    share_pair[:SHARE_BYTES] if owner in now.survivors else share_pair[SHARE_BYTES:]
+                )
+        return messages.shares(now.plan, opened)
 
     # State ---------------------------------------------------------------------------------------------------------
 
@@ -383,8 +393,8 @@ def _check_survivors(
     for index, signature in said.items():
         statement = messages.masks_statement(plan, index, coins[index], among, partners[index])
         if not signed(now.cohort[index].identity, signature, statement):
-            told = f"client {index} did not mask among these dealers, with all of them"
-            raise wire.InconsistentLists(stage, told, (index,))
+            fault = f"client {index} did not mask among these dealers, with all of them"
+            raise wire.InconsistentLists(stage, fault, (index,))
         if len(survivors & picks[index].tolist()) < plan.least:
             raise wire.TooFewClients(
                 stage, f"client {index} has too few of its picks among the survivors", (index,)

@@ -47,10 +47,10 @@ def add_mask(total: Words, key: bytes, *, sign: int) -> None:
     buffer = np.empty(min(BLOCK, -(-total.nbytes // WORD_BYTES)), dtype=np.uint64)
     combine = np.add if sign > 0 else np.subtract
     for begin in range(0, total.size, per_block):
-        part = total[begin : begin + per_block]
-        words = buffer[: -(-part.nbytes // WORD_BYTES)]
+        block = total[begin : begin + per_block]
+        words = buffer[: -(-block.nbytes // WORD_BYTES)]
         stream.fill(words)
-        combine(part, words.view(total.dtype)[: part.size], out=part)
+        combine(block, words.view(total.dtype)[: block.size], out=block)
 
 
 def checked_integers(
@@ -211,8 +211,8 @@ def combine(shares: Mapping[int, bytes], threshold: int) -> bytes | None:
     chosen = tuple(sorted(shares)[:threshold])
     weights = _weights(chosen)
     total = sum(
-        weight * int.from_bytes(shares[place], "little")
-        for place, weight in zip(chosen, weights, strict=True)
+        weight * int.from_bytes(shares[holder], "little")
+        for holder, weight in zip(chosen, weights, strict=True)
     )
     value = total % PRIME
     return number(value, SECRET_BYTES) if value < 2 ** (8 * SECRET_BYTES) else None
@@ -221,14 +221,14 @@ def combine(shares: Mapping[int, bytes], threshold: int) -> bytes | None:
 @lru_cache(maxsize=64)
 def _weights(places: tuple[int, ...]) -> tuple[int, ...]:
     """Lagrange's weights of the values at places + 1 for the value at 0."""
-    points = [place + 1 for place in places]
+    points = [holder + 1 for holder in places]
     weights: list[int] = []
-    for one in points:
+    for point in points:
         above, below = 1, 1
-        for other in points:
-            if other != one:
-                above = above * other % PRIME
-                below = below * (other - one) % PRIME
+        for neighbour in points:
+            if neighbour != point:
+                above = above * neighbour % PRIME
+                below = below * (neighbour - point) % PRIME
         weights.append(above * pow(below, -1, PRIME) % PRIME)
     return tuple(weights)
 

@@ -36,9 +36,9 @@ def header(stage: Stage, plan: RoundPlan) -> bytes:
 def opened(data: bytes, stage: Stage, plan: RoundPlan) -> wire.Reader:
     """A reader behind the header; WrongStage or ReplayedRound for a message of another stage or round."""
     reader = wire.Reader(data, stage)
-    found = reader.number(1)
-    if found != _KINDS.index(stage):
-        name = _KINDS[found] if found < len(_KINDS) else "unknown"
+    kind = reader.number(1)
+    if kind != _KINDS.index(stage):
+        name = _KINDS[kind] if kind < len(_KINDS) else "unknown"
         raise wire.WrongStage(stage, f"got a message of stage {name!r}")
     if reader.take(_TAG) != plan.base[:_TAG]:
         raise wire.ReplayedRound(
@@ -67,7 +67,7 @@ def picked(coins: bytes, plan: RoundPlan, index: int) -> frozenset[int]:
     key = hashlib.sha256(b"mezzotint picks" + plan.base + wire.number(index, 2) + coins).digest()
     others = plan.clients - 1
     places = range(others) if plan.picks == others else first_shuffled(others, key, plan.picks)
-    return frozenset(place + (place >= index) for place in places)
+    return frozenset(position + (position >= index) for position in places)
 
 
 # Deal ----------------------------------------------------------------------------------------------------------------
@@ -179,12 +179,12 @@ def read_dealing(data: bytes, plan: RoundPlan) -> tuple[Deal, bytes]:
     """The public part, and the commitment to the self mask's seed; the contents are complete, and those signed."""
     reader = opened(data, "deal", plan)
     deal = Deal.from_reader(reader)
-    rest = reader.rest()
-    if hashlib.sha256(rest).digest() != deal.contents:
+    sealed_contents = reader.rest()
+    if hashlib.sha256(sealed_contents).digest() != deal.contents:
         raise wire.MalformedMessage(
             "deal", "the shares are not those that the public part speaks of"
         )
-    with wire.Reader(rest, "deal") as reader:
+    with wire.Reader(sealed_contents, "deal") as reader:
         seed, _ = reader.take(masks.COMMITMENT_BYTES), reader.take(plan.members * PORTION_BYTES)
     return deal, seed
 
@@ -215,23 +215,25 @@ def read_partners(data: bytes, plan: RoundPlan) -> Announcement:
     reader = opened(data, "sum", plan)
     bound = replace(plan, task=reader.take(DIGEST_BYTES))
     dealt = _read_bitmap(reader, plan, "sum")
-    found: dict[int, Deal] = {}
+    deals: dict[int, Deal] = {}
     while reader.left:
         deal = Deal.from_reader(reader)
         if deal.index >= plan.clients:
             raise wire.UnknownSender("sum", f"client {deal.index} has no part here", (deal.index,))
-        if deal.index in found:
+        if deal.index in deals:
             raise wire.DuplicateAnswer("sum", f"client {deal.index} is named twice", (deal.index,))
-        found[deal.index] = deal
-    return Announcement(bound, dealt, found)
+        deals[deal.index] = deal
+    return Announcement(bound, dealt, deals)
 
 
 def masks_statement(
     plan: RoundPlan, index: int, coins: bytes, dealt: bytes, partners: Collection[int]
 ) -> bytes:
     """What a client signs with its masked input: its picks, the dealers (a bitmap), and its mask partners."""
-    said = wire.number(index, 2) + coins + hashlib.sha256(dealt + bitmap(partners, plan)).digest()
-    return b"mezzotint masks" + plan.digest + said
+    content = (
+        wire.number(index, 2) + coins + hashlib.sha256(dealt + bitmap(partners, plan)).digest()
+    )
+    return b"mezzotint masks" + plan.digest + content
 
 
 def compact(clients: Collection[int]) -> Clients:
@@ -273,8 +275,8 @@ def certificate_statement(
     plan: RoundPlan, dealt: Collection[int], survivors: Collection[int]
 ) -> bytes:
     """What a member signs, once a round."""
-    both = bitmap(dealt, plan) + bitmap(survivors, plan)
-    return b"mezzotint certifies" + plan.digest + hashlib.sha256(both).digest()
+    bitmaps = bitmap(dealt, plan) + bitmap(survivors, plan)
+    return b"mezzotint certifies" + plan.digest + hashlib.sha256(bitmaps).digest()
 
 
 def agreement(plan: RoundPlan, signature: bytes) -> bytes:
@@ -332,11 +334,14 @@ def read_union(
 ) -> tuple[dict[int, bytes], dict[int, bytes], dict[int, tuple[bytes, bytes]]]:
     """Coins and signatures of all who dealt; channel and sealed shares by dealer."""
     coins: dict[int, bytes] = {}
-    said: dict[int, bytes] = {}
+    signatures: dict[int, bytes] = {}
     with opened(data, "unite", plan) as reader:
         for index in sorted(dealt := _read_bitmap(reader, plan, "unite")):
-            coins[index], said[index] = reader.take(COIN_BYTES), reader.take(masks.SIGNATURE_BYTES)
-        return coins, said, _read_portions(reader, dealt)
+            coins[index], signatures[index] = (
+                reader.take(COIN_BYTES),
+                reader.take(masks.SIGNATURE_BYTES),
+            )
+        return coins, signatures, _read_portions(reader, dealt)
 
 
 def shares(plan: RoundPlan, found: Mapping[int, bytes]) -> bytes:
@@ -413,8 +418,8 @@ class Partners(OfClients[Clients]):
 
     def _of(self, index: int) -> Clients:
         mine = self._picks[index]
-        found = np.append(
+        clients = np.append(
             mine[self._there[mine]], self._pickers[self._begins[index] : self._begins[index + 1]]
         )
-        found.sort()
-        return found[np.append(True, found[1:] != found[:-1])] if found.size else found
+        clients.sort()
+        return clients[np.append(True, clients[1:] != clients[:-1])] if clients.size else clients

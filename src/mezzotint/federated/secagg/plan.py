@@ -108,10 +108,10 @@ class RoundPlan:
 
     def __post_init__(self) -> None:
         lengths = {"session": SESSION_BYTES, **dict.fromkeys(_DIGESTS, DIGEST_BYTES)}
-        given = {name: len(getattr(self, name)) for name in lengths}
+        actual = {name: len(getattr(self, name)) for name in lengths}
         checks = (
             *(
-                (given[name] == need, f"{name}: {given[name]} bytes, need {need}")
+                (actual[name] == need, f"{name}: {actual[name]} bytes, need {need}")
                 for name, need in lengths.items()
             ),
             (1 <= self.round < 2**32, f"round={self.round}: rounds count from 1"),
@@ -157,17 +157,17 @@ class RoundPlan:
             if not holds:
                 raise PlanRefused("plan", complaint)
         if self.overflow == "impossible" and self.clients * self.span >> self.bits:
-            told = f"{self.clients} clients x {self.span} can reach 2**{self.bits}"
-            raise PlanRefused("plan", f"{told}: plan bits={bits_needed(self.clients, self.span)}")
+            excess = f"{self.clients} clients x {self.span} can reach 2**{self.bits}"
+            raise PlanRefused("plan", f"{excess}: plan bits={bits_needed(self.clients, self.span)}")
 
     def __str__(self) -> str:
         """The plan in words, with digests shortened to their first digits."""
         binding = {"encoding": self.binding, "task": self.task, "roster": self.roster}
         bound = [f"{name} {digest.hex()[:16]}" for name, digest in binding.items() if any(digest)]
-        drawn = "anew" if self.draw == "anew" else "in turn"
+        order = "anew" if self.draw == "anew" else "in turn"
         return (
             f"round {self.round} of session {self.session.hex()[:16]} ({self.purpose}): {self.clients} clients, drawn "
-            f"{drawn}, send {self.coordinates} integers up to {self.span} modulo 2**{self.bits}; each "
+            f"{order}, send {self.coordinates} integers up to {self.span} modulo 2**{self.bits}; each "
             f"masks with {self.picks} of its own choice, {self.least} of them or more in the sum; {self.minimum} "
             f"summands or more; a committee of {self.members}, of whom {self.quorum} sign who is in the sum; bound to "
             f"{', '.join(bound) or 'nothing else'}"
@@ -191,7 +191,7 @@ class RoundPlan:
         """The plan on the wire."""
         fixed = b"".join(number(getattr(self, name), width) for name, width in _WIDTHS.items())
         rules = b"".join(
-            number(known.index(getattr(self, name)), 1) for name, known in _RULES.items()
+            number(words.index(getattr(self, name)), 1) for name, words in _RULES.items()
         )
         return (
             _VERSION
@@ -209,12 +209,12 @@ class RoundPlan:
         session = reader.take(SESSION_BYTES)
         values: JsonObject = {name: reader.number(width) for name, width in _WIDTHS.items()}
         chosen = {name: reader.number(1) for name in _RULES}
-        if any(chosen[name] >= len(known) for name, known in _RULES.items()):
-            told = "unknown overflow rule {overflow}, draw {draw} or purpose {purpose}".format(
+        if any(chosen[name] >= len(words) for name, words in _RULES.items()):
+            unknown = "unknown overflow rule {overflow}, draw {draw} or purpose {purpose}".format(
                 **chosen
             )
-            raise PlanRefused("plan", told)
-        values |= {name: known[chosen[name]] for name, known in _RULES.items()}
+            raise PlanRefused("plan", unknown)
+        values |= {name: words[chosen[name]] for name, words in _RULES.items()}
         return cls(
             session=session, **{name: reader.take(DIGEST_BYTES) for name in _DIGESTS}, **values
         )
@@ -277,8 +277,8 @@ def plan_sum(
     check_count("corrupted", corrupted, least=0, most=clients - 1)
     check_count("dropped", dropped, least=0, most=clients - 1)
     check_count("minimum", minimum, least=2, most=clients)
-    drawn = security_bits if drawn_bits is None else drawn_bits
-    members, quorum = _committee(clients, corrupted, dropped, drawn, failure_bits + 1)
+    committee_bits = security_bits if drawn_bits is None else drawn_bits
+    members, quorum = _committee(clients, corrupted, dropped, committee_bits, failure_bits + 1)
     picks, least = _partners(clients, corrupted, dropped, minimum, security_bits, failure_bits + 1)
     absent = _tail(clients, dropped, members, members - quorum + 1)
     lonely = math.log2(clients) + _tail(clients - 1, dropped, picks, picks - least + 1)
@@ -399,10 +399,10 @@ def _choose(total: int | IntArray | Floats, chosen: int | IntArray | Floats) -> 
 
 def _tails(population: int, marked: int, drawn: int) -> Floats:
     """log2 P(at least k of `drawn` are marked) for k = 0..drawn + 1; never above 0."""
-    found = np.arange(drawn + 1)
+    counts = np.arange(drawn + 1)
     odds = (
-        _choose(marked, found)
-        + _choose(population - marked, drawn - found)
+        _choose(marked, counts)
+        + _choose(population - marked, drawn - counts)
         - _choose(population, drawn)
     )
     above = np.logaddexp2.accumulate(odds[::-1])[::-1]
@@ -420,6 +420,6 @@ def _few(trials: IntArray, most: IntArray, miss: Floats) -> Floats:
     share = most / np.maximum(trials, 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         missed = np.where(share < 1, (1 - share) * (np.log2(1 - share) - miss), 0.0)
-        kept = np.where(share > 0, share * (np.log2(share) - np.log2(hit)), 0.0)
-        bound = np.where(share < hit, -trials * (missed + kept), 0.0)
+        hit_cost = np.where(share > 0, share * (np.log2(share) - np.log2(hit)), 0.0)
+        bound = np.where(share < hit, -trials * (missed + hit_cost), 0.0)
     return np.where(most < 0, -math.inf, bound)

@@ -62,7 +62,7 @@ def turn(number_of_round: int, clients: int, population: int) -> list[int]:
     ([0, 1], [2, 3], [4, 0])
     """
     first = (number_of_round - 1) * clients
-    return [place % population for place in range(first, first + clients)]
+    return [position % population for position in range(first, first + clients)]
 
 
 def most_participations(sampling: Sampling, *, rounds: int, per_round: int, population: int) -> int:
@@ -170,10 +170,14 @@ def show(identity: bytes, question: bytes, held: bytes) -> bytes:
 
     The question is that of a `Challenge`; SwappedKey for one that nobody honest asks.
     """
-    said = introduce(identity)
+    introduction = introduce(identity)
     shared = masks.agree(channel_key(identity), question, plan=b"", purpose=_OWNER, stage="card")
     private = Ed25519PrivateKey.from_private_bytes(identity)
-    return said + masks.sign(private, _owner_statement(question, shared, said, held)) + held
+    return (
+        introduction
+        + masks.sign(private, _owner_statement(question, shared, introduction, held))
+        + held
+    )
 
 
 def _owner_statement(question: bytes, shared: bytes, said: bytes, held: bytes) -> bytes:
@@ -199,20 +203,20 @@ class Challenge:
     def read(self, answer: bytes) -> tuple[Card, bytes]:
         """The card of `show`, and the digest of the client's roster, if any; SwappedKey without its keys."""
         reader = Reader(answer, "card")
-        said, signature, held = (
+        introduction, signature, digest = (
             reader.take(INTRODUCTION_BYTES),
             reader.take(masks.SIGNATURE_BYTES),
             reader.rest(),
         )
-        card = read_introduction(said)
-        if len(held) not in (0, masks.KEY_BYTES):
+        card = read_introduction(introduction)
+        if len(digest) not in (0, masks.KEY_BYTES):
             raise MalformedMessage("card", "what follows the card is not a roster's digest")
         shared = masks.agree(self._private, card.channel, plan=b"", purpose=_OWNER, stage="card")
         if not masks.signed(
-            card.identity, signature, _owner_statement(self.question, shared, said, held)
+            card.identity, signature, _owner_statement(self.question, shared, introduction, digest)
         ):
             raise SwappedKey("card", "whoever shows this card does not hold its keys")
-        return card, held
+        return card, digest
 
 
 @final
@@ -304,10 +308,12 @@ class Roster:
         key = hashlib.sha256(b"mezzotint draw" + self.digest + number(number_of_round, 4)).digest()
         if draw == "anew":
             return tuple(
-                self.members[place] for place in shuffled(len(self.members), key)[:clients]
+                self.members[position] for position in shuffled(len(self.members), key)[:clients]
             )
-        turns = [self._cycle[place] for place in turn(number_of_round, clients, len(self.members))]
-        return tuple(self.members[turns[place]] for place in shuffled(clients, key))
+        turns = [
+            self._cycle[position] for position in turn(number_of_round, clients, len(self.members))
+        ]
+        return tuple(self.members[turns[position]] for position in shuffled(clients, key))
 
     def to_bytes(self) -> bytes:
         """The roster on the wire."""
@@ -354,7 +360,8 @@ class Roster:
                 raise ValueError("another format")
             pairs: Sequence[tuple[str, str]] = plain["members"]
             cards = (
-                Card(identity=bytes.fromhex(one), channel=bytes.fromhex(two)) for one, two in pairs
+                Card(identity=bytes.fromhex(identity), channel=bytes.fromhex(channel))
+                for identity, channel in pairs
             )
             return cls(members=tuple(cards), beacon=bytes.fromhex(plain["beacon"]))
         except (KeyError, TypeError, ValueError) as error:

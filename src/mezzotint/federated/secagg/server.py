@@ -106,8 +106,12 @@ class Dealings(OfClients[Deal]):
     def promised(self, member: int) -> Iterator[tuple[int, bytes, bytes]]:
         """Each dealer's commitments to one member's shares of its seed and of its mask key."""
         for index in self:
-            both = self._portions[index, member, _COMMITMENTS].tobytes()
-            yield index, both[: masks.COMMITMENT_BYTES], both[masks.COMMITMENT_BYTES :]
+            commitments = self._portions[index, member, _COMMITMENTS].tobytes()
+            yield (
+                index,
+                commitments[: masks.COMMITMENT_BYTES],
+                commitments[masks.COMMITMENT_BYTES :],
+            )
 
     def sealed(self, member: int, head: bytes = b"") -> bytes:
         """`head`; then each dealer's channel key and what it sealed for one member, as sent to it."""
@@ -285,9 +289,9 @@ class Server:
         if stage == "deal":
             self._leave_out_lonely()
         self._check_enough(stage)
-        made = (self._partners, self._proposals, self._certificates)[self._place]()
+        outbox = (self._partners, self._proposals, self._certificates)[self._place]()
         self._place += 1
-        return made
+        return outbox
 
     @property
     def everybody(self) -> bool:
@@ -343,12 +347,16 @@ class Server:
 
     def _leave_out_lonely(self) -> None:
         """Leave out clients that picked too few dealers: in the sum, they would make members refuse it."""
-        there = np.zeros(self.plan.clients, dtype=bool)
-        there[list(self._dealt)] = True
-        while lonely := [
-            one for one in self._dealt if there[self._dealt.picks[one]].sum() < self.plan.least
-        ]:
-            there[lonely] = False
+        present = np.zeros(self.plan.clients, dtype=bool)
+        present[list(self._dealt)] = True
+        while True:
+            picked_present = {
+                index: present[self._dealt.picks[index]].sum() for index in self._dealt
+            }
+            lonely = [index for index, count in picked_present.items() if count < self.plan.least]
+            if not lonely:
+                return
+            present[lonely] = False
             for index in lonely:
                 self._dealt.leave_out(index)
 
@@ -396,29 +404,29 @@ class Server:
     # Open ----------------------------------------------------------------------------------------------------------
 
     def _took_shares(self, index: int, answer: bytes) -> None:
-        found = messages.read_shares(answer, self.plan, self._dealt)
+        good_shares = messages.read_shares(answer, self.plan, self._dealt)
         wrong: list[int] = []
         for owner, of_self, of_key in self._dealt.promised(index):
-            if owner not in found:
+            if owner not in good_shares:
                 continue
             kind, expected = (b"self", of_self) if owner in self._masked else (b"key", of_key)
             if (
                 masks.commitment(
-                    found[owner], plan=self.plan.base, owner=owner, holder=index, kind=kind
+                    good_shares[owner], plan=self.plan.base, owner=owner, holder=index, kind=kind
                 )
                 != expected
             ):
                 # The member lies, or the dealer did not sign a commitment to the share that it sealed.
                 wrong.append(owner)
-                del found[owner]
-        if 2 * len(found) < len(self._dealt):
-            told = f"member {index} has good shares of {len(found)} of {len(self._dealt)} clients"
+                del good_shares[owner]
+        if 2 * len(good_shares) < len(self._dealt):
+            shortage = f"member {index} has good shares of {len(good_shares)} of {len(self._dealt)} clients"
             raise wire.TamperedShare(
-                "open", f"{told}: too many for all of them to have dealt bad ones", (index,)
+                "open", f"{shortage}: too many for all of them to have dealt bad ones", (index,)
             )
         for owner in wrong:
             self.disputed.setdefault(owner, []).append(index)
-        self._shares.add(index, found)
+        self._shares.add(index, good_shares)
         self._opened.add(index)
 
     def _secret(self, owner: int) -> bytes:
@@ -427,8 +435,8 @@ class Server:
         if len(shares) < plan.quorum:
             # Not all of these members can be corrupted: an honest one was dealt something that it cannot open.
             crooked = len(self._opened) - len(shares) >= 2 * plan.quorum - plan.members
-            told = f"{len(shares)} shares of client {owner} came, the quorum is {plan.quorum}"
-            raise wire.TooFewClients("open", told, (owner,) if crooked else ())
+            shortage = f"{len(shares)} shares of client {owner} came, the quorum is {plan.quorum}"
+            raise wire.TooFewClients("open", shortage, (owner,) if crooked else ())
         kind: Kind = "self" if owner in self._masked else "key"
         secret = restored(plan, self._dealt[owner], self._dealt.seed(owner), kind, shares)
         if secret is None:
@@ -447,10 +455,10 @@ class Server:
         if not others:
             return
         private = mask_key_from_seed(self._secret(owner), self.plan, owner)
-        for other in others:
-            key = pair_mask_key(private, self._dealt[other].mask, self.plan, owner, other)
+        for partner in others:
+            key = pair_mask_key(private, self._dealt[partner].mask, self.plan, owner, partner)
             # The survivor added it when its index is the lower one.
-            masks.add_mask(total, key, sign=-1 if other < owner else 1)
+            masks.add_mask(total, key, sign=-1 if partner < owner else 1)
 
     def result(self) -> SecureSum:
         """The sum, once the answers to the last stage are in.
@@ -490,14 +498,15 @@ class Server:
         return SecureSum(values=values, survivors=tuple(sorted(self._masked)), dropped=dropped)
 
     def _check_range(self, values: npt.NDArray[np.int64]) -> None:
-        most = len(self._masked) * self.plan.span
-        if self.plan.overflow == "impossible" and int(values.max()) > most:
-            place = int(np.argmax(values))
+        largest = len(self._masked) * self.plan.span
+        if self.plan.overflow == "impossible" and int(values.max()) > largest:
+            coordinate = int(np.argmax(values))
             raise wire.OutOfRangeInteger(
                 "open",
-                f"coordinate {place} sums to {int(values[place])}, above {most}: a client sent more than it may. Masks "
-                "hide who: there is no evidence against anybody. Who was asked in all rounds that ended like this, and "
-                "in none that came to a sum, is suspect: see the ledger, and make a roster without",
+                f"coordinate {coordinate} sums to {int(values[coordinate])}, above {largest}: a client sent "
+                "more than it may. Masks hide who: there is no evidence against anybody. Who was asked in all "
+                "rounds that ended like this, and in none that came to a sum, is suspect: see the ledger, and "
+                "make a roster without",
             )
 
 
@@ -514,10 +523,10 @@ def restored(
     if secret is None:
         return None
     if kind == "self":
-        found = masks.commitment(
+        actual = masks.commitment(
             secret, plan=plan.base, owner=deal.index, holder=deal.index, kind=b"seed"
         )
-        return secret if found == seed_commitment else None
+        return secret if actual == seed_commitment else None
     key = mask_key_from_seed(secret, plan, deal.index)
     return secret if masks.public_bytes(key) == deal.mask else None
 
@@ -562,10 +571,10 @@ class Blame:
                 raise ParameterError("blame", f"member {holder}", "is not in the committee")
             portion = messages.portion(self.dealing, holder)
             promised = portion.of_self if self.kind == "self" else portion.of_key
-            found = masks.commitment(
+            actual = masks.commitment(
                 share, plan=plan.base, owner=deal.index, holder=holder, kind=self.kind.encode()
             )
-            if found != promised:
+            if actual != promised:
                 raise ParameterError(
                     "blame", f"the share of member {holder}", "is not the one that was dealt"
                 )
@@ -576,9 +585,9 @@ class Blame:
 
     def save(self, path: Path) -> None:
         """Write the file, replacing one that exists."""
-        said = {name: getattr(self, name).hex() for name in _BYTES}
+        fields = {name: getattr(self, name).hex() for name in _BYTES}
         shares = {str(holder): share.hex() for holder, share in self.shares.items()}
-        text = json.dumps({"format": _FORMAT, **said, "kind": self.kind, "shares": shares})
+        text = json.dumps({"format": _FORMAT, **fields, "kind": self.kind, "shares": shares})
         write_text(path, text, overwrite=True)
 
     @classmethod
@@ -588,10 +597,10 @@ class Blame:
         try:
             if plain["format"] != _FORMAT or plain["kind"] not in ("self", "key"):
                 raise ValueError("another format")
-            said = {name: bytes.fromhex(plain[name]) for name in _BYTES}
+            fields = {name: bytes.fromhex(plain[name]) for name in _BYTES}
             shares = {
                 int(holder): bytes.fromhex(share) for holder, share in plain["shares"].items()
             }
-            return cls(**said, kind=plain["kind"], shares=shares)
+            return cls(**fields, kind=plain["kind"], shares=shares)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FileFormatError(f"{Path(path).name}: not a proof of blame ({error})") from None

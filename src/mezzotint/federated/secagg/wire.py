@@ -95,9 +95,9 @@ class Reader:
             raise MalformedMessage(
                 self._stage, f"{len(self._data)} bytes are too few; the message was cut"
             )
-        part = self._data[self._place : end]
+        chunk = self._data[self._place : end]
         self._place = end
-        return part
+        return chunk
 
     def number(self, width: int) -> int:
         """The next number of `width` bytes."""
