@@ -291,6 +291,40 @@ def test_a_client_dies(
     _play(_Deaths(tmp_path, victims, stage, moment, state=state), victims, outcome)
 
 
+@pytest.mark.parametrize(
+    ("moment", "state"),
+    [*itertools.product(["before", "within", "after"], ["new", "none"]), ("after", "old")],
+)
+@pytest.mark.parametrize("stage", ["unite", "open"])
+def test_a_member_dies_that_opens_one_round_and_deals_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str, moment: str, state: str
+) -> None:
+    """Both sums are known; the member is missing from the second where its dealing, or its state, was lost."""
+    apart(monkeypatch, stage)
+    victims = _victims("a member")
+    deaths = _Deaths(tmp_path, victims, stage, moment, state=state)
+    strategy = SecureStrategy(encoding=EXACT, per_round=MANY, roster=roster(MANY), returns="update")
+    start = ArrayRecord({"a": Array(np.zeros(3))})
+    strategy.one_round(deaths.grid, start, {}, last=False)
+    assert strategy.last_sum is not None
+    assert len(strategy.last_sum.survivors) == MANY
+    assert "next" in deaths.hit[0].content.config_records[RECORD]
+    deaths.ask_again()
+    strategy.one_round(deaths.grid, start, {}, last=True)
+    assert strategy.last_sum is not None
+    assert len(strategy.last_sum.survivors) == MANY - 1
+    assert strategy.ledger.rounds == {1: "released", 2: "released"}
+    for place in range(MANY):
+        opened = {
+            *deaths.answers.get((place, "agree"), []),
+            *deaths.answers.get((place, stage), []),
+        }
+        assert len(deaths.answers[place, "sum"]) <= 2
+        assert deaths.records(place).sums >= len(deaths.answers[place, "sum"])
+        assert deaths.records(place).dealings == 2 or place in victims
+        assert len(opened) <= 4
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize(("who", "stage"), _cells("test_a_link_fails"))
 def test_a_link_fails(

@@ -1,7 +1,8 @@
-"""Federated learning with few-bit private updates, added up by secure aggregation, or seen one by one.
+"""Federated learning with few-bit private updates, added up by secure aggregation, or seen one by
+one.
 
-`SecureUpdates`, `SecureStrategy`, their local twins and what is built on them need the extra: pip install
-'.[flower]' in the checkout.
+`SecureUpdates`, `SecureStrategy`, their local twins and what is built on them need the extra: pip
+install '.[flower]' in the checkout.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,5 @@
-"""Mezzotint's own Flower app, the server's half: one function for `flwr run` on many machines and for simulation.
+"""Mezzotint's own Flower app, the server's half: one function for `flwr run` on many machines and
+for simulation.
 
 [tool.flwr.app.components]
 serverapp = "mezzotint.federated.app:server_app"
@@ -62,16 +63,19 @@ class RunReport(Record):
     Arguments:
         accuracy, loss: on public test data, before training and after each round.
         ledger: as plain values.
-        claims: the "local" and "central" claims of the client charged most; empty without noise. With trust "local"
-            only the first, which holds against the server itself.
+        claims: the "local" and "central" claims of the client charged most; empty without noise.
+            With trust "local" only the first, which holds against the server itself.
         promises: the claims, as records.
         incidents: (round, client, name) of everything that was refused.
         stopped: why the run ended early, if it did.
-        bits, report_bits: per coordinate, on the wire and of the report itself; with trust "local" per vector.
-        mse: of one coordinate of one report, uniform inputs, data units squared; NaN for plain rounding.
+        bits, report_bits: per coordinate, on the wire and of the report itself; with trust "local"
+            per vector.
+        mse: of one coordinate of one report, uniform inputs, data units squared; NaN for plain
+            rounding.
         seconds: duration of the run.
         metrics: results of the user's evaluation, per round.
-        measured: for each sum of clients' metrics the rounds done, the clients, and (value, standard error) by metric.
+        measured: for each sum of clients' metrics the rounds done, the clients, and (value,
+            standard error) by metric.
         evaluations: the ledger of these sums, as plain values, and their "incidents".
     """
 
@@ -233,11 +237,13 @@ def run_server(
         grid: Flower's.
         settings: of the run, which resumes from the checkpoint in `out` if there is one.
         tell: called with one line per round.
-        evaluate: called with the number of finished rounds and the (d,) parameters, before the first round and after
-            each; its results go into the log and the report. It uses the server's own data and releases nothing.
+        evaluate: called with the number of finished rounds and the (d,) parameters, before the
+            first round and after each; its results go into the log and the report. It uses the
+            server's own data and releases nothing.
 
     Raises:
-        StorageError: another process is working on the run in `out`, or the ledger cannot be written.
+        StorageError: another process is working on the run in `out`, or the ledger cannot be
+            written.
     """
     with _alone(settings.out):
         return _trained(grid, settings, tell, evaluate)
@@ -245,7 +251,9 @@ def run_server(
 
 @contextmanager
 def _alone(out: str) -> Generator[None]:
-    """Lock the folder: the charges of two processes would add up, but each would overwrite the other's model."""
+    """Lock the folder: the charges of two processes would add up, but each would overwrite the
+    other's model.
+    """
     if not out:
         yield
         return
@@ -395,7 +403,9 @@ def _refusals(strategy: RoundStrategy[Any]) -> tuple[tuple[int, str, str], ...]:
 
 
 def _configured(context: Context, folder: Path | None) -> RunSettings:
-    """The run configuration with this machine's paths; results go to a folder named after the run by default."""
+    """The run configuration with this machine's paths; results go to a folder named after the run
+    by default.
+    """
     settings = RunSettings.from_config(context.run_config)
     files = {"mechanism": settings.mechanism, "roster": settings.roster}
     here = {
@@ -414,7 +424,8 @@ def make_server_app(
     folder: Path | None = None,
     **others: Any,
 ) -> ServerApp:
-    """The server app; without settings, those of Flower's run configuration and the files in `folder`.
+    """The server app; without settings, those of Flower's run configuration and the files in
+    `folder`.
 
     `done` is called with the report; `others` are arguments of `run_server`.
     """

@@ -63,7 +63,8 @@ _LEAST, _MOST = 1e-2, 1e4  # noise multipliers that are tried
 
 
 def noise_within(budget: float, make: Callable[[float], E], sums: Sums) -> tuple[float, E]:
-    """The least noise multiplier, to within two percent of epsilon, with its encoding, that keeps to the budget.
+    """The least noise multiplier, to within two percent of epsilon, with its encoding, that keeps
+    to the budget.
 
     Arguments:
         budget: largest epsilon of the central claim about `sums`.
@@ -92,7 +93,9 @@ def noise_within(budget: float, make: Callable[[float], E], sums: Sums) -> tuple
 
 
 def rounds_within(budget: float, spent: Callable[[int], float], rounds: int) -> int:
-    """The most rounds, up to `rounds`, whose cost (non-decreasing) is within the budget; InfeasibleError for none."""
+    """The most rounds, up to `rounds`, whose cost (non-decreasing) is within the budget;
+    InfeasibleError for none.
+    """
     if spent(rounds) <= budget:
         return rounds
     least_cost = spent(1)

@@ -1,4 +1,6 @@
-"""The clients' half of Mezzotint's own Flower app: Flower starts a process per message, so imports are deferred."""
+"""The clients' half of Mezzotint's own Flower app: Flower starts a process per message, so imports
+are deferred.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,16 @@ TOLD = (
 
 
 def data_here(told: str) -> str:
-    """This machine's path of the data: MEZZOTINT_DATA if set, for a path means something on one machine only."""
+    """This machine's path of the data: MEZZOTINT_DATA if set, for a path means something on one
+    machine only.
+    """
     return os.environ.get("MEZZOTINT_DATA", told)
 
 
 class _Task(NamedTuple):
-    """A message's task: the settings sent, this client's place, model and records, and the parameters."""
+    """A message's task: the settings sent, this client's place, model and records, and the
+    parameters.
+    """
 
     told: RunSettings
     place: int
@@ -90,7 +96,9 @@ def evaluate(message: Message, context: Context) -> Message:
 
 
 def make_client_app(mod: Callable[..., Message] | None = None, *, trust: str = "sum") -> ClientApp:
-    """The client app, for secure sums or (trust "local") single reports: of both, a server would ask for the weaker."""
+    """The client app, for secure sums or (trust "local") single reports: of both, a server would
+    ask for the weaker.
+    """
     if mod is None and trust == "local":
         from mezzotint.federated.local import LocalUpdates
 

@@ -1,6 +1,7 @@
 """From clients' real vectors to integers that are summed, and from the sum back to the mean.
 
-The interface of all encodings; plain rounding, tables of a mechanism, and Gaussian noise that clients add.
+The interface of all encodings; plain rounding, tables of a mechanism, and Gaussian noise that
+clients add.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ LOUD = 0.1
 """Noise of a mean's coordinate, over the clipping norm, above which a run begins with a warning."""
 
 FACTS = ("span", "overflow", "report_bits", "report_epsilon", "sha256", "largest", "norm")
-"""Attributes of an encoding that follow from its fields, and that an encoding around it takes over."""
+"""Attributes of an encoding that follow from its fields, and that an encoding around it takes over.
+"""
 
 
 class Encoding(ABC):
@@ -66,7 +68,9 @@ class Encoding(ABC):
     report_epsilon: float
     """Pure epsilon of one coordinate's report, seen alone; inf when there is none."""
     sha256: str
-    """SHA-256 of the table, or of the noise and its steps in the norm; the kind where there is neither."""
+    """SHA-256 of the table, or of the noise and its steps in the norm; the kind where there is
+    neither.
+    """
     largest: float
     """Largest absolute value that a coordinate can take after clipping, data units."""
     norm: float | None
@@ -124,7 +128,8 @@ class Encoding(ABC):
 
     @abstractmethod
     def check_sum(self, total: Integers, *, count: int, size: int) -> None:
-        """Refuse a sum that honest clients hardly ever send, where that can be told; nobody can be named for it.
+        """Refuse a sum that honest clients hardly ever send, where that can be told; nobody can be
+        named for it.
 
         Arguments: as of `decode`.
 
@@ -140,7 +145,8 @@ class Encoding(ABC):
     def claims(self, sums: Sums) -> dict[str, Claim]:
         """Claims for a client that is in all of these sums.
 
-        Returns: "local" (about each report) and "central" (about the sums), where there is something to claim.
+        Returns: "local" (about each report) and "central" (about the sums), where there is
+            something to claim.
         """
 
     def central(self, sums: Sums) -> Claim | None:
@@ -149,14 +155,19 @@ class Encoding(ABC):
 
     @abstractmethod
     def mse(self) -> float:
-        """Mean squared error of one coordinate of one report, data units squared; NaN where rounding is all."""
+        """Mean squared error of one coordinate of one report, data units squared; NaN where
+        rounding is all.
+        """
 
     def noise_multiplier(self, clients: int) -> float:
-        """Standard deviation of the noise that clients add to a sum, over the clipping norm; 0 for other randomness."""
+        """Standard deviation of the noise that clients add to a sum, over the clipping norm; 0 for
+        other randomness.
+        """
         return 0.0
 
     def noise_per_coordinate(self, clients: int) -> float:
-        """Standard deviation of the noise in a coordinate of a mean of so many clients, over the clipping norm.
+        """Standard deviation of the noise in a coordinate of a mean of so many clients, over the
+        clipping norm.
 
         Returns: 0 without a clipping norm, or where rounding is all.
         """
@@ -166,7 +177,9 @@ class Encoding(ABC):
         return math.sqrt(variance) / self.norm
 
     def noise_warning(self, clients: int) -> str:
-        """A sentence that says that little can be learnt from means of so many clients; empty where that is not so."""
+        """A sentence that says that little can be learnt from means of so many clients; empty where
+        that is not so.
+        """
         noise = self.noise_per_coordinate(clients)
         if noise <= LOUD:
             return ""
@@ -288,14 +301,16 @@ class TableEncoding(SchemeEncoding[TableScheme]):
 
     Arguments:
         mechanism: its range is the clipping range of a (rotated) coordinate, data units.
-        l2_norm: clip the whole vector to this norm, rotate it, and account under the norm; None does neither.
+        l2_norm: clip the whole vector to this norm, rotate it, and account under the norm; None
+            does neither.
         seed: of the rotation's signs; public.
 
     Raises:
-        ParameterError: levels that stand on no lattice (sums of codes would not decode), an l2_norm that is not > 0.
+        ParameterError: levels that stand on no lattice (sums of codes would not decode), an l2_norm
+            that is not > 0.
 
-    Guarantees: unbiased for updates within the clipping when the table is; decode(sum of integers) is the mean of the
-        decoded reports to float precision.
+    Guarantees: unbiased for updates within the clipping when the table is; decode(sum of integers)
+        is the mean of the decoded reports to float precision.
 
     Example:
         >>> table = mz.families.rqm(levels=16, extension=1.0, q=0.42)
@@ -374,8 +389,8 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
         l2_norm: clipping norm, data units.
         granularity: data units per step.
         modulus_bits: sums wrap at 2**modulus_bits, which costs accuracy and never privacy.
-        deviation: standard deviation of the noise that EACH client adds before it rounds, steps; `gaussian_encoding`
-            chooses it and the grid.
+        deviation: standard deviation of the noise that EACH client adds before it rounds, steps;
+            `gaussian_encoding` chooses it and the grid.
         seed: of the rotation's signs; public.
         name: what the noise is.
 
@@ -448,7 +463,8 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
         return math.sqrt(clients) * deviation / self.l2_norm
 
     def check_sum(self, total: Integers, *, count: int, size: int) -> None:
-        """Compare the norm of the whole sum, before it is rotated back, with the largest of honest sums.
+        """Compare the norm of the whole sum, before it is rotated back, with the largest of honest
+        sums.
 
         Arguments: as of `decode`.
 
@@ -470,12 +486,14 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
             )
 
     def largest_honest_norm(self, *, count: int, size: int) -> float:
-        """Norm that an honest sum exceeds with probability at most 2**-FALSE_ALARM_BITS, data units.
+        """Norm that an honest sum exceeds with probability at most 2**-FALSE_ALARM_BITS, data
+        units.
 
-        With S the sum of the updates, of norm at most count C, and Z the noise, of variance s^2 a coordinate and
-        sub-Gaussian: |S + Z|^2 = |S|^2 + 2 S.Z + |Z|^2, where S.Z <= |S| s sqrt(2 L) and |Z|^2 <= s^2 (D + 2 sqrt(D L)
-        + 2 L), each but with probability exp(-L) (Laurent and Massart 2000, Lemma 1). A residue read nearest 0 is never
-        further from 0 than its integer. Several rounded Gaussians are one but for a factor of `merging_loss`.
+        With S the sum of the updates, of norm at most count C, and Z the noise, of variance s^2 a
+        coordinate and sub-Gaussian: |S + Z|^2 = |S|^2 + 2 S.Z + |Z|^2, where S.Z <= |S| s sqrt(2 L)
+        and |Z|^2 <= s^2 (D + 2 sqrt(D L) + 2 L), each but with probability exp(-L) (Laurent and
+        Massart 2000, Lemma 1). A residue read nearest 0 is never further from 0 than its integer.
+        Several rounded Gaussians are one but for a factor of `merging_loss`.
 
         >>> quiet = gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=100, size=7850)
         >>> round(quiet.largest_honest_norm(count=100, size=7850))
@@ -502,23 +520,25 @@ def gaussian_encoding(
     corrupted: int = 0,
     seed: int = 0,
 ) -> GaussianEncoding:
-    """Rounded Gaussian noise with a given deviation of the sum, or for a given budget, in the fewest bits.
+    """Rounded Gaussian noise with a given deviation of the sum, or for a given budget, in the
+    fewest bits.
 
     Arguments:
         l2_norm: clipping norm, data units.
         clients: summands; fewer add less noise (claims count those that are there).
         size: coordinates of an update.
-        noise_multiplier: standard deviation of the noise on the sum of `clients` updates, over `l2_norm`; > 0.
-            Rounding adds at most 2 % to the variance, which no claim counts.
-        epsilon: in place of `noise_multiplier`: the largest epsilon of a client that is in `rounds` such sums; the
-            least noise, to within two percent of epsilon, is found.
+        noise_multiplier: standard deviation of the noise on the sum of `clients` updates, over
+            `l2_norm`; > 0. Rounding adds at most 2 % to the variance, which no claim counts.
+        epsilon: in place of `noise_multiplier`: the largest epsilon of a client that is in `rounds`
+            such sums; the least noise, to within two percent of epsilon, is found.
         delta, rounds, corrupted: of that claim; `corrupted` of the clients may add no noise.
         seed: of the rotation.
 
     Returns: the encoding; its central claim is that of continuous Gaussian noise.
 
     Raises:
-        ParameterError: both or neither of `noise_multiplier` and `epsilon`; noise that needs more than 32 bits.
+        ParameterError: both or neither of `noise_multiplier` and `epsilon`; noise that needs more
+            than 32 bits.
         InfeasibleError: no noise multiplier up to 10,000 keeps to `epsilon`.
 
     Example:

@@ -92,7 +92,9 @@ client_app = make_client_app(trust={trust!r})
 
 
 def requirement() -> str:
-    """A pip requirement for this version of mezzotint; "" if it was installed from a folder or an archive (PEP 610)."""
+    """A pip requirement for this version of mezzotint; "" if it was installed from a folder or an
+    archive (PEP 610).
+    """
     distribution = importlib.metadata.distribution("mezzotint")
     recorded = distribution.read_text("direct_url.json")
     if recorded is None:
@@ -126,12 +128,14 @@ def _dependencies() -> str:
 
 
 def write_app(folder: Path, settings: RunSettings, encoding: Scheme | None = None) -> None:
-    """Write a Flower app that contains everything but the data; `flwr run FOLDER` then runs these settings.
+    """Write a Flower app that contains everything but the data; `flwr run FOLDER` then runs these
+    settings.
 
-    The folder can be moved to another machine: no path in it is absolute. Results go to `settings.out` if that is a
-    relative path, else to a new folder per run, both below the directory in which the SuperLink was started. Each
-    machine has its own path of the data: nodes name it in their `--node-config 'data="/path"'`, the SuperLink's machine
-    in the environment variable MEZZOTINT_DATA. `settings.mechanism` is ignored; without an encoding, updates are
+    The folder can be moved to another machine: no path in it is absolute. Results go to
+    `settings.out` if that is a relative path, else to a new folder per run, both below the
+    directory in which the SuperLink was started. Each machine has its own path of the data: nodes
+    name it in their `--node-config 'data="/path"'`, the SuperLink's machine in the environment
+    variable MEZZOTINT_DATA. `settings.mechanism` is ignored; without an encoding, updates are
     rounded to the fine grid of `settings.clip`. ParameterError if the folder holds an app already.
     """
     check_run(settings, encoding or replace(settings, mechanism="").encoding())
@@ -189,7 +193,8 @@ class _Link:
         self._grid, self._over = grid, over
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """Pull messages. Flower answers for clients that cannot run; if the engine has died, the run must end.
+        """Pull messages. Flower answers for clients that cannot run; if the engine has died, the
+        run must end.
 
         Raises:
             MezzotintError: naming the engine.
@@ -220,7 +225,9 @@ def _engine_runs() -> bool:
 
 @contextmanager
 def _ending(over: threading.Event) -> Generator[None]:
-    """Set `over` at the end, whatever its cause. The first Ctrl-C or SIGTERM ends the run; later ones are ignored."""
+    """Set `over` at the end, whatever its cause. The first Ctrl-C or SIGTERM ends the run; later
+    ones are ignored.
+    """
 
     def end(number: int, _frame: object) -> None:
         if not over.is_set():
@@ -240,7 +247,9 @@ def _ending(over: threading.Event) -> Generator[None]:
 
 
 def _engine() -> None:
-    """Start Ray as Flower would, but earlier: it installs a SIGTERM handler, which ours has to replace."""
+    """Start Ray as Flower would, but earlier: it installs a SIGTERM handler, which ours has to
+    replace.
+    """
     import ray
 
     if not ray.is_initialized():
@@ -266,17 +275,21 @@ def simulate(
     Arguments:
         settings: of the run, which resumes from the checkpoint in `out` if there is one.
         tell: called with one line per round.
-        mod: replaces the client mod, in tests. Clients of a simulation allow any sum of their metrics.
+        mod: replaces the client mod, in tests. Clients of a simulation allow any sum of their
+            metrics.
         cpus_per_client: cores per client, which limit the number of clients that run at a time.
 
     Returns: what `mezzotint federate` writes as report.json.
 
     Raises:
-        ParameterError: more clients in a round than there are. MezzotintError: whatever ended the server.
-        KeyboardInterrupt, SystemExit: Ctrl-C, SIGTERM. The engine has ended; finished rounds are in `out`.
+        ParameterError: more clients in a round than there are. MezzotintError: whatever ended the
+            server.
+        KeyboardInterrupt, SystemExit: Ctrl-C, SIGTERM. The engine has ended; finished rounds are in
+            `out`.
 
-    `flwr.simulation.run_simulation` is deprecated in favour of `flwr run`, whose SuperLink outlives the command and
-    installs dependencies from a registry; until it can run in one process, this is the lighter way.
+    `flwr.simulation.run_simulation` is deprecated in favour of `flwr run`, whose SuperLink outlives
+    the command and installs dependencies from a registry; until it can run in one process, this is
+    the lighter way.
 
     Example:
         >>> settings = mz.federated.RunSettings(dataset="digits", clients=20, per_round=10, rounds=2)

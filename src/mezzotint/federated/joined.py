@@ -50,7 +50,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class WrappedEncoding(Encoding, ABC):
-    """An encoding that transforms an update into another vector, which `inner` encodes and claims are about."""
+    """An encoding that transforms an update into another vector, which `inner` encodes and claims
+    are about.
+    """
 
     inner: Encoding
 
@@ -84,19 +86,24 @@ class WrappedEncoding(Encoding, ABC):
 @final
 @dataclass(frozen=True, kw_only=True)
 class WeightedEncoding(WrappedEncoding):
-    """The weighted mean as the ratio of two sums: of w x and of w h, in one vector (w x, w h) of d + 1 coordinates.
+    """The weighted mean as the ratio of two sums: of w x and of w h, in one vector (w x, w h) of d
+    + 1 coordinates.
 
-    x is the update, w = min(examples, most_examples) / most_examples, and h a constant within the range that the inner
-    encoding clips coordinates to: half of its clipping norm, or else the range's wider end. Numbers of examples are
-    private data: the claims, the inner encoding's for d + 1 coordinates, are about both sums together.
+    x is the update, w = min(examples, most_examples) / most_examples, and h a constant within the
+    range that the inner encoding clips coordinates to: half of its clipping norm, or else the
+    range's wider end. Numbers of examples are private data: the claims, the inner encoding's for d
+    + 1 coordinates, are about both sums together.
 
     Arguments:
-        inner: clips and encodes the vector of d + 1 coordinates. Where it clips to a norm C, x is first clipped to
-            sqrt(C^2 - h^2), so that the vector's norm is at most w C. A range without 0 is refused, and a grid on which
-            a client with one example would weigh 0, for grids round towards 0.
-        most_examples: a client with more counts as one with this many; the fewer, the less noise the second sum has.
+        inner: clips and encodes the vector of d + 1 coordinates. Where it clips to a norm C, x is
+            first clipped to sqrt(C^2 - h^2), so that the vector's norm is at most w C. A range
+            without 0 is refused, and a grid on which a client with one example would weigh 0, for
+            grids round towards 0.
+        most_examples: a client with more counts as one with this many; the fewer, the less noise
+            the second sum has.
 
-    Edge cases: if noise takes the second sum below the weight of clients with one example each, that weight is used.
+    Edge cases: if noise takes the second sum below the weight of clients with one example each,
+        that weight is used.
 
     Example:
         >>> encoding = mz.federated.gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=100, size=1000)
@@ -127,7 +134,9 @@ class WeightedEncoding(WrappedEncoding):
             self._check_grid(self.inner)
 
     def _check_grid(self, inner: FixedPointEncoding) -> None:
-        """Refuse a weight below one step, which a grid, rounding towards 0, would silently turn into 0."""
+        """Refuse a weight below one step, which a grid, rounding towards 0, would silently turn
+        into 0.
+        """
         steps = (
             abs(self.unit) / inner.step * (1 - 1e-9)
         )  # of the weight 1, with room for two roundings
@@ -143,7 +152,9 @@ class WeightedEncoding(WrappedEncoding):
 
     @property
     def unit(self) -> float:
-        """h: the coordinate of a client of weight 1. On the wider side of the range and within it, so never clipped."""
+        """h: the coordinate of a client of weight 1. On the wider side of the range and within it,
+        so never clipped.
+        """
         low, high = self._range
         wider = high if high >= -low else low
         if self.inner.norm is None:
@@ -152,7 +163,9 @@ class WeightedEncoding(WrappedEncoding):
 
     @property
     def _range(self) -> tuple[float, float]:
-        """The range to which the inner encoding clips each coordinate of (w x, w h) before any rotation."""
+        """The range to which the inner encoding clips each coordinate of (w x, w h) before any
+        rotation.
+        """
         if isinstance(self.inner, FixedPointEncoding):
             return -self.inner.clip, self.inner.clip
         if isinstance(self.inner, TableEncoding) and self.inner.norm is None:
@@ -161,7 +174,9 @@ class WeightedEncoding(WrappedEncoding):
 
     @property
     def reach(self) -> float:
-        """The norm that the inner encoding's clipping norm leaves to the update; inf if it clips to none."""
+        """The norm that the inner encoding's clipping norm leaves to the update; inf if it clips to
+        none.
+        """
         if self.inner.norm is None:
             return math.inf
         return math.sqrt(self.inner.norm**2 - self.unit**2)
@@ -211,17 +226,20 @@ MOST_METRICS = 1000
 @final
 @dataclass(frozen=True, kw_only=True)
 class MetricsEncoding(WrappedEncoding):
-    """Means of metrics as one vector, each scaled from its range to an equal share of the inner clipping norm.
+    """Means of metrics as one vector, each scaled from its range to an equal share of the inner
+    clipping norm.
 
-    A vector of k metrics within their ranges has at most the inner encoding's clipping norm, so only the ranges clip,
-    and the claims are the inner encoding's for k coordinates (k + 1 with weights).
+    A vector of k metrics within their ranges has at most the inner encoding's clipping norm, so
+    only the ranges clip, and the claims are the inner encoding's for k coordinates (k + 1 with
+    weights).
 
     Arguments:
         inner: noise that clients add (`GaussianEncoding`), or a `WeightedEncoding` of such noise.
         ranges: (name, lowest, highest) of each metric, to which values are clipped.
 
     Raises:
-        ParameterError: no metric, a name twice, a range without width, an inner encoding without noise of the clients.
+        ParameterError: no metric, a name twice, a range without width, an inner encoding without
+            noise of the clients.
 
     Example:
         >>> encoding = mz.federated.MetricsEncoding.gaussian({"loss": (0, 5)}, noise_multiplier=8.0, clients=100)
@@ -267,9 +285,11 @@ class MetricsEncoding(WrappedEncoding):
 
         Arguments:
             ranges: metric -> (lowest, highest).
-            noise_multiplier: standard deviation of the noise on the sum of `clients` vectors, over their norm.
+            noise_multiplier: standard deviation of the noise on the sum of `clients` vectors, over
+                their norm.
             clients: summands.
-            most_examples: weighs clients by their examples, as `WeightedEncoding` does; 0 weighs all equally.
+            most_examples: weighs clients by their examples, as `WeightedEncoding` does; 0 weighs
+                all equally.
 
         Returns: the encoding, in the fewest bits.
 
@@ -344,7 +364,8 @@ class MetricsEncoding(WrappedEncoding):
         return np.array([metric.value for metric in self.measured(total, count=count).values()])
 
     def measured(self, total: Integers, *, count: int) -> dict[str, Measured]:
-        """The means of the metrics over `count` clients, by name; noise may take them out of their ranges.
+        """The means of the metrics over `count` clients, by name; noise may take them out of their
+        ranges.
 
         With weights a mean is a ratio of two noisy sums, and its error is estimated to first order.
         """
@@ -363,7 +384,9 @@ class MetricsEncoding(WrappedEncoding):
         }
 
     def error(self, clients: int) -> dict[str, float]:
-        """Standard errors of means over this many clients, at the middle of each range, all weights being 1."""
+        """Standard errors of means over this many clients, at the middle of each range, all weights
+        being 1.
+        """
         deviation = math.sqrt(self.inner.mse() / clients)
         errors = deviation * self._middles[1] / self._share
         return dict(zip(self.names, errors.tolist(), strict=True))
@@ -380,7 +403,9 @@ LARGEST = 1 << 24
 """Most bytes of a description; a longer one is refused before it fills the memory."""
 
 MOST_PARTS = 4 * MAX_LEVELS
-"""Most lists, objects and fields of a description: millions take seconds to read, and no table has that many rows."""
+"""Most lists, objects and fields of a description: millions take seconds to read, and no table has
+that many rows.
+"""
 
 
 _KINDS: dict[str, type[Encoding]] = {
@@ -394,7 +419,9 @@ _WHOLE = ("seed", "modulus_bits", "most_examples")
 
 
 def encoding_from(values: JsonObject) -> Encoding:
-    """The encoding of `as_dict`; ParameterError for an unknown kind, FileFormatError for a damaged description."""
+    """The encoding of `as_dict`; ParameterError for an unknown kind, FileFormatError for a damaged
+    description.
+    """
     if not isinstance(values, dict):
         raise FileFormatError("encoding: damaged (an object of fields is needed)")
     kind = str(values.get("kind"))
@@ -472,7 +499,9 @@ def packed(encoding: Encoding) -> bytes:
 
 
 def unpacked(data: bytes) -> Encoding:
-    """The encoding of `packed`; FileFormatError for anything else, or above `LARGEST` bytes or `MOST_PARTS` parts."""
+    """The encoding of `packed`; FileFormatError for anything else, or above `LARGEST` bytes or
+    `MOST_PARTS` parts.
+    """
     try:
         reader = zlib.decompressobj()
         text = reader.decompress(data, LARGEST)

@@ -54,11 +54,12 @@ class _LoggedRound:
 
 @final
 class RunLedger:
-    """Rounds of one run, in a log that several processes may share: see `mezzotint.core.files.AppendLog`.
+    """Rounds of one run, in a log that several processes may share: see
+    `mezzotint.core.files.AppendLog`.
 
-    A round is announced with the clients asked before they mask anything, and closed with the clients whose integers
-    are in the sum, or as failed. An announced round that was never closed (a crash) is charged to all who were asked,
-    as a sum of the fewest possible clients.
+    A round is announced with the clients asked before they mask anything, and closed with the
+    clients whose integers are in the sum, or as failed. An announced round that was never closed (a
+    crash) is charged to all who were asked, as a sum of the fewest possible clients.
 
     Arguments:
         path: file, created if absent; None keeps the ledger in memory.
@@ -92,7 +93,7 @@ class RunLedger:
         """Damage by crashes that this object found in the file, and its repairs."""
         return tuple(self._log.repairs)
 
-    # Writing -------------------------------------------------------------------------------------------------------
+    # Writing --------------------------------------------------------------------------------------
 
     def start(self) -> int:
         """Number the next round, before any client is asked; the number is never given again."""
@@ -103,7 +104,9 @@ class RunLedger:
         return number
 
     def take_turn(self, number: int, clients: Iterable[str]) -> None:
-        """Record whose turn it is in a round that this object started, whether or not they then take part."""
+        """Record whose turn it is in a round that this object started, whether or not they then
+        take part.
+        """
         with self._log.transaction() as append:
             self._started(number)
             append({"round": number, "turn": tuple(sorted(set(clients)))})
@@ -116,13 +119,15 @@ class RunLedger:
         minimum: int,
         most_rounds: int | None = None,
     ) -> None:
-        """Announce the clients asked in a round that this object started, before they mask anything.
+        """Announce the clients asked in a round that this object started, before they mask
+        anything.
 
         Arguments:
             number: from `start`.
             clients: all who may end up in the sum.
             minimum: fewest summands with which the protocol goes on.
-            most_rounds: rounds that any client may be charged for, this one included; None sets no limit.
+            most_rounds: rounds that any client may be charged for, this one included; None sets no
+                limit.
 
         Raises:
             BudgetError: somebody would be charged for more; nothing is announced.
@@ -151,7 +156,9 @@ class RunLedger:
             append({"round": number, "released": names})
 
     def fail(self, number: int, reason: str) -> None:
-        """Close a round that ended before anything could be unmasked: nothing was released, nobody is charged."""
+        """Close a round that ended before anything could be unmasked: nothing was released, nobody
+        is charged.
+        """
         with self._log.transaction() as append:
             self._started(number)
             append({"round": number, "failed": reason})
@@ -167,7 +174,7 @@ class RunLedger:
             raise ParameterError("round", number, "is over")
         return entry
 
-    # Reading -------------------------------------------------------------------------------------------------------
+    # Reading --------------------------------------------------------------------------------------
 
     def _charged(self) -> dict[str, list[int]]:
         """client -> rounds charged to it."""
@@ -203,7 +210,9 @@ class RunLedger:
 
     @property
     def smallest_sum(self) -> int:
-        """Fewest summands of any sum that was released, or may have been by an interrupted round; 0 before any."""
+        """Fewest summands of any sum that was released, or may have been by an interrupted round; 0
+        before any.
+        """
         sums = [
             entry.summands
             for entry in self._known().values()
@@ -216,8 +225,9 @@ class RunLedger:
     ) -> dict[str, Claim]:
         """Claims for the client charged most: "local" (about each report) and "central".
 
-        Empty before the first round, and for encodings without noise. A server of secure sums knows who took part, so
-        no amplification by sampling is claimed; a client is charged for the rounds that it was in.
+        Empty before the first round, and for encodings without noise. A server of secure sums knows
+        who took part, so no amplification by sampling is claimed; a client is charged for the
+        rounds that it was in.
         """
         sums = self._worst_sums(size=size, delta=delta, corrupted=corrupted)
         return {} if sums is None else encoding.claims(sums)
@@ -230,7 +240,9 @@ class RunLedger:
         return None if sums is None else encoding.central(sums)
 
     def _worst_sums(self, *, size: int, delta: float, corrupted: int) -> Sums | None:
-        """The sums of the client charged most, each with as few summands as the smallest; None before the first."""
+        """The sums of the client charged most, each with as few summands as the smallest; None
+        before the first.
+        """
         self._log.refresh()
         rounds = max(map(len, self._charged().values()), default=0)
         if not rounds:
@@ -248,7 +260,7 @@ class RunLedger:
             "smallest_sum": self.smallest_sum,
         }
 
-    # File ----------------------------------------------------------------------------------------------------------
+    # File -----------------------------------------------------------------------------------------
 
     def _take(self, line: JsonObject) -> None:
         entry = self._rounds.setdefault(int(line["round"]), _LoggedRound())

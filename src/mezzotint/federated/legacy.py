@@ -1,7 +1,8 @@
-"""Flower apps made of a `client_fn` (NumPyClient), behind the interface of train and evaluate functions.
+"""Flower apps made of a `client_fn` (NumPyClient), behind the interface of train and evaluate
+functions.
 
-Most older apps are of this kind. Flower hands them messages whose records have other names and whose arrays have
-numbers in place of names; a mod sees the messages before that.
+Most older apps are of this kind. Flower hands them messages whose records have other names and
+whose arrays have numbers in place of names; a mod sees the messages before that.
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ _WORDS = {"train": "fit", "evaluate": "evaluate"}
 
 
 def is_client_fn(call_next: Train) -> bool:
-    """Whether the next call is that of an app made of a `client_fn`: if the asking mod is the app's last one."""
+    """Whether the next call is that of an app made of a `client_fn`: if the asking mod is the app's
+    last one.
+    """
     return "ClientApp.__init__" in getattr(call_next, "__qualname__", "")
 
 
 def adapted(call_next: Train) -> Train:
     """Such an app as a function of a message with one record of arrays by name, and back.
 
-    Raises (when called): ParameterError if the app returns another number of arrays than the model has.
+    Raises (when called): ParameterError if the app returns another number of arrays than the model
+    has.
     """
 
     def answer(message: Message, context: Context) -> Message:

@@ -1,7 +1,9 @@
-"""The ledger of a client's lifetime: the sums it was charged for, and what it signed or opened in which round.
+"""The ledger of a client's lifetime: the sums it was charged for, and what it signed or opened in
+which round.
 
-Flower sends a reply and the state of the client in two requests. A process that dies between them has answered, and
-its successor does not know it. So every answer is noted here, on disk, before it leaves.
+Flower sends a reply and the state of the client in two requests. A process that dies between them
+has answered, and its successor does not know it. So every answer is noted here, on disk, before it
+leaves.
 """
 
 from __future__ import annotations
@@ -77,9 +79,10 @@ class Answer:
 class RoundMemory:
     """The digests of a client's answers, by round and stage, and whether it may give one more.
 
-    A round is named by its session and number. Within a round, shares of both secrets of a client would unmask it; so
-    one set of clients is signed or opened, once. The answers of committee members do not depend on chance, and may be
-    repeated as they were: a member that died between noting and answering is not lost for the round.
+    A round is named by its session and number. Within a round, shares of both secrets of a client
+    would unmask it; so one set of clients is signed or opened, once. The answers of committee
+    members do not depend on chance, and may be repeated as they were: a member that died between
+    noting and answering is not lost for the round.
 
     Source: docs/proofs/secure-sum.md, F.
     """
@@ -94,7 +97,8 @@ class RoundMemory:
         """Whether this very answer is noted already.
 
         Raises:
-            ReplayedRound: the round was answered otherwise, or too far, or its earlier answers are missing.
+            ReplayedRound: the round was answered otherwise, or too far, or its earlier answers are
+                missing.
         """
         earlier = self._digests.get(answer.round, {})
         if earlier.keys() & _EXCLUDED_AFTER[answer.stage]:
@@ -162,10 +166,11 @@ REPORTS = "reports.jsonl"
 
 
 def begin_lifetime(folder: str | Path, identity: str) -> Path:
-    """Make a client's folder of records and begin its ledgers there, of sums and of single reports; returns its path.
+    """Make a client's folder of records and begin its ledgers there, of sums and of single reports;
+    returns its path.
 
-    Only an enrolment calls this. A client whose ledger is missing must not begin another one: it would have forgotten
-    what it signed, and what it spent.
+    Only an enrolment calls this. A client whose ledger is missing must not begin another one: it
+    would have forgotten what it signed, and what it spent.
     """
     Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     from mezzotint.privacy.ledger import Ledger  # heavy, and not needed to note answers
@@ -178,11 +183,13 @@ def begin_lifetime(folder: str | Path, identity: str) -> Path:
 
 @final
 class LifetimeLedger:
-    """The sums a client took part in, and its answers, on disk before they leave; processes may share the file.
+    """The sums a client took part in, and its answers, on disk before they leave; processes may
+    share the file.
 
-    Sums of one kind (encoding, fewest summands, corrupted ones, size) are composed by the encoding's own accountant;
-    kinds are added up, each at its share of delta. A charge assumes the worst case, a sum of the plan's minimum in
-    which corrupted clients add no noise, and is never taken back.
+    Sums of one kind (encoding, fewest summands, corrupted ones, size) are composed by the
+    encoding's own accountant; kinds are added up, each at its share of delta. A charge assumes the
+    worst case, a sum of the plan's minimum in which corrupted clients add no noise, and is never
+    taken back.
 
     Arguments:
         path: file, created if absent.
@@ -192,7 +199,8 @@ class LifetimeLedger:
         FileFormatError: a file of another client, or damaged other than by a crash.
         StorageError: it cannot be written or locked.
 
-    Guarantees: `charge` and `note` return after their line is on disk; if they raise, nothing may be sent.
+    Guarantees: `charge` and `note` return after their line is on disk; if they raise, nothing may
+        be sent.
 
     Example:
         >>> from pathlib import Path
@@ -218,7 +226,8 @@ class LifetimeLedger:
             dealings: most rounds that this client deals in.
 
         Raises:
-            ReplayedRound: the round was answered otherwise, or further, or its earlier answers are missing.
+            ReplayedRound: the round was answered otherwise, or further, or its earlier answers are
+                missing.
             BudgetError: this client dealt in `dealings` rounds already.
         """
         with self._log.transaction() as append:
@@ -251,16 +260,20 @@ class LifetimeLedger:
             size: numbers that each client contributes: parameters of the model, or metrics.
             budget, delta: the largest total epsilon (inf: any), and its delta.
             session, number: of the round; without a session the sum stands alone.
-            payload: the masked input, which is noted as the answer to "sum"; without it the sum is charged alone.
+            payload: the masked input, which is noted as the answer to "sum"; without it the sum is
+                charged alone.
 
-        Returns: epsilon of all sums, this one included; inf without a budget, when sums are only recorded.
+        Returns: epsilon of all sums, this one included; inf without a budget, when sums are only
+            recorded.
 
         Raises:
             BudgetError: the total would exceed the budget; nothing is charged.
-            ReplayedRound: a sum of this plan, or of another plan of this round, is on the ledger: a second answer may
-                open both secrets. Or the dealing is not on it.
-            ParameterError: a budget, but this encoding, or an earlier one, has no claim against its server.
-            FileFormatError: a budget, and sums on the ledger whose encoding this version cannot read.
+            ReplayedRound: a sum of this plan, or of another plan of this round, is on the ledger: a
+                second answer may open both secrets. Or the dealing is not on it.
+            ParameterError: a budget, but this encoding, or an earlier one, has no claim against its
+                server.
+            FileFormatError: a budget, and sums on the ledger whose encoding this version cannot
+                read.
         """
         from mezzotint.federated.joined import packed  # heavy, and not needed to note answers
 

@@ -1,7 +1,9 @@
-"""Federated learning without secure sums: every client sends one index of a ranked codebook, which the server sees.
+"""Federated learning without secure sums: every client sends one index of a ranked codebook, which
+the server sees.
 
-A round is two exchanges: "join" announces the codebook and asks for a name; "report" sends the model and a slot, and is
-answered with the index. Nobody is trusted: the claim is about a server that keeps every report.
+A round is two exchanges: "join" announces the codebook and asks for a name; "report" sends the
+model and a slot, and is answered with the index. Nobody is trusted: the claim is about a server
+that keeps every report.
 """
 
 from __future__ import annotations
@@ -46,27 +48,30 @@ LARGEST = 1 << 20
 _CODEBOOK, _ANSWERS = "codebook", "answers"
 
 
-# Clients -------------------------------------------------------------------------------------------------------------
+# Clients ------------------------------------------------------------------------------------------
 
 
 @final
 class LocalUpdates(Updates):
     """A Flower mod: clip, rank, send one index; refuse whatever the client's policy forbids.
 
-    The client's own ledger and its answers are kept in the folder that the node's configuration names under "records";
-    without one, in Flower's state of the run. A policy with a budget requires the folder, with the ledger that
-    `mezzotint roster identity` begins there.
+    The client's own ledger and its answers are kept in the folder that the node's configuration
+    names under "records"; without one, in Flower's state of the run. A policy with a budget
+    requires the folder, with the ledger that `mezzotint roster identity` begins there.
 
     Arguments:
-        policy: of the client, or the path of its file; None takes the policy file that the node's configuration names.
+        policy: of the client, or the path of its file; None takes the policy file that the node's
+            configuration names.
 
     Guarantees:
-        Each round of a session is answered once; asked again, the same index comes back and nothing more is charged.
-        A report leaves only after it is on the client's ledger, which the server cannot write.
-        The server learns nothing about the data but the index: if the train function fails, or returns an update of
-            other shapes or one that is not finite, the zero vector is reported. Metrics are dropped. The time that an
-            answer takes is outside the claim.
-        A refusal is answered with its name and a reason that depends on the server's messages, the policy and the
+        Each round of a session is answered once; asked again, the same index comes back and nothing
+        more is charged. A report leaves only after it is on the client's ledger, which the server
+        cannot write. The server learns nothing about the data but the index: if the train function
+        fails, or returns an update of
+            other shapes or one that is not finite, the zero vector is reported. Metrics are
+            dropped. The time that an answer takes is outside the claim.
+        A refusal is answered with its name and a reason that depends on the server's messages, the
+        policy and the
             number of reports sent, never on this client's data.
 
     Example:
@@ -137,7 +142,9 @@ class LocalUpdates(Updates):
 
 
 def _check_lasting(policy: Policy, context: Context) -> None:
-    """Refuse a budget that nothing outlasting the run counts: a server could start one run after another."""
+    """Refuse a budget that nothing outlasting the run counts: a server could start one run after
+    another.
+    """
     if math.isinf(policy.budget):
         return
     if "records" not in context.node_config:
@@ -208,7 +215,7 @@ def _question(payload: bytes) -> tuple[int, int]:
     return number, slot
 
 
-# The server ----------------------------------------------------------------------------------------------------------
+# The server ---------------------------------------------------------------------------------------
 
 
 @final
@@ -224,17 +231,18 @@ class _Local(Running):
 
 @final
 class LocalStrategy(RoundStrategy[_Local]):
-    """Every training round asks each client for one index about its whole update; the server averages the estimates.
+    """Every training round asks each client for one index about its whole update; the server
+    averages the estimates.
 
     Arguments:
-        scheme: the ranked codebook, of as many coordinates as the model has parameters. Its beacon is joined with the
-            session, so that no two runs use the same seeds.
-        options: see `RoundStrategy`. Fewer than `minimum` reports, by default 1, do not move the model, but are charged
-            all the same.
+        scheme: the ranked codebook, of as many coordinates as the model has parameters. Its beacon
+            is joined with the session, so that no two runs use the same seeds.
+        options: see `RoundStrategy`. Fewer than `minimum` reports, by default 1, do not move the
+            model, but are charged all the same.
 
     Guarantees:
-        Every client that was asked and did not refuse is charged, whether its report arrived or not.
-        A slot is a place among the nodes drawn, which does not depend on any client's vector.
+        Every client that was asked and did not refuse is charged, whether its report arrived or
+        not. A slot is a place among the nodes drawn, which does not depend on any client's vector.
 
     Example:
         >>> codebook = mz.vectors.ranked_codebook(100, 4.0, bits=8)
@@ -254,7 +262,9 @@ class LocalStrategy(RoundStrategy[_Local]):
         return 1
 
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
-        """The claim of the client charged most, against an observer of every report: the server itself."""
+        """The claim of the client charged most, against an observer of every report: the server
+        itself.
+        """
         rounds = max(self.ledger.charges.values(), default=0)
         return {"local": self.scheme.claim(rounds=rounds, delta=delta)} if rounds else {}
 
@@ -275,7 +285,7 @@ class LocalStrategy(RoundStrategy[_Local]):
     def report_mse(self) -> float:
         return self.scheme.mse / self.scheme.dimension
 
-    # Rounds --------------------------------------------------------------------------------------------------------
+    # Rounds ---------------------------------------------------------------------------------------
 
     def _open(self, number: int, task: RoundTask, grid: Grid) -> _Local:
         size = parameters(task["arrays"])

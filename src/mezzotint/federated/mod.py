@@ -1,10 +1,12 @@
-"""The client's half of a Flower app: a mod that answers the protocol and lets only masked integers out.
+"""The client's half of a Flower app: a mod that answers the protocol and lets only masked integers
+out.
 
     app = ClientApp(mods=[SecureUpdates(policy="policy.toml")])
 
-Flower routes a message to a registered function before it runs mods, so a mod cannot answer `train.<stage>` actions
-that an app never registered. The stages therefore travel as ordinary "train" messages whose record names the stage;
-the app's own train function runs only in the stage "sum".
+Flower routes a message to a registered function before it runs mods, so a mod cannot answer
+`train.<stage>` actions that an app never registered. The stages therefore travel as ordinary
+"train" messages whose record names the stage; the app's own train function runs only in the stage
+"sum".
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ _KEYS = {Key.CARD: (), "deal": (Key.ENCODING,), "sum": (Key.RETURNS,)}
 _MEMBER_KEYS = (Key.ENCODING, Key.RETURNS, Key.NEXT)
 """The same of the other stages, which do not touch the data."""
 _LAST_STAGES = ("open", "unite")
-"""Stages that end a round for a member, so that an invitation to the next one may come with them."""
+"""Stages that end a round for a member, so that an invitation to the next one may come with them.
+"""
 _ANSWERS = {"train": ("weights", "update"), "evaluate": (Key.METRICS,)}
 """Values of `Key.RETURNS` in a round, by its purpose."""
 _REHEARSED = "mezzotint.rehearsed"
@@ -67,11 +70,12 @@ T = TypeVar("T")
 
 
 class Updates(ABC):
-    """A Flower mod that answers train messages by a protocol, and refuses whatever the client's policy forbids.
+    """A Flower mod that answers train messages by a protocol, and refuses whatever the client's
+    policy forbids.
 
     Arguments:
-        policy: the conditions, or their file (read anew for every message); None reads the file that the node's
-            configuration names under "policy", and sets no conditions without one.
+        policy: the conditions, or their file (read anew for every message); None reads the file
+            that the node's configuration names under "policy", and sets no conditions without one.
     """
 
     def __init__(self, policy: Policy | str | os.PathLike[str] | None = None) -> None:
@@ -140,25 +144,33 @@ class SecureUpdates(Updates):
     """A Flower mod: clip, quantize, mask; refuse whatever the client's policy forbids.
 
     Arguments:
-        policy: of the client, or the path of its file; None takes the policy file that the node's configuration names.
+        policy: of the client, or the path of its file; None takes the policy file that the node's
+            configuration names.
     Guarantees:
         A train message without the protocol is refused: the plain update never leaves.
-        The train function's reply reaches the server only as masked integers, without its metrics. So do the evaluate
+        The train function's reply reaches the server only as masked integers, without its metrics.
+        So do the evaluate
             function's metrics, within the plan's ranges, if the policy allows such sums.
-        A model or configuration that does not match the hash in the plan is refused: all summands answer one question.
-        Evaluate messages without the protocol, and query messages, are refused unless the policy allows them: metrics
+        A model or configuration that does not match the hash in the plan is refused: all summands
+        answer one question. Evaluate messages without the protocol, and query messages, are refused
+        unless the policy allows them: metrics
             of this client's data are releases that nobody accounts for.
         A message of another kind than the plan's purpose is refused, and changes nothing.
-        A refused message is forgotten, and ends the round in progress: later messages of that round are refused, too.
+        A refused message is forgotten, and ends the round in progress: later messages of that round
+        are refused, too.
             (Only a message of another round changes nothing.)
-        A refusal is answered with its name and a reason that depends on the server's messages and the policy, never
+        A refusal is answered with its name and a reason that depends on the server's messages and
+        the policy, never
             on this client's data.
-        With a file of the client's identity and a folder of records, a masked input leaves only after its sum is on the
-            client's lifetime ledger: no plan is answered twice, and no `budget` exceeded. A `budget` requires both.
-        The policy's `minimum` and `noise_multiplier` are checked by this client and by a committee drawn from its own
+        With a file of the client's identity and a folder of records, a masked input leaves only
+        after its sum is on the
+            client's lifetime ledger: no plan is answered twice, and no `budget` exceeded. A
+            `budget` requires both.
+        The policy's `minimum` and `noise_multiplier` are checked by this client and by a committee
+        drawn from its own
             roster, without trusting the server.
-    Edge cases: the client's name in the server's ledger is its public identity if there is a roster, else the node's
-        "name" or "partition-id" if configured.
+    Edge cases: the client's name in the server's ledger is its public identity if there is a
+        roster, else the node's "name" or "partition-id" if configured.
     Example:
         >>> mod = mz.federated.SecureUpdates(mz.federated.Policy(report_epsilon=2.0))
         >>> callable(mod)
@@ -187,10 +199,8 @@ class SecureUpdates(Updates):
         try:
             answer = self._asked(signer, record, message, context, call_next)
         except BaseException as error:
-            # A message of another round changes nothing: the round in progress goes on.
-            if refusal_of(error)[0] != ReplayedRound.__name__:
-                signer.abandon()
-                _keep(context, signer)
+            _abandon_after(error, signer)
+            _keep(context, signer)
             raise
         _keep(context, signer)
         return reply(message, answer)
@@ -203,14 +213,16 @@ class SecureUpdates(Updates):
         context: Context,
         call_next: Train,
     ) -> dict[str, object]:
-        """The answer of a member that ends one round and deals in the next: each part is refused alone."""
+        """The answer of a member that ends one round and deals in the next: each part is refused
+        alone.
+        """
         if record[Key.STAGE] not in _LAST_STAGES:
             raise PolicyRefusal("next: a round is not over at this stage")
         try:
             answer = self._asked(signer, record, message, context, call_next)
         except Exception as error:
             log(WARNING, "mezzotint: refused: %s", error)
-            signer.abandon()
+            _abandon_after(error, signer)
             answer = _refusal(error)
         kind = message.metadata.message_type.partition(".")[0]
         invitation, encoding = as_bytes(record[Key.NEXT]), as_bytes(record[Key.ENCODING])
@@ -218,7 +230,7 @@ class SecureUpdates(Updates):
             answer[Key.NEXT] = signer.deal(kind, invitation, encoding)
         except Exception as error:
             log(WARNING, "mezzotint: refused: %s", error)
-            signer.abandon()
+            _abandon_after(error, signer)
             answer[Key.NEXT_REFUSED], answer[Key.NEXT_REASON] = refusal_of(error)
         _keep(context, signer)
         return answer
@@ -245,7 +257,9 @@ class SecureUpdates(Updates):
         return {Key.PAYLOAD: signer.member(stage, payload)}
 
     def _signer(self, context: Context) -> Signing:
-        """The process that the node's configuration names under "signer"; or a signer here, as the last message left it."""
+        """The process that the node's configuration names under "signer"; or a signer here, as the
+        last message left it.
+        """
         if "signer" in context.node_config:
             return RemoteSigner(path=Path(str(context.node_config["signer"])))
         policy = self._policy(context)
@@ -276,6 +290,14 @@ def _refusal(error: Exception) -> dict[str, object]:
     return {Key.REFUSED: name, Key.REASON: reason}
 
 
+def _abandon_after(error: BaseException, signer: Signing) -> None:
+    """End the round in progress after a refusal; a message of another round changes nothing, and it
+    goes on.
+    """
+    if refusal_of(error)[0] != ReplayedRound.__name__:
+        signer.abandon()
+
+
 def _keep(context: Context, signer: Signing) -> None:
     """Leave the state of a signer in this process to the next message."""
     if isinstance(signer, Signer):
@@ -292,7 +314,9 @@ def _masked(
     context: Context,
     policy: Policy,
 ) -> bytes:
-    """The masked input; before the app runs, everything that the message alone makes fail is refused."""
+    """The masked input; before the app runs, everything that the message alone makes fail is
+    refused.
+    """
     encoding = read_encoding(signer.expect(payload, task_digest(message.content)))
     size = parameters(only(message.content.array_records.values()))
     if _returns(message) not in _ANSWERS[encoding.purpose]:
@@ -311,10 +335,12 @@ def _masked(
 def _rehearse(
     message: Message, call_next: Train, context: Context, encoding: Encoding, policy: Policy
 ) -> None:
-    """Run the app once on made-up data, and refuse, unpaid, if it fails there: that is a fact about the app alone.
+    """Run the app once on made-up data, and refuse, unpaid, if it fails there: that is a fact about
+    the app alone.
 
-    On the client's own data a failure may be a fact about the data; it is hidden, and costs what an input costs. The
-    rehearsal's context has the policy's settings in place of the node's, and a copy of the app's state.
+    On the client's own data a failure may be a fact about the data; it is hidden, and costs what an
+    input costs. The rehearsal's context has the policy's settings in place of the node's, and a
+    copy of the app's state.
     """
     kind = message.metadata.message_type.partition(".")[0]
     if policy.rehearse is None or kind in context.state.config_records.get(_REHEARSED, {}):
@@ -339,9 +365,11 @@ def _rehearse(
 
 
 def whatever_happens(make: Callable[[], T], nothing: Callable[[], S], told: str) -> T | S:
-    """The result of `make`, or if it fails in any way, of `nothing`; the reason is logged on this machine alone.
+    """The result of `make`, or if it fails in any way, of `nothing`; the reason is logged on this
+    machine alone.
 
-    A missing input can be a fact about the data: the server is not told, and it costs what an input costs.
+    A missing input can be a fact about the data: the server is not told, and it costs what an input
+    costs.
     """
     try:
         return make()
@@ -368,7 +396,9 @@ def _input(message: Message, call_next: Train, context: Context, encoding: Encod
 def trained_update(
     message: Message, call_next: Train, context: Context, encoding: Encoding | None = None
 ) -> Vector:
-    """The app's update of the parameters as one vector, then its metric "num-examples" if the encoding weighs."""
+    """The app's update of the parameters as one vector, then its metric "num-examples" if the
+    encoding weighs.
+    """
     answer = _answered(message, call_next, context)
     sent, trained = (
         only(content_message.content.array_records.values())

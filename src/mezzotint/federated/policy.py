@@ -52,38 +52,40 @@ class Policy:
 
     Arguments:
         minimum: fewest summands of a round.
-        corrupted: largest share of all clients that may collude with the server; they count towards `minimum`, but
-            their noise does not count towards `noise_multiplier`.
-        roster: all clients (in a file: the path of one, relative to the policy's folder); None trusts the server not
-            to invent any.
-        report_epsilon: largest pure epsilon of one report (about a coordinate, or a ranked one about a whole vector),
-            seen alone; inf allows noise-free tables.
-        budget: largest total epsilon of this client's ranked reports, or of its secure sums, in its own ledger of all
-            runs. Sums require a file of the identity, a folder of records and a roster: their cost counts the noise of
-            others, whom a server could invent.
+        corrupted: largest share of all clients that may collude with the server; they count towards
+            `minimum`, but their noise does not count towards `noise_multiplier`.
+        roster: all clients (in a file: the path of one, relative to the policy's folder); None
+            trusts the server not to invent any.
+        report_epsilon: largest pure epsilon of one report (about a coordinate, or a ranked one
+            about a whole vector), seen alone; inf allows noise-free tables.
+        budget: largest total epsilon of this client's ranked reports, or of its secure sums, in its
+            own ledger of all runs. Sums require a file of the identity, a folder of records and a
+            roster: their cost counts the noise of others, whom a server could invent.
         delta: of that budget, for secure sums.
-        mechanisms: SHA-256 of the tables allowed (`Encoding.sha256`; for clients' noise, of the noise and its steps in
-            the norm); None allows all that meet report_epsilon.
-        noise_multiplier: least noise in the smallest allowed sum, as a standard deviation over the clipping norm. Only
-            the rounded Gaussian counts, for the deviation of a table proves nothing: use `budget` there. 0 requires none.
+        mechanisms: SHA-256 of the tables allowed (`Encoding.sha256`; for clients' noise, of the
+            noise and its steps in the norm); None allows all that meet report_epsilon.
+        noise_multiplier: least noise in the smallest allowed sum, as a standard deviation over the
+            clipping norm. Only the rounded Gaussian counts, for the deviation of a table proves
+            nothing: use `budget` there. 0 requires none.
         largest_value: largest clipping range of a coordinate, data units.
         l2_norm: largest clipping norm of the vector; None allows any.
-        rounds: most rounds that this client answers in one session. The more, the more partners and shareholders a
-            plan must have: a server could look ahead for the round whose draw suits it.
-        dealings: most rounds that this client deals in, of all sessions; dealing costs no budget, but shows coins, and
-            a server may let any number of rounds fail until the coins suit it.
-        evaluate_noise_multiplier: as `noise_multiplier`, for sums of this client's metrics; inf, the default, refuses
-            these sums. They count towards `budget` and `rounds`; their ranges are the plan's, to which `l2_norm` and
-            `largest_value` do not apply.
-        evaluate: whether evaluate and query messages reach the app's own functions, whose answers are released as they
-            are, outside every claim.
-        rehearse: settings of the node (such as {"data": "made-up.npz"}) with which the app is first run once, on
-            made-up data: if it fails there, the client refuses, unpaid. None does not rehearse; for apps that take
-            their data from the node's configuration.
+        rounds: most rounds that this client answers in one session. The more, the more partners and
+            shareholders a plan must have: a server could look ahead for the round whose draw suits
+            it.
+        dealings: most rounds that this client deals in, of all sessions; dealing costs no budget,
+            but shows coins, and a server may let any number of rounds fail until the coins suit it.
+        evaluate_noise_multiplier: as `noise_multiplier`, for sums of this client's metrics; inf,
+            the default, refuses these sums. They count towards `budget` and `rounds`; their ranges
+            are the plan's, to which `l2_norm` and `largest_value` do not apply.
+        evaluate: whether evaluate and query messages reach the app's own functions, whose answers
+            are released as they are, outside every claim.
+        rehearse: settings of the node (such as {"data": "made-up.npz"}) with which the app is first
+            run once, on made-up data: if it fails there, the client refuses, unpaid. None does not
+            rehearse; for apps that take their data from the node's configuration.
 
     Raises:
-        ParameterError: invalid values; `minimum` or `noise_multiplier` without a roster, for a server that invents
-            clients fills any sum with them.
+        ParameterError: invalid values; `minimum` or `noise_multiplier` without a roster, for a
+            server that invents clients fills any sum with them.
 
     Example:
         >>> policy = mz.federated.Policy(report_epsilon=2.0, largest_value=1.0)
@@ -187,7 +189,8 @@ class Policy:
         )
 
     def check(self, encoding: Encoding, plan: RoundPlan) -> None:
-        """Refuse an encoding or plan that protects less than this policy, or that do not match each other.
+        """Refuse an encoding or plan that protects less than this policy, or that do not match each
+        other.
 
         Raises:
             PolicyRefusal: naming what was requested and what is allowed.
@@ -199,7 +202,8 @@ class Policy:
                 f"span={plan.span}: the mechanism sends integers up to {encoding.span}"
             )
         if plan.bits != encoding.bits(plan.clients):
-            # A larger modulus than the encoding's would tell without noise how many values are negative.
+            # A larger modulus than the encoding's would tell without noise how many values are
+            # negative.
             raise PolicyRefusal(
                 f"bits={plan.bits}: sums of this mechanism are modulo 2**{encoding.bits(plan.clients)}"
             )

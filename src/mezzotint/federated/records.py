@@ -1,9 +1,10 @@
 """Flower's records: names of records and fields, and vectors in and out of arrays.
 
-A model is an ArrayRecord, and its *parameters* are the arrays that a gradient moves: floating-point arrays other than
-running statistics. Everything else (counters, masks, the means and variances of batch normalization) stays with the
-server unchanged: a counter would use up the clipping norm that the weights need, and a running mean of a client's
-inputs is a statistic of its data that no update needs.
+A model is an ArrayRecord, and its *parameters* are the arrays that a gradient moves: floating-point
+arrays other than running statistics. Everything else (counters, masks, the means and variances of
+batch normalization) stays with the server unchanged: a counter would use up the clipping norm that
+the weights need, and a running mean of a client's inputs is a statistic of its data that no update
+needs.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Key:
     STAGE, PAYLOAD, ENCODING, RETURNS, NAME = "stage", "payload", "encoding", "returns", "name"
     REFUSED, REASON = "refused", "reason"
     NEXT, NEXT_REFUSED, NEXT_REASON = "next", "next-refused", "next-reason"
-    """The invitation to the following round, in a message of a committee's last stage; in its answer, the dealing."""
+    """The invitation to the following round, in a message of a committee's last stage; in its
+    answer, the dealing.
+    """
     METRICS = "metrics"
     """What evaluating clients shall return; training ones return "weights" or an "update"."""
     CARD = "card"
@@ -48,7 +51,9 @@ BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def is_parameter(name: str, dtype: str) -> bool:
-    """Whether an array is part of the update: floating-point, and by its name not a running statistic."""
+    """Whether an array is part of the update: floating-point, and by its name not a running
+    statistic.
+    """
     return np.dtype(dtype).kind == "f" and name.rpartition(".")[2] not in BUFFERS
 
 
@@ -72,7 +77,9 @@ def flatten(arrays: ArrayRecord) -> npt.NDArray[np.float64]:
 
 
 def unflatten(vector: npt.NDArray[np.float64], like: ArrayRecord) -> ArrayRecord:
-    """A record with the names, shapes and types of `like`: parameters from the vector, all else as in `like`."""
+    """A record with the names, shapes and types of `like`: parameters from the vector, all else as
+    in `like`.
+    """
     filled: dict[str, Array] = {}
     start = 0
     for name, array in like.items():

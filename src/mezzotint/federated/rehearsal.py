@@ -1,4 +1,6 @@
-"""One round of a run on made-up data, in this process: whether its parts fit together, and what the run would cost."""
+"""One round of a run on made-up data, in this process: whether its parts fit together, and what the
+run would cost.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ class DryRun(Record):
         clients: of the round.
         parameters: of the model.
         bits: on the wire, of each parameter; of a whole report where the server sees reports.
-        epsilon: of a client in `rounds` rounds, by the claim that a budget counts; None without a claim.
+        epsilon: of a client in `rounds` rounds, by the claim that a budget counts; None without a
+            claim.
         rounds: most rounds of one client.
         seconds: that the round took, without Flower.
         warning: that the noise leaves little to be learnt; empty where it does not.
@@ -91,11 +94,12 @@ def check_data(settings: RunSettings) -> None:
 
 
 def rehearse(settings: RunSettings, scheme: Scheme) -> DryRun:
-    """Refuse a run that could not start, then train, encode, sum and decode one round of made-up clients.
+    """Refuse a run that could not start, then train, encode, sum and decode one round of made-up
+    clients.
 
     Raises:
-        ParameterError: as of the run: settings that no client would answer, a scheme for another model, data that
-            are not there.
+        ParameterError: as of the run: settings that no client would answer, a scheme for another
+            model, data that are not there.
     """
     check_run(settings, scheme)
     check_data(settings)

@@ -1,4 +1,6 @@
-"""What every strategy of this room does: draw clients, exchange messages, keep the ledger ahead, note incidents."""
+"""What every strategy of this room does: draw clients, exchange messages, keep the ledger ahead,
+note incidents.
+"""
 
 from __future__ import annotations
 
@@ -61,13 +63,16 @@ def arriving(
     answer_bytes: int = 0,
     late: dict[str, int] | None = None,
 ) -> Iterator[tuple[int, Message]]:
-    """Send messages and yield (node asked, answer) as answers arrive, until all have arrived or the time is up.
+    """Send messages and yield (node asked, answer) as answers arrive, until all have arrived or the
+    time is up.
 
-    The node is that of the message answered: Flower itself answers for nodes that it lost, in its own name.
+    The node is that of the message answered: Flower itself answers for nodes that it lost, in its
+    own name.
 
-    Answers that the caller does not read are never fetched, and large ones (`answer_bytes`) a few at a time. Messages
-    that Flower could not send are not waited for. `late` maps earlier messages to their nodes: their answers are
-    yielded as well but not waited for; messages still unanswered at the end are added.
+    Answers that the caller does not read are never fetched, and large ones (`answer_bytes`) a few
+    at a time. Messages that Flower could not send are not waited for. `late` maps earlier messages
+    to their nodes: their answers are yielded as well but not waited for; messages still unanswered
+    at the end are added.
     """
     if late is None:
         late = {}
@@ -168,27 +173,30 @@ class RoundOptions(TypedDict, total=False):
 class RoundStrategy(Strategy, ABC, Generic[R]):
     """Training rounds of several exchanges, each by Flower's train messages.
 
-    Flower's loop reads answers only when the last has arrived or the time is up, so it is given no messages: the
-    strategy sends its own, and reads answers as they arrive.
+    Flower's loop reads answers only when the last has arrived or the time is up, so it is given no
+    messages: the strategy sends its own, and reads answers as they arrive.
 
     Arguments:
         per_round: clients of a round.
-        spare: extra clients drawn, so that a round need not wait for the slowest: the training stage ends when
-            `per_round` have answered, the stage before it when at most half of the spare are missing.
+        spare: extra clients drawn, so that a round need not wait for the slowest: the training
+            stage ends when `per_round` have answered, the stage before it when at most half of the
+            spare are missing.
         minimum: fewest clients with which a round goes on; None takes the protocol's default.
-        sampling: "fixed": drawn without replacement; or "cyclic": all take turns, longest waiting first, and so
-            equally often. No amplification is claimed, for the server knows who took part.
+        sampling: "fixed": drawn without replacement; or "cyclic": all take turns, longest waiting
+            first, and so equally often. No amplification is claimed, for the server knows who took
+            part.
         learning_rate: factor on the optimizer's step.
         optimizer: see `ServerOptimizer`; its state is in `optimizer_state`, for resuming a run.
-        returns: what clients' train functions return: "weights" (new parameters) or "update" (what is added).
-        stage_timeout: seconds to wait for the answers of a stage, training included; clients that answer later count
-            as drop-outs. The timeout of `start` is not used.
+        returns: what clients' train functions return: "weights" (new parameters) or "update" (what
+            is added).
+        stage_timeout: seconds to wait for the answers of a stage, training included; clients that
+            answer later count as drop-outs. The timeout of `start` is not used.
         ledger: records releases before they happen; by default in memory.
-        most_rounds: rounds that any one client may be charged for. Clients that reach it are left out; the run stops
-            when too few are left.
+        most_rounds: rounds that any one client may be charged for. Clients that reach it are left
+            out; the run stops when too few are left.
         session: 16 bytes naming the run; a resumed run passes its own.
-        delta: at which the epsilon spent is reported after every round, even a failed one, in the log and as the
-            metrics "epsilon" and "delta"; None reports nothing.
+        delta: at which the epsilon spent is reported after every round, even a failed one, in the
+            log and as the metrics "epsilon" and "delta"; None reports nothing.
 
     Guarantees:
         A round that fails at any stage leaves the model as it was; the reasons are in `incidents`.
@@ -258,7 +266,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """The number of clients drawn for a round."""
         return self.per_round + self.spare
 
-    # What a protocol defines ---------------------------------------------------------------------------------------
+    # What a protocol defines ----------------------------------------------------------------------
 
     @staticmethod
     @abstractmethod
@@ -289,7 +297,9 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
 
     @abstractmethod
     def report_mse(self) -> float:
-        """Mean squared error of one coordinate of one report, data units squared; NaN where rounding is all."""
+        """Mean squared error of one coordinate of one report, data units squared; NaN where
+        rounding is all.
+        """
 
     @abstractmethod
     def _open(self, number: int, task: RoundTask, grid: Grid) -> R:
@@ -297,11 +307,15 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
 
     @abstractmethod
     def _until_train(self, now: R) -> Iterator[Message]:
-        """Run the exchanges before training, announce the round, and make the messages that ask for an update."""
+        """Run the exchanges before training, announce the round, and make the messages that ask for
+        an update.
+        """
 
     @abstractmethod
     def _until_mean(self) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Run the remaining exchanges; the new model and the round's counts, if the round comes to a mean."""
+        """Run the remaining exchanges; the new model and the round's counts, if the round comes to
+        a mean.
+        """
 
     @abstractmethod
     def _stage(self, now: R) -> str:
@@ -315,12 +329,13 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     def _receive(self, now: R, place: int, payload: bytes) -> None:
         """Take one answer, or refuse it with a ProtocolError."""
 
-    # Flower's interface --------------------------------------------------------------------------------------------
+    # Flower's interface ---------------------------------------------------------------------------
 
     def one_round(
         self, grid: Grid, arrays: ArrayRecord, config: JsonObject, *, last: bool = True
     ) -> ArrayRecord:
-        """The model after one round, evaluation included; `start` would log each round as a run of its own.
+        """The model after one round, evaluation included; `start` would log each round as a run of
+        its own.
 
         Arguments:
             grid: Flower's.
@@ -361,7 +376,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             if now is not None:
                 self.ledger.fail(now.number, BudgetError.__name__)
             return []
-        # On disk before anybody is asked: clients answer a number once, also when the round comes to nothing.
+        # On disk before anybody is asked: clients answer a number once, also when the round comes
+        # to nothing.
         number = self.ledger.start() if now is None else now.number
         config["server-round"] = number
         task: RoundTask = {"arrays": arrays, "config": config}
@@ -408,10 +424,12 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """Nothing was asked."""
         return None
 
-    # Steps ---------------------------------------------------------------------------------------------------------
+    # Steps ----------------------------------------------------------------------------------------
 
     def _connected(self, grid: Grid) -> list[int]:
-        """All connected nodes; rounds wait up to `stage_timeout` for those they need, and once in all for the rest."""
+        """All connected nodes; rounds wait up to `stage_timeout` for those they need, and once in
+        all for the rest.
+        """
         start, logged = time.monotonic(), -1
         while len(nodes := sorted(grid.get_node_ids())) < self.invited:
             limit = self.stage_timeout
@@ -427,10 +445,12 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         return nodes
 
     def _choose(self, names: Mapping[int, str], number: int) -> list[int]:
-        """Draw this round's nodes, given the names of their clients, by the operating system's randomness.
+        """Draw this round's nodes, given the names of their clients, by the operating system's
+        randomness.
 
-        "cyclic" takes those that have waited longest, initially in an order derived from the session. Turns are on disk
-        before clients are asked, so that a resumed server knows even those of clients that did not answer.
+        "cyclic" takes those that have waited longest, initially in an order derived from the
+        session. Turns are on disk before clients are asked, so that a resumed server knows even
+        those of clients that did not answer.
         """
         size = min(self.invited, len(names))
         if self.sampling != "cyclic":
@@ -451,7 +471,9 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         return set(turn)
 
     def _unspent(self, names: Mapping[int, str]) -> dict[int, str]:
-        """Clients that may be charged for one more round; BudgetError if that leaves too few of enough clients."""
+        """Clients that may be charged for one more round; BudgetError if that leaves too few of
+        enough clients.
+        """
         if self.most_rounds is None:
             return dict(names)
         charges = self.ledger.charges
@@ -497,7 +519,9 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self.seconds[stage] = time.monotonic() - start
 
     def _is_answer(self, now: R, node: int, answer: Message) -> bool:
-        """Whether a message is the answer of a node that takes part in the round; else it is noted why not."""
+        """Whether a message is the answer of a node that takes part in the round; else it is noted
+        why not.
+        """
         forged = not answer.has_error() and answer.metadata.src_node_id != node
         if forged or node not in now.places:
             stranger = ProtocolError(self._stage(now), "an answer of a node not asked")
@@ -531,7 +555,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             self.incidents.append(Incident(round=now.number, client=who, name=name, what=reason))
             self._refused(now, place)
             return
-        # Popped: Flower's records form reference cycles, which live until the garbage collector runs.
+        # Popped: Flower's records form reference cycles, which live until the garbage collector
+        # runs.
         payload = record.pop(Key.PAYLOAD, None)
         if not isinstance(payload, bytes):
             payload = b""
@@ -575,5 +600,7 @@ def spending(claim: Claim | None, ledger: RunLedger) -> str:
 
 
 def halfway(needed: int, there: int) -> int:
-    """The number of answers that end a stage before the last: half of the clients not needed may be late."""
+    """The number of answers that end a stage before the last: half of the clients not needed may be
+    late.
+    """
     return needed + (max(0, there - needed) + 1) // 2

@@ -32,7 +32,9 @@ _TYPES = {int: "a whole number", float: "a number", str: "text in quotes"}
 
 
 def _of_type(kind: type, name: str, value: object) -> Any:
-    """The value in its field's type, for TOML and JSON write 2.0 as 2; ParameterError if that changes it."""
+    """The value in its field's type, for TOML and JSON write 2.0 as 2; ParameterError if that
+    changes it.
+    """
     if (
         isinstance(value, str) == (kind is str)
         and isinstance(value, int | float | str)
@@ -52,33 +54,37 @@ class RunSettings(Record):
     """One federated run.
 
     Arguments:
-        dataset, data, model: data set and model (`mezzotint.datasets`, `.tasks`); `data` is a folder or file on the
-            machine that reads it.
-        clients: number of parts into which a data set without clients of its own is split; of femnist the first
-            ones, 0 for all.
+        dataset, data, model: data set and model (`mezzotint.datasets`, `.tasks`); `data` is a
+            folder or file on the machine that reads it.
+        clients: number of parts into which a data set without clients of its own is split; of
+            femnist the first ones, 0 for all.
         dirichlet: of the Dirichlet split.
         seed: of the split, the initial parameters and batches; of no private noise.
         algorithm, steps, rate, batch: of `LocalTraining`.
-        trust: "sum": the server sees only secure sums. "local": it is not trusted and sees every report; `mechanism`
-            is then the file of a ranked codebook.
-        mechanism: file of a mechanism, or of an encoding; "" rounds to a fine grid within [-clip, clip], without noise.
+        trust: "sum": the server sees only secure sums. "local": it is not trusted and sees every
+            report; `mechanism` is then the file of a ranked codebook.
+        mechanism: file of a mechanism, or of an encoding; "" rounds to a fine grid within [-clip,
+            clip], without noise.
         clip: used only without a mechanism, which clips to its own range.
-        l2_norm: clip the vector to this norm first (and rotate it, for a mechanism's table); 0 does not. A file of an
-            encoding has its own.
+        l2_norm: clip the vector to this norm first (and rotate it, for a mechanism's table); 0 does
+            not. A file of an encoding has its own.
         learning_rate: factor on the server optimizer's step.
         server_optimizer: "fedavg" or "fedavgm" (`mezzotint.federated.tasks`).
         rounds, per_round: number of rounds, and of clients in each.
         minimum: fewest summands; 0 takes half of those drawn + 1, and 1 for single reports.
         spare: extra clients drawn, so that no round waits for its slowest.
-        roster: file of the roster of all clients (`Roster`); "" trusts the connected ones to be real.
-        colluding, dropping: shares of clients colluding with the server, and dropping out, that the sums tolerate.
+        roster: file of the roster of all clients (`Roster`); "" trusts the connected ones to be
+            real.
+        colluding, dropping: shares of clients colluding with the server, and dropping out, that the
+            sums tolerate.
         sampling: "fixed" or "cyclic" (see `SecureStrategy`).
-        epsilon: budget of the central claim (trust "local": the local one) for the client charged most; 0: none.
+        epsilon: budget of the central claim (trust "local": the local one) for the client charged
+            most; 0: none.
         delta: of all claims.
         corrupted: clients whose noise the central claim does not count.
         stage_timeout: seconds.
-        evaluate_every: rounds after which clients evaluate loss and accuracy on their own records, in a secure sum of
-            its own; 0: never.
+        evaluate_every: rounds after which clients evaluate loss and accuracy on their own records,
+            in a secure sum of its own; 0: never.
         evaluate_noise: standard deviation of the noise on that sum, over its norm.
         largest_loss: to which a client's loss is clipped.
         out: folder for checkpoint and ledger; "" keeps nothing.
@@ -220,7 +226,8 @@ class RunSettings(Record):
         """The codebook of single reports, for trust "local".
 
         Raises:
-            ParameterError: no mechanism is named. FileFormatError: its file is not a ranked codebook's.
+            ParameterError: no mechanism is named. FileFormatError: its file is not a ranked
+                codebook's.
         """
         if not self.mechanism:
             raise ParameterError(
@@ -232,7 +239,8 @@ class RunSettings(Record):
         """Clipping and mechanism.
 
         Raises:
-            FileFormatError: an invalid mechanism file. ParameterError: a table that cannot be summed.
+            FileFormatError: an invalid mechanism file. ParameterError: a table that cannot be
+                summed.
         """
         norm = self.l2_norm or None
         if not self.mechanism:
@@ -292,7 +300,9 @@ class RunSettings(Record):
 
     @classmethod
     def load(cls, folder: Path) -> RunSettings:
-        """The settings that a run left in its folder, with `out` and the files beside them as they are named now."""
+        """The settings that a run left in its folder, with `out` and the files beside them as they
+        are named now.
+        """
         try:
             settings = cls.from_config(read_object(folder / "settings.json"))
         except (OSError, ValueError) as error:

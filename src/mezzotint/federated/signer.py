@@ -1,12 +1,15 @@
-"""What holds a client's keys: it answers the protocol's messages, and takes updates as plain vectors.
+"""What holds a client's keys: it answers the protocol's messages, and takes updates as plain
+vectors.
 
-A `Signer` has the identity, the policy, the lifetime ledger and the round in progress. It runs inside the mod; or, with
-`serve_signer`, as a process of another user on the same machine, which alone can read these files. Code that a server
-delivers may then lie about its update; it cannot take keys, exceed a budget, answer twice, open others' shares, or have
-an update leave without noise and mask through the protocol.
+A `Signer` has the identity, the policy, the lifetime ledger and the round in progress. It runs
+inside the mod; or, with `serve_signer`, as a process of another user on the same machine, which
+alone can read these files. Code that a server delivers may then lie about its update; it cannot
+take keys, exceed a budget, answer twice, open others' shares, or have an update leave without noise
+and mask through the protocol.
 
-Requests and answers are frames: a length, a JSON object of names and sizes, and bytes. An answer is bytes, or a refusal
-from a closed list; never a key, a seed, an update or the text of a foreign error.
+Requests and answers are frames: a length, a JSON object of names and sizes, and bytes. An answer is
+bytes, or a refusal from a closed list; never a key, a seed, an update or the text of a foreign
+error.
 """
 
 from __future__ import annotations
@@ -54,7 +57,8 @@ def lasting_ledger(
         PolicyRefusal: no folder, or no ledger in it; `warn` is told what to do.
     """
     if folder is None:
-        # Flower's state lasts for one run: a server could repeat a plan in another and open both secrets.
+        # Flower's state lasts for one run: a server could repeat a plan in another and open both
+        # secrets.
         raise PolicyRefusal(
             "records: this client has an identity, and no folder to note its sums in"
         )
@@ -67,7 +71,9 @@ def lasting_ledger(
 
 
 class Signing(Protocol):
-    """What a mod asks of a signer, in its own process or in another. All raise PolicyRefusal or ProtocolError."""
+    """What a mod asks of a signer, in its own process or in another. All raise PolicyRefusal or
+    ProtocolError.
+    """
 
     def identity(self) -> bytes:
         """The public identity, 32 bytes."""
@@ -86,7 +92,9 @@ class Signing(Protocol):
         ...
 
     def expect(self, partners: bytes, task: bytes) -> bytes:
-        """Check that `sum` would be answered, for this digest of the task; the description of the round's encoding."""
+        """Check that `sum` would be answered, for this digest of the task; the description of the
+        round's encoding.
+        """
         ...
 
     def sum(self, partners: bytes, parameters: int, update: Vector | None) -> bytes:
@@ -265,7 +273,8 @@ def lasting_signer(
         warn: told what only this machine may know.
 
     Raises:
-        PolicyRefusal: the ledger is missing. FileFormatError, ParameterError: a file that is none of these.
+        PolicyRefusal: the ledger is missing. FileFormatError, ParameterError: a file that is none
+            of these.
     """
 
     def conditions() -> Policy:
@@ -276,7 +285,7 @@ def lasting_signer(
     return Signer(client=client, policy=conditions, ledger=ledger, warn=warn)
 
 
-# The process ---------------------------------------------------------------------------------------------------------
+# The process --------------------------------------------------------------------------------------
 
 LARGEST_FRAME = 1 << 30
 """Most bytes of a frame: an update of 128 million coordinates."""
@@ -331,7 +340,9 @@ class SignerRefusal(PolicyRefusal):
 
 
 def refusal_of(error: BaseException) -> tuple[str, str]:
-    """Name and reason of an error, for the server: the reason is withheld unless it comes from messages and policy."""
+    """Name and reason of an error, for the server: the reason is withheld unless it comes from
+    messages and policy.
+    """
     if isinstance(error, SignerRefusal):
         return error.name, str(error)
     is_public = isinstance(error, PolicyRefusal | ProtocolError)

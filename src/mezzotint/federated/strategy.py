@@ -62,7 +62,9 @@ class _Secure(Running):
     holding: frozenset[int]
     """Places whose clients hold the roster themselves."""
     united: bool = False
-    """Whether everybody who dealt is in the sum, so that the committee opens without agreeing first."""
+    """Whether everybody who dealt is in the sum, so that the committee opens without agreeing
+    first.
+    """
     is_dealt: bool = False
     """Whether clients were asked to deal, with the last exchange of the round before."""
 
@@ -70,7 +72,9 @@ class _Secure(Running):
 @final
 @dataclass(frozen=True, kw_only=True)
 class _Known:
-    """The client behind a node: its card, its name for itself, and the digest of the roster that it holds."""
+    """The client behind a node: its card, its name for itself, and the digest of the roster that it
+    holds.
+    """
 
     card: secagg.Card
     name: str
@@ -83,7 +87,8 @@ class Evaluation:
     """Sums of clients' metrics between training rounds, with a session and a ledger of their own.
 
     Arguments:
-        encoding: which metrics of the app's evaluate function, in which ranges, under how much noise.
+        encoding: which metrics of the app's evaluate function, in which ranges, under how much
+            noise.
         every: the number of successful training rounds between two of these sums.
         ledger: records these sums before they happen; by default in memory.
         most_rounds: sums that any one client may be charged for; None sets no limit.
@@ -109,28 +114,34 @@ class Evaluation:
 
 @final
 class SecureStrategy(RoundStrategy[_Secure]):
-    """Every training round is one secure sum; the mean update, times a learning rate, is added to the model.
+    """Every training round is one secure sum; the mean update, times a learning rate, is added to
+    the model.
 
     Arguments:
-        encoding: clipping and mechanism, the same for all clients; of the next round, where its norm adapts.
-        roster: all clients; a round's are drawn from it, whether they are connected or not. None draws from the
-            connected ones, whom clients must trust to be real; those whose policy names a roster refuse.
-        corrupted: share of the clients that may collude with the server, as clients demand it; see `Policy`.
-        dropped: share of a round's clients that may drop out; in small rounds, as many as can be tolerated.
+        encoding: clipping and mechanism, the same for all clients; of the next round, where its
+            norm adapts.
+        roster: all clients; a round's are drawn from it, whether they are connected or not. None
+            draws from the connected ones, whom clients must trust to be real; those whose policy
+            names a roster refuse.
+        corrupted: share of the clients that may collude with the server, as clients demand it; see
+            `Policy`.
+        dropped: share of a round's clients that may drop out; in small rounds, as many as can be
+            tolerated.
         rounds: largest round number, no larger than clients' policies allow.
-        evaluation: clients' metrics, summed in the same way and released beside the model; every claim includes their
-            cost, and clients whose policy forbids them refuse. None requests none.
-        deal_ahead: whether clients deal in a round with the last exchange of the one before, which saves an exchange in
-            every round but the first. Not before a sum of metrics.
-        retries: how often a round that clients spoilt by bad shares is repeated without them; each time the others are
-            charged, for their masks were opened.
-        options: see `RoundStrategy`. A round with fewer than `minimum` summands, by default half of those drawn + 1,
-            is refused and nothing is learnt.
+        evaluation: clients' metrics, summed in the same way and released beside the model; every
+            claim includes their cost, and clients whose policy forbids them refuse. None requests
+            none.
+        deal_ahead: whether clients deal in a round with the last exchange of the one before, which
+            saves an exchange in every round but the first. Not before a sum of metrics.
+        retries: how often a round that clients spoilt by bad shares is repeated without them; each
+            time the others are charged, for their masks were opened.
+        options: see `RoundStrategy`. A round with fewer than `minimum` summands, by default half of
+            those drawn + 1, is refused and nothing is learnt.
 
     Guarantees:
         A round that fails at any stage leaves the model as it was; the reasons are in `incidents`.
-        `blames` names only clients that signed the proof against them; proofs lie beside the ledger, if it is a file.
-        Sums that could overflow are refused before the first round.
+        `blames` names only clients that signed the proof against them; proofs lie beside the
+        ledger, if it is a file. Sums that could overflow are refused before the first round.
 
     Example:
         >>> encoding = mz.federated.gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=100, size=1000)
@@ -222,7 +233,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
     def usual_minimum(per_round: int) -> int:
         return per_round // 2 + 1
 
-    # Planning ------------------------------------------------------------------------------------------------------
+    # Planning -------------------------------------------------------------------------------------
 
     def plan(
         self,
@@ -353,7 +364,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
     def report_mse(self) -> float:
         return self.encoding.mse()
 
-    # Rounds --------------------------------------------------------------------------------------------------------
+    # Rounds ---------------------------------------------------------------------------------------
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -422,7 +433,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         )
 
     def _known(self, number: int, grid: Grid) -> dict[int, _Known]:
-        """Clients that may take part: all connected ones of the roster, which draws among them, or those drawn here."""
+        """Clients that may take part: all connected ones of the roster, which draws among them, or
+        those drawn here.
+        """
         nodes = self._connected(grid)
         if self.roster is None and self.sampling != "cyclic":
             if self.most_rounds is not None:  # earlier processes charged names, not nodes
@@ -444,7 +457,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return client.card.identity.hex()
 
     def _introduced(self, nodes: list[int], number: int, grid: Grid) -> dict[int, _Known]:
-        """The client behind each node; a silent node is left out, and the card of a disconnected one forgotten."""
+        """The client behind each node; a silent node is left out, and the card of a disconnected
+        one forgotten.
+        """
         connected = set(grid.get_node_ids())
         self._cards = {node: client for node, client in self._cards.items() if node in connected}
         unknown = sorted(set(nodes) - self._cards.keys() - set(self._late.values()))
@@ -527,7 +542,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         now.server.receive(place, payload)
 
     def _refused(self, now: _Secure, place: int) -> None:
-        # It may have restarted with another key: unless it only refuses to evaluate, it is asked for its card again.
+        # It may have restarted with another key: unless it only refuses to evaluate, it is asked
+        # for its card again.
         if now.server.stage == "deal" and self.encoding.purpose == "train":
             self._cards.pop(now.nodes[place], None)
 
@@ -549,7 +565,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return task_digest(RecordDict(content))
 
     def _until_mean(self) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Run the remaining stages; a round that clients spoilt by bad shares is repeated without them."""
+        """Run the remaining stages; a round that clients spoilt by bad shares is repeated without
+        them.
+        """
         self.last_sum = None
         for retries_left in range(self.retries, -1, -1):
             now, self._running = self._running, None
@@ -600,7 +618,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
                 self._note(now.number, "", lie)
         return total, ()
 
-    # The next round's dealings ---------------------------------------------------------------------------------------
+    # The next round's dealings --------------------------------------------------------------------
 
     def start(
         self,
@@ -615,7 +633,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return super().start(grid, initial_arrays, num_rounds, *arguments, **options)
 
     def _invited_ahead(self, now: _Secure) -> _Secure | None:
-        """The next round, in which clients can deal with the last exchange of this one; None if they shall not."""
+        """The next round, in which clients can deal with the last exchange of this one; None if
+        they shall not.
+        """
         is_wanted = self.deal_ahead and not self._is_last
         if not is_wanted or self._is_evaluated_next() or self._is_budget_spent(now.grid):
             return None
@@ -631,11 +651,15 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return following
 
     def _is_evaluated_next(self) -> bool:
-        """Whether a sum of metrics follows this round if it is released; its clients forget all other rounds."""
+        """Whether a sum of metrics follows this round if it is released; its clients forget all
+        other rounds.
+        """
         return self.evaluator is not None and (self._released() + 1) % self.every == 0
 
     def _is_budget_spent(self, grid: Grid) -> bool:
-        """Whether all clients are known, and too few may be charged again; this round counts as charged."""
+        """Whether all clients are known, and too few may be charged again; this round counts as
+        charged.
+        """
         if self.most_rounds is None:
             return False
         charges = self.ledger.charges.values()
@@ -657,7 +681,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return following
 
     def _ask_two(self, now: _Secure, certificates: Outbox, following: _Secure) -> None:
-        """Let members open this round, and all clients of the following one deal in it, in one exchange."""
+        """Let members open this round, and all clients of the following one deal in it, in one
+        exchange.
+        """
         stage, start = self._stage(now), time.monotonic()
         members = {now.nodes[index] for index in certificates}
         messages = self._messages_of_two(now, certificates, following)
@@ -678,7 +704,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
     def _messages_of_two(
         self, now: _Secure, certificates: Outbox, following: _Secure
     ) -> Iterator[Message]:
-        """To members what they open, with their invitation if they take part again; to others their invitation."""
+        """To members what they open, with their invitation if they take part again; to others their
+        invitation.
+        """
         invitations = following.server.invitations(following.holding)
         encoding = packed(self.encoding)
         invited = dict(following.places)

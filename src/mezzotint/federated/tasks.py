@@ -1,4 +1,6 @@
-"""Models as functions of flat vectors, training by clients and steps of the server; a rehearsal in one process."""
+"""Models as functions of flat vectors, training by clients and steps of the server; a rehearsal in
+one process.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ class Softmax(Model):
         return np.zeros((self.features + 1) * self.classes)
 
     def _probabilities(self, parameters: Vector, x: Features) -> Vector:
-        # In the images' own precision: float32 halves the time, and updates are rounded to few bits anyway.
+        # In the images' own precision: float32 halves the time, and updates are rounded to few bits
+        # anyway.
         table = parameters.reshape(self.features + 1, self.classes).astype(x.dtype)
         scores = x.reshape(len(x), -1) @ table[:-1] + table[-1]
         scores -= scores.max(axis=1, keepdims=True)
@@ -77,8 +80,8 @@ class LocalTraining:
     """A client's training.
 
     Arguments:
-        algorithm: "fedsgd": the update is minus the gradient on all its records (Algorithm 1 of the RQM paper);
-            "fedavg": the change after `steps` steps of gradient descent.
+        algorithm: "fedsgd": the update is minus the gradient on all its records (Algorithm 1 of the
+            RQM paper); "fedavg": the change after `steps` steps of gradient descent.
         steps, rate: of fedavg; full-batch steps.
         batch: most records used at a time, drawn at random; 0 for all.
     """
@@ -122,7 +125,7 @@ def model_for(name: str, federation: Federation) -> Model:
     return Softmax(features=features, classes=federation.classes)
 
 
-# The server -------------------------------------------------------------------------------------------------------
+# The server ---------------------------------------------------------------------------------------
 
 State = Mapping[str, Vector]
 """An optimizer's state: vectors of the model's length by name. Empty before the first round."""
@@ -131,8 +134,8 @@ State = Mapping[str, Vector]
 class ServerOptimizer(ABC):
     """How mean updates move the model.
 
-    Source: Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar and McMahan 2021 (Algorithm 2); the mean update is
-        their pseudo-gradient, its learning rate the strategy's.
+    Source: Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar and McMahan 2021 (Algorithm 2);
+        the mean update is their pseudo-gradient, its learning rate the strategy's.
     """
 
     @abstractmethod
@@ -162,7 +165,8 @@ class FedAvg(ServerOptimizer):
 @final
 @dataclass(frozen=True, kw_only=True)
 class FedAvgM(ServerOptimizer):
-    """Momentum: the sum of all mean updates so far, each weighted `momentum` times the one after it.
+    """Momentum: the sum of all mean updates so far, each weighted `momentum` times the one after
+    it.
 
     Arguments:
         momentum: in [0, 1).
@@ -196,7 +200,7 @@ def optimizer_named(name: str) -> ServerOptimizer:
     return OPTIMIZERS[name]()
 
 
-# Rehearsal --------------------------------------------------------------------------------------------------------
+# Rehearsal ----------------------------------------------------------------------------------------
 
 _TOGETHER = 1 << 22  # coordinates quantized at a time
 
@@ -204,7 +208,8 @@ _TOGETHER = 1 << 22  # coordinates quantized at a time
 @final
 @dataclass(frozen=True, kw_only=True)
 class Rehearsal:
-    """A federation in one process: train, clip, quantize, sum, decode, step. FedSGD as in the RQM paper unless told.
+    """A federation in one process: train, clip, quantize, sum, decode, step. FedSGD as in the RQM
+    paper unless told.
 
     Arguments:
         federation, model: the clients' data, and what they train.
@@ -251,8 +256,8 @@ class Rehearsal:
 
         Arguments:
             encoding: of the updates.
-            seed: of the initial model, the participants and the noise; the first two do not depend on `encoding`, so
-                that mechanisms can be compared pairwise.
+            seed: of the initial model, the participants and the noise; the first two do not depend
+                on `encoding`, so that mechanisms can be compared pairwise.
         """
         federation = self.federation
         choice, noise = (

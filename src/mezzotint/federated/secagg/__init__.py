@@ -1,7 +1,8 @@
 """Secure aggregation without a transport: messages in, messages out, the sum at the end.
 
-Every client masks for partners that it picks itself (Bell et al. 2020, section 4), shares its secrets with a committee
-drawn from the roster (Ma et al. 2023), and the committee opens one set of survivors that a quorum of it has signed.
+Every client masks for partners that it picks itself (Bell et al. 2020, section 4), shares its
+secrets with a committee drawn from the roster (Ma et al. 2023), and the committee opens one set of
+survivors that a quorum of it has signed.
 """
 
 from mezzotint.federated.secagg.client import Client as Client

@@ -50,8 +50,10 @@ _SECRETS, _SETS = ("mask_seed", "self_seed", "coins"), ("dealt", "survivors")
 @final
 @dataclass(kw_only=True)
 class _Round:
-    """A client's knowledge of one round: stages answered (`done`), clients in the order drawn (`cohort`), two secret
-    seeds (erased once the masked input has left), the coins of its picks, dealers announced, survivors certified."""
+    """A client's knowledge of one round: stages answered (`done`), clients in the order drawn
+    (`cohort`), two secret seeds (erased once the masked input has left), the coins of its picks,
+    dealers announced, survivors certified.
+    """
 
     plan: RoundPlan
     index: int
@@ -75,8 +77,9 @@ class _Round:
 class Client:
     """One client over many rounds.
 
-    Each stage's method takes the server's message and returns the answer, and refuses if called out of order or twice.
-    After any other refusal the round is over for this client and its secrets of the round are erased.
+    Each stage's method takes the server's message and returns the answer, and refuses if called out
+    of order or twice. After any other refusal the round is over for this client and its secrets of
+    the round are erased.
 
     Arguments:
         identity: 32 bytes, the raw Ed25519 private key; None makes a new one.
@@ -84,9 +87,12 @@ class Client:
 
     Guarantees:
         The input is masked with every partner that this client picked and that dealt.
-        As a member of the committee it signs one set of survivors per round: at least the plan's minimum, each of whom
-            masked among the same dealers, also with all that picked it, and has enough of its own picks in the set.
-        It reveals a share of at most one of each client's two secrets, and only under the signatures of a quorum or of
+        As a member of the committee it signs one set of survivors per round: at least the plan's
+        minimum, each of whom
+            masked among the same dealers, also with all that picked it, and has enough of its own
+            picks in the set.
+        It reveals a share of at most one of each client's two secrets, and only under the
+        signatures of a quorum or of
             all dealers.
         A round is answered once, even across `save` and `load`.
     """
@@ -113,19 +119,23 @@ class Client:
         return introduce(self._secret)
 
     def show(self, question: bytes) -> bytes:
-        """Answer a server's `Challenge` with the card, a proof that it is this client's, and its roster's digest."""
+        """Answer a server's `Challenge` with the card, a proof that it is this client's, and its
+        roster's digest.
+        """
         held = b""
         if self.trust.roster is not None:
             held = self.trust.roster.digest
         return show(self._secret, question, held)
 
-    # Stages ------------------------------------------------------------------------------------------------------
+    # Stages ---------------------------------------------------------------------------------------
 
     def deal(self, invitation: bytes) -> bytes:
-        """Answer an invitation with a fresh key, coins, and shares of both secrets for the committee.
+        """Answer an invitation with a fresh key, coins, and shares of both secrets for the
+        committee.
 
         Raises:
-            PlanRefused: an unsafe plan, one that protects less than `trust` asks for, or one that names its task.
+            PlanRefused: an unsafe plan, one that protects less than `trust` asks for, or one that
+                names its task.
             SwappedKey: another client was drawn for this place.
             ReplayedRound: this or a later round of the session was answered already.
         """
@@ -187,7 +197,8 @@ class Client:
         Raises:
             OutOfRangeInteger: some integer is not.
             TooFewClients: too few dealt, or too few of this client's own picks.
-            UnknownSender, SwappedKey: a partner that nobody picked, a pick left out, a key that its owner did not sign.
+            UnknownSender, SwappedKey: a partner that nobody picked, a pick left out, a key that its
+                owner did not sign.
         """
         with self._stage("sum") as now:
             total = checked_integers(
@@ -217,9 +228,10 @@ class Client:
         """Sign the set of survivors, as a member of the committee.
 
         Raises:
-            TooFewClients: fewer than the plan's minimum, or a survivor with too few of its own picks among them.
-            InconsistentLists: a survivor did not mask among the dealers that this client was told of, or not with all
-                of them that it picked or that picked it.
+            TooFewClients: fewer than the plan's minimum, or a survivor with too few of its own
+                picks among them.
+            InconsistentLists: a survivor did not mask among the dealers that this client was told
+                of, or not with all of them that it picked or that picked it.
         """
         with self._stage("agree") as now:
             coins, signatures = messages.read_proposal(proposal, now.plan)
@@ -234,13 +246,16 @@ class Client:
             return messages.agreement(now.plan, signature)
 
     def agreement(self) -> bytes:
-        """The answer to `agree` for the set that `open` would open; a signature of Ed25519 does not depend on chance."""
+        """The answer to `agree` for the set that `open` would open; a signature of Ed25519 does not
+        depend on chance.
+        """
         now = self._awaiting("open")
         statement = messages.certificate_statement(now.plan, now.dealt, now.survivors)
         return messages.agreement(now.plan, sign(self._identity, statement))
 
     def open(self, certificate: bytes) -> bytes:
-        """Answer a quorum's signatures with one share of every dealer, as far as they can be opened.
+        """Answer a quorum's signatures with one share of every dealer, as far as they can be
+        opened.
 
         Raises:
             TooFewClients: no quorum signed the set that this client signed.
@@ -270,7 +285,8 @@ class Client:
 
         Raises:
             TooFewClients: fewer than the plan's minimum, or one with too few of its own picks.
-            InconsistentLists: somebody did not mask among the dealers that this client was told of, with all of them.
+            InconsistentLists: somebody did not mask among the dealers that this client was told of,
+                with all of them.
         """
         with self._stage("unite") as now:
             coins, signatures, sealed = messages.read_union(union, now.plan)
@@ -283,7 +299,9 @@ class Client:
         self._round = None
 
     def expect(self, partners: bytes) -> RoundPlan:
-        """The plan, with its task, under which `sum` would answer this message, if it would; this changes nothing."""
+        """The plan, with its task, under which `sum` would answer this message, if it would; this
+        changes nothing.
+        """
         now = self._awaiting("sum")
         plan, dealt, deals = messages.read_partners(partners, now.plan)
         _check_partners(now, dealt, deals)
@@ -300,7 +318,9 @@ class Client:
 
     @contextmanager
     def _stage(self, stage: Stage) -> Generator[_Round]:
-        """A copy of the round in progress, whose next stage this is; it takes its place if the block ends well."""
+        """A copy of the round in progress, whose next stage this is; it takes its place if the
+        block ends well.
+        """
         now = replace(self._awaiting(stage))
         try:
             yield now
@@ -315,7 +335,9 @@ class Client:
         self._round = None if now.last else now
 
     def _shares(self, now: _Round, sealed: Mapping[int, tuple[bytes, bytes]]) -> bytes:
-        """One share of each dealer, of the seed if it survived, else of the mask key; as far as they can be opened."""
+        """One share of each dealer, of the seed if it survived, else of the mask key; as far as
+        they can be opened.
+        """
         private = channel_key(self._secret)
         opened: dict[int, bytes] = {}
         for owner, (channel, text) in sealed.items():
@@ -330,7 +352,7 @@ class Client:
                 )
         return messages.shares(now.plan, opened)
 
-    # State ---------------------------------------------------------------------------------------------------------
+    # State ----------------------------------------------------------------------------------------
 
     def save(self) -> bytes:
         """The whole state between two messages, secrets included, as JSON."""
@@ -376,7 +398,9 @@ def _check_partners(now: _Round, dealt: frozenset[int], deals: Mapping[int, Deal
 def _check_survivors(
     now: _Round, coins: Mapping[int, bytes], said: Mapping[int, bytes], stage: Stage
 ) -> None:
-    """Check that the clients whose signatures are `said` can be summed, given the coins of all who dealt."""
+    """Check that the clients whose signatures are `said` can be summed, given the coins of all who
+    dealt.
+    """
     plan, survivors = now.plan, said.keys()
     if coins.keys() != now.dealt:
         raise wire.InconsistentLists(
@@ -409,7 +433,9 @@ def self_mask_key(seed: bytes, plan: RoundPlan, index: int) -> bytes:
 def pair_mask_key(
     private: X25519PrivateKey, public: bytes, plan: RoundPlan, mine: int, theirs: int
 ) -> bytes:
-    """Key of the mask that two clients share; the client of the lower index adds it, the other subtracts it."""
+    """Key of the mask that two clients share; the client of the lower index adds it, the other
+    subtracts it.
+    """
     low, high = sorted((mine, theirs))
     return agree(private, public, plan=plan.digest, purpose=pair_purpose(b"pair mask", low, high))
 

@@ -1,12 +1,13 @@
 """Keys, masks and shares.
 
-Masks are words of a keystream, cut to the modulus. It is 2**bits, so they need no rejection: addition is done modulo
-the width of the word (8, 16 or 32 bits), which 2**bits divides, and the surplus bits are dropped once at the end.
-Integers of any width lie on the wire without gaps.
+Masks are words of a keystream, cut to the modulus. It is 2**bits, so they need no rejection:
+addition is done modulo the width of the word (8, 16 or 32 bits), which 2**bits divides, and the
+surplus bits are dropped once at the end. Integers of any width lie on the wire without gaps.
 
-Shares are Shamir's, of 16-byte secrets over the integers modulo 2**130 - 5. A committee of hundreds holds shares of
-every client's secrets. Libraries compute in GF(2**128), bit by bit: seconds for a secret where a prime field takes
-milliseconds. Fewer shares than the threshold are uniform whatever the field.
+Shares are Shamir's, of 16-byte secrets over the integers modulo 2**130 - 5. A committee of hundreds
+holds shares of every client's secrets. Libraries compute in GF(2**128), bit by bit: seconds for a
+secret where a prime field takes milliseconds. Fewer shares than the threshold are uniform whatever
+the field.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ Words = npt.NDArray[np.unsignedinteger]
 
 
 def add_mask(total: Words, key: bytes, *, sign: int) -> None:
-    """Add (sign 1) or subtract (sign -1) the keystream of `key` in place; the key is used for this mask alone."""
+    """Add (sign 1) or subtract (sign -1) the keystream of `key` in place; the key is used for this
+    mask alone.
+    """
     stream = Keystream(key, fast_start(0))
     per_block = BLOCK * WORD_BYTES // total.itemsize
     buffer = np.empty(min(BLOCK, -(-total.nbytes // WORD_BYTES)), dtype=np.uint64)
@@ -60,8 +63,8 @@ def checked_integers(
 
     Raises:
         MalformedMessage: another number of coordinates, or not integers.
-        OutOfRangeInteger: a value below 0 or above `span`; the message names neither the value nor its place, for it
-            can travel and the integers are a client's data.
+        OutOfRangeInteger: a value below 0 or above `span`; the message names neither the value nor
+            its place, for it can travel and the integers are a client's data.
     """
     array = np.asarray(values)
     if array.shape != (coordinates,) or array.dtype.kind not in "iu":
@@ -113,7 +116,9 @@ def public_bytes(key: X25519PrivateKey | Ed25519PrivateKey) -> bytes:
 def agree(
     private: X25519PrivateKey, public: bytes, *, plan: bytes, purpose: bytes, stage: str = "sum"
 ) -> bytes:
-    """The key that two clients share for one purpose in one round; SwappedKey for a public key of small order."""
+    """The key that two clients share for one purpose in one round; SwappedKey for a public key of
+    small order.
+    """
     try:
         shared = private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
@@ -124,11 +129,15 @@ def agree(
 
 
 _ANYBODY = X25519PrivateKey.from_private_bytes(bytes(KEY_BYTES))
-"""No secret. Its scalar is 2**254, which leads points of small order to zero, and none of large order."""
+"""No secret. Its scalar is 2**254, which leads points of small order to zero, and none of large
+order.
+"""
 
 
 def has_large_order(public: bytes) -> bool:
-    """Whether an X25519 public key has large order; with the few others everybody agrees on the same secret."""
+    """Whether an X25519 public key has large order; with the few others everybody agrees on the
+    same secret.
+    """
     try:
         _ANYBODY.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
@@ -171,7 +180,9 @@ SMALL_IDENTITIES = frozenset(
         *(_OTHER_EIGHTH + last for last in ("7a", "fa")),
     )
 )
-"""All encodings of the eight Ed25519 points of small order: under such a key anybody signs anything."""
+"""All encodings of the eight Ed25519 points of small order: under such a key anybody signs
+anything.
+"""
 
 
 def signed(identity: bytes, signature: bytes, statement: bytes) -> bool:
@@ -192,7 +203,9 @@ COMMITMENT_BYTES = 16
 
 
 def split(secret: bytes, holders: int, threshold: int) -> list[bytes]:
-    """One share per holder; any `threshold` of them restore the secret of 16 bytes, fewer reveal nothing about it."""
+    """One share per holder; any `threshold` of them restore the secret of 16 bytes, fewer reveal
+    nothing about it.
+    """
     polynomial = [
         *(secrets.randbelow(PRIME) for _ in range(threshold - 1)),
         int.from_bytes(secret, "little"),
@@ -207,7 +220,9 @@ def split(secret: bytes, holders: int, threshold: int) -> list[bytes]:
 
 
 def combine(shares: Mapping[int, bytes], threshold: int) -> bytes | None:
-    """The secret from the first `threshold` shares, by their holders' places; None if they are inconsistent."""
+    """The secret from the first `threshold` shares, by their holders' places; None if they are
+    inconsistent.
+    """
     chosen = tuple(sorted(shares)[:threshold])
     weights = _weights(chosen)
     total = sum(

@@ -34,7 +34,9 @@ def header(stage: Stage, plan: RoundPlan) -> bytes:
 
 
 def opened(data: bytes, stage: Stage, plan: RoundPlan) -> wire.Reader:
-    """A reader behind the header; WrongStage or ReplayedRound for a message of another stage or round."""
+    """A reader behind the header; WrongStage or ReplayedRound for a message of another stage or
+    round.
+    """
     reader = wire.Reader(data, stage)
     kind = reader.number(1)
     if kind != _KINDS.index(stage):
@@ -70,11 +72,13 @@ def picked(coins: bytes, plan: RoundPlan, index: int) -> frozenset[int]:
     return frozenset(position + (position >= index) for position in places)
 
 
-# Deal ----------------------------------------------------------------------------------------------------------------
+# Deal ---------------------------------------------------------------------------------------------
 
 
 def invitation(plan: RoundPlan, index: int, roster: bytes = b"") -> bytes:
-    """Server to client: the plan, the client's place in it, and the roster for a client that holds none."""
+    """Server to client: the plan, the client's place in it, and the roster for a client that holds
+    none.
+    """
     return plan.to_bytes() + wire.number(index, 2) + roster
 
 
@@ -140,7 +144,9 @@ class Deal:
 
 
 class Portion(NamedTuple):
-    """What a member of the committee is dealt: two shares, sealed, and the commitments that identify them later."""
+    """What a member of the committee is dealt: two shares, sealed, and the commitments that
+    identify them later.
+    """
 
     sealed: bytes
     of_self: bytes
@@ -166,7 +172,9 @@ def portion(dealing: bytes, holder: int) -> Portion:
 
 
 def contents(seed_commitment: bytes, portions: Sequence[Portion]) -> bytes:
-    """The part of a dealing for server and committee: a commitment to the seed, then one portion for each member."""
+    """The part of a dealing for server and committee: a commitment to the seed, then one portion
+    for each member.
+    """
     return seed_commitment + b"".join(itertools.chain.from_iterable(portions))
 
 
@@ -176,7 +184,9 @@ def dealing(plan: RoundPlan, deal: Deal, its_contents: bytes) -> bytes:
 
 
 def read_dealing(data: bytes, plan: RoundPlan) -> tuple[Deal, bytes]:
-    """The public part, and the commitment to the self mask's seed; the contents are complete, and those signed."""
+    """The public part, and the commitment to the self mask's seed; the contents are complete, and
+    those signed.
+    """
     reader = opened(data, "deal", plan)
     deal = Deal.from_reader(reader)
     sealed_contents = reader.rest()
@@ -190,20 +200,26 @@ def read_dealing(data: bytes, plan: RoundPlan) -> tuple[Deal, bytes]:
 
 
 def parts(dealing: bytes) -> tuple[bytes, bytes]:
-    """A dealing that `read_dealing` accepted, cut in two: the `Deal` with the commitment to the seed; the portions."""
+    """A dealing that `read_dealing` accepted, cut in two: the `Deal` with the commitment to the
+    seed; the portions.
+    """
     return dealing[_DEAL_BEGIN:_PORTIONS_BEGIN], dealing[_PORTIONS_BEGIN:]
 
 
-# Sum -----------------------------------------------------------------------------------------------------------------
+# Sum ----------------------------------------------------------------------------------------------
 
 
 def partners(plan: RoundPlan, dealt: bytes, deals: bytes) -> bytes:
-    """Server to client: the task, who dealt (a bitmap), and the public parts of those with whom the client masks."""
+    """Server to client: the task, who dealt (a bitmap), and the public parts of those with whom the
+    client masks.
+    """
     return header("sum", plan) + plan.task + dealt + deals
 
 
 class Announcement(NamedTuple):
-    """What a client is told before it masks: the plan with its task, who dealt, the partners' public parts by index."""
+    """What a client is told before it masks: the plan with its task, who dealt, the partners'
+    public parts by index.
+    """
 
     plan: RoundPlan
     dealt: frozenset[int]
@@ -229,7 +245,9 @@ def read_partners(data: bytes, plan: RoundPlan) -> Announcement:
 def masks_statement(
     plan: RoundPlan, index: int, coins: bytes, dealt: bytes, partners: Collection[int]
 ) -> bytes:
-    """What a client signs with its masked input: its picks, the dealers (a bitmap), and its mask partners."""
+    """What a client signs with its masked input: its picks, the dealers (a bitmap), and its mask
+    partners.
+    """
     content = (
         wire.number(index, 2) + coins + hashlib.sha256(dealt + bitmap(partners, plan)).digest()
     )
@@ -252,11 +270,13 @@ def read_masked(data: bytes, plan: RoundPlan) -> tuple[bytes, bytes]:
     return reader.take(masks.SIGNATURE_BYTES), reader.rest()
 
 
-# Agree ---------------------------------------------------------------------------------------------------------------
+# Agree --------------------------------------------------------------------------------------------
 
 
 def proposal(plan: RoundPlan, coins: Mapping[int, bytes], said: Mapping[int, bytes]) -> bytes:
-    """Server to a member: the coins of all who dealt, and the signatures of the survivors among them."""
+    """Server to a member: the coins of all who dealt, and the signatures of the survivors among
+    them.
+    """
     words = b"".join(coins[index] for index in sorted(coins)) + b"".join(
         said[index] for index in sorted(said)
     )
@@ -290,11 +310,13 @@ def read_agreement(data: bytes, plan: RoundPlan) -> bytes:
         return reader.take(masks.SIGNATURE_BYTES)
 
 
-# Open ----------------------------------------------------------------------------------------------------------------
+# Open ---------------------------------------------------------------------------------------------
 
 
 def opening(plan: RoundPlan, signatures: Mapping[int, bytes], sealed: bytes) -> bytes:
-    """Server to a member: the members' signatures; then each dealer's channel and what it sealed for this member."""
+    """Server to a member: the members' signatures; then each dealer's channel and what it sealed
+    for this member.
+    """
     words = b"".join(
         wire.number(index, 2) + signature for index, signature in sorted(signatures.items())
     )
@@ -324,7 +346,9 @@ def read_opening(
 def union(
     plan: RoundPlan, coins: Mapping[int, bytes], said: Mapping[int, bytes], sealed: bytes
 ) -> bytes:
-    """Server to a member, where all dealers are in the sum: their coins and signatures, then as `opening`."""
+    """Server to a member, where all dealers are in the sum: their coins and signatures, then as
+    `opening`.
+    """
     words = b"".join(coins[index] + said[index] for index in sorted(coins))
     return header("unite", plan) + bitmap(coins, plan) + words + sealed
 
@@ -363,7 +387,9 @@ def read_shares(data: bytes, plan: RoundPlan, dealt: Collection[int]) -> dict[in
 
 
 class OfClients(Mapping[int, T], ABC):
-    """A value for some of a round's clients, ascending, made on access; `there` says which clients have one."""
+    """A value for some of a round's clients, ascending, made on access; `there` says which clients
+    have one.
+    """
 
     def __init__(self, there: npt.NDArray[np.bool_]) -> None:
         self._there = there
@@ -389,7 +415,9 @@ class OfClients(Mapping[int, T], ABC):
 
 @final
 class Outbox(OfClients[bytes]):
-    """A stage's messages by client, each made on access: all of them together can be larger than the sum."""
+    """A stage's messages by client, each made on access: all of them together can be larger than
+    the sum.
+    """
 
     def __init__(self, clients: Collection[int], make: Callable[[int], bytes]) -> None:
         super().__init__(np.zeros(1 + max(clients, default=-1), dtype=np.bool_))
@@ -402,7 +430,9 @@ class Outbox(OfClients[bytes]):
 
 @final
 class Partners(OfClients[Clients]):
-    """The mask partners of each dealer, ascending, computed on access: all together take three times as much memory."""
+    """The mask partners of each dealer, ascending, computed on access: all together take three
+    times as much memory.
+    """
 
     def __init__(self, dealers: npt.NDArray[np.integer], picks: Clients) -> None:
         super().__init__(np.zeros(len(picks), dtype=np.bool_))

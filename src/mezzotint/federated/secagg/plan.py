@@ -1,11 +1,13 @@
-"""The plan of a round: who adds up what, modulo what; how many must hold shares, sign and mask for it to protect.
+"""The plan of a round: who adds up what, modulo what; how many must hold shares, sign and mask for
+it to protect.
 
-Clients deal under a plan without its task (`base`), and mask and sign under the whole of it (`digest`). Three
-probabilities are bounded, over coins that the adversary does not toss (proofs in docs/proofs/secure-sum.md):
+Clients deal under a plan without its task (`base`), and mask and sign under the whole of it
+(`digest`). Three probabilities are bounded, over coins that the adversary does not toss (proofs in
+docs/proofs/secure-sum.md):
 
 - forked: a quorum of the committee signs each of two different sets of survivors;
-- split: some set of survivors that the committee would sign has honest members not connected by masks, so that sums
-  over parts of them could be told apart;
+- split: some set of survivors that the committee would sign has honest members not connected by
+  masks, so that sums over parts of them could be told apart;
 - failed: accidental drop-outs leave too few to go on.
 """
 
@@ -63,28 +65,36 @@ class RoundPlan:
         session: 16 random bytes naming the run.
         round: number within the session, 1 or more.
         clients: clients invited, at most 65535; an upper bound on the number of summands.
-        members: of the committee, the first of the round's clients, which hold shares of everybody's secrets.
-        quorum: members that must sign one set of survivors, and shares that restore a secret; more than half of them.
+        members: of the committee, the first of the round's clients, which hold shares of
+            everybody's secrets.
+        quorum: members that must sign one set of survivors, and shares that restore a secret; more
+            than half of them.
         picks: mask partners that each client picks.
         least: own picks that a survivor must have among the survivors.
         minimum: fewest summands; below it no honest member of the committee signs.
         coordinates: integers per client.
         span: largest integer that a client may send; the smallest is 0.
         bits: the modulus is 2**bits, 1 to 32.
-        overflow: "impossible" requires clients * span < 2**bits; "modular" makes wrapping around part of the mechanism
-            (integer noise on vectors).
-        draw: how the roster chooses participants: "anew" for every round, or "cyclic", all of them in turn.
-        purpose: what is summed: updates of a model ("train") or clients' metrics of it ("evaluate").
-        binding: 32 bytes, SHA-256 of the encoding that all must agree on (mechanism table, clipping, rotation).
-        task: 32 bytes, SHA-256 of each client's task (the model and its training configuration), so that no two
-            summands answer different questions. Zeros until the round is announced to those who dealt.
-        roster: 32 bytes, SHA-256 of the list from which the round's clients are drawn (`Roster.digest`).
+        overflow: "impossible" requires clients * span < 2**bits; "modular" makes wrapping around
+            part of the mechanism (integer noise on vectors).
+        draw: how the roster chooses participants: "anew" for every round, or "cyclic", all of them
+            in turn.
+        purpose: what is summed: updates of a model ("train") or clients' metrics of it
+            ("evaluate").
+        binding: 32 bytes, SHA-256 of the encoding that all must agree on (mechanism table,
+            clipping, rotation).
+        task: 32 bytes, SHA-256 of each client's task (the model and its training configuration), so
+            that no two summands answer different questions. Zeros until the round is announced to
+            those who dealt.
+        roster: 32 bytes, SHA-256 of the list from which the round's clients are drawn
+            (`Roster.digest`).
 
     Raises:
-        PlanRefused: anything out of range; sums that could overflow; a quorum that honest members could give to two
-            sets of survivors.
+        PlanRefused: anything out of range; sums that could overflow; a quorum that honest members
+            could give to two sets of survivors.
 
-    Guarantees: under "impossible" the sum of any clients' integers in [0, span] is below the modulus.
+    Guarantees: under "impossible" the sum of any clients' integers in [0, span] is below the
+        modulus.
     Edge cases: of two clients each hides only behind the other; one client alone is refused.
     """
 
@@ -175,9 +185,11 @@ class RoundPlan:
 
     @cached_property
     def base(self) -> bytes:
-        """SHA-256 of the plan without its task: part of all that is dealt, and of every message's header.
+        """SHA-256 of the plan without its task: part of all that is dealt, and of every message's
+        header.
 
-        Picks follow from it, not from `digest`: a server that has seen the coins may still choose the task.
+        Picks follow from it, not from `digest`: a server that has seen the coins may still choose
+        the task.
         """
         dealt = replace(self, task=bytes(DIGEST_BYTES))
         return hashlib.sha256(b"mezzotint base" + dealt.to_bytes()).digest()
@@ -234,7 +246,8 @@ class SumParameters:
 
     Arguments:
         members, quorum, picks, least: as of `RoundPlan`.
-        forked, split, failed: log2 of bounds on the probabilities of the three accidents, in one round.
+        forked, split, failed: log2 of bounds on the probabilities of the three accidents, in one
+            round.
     """
 
     members: int
@@ -260,18 +273,23 @@ def plan_sum(
 
     Arguments:
         clients: in the round.
-        corrupted: clients that collude with the server (which may do anything), fixed before anybody picks.
+        corrupted: clients that collude with the server (which may do anything), fixed before
+            anybody picks.
         dropped: clients that drop out by accident, independently of committee and partners.
-        minimum: fewest survivors: the server may choose which others to drop, having seen who masks with whom.
+        minimum: fewest survivors: the server may choose which others to drop, having seen who masks
+            with whom.
         security_bits: forked and split have probability at most 2**-security_bits each.
-        drawn_bits: the same for forked alone, where a server can choose among committees; None: as security_bits.
-        failure_bits: the round fails with probability at most 2**-failure_bits, for want of quorum or partners.
+        drawn_bits: the same for forked alone, where a server can choose among committees; None: as
+            security_bits.
+        failure_bits: the round fails with probability at most 2**-failure_bits, for want of quorum
+            or partners.
 
     Raises:
         ParameterError: values out of their ranges.
         InfeasibleError: not even a committee of all clients, or masks between all, suffice.
 
-    Source: committee as in Ma et al. 2023 (Flamingo), partners as in Bell et al. 2020, section 4; hypergeometric tails.
+    Source: committee as in Ma et al. 2023 (Flamingo), partners as in Bell et al. 2020, section 4;
+        hypergeometric tails.
     """
     check_count("clients", clients, least=2)
     check_count("corrupted", corrupted, least=0, most=clients - 1)
@@ -297,16 +315,20 @@ def plan_sum(
 
 @cache
 def forked(*, clients: int, corrupted: int, members: int, quorum: int) -> float:
-    """log2 P(a random committee has enough corrupted members for two quorums to share no honest one)."""
+    """log2 P(a random committee has enough corrupted members for two quorums to share no honest
+    one).
+    """
     return _tail(clients, corrupted, members, 2 * quorum - members)
 
 
 @cache
 def split(*, clients: int, corrupted: int, minimum: int, picks: int, least: int) -> float:
-    """log2 of a bound on P(some certifiable set of survivors has honest members not connected by masks).
+    """log2 of a bound on P(some certifiable set of survivors has honest members not connected by
+    masks).
 
-    Every honest client picks `picks` of the others at random; the server sees all picks and then drops any clients,
-    down to `minimum` survivors each of whom has `least` of its own picks among them.
+    Every honest client picks `picks` of the others at random; the server sees all picks and then
+    drops any clients, down to `minimum` survivors each of whom has `least` of its own picks among
+    them.
     """
     honest = clients - corrupted
     smaller = np.arange(1, honest // 2 + 1)  # size of the smaller of two unconnected parts
@@ -415,7 +437,9 @@ def _tail(population: int, marked: int, drawn: int, least: int) -> float:
 
 
 def _few(trials: IntArray, most: IntArray, miss: Floats) -> Floats:
-    """log2 of Chernoff's bound on P(at most `most` of `trials` hit), each of which misses with probability 2**miss."""
+    """log2 of Chernoff's bound on P(at most `most` of `trials` hit), each of which misses with
+    probability 2**miss.
+    """
     hit = -np.expm1(miss * math.log(2))
     share = most / np.maximum(trials, 1)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,10 +1,12 @@
-"""Who takes part: all clients, whose turn it is, and what a client demands of a plan before it answers.
+"""Who takes part: all clients, whose turn it is, and what a client demands of a plan before it
+answers.
 
-A client that lets the server name the others can be surrounded by clients that the server invented. A roster is a file
-that clients hold themselves. Its beacon is drawn by the file's author, after the members are known; from it everybody
-computes the same order of the members for every round. The first in this order take part, and the first of those are
-the committee: the server chooses neither. Rounds of all members of a small roster need no honest author: their
-committees are so large that no order of the members could do harm.
+A client that lets the server name the others can be surrounded by clients that the server invented.
+A roster is a file that clients hold themselves. Its beacon is drawn by the file's author, after the
+members are known; from it everybody computes the same order of the members for every round. The
+first in this order take part, and the first of those are the committee: the server chooses neither.
+Rounds of all members of a small roster need no honest author: their committees are so large that no
+order of the members could do harm.
 """
 
 from __future__ import annotations
@@ -49,14 +51,18 @@ Sampling = Literal["fixed", "cyclic"]
 SAMPLINGS: tuple[Sampling, ...] = ("fixed", "cyclic")
 
 RISK = 0.01
-"""Probability that some client is drawn for more rounds than `most_participations` returns, for random draws."""
+"""Probability that some client is drawn for more rounds than `most_participations` returns, for
+random draws.
+"""
 
 
 def turn(number_of_round: int, clients: int, population: int) -> list[int]:
-    """The places, in a fixed order of the population, whose turn it is in a round of the given size.
+    """The places, in a fixed order of the population, whose turn it is in a round of the given
+    size.
 
-    Guarantees: after T rounds nobody has been in fewer than floor(T clients / population) of them, nobody in more than
-        one more, and two turns of one client are at least floor(population / clients) rounds apart.
+    Guarantees: after T rounds nobody has been in fewer than floor(T clients / population) of them,
+        nobody in more than one more, and two turns of one client are at least floor(population /
+        clients) rounds apart.
 
     >>> turn(1, 2, 5), turn(2, 2, 5), turn(3, 2, 5)
     ([0, 1], [2, 3], [4, 0])
@@ -114,7 +120,9 @@ def channel_key(identity: bytes) -> X25519PrivateKey:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """A client's public keys: of its signatures (Ed25519), and of secrets sealed for it (X25519); 32 bytes each."""
+    """A client's public keys: of its signatures (Ed25519), and of secrets sealed for it (X25519);
+    32 bytes each.
+    """
 
     identity: bytes
     channel: bytes
@@ -130,7 +138,9 @@ class Card:
 
 
 def read_identity(path: str | Path, *, parameter: str = "identity") -> bytes:
-    """The Ed25519 private key in a file; ParameterError, naming the parameter, unless it holds 32 bytes."""
+    """The Ed25519 private key in a file; ParameterError, naming the parameter, unless it holds 32
+    bytes.
+    """
     key = read_bytes(path)
     if len(key) != masks.KEY_BYTES:
         raise ParameterError(
@@ -151,7 +161,9 @@ def introduce(identity: bytes) -> bytes:
 
 
 def read_introduction(data: bytes) -> Card:
-    """The card of `introduce`; SwappedKey if its owner did not sign it, or the channel's key has small order."""
+    """The card of `introduce`; SwappedKey if its owner did not sign it, or the channel's key has
+    small order.
+    """
     with Reader(data, "card") as reader:
         card, signature = Card.from_reader(reader), reader.take(masks.SIGNATURE_BYTES)
     if not (
@@ -166,7 +178,8 @@ def read_introduction(data: bytes) -> Card:
 
 
 def show(identity: bytes, question: bytes, held: bytes) -> bytes:
-    """A client's card for one server, a proof that it holds both of its keys, and the digest of its roster, if any.
+    """A client's card for one server, a proof that it holds both of its keys, and the digest of its
+    roster, if any.
 
     The question is that of a `Challenge`; SwappedKey for one that nobody honest asks.
     """
@@ -186,9 +199,11 @@ def _owner_statement(question: bytes, shared: bytes, said: bytes, held: bytes) -
 
 @final
 class Challenge:
-    """The question that a node answers before its card is accepted: a public key made for this node alone.
+    """The question that a node answers before its card is accepted: a public key made for this node
+    alone.
 
-    Cards are public. To answer, a node needs the card's channel key to agree on a secret, and its identity key to sign
+    Cards are public. To answer, a node needs the card's channel key to agree on a secret, and its
+    identity key to sign
     it: neither another's card nor an own card with another's channel key will do.
     """
 
@@ -201,7 +216,9 @@ class Challenge:
         return masks.public_bytes(self._private)
 
     def read(self, answer: bytes) -> tuple[Card, bytes]:
-        """The card of `show`, and the digest of the client's roster, if any; SwappedKey without its keys."""
+        """The card of `show`, and the digest of the client's roster, if any; SwappedKey without its
+        keys.
+        """
         reader = Reader(answer, "card")
         introduction, signature, digest = (
             reader.take(INTRODUCTION_BYTES),
@@ -282,7 +299,9 @@ class Roster:
         return hashlib.sha256(_FORMAT.encode() + self.to_bytes()).digest()
 
     def check_drawn(self, clients: int, *, parameter: str) -> None:
-        """ParameterError, naming the parameter, for a round of no clients or of more clients than members."""
+        """ParameterError, naming the parameter, for a round of no clients or of more clients than
+        members.
+        """
         if not 1 <= clients <= len(self.members):
             raise ParameterError(parameter, clients, f"the roster has {len(self.members)} members")
 
@@ -298,8 +317,9 @@ class Roster:
 
         Arguments:
             number_of_round, clients: of the round.
-            draw: "anew" takes the first of a fresh order. "cyclic" repeats one order of all members (`turn`), so that
-                all take part equally often, and each as evenly as possible; a round's clients are in a fresh order.
+            draw: "anew" takes the first of a fresh order. "cyclic" repeats one order of all members
+                (`turn`), so that all take part equally often, and each as evenly as possible; a
+                round's clients are in a fresh order.
 
         Raises:
             ParameterError: more clients than members.
@@ -372,10 +392,13 @@ ROUNDS = 1024
 """Largest round number that a client answers, unless its policy says otherwise."""
 
 WHOLE_ROSTER = 300
-"""Most members of a roster whose rounds of all members need no honest beacon; larger committees would cost too much."""
+"""Most members of a roster whose rounds of all members need no honest beacon; larger committees
+would cost too much.
+"""
 
 DEALINGS = 1 << 14
-"""Most rounds that a client deals in, of all sessions together, unless its policy says otherwise."""
+"""Most rounds that a client deals in, of all sessions together, unless its policy says otherwise.
+"""
 
 
 @final
@@ -384,14 +407,16 @@ class Trust:
     """The conditions on which a client answers.
 
     Arguments:
-        roster: all clients; None trusts the server not to invent clients, with which it could learn anything.
+        roster: all clients; None trusts the server not to invent clients, with which it could learn
+            anything.
         corrupted: largest share of the roster that colludes with the server.
         minimum: fewest summands that a plan may allow.
-        rounds: largest round number. A server can look ahead for the number whose draw suits it best, so more rounds
-            demand more security of each.
-        dealings: most rounds that this client deals in, of all sessions. A server can let rounds fail until the coins
-            suit it, so more dealings demand more mask partners.
-        security_bits: all rounds together protect less than promised with probability at most 2**-security_bits.
+        rounds: largest round number. A server can look ahead for the number whose draw suits it
+            best, so more rounds demand more security of each.
+        dealings: most rounds that this client deals in, of all sessions. A server can let rounds
+            fail until the coins suit it, so more dealings demand more mask partners.
+        security_bits: all rounds together protect less than promised with probability at most
+            2**-security_bits.
 
     Raises:
         ParameterError: values out of their ranges.
@@ -420,14 +445,18 @@ class Trust:
 
     @property
     def dealing_bits(self) -> float:
-        """Security of one dealing's coins: `dealings` of them, in any sessions, have `security_bits` together."""
+        """Security of one dealing's coins: `dealings` of them, in any sessions, have
+        `security_bits` together.
+        """
         return self.security_bits + math.log2(self.dealings)
 
     def drawn_bits(self, population: int, clients: int) -> float:
-        """Security of one draw: the server may choose one of two, and the sizes of round and committee.
+        """Security of one draw: the server may choose one of two, and the sizes of round and
+        committee.
 
-        Of a round of the whole roster nothing has to be drawn honestly: infinite, which `plan_sum` and `check` take for
-        committees that fork with probability 0, whatever the order of the members.
+        Of a round of the whole roster nothing has to be drawn honestly: infinite, which `plan_sum`
+        and `check` take for committees that fork with probability 0, whatever the order of the
+        members.
 
         >>> trust = Trust()
         >>> trust.drawn_bits(100, 100), round(trust.drawn_bits(100, 50), 1)
@@ -438,7 +467,9 @@ class Trust:
         return self.bits + 1 + 2 * math.log2(population)
 
     def roster_of(self, plan: RoundPlan, shipped: bytes) -> Roster:
-        """The plan's roster: this client's own, or the one shipped to a client without; PlanRefused for another one."""
+        """The plan's roster: this client's own, or the one shipped to a client without; PlanRefused
+        for another one.
+        """
         roster = Roster.from_bytes(shipped) if self.roster is None else self.roster
         if plan.roster != roster.digest:
             raise PlanRefused(

@@ -1,8 +1,10 @@
-"""The server's side of a round, without a transport: take answers, get the next messages, read off the sum.
+"""The server's side of a round, without a transport: take answers, get the next messages, read off
+the sum.
 
-A client that dealt useless shares can be proved guilty to anyone, and no honest client can. A dealing is signed, and
-holds a commitment to each share. Shares that match the commitments but do not restore the secret of that dealing (the
-seed that it commits to, the key that it names) were dealt wrongly by the signer.
+A client that dealt useless shares can be proved guilty to anyone, and no honest client can. A
+dealing is signed, and holds a commitment to each share. Shares that match the commitments but do
+not restore the secret of that dealing (the seed that it commits to, the key that it names) were
+dealt wrongly by the signer.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ _COMMITMENTS = slice(messages.SEALED_BYTES, messages.PORTION_BYTES)
 
 @final
 class ByClient(OfClients[bytes], MutableMapping[int, bytes]):
-    """Bytes of one length by client, ascending, as rows of one array: a third of the size of a dictionary."""
+    """Bytes of one length by client, ascending, as rows of one array: a third of the size of a
+    dictionary.
+    """
 
     def __init__(self, rows: Rows, there: npt.NDArray[np.bool_] | None = None) -> None:
         super().__init__(np.zeros(len(rows), dtype=np.bool_) if there is None else there)
@@ -54,9 +58,11 @@ class ByClient(OfClients[bytes], MutableMapping[int, bytes]):
 
 @final
 class Dealings(OfClients[Deal]):
-    """The dealings of a round: the public part of each by client, ascending, and the sealed portions on request.
+    """The dealings of a round: the public part of each by client, ascending, and the sealed
+    portions on request.
 
-    In memory, 82 bytes for each pair of a dealer and a member; NumPy's zeros take none until they are written.
+    In memory, 82 bytes for each pair of a dealer and a member; NumPy's zeros take none until they
+    are written.
     """
 
     def __init__(self, plan: RoundPlan) -> None:
@@ -157,8 +163,10 @@ class SecureSum:
     """The outcome of a round.
 
     Arguments:
-        values: (coordinates,) int64, the sum of the survivors' integers, modulo the plan's modulus; read-only.
-        survivors, dropped: indices of the invited clients whose integers are in it, and of the others; ascending.
+        values: (coordinates,) int64, the sum of the survivors' integers, modulo the plan's modulus;
+            read-only.
+        survivors, dropped: indices of the invited clients whose integers are in it, and of the
+            others; ascending.
     """
 
     values: npt.NDArray[np.int64]
@@ -168,10 +176,12 @@ class SecureSum:
 
 @final
 class Server:
-    """One round. Give it every answer with `receive`, then call `advance` for the next stage's messages.
+    """One round. Give it every answer with `receive`, then call `advance` for the next stage's
+    messages.
 
-    A refused answer counts as no answer; the round goes on without its sender. A masked input is added to the sum on
-    arrival, and not kept: if clients spoil a sum, the round is repeated without them.
+    A refused answer counts as no answer; the round goes on without its sender. A masked input is
+    added to the sum on arrival, and not kept: if clients spoil a sum, the round is repeated without
+    them.
 
     Arguments:
         plan: of the round, without its task, which `bind` names.
@@ -198,7 +208,9 @@ class Server:
         self._shares = Shares(plan)
         self.blames: list[Blame] = []
         self.disputed: dict[int, list[int]] = {}
-        """Dealer -> members whose share of it is not the one that it signed: either may have done it."""
+        """Dealer -> members whose share of it is not the one that it signed: either may have done
+        it.
+        """
 
     @property
     def stage(self) -> Stage:
@@ -224,7 +236,9 @@ class Server:
         return index in before and (self._place <= 1 or index < self.plan.members)
 
     def invitations(self, holding: Collection[int] = ()) -> Outbox:
-        """The first stage's messages, with the roster for clients that are not `holding` it themselves."""
+        """The first stage's messages, with the roster for clients that are not `holding` it
+        themselves.
+        """
         shipped = self.roster.to_bytes()
         return Outbox(
             range(self.plan.clients),
@@ -280,7 +294,8 @@ class Server:
         """Close the current stage and return the messages of the next one, by client.
 
         Raises:
-            TooFewClients: fewer answered than the plan asks for: the round is over and nothing was learnt.
+            TooFewClients: fewer answered than the plan asks for: the round is over and nothing was
+                learnt.
             WrongStage: after the last stage; call `result`.
         """
         stage = self.stage
@@ -299,7 +314,9 @@ class Server:
         return self.stage == "sum" and self._masked.keys() == self._dealt.keys()
 
     def unite(self) -> Outbox:
-        """Close the stage "sum" if everybody is in it (else WrongStage); returns messages that members open at once."""
+        """Close the stage "sum" if everybody is in it (else WrongStage); returns messages that
+        members open at once.
+        """
         if not self.everybody:
             raise wire.WrongStage(
                 "unite", "only where all who dealt are in the sum; call advance()"
@@ -332,7 +349,7 @@ class Server:
                         stage, f"client {index} has too few of its picks among the survivors"
                     )
 
-    # Deal ----------------------------------------------------------------------------------------------------------
+    # Deal -----------------------------------------------------------------------------------------
 
     def _took_dealing(self, index: int, answer: bytes) -> None:
         deal, _ = messages.read_dealing(answer, self.plan)
@@ -346,7 +363,9 @@ class Server:
         self._dealt.add(index, answer, messages.picked(deal.coins, self.plan, index))
 
     def _leave_out_lonely(self) -> None:
-        """Leave out clients that picked too few dealers: in the sum, they would make members refuse it."""
+        """Leave out clients that picked too few dealers: in the sum, they would make members refuse
+        it.
+        """
         present = np.zeros(self.plan.clients, dtype=bool)
         present[list(self._dealt)] = True
         while True:
@@ -368,7 +387,7 @@ class Server:
             masking, lambda index: messages.partners(self.plan, among, public(masking[index]))
         )
 
-    # Sum -----------------------------------------------------------------------------------------------------------
+    # Sum ------------------------------------------------------------------------------------------
 
     def _took_masked(self, index: int, answer: bytes) -> None:
         signature, packed = messages.read_masked(answer, self.plan)
@@ -389,7 +408,7 @@ class Server:
             [index for index in self._masked if index < self.plan.members], lambda index: proposal
         )
 
-    # Agree ---------------------------------------------------------------------------------------------------------
+    # Agree ----------------------------------------------------------------------------------------
 
     def _took_agreement(self, index: int, answer: bytes) -> None:
         signature = messages.read_agreement(answer, self.plan)
@@ -401,7 +420,7 @@ class Server:
     def _certificates(self) -> Outbox:
         return self._with_sealed(messages.opening(self.plan, self._agreed, b""))
 
-    # Open ----------------------------------------------------------------------------------------------------------
+    # Open -----------------------------------------------------------------------------------------
 
     def _took_shares(self, index: int, answer: bytes) -> None:
         good_shares = messages.read_shares(answer, self.plan, self._dealt)
@@ -416,7 +435,8 @@ class Server:
                 )
                 != expected
             ):
-                # The member lies, or the dealer did not sign a commitment to the share that it sealed.
+                # The member lies, or the dealer did not sign a commitment to the share that it
+                # sealed.
                 wrong.append(owner)
                 del good_shares[owner]
         if 2 * len(good_shares) < len(self._dealt):
@@ -433,7 +453,8 @@ class Server:
         plan = self.plan
         shares = self._shares.of(owner)
         if len(shares) < plan.quorum:
-            # Not all of these members can be corrupted: an honest one was dealt something that it cannot open.
+            # Not all of these members can be corrupted: an honest one was dealt something that it
+            # cannot open.
             crooked = len(self._opened) - len(shares) >= 2 * plan.quorum - plan.members
             shortage = f"{len(shares)} shares of client {owner} came, the quorum is {plan.quorum}"
             raise wire.TooFewClients("open", shortage, (owner,) if crooked else ())
@@ -465,9 +486,10 @@ class Server:
 
         Raises:
             TooFewClients: a secret lacks shares: nothing is learnt.
-            TamperedShare: clients dealt inconsistent shares, or shares that members cannot open; they are named, and
-                `blames` has the proofs, where there are any.
-            OutOfRangeInteger: the sum exceeds what the survivors may have sent; nobody can be named for it.
+            TamperedShare: clients dealt inconsistent shares, or shares that members cannot open;
+                they are named, and `blames` has the proofs, where there are any.
+            OutOfRangeInteger: the sum exceeds what the survivors may have sent; nobody can be named
+                for it.
         """
         if self.stage != "open":
             raise wire.WrongStage(self.stage, "answers of later stages are missing")

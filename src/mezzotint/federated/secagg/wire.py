@@ -8,7 +8,8 @@ from mezzotint.core.errors import MezzotintError
 
 
 class ProtocolError(MezzotintError):
-    """A message that does not fit the protocol; whoever raises this reveals nothing more in this round.
+    """A message that does not fit the protocol; whoever raises this reveals nothing more in this
+    round.
 
     Arguments:
         stage: where it happened: "plan", "card", "deal", "sum", "agree", "open" or "unite".
@@ -52,7 +53,9 @@ class SwappedKey(ProtocolError):
 
 
 class TamperedShare(ProtocolError):
-    """A share that was cut, changed, meant for somebody else, or not the one that its owner committed to."""
+    """A share that was cut, changed, meant for somebody else, or not the one that its owner
+    committed to.
+    """
 
 
 class OutOfRangeInteger(ProtocolError):
@@ -74,7 +77,8 @@ def number(value: int, width: int) -> bytes:
 
 @final
 class Reader:
-    """Reads a message from the front; anything missing, or left over after a `with` block, is refused.
+    """Reads a message from the front; anything missing, or left over after a `with` block, is
+    refused.
 
     Arguments:
         data: the message.
