@@ -297,80 +297,82 @@ class LocalStrategy(RoundStrategy[_Local]):
         nodes = self._choose({node: str(node) for node in self._connected(grid)}, number)
         return _Local(number=number, nodes=dict(enumerate(nodes)), task=task, grid=grid)
 
-    def _stage(self, now: _Local) -> str:
-        return now.stage
+    def _stage(self, current: _Local) -> str:
+        return current.stage
 
-    def _enough(self, now: _Local) -> bool:
-        wanted = min(self.per_round, len(now.nodes))
-        if now.stage == JOIN:
-            return len(now.joined) >= halfway(wanted, len(now.nodes))
-        return len(now.reports) >= wanted
+    def _enough(self, current: _Local) -> bool:
+        wanted = min(self.per_round, len(current.nodes))
+        if current.stage == JOIN:
+            return len(current.joined) >= halfway(wanted, len(current.nodes))
+        return len(current.reports) >= wanted
 
-    def _receive(self, now: _Local, place: int, payload: bytes) -> None:
-        if now.stage == JOIN:
-            if place in now.joined:
+    def _receive(self, current: _Local, place: int, payload: bytes) -> None:
+        if current.stage == JOIN:
+            if place in current.joined:
                 raise DuplicateAnswer(JOIN, "a second answer of one client", (place,))
-            now.joined.append(place)
+            current.joined.append(place)
             return
-        if place not in now.joined:
+        if place not in current.joined:
             raise MalformedMessage(REPORT, "a report of a client that did not join", (place,))
-        if place in now.reports:
+        if place in current.reports:
             raise DuplicateAnswer(REPORT, "a second answer of one client", (place,))
         report = int.from_bytes(payload, "big")
         if len(payload) != -(-self.scheme.bits // 8) or report >= self.scheme.reports:
             raise MalformedMessage(REPORT, f"no index below {self.scheme.reports}", (place,))
-        now.reports[place] = report
+        current.reports[place] = report
 
-    def _refused(self, now: _Local, place: int) -> None:
-        if now.stage == REPORT:
-            now.refused.add(place)
+    def _refused(self, current: _Local, place: int) -> None:
+        if current.stage == REPORT:
+            current.refused.add(place)
 
-    def _until_train(self, now: _Local) -> Iterator[Message]:
+    def _until_train(self, current: _Local) -> Iterator[Message]:
         described = zlib.compress(self.scheme.to_json().encode(), 9)
         self._ask(
-            now, self._messages(now, dict.fromkeys(now.nodes, b""), {Key.ENCODING: described})
+            current,
+            self._messages(current, dict.fromkeys(current.nodes, b""), {Key.ENCODING: described}),
         )
-        if len(now.joined) < max(1, self.minimum):
+        if len(current.joined) < max(1, self.minimum):
             raise TooFewClients(
-                JOIN, f"{len(now.joined)} clients joined, {self.minimum} are needed"
+                JOIN, f"{len(current.joined)} clients joined, {self.minimum} are needed"
             )
         # From here on a client is charged under its own name.
-        now.names = self._unspent({index: now.name(index) for index in now.joined})
-        now.joined = list(now.names)
-        invited_names = list(now.names.values())
-        self.ledger.ask(now.number, invited_names, minimum=1, most_rounds=self.most_rounds)
-        now.stage = REPORT
+        current.names = self._unspent({index: current.name(index) for index in current.joined})
+        current.joined = list(current.names)
+        invited_names = list(current.names.values())
+        self.ledger.ask(current.number, invited_names, minimum=1, most_rounds=self.most_rounds)
+        current.stage = REPORT
         outbox = {
-            index: json.dumps({"round": now.number, "slot": index}).encode() for index in now.joined
+            index: json.dumps({"round": current.number, "slot": index}).encode()
+            for index in current.joined
         }
-        return self._messages(now, outbox, {Key.RETURNS: self.returns}, now.task)
+        return self._messages(current, outbox, {Key.RETURNS: self.returns}, current.task)
 
     def _until_mean(self) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Request the reports and add the mean of their estimates to the model."""
-        now, self._running = self._running, None
-        if now is None:
+        current, self._running = self._running, None
+        if current is None:
             return None, None
-        self._ask(now, now.requests)
+        self._ask(current, current.requests)
         # A silent client may have sent a report that others saw on its way, or that arrives late.
         charged = [
-            now.names[index]
-            for index in now.joined
-            if index in now.reports or index not in now.refused
+            current.names[index]
+            for index in current.joined
+            if index in current.reports or index not in current.refused
         ]
-        self.ledger.close(now.number, charged)
-        if len(now.reports) < max(1, self.minimum):
+        self.ledger.close(current.number, charged)
+        if len(current.reports) < max(1, self.minimum):
             error = TooFewClients(
-                REPORT, f"{len(now.reports)} reports arrived, {self.minimum} are needed"
+                REPORT, f"{len(current.reports)} reports arrived, {self.minimum} are needed"
             )
-            self._note(now.number, "", error)
+            self._note(current.number, "", error)
             return None, None
-        self.counted = len(now.reports)
-        places = sorted(now.reports)
+        self.counted = len(current.reports)
+        places = sorted(current.reports)
         mean = self.scheme.mean(
-            [now.reports[index] for index in places], round_seeds(now.number, places)
+            [current.reports[index] for index in places], round_seeds(current.number, places)
         )
         return self._moved(
-            now, mean, {"survivors": len(places), "dropped": len(now.nodes) - len(places)}
+            current, mean, {"survivors": len(places), "dropped": len(current.nodes) - len(places)}
         )
 
     def summary(self) -> None:

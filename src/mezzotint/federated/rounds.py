@@ -306,7 +306,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """The round's state, participants included, before any client is asked for anything."""
 
     @abstractmethod
-    def _until_train(self, now: R) -> Iterator[Message]:
+    def _until_train(self, current: R) -> Iterator[Message]:
         """Run the exchanges before training, announce the round, and make the messages that ask for
         an update.
         """
@@ -318,15 +318,15 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """
 
     @abstractmethod
-    def _stage(self, now: R) -> str:
+    def _stage(self, current: R) -> str:
         """The current stage."""
 
     @abstractmethod
-    def _enough(self, now: R) -> bool:
+    def _enough(self, current: R) -> bool:
         """Whether the current stage can end although some clients have not answered."""
 
     @abstractmethod
-    def _receive(self, now: R, place: int, payload: bytes) -> None:
+    def _receive(self, current: R, place: int, payload: bytes) -> None:
         """Take one answer, or refuse it with a ProtocolError."""
 
     # Flower's interface ---------------------------------------------------------------------------
@@ -363,7 +363,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self.counted = 0
         self._model_size = parameters(arrays)
         self._is_last = server_round >= self._rounds_planned
-        now = self._dealt_ahead(grid)
+        current = self._dealt_ahead(grid)
         charges = self.ledger.charges.values()
         all_known = len(charges) >= len(list(grid.get_node_ids()))
         if (
@@ -373,24 +373,24 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         ):
             self.stopped = f"every client was charged for {min(charges)} rounds; one more would exceed the budget"
             log(WARNING, "mezzotint: %s", self.stopped)
-            if now is not None:
-                self.ledger.fail(now.number, BudgetError.__name__)
+            if current is not None:
+                self.ledger.fail(current.number, BudgetError.__name__)
             return []
         # On disk before anybody is asked: clients answer a number once, also when the round comes
         # to nothing.
-        number = self.ledger.start() if now is None else now.number
+        number = self.ledger.start() if current is None else current.number
         config["server-round"] = number
         task: RoundTask = {"arrays": arrays, "config": config}
         try:
-            if now is None:
-                now = self._open(number, task, grid)
-            now.task = task
-            if len(now.nodes) < max(2, self.minimum):
+            if current is None:
+                current = self._open(number, task, grid)
+            current.task = task
+            if len(current.nodes) < max(2, self.minimum):
                 raise TooFewClients(
-                    "plan", f"{len(now.nodes)} clients are there, {self.minimum} are needed"
+                    "plan", f"{len(current.nodes)} clients are there, {self.minimum} are needed"
                 )
-            self._running = now
-            now.requests = self._until_train(now)
+            self._running = current
+            current.requests = self._until_train(current)
         except (ProtocolError, BudgetError) as error:
             self._abort(number, error)
         return []
@@ -486,51 +486,54 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         return unspent
 
     def _moved(
-        self, now: R, mean: npt.NDArray[np.float64], counts: Mapping[str, float]
+        self, current: R, mean: npt.NDArray[np.float64], counts: Mapping[str, float]
     ) -> tuple[ArrayRecord, MetricRecord]:
         """The model after the mean update, and the round's counts."""
-        model = now.task["arrays"]
+        model = current.task["arrays"]
         self.optimizer_state, change = self.optimizer.step(self.optimizer_state, mean)
         arrays = unflatten(flatten(model) + self.learning_rate * change, model)
-        return arrays, MetricRecord({"round": now.number, **counts})
+        return arrays, MetricRecord({"round": current.number, **counts})
 
     def _messages(
         self,
-        now: R,
+        current: R,
         outbox: Mapping[int, bytes],
         extra: Mapping[str, str | bytes],
         task: RoundTask | None = None,
     ) -> Iterator[Message]:
-        stage = self._stage(now)
+        stage = self._stage(current)
         for index, payload in outbox.items():
             values = {Key.STAGE: stage, Key.PAYLOAD: payload, **extra}
-            yield request(now.nodes[index], self.message_type, values, task or {})
+            yield request(current.nodes[index], self.message_type, values, task or {})
 
-    def _ask(self, now: R, messages: Iterable[Message]) -> None:
+    def _ask(self, current: R, messages: Iterable[Message]) -> None:
         """Send the messages of a stage and take answers as they arrive, until there are enough."""
-        stage, start = self._stage(now), time.monotonic()
+        stage, start = self._stage(current), time.monotonic()
         for node, answer in arriving(
-            now.grid, messages, timeout=self.stage_timeout, answer_bytes=self._answer_bytes(now)
+            current.grid,
+            messages,
+            timeout=self.stage_timeout,
+            answer_bytes=self._answer_bytes(current),
         ):
-            if self._is_answer(now, node, answer):
-                self._take_one(now, now.places[node], protocol_record(answer))
-            if self._enough(now):
+            if self._is_answer(current, node, answer):
+                self._take_one(current, current.places[node], protocol_record(answer))
+            if self._enough(current):
                 break
         self.seconds[stage] = time.monotonic() - start
 
-    def _is_answer(self, now: R, node: int, answer: Message) -> bool:
+    def _is_answer(self, current: R, node: int, answer: Message) -> bool:
         """Whether a message is the answer of a node that takes part in the round; else it is noted
         why not.
         """
         forged = not answer.has_error() and answer.metadata.src_node_id != node
-        if forged or node not in now.places:
-            stranger = ProtocolError(self._stage(now), "an answer of a node not asked")
-            self._note(now.number, str(node), stranger)
+        if forged or node not in current.places:
+            stranger = ProtocolError(self._stage(current), "an answer of a node not asked")
+            self._note(current.number, str(node), stranger)
             return False
         if not answer.has_error():
             return True
-        client, reason = now.name(now.places[node]), one_line(answer.error.reason)
-        incident = Incident(round=now.number, client=client, name="ClientError", what=reason)
+        client, reason = current.name(current.places[node]), one_line(answer.error.reason)
+        incident = Incident(round=current.number, client=client, name="ClientError", what=reason)
         self.incidents.append(incident)
         return False
 
@@ -538,22 +541,24 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """The next round, if clients dealt in it during the last one."""
         return None
 
-    def _answer_bytes(self, now: R) -> int:
+    def _answer_bytes(self, current: R) -> int:
         """Size of an answer in this stage, if it may be large."""
         return 0
 
-    def _take_one(self, now: R, place: int, record: ConfigRecord | None) -> None:
+    def _take_one(self, current: R, place: int, record: ConfigRecord | None) -> None:
         """Take the answer of a client of the round, or note why not."""
-        who = now.name(place)
+        who = current.name(place)
         refusal = ("NotMasked", "the client does not run the mod")
         if record is not None and Key.REFUSED in record:
             refusal = one_line(record[Key.REFUSED]), one_line(record.get(Key.REASON, ""))
         if record is None or Key.REFUSED in record:
             name, reason = refusal
             text = "mezzotint: %s %d, client %s refused: %s"
-            log(WARNING, text, self._counted_as, now.number, who, reason)
-            self.incidents.append(Incident(round=now.number, client=who, name=name, what=reason))
-            self._refused(now, place)
+            log(WARNING, text, self._counted_as, current.number, who, reason)
+            self.incidents.append(
+                Incident(round=current.number, client=who, name=name, what=reason)
+            )
+            self._refused(current, place)
             return
         # Popped: Flower's records form reference cycles, which live until the garbage collector
         # runs.
@@ -561,14 +566,14 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         if not isinstance(payload, bytes):
             payload = b""
         try:
-            self._receive(now, place, payload)
+            self._receive(current, place, payload)
         except ProtocolError as error:
-            self._note(now.number, who, error)
+            self._note(current.number, who, error)
             return
         if Key.NAME in record:
-            now.names.setdefault(place, one_line(record[Key.NAME]))
+            current.names.setdefault(place, one_line(record[Key.NAME]))
 
-    def _refused(self, now: R, place: int) -> None:
+    def _refused(self, current: R, place: int) -> None:
         """Handle a client's refusal to answer."""
 
     def _note(self, number: int, client: str, error: Exception) -> None:

@@ -517,18 +517,18 @@ class SecureStrategy(RoundStrategy[_Secure]):
             )
         self._cards[node] = _Known(card=card, name=name, roster=roster)
 
-    def _stage(self, now: _Secure) -> str:
-        if now.united:
+    def _stage(self, current: _Secure) -> str:
+        if current.united:
             return "unite"
-        return now.server.stage
+        return current.server.stage
 
-    def _answer_bytes(self, now: _Secure) -> int:
-        if now.server.stage != "sum":
+    def _answer_bytes(self, current: _Secure) -> int:
+        if current.server.stage != "sum":
             return 0
-        return now.server.plan.coordinates * now.server.plan.bits // 8
+        return current.server.plan.coordinates * current.server.plan.bits // 8
 
-    def _enough(self, now: _Secure) -> bool:
-        server, plan = now.server, now.server.plan
+    def _enough(self, current: _Secure) -> bool:
+        server, plan = current.server, current.server.plan
         wanted = min(self.per_round, plan.clients)
         if server.stage == "deal":
             wanted = halfway(wanted, plan.clients)
@@ -538,25 +538,27 @@ class SecureStrategy(RoundStrategy[_Secure]):
             wanted = plan.quorum
         return server.ready(wanted)
 
-    def _receive(self, now: _Secure, place: int, payload: bytes) -> None:
-        now.server.receive(place, payload)
+    def _receive(self, current: _Secure, place: int, payload: bytes) -> None:
+        current.server.receive(place, payload)
 
-    def _refused(self, now: _Secure, place: int) -> None:
+    def _refused(self, current: _Secure, place: int) -> None:
         # It may have restarted with another key: unless it only refuses to evaluate, it is asked
         # for its card again.
-        if now.server.stage == "deal" and self.encoding.purpose == "train":
-            self._cards.pop(now.nodes[place], None)
+        if current.server.stage == "deal" and self.encoding.purpose == "train":
+            self._cards.pop(current.nodes[place], None)
 
-    def _until_train(self, now: _Secure) -> Iterator[Message]:
-        if not now.is_dealt:
-            invitations = now.server.invitations(now.holding)
-            present = Outbox(now.nodes, lambda index: invitations[index])
-            self._ask(now, self._messages(now, present, {Key.ENCODING: packed(self.encoding)}))
-        now.server.bind(self._task_digest(now.task))
-        partners = now.server.advance()
-        names = [now.names[index] for index in partners]
-        self.ledger.ask(now.number, names, minimum=self.minimum, most_rounds=self.most_rounds)
-        return self._messages(now, partners, {Key.RETURNS: self._wanted}, now.task)
+    def _until_train(self, current: _Secure) -> Iterator[Message]:
+        if not current.is_dealt:
+            invitations = current.server.invitations(current.holding)
+            present = Outbox(current.nodes, lambda index: invitations[index])
+            self._ask(
+                current, self._messages(current, present, {Key.ENCODING: packed(self.encoding)})
+            )
+        current.server.bind(self._task_digest(current.task))
+        partners = current.server.advance()
+        names = [current.names[index] for index in partners]
+        self.ledger.ask(current.number, names, minimum=self.minimum, most_rounds=self.most_rounds)
+        return self._messages(current, partners, {Key.RETURNS: self._wanted}, current.task)
 
     def _task_digest(self, task: RoundTask) -> bytes:
         """What each client compares with the model and the configuration that it is sent."""
@@ -570,52 +572,56 @@ class SecureStrategy(RoundStrategy[_Secure]):
         """
         self.last_sum = None
         for retries_left in range(self.retries, -1, -1):
-            now, self._running = self._running, None
-            if now is None:
+            current, self._running = self._running, None
+            if current is None:
                 break
-            total, culprits = self._finish(now)
+            total, culprits = self._finish(current)
             if total is not None:
-                return self._apply(now, total)
-            self._exclude(now, culprits)
+                return self._apply(current, total)
+            self._exclude(current, culprits)
             if not culprits or not retries_left:
                 break
-            self.configure_train(now.number, now.task["arrays"], now.task["config"], now.grid)
+            self.configure_train(
+                current.number, current.task["arrays"], current.task["config"], current.grid
+            )
         return None, None
 
-    def _finish(self, now: _Secure) -> tuple[secagg.SecureSum | None, tuple[int, ...]]:
+    def _finish(self, current: _Secure) -> tuple[secagg.SecureSum | None, tuple[int, ...]]:
         """The sum; or None, and the clients known to be at fault."""
         try:
-            self._ask(now, now.requests)
-            if now.server.everybody:  # one exchange less for the committee
-                now.united, certificates = True, now.server.unite()
+            self._ask(current, current.requests)
+            if current.server.everybody:  # one exchange less for the committee
+                current.united, certificates = True, current.server.unite()
             else:
-                self._ask(now, self._messages(now, now.server.advance(), {}))
-                certificates = now.server.advance()
+                self._ask(current, self._messages(current, current.server.advance(), {}))
+                certificates = current.server.advance()
         except secagg.ProtocolError as error:
-            self._abort(now.number, error)  # no mask was opened: nothing is released
+            self._abort(current.number, error)  # no mask was opened: nothing is released
             return None, ()
         try:
-            self._following = self._invited_ahead(now)
+            self._following = self._invited_ahead(current)
             if self._following is None:
-                self._ask(now, self._messages(now, certificates, {}))
+                self._ask(current, self._messages(current, certificates, {}))
             else:
-                self._ask_two(now, certificates, self._following)
+                self._ask_two(current, certificates, self._following)
             start = time.perf_counter()
-            total = now.server.result()
-            size = parameters(now.task["arrays"])
+            total = current.server.result()
+            size = parameters(current.task["arrays"])
             self.encoding.check_sum(total.values, count=len(total.survivors), size=size)
             self.seconds["result"] = time.perf_counter() - start
         except secagg.ProtocolError as error:
             # Shares were revealed, so the round stays charged although its sum is not known.
-            self._note(now.number, "", error)
+            self._note(current.number, "", error)
             return None, error.culprits
         finally:
-            for owner, members in sorted(now.server.disputed.items()):
-                disagreement = f"what client {now.name(owner)} signed is not what {', '.join(map(now.name, members))} opened"
-                lie = secagg.TamperedShare(
-                    "open", f"{disagreement}: one side lies, and nobody can tell which"
+            for owner, members in sorted(current.server.disputed.items()):
+                names = ", ".join(map(current.name, members))
+                disagreement = (
+                    f"what client {current.name(owner)} signed is not what {names} opened"
                 )
-                self._note(now.number, "", lie)
+                reason = f"{disagreement}: one side lies, and nobody can tell which"
+                lie = secagg.TamperedShare("open", reason)
+                self._note(current.number, "", lie)
         return total, ()
 
     # The next round's dealings --------------------------------------------------------------------
@@ -632,16 +638,16 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self._rounds_planned = num_rounds
         return super().start(grid, initial_arrays, num_rounds, *arguments, **options)
 
-    def _invited_ahead(self, now: _Secure) -> _Secure | None:
+    def _invited_ahead(self, current: _Secure) -> _Secure | None:
         """The next round, in which clients can deal with the last exchange of this one; None if
         they shall not.
         """
         is_wanted = self.deal_ahead and not self._is_last
-        if not is_wanted or self._is_evaluated_next() or self._is_budget_spent(now.grid):
+        if not is_wanted or self._is_evaluated_next() or self._is_budget_spent(current.grid):
             return None
         number = self.ledger.start()
         try:
-            following = self._open(number, now.task, now.grid)
+            following = self._open(number, current.task, current.grid)
             if len(following.nodes) < max(2, self.minimum):
                 raise secagg.TooFewClients("plan", f"{len(following.nodes)} clients are there")
         except (secagg.ProtocolError, BudgetError) as error:
@@ -680,29 +686,29 @@ class SecureStrategy(RoundStrategy[_Secure]):
             return None
         return following
 
-    def _ask_two(self, now: _Secure, certificates: Outbox, following: _Secure) -> None:
+    def _ask_two(self, current: _Secure, certificates: Outbox, following: _Secure) -> None:
         """Let members open this round, and all clients of the following one deal in it, in one
         exchange.
         """
-        stage, start = self._stage(now), time.monotonic()
-        members = {now.nodes[index] for index in certificates}
-        messages = self._messages_of_two(now, certificates, following)
-        for node, answer in arriving(now.grid, messages, timeout=self.stage_timeout):
+        stage, start = self._stage(current), time.monotonic()
+        members = {current.nodes[index] for index in certificates}
+        messages = self._messages_of_two(current, certificates, following)
+        for node, answer in arriving(current.grid, messages, timeout=self.stage_timeout):
             asked_in = following
             if node in members:
-                asked_in = now
+                asked_in = current
             if self._is_answer(asked_in, node, answer):
                 record = protocol_record(answer)
                 self._take_one(asked_in, asked_in.places[node], record)
                 is_in_both = node in members and node in following.places
                 if is_in_both and record is not None:
                     self._take_one(following, following.places[node], next_answer(record))
-            if self._enough(now) and self._enough(following):
+            if self._enough(current) and self._enough(following):
                 break
         self.seconds[stage] = time.monotonic() - start
 
     def _messages_of_two(
-        self, now: _Secure, certificates: Outbox, following: _Secure
+        self, current: _Secure, certificates: Outbox, following: _Secure
     ) -> Iterator[Message]:
         """To members what they open, with their invitation if they take part again; to others their
         invitation.
@@ -711,8 +717,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         encoding = packed(self.encoding)
         invited = dict(following.places)
         for index in certificates:
-            node = now.nodes[index]
-            values = {Key.STAGE: self._stage(now), Key.PAYLOAD: certificates[index]}
+            node = current.nodes[index]
+            values = {Key.STAGE: self._stage(current), Key.PAYLOAD: certificates[index]}
             if node in invited:
                 values |= {Key.NEXT: invitations[invited.pop(node)], Key.ENCODING: encoding}
             yield request(node, self.message_type, values, {})
@@ -724,21 +730,21 @@ class SecureStrategy(RoundStrategy[_Secure]):
             }
             yield request(node, self.message_type, values, {})
 
-    def _exclude(self, now: _Secure, culprits: tuple[int, ...]) -> None:
+    def _exclude(self, current: _Secure, culprits: tuple[int, ...]) -> None:
         """Exclude clients from all later rounds, and save the proofs against them."""
         if culprits and self._following is not None:  # in which they dealt, too
             self.ledger.fail(self._following.number, secagg.TamperedShare.__name__)
             self._following = None
         for index in culprits:
-            identity = now.server.cohort[index].identity
+            identity = current.server.cohort[index].identity
             self.excluded.add(identity)
             error = secagg.TamperedShare(
                 "open", "what it dealt is of no use; it is left out from now on", (index,)
             )
-            self._note(now.number, now.name(index), error)
-        self.blames += now.server.blames
+            self._note(current.number, current.name(index), error)
+        self.blames += current.server.blames
         if self.ledger.path is not None:
-            for blame in now.server.blames:
+            for blame in current.server.blames:
                 blame.save(self.ledger.path.parent / f"blame-{blame.identity.hex()}.json")
 
     def _blamed(self) -> set[bytes]:
@@ -752,20 +758,20 @@ class SecureStrategy(RoundStrategy[_Secure]):
             blame.check()
         return {blame.identity for blame in blames}
 
-    def _apply(self, now: _Secure, total: secagg.SecureSum) -> tuple[ArrayRecord, MetricRecord]:
+    def _apply(self, current: _Secure, total: secagg.SecureSum) -> tuple[ArrayRecord, MetricRecord]:
         self.last_sum, self.counted = total, len(total.survivors)
-        self.ledger.close(now.number, [now.name(index) for index in total.survivors])
+        self.ledger.close(current.number, [current.name(index) for index in total.survivors])
         if isinstance(self.encoding, MetricsEncoding):
             self.measured = self.encoding.measured(total.values, count=self.counted)
             values = {name: metric.value for name, metric in self.measured.items()}
             errors = {f"{name}-error": metric.error for name, metric in self.measured.items()}
-            return now.task["arrays"], MetricRecord(
-                {"round": now.number, "clients": self.counted, **values, **errors}
+            return current.task["arrays"], MetricRecord(
+                {"round": current.number, "clients": self.counted, **values, **errors}
             )
-        size = parameters(now.task["arrays"])
+        size = parameters(current.task["arrays"])
         mean = self.encoding.decode(total.values, count=self.counted, size=size)
         counts = {"survivors": len(total.survivors), "dropped": len(total.dropped)}
-        return self._moved(now, mean, counts)
+        return self._moved(current, mean, counts)
 
     def summary(self) -> None:
         """Log the settings."""

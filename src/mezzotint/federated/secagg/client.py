@@ -158,30 +158,35 @@ class Client:
                 "deal", f"{_SESSIONS} sessions were answered by this process; start it again"
             )
         self._last[session] = plan.round
-        self._round = now = _Round(
+        self._round = current = _Round(
             plan=plan, index=index, done=1, cohort=cohort, mask_seed=os.urandom(SEED_BYTES),
             self_seed=os.urandom(SEED_BYTES), coins=os.urandom(COIN_BYTES),
         )  # fmt: skip
-        return self._dealing(now)
+        return self._dealing(current)
 
-    def _dealing(self, now: _Round) -> bytes:
-        plan, channel = now.plan, X25519PrivateKey.generate()
-        dealt = (split(seed, plan.members, plan.quorum) for seed in (now.self_seed, now.mask_seed))
-        about: JsonObject = {"plan": plan.base, "owner": now.index}
+    def _dealing(self, current: _Round) -> bytes:
+        plan, channel = current.plan, X25519PrivateKey.generate()
+        dealt = (
+            split(seed, plan.members, plan.quorum)
+            for seed in (current.self_seed, current.mask_seed)
+        )
+        about: JsonObject = {"plan": plan.base, "owner": current.index}
         portions: list[Portion] = []
         for holder, (of_self, of_key) in enumerate(zip(*dealt, strict=True)):
-            key = _portion_key(channel, now.cohort[holder].channel, plan, now.index, holder)
-            sealed = seal(key, of_self + of_key, about=pair_purpose(plan.base, now.index, holder))
+            key = _portion_key(channel, current.cohort[holder].channel, plan, current.index, holder)
+            sealed = seal(
+                key, of_self + of_key, about=pair_purpose(plan.base, current.index, holder)
+            )
             commitments = {"of_self": commitment(of_self, **about, holder=holder, kind=b"self")}
             commitments["of_key"] = commitment(of_key, **about, holder=holder, kind=b"key")
             portions.append(Portion(sealed=sealed, **commitments))
-        seed = commitment(now.self_seed, **about, holder=now.index, kind=b"seed")
+        seed = commitment(current.self_seed, **about, holder=current.index, kind=b"seed")
         its_contents = messages.contents(seed, portions)
         unsigned = Deal(
-            index=now.index,
-            mask=public_bytes(mask_key_from_seed(now.mask_seed, plan, now.index)),
+            index=current.index,
+            mask=public_bytes(mask_key_from_seed(current.mask_seed, plan, current.index)),
             channel=public_bytes(channel),
-            coins=now.coins,
+            coins=current.coins,
             contents=hashlib.sha256(its_contents).digest(),
         )
         deal = replace(unsigned, signature=sign(self._identity, unsigned.statement(plan)))
@@ -200,28 +205,28 @@ class Client:
             UnknownSender, SwappedKey: a partner that nobody picked, a pick left out, a key that its
                 owner did not sign.
         """
-        with self._stage("sum") as now:
+        with self._stage("sum") as current:
             total = checked_integers(
                 values,
-                coordinates=now.plan.coordinates,
-                span=now.plan.span,
-                bits=now.plan.bits,
+                coordinates=current.plan.coordinates,
+                span=current.plan.span,
+                bits=current.plan.bits,
                 stage="sum",
             )
-            plan, dealt, deals = messages.read_partners(partners, now.plan)
-            _check_partners(now, dealt, deals)
-            now.plan = plan
-            add_mask(total, self_mask_key(now.self_seed, plan, now.index), sign=1)
-            private = mask_key_from_seed(now.mask_seed, plan, now.index)
+            plan, dealt, deals = messages.read_partners(partners, current.plan)
+            _check_partners(current, dealt, deals)
+            current.plan = plan
+            add_mask(total, self_mask_key(current.self_seed, plan, current.index), sign=1)
+            private = mask_key_from_seed(current.mask_seed, plan, current.index)
             for index, deal in deals.items():
-                key = pair_mask_key(private, deal.mask, plan, now.index, index)
-                add_mask(total, key, sign=1 if now.index < index else -1)
+                key = pair_mask_key(private, deal.mask, plan, current.index, index)
+                add_mask(total, key, sign=1 if current.index < index else -1)
             statement = messages.masks_statement(
-                plan, now.index, now.coins, bitmap(dealt, plan), deals
+                plan, current.index, current.coins, bitmap(dealt, plan), deals
             )
             packed = pack_words(reduced(total, plan.bits), plan.bits)
             answer = messages.masked(plan, sign(self._identity, statement), packed)
-            now.dealt, now.mask_seed, now.self_seed = dealt, b"", b""
+            current.dealt, current.mask_seed, current.self_seed = dealt, b"", b""
             return answer
 
     def agree(self, proposal: bytes) -> bytes:
@@ -233,25 +238,25 @@ class Client:
             InconsistentLists: a survivor did not mask among the dealers that this client was told
                 of, or not with all of them that it picked or that picked it.
         """
-        with self._stage("agree") as now:
-            coins, signatures = messages.read_proposal(proposal, now.plan)
+        with self._stage("agree") as current:
+            coins, signatures = messages.read_proposal(proposal, current.plan)
             dealt, survivors = frozenset(coins), frozenset(signatures)
             if not survivors <= dealt:
                 raise wire.InconsistentLists("agree", "survivors who did not deal")
-            _check_survivors(now, coins, signatures, "agree")
+            _check_survivors(current, coins, signatures, "agree")
             signature = sign(
-                self._identity, messages.certificate_statement(now.plan, dealt, survivors)
+                self._identity, messages.certificate_statement(current.plan, dealt, survivors)
             )
-            now.survivors = survivors
-            return messages.agreement(now.plan, signature)
+            current.survivors = survivors
+            return messages.agreement(current.plan, signature)
 
     def agreement(self) -> bytes:
         """The answer to `agree` for the set that `open` would open; a signature of Ed25519 does not
         depend on chance.
         """
-        now = self._awaiting("open")
-        statement = messages.certificate_statement(now.plan, now.dealt, now.survivors)
-        return messages.agreement(now.plan, sign(self._identity, statement))
+        current = self._awaiting("open")
+        statement = messages.certificate_statement(current.plan, current.dealt, current.survivors)
+        return messages.agreement(current.plan, sign(self._identity, statement))
 
     def open(self, certificate: bytes) -> bytes:
         """Answer a quorum's signatures with one share of every dealer, as far as they can be
@@ -261,16 +266,16 @@ class Client:
             TooFewClients: no quorum signed the set that this client signed.
             UnknownSender, SwappedKey: a signature of no member, an invalid signature.
         """
-        with self._stage("open") as now:
-            plan = now.plan
-            signatures, sealed = messages.read_opening(certificate, plan, now.dealt)
-            statement = messages.certificate_statement(plan, now.dealt, now.survivors)
+        with self._stage("open") as current:
+            plan = current.plan
+            signatures, sealed = messages.read_opening(certificate, plan, current.dealt)
+            statement = messages.certificate_statement(plan, current.dealt, current.survivors)
             for index, signature in signatures.items():
                 if index >= plan.members:
                     raise wire.UnknownSender(
                         "open", f"client {index} is not a member of the committee", (index,)
                     )
-                if not signed(now.cohort[index].identity, signature, statement):
+                if not signed(current.cohort[index].identity, signature, statement):
                     raise wire.SwappedKey(
                         "open", f"member {index} did not sign these survivors", (index,)
                     )
@@ -278,7 +283,7 @@ class Client:
                 raise wire.TooFewClients(
                     "open", f"{len(signatures)} members signed, the quorum is {plan.quorum}"
                 )
-            return self._shares(now, sealed)
+            return self._shares(current, sealed)
 
     def unite(self, union: bytes) -> bytes:
         """Open at once, as `agree` and `open` would, when all dealers are in the sum.
@@ -288,11 +293,11 @@ class Client:
             InconsistentLists: somebody did not mask among the dealers that this client was told of,
                 with all of them.
         """
-        with self._stage("unite") as now:
-            coins, signatures, sealed = messages.read_union(union, now.plan)
-            _check_survivors(now, coins, signatures, "unite")
-            now.survivors = now.dealt
-            return self._shares(now, sealed)
+        with self._stage("unite") as current:
+            coins, signatures, sealed = messages.read_union(union, current.plan)
+            _check_survivors(current, coins, signatures, "unite")
+            current.survivors = current.dealt
+            return self._shares(current, sealed)
 
     def abandon(self) -> None:
         """Forget the round in progress."""
@@ -302,39 +307,39 @@ class Client:
         """The plan, with its task, under which `sum` would answer this message, if it would; this
         changes nothing.
         """
-        now = self._awaiting("sum")
-        plan, dealt, deals = messages.read_partners(partners, now.plan)
-        _check_partners(now, dealt, deals)
+        current = self._awaiting("sum")
+        plan, dealt, deals = messages.read_partners(partners, current.plan)
+        _check_partners(current, dealt, deals)
         return plan
 
     def _awaiting(self, stage: Stage) -> _Round:
         """The round in progress, whose next stage this is."""
-        now, position = self._round, _POSITIONS[stage]
-        if now is None:
+        current, position = self._round, _POSITIONS[stage]
+        if current is None:
             raise wire.WrongStage(stage, "no round is in progress")
-        if now.done != position:
-            raise wire.WrongStage(stage, f"stage {messages.STAGES[now.done]!r} comes next")
-        return now
+        if current.done != position:
+            raise wire.WrongStage(stage, f"stage {messages.STAGES[current.done]!r} comes next")
+        return current
 
     @contextmanager
     def _stage(self, stage: Stage) -> Generator[_Round]:
         """A copy of the round in progress, whose next stage this is; it takes its place if the
         block ends well.
         """
-        now = replace(self._awaiting(stage))
+        current = replace(self._awaiting(stage))
         try:
-            yield now
+            yield current
         except wire.ReplayedRound:
             raise  # a message of another round changes nothing in this one
         except wire.ProtocolError:
             self._round = None
             raise
-        now.done += 1
+        current.done += 1
         if stage == "unite":  # it stands for the last two
-            now.done = len(messages.STAGES)
-        self._round = None if now.last else now
+            current.done = len(messages.STAGES)
+        self._round = None if current.last else current
 
-    def _shares(self, now: _Round, sealed: Mapping[int, tuple[bytes, bytes]]) -> bytes:
+    def _shares(self, current: _Round, sealed: Mapping[int, tuple[bytes, bytes]]) -> bytes:
         """One share of each dealer, of the seed if it survived, else of the mask key; as far as
         they can be opened.
         """
@@ -342,23 +347,27 @@ class Client:
         opened: dict[int, bytes] = {}
         for owner, (channel, text) in sealed.items():
             try:
-                key = _portion_key(private, channel, now.plan, owner, now.index)
+                key = _portion_key(private, channel, current.plan, owner, current.index)
             except wire.SwappedKey:
                 continue  # dealer or server sent something else
-            share_pair = unseal(key, text, about=pair_purpose(now.plan.base, owner, now.index))
+            share_pair = unseal(
+                key, text, about=pair_purpose(current.plan.base, owner, current.index)
+            )
             if share_pair is not None:
                 opened[owner] = (
-                    share_pair[:SHARE_BYTES] if owner in now.survivors else share_pair[SHARE_BYTES:]
+                    share_pair[:SHARE_BYTES]
+                    if owner in current.survivors
+                    else share_pair[SHARE_BYTES:]
                 )
-        return messages.shares(now.plan, opened)
+        return messages.shares(current.plan, opened)
 
     # State ----------------------------------------------------------------------------------------
 
     def save(self) -> bytes:
         """The whole state between two messages, secrets included, as JSON."""
-        now = None if self._round is None else _to_plain(self._round)
+        current = None if self._round is None else _to_plain(self._round)
         return json.dumps(
-            {"identity": self._secret.hex(), "last": self._last, "round": now}
+            {"identity": self._secret.hex(), "last": self._last, "round": current}
         ).encode()
 
     @classmethod
@@ -371,13 +380,13 @@ class Client:
         return client
 
 
-def _check_partners(now: _Round, dealt: frozenset[int], deals: Mapping[int, Deal]) -> None:
-    plan = now.plan
-    if now.index not in dealt or len(dealt) < plan.minimum:
+def _check_partners(current: _Round, dealt: frozenset[int], deals: Mapping[int, Deal]) -> None:
+    plan = current.plan
+    if current.index not in dealt or len(dealt) < plan.minimum:
         raise wire.TooFewClients(
             "sum", f"{len(dealt)} clients dealt, the plan's minimum is {plan.minimum}"
         )
-    mine = messages.picked(now.coins, plan, now.index) & dealt
+    mine = messages.picked(current.coins, plan, current.index) & dealt
     if len(mine) < plan.least:
         raise wire.TooFewClients(
             "sum", f"{len(mine)} of this client's picks dealt, {plan.least} are needed"
@@ -387,22 +396,22 @@ def _check_partners(now: _Round, dealt: frozenset[int], deals: Mapping[int, Deal
             "sum", f"clients {missing} were picked and dealt, but are left out", tuple(missing)
         )
     for index, deal in deals.items():
-        if index not in dealt or index == now.index:
+        if index not in dealt or index == current.index:
             raise wire.UnknownSender("sum", f"client {index} has no part here", (index,))
-        if not signed(now.cohort[index].identity, deal.signature, deal.statement(plan)):
+        if not signed(current.cohort[index].identity, deal.signature, deal.statement(plan)):
             raise wire.SwappedKey("sum", f"client {index} did not sign this key", (index,))
-        if index not in mine and now.index not in messages.picked(deal.coins, plan, index):
+        if index not in mine and current.index not in messages.picked(deal.coins, plan, index):
             raise wire.UnknownSender("sum", f"client {index} did not pick this client", (index,))
 
 
 def _check_survivors(
-    now: _Round, coins: Mapping[int, bytes], said: Mapping[int, bytes], stage: Stage
+    current: _Round, coins: Mapping[int, bytes], said: Mapping[int, bytes], stage: Stage
 ) -> None:
     """Check that the clients whose signatures are `said` can be summed, given the coins of all who
     dealt.
     """
-    plan, survivors = now.plan, said.keys()
-    if coins.keys() != now.dealt:
+    plan, survivors = current.plan, said.keys()
+    if coins.keys() != current.dealt:
         raise wire.InconsistentLists(
             stage, "these are not the dealers that this client was told of"
         )
@@ -413,10 +422,10 @@ def _check_survivors(
     picks = np.zeros((plan.clients, plan.picks), dtype=np.uint16)
     for index, theirs in coins.items():
         picks[index] = messages.compact(messages.picked(theirs, plan, index))
-    partners, among = Partners(np.array(sorted(now.dealt)), picks), bitmap(now.dealt, plan)
+    partners, among = Partners(np.array(sorted(current.dealt)), picks), bitmap(current.dealt, plan)
     for index, signature in said.items():
         statement = messages.masks_statement(plan, index, coins[index], among, partners[index])
-        if not signed(now.cohort[index].identity, signature, statement):
+        if not signed(current.cohort[index].identity, signature, statement):
             fault = f"client {index} did not mask among these dealers, with all of them"
             raise wire.InconsistentLists(stage, fault, (index,))
         if len(survivors & picks[index].tolist()) < plan.least:
@@ -453,13 +462,13 @@ def _portion_key(
     return agree(private, public, plan=plan.base, purpose=pair_purpose(b"portion", dealer, holder))
 
 
-def _to_plain(now: _Round) -> JsonObject:
+def _to_plain(current: _Round) -> JsonObject:
     return {
-        "invitation": messages.invitation(now.plan, now.index).hex(),
-        "done": now.done,
-        "cohort": b"".join(card.to_bytes() for card in now.cohort).hex(),
-        **{name: getattr(now, name).hex() for name in _SECRETS},
-        **{name: sorted(getattr(now, name)) for name in _SETS},
+        "invitation": messages.invitation(current.plan, current.index).hex(),
+        "done": current.done,
+        "cohort": b"".join(card.to_bytes() for card in current.cohort).hex(),
+        **{name: getattr(current, name).hex() for name in _SECRETS},
+        **{name: sorted(getattr(current, name)) for name in _SETS},
     }
 
 
