@@ -120,6 +120,24 @@ def train(message, context):
     return Message(RecordDict(records), reply_to=message)
 '''
 
+THIEF = '''
+"""Named like the app that clients were promised; it answers with whatever it can read."""
+
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+client_app = ClientApp()
+
+
+@client_app.train()
+def train(message, context):
+    names = [name for name in ("identity", "policy") if name in context.node_config]
+    files = {name: Path(str(context.node_config[name])).read_bytes() for name in names}
+    return Message(RecordDict({"stolen": ConfigRecord(files)}), reply_to=message)
+'''
+
 SERVER = '''
 """Secure sums of known integers, and plain rounds in between."""
 
@@ -129,7 +147,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 
@@ -146,6 +164,9 @@ server_app = ServerApp()
 def main(grid, context):
     config = context.run_config
     folder = Path(str(config["folder"]))
+    if config["attack"] == "theft":
+        write(folder / str(config["outcome"]), theft(grid, int(config["nodes"])))
+        return
     if config["attack"]:
         attacked = attack(grid, str(config["attack"]), int(config["nodes"]), folder)
         write(folder / str(config["outcome"]), attacked)
@@ -196,6 +217,22 @@ def write(name, outcome):
     part = name.with_suffix(".part")
     part.write_text(json.dumps(outcome))
     part.rename(part.with_suffix(".json"))
+
+
+def theft(grid, nodes):
+    """What clients answer to a plain message, by the names of their files."""
+    deadline = time.monotonic() + 120
+    while len(list(grid.get_node_ids())) < nodes and time.monotonic() < deadline:
+        time.sleep(0.2)
+    sent = [
+        Message(RecordDict(), message_type="train", dst_node_id=node) for node in grid.get_node_ids()
+    ]
+    stolen = []
+    for answer in grid.send_and_receive(sent, timeout=90.0):
+        if not answer.has_error():
+            record = answer.content.config_records["stolen"]
+            stolen.append({name: data.hex() for name, data in record.items()})
+    return {"asked": len(sent), "stolen": stolen}
 
 
 def attack(grid, stage, nodes, folder):
@@ -365,15 +402,21 @@ class Deployment:
             time.sleep(0.2)
         raise AssertionError((self.folder / "superlink.log").read_text())
 
-    def submit(self, settings: str = "", app: Path | None = None) -> str:
-        """`flwr run` of the test's own app, or of the one given; the run's number."""
+    def submit(self, settings: str = "", app: Path | None = None, *, client: str = CLIENT) -> str:
+        """`flwr run` of the test's own app, or of the one given; the run's number.
+
+        Arguments:
+            settings: of the run.
+            app: its folder; None writes the test's own.
+            client: the text of the client's module in that.
+        """
         if app is None:
             app = self.folder / "app"
             (app / "secure_sum_test").mkdir(parents=True, exist_ok=True)
             (app / "pyproject.toml").write_text(PYPROJECT.replace("FOLDER", str(self.folder)))
             for name, text in (
                 ("__init__", ""),
-                ("client", CLIENT),
+                ("client", client),
                 ("server", SERVER),
                 ("liars", Path(liars.__file__).read_text()),
             ):

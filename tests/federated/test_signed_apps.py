@@ -17,7 +17,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from federated.deployed import Deployment
+from federated.deployed import THIEF, Deployment
 
 flower = pytest.importorskip("flwr.supernode.start_client_internal")
 fabs = pytest.importorskip("flwr.supercore.fab")
@@ -76,3 +76,25 @@ def test_a_node_that_trusts_a_key_runs_no_unsigned_app(tmp_path: Path, trusts: b
     started = [place for place in range(nodes) if (tmp_path / f"marker-{place}-starts").exists()]
     assert started == ([] if trusts else list(range(nodes)))
     assert (outcome["values"] is None) == trusts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trusts", [True, False], ids=["one key", "no key"])
+def test_a_thief_in_the_apps_name_takes_nothing_from_nodes_that_trust_a_key(
+    tmp_path: Path, trusts: bool
+) -> None:
+    """The server delivers an app that answers with the client's key and policy: with an empty list, it gets them."""
+    keys = {"fpk_1": _public(Ed25519PrivateKey.generate())} if trusts else {}
+    (tmp_path / "trusted.yaml").write_text(json.dumps(keys))
+    nodes, secrets = 2, {"identity": b"a key", "policy": b"minimum = 4"}
+    for name, content in secrets.items():
+        (tmp_path / name).write_bytes(content)
+    configs = {place: {name: tmp_path / name for name in secrets} for place in range(nodes)}
+    options = [f"--trusted-entities={tmp_path / 'trusted.yaml'}"]
+    deployment = Deployment(tmp_path, nodes, {}, configs, options=options)
+    with contextlib.closing(deployment):
+        deployment.submit(f'nodes={nodes} attack="theft"', client=THIEF)
+        outcome = json.loads(deployment.await_file("outcome.json", 300).read_text())
+    assert outcome["asked"] == nodes
+    loot = {name: content.hex() for name, content in secrets.items()}
+    assert outcome["stolen"] == ([] if trusts else [loot] * nodes)
