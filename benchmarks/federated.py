@@ -457,7 +457,9 @@ def engine(nodes: int, coordinates: int, rounds: int, console: Console) -> None:
     first of each is left out: it waits for nodes to connect, and asks them who they are.
     """
     tests = Path(__file__).parents[1] / "tests"
-    sys.path.insert(0, str(tests))
+    # Of this script's folder, `federated` would be this script, and not the folder of tests.
+    here = Path(__file__).resolve().parent
+    sys.path[:] = [str(tests), *(entry for entry in sys.path if Path(entry).resolve() != here)]
     from modules import load
 
     deployed = load(tests / "federated" / "deployed.py")
