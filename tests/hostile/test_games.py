@@ -313,6 +313,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "verdict"), FAULTS)
 def test_the_oracle_sees_what_a_fault_costs(
     monkeypatch: pytest.MonkeyPatch, fault: Callable[[pytest.MonkeyPatch], None], verdict: str
