@@ -152,17 +152,15 @@ def _picture(advice: mz.vectors.Advice) -> list[RenderableType]:
         f"{setting.clients} clients a round, {claim.counted(setting.dimension, 'coordinate')}"
     )
     columns = ("scheme", "MSE", "bits/value", "bits/client", "epsilon", "why")
-    rows: list[tuple[str, ...] | None] = [
-        (
-            one.name,
-            number(one.mse, 3) if one.feasible else "-",
-            number(one.wire_bits),
-            f"{one.client_bits:,}" if one.client_bits else "-",
-            above(one.epsilon, 4) if one.feasible else "-",
-            one.reason,
-        )
-        for one in advice.options
-    ]
+    rows: list[tuple[str, ...] | None] = []
+    for scheme in advice.options:
+        error, epsilon, client_bits = "-", "-", "-"
+        if scheme.feasible:
+            error, epsilon = number(scheme.mse, 3), above(scheme.epsilon, 4)
+        if scheme.client_bits:
+            client_bits = f"{scheme.client_bits:,}"
+        bits = number(scheme.wire_bits)
+        rows.append((scheme.name, error, bits, client_bits, epsilon, scheme.reason))
     trusted = (
         "a trusted server's noise",
         number(advice.central_baseline, 3),
@@ -176,9 +174,8 @@ def _picture(advice: mz.vectors.Advice) -> list[RenderableType]:
         trusted,
         ("answering 0", number(setting.answering_zero, 3), "0", "0", "0", "uses no data"),
     ]
-    best = [] if advice.best is None else [f"Best: {advice.best.parameter}. {advice.best.claim}"]
-    return [
-        tables.TerminalTable(columns, rows, left=("scheme", "why"), title=title),
-        *advice.remarks,
-        *best,
-    ]
+    table = tables.TerminalTable(columns, rows, left=("scheme", "why"), title=title)
+    sentences = list(advice.remarks)
+    if advice.best is not None:
+        sentences.append(f"Best: {advice.best.parameter}. {advice.best.claim}")
+    return [table, *sentences]

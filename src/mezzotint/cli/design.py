@@ -424,10 +424,11 @@ def describe(
 def _loss(loss: str, value: float) -> str:
     """A loss or a bound on it, with its name and unit; for cdf, the standard error instead of the variance."""
     if loss == "cdf":
-        return (
-            f"a standard error of {number(math.sqrt(value))} / sqrt(n) of the distribution function"
-        )
-    return f"{'a largest mse of' if loss == 'minimax' else loss} {number(value)}"
+        error = number(math.sqrt(value))
+        return f"a standard error of {error} / sqrt(n) of the distribution function"
+    if loss == "minimax":
+        return f"a largest mse of {number(value)}"
+    return f"{loss} {number(value)}"
 
 
 _REACHED = {
@@ -438,25 +439,42 @@ _REACHED = {
 """How a design was found, avoiding words that are names of mechanisms."""
 
 
+SHOWN_LEVELS = 16
+"""Levels that are printed; of more, the first so many."""
+
+
 def _summary(facts: JsonObject) -> str:
-    bound = ""
-    if facts["lower_bound"] is not None:
-        bound = f"; lower bound for {facts['scope']} within the bias limit: {_loss(facts['loss'], facts['lower_bound'])}"
-    if facts.get("limit") is not None:
-        above = "" if facts["above_limit"] is None else f" ({facts['above_limit']:.3g} % above it)"
-        bound += f"; for any number of bits: {_loss(facts['loss'], facts['limit'])}{above}"
-    more = "" if facts["loss"] in ("mse", "mae") else f", {_loss(facts['loss'], facts['value'])}"
-    levels = ", ".join(f"{level:.6g}" for level in facts["levels"][:16])
-    written = f", written to {facts['out']}" if facts["out"] else ""
+    errors = f"mse {number(facts['mse'])} (squared data units), mae {number(facts['mae'])}"
+    if facts["loss"] not in ("mse", "mae"):
+        errors += f", {_loss(facts['loss'], facts['value'])}"
+    errors += f", greatest bias {number(facts['max_bias'], 3)} (data units){_bounds(facts)}"
+    levels = ", ".join(f"{level:.6g}" for level in facts["levels"][:SHOWN_LEVELS])
+    if len(facts["levels"]) > SHOWN_LEVELS:
+        levels += " ..."
+    reached = f"{_REACHED.get(facts['status'], facts['status'])} in {facts['seconds']:.3g} s"
+    if facts["out"]:
+        reached += f", written to {facts['out']}"
     lines = [
         f"{facts['name']}: {common.bits(facts['bits'])}, {facts['guarantee']}",
-        f"mse {number(facts['mse'])} (squared data units), mae {number(facts['mae'])}{more}, "
-        f"greatest bias {number(facts['max_bias'], 3)} (data units){bound}",
-        f"levels {levels}{' ...' if len(facts['levels']) > 16 else ''}",
-        f"{_REACHED.get(facts['status'], facts['status'])} in {facts['seconds']:.3g} s{written}",
+        errors,
+        f"levels {levels}",
+        reached,
     ]
     if "for_shares" in facts:
         lines.append(
             f"This table is designed for means. For shares and quantiles: {facts['for_shares']}"
         )
     return "\n".join(lines)
+
+
+def _bounds(facts: JsonObject) -> str:
+    """Lower bounds on the loss, as far as they are known."""
+    words = ""
+    if facts["lower_bound"] is not None:
+        bound = _loss(facts["loss"], facts["lower_bound"])
+        words += f"; lower bound for {facts['scope']} within the bias limit: {bound}"
+    if facts.get("limit") is not None:
+        words += f"; for any number of bits: {_loss(facts['loss'], facts['limit'])}"
+        if facts["above_limit"] is not None:
+            words += f" ({facts['above_limit']:.3g} % above it)"
+    return words
