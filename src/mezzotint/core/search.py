@@ -182,9 +182,5 @@ def _updated_inverse(
     inner = (image * change).sum(axis=1)
     outer = step[:, :, None] * image[:, None, :]
     symmetric = outer + outer.transpose(0, 2, 1)
-    step_square = step[:, :, None] * step[:, None, :]
-    return (
-        inverse
-        - rho[:, None, None] * symmetric
-        + (rho**2 * inner + rho)[:, None, None] * step_square
-    )
+    scaled_step = (rho**2 * inner + rho)[:, None, None] * step[:, :, None]
+    return inverse - rho[:, None, None] * symmetric + scaled_step * step[:, None, :]
