@@ -20,7 +20,8 @@ from rich.table import Table
 from scipy import stats
 
 from mezzotint import Mechanism, collect, design, families
-from mezzotint.collect.groups import Group, PairCounts, parts_of
+from mezzotint.collect.groups import Group, parts_of
+from mezzotint.collect.pairs import PairCounts
 
 BETA = stats.beta(2, 5).ppf((np.arange(4000) + 0.5) / 4000)
 Draw = Callable[[np.random.Generator], collect.Interval]

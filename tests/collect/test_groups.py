@@ -328,7 +328,7 @@ def joint(first: Mechanism, second: Mechanism, x: Any, y: Any, rng: Any) -> grou
     )
 
 
-@judges("collect.groups.PairCounts.expectation")
+@judges("collect.pairs.PairCounts.expectation")
 @pytest.mark.parametrize("n", [60, 1000])
 def test_covariances_are_unbiased_and_cover(optimal: Mechanism, n: int) -> None:
     rng = np.random.default_rng(n)
@@ -356,7 +356,7 @@ def test_the_slope_of_a_line_is_found(optimal: Mechanism) -> None:
     assert few.slope is None
 
 
-@judges("collect.groups.two_way")
+@judges("collect.pairs.two_way")
 @pytest.mark.parametrize("n", [100, 2000])
 def test_two_way_tables_are_unbiased_and_cover(n: int) -> None:
     rng = np.random.default_rng(n)
@@ -379,7 +379,7 @@ def test_two_way_tables_are_unbiased_and_cover(n: int) -> None:
     assert (np.abs(sums / draws - truth) <= 4 * error).all()
 
 
-@judges("collect.groups.means_within")
+@judges("collect.pairs.means_within")
 @pytest.mark.slow
 def test_means_within_private_categories_cover(optimal: Mechanism) -> None:
     rng = np.random.default_rng(9)

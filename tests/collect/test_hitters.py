@@ -55,7 +55,7 @@ def test_all_statements_hold_at_once() -> None:
     assert listed >= 290  # the first is found
 
 
-@judges("collect.estimates.heavy_hitters")
+@judges("collect.hitters.heavy_hitters")
 @given(st.integers(0, 2**32), st.integers(1, 254))
 def test_no_hash_and_no_category_comes_first(seed: int, turn: int) -> None:
     """Renaming every hash and multiplying every category by the same power of x changes nothing else."""

@@ -19,7 +19,7 @@ from mezzotint.core.records import JsonObject, above, number
 from mezzotint.core.table import OTHER
 
 if TYPE_CHECKING:
-    from mezzotint.collect.groups import PairCounts
+    from mezzotint.collect.pairs import PairCounts
 
 EXAMPLE = "mezzotint estimate reports.parquet --histogram --quantiles --json"
 

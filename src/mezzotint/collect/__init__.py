@@ -15,33 +15,33 @@ if TYPE_CHECKING:
     from mezzotint.collect.counts import save_counts as save_counts
     from mezzotint.collect.estimates import Estimate as Estimate
     from mezzotint.collect.estimates import Frequencies as Frequencies
-    from mezzotint.collect.estimates import HashedCounts as HashedCounts
-    from mezzotint.collect.estimates import HeavyHitters as HeavyHitters
     from mezzotint.collect.estimates import Histogram as Histogram
     from mezzotint.collect.estimates import Quantiles as Quantiles
     from mezzotint.collect.estimates import SharesAbove as SharesAbove
     from mezzotint.collect.estimates import estimate as estimate
-    from mezzotint.collect.estimates import heavy_hitters as heavy_hitters
-    from mezzotint.collect.estimates import read_hashed as read_hashed
     from mezzotint.collect.groups import Group as Group
-    from mezzotint.collect.groups import PairCounts as PairCounts
     from mezzotint.collect.groups import Part as Part
-    from mezzotint.collect.groups import Relation as Relation
     from mezzotint.collect.groups import difference as difference
     from mezzotint.collect.groups import groups_of as groups_of
-    from mezzotint.collect.groups import means_within as means_within
     from mezzotint.collect.groups import parts_of as parts_of
     from mezzotint.collect.groups import read_groups as read_groups
-    from mezzotint.collect.groups import read_pairs as read_pairs
-    from mezzotint.collect.groups import relation as relation
     from mezzotint.collect.groups import stratified as stratified
     from mezzotint.collect.groups import total as total
-    from mezzotint.collect.groups import two_way as two_way
+    from mezzotint.collect.hitters import HashedCounts as HashedCounts
+    from mezzotint.collect.hitters import HeavyHitters as HeavyHitters
+    from mezzotint.collect.hitters import heavy_hitters as heavy_hitters
+    from mezzotint.collect.hitters import read_hashed as read_hashed
     from mezzotint.collect.intervals import Interval as Interval
     from mezzotint.collect.memo import Memo as Memo
     from mezzotint.collect.memo import load_memo_key as load_memo_key
     from mezzotint.collect.memo import memoised as memoised
     from mezzotint.collect.memo import new_memo_key as new_memo_key
+    from mezzotint.collect.pairs import PairCounts as PairCounts
+    from mezzotint.collect.pairs import Relation as Relation
+    from mezzotint.collect.pairs import means_within as means_within
+    from mezzotint.collect.pairs import read_pairs as read_pairs
+    from mezzotint.collect.pairs import relation as relation
+    from mezzotint.collect.pairs import two_way as two_way
     from mezzotint.collect.pipelines import arrow_codes as arrow_codes
     from mezzotint.collect.pipelines import polars_codes as polars_codes
     from mezzotint.collect.pipelines import register_arrow_function as register_arrow_function

@@ -211,20 +211,24 @@ def estimate_groups(
     count += 0 if sizes is None else len(table.categories or ("mean",))
     each = 1 - (1 - confidence) / count if simultaneous else confidence
 
-    found = {name: answers_of(group, request, confidence=each) for name, group in groups.items()}
+    answers_by_group = {
+        name: answers_of(group, request, confidence=each) for name, group in groups.items()
+    }
     answers = [
-        Answer(group=name, n=groups[name].counts.n, quantity=what, interval=_interval(one))
-        for name, those in found.items()
-        for what, one in those.items()
+        Answer(group=name, n=groups[name].counts.n, quantity=quantity, interval=_interval(answer))
+        for name, those in answers_by_group.items()
+        for quantity, answer in those.items()
     ]
     if against is not None:
-        answers += _differences(groups, request, found, against, each, same_people=same)
+        answers += _differences(groups, request, answers_by_group, against, each, same_people=same)
     if sizes is not None:
-        for what, one in next(iter(found.values())).items():
-            if isinstance(one, Part) and not what.startswith("share "):
-                strata = {name: those[what] for name, those in found.items()}
+        for quantity, answer in next(iter(answers_by_group.values())).items():
+            if isinstance(answer, Part) and not quantity.startswith("share "):
+                strata = {name: those[quantity] for name, those in answers_by_group.items()}
                 interval = stratified(_only_parts(strata), sizes)
-                answers.append(Answer(group="population", n=None, quantity=what, interval=interval))
+                answers.append(
+                    Answer(group="population", n=None, quantity=quantity, interval=interval)
+                )
     claim = None if seeded else report_claim(table)
     return GroupEstimates(
         confidence=confidence,
@@ -236,7 +240,7 @@ def estimate_groups(
 
 
 def _only_parts(answers: Mapping[str, Part | Interval]) -> dict[str, Part]:
-    return {name: part for name, part in answers.items() if isinstance(part, Part)}
+    return {name: answer for name, answer in answers.items() if isinstance(answer, Part)}
 
 
 def _differences(
@@ -259,11 +263,11 @@ def _differences(
     for name in groups:
         if name == against:
             continue
-        for what, one in found[name].items():
-            pair = (one, found[against][what])
+        for quantity, answer in found[name].items():
+            pair = (answer, found[against][quantity])
             if not all(isinstance(side, Part) for side in pair):
-                pair = (halved[name][what], halved[against][what])
+                pair = (halved[name][quantity], halved[against][quantity])
             gap = _gap(*pair, same_people=same_people)
             label = f"{name} less {against}"
-            answers.append(Answer(group=label, n=None, quantity=what, interval=gap))
+            answers.append(Answer(group=label, n=None, quantity=quantity, interval=gap))
     return answers

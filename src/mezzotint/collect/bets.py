@@ -151,8 +151,8 @@ def _stakes(decoder: FloatArray, expected: FloatArray, *, scale: float, least: f
     deviation = math.sqrt(float(expected @ (decoder - mean) ** 2))
     if np.ptp(decoder) == 0 or deviation == 0:
         return np.zeros(len(STAKES))
-    most = MOST_STAKED / (float(decoder.max()) - least)
-    return np.minimum(np.array(STAKES) * scale / deviation, most)
+    largest = MOST_STAKED / (float(decoder.max()) - least)
+    return np.minimum(np.array(STAKES) * scale / deviation, largest)
 
 
 @final

@@ -234,14 +234,14 @@ class RunCharge:
         )
         with ledger.counting(ledger_key(ledger)) as counter:
             rows = 0
-            for batch, ids, counts in people_in(people, column):
-                counter.add(ids, counts)
+            for batch, ids in people_in(people, column):
+                counter.add(ids)
                 rows += batch.rows
                 self.settings.report_progress(rows, share=batch.done)
             line = ledger.charge_people(counter, self.release, budget=budget)
-        attempts = [other.identity == line.identity for other in ledger.people]
-        most = upwards(line.most * Fraction(line.epsilon))
-        return self._charged(ledger, epsilon=most, attempt=sum(attempts), people=line.persons)
+        attempts = [earlier.identity == line.identity for earlier in ledger.people]
+        greatest = upwards(line.most * Fraction(line.epsilon))
+        return self._charged(ledger, epsilon=greatest, attempt=sum(attempts), people=line.persons)
 
     def _charged(
         self, ledger: Ledger, *, epsilon: float, attempt: int, people: int | None = None

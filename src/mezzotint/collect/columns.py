@@ -202,9 +202,9 @@ class ColumnReader(ABC):
             if batch is None:
                 return
             for begin in range(0, batch.num_rows, BATCH_ROWS):
-                part = batch.slice(begin, BATCH_ROWS)
-                self.rows += part.num_rows
-                yield part
+                rows = batch.slice(begin, BATCH_ROWS)
+                self.rows += rows.num_rows
+                yield rows
 
     @abstractmethod
     def _batches(self, uses: Uses, groups: tuple[int, int] | None) -> Iterator[pa.RecordBatch]: ...

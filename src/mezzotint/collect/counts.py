@@ -173,17 +173,17 @@ class CodeCounts:
 
     def as_dict(self) -> JsonObject:
         """Plain values for JSON: all that another machine needs to add these counts to its own."""
-        drawn: JsonObject = {} if self.seeded is None else {"seeded": self.seeded}
+        origin: JsonObject = {} if self.seeded is None else {"seeded": self.seeded}
         if self.runs:
-            drawn["runs"] = sorted(self.runs)
+            origin["runs"] = sorted(self.runs)
         if self.sources:
-            drawn["sources"] = sorted(map(list, self.sources))
+            origin["sources"] = sorted(map(list, self.sources))
         if self.memoised:
-            drawn["memoised"] = self.memoised
+            origin["memoised"] = self.memoised
         return {
             **embedded(self.mechanism, seeded=self.seeded),
             "counts": self.counts.tolist(),
-            **drawn,
+            **origin,
         }
 
     @classmethod
@@ -197,10 +197,10 @@ class CodeCounts:
         memoised = values.get("memoised", 0)
         keys = {"table" if seeded else "mechanism", "counts"}
         pairs = isinstance(sources, list) and all(
-            isinstance(one, list) and len(one) == 2 for one in sources
+            isinstance(entry, list) and len(entry) == 2 for entry in sources
         )
         named = (
-            [*runs, *(name for one in sources for name in one)]
+            [*runs, *(name for entry in sources for name in entry)]
             if pairs and isinstance(runs, list)
             else [None]
         )
@@ -341,8 +341,8 @@ def total_of(
         chosen = replace(chosen, threads=1)
     blocks, total, done = blocks_of(files), None, 0
     with closing(each_block(count, blocks, chosen)) as parts:
-        for i, part in enumerate(parts, start=1):
-            total, done = part if total is None else merge(total, part), done + rows(part)
+        for i, counted in enumerate(parts, start=1):
+            total, done = counted if total is None else merge(total, counted), done + rows(counted)
             chosen.report_progress(done, share=i / len(blocks))
     if total is None or not done:
         raise ParameterError(
@@ -369,7 +369,7 @@ def refuse_seeded(seeded: bool | None, *, allowed: bool) -> None:
 
 def runs_of(files: Sequence[SourceFile]) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
     """The `runs` and the `sources` of the reports in files, as far as they say; raises ParameterError for any twice."""
-    found: dict[str, str] = {}
+    file_of_run: dict[str, str] = {}
     sources: set[tuple[str, str]] = set()
     for file in files:
         if file.path == "-":
@@ -378,13 +378,13 @@ def runs_of(files: Sequence[SourceFile]) -> tuple[frozenset[str], frozenset[tupl
             run, source = run_of(reader.description)
         if run is None:
             continue
-        if found.setdefault(run, file.name) != file.name:
-            remedy = f"{found[run]} and {file.name} hold the same reports, which would count twice; give one of them"
+        if file_of_run.setdefault(run, file.name) != file.name:
+            remedy = f"{file_of_run[run]} and {file.name} hold the same reports, which would count twice; give one of them"
             raise ParameterError("source", run, remedy)
         if source is not None:
             sources.add((source, run.partition("/")[0]))
     refuse_two_runs(sources, parameter="source")
-    return frozenset(found), frozenset(sources)
+    return frozenset(file_of_run), frozenset(sources)
 
 
 def refuse_two_runs(sources: Collection[tuple[str, str]], *, parameter: str) -> None:
@@ -580,25 +580,32 @@ class Counter:
 
     def _line(self, report: bytes | str) -> JsonObject:
         try:
-            found: Json = json.loads(report) if len(report) <= MAX_BYTES else None
+            document: Json = json.loads(report) if len(report) <= MAX_BYTES else None
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict) or set(found) != {"format", "version", "sha256", "code"}:
+            document = None
+        if not isinstance(document, dict) or set(document) != {
+            "format",
+            "version",
+            "sha256",
+            "code",
+        }:
             raise FileFormatError(
                 "report: not the JSON object that reporters send (docs/file-format.md)"
             )
         if (
-            found["format"] != FORMAT
-            or type(found["version"]) is not int
-            or found["version"] != LOG_VERSION
+            document["format"] != FORMAT
+            or type(document["version"]) is not int
+            or document["version"] != LOG_VERSION
         ):
             raise FileFormatError(f'report: not of format "{FORMAT}", version {LOG_VERSION}')
-        table = self._tables.get(found["sha256"]) if isinstance(found["sha256"], str) else None
+        table = (
+            self._tables.get(document["sha256"]) if isinstance(document["sha256"], str) else None
+        )
         if table is None:
             raise FileFormatError(
                 "report: of a table that is not collected here; let reporters fetch it again"
             )
-        code = found["code"]
+        code = document["code"]
         if (
             type(code) is not int
             or not 0 <= code < table.levels.size

@@ -78,12 +78,12 @@ def parse_derived(name: str) -> Derived | None:
         ParameterError: a zone that this machine does not know.
     """
     column, colon, end = name.rpartition(":")
-    part, at, zone = end.partition("@")
-    if not colon or not column or part not in PARTS:
+    part_name, separator, zone = end.partition("@")
+    if not colon or not column or part_name not in PARTS:
         return None
-    if at:
+    if separator:
         _clock(zone, name)
-    return Derived(column=column, part=part, zone=zone if at else None)
+    return Derived(column=column, part=part_name, zone=zone if separator else None)
 
 
 def output_name(column: str) -> str:
@@ -109,21 +109,21 @@ def _clock(zone: str, name: str = "") -> datetime.tzinfo:
 
 def part_fault(derived: Derived, kind: pa.DataType) -> str:
     """The remedy where a column's type has no such part; empty where it has."""
-    inner, part = stripped_type(kind), derived.part
+    inner, part_name = stripped_type(kind), derived.part
     text = of.is_string(inner) or of.is_large_string(inner)
     if of.is_timestamp(inner):
         return _timestamp_fault(derived, inner.tz is not None)
     if text or of.is_null(inner):
-        return "" if part != "seconds" else "holds text; seconds are those of a duration"
+        return "" if part_name != "seconds" else "holds text; seconds are those of a duration"
     if of.is_date(inner):
-        if part in (*CLOCK_PARTS, "seconds"):
-            return f"holds dates, which have no {part}"
+        if part_name in (*CLOCK_PARTS, "seconds"):
+            return f"holds dates, which have no {part_name}"
         return "" if derived.zone is None else "holds dates, which lie in no zone; leave out @Zone"
-    if of.is_time(inner) and part in CLOCK_PARTS:
+    if of.is_time(inner) and part_name in CLOCK_PARTS:
         return "" if derived.zone is None else "holds times of day without a zone; leave out @Zone"
-    if of.is_duration(inner) and part == "seconds":
+    if of.is_duration(inner) and part_name == "seconds":
         return ""
-    return f"holds {kind}, which has no part {part}"
+    return f"holds {kind}, which has no part {part_name}"
 
 
 def _timestamp_fault(derived: Derived, has_zone: bool) -> str:
@@ -154,8 +154,8 @@ def number_of(text: str) -> float:
         >>> number_of("1970-01-11"), number_of("1970-01-01T01:00:00+01:00")
         (10.0, 0.0)
     """
-    part = "day" if len(text) == len("2026-10-05") else "epoch"
-    derived = Derived(column=text, part=part, zone=None)
+    part_name = "day" if len(text) == len("2026-10-05") else "epoch"
+    derived = Derived(column=text, part=part_name, zone=None)
     return float(derive(pa.array([text]), derived, row=lambda _: "it")[0].as_py())
 
 
@@ -172,22 +172,22 @@ def derive(array: pa.Array, derived: Derived, *, row: Row, markers: Sequence[str
     """
     array = stripped(array)
     fault = part_fault(derived, array.type)
-    place = _Place(derived=derived, row=row)
+    column = _Place(derived=derived, row=row)
     if fault:
-        raise place.error(fault)
+        raise column.error(fault)
     kind: Any = array.type
     if of.is_null(kind):
         return pa.nulls(len(array), pa.string() if derived.part == "date" else pa.float64())
     if of.is_duration(kind) or of.is_time(kind):
         return _amounts(array, derived.part)
     if of.is_string(kind) or of.is_large_string(kind):
-        moments = _from_text(array, place, markers)
+        moments = _from_text(array, column, markers)
     elif of.is_date(kind):
         days, present = _integers(array.cast(pa.date32()).cast(pa.int32()))
         moments = _Moments(clock=days * DAY_SECONDS, present=present)
     else:
-        moments = _from_timestamps(array, place)
-    return _part(moments, place)
+        moments = _from_timestamps(array, column)
+    return _part(moments, column)
 
 
 @final
@@ -303,12 +303,12 @@ def _from_text(array: pa.Array, place: _Place, markers: Sequence[str]) -> _Momen
         missing = compute.is_in(text, pa.array(["", *markers], pa.string()))
         text = compute.if_else(missing, pa.scalar(None, pa.string()), text)
     present = validity(text)
-    found = compute.extract_regex(text, _ISO)
+    matches = compute.extract_regex(text, _ISO)
     remedy = (
         "holds no complete date or time of ISO 8601, as 2026-10-05 or 2026-10-05T12:30:00+02:00"
     )
-    place.require(validity(found) | ~present, remedy)
-    pieces = {name: compute.struct_field(found, name) for name in _names(found)}
+    place.require(validity(matches) | ~present, remedy)
+    pieces = {name: compute.struct_field(matches, name) for name in _names(matches)}
     seconds = _clock_seconds(pieces, present, place, remedy)
     _require_years(seconds, present, place)
     fraction = _number(pieces["fraction"]) / 10.0 ** _lengths(pieces["fraction"])
@@ -377,11 +377,11 @@ def _offsets_of(zones: pa.Array) -> Integers:
 
 
 def _part(moments: _Moments, place: _Place) -> pa.Array:
-    part, clock = place.derived.part, moments.clock
+    part_name, clock = place.derived.part, moments.clock
     days, seconds = clock // DAY_SECONDS, clock % DAY_SECONDS
-    if part == "date":
+    if part_name == "date":
         return _dates(days, moments.present)
-    if part == "epoch":
+    if part_name == "epoch":
         offset = 0 if moments.offset is None else moments.offset
         return _array((clock - offset) + moments.fraction, moments.present)
     months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
@@ -393,7 +393,7 @@ def _part(moments: _Moments, place: _Place) -> pa.Array:
         "year": lambda: months // 12 + 1970,
         "day": lambda: days,
     }
-    return _array(numbers[part](), moments.present)
+    return _array(numbers[part_name](), moments.present)
 
 
 def _dates(days: Integers, present: npt.NDArray[np.bool_]) -> pa.Array:

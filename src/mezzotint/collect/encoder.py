@@ -279,14 +279,14 @@ class Encoder:
             tally.beyond += batch.selected.size - int(batch.selected.sum())
         codes: list[pa.Array] = []
         hashes: list[pa.Array] = []
-        for key, (column, found) in zip(self.keys, listed.items(), strict=True):
-            tally.spell(column, found)
-            values = _values_of(found, present)
+        for key, (column, column_inputs) in zip(self.keys, listed.items(), strict=True):
+            tally.spell(column, column_inputs)
+            values = _values_of(column_inputs, present)
             if column in self.hashed:
                 domain = self.hashed[column]
-                drawn = _drawn_hashes(key, domain.hashes, batch, present)
-                values = domain.cell(values.astype(np.int64), drawn).astype(np.float64)
-                hashes.append(arrow(drawn.astype(np.uint32)))
+                row_hashes = _drawn_hashes(key, domain.hashes, batch, present)
+                values = domain.cell(values.astype(np.int64), row_hashes).astype(np.float64)
+                hashes.append(arrow(row_hashes.astype(np.uint32)))
             codes.append(self._codes(column, key, values, batch, present, tally))
         others = [stripped(batch.values.column(name)) for name in self.keep]
         if present is not None:
@@ -312,7 +312,7 @@ class Encoder:
 
     def _present(self, batch: Batch, listed: Mapping[str, Inputs]) -> Present | None:
         """A mask of the rows that have all their values; None when all do."""
-        masks = {column: found.present for column, found in listed.items()}
+        masks = {column: column_inputs.present for column, column_inputs in listed.items()}
         incomplete = {column: mask for column, mask in masks.items() if mask is not None}
         if not incomplete:
             return None
@@ -366,8 +366,8 @@ def _drawn_hashes(
     for begin in range(0, batch.rows, BLOCK):
         fill(words[begin : begin + BLOCK])
     uniforms = (words >> np.uint64(11)) * 2.0**-53  # the 53 bits that a float64 holds
-    drawn = (uniforms * hashes).astype(np.int64)
-    return drawn if present is None else drawn[present]
+    row_hashes = (uniforms * hashes).astype(np.int64)
+    return row_hashes if present is None else row_hashes[present]
 
 
 NextWords = Callable[[Words], None]
@@ -402,13 +402,13 @@ def draw(
     buffer = np.empty(min(BLOCK, max(1, rows)), dtype=np.uint64)
     below = above = position = 0
     for begin in range(0, rows, BLOCK):
-        drawn = buffer[: min(BLOCK, rows - begin)]
-        words(drawn)
+        block_words = buffer[: min(BLOCK, rows - begin)]
+        words(block_words)
         if present is not None:
-            drawn = drawn[present[begin : begin + drawn.size]]
-        block = slice(position, position + drawn.size)
-        under, over, _ = lookup.draw(values[block], drawn, codes[block])
-        below, above, position = below + under, above + over, position + drawn.size
+            block_words = block_words[present[begin : begin + block_words.size]]
+        block = slice(position, position + block_words.size)
+        under, over, _ = lookup.draw(values[block], block_words, codes[block])
+        below, above, position = below + under, above + over, position + block_words.size
     return codes, int(below), int(above)
 
 

@@ -1,43 +1,33 @@
 """Estimates about the column that reports came from, with intervals that include what the reports leave open.
 
-Frequencies of categories; the most frequent ones of a large domain, from hashed reports; mean, spread, histogram and
-quantiles of numbers.
+Frequencies of categories; mean, spread, histogram and quantiles of numbers.
 """
 
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Self, final
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.collect.bets import Betting, fresh_deal
 from mezzotint.collect.counts import (
     SAME_PEOPLE,
-    BlockCounter,
     CodeCounts,
-    codes_in,
     refuse_seeded,
-    seeded_together,
-    total_of,
 )
-from mezzotint.collect.encoder import Hashing
 from mezzotint.collect.intervals import (
     Interval,
     Sums,
     check_confidence,
-    clopper_pearson,
     spread_of,
     targets_of_categories,
     within,
 )
 from mezzotint.collect.nodes import deviance, least_deviance
-from mezzotint.collect.reports import code_field, hash_field
 from mezzotint.collect.shapes import (
     CrossFitted,
     Method,
@@ -46,13 +36,11 @@ from mezzotint.collect.shapes import (
     mean_interval,
     report_moments,
 )
-from mezzotint.collect.source import Block, open_columns
 from mezzotint.core.arguments import check_choice
-from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError, as_reals
+from mezzotint.core.errors import InfeasibleError, ParameterError, as_reals
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Record
 from mezzotint.core.types import FloatArray
-from mezzotint.core.values import numbers
 from mezzotint.privacy.accounting import report_claim
 from mezzotint.privacy.claim import Claim, Claimed
 
@@ -149,225 +137,6 @@ def _notes(counts: CodeCounts) -> tuple[str, ...]:
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class HashedCounts:
-    """Counts of reports by hash and code.
-
-    Arguments:
-        domain: of `families.hashed`.
-        counts: (hashes, cells).
-        seeded: as in `CodeCounts`.
-
-    Example:
-        >>> domain = mz.families.hashed(categories=[f"w{i}" for i in range(1000)], epsilon=4.0)
-        >>> mz.collect.HashedCounts.from_reports([0, 1, 1], [5, 3, 9], domain=domain).n
-        3
-    """
-
-    domain: Hashing
-    counts: npt.NDArray[np.int64]
-    seeded: bool | None = None
-
-    @classmethod
-    def from_reports(
-        cls,
-        codes: npt.ArrayLike,
-        hashes: npt.ArrayLike,
-        *,
-        domain: Hashing,
-        seeded: bool | None = None,
-    ) -> Self:
-        """Counts reports, (n,) codes with their hashes; raises ParameterError for any that cannot be."""
-        cells = domain.mechanism.levels.size
-        one, other = (np.asarray(part, dtype=np.int64) for part in (codes, hashes))
-        for name, part, size in (("codes", one, cells), ("hashes", other, domain.hashes)):
-            if one.shape != other.shape or (part.size and not 0 <= part.min() <= part.max() < size):
-                raise ParameterError(
-                    name, part.shape, f"need integers below {size}, as many codes as hashes"
-                )
-        counts = np.bincount(other * cells + one, minlength=domain.hashes * cells)
-        return cls(domain=domain, counts=counts.reshape(domain.hashes, cells), seeded=seeded)
-
-    @property
-    def n(self) -> int:
-        """Reports."""
-        return int(self.counts.sum())
-
-    def merge(self, other: HashedCounts) -> HashedCounts:
-        """The counts of both, of one domain."""
-        seeded = seeded_together(self.seeded, other.seeded)
-        return HashedCounts(domain=self.domain, counts=self.counts + other.counts, seeded=seeded)
-
-
-def read_hashed(
-    source: str | os.PathLike[str],
-    *,
-    domain: Hashing | Callable[[Mechanism], Hashing],
-    column: str | None = None,
-) -> HashedCounts:
-    """Counts the hashed reports of a file or data set.
-
-    Arguments:
-        source: as `read_counts`.
-        domain: with which they were made, or made again from the same list in the same order; or what makes it from the
-            table that the reports carry.
-        column: the field of codes; None where the file describes exactly one.
-
-    Returns: the counts by hash and code.
-
-    Raises:
-        ParameterError, FileFormatError: as `read_counts`; reports about another list.
-
-    Example:
-        >>> from pathlib import Path
-        >>> _ = Path("in.csv").write_text("word\\n" + "w7\\n" * 5_000)
-        >>> domain = mz.families.hashed(categories=[f"w{i}" for i in range(1000)], epsilon=4.0)
-        >>> written = mz.collect.privatize("in.csv", "out.csv", column="word", mechanism=domain)
-        >>> mz.collect.read_hashed("out.csv", domain=domain).n
-        5000
-    """
-    counter = BlockCounter(column=column, mechanism=None if callable(domain) else domain.mechanism)
-
-    def count(block: Block) -> HashedCounts:
-        nonlocal domain, counter
-        with open_columns(block.file.path) as reader:
-            field, described = counter.field(reader)
-            made = domain(described.tables[field]) if callable(domain) else domain
-            domain, counter = made, BlockCounter(column=field, mechanism=made.mechanism)
-            beside, rows = hash_field(field.removesuffix(code_field(""))), block.offset
-            reader.require(beside)
-            total = HashedCounts.from_reports([], [], domain=made).counts
-            for batch in reader.batches(numeric=[field, beside], groups=block.groups):
-                codes = codes_in(batch.column(0), made.mechanism.levels.size, field, rows)
-                hashes, present = numbers(batch.column(1))
-                if present is not None:
-                    raise FileFormatError(
-                        f"{beside}: report {rows + int(np.argmin(present)) + 1} is missing"
-                    )
-                total += HashedCounts.from_reports(codes, hashes, domain=made).counts
-                rows += batch.num_rows
-        return HashedCounts(domain=made, counts=total, seeded=described.seeded)
-
-    return total_of(source, count, HashedCounts.merge, column=column)[0]
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class HeavyHitters(Claimed):
-    """The most frequent categories, by their reports. All statements hold at once with confidence `confidence`.
-
-    Arguments:
-        n: reports.
-        confidence: of all of it together.
-        categories: those of the greatest estimated shares, greatest first.
-        shares: their shares; points are unbiased.
-        certain: whether each surely belongs to the most frequent categories, as many as are listed: its share is surely
-            above that of everything unlisted.
-        unlisted_at_most: no other category has a greater share.
-        domain: categories in the list.
-        claim: of one report; None when the reports were drawn from a seed.
-        seeded: as in `Frequencies`.
-
-    Example:
-        >>> domain = mz.families.hashed(categories=["yes", "no"], epsilon=4.0)
-        >>> counts = mz.collect.HashedCounts.from_reports([0, 1] * 500, [0, 1] * 500, domain=domain)
-        >>> len(mz.collect.heavy_hitters(counts, top=1).certain)
-        1
-    """
-
-    beside = ("heavy_hitters", "simultaneous")
-    simultaneous = True
-
-    n: int
-    confidence: float
-    categories: tuple[str, ...] = field(repr=False)
-    shares: tuple[Interval, ...] = field(repr=False)
-    certain: tuple[bool, ...] = field(repr=False)
-    unlisted_at_most: float
-    domain: int
-    claim: Claim | None = field(repr=False)
-    seeded: bool | None
-
-    @property
-    def heavy_hitters(self) -> list[JsonObject]:
-        """Each category with its share and whether it is certain."""
-        listed = zip(self.categories, self.shares, self.certain, strict=True)
-        return [
-            {"category": name, **share.as_dict(), "certain": sure} for name, share, sure in listed
-        ]
-
-    def _rows(self) -> list[JsonObject]:
-        return self.heavy_hitters
-
-
-def heavy_hitters(
-    counts: HashedCounts, *, top: int = 20, confidence: float = 0.95, allow_seeded: bool = False
-) -> HeavyHitters:
-    """The categories of a large domain that are reported most.
-
-    Arguments:
-        counts: `read_hashed`, or `HashedCounts.from_reports`.
-        top: how many to list, >= 1.
-        confidence: of all statements together, in (0, 1).
-        allow_seeded: as in `estimate`.
-
-    Returns: the categories found, by falling share.
-
-    Raises:
-        ParameterError: no reports, seeded ones unless allowed, or a number that cannot be.
-
-    Guarantees: reports support a category independently of each other, so that their number is binomial. Every category
-        of the domain has Clopper and Pearson's interval at level 1 - (1 - level) / (size of the domain): all hold at
-        once with confidence `confidence`, at every n, whatever the shares are. Every category above `unlisted_at_most` is
-        listed.
-    Source: docs/proofs/estimation.md, E9; Clopper and Pearson 1934.
-
-    Example:
-        >>> from pathlib import Path
-        >>> _ = Path("in.csv").write_text("word\\n" + "w7\\n" * 5_000)
-        >>> domain = mz.families.hashed(categories=[f"w{i}" for i in range(1000)], epsilon=4.0)
-        >>> written = mz.collect.privatize("in.csv", "out.csv", column="word", mechanism=domain)
-        >>> mz.collect.heavy_hitters(mz.collect.read_hashed("out.csv", domain=domain), top=1).categories
-        ('w7',)
-    """
-    confidence = check_confidence(confidence)
-    domain, n = counts.domain, counts.n
-    refuse_seeded(counts.seeded, allowed=allow_seeded)
-    if top < 1 or n == 0:
-        raise ParameterError(
-            "top", top, f"need at least one category to list, and reports: there are {n}"
-        )
-    supports = domain.supports(counts.counts)
-    order = np.argsort(-supports, kind="stable")
-    listed, tail = order[:top], (1 - confidence) / supports.size / 2
-    own, others = domain.chances
-
-    def share(chance: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        return (np.asarray(chance, dtype=np.float64) - others) / (own - others)
-
-    seen = supports[order[: top + 1]].astype(np.float64)
-    ends = np.clip(share(clopper_pearson(seen, n, tail)), 0, 1)
-    unlisted = float(ends[1, -1]) if supports.size > top else 0.0
-    shares = tuple(
-        within(value, least, most)
-        for value, least, most in zip(
-            share(seen / n)[:top].tolist(), *ends[:, :top].tolist(), strict=True
-        )
-    )
-    return HeavyHitters(
-        n=n,
-        confidence=confidence,
-        categories=tuple(domain.categories[i] for i in listed),
-        shares=shares,
-        certain=tuple(one.low > unlisted for one in shares),
-        unlisted_at_most=unlisted,
-        domain=supports.size,
-        claim=None if counts.seeded else report_claim(domain.mechanism),
-        seeded=counts.seeded,
-    )
-
-
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Histogram(Record):
     """Shares of the clipped inputs between edges.
 
@@ -421,8 +190,8 @@ class Quantiles(Record):
     values: tuple[Interval, ...]
 
     def _rows(self) -> list[JsonObject]:
-        found = zip(self.probabilities, self.values, strict=True)
-        return [{"probability": share, **value.as_dict()} for share, value in found]
+        pairs = zip(self.probabilities, self.values, strict=True)
+        return [{"probability": share, **value.as_dict()} for share, value in pairs]
 
 
 @final
@@ -476,9 +245,9 @@ class Request:
         quantiles: Sequence[float] | None,
     ) -> Self:
         """The request, checked against the table; raises ParameterError for what it cannot answer."""
-        asked = {"above": above, "histogram": histogram, "quantiles": quantiles}
+        questions = {"above": above, "histogram": histogram, "quantiles": quantiles}
         if table.categories is not None:
-            for name, value in asked.items():
+            for name, value in questions.items():
                 if value is not None:
                     remedy = "categories have frequencies, and no order; leave it out"
                     raise ParameterError(name, value, remedy)
@@ -631,36 +400,40 @@ class Estimate(Claimed):
         return [{"quantity": name, **_plain_ends(interval)} for name, interval in intervals.items()]
 
     def _requested(self) -> dict[str, Interval]:
-        found: dict[str, Interval] = {}
+        intervals: dict[str, Interval] = {}
         if self.quantiles is not None:
             pairs = zip(self.quantiles.probabilities, self.quantiles.values, strict=True)
-            found |= {f"quantile {probability:g}": value for probability, value in pairs}
+            intervals |= {f"quantile {probability:g}": value for probability, value in pairs}
         if self.shares_above is not None:
             pairs = zip(self.shares_above.thresholds, self.shares_above.values, strict=True)
-            found |= {f"share above {threshold:g}": value for threshold, value in pairs}
+            intervals |= {f"share above {threshold:g}": value for threshold, value in pairs}
         bins = self.histogram
         if bins is not None:
             rows = zip(pairwise(bins.edges), bins.share, bins.low, bins.high, strict=True)
             for (start, end), share, low, high in rows:
                 label = f"share in {start:.4g} to {end:.4g}"
-                found[label] = Interval(value=float(share), low=float(low), high=float(high))
-        return found
+                intervals[label] = Interval(value=float(share), low=float(low), high=float(high))
+        return intervals
 
     def _told(self) -> JsonObject:
         shown = super().as_dict()
-        told = {"reports": self.n, "mean": shown["mean"], "variance": shown["input_variance"]}
-        told |= {name: interval.as_dict() for name, interval in self._requested().items()}
+        shown_facts = {
+            "reports": self.n,
+            "mean": shown["mean"],
+            "variance": shown["input_variance"],
+        }
+        shown_facts |= {name: interval.as_dict() for name, interval in self._requested().items()}
         of = "all intervals together" if self.simultaneous else "each interval"
-        told |= {
+        shown_facts |= {
             "standard error": self.standard_error,
             "confidence": f"{self.confidence:g} of {of}, {self.method}",
         }
-        told |= {
+        shown_facts |= {
             name: shown[name] for name in ("epsilon", "certified", "observer") if name in shown
         }
         if self.claim is None:
-            told["epsilon"] = "none: drawn from a seed, which is not private"
-        return {**told, "notes": " ".join(self.notes)} if self.notes else told
+            shown_facts["epsilon"] = "none: drawn from a seed, which is not private"
+        return {**shown_facts, "notes": " ".join(self.notes)} if self.notes else shown_facts
 
 
 def _plain_ends(interval: Interval) -> JsonObject:
@@ -778,7 +551,7 @@ def _check(counts: CodeCounts, confidence: float, method: str, allow_seeded: boo
 def _rest(total: float, spread: Interval, floor: float) -> Interval:
     # Var(report) = Var(input) + E[variance added]; the second part is never below the table's least.
     low, value, high = (
-        min(max(total - part, floor), total) for part in (spread.high, spread.value, spread.low)
+        min(max(total - share, floor), total) for share in (spread.high, spread.value, spread.low)
     )
     return Interval(value=value, low=low, high=high)
 
@@ -787,12 +560,12 @@ def _histogram(shapes: Shapes, request: Request) -> Histogram | None:
     if request.histogram is None:
         return None
     bins = [shapes.share(low, high) for low, high in pairwise(request.histogram)]
-    open_ends = [one.identified or (one.value, one.value) for one in bins]
+    open_ends = [interval.identified or (interval.value, interval.value) for interval in bins]
     return Histogram(
         edges=np.array(request.histogram),
-        share=np.array([one.value for one in bins]),
-        low=np.array([one.low for one in bins]),
-        high=np.array([one.high for one in bins]),
+        share=np.array([interval.value for interval in bins]),
+        low=np.array([interval.low for interval in bins]),
+        high=np.array([interval.high for interval in bins]),
         identified_low=np.array([low for low, _ in open_ends]),
         identified_high=np.array([high for _, high in open_ends]),
     )

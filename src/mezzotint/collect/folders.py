@@ -207,16 +207,16 @@ class FolderRun:
             payment()  # workers elsewhere cannot: before the first of them begins
             write = writer.write
         with closing(each_block(write, blocks, self.settings)) as finished:
-            for count, part in enumerate(finished, start=before + 1):
-                if part is not None:
-                    tally.add(part)
+            for count, part_tally in enumerate(finished, start=before + 1):
+                if part_tally is not None:
+                    tally.add(part_tally)
                 self.settings.report_progress(tally.rows, share=count / total)
         return tally
 
     def _finish(self, origin: Origin, blocks: list[Block], tally: Tally) -> int:
         """Replaces the record by the manifest; returns the reports in all parts."""
         parts = [self.out / part_name(block.index) for block in blocks]
-        sizes = [pq.read_metadata(part).num_rows for part in parts]
+        sizes = [pq.read_metadata(part_path).num_rows for part_path in parts]
         if not sum(sizes):
             for path in (*parts, self.out / STATE):
                 path.unlink(missing_ok=True)

@@ -191,8 +191,8 @@ class Spread:
             return row, row, 0.0
         right = int(np.clip(np.searchsorted(vertices[:, 0], mean), 1, len(vertices) - 1))
         rows = [
-            int(np.argmin(np.abs(self._points - vertices[place]).sum(axis=1)))
-            for place in (right - 1, right)
+            int(np.argmin(np.abs(self._points - vertices[index]).sum(axis=1)))
+            for index in (right - 1, right)
         ]
         start, end = vertices[right - 1, 0], vertices[right, 0]
         return rows[0], rows[1], float(np.clip((mean - start) / (end - start), 0.0, 1.0))
@@ -391,13 +391,13 @@ def event_of_category(mechanism: Mechanism, category: int) -> Event | None:
     others = np.delete(chances, category)
     if not others.size:
         return None
-    p, least, most = float(chances[category]), float(others.min()), float(others.max())
-    if p <= most or (most - least) / (p - least) >= SAME_CHANCE:
+    p, smallest, greatest = float(chances[category]), float(others.min()), float(others.max())
+    if p <= greatest or (greatest - smallest) / (p - smallest) >= SAME_CHANCE:
         return None
     return Event(
         codes=codes,
-        lower=(-most / (p - most), 1 / (p - most)),
-        upper=(-least / (p - least), 1 / (p - least)),
+        lower=(-greatest / (p - greatest), 1 / (p - greatest)),
+        upper=(-smallest / (p - smallest), 1 / (p - smallest)),
     )
 
 
@@ -504,8 +504,8 @@ def score_sides(
                 spread, reports, mean + direction * away, variance + away**2,
                 quantiles=z, reports_above=direction < 0,
             )  # fmt: skip
-            place = away.shape[1] - 1 - np.argmax((away <= widths)[:, ::-1], axis=1)
-            return np.take_along_axis(away, place[:, None], axis=1)
+            index = away.shape[1] - 1 - np.argmax((away <= widths)[:, ::-1], axis=1)
+            return np.take_along_axis(away, index[:, None], axis=1)
 
         step = farthest / _STEPS
         start = last_accepted(step * np.arange(_STEPS + 1))
@@ -572,14 +572,14 @@ def score_widths(
     Source: docs/proofs/estimation.md, E1.
     """
     z, size = quantiles, reports.size
-    least, greatest = _variance_range(spread, reports, means)
+    smallest, greatest = _variance_range(spread, reports, means)
     to_top = np.maximum(spread.top - means, 0.0)
     to_bottom = np.maximum(means - spread.bottom, 0.0)
     distance = np.where(reports_above, to_top, to_bottom)
     unseen = np.minimum(1.0, np.maximum(PSEUDO_REPORTS, 2 * z**2) / size)
-    believed = np.clip(seconds, least, greatest) + unseen * (greatest - least)
+    believed = np.clip(seconds, smallest, greatest) + unseen * (greatest - smallest)
     believed = np.minimum(greatest, believed)
-    clear = 1 - np.divide(least, greatest, out=np.ones_like(least), where=greatest > 0)
+    clear = 1 - np.divide(smallest, greatest, out=np.ones_like(smallest), where=greatest > 0)
     far = spread.reach * clear
 
     skewed = _skewness(z) * _third_moment(greatest, distance)

@@ -252,18 +252,18 @@ class Records:
         Raises:
             FileFormatError: a record that is not whole, by its row.
         """
-        rest = b""
+        pending = b""
         while data := self._stream.read(self._block_bytes):
             before = self.count
             self._scan(data)
             end = int(self._memory[END])
-            block = b"".join((rest, memoryview(data)[:end]))
-            rest = data[end:] if end else rest + data
+            block = b"".join((pending, memoryview(data)[:end]))
+            pending = data[end:] if end else pending + data
             if end:
                 yield self._checked(block), self.count - before
-            elif len(rest) > MAX_RECORD:
+            elif len(pending) > MAX_RECORD:
                 raise self._fault(f"is longer than {MAX_RECORD >> 20} MB")
-        yield from self._last(rest)
+        yield from self._last(pending)
 
     def _last(self, rest: bytes) -> Any:
         if self._memory[STATE] == QUOTED:

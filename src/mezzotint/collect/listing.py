@@ -213,7 +213,7 @@ def stat_of(name: str) -> os.stat_result | None:
 
 def _fixed(parts: Sequence[str]) -> int:
     """How many parts stand before the first wildcard."""
-    wild = (index for index, part in enumerate(parts) if _MAGIC & set(part))
+    wild = (index for index, folder in enumerate(parts) if _MAGIC & set(folder))
     return next(wild, len(parts))
 
 
@@ -275,7 +275,7 @@ def _walk(
                 remedy = f"{path} is a link without a target; fetch the file or remove the link"
                 raise ParameterError("source", root, remedy)
         elif stat.S_ISDIR(status.st_mode):
-            if any(os.path.samestat(status, other) for other in above):
+            if any(os.path.samestat(status, parent) for parent in above):
                 continue  # a link back to a folder on the way: its files are read already
             if _leads_to_matches(inner, pattern):
                 yield from _walk(root, inner, pattern, (*above, status))
@@ -295,16 +295,18 @@ def _stored_files(name: str, root: str, pattern: tuple[str, ...]) -> list[tuple[
             lambda inside: store.get_file_info(f"{base}/{inside}").type != fs.FileType.NotFound,
         )
     selector = fs.FileSelector(folder, recursive=True, allow_not_found=True)
-    found: list[tuple[str, ...]] = []
+    listed: list[tuple[str, ...]] = []
     for information in store.get_file_info(selector):
         if information.type != fs.FileType.File:
             continue
         parts = PurePosixPath(information.path).relative_to(folder).parts
         visible = not _hidden(parts[-1], folder=False)
-        visible = visible and not any(_hidden(part, folder=True) for part in parts[:-1])
+        visible = visible and not any(
+            _hidden(folder_name, folder=True) for folder_name in parts[:-1]
+        )
         if visible and matches(parts, pattern):
-            found.append(parts)
-    return found
+            listed.append(parts)
+    return listed
 
 
 def _refuse_tables(name: str, holds: Any) -> None:
@@ -357,7 +359,7 @@ def _check(files: Sequence[SourceFile], name: str) -> None:
         if is_remote(file.path):
             continue
         status = os.stat(file.path)
-        other = seen.setdefault((status.st_dev, status.st_ino), file.name)
-        if other != file.name:
-            remedy = f"{other} and {file.name} are one file; its rows would count twice"
+        first_name = seen.setdefault((status.st_dev, status.st_ino), file.name)
+        if first_name != file.name:
+            remedy = f"{first_name} and {file.name} are one file; its rows would count twice"
             raise ParameterError("source", name, remedy)

@@ -93,13 +93,13 @@ def nodes_of(counts: CodeCounts, *, edges: FloatArray | None = None) -> SupportP
         np.concatenate([grid, mechanism.knots, np.empty(0) if edges is None else edges])
     )
     breaks = breaks[(breaks >= mechanism.lower) & (breaks <= mechanism.upper)]
-    left, right = breaks[:-1], breaks[1:]
-    at_left, at_right = _ends(mechanism, left, right)
-    cells = np.arange(left.size)
+    remaining, right = breaks[:-1], breaks[1:]
+    at_left, at_right = _ends(mechanism, remaining, right)
+    cells = np.arange(remaining.size)
     # Where the table is continuous the right end of a cell and the left end of the next are one node.
     joined = np.append((at_right[:-1] == at_left[1:]).all(axis=1), False)
     starts = np.insert(~joined[:-1], 0, True)
-    x = np.concatenate([left[starts], right])
+    x = np.concatenate([remaining[starts], right])
     first = np.concatenate([cells[starts], cells])
     last = np.concatenate([cells[starts], np.where(joined, cells + 1, cells)])
     order = np.lexsort((first + last, x))
@@ -139,8 +139,8 @@ def _groups(counts: CodeCounts) -> IndexArray:
         return np.arange(size)
     share = np.cumsum(counts.mechanism.probabilities.mean(axis=0))
     position = (share - share[0]) / (share[-1] - share[0]) * MAX_CODES
-    place = np.minimum(position, MAX_CODES - 1).astype(np.intp)
-    return np.flatnonzero(np.diff(place, prepend=-1))
+    index = np.minimum(position, MAX_CODES - 1).astype(np.intp)
+    return np.flatnonzero(np.diff(index, prepend=-1))
 
 
 # Likelihood --------------------------------------------------------------------------------------------------
@@ -168,18 +168,20 @@ def smooth_fit(nodes: SupportPoints, *, max_iterations: int = 50_000) -> FloatAr
     docs/proofs/estimation.md (E4). It depends on the shares of the codes alone, and does not overfit them.
     """
     shares = np.atleast_2d(nodes.counts / nodes.counts.sum(axis=-1, keepdims=True))
-    whole = _uniform(nodes)
-    masses, left = np.atleast_2d(whole).copy(), np.arange(len(shares))
+    total = _uniform(nodes)
+    masses, remaining = np.atleast_2d(total).copy(), np.arange(len(shares))
     before = _log_likelihood(nodes.pmf, shares, masses)
     for _ in range(0, max_iterations, _WINDOW):
-        masses[left] = part = _em(nodes.pmf, shares[left], masses[left], steps=_WINDOW)
-        after = _log_likelihood(nodes.pmf, shares[left], part)
-        gained = after - before[left] >= _GAIN
-        before[left] = after
-        left = left[gained]
-        if not left.size:
+        masses[remaining] = portion = _em(
+            nodes.pmf, shares[remaining], masses[remaining], steps=_WINDOW
+        )
+        after = _log_likelihood(nodes.pmf, shares[remaining], portion)
+        gained = after - before[remaining] >= _GAIN
+        before[remaining] = after
+        remaining = remaining[gained]
+        if not remaining.size:
             break
-    return masses.reshape(whole.shape)
+    return masses.reshape(total.shape)
 
 
 def quick_fit(nodes: SupportPoints, *, steps: int, start: FloatArray | None = None) -> FloatArray:
@@ -319,16 +321,16 @@ def least_deviance(nodes: SupportPoints, *, start: FloatArray | None = None) -> 
     as variables of their own.
     """
     masses = quick_fit(nodes, steps=60) if start is None else start
-    nearest, least = masses, math.inf
+    nearest, smallest = masses, math.inf
     for steps in (0, 60, 600, 5_000):
         climbed = quick_fit(nodes, steps=steps, start=masses)
         masses = _newton(nodes, climbed)
         # Next to the peak the solver's error may cost a step more than it gains: the one proved nearest counts.
         for candidate in (climbed, masses):
             gap = gap_at(nodes, candidate)
-            if gap < least:
-                nearest, least = candidate, gap
-        if least <= _NEAR:
+            if gap < smallest:
+                nearest, smallest = candidate, gap
+        if smallest <= _NEAR:
             break
     return nearest
 
@@ -341,11 +343,11 @@ def _newton(nodes: SupportPoints, masses: FloatArray) -> FloatArray:
             break
         trials = [np.maximum(masses + step * move, 0.0) for step in 0.5 ** np.arange(12)]
         values = [deviance(nodes, trial / trial.sum()) for trial in trials]
-        place = int(np.argmin(values))
-        gained = best - values[place]
+        index = int(np.argmin(values))
+        gained = best - values[index]
         if not gained > 0:
             break
-        masses, best = trials[place] / trials[place].sum(), values[place]
+        masses, best = trials[index] / trials[index].sum(), values[index]
         if gained < 1e-6:
             break
     return masses

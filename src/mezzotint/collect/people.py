@@ -86,10 +86,10 @@ def select_rows(
         sizes: Counter[int] = Counter()
         for index in range(BUCKETS):
             numbered = np.fromfile(f"{folder}/{index}", dtype=NUMBERED)
-            found, groups_of_size = np.unique(
+            sizes_found, groups_of_size = np.unique(
                 _select(numbered, at_most, selected), return_counts=True
             )
-            sizes.update(dict(zip(found.tolist(), groups_of_size.tolist(), strict=True)))
+            sizes.update(dict(zip(sizes_found.tolist(), groups_of_size.tolist(), strict=True)))
     return Selection(
         bits=np.packbits(selected, bitorder="little"),
         starts=starts,
@@ -184,10 +184,8 @@ def _select(
     return sizes
 
 
-def people_in(
-    source: Source, column: str
-) -> Iterator[tuple[Batch, pa.Array, npt.NDArray[np.uint64]]]:
-    """Each batch of a source, its people, each once, and the rows of each.
+def people_in(source: Source, column: str) -> Iterator[tuple[Batch, pa.Array]]:
+    """Each batch of a source, and the person of each of its rows that counts, as text.
 
     Arguments:
         source: of a column of ids, also one spelled by folders.
@@ -201,6 +199,4 @@ def people_in(
         ids = _ids(batch, column)
         if batch.selected is not None:
             ids = ids.filter(arrow(batch.selected))
-        coded = ids.dictionary_encode()
-        counts = np.bincount(plain(coded.indices), minlength=len(coded.dictionary))
-        yield batch, compute.cast(coded.dictionary, pa.string()), counts.astype(np.uint64)
+        yield batch, compute.cast(ids, pa.string())

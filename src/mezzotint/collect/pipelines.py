@@ -95,12 +95,14 @@ def _coder(
             raise ParameterError(
                 "values", "missing", f"value {int(np.argmin(present))} is missing; {remedy}"
             )
-        drawn, _ = privatize(mechanism, listed.values, rng=rng, on_out_of_range=on_out_of_range)
+        present_codes, _ = privatize(
+            mechanism, listed.values, rng=rng, on_out_of_range=on_out_of_range
+        )
         if present is None:
-            return arrow(drawn)
-        whole = np.zeros(present.size, dtype=drawn.dtype)
-        whole[present] = drawn
-        return arrow(whole, present)
+            return arrow(present_codes)
+        every_code = np.zeros(present.size, dtype=present_codes.dtype)
+        every_code[present] = present_codes
+        return arrow(every_code, present)
 
     return codes
 
@@ -250,9 +252,9 @@ def register_pandas(name: str = NAME) -> None:
         def privatize(self, mechanism: Mechanism, **options: Unpack[CodeOptions]) -> pandas.Series:
             """Codes of the series' values, under its own index and name."""
             codes = arrow_codes(arrow_array(self._series, parameter="values"), mechanism, **options)
-            kept = f"{'UInt' if codes.null_count else 'uint'}{_width(mechanism)}"
+            dtype = f"{'UInt' if codes.null_count else 'uint'}{_width(mechanism)}"
             return pandas.Series(
-                codes.to_pylist(), index=self._series.index, name=self._series.name, dtype=kept
+                codes.to_pylist(), index=self._series.index, name=self._series.name, dtype=dtype
             )
 
     if not _is_ours(getattr(pandas.Series, name, None)):
@@ -341,7 +343,10 @@ def transformer(
             arrays = zip(tables, columns, strict=True)
             codes = [_present_codes(table, column) for table, column in arrays]
             parts = (
-                [table.decode(one) for table, one in zip(tables, codes, strict=True)]
+                [
+                    table.decode(column_codes)
+                    for table, column_codes in zip(tables, codes, strict=True)
+                ]
                 if decoded
                 else codes
             )

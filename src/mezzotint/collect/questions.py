@@ -16,7 +16,7 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.collect.groups import Group, PairCounts, Part, difference, relation, total
+from mezzotint.collect.groups import Group, Part, difference, total
 from mezzotint.collect.intervals import (
     LADDER,
     Interval,
@@ -31,6 +31,7 @@ from mezzotint.collect.intervals import (
     targets_of_categories,
     within,
 )
+from mezzotint.collect.pairs import PairCounts, relation
 from mezzotint.collect.shapes import CrossFitted, possible_mean
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError
@@ -348,8 +349,8 @@ class Question:
 
     def _hitters(self, epsilon: float, people: float) -> Interval:
         """From 0 to twice the least share that is found with certainty: its half width is that share."""
-        least = self.least_certain(epsilon, people, power=0.8)
-        return Interval(value=least, low=0.0, high=2 * least)
+        smallest = self.least_certain(epsilon, people, power=0.8)
+        return Interval(value=smallest, low=0.0, high=2 * smallest)
 
     def least_certain(self, epsilon: float, people: float, *, power: float) -> float:
         """The least share of a category that is listed as certain with this probability; inf for none."""

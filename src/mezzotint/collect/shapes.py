@@ -166,8 +166,8 @@ def folds_of(nodes: SupportPoints) -> list[tuple[Fold, ...]]:
     centres = fitted @ nodes.x
     return [
         tuple(
-            Fold(counts=part, share=float(share), expected=codes, centre=float(centre))
-            for part, share, codes, centre in zip(*of_set, strict=True)
+            Fold(counts=fold, share=float(share), expected=codes, centre=float(centre))
+            for fold, share, codes, centre in zip(*of_set, strict=True)
             if share
         )
         for of_set in zip(parts, shares, expected, centres, strict=True)
@@ -205,7 +205,7 @@ class Bounds:
             normal width around it is verified by simulation (benchmarks/coverage.py), not proved.
         """
         n, z = int(self.counts.sum()), float(special.ndtri(1 - tail)) + WIDER
-        total = most = skewness = 0.0
+        total = largest = skewness = 0.0
         top, parts = -math.inf, []
         for fold, basis in zip(self.folds, self._bases, strict=True):
             wanted = function(fold)
@@ -221,12 +221,12 @@ class Bounds:
             rare = 1 - 4 * greatest / spread.reach**2 if spread.reach > 0 else 0.0
             unseen = max(4 * greatest, rare * (z * spread.reach / 2) ** 2)
             parts.append((fold.share, spread, mean, seen, unseen))
-            most += fold.share * (n * max(seen, greatest) + unseen) / (n + 4)
+            largest += fold.share * (n * max(seen, greatest) + unseen) / (n + 4)
             if greatest > 0:
                 lopsided = spread.reach * (1 - float(spread.variances.min()) / greatest)
                 skewness += fold.share * lopsided * (1 + rare * (z**2 / 2 - 1))
         # How far above its reports an expected value may lie; there a report varies by what the table demands at least.
-        away = np.linspace(0.0, z * math.sqrt(most / n) + skewness / n, _CANDIDATES)
+        away = np.linspace(0.0, z * math.sqrt(largest / n) + skewness / n, _CANDIDATES)
         variance = np.zeros(_CANDIDATES)
         for share, spread, mean, seen, unseen in parts:
             variance += share * (n * np.maximum(seen, spread.least(mean + away)) + unseen) / (n + 4)
@@ -266,17 +266,17 @@ def dominating(
         return constant
     if width > 0 and basis is None:
         basis = decoder_basis(pmf, shares)
-    found = _solve(
+    solution = _solve(
         pmf[:, used],
         (values - top) / scale,
         shares[used],
         width,
         None if basis is None else basis[used],
     )
-    if found is None:
+    if solution is None:
         return constant
     decoder = constant.copy()
-    decoder[used] += scale * found
+    decoder[used] += scale * solution
     shortfall = float((values - pmf @ decoder).max())
     decoder += max(0.0, shortfall) + 1e-12 * float(np.abs(decoder).max())
     return decoder if _cost(decoder, shares, width) <= top else constant
@@ -375,8 +375,8 @@ class Shapes(ABC):
             ends = (-self._greatest(-inner, (low, high)), self._greatest(outer, (low, high)))
         else:
             reports = Sums.of_counts(self.nodes.counts)
-            least, most = event.ends(reports, (1 - self.confidence) / 2)
-            ends = (float(least), float(most))
+            lower, upper = event.ends(reports, (1 - self.confidence) / 2)
+            ends = (float(lower), float(upper))
         return _around(value, ends, left_open, (0.0, 1.0))
 
     def event_of_share(self, low: float, high: float) -> Event | None:
@@ -406,9 +406,9 @@ class Shapes(ABC):
     def quantile(self, probability: float) -> Interval:
         """The input that this share of the inputs does not exceed, data units."""
         breaks, cells = self.base.breaks, self.cumulated
-        place = int(np.clip(np.searchsorted(cells, probability) - 1, 0, breaks.size - 2))
-        within = (probability - cells[place]) / max(cells[place + 1] - cells[place], 1e-300)
-        value = float(breaks[place] + np.clip(within, 0, 1) * (breaks[place + 1] - breaks[place]))
+        index = int(np.clip(np.searchsorted(cells, probability) - 1, 0, breaks.size - 2))
+        within = (probability - cells[index]) / max(cells[index + 1] - cells[index], 1e-300)
+        value = float(breaks[index] + np.clip(within, 0, 1) * (breaks[index + 1] - breaks[index]))
         ends = self._quantile_ends(probability, self._greatest)
         left_open = self._quantile_ends(probability, self._open)
         return _around(value, ends, left_open, (float(breaks[0]), float(breaks[-1])))

@@ -332,9 +332,9 @@ class OpenFile:
         stored = [name for name in dict.fromkeys(stored) if name not in self._partition]
         private = [name for name in self.wanted.columns if name in stored]
         numeric = [name for name in private if name not in self.wanted.labels]
-        kept = [name for name in stored if name not in numeric]
+        others = [name for name in stored if name not in numeric]
         return self.reader.batches(
-            numeric=numeric, keep=kept, labels=self.wanted.labels, groups=groups
+            numeric=numeric, keep=others, labels=self.wanted.labels, groups=groups
         )
 
     def _combined(self, stored: pa.RecordBatch, before: int) -> pa.RecordBatch:

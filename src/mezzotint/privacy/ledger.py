@@ -193,7 +193,7 @@ class Ledger:
             }
             append(line)
             charged = self._people[counter.token]
-            store.totals([*active, charged])
+            store.totals([*active, charged], written=counter.token)
             return charged
 
     @property

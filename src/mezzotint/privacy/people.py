@@ -38,9 +38,9 @@ MAX_UNITS = (1 << 63) - 1
 
 RECORD = np.dtype([("high", ">u8"), ("low", ">u8"), ("rows", "<u4")])
 TOTAL = np.dtype([("high", ">u8"), ("low", ">u8"), ("units", "<u8")])
-RANGES = 256
-"""Merges work on one 256th of the hashes at a time, so that memory does not grow with the
-people."""
+MOST_RANGES = 256
+RANGE_RECORDS = 1 << 18
+"""Merges work on one range of the hashes at a time, so that memory hardly grows with the people."""
 
 RUN = 1 << 20
 """People that are sorted in memory at once."""
@@ -51,6 +51,14 @@ SHORT_ID = 15
 _BLOCK = 16
 _LONG_MARK = 0xFF
 """Stands where short ids have their length."""
+
+_LETTERS_OF_LENGTH = np.where(
+    np.arange(SHORT_ID) < np.arange(SHORT_ID + 1)[:, None], np.uint8(0xFF), np.uint8(0)
+)
+"""(16, 15) a mask of the letters of an id of each length."""
+
+_ASCII_END = 0x80
+"""Bytes below are letters of ASCII, which every normal form leaves as they are."""
 
 MAX_ROWS = (1 << 32) - 1
 """Of one person in one run."""
@@ -102,14 +110,13 @@ class IdHash:
         """The same, of an Arrow array of text without missing values."""
         text, offsets = _utf8(ids)
         lengths = np.diff(offsets)
-        blocks = np.zeros((lengths.size, _BLOCK), dtype=np.uint8)
-        short = lengths <= SHORT_ID
-        blocks[:, 0] = np.where(short, lengths, _LONG_MARK)
-        columns = np.arange(SHORT_ID)
-        inside = (columns < lengths[:, None]) & short[:, None]
-        positions = (offsets[:-1, None] + columns)[inside]
-        blocks[:, 1:][inside] = text[positions]
-        for index in np.flatnonzero(~short).tolist():
+        blocks = np.empty((lengths.size, _BLOCK), dtype=np.uint8)
+        blocks[:, 0] = np.where(lengths <= SHORT_ID, lengths, _LONG_MARK)
+        padded = np.append(text, np.zeros(SHORT_ID, dtype=np.uint8))
+        windows = np.lib.stride_tricks.sliding_window_view(padded, SHORT_ID)
+        masks = _LETTERS_OF_LENGTH[np.minimum(lengths, SHORT_ID)]
+        blocks[:, 1:] = windows[offsets[:-1]] & masks
+        for index in np.flatnonzero(lengths > SHORT_ID).tolist():
             long_id = text[offsets[index] : offsets[index + 1]].tobytes()
             digest = hashlib.blake2b(long_id, key=self._key, digest_size=SHORT_ID).digest()
             blocks[index, 1:] = np.frombuffer(digest, dtype=np.uint8)
@@ -135,12 +142,22 @@ def _utf8(ids: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     import pyarrow.compute as pc
 
     compute: Any = pc
-    normal = compute.utf8_normalize(compute.cast(ids, pa.large_string()), form="NFC")
-    _, raw_offsets, raw_text = normal.buffers()
-    offsets = np.frombuffer(raw_offsets, dtype=np.int64)
-    first = normal.offset
-    text = np.frombuffer(raw_text or b"", dtype=np.uint8)
-    return text, offsets[first : first + len(normal) + 1]
+    spelled = compute.cast(ids, pa.large_string())
+    text, offsets = _buffers_of(spelled)
+    if (text >= _ASCII_END).any():
+        return _buffers_of(compute.utf8_normalize(spelled, form="NFC"))
+    return text, offsets
+
+
+def _buffers_of(array: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """The bytes of an array of large strings, and the (n + 1,) places where its texts begin and end."""
+    count = len(array)
+    if not count:
+        return np.zeros(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
+    _, raw_offsets, raw_text = array.buffers()
+    offsets = np.frombuffer(raw_offsets, dtype=np.int64)[array.offset : array.offset + count + 1]
+    text = np.frombuffer(raw_text or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
+    return text, offsets - offsets[0]
 
 
 def _words(hashed: npt.NDArray[np.uint8]) -> tuple[Hashes, Hashes]:
@@ -159,8 +176,9 @@ def _combined(
     amounts: npt.NDArray[np.uint64],
 ) -> tuple[Hashes, Hashes, npt.NDArray[np.uint64]]:
     """Sorted by hash, equal ones added up."""
-    order = np.argsort(high, kind="stable")
-    if (np.diff(high[order]) == 0).any():
+    order = np.argsort(high)
+    same_half = high[order][1:] == high[order][:-1]
+    if (same_half & (low[order][1:] != low[order][:-1])).any():  # of two people: nearly never
         order = np.lexsort((low, high))
     high = high[order]
     low = low[order]
@@ -341,30 +359,44 @@ def _joined(
 
 
 def _ranges(files: Sequence[npt.NDArray[Any]]) -> Iterator[list[npt.NDArray[Any]]]:
-    """The records of sorted files, one 256th of the hashes at a time."""
-    edges = [np.uint64(index << 56) for index in range(1, RANGES)]
-    cuts = [[0, *_positions(file, edges), len(file)] for file in files]
-    for index in range(RANGES):
+    """The records of sorted files, one range of the hashes at a time: by their first bytes."""
+    records = sum(map(len, files))
+    ranges = 1
+    while ranges < MOST_RANGES and records > ranges * RANGE_RECORDS:
+        ranges *= 2
+    edges = np.arange(1, ranges) * (MOST_RANGES // ranges)
+    cuts = [_cuts(file, edges) for file in files]
+    for index in range(ranges):
         yield [file[cut[index] : cut[index + 1]] for file, cut in zip(files, cuts, strict=True)]
 
 
-def _positions(file: npt.NDArray[Any], edges: Sequence[np.uint64]) -> list[int]:
-    """Where each edge would stand.
+def _cuts(file: npt.NDArray[Any], edges: npt.NDArray[np.int_]) -> list[int]:
+    """Where a sorted file begins, where the first byte of its hashes reaches each edge, its end."""
+    first_bytes = np.ascontiguousarray(_first_bytes(file))
+    return [0, *np.searchsorted(first_bytes, edges.astype(np.uint8)).tolist(), len(file)]
+
+
+def _first_bytes(file: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """(n,) the first byte of each record, which is the highest of its hash."""
+    assert file.dtype.fields is not None
+    assert file.dtype.fields["high"] == (np.dtype(">u8"), 0), "the hash comes first"
+    raw = np.asarray(file).view(np.uint8)
+    return raw.reshape(len(file), file.dtype.itemsize)[:, 0]
+
+
+def _position(file: npt.NDArray[Any], high: int) -> int:
+    """Where half a hash would stand.
 
     By halving, as a column of a mapped file would be copied whole.
     """
-    positions: list[int] = []
-    low = 0
-    for edge in edges:
-        high = len(file)
-        while low < high:
-            middle = (low + high) // 2
-            if int(file["high"][middle]) < int(edge):
-                low = middle + 1
-            else:
-                high = middle
-        positions.append(low)
-    return positions
+    first, last = 0, len(file)
+    while first < last:
+        middle = (first + last) // 2
+        if int(file["high"][middle]) < high:
+            first = middle + 1
+        else:
+            last = middle
+    return first
 
 
 # Totals
@@ -418,10 +450,14 @@ class PeopleStore:
             if path.stat().st_size != line.persons * RECORD.itemsize:
                 raise FileFormatError(f"{path}: has another size; restore it with its ledger")
 
-    def totals(self, lines: Sequence[PeopleLine]) -> npt.NDArray[Any]:
+    def totals(self, lines: Sequence[PeopleLine], *, written: str = "") -> npt.NDArray[Any]:
         """(persons,) hash and units of everybody, over all lines that count.
 
         Rolled forward or made again.
+
+        Arguments:
+            written: the token of a segment that this process wrote a moment ago, which needs no
+                second look.
 
         Raises:
             FileFormatError: totals of lines that the ledger does not have, or a segment that was
@@ -442,7 +478,8 @@ class PeopleStore:
                 message = "is ahead of its ledger, which lost lines; restore the ledger"
                 raise FileFormatError(f"{path}: {message}")
         for count, line in enumerate(lines[covered:], covered + 1):
-            self._verify(line)
+            if line.token != written:
+                self._verify(line)
             current = self._added(current, line, name=f"totals-{count}-{line.token}")
         return current
 
@@ -498,7 +535,7 @@ class PeopleStore:
     ) -> bool:
         """Whether a run charged this person."""
         records = self.records(line)
-        position = _positions(records, [np.uint64(high)])[0]
+        position = _position(records, high)
         while position < len(records) and int(records["high"][position]) == high:
             if int(records["low"][position]) == low:
                 return True

@@ -1,0 +1,143 @@
+"""What charging people costs, against the run that is charged, as a user starts it: the verb over a file.
+
+Every run is a process of its own, in pairs: without a ledger, then charged by person, wave after wave. CPU seconds of
+both are compared, imports and compiled code that is loaded included; "alone" leaves out what a run of ten rows takes.
+
+Run: python benchmarks/ledger.py [--people 1e5,1e6,1e7] [--waves 2] [--csv-up-to 1e6] [--folder DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
+
+from mezzotint import families
+
+WIDTH = 12
+"""Columns of a file as people have them; one is privatized, one holds ids."""
+
+VERB = "from mezzotint.cli import main; main()"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """CPU seconds of a run without a ledger, and of the same run charged by person."""
+
+    plain: float
+    charged: float
+    wave: int
+
+    @property
+    def charge(self) -> float:
+        return self.charged - self.plain
+
+
+def write(path: Path, people: int) -> None:
+    """A row a person, in random order, with columns that nobody asks for."""
+    rng = np.random.default_rng(1)
+    columns: dict[str, object] = {
+        "person": [f"user{number:08d}" for number in rng.permutation(people)],
+        "x": rng.random(people).round(6),
+    }
+    columns |= {f"c{index}": rng.integers(0, 10**6, people) for index in range(WIDTH - 2)}
+    table = pa.table(columns)
+    if path.suffix == ".csv":
+        pacsv.write_csv(table, path)
+    else:
+        pq.write_table(table, path)
+
+
+def cpu(folder: Path, source: Path, *options: str) -> float:
+    """CPU seconds of one run of the verb, in a process of its own."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    words = ["privatize", source.name, "--column", "x", "--mechanism", "m.json", *options]
+    words += ["--out", "r.parquet", "--overwrite", "--threads", "1"]
+    subprocess.run(
+        [sys.executable, "-c", VERB, *words], cwd=folder, check=True, capture_output=True
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def pairs(folder: Path, source: Path, waves: int) -> list[Pair]:
+    """The same file, wave after wave, charged to one ledger."""
+    found = []
+    for wave in range(1, waves + 1):
+        plain = min(cpu(folder, source) for _ in range(2))
+        charged = cpu(folder, source, "--ledger", "ledger.jsonl", "--charge-by", "person")
+        found.append(Pair(plain=plain, charged=charged, wave=wave))
+    return found
+
+
+def bytes_per_person(folder: Path, people: int, waves: int) -> float:
+    """Bytes of the segments and the log, a person and wave; totals, once for all waves, come on top."""
+    segments = sum(path.stat().st_size for path in folder.glob("ledger.jsonl.people/*.segment"))
+    return (segments + (folder / "ledger.jsonl").stat().st_size) / people / waves
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--people", default="1e5,1e6,1e7")
+    parser.add_argument("--waves", type=int, default=2)
+    parser.add_argument("--csv-up-to", type=float, default=1e6)
+    parser.add_argument("--folder", type=Path)
+    asked = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(dir=asked.folder))
+    table = Table(
+        "people",
+        "file",
+        "wave",
+        "run CPU s",
+        "charged CPU s",
+        "ratio",
+        "alone",
+        "people/s",
+        "bytes",
+    )
+    try:
+        families.randomized_response(lower=0, upper=1, epsilon=0.5).save(folder / "m.json")
+        write(folder / "ten.parquet", 10)
+        for _ in range(2):  # the first one compiles
+            cpu(folder, folder / "ten.parquet", "--ledger", "ten.jsonl", "--charge-by", "person")
+        idle = cpu(folder, folder / "ten.parquet")
+        for people in (int(float(number)) for number in asked.people.split(",")):
+            for ending in ("csv", "parquet"):
+                if ending == "csv" and people > asked.csv_up_to:
+                    continue
+                source = folder / f"in.{ending}"
+                write(source, people)
+                for pair in pairs(folder, source, asked.waves):
+                    table.add_row(
+                        f"{people:,}", ending, str(pair.wave), f"{pair.plain:.2f}",
+                        f"{pair.charged:.2f}", f"{pair.charged / pair.plain:.2f}",
+                        f"{(pair.charged - idle) / max(pair.plain - idle, 1e-9):.1f}",
+                        f"{people / pair.charge:,.0f}",
+                        f"{bytes_per_person(folder, people, pair.wave):.1f}",
+                    )  # fmt: skip
+                source.unlink()
+                (folder / "ledger.jsonl").unlink()
+                shutil.rmtree(folder / "ledger.jsonl.people")
+                os.unlink(folder / "ledger.jsonl.key")
+    finally:
+        shutil.rmtree(folder)
+    console = Console(width=110)
+    console.print(f"a run of ten rows takes {idle:.2f} CPU s")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()
