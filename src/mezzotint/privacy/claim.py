@@ -176,7 +176,11 @@ class Claim(Record):
         The release is part of the promise: a claim that was checked about another one certifies
             nothing here.
         """
-        if self.checked is None or not self.checked.certified or math.isinf(self.epsilon):
+        if self.checked is None or not self.checked.certified:
+            return False
+        # Numbers of a Renyi statement, or of a profile, are no (epsilon, delta).
+        numbers = math.isfinite(self.epsilon) and math.isfinite(self.delta)
+        if not numbers or self.checked.statement["kind"] != "dp":
             return False
         stated = Fraction(repr(self.epsilon)), Fraction(repr(self.delta))
         within = self.checked.epsilon <= stated[0] and self.checked.delta <= stated[1]
@@ -184,11 +188,15 @@ class Claim(Record):
 
     def _describes(self, exact: kernel.ExactRelease | None) -> bool:
         """Whether a release that the kernel checked is the one that this claim's sentence is
-        about."""
-        if exact is None:
+        about.
+
+        Not one field of it may differ, stronger or weaker.
+        """
+        release = self.release
+        if exact is None or release is None or release.exact != exact:
             return False
         honest = exact.clients - exact.corrupted if exact.trust == "secure_sum" else None
-        dimension = sum(count for _, count in exact.tables) or self.dimension
+        dimension = sum(count for _, count in exact.tables) or release.dimension
         checked = (
             exact.observer,
             exact.neighboring,
@@ -196,7 +204,10 @@ class Claim(Record):
             exact.seeded,
             honest,
             exact.sampling,
+            float(exact.rate),
             dimension,
+            getattr(release.mechanism, "sha256", self.sha256),
+            exact.distinct > 0 or exact.records_per_user > 1,
         )
         shown = (
             self.observer,
@@ -205,12 +216,15 @@ class Claim(Record):
             self.seeded,
             self.honest_clients,
             self.sampling,
+            self.sampling_rate,
             self.dimension,
+            self.sha256,
+            bool(self.between),
         )
         # A record is part of a client's data: what hides all of it hides one.
         covered = exact.unit == self.unit or (exact.unit, self.unit) == ("client", "record")
-        same = checked == shown and covered and exact.rate >= Fraction(self.sampling_rate)
-        return same and self.release is not None and self.release.draws_as(exact)
+        covered = covered and self.unit in ("user", release.unit)
+        return checked == shown and covered
 
     @property
     def basis(self) -> str:
@@ -365,10 +379,10 @@ class Accountable(Protocol):
 
 @runtime_checkable
 class Described(Protocol):
-    """A mechanism of a release that recognizes itself in what the kernel checked."""
+    """A mechanism whose releases the kernel has words for. Tables are described here."""
 
-    def describes(self, exact: kernel.ExactRelease) -> bool:
-        """Whether the kernel's release draws from its tables, or has its noise."""
+    def exact(self, release: Release) -> kernel.ExactRelease | None:
+        """A release of itself as the kernel describes it; None where no kind of proof is about it."""
         ...
 
 
@@ -575,18 +589,49 @@ class Release:
             return epsilon
         return self.releases * epsilon * (1 + 4 * UNIT)
 
-    def draws_as(self, exact: kernel.ExactRelease) -> bool:
-        """Whether a release of the kernel draws from the same tables, as often, or has the same
-        noise."""
+    @cached_property
+    def exact(self) -> kernel.ExactRelease | None:
+        """The release as the kernel describes it; None where no kind of proof is about it.
+
+        A proof is about this release and no other: what it certifies, it certifies of a claim whose
+        release is equal to it.
+        """
         mechanism = self.mechanism
         if isinstance(mechanism, Described):
-            return mechanism.describes(exact)
-        drawn: Counter[str] = Counter()
-        if isinstance(mechanism, Mechanism):
-            drawn[nameless(mechanism).sha256] = self.dimension
-        elif isinstance(mechanism, Mapping):
-            drawn.update(nameless(table).sha256 for table in mechanism.values())
-        return exact.distinct == (self.distinct or 0) and dict(exact.tables) == dict(drawn)
+            return mechanism.exact(self)
+        if self.trust not in ("local", "secure_sum"):
+            return None
+        if isinstance(mechanism, Mapping):
+            drawn = Counter(nameless(table).sha256 for table in mechanism.values())
+            return self.described(tables=tuple(drawn.items()))
+        if not isinstance(mechanism, Mechanism):
+            return None
+        tables = ((nameless(mechanism).sha256, self.dimension),)
+        if self.trust == "local":
+            return self.described(tables=tables)
+        try:
+            _, lattice = self.summed
+        except ParameterError:  # its levels are on no lattice
+            return None
+        return self.described(tables=tables, lattice=tuple(lattice.integers.tolist()))
+
+    def described(self, **fields: Any) -> kernel.ExactRelease:
+        """The kernel's release with these fields, and others as they are here: participation,
+        rounds, neighbours, clients."""
+        from mezzotint import kernel
+
+        if self.clients is not None:
+            fields |= {"clients": int(self.clients), "corrupted": self.corrupted}
+        return kernel.ExactRelease(
+            observer=self.observer,
+            rounds=self.rounds,
+            sampling=self.participation,
+            # The binary fraction that is drawn with, not the decimal that rounds to it.
+            rate=Fraction(self.sampling_rate),
+            neighboring=self.neighboring,
+            distinct=self.distinct or 0,
+            **fields,
+        )
 
     @cached_property
     def summed(self) -> tuple[IntArray, Lattice]:

@@ -309,20 +309,11 @@ def pure_total(single: float, release: Release) -> float:
     return release.rounds * round_epsilon * (1 + 16 * UNIT)
 
 
-def exact_release(release: Release, **summed: Any) -> mz.kernel.ExactRelease:
-    """The release of one table as the kernel describes it; `summed` are fields of secure sums."""
-    if release.clients is not None:
-        summed |= {"clients": int(release.clients), "corrupted": release.corrupted}
-    return mz.kernel.ExactRelease(
-        observer=release.observer,
-        tables=((release.table.sha256, release.dimension),),
-        rounds=release.rounds,
-        sampling=release.participation,
-        rate=exact_rate(release.sampling_rate),
-        neighboring=release.neighboring,
-        distinct=release.distinct or 0,
-        **summed,
-    )
+def exact_release(release: Release) -> mz.kernel.ExactRelease:
+    """The release of a table as the kernel describes it."""
+    exact = release.exact
+    assert exact is not None, "what no kind of proof is about is not proposed"
+    return exact
 
 
 def propose_local(release: Release, epsilon: float, *, seconds: int = 60) -> Outcome:
@@ -427,11 +418,21 @@ def propose_profile(
     return _checked(claim, sealed(claim, "profile"), seconds)
 
 
-def ranks_tables(table: JsonObject, indices: int) -> tuple[tuple[str, int], ...]:
-    """The table over ranks of so many indices, as the kernel's release names it."""
+def ranks_release(
+    table: JsonObject,
+    *,
+    indices: int,
+    rounds: int,
+) -> mz.kernel.ExactRelease:
+    """Reports of a table over ranks, of so many indices each, as the kernel describes them."""
     from mezzotint.kernel.units import canonical, sha256
 
-    return ((sha256(canonical(dict(table))), indices),)
+    digest = sha256(canonical(dict(table)))
+    return mz.kernel.ExactRelease(
+        observer="reports",
+        tables=((digest, indices),),
+        rounds=rounds,
+    )
 
 
 def propose_ranks(
@@ -442,10 +443,6 @@ def propose_ranks(
     rounds: int,
 ) -> Outcome:
     """The pure claim of all reports of a table over ranks (`verification.table_ratio`)."""
-    release = mz.kernel.ExactRelease(
-        observer="reports",
-        tables=ranks_tables(table, indices),
-        rounds=rounds,
-    )
+    release = ranks_release(table, indices=indices, rounds=rounds)
     ratio = partial(sealed, kind="ratio", ranks=[dict(table)])
     return accepted(release, epsilon, 0.0, ratio)

@@ -56,6 +56,26 @@ def _grid(
     return math.ceil(reach * fine) + 1, fine
 
 
+def _model_release(
+    *,
+    noise_multiplier: float,
+    steps: int,
+    sampling_rate: float,
+    neighboring: str,
+    records_per_user: int,
+    seeded: bool,
+    q: float = 1.0,
+    bits: int = 1,
+) -> kernel.ExactRelease:
+    """A run with Poisson batches as the kernel describes it."""
+    rate = exact_rate(sampling_rate)
+    return kernel.ExactRelease(
+        observer="model", rounds=steps, sampling="none" if rate == 1 else "poisson", rate=rate, neighboring=neighboring,
+        noise_multiplier=exact_rate(noise_multiplier), kept=exact_rate(q), levels=2**bits, seeded=seeded,
+        records_per_user=records_per_user,
+    )  # fmt: skip
+
+
 def propose_training(
     *,
     epsilon: float,
@@ -84,11 +104,10 @@ def propose_training(
         fineness: grid points per nat; None: a power of two that costs about 1e-3 of epsilon.
         seconds: processor time for each check.
     """
-    rate, kept = exact_rate(sampling_rate), exact_rate(q)
-    release = kernel.ExactRelease(
-        observer="model", rounds=steps, sampling="none" if rate == 1 else "poisson", rate=rate, neighboring=neighboring,
-        noise_multiplier=exact_rate(noise_multiplier), kept=kept, levels=2**bits, seeded=seeded,
-        records_per_user=records_per_user,
+    kept = exact_rate(q)
+    release = _model_release(
+        noise_multiplier=noise_multiplier, steps=steps, sampling_rate=sampling_rate, neighboring=neighboring, q=q,
+        bits=bits, records_per_user=records_per_user, seeded=seeded,
     )  # fmt: skip
     if records_per_user > 1:
         return _propose_users(release, epsilon, delta, fineness=fineness, seconds=seconds)
@@ -284,15 +303,19 @@ class Steps:
             **users,
         )  # fmt: skip
 
-    def describes(self, exact: kernel.ExactRelease) -> bool:
-        """Whether what the kernel checked has the noise and the users of these steps, or less of
-        the one and more of the other."""
+    def exact(self, release: Release) -> kernel.ExactRelease | None:
+        """One phase of Poisson batches as the kernel describes it, no code of which is replaced."""
         (phase, *more) = self.phases or (None,)
-        if phase is None or more or exact.noise_multiplier is None:
-            return False
-        weaker = exact.noise_multiplier <= Fraction(phase.noise_multiplier)
-        # Codes that are kept for sure protect nothing.
-        return weaker and exact.kept == 1 and exact.records_per_user >= self.records_per_user
+        if phase is None or more or not isinstance(phase.sampling, Poisson):
+            return None
+        published = release.trust == "central" and release.sampling_rate == 1
+        # Noise that is correlated over steps is no other noise of each.
+        if not published or release.releases != 1 or phase.bands != 1:
+            return None
+        return _model_release(
+            noise_multiplier=phase.noise_multiplier, steps=phase.steps, sampling_rate=phase.sampling.rate,
+            neighboring=release.neighboring, records_per_user=self.records_per_user, seeded=self.seeded,
+        )  # fmt: skip
 
     def propose(self, release: Release, claim: Claim, *, seconds: int) -> Outcome | str:
         """A proof, of runs of one phase with Poisson batches whose weights are rounded or free."""

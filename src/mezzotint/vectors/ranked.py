@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal, final, get_args
+from typing import TYPE_CHECKING, Any, Literal, final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ from mezzotint.core.sampler import draw_words, key_from
 from mezzotint.core.types import TOTAL, FloatArray, IntArray, Seed
 from mezzotint.privacy.accounting import account, prove
 from mezzotint.privacy.claim import Claim, Release, basis, counted
-from mezzotint.privacy.propose import Outcome, propose_ranks, ranks_tables
+from mezzotint.privacy.propose import Outcome, propose_ranks, ranks_release
 from mezzotint.privacy.verification import (
     MOST_INDICES,
     SEED_RULE,
@@ -43,6 +43,9 @@ from mezzotint.vectors.codewords import KINDS, Codebook, Kind, gaussian_error, g
 from mezzotint.vectors.rank_table import RankTable
 from mezzotint.vectors.rotation import MAX_DIMENSION
 from mezzotint.vectors.seeds import check_seeds
+
+if TYPE_CHECKING:
+    from mezzotint import kernel
 
 Norms = Literal["unit", "slack", "null"]
 
@@ -202,15 +205,24 @@ class RankedCodebook:
         vector = f"one vector of {counted(self.dimension, 'coordinate')}"
         return replace(claim, sha256=self.sha256, released=vector, release=release)
 
-    def describes(self, exact: Any) -> bool:
-        """Whether what the kernel checked is this table over ranks, with as many indices."""
-        return exact.tables == ranks_tables(self.table.as_dict(), self.indices)
+    def exact(self, release: Release) -> kernel.ExactRelease | None:
+        """Pure reports of its table over ranks, fresh in every round; the kernel has no words for
+        others."""
+        each_seen = release.trust == "local" and release.sampling_rate == 1
+        if not each_seen or release.delta > 0 or release.distinct is not None:
+            return None
+        return ranks_release(
+            self.table.as_dict(),
+            indices=self.indices,
+            rounds=release.rounds,
+        )
 
     def propose(self, release: Release, claim: Claim, *, seconds: int) -> Outcome | str:
         """A proof of the pure claim of all rounds."""
-        if release.trust != "local" or release.delta > 0 or release.sampling_rate < 1:
+        if self.exact(release) is None:
             return (
-                "proofs about ranked codebooks are pure: delta=0, each report seen, in every round"
+                "proofs about ranked codebooks are pure: delta=0, each report seen, "
+                "drawn afresh in every round"
             )
         return self.prove(rounds=release.rounds)
 

@@ -280,7 +280,7 @@ def _corner_seconds(node: JsonObject, pairs: int) -> float:
 
 def propose_sum(release: Release, epsilon: float, *, seconds: int = 60) -> Outcome:
     """A certified claim near the float epsilon of a table's secure sums."""
-    rows, lattice = release.summed
+    rows, _ = release.summed
 
     def provers() -> Iterator[Prover]:
         shape: JsonObject = {"tables": [release.table.canonical()], "tail": TAIL}
@@ -293,8 +293,7 @@ def propose_sum(release: Release, epsilon: float, *, seconds: int = 60) -> Outco
         for content in _shapes(rows, release.others, delta, _STEPS, budget):
             yield partial(sealed, kind="sum", **shape, **content)
 
-    exact = exact_release(release, lattice=tuple(lattice.integers.tolist()))
-    return beyond_pure(release, exact, epsilon, provers, seconds=seconds)
+    return beyond_pure(release, exact_release(release), epsilon, provers, seconds=seconds)
 
 
 def _grids(epsilon: float, single: float, release: Release) -> JsonObject:
