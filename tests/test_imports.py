@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "datasets": {"core"},
     "privacy": {"core", "kernel"},
     "design": {"core", "families", "privacy"},
-    "vectors": {"core", "privacy"},
+    "vectors": {"core", "kernel", "privacy"},
     "smoothed": {"core"},
     "training": {"core", "datasets", "kernel", "vectors", "privacy"},
     "federated": {"core", "datasets", "families", "vectors", "privacy"},

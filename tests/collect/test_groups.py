@@ -18,7 +18,7 @@ from scipy import signal, special, stats
 from laws.registry import judges
 from mezzotint import Mechanism, collect, design, families
 from mezzotint.cli import run
-from mezzotint.collect import groups
+from mezzotint.collect import groups, pairs
 from mezzotint.collect.counts import SAME_PEOPLE
 from mezzotint.collect.intervals import LADDER, normal_quantile, target_of_mean
 from mezzotint.core.errors import ParameterError
@@ -322,8 +322,8 @@ def test_strata_weigh_by_their_sizes(optimal: Mechanism) -> None:
 # Two columns ---------------------------------------------------------------------------------------------------
 
 
-def joint(first: Mechanism, second: Mechanism, x: Any, y: Any, rng: Any) -> groups.PairCounts:
-    return groups.PairCounts.from_codes(
+def joint(first: Mechanism, second: Mechanism, x: Any, y: Any, rng: Any) -> pairs.PairCounts:
+    return pairs.PairCounts.from_codes(
         first.privatize(x, rng), second.privatize(y, rng), tables=(first, second)
     )
 
@@ -336,7 +336,7 @@ def test_covariances_are_unbiased_and_cover(optimal: Mechanism, n: int) -> None:
     for _ in range(DRAWS):
         x = rng.random(n)
         y = np.where(rng.random(n) < 0.7, x, rng.random(n))
-        found = groups._covariance(joint(optimal, BIT, x, y, rng), 0.95)
+        found = pairs._covariance(joint(optimal, BIT, x, y, rng), 0.95)
         estimates.append(found.value)
         misses += not found.low <= 0.7 / 12 <= found.high
     assert misses <= MISSES
@@ -404,7 +404,7 @@ def test_pairs_that_make_no_sense(optimal: Mechanism) -> None:
     with pytest.raises(ParameterError, match="columns of categories and numbers"):
         collect.means_within(numbers)
     with pytest.raises(ParameterError, match="as many codes"):
-        groups.PairCounts.from_codes([0, 1], [0], tables=(BIT, BIT))
+        pairs.PairCounts.from_codes([0, 1], [0], tables=(BIT, BIT))
     with pytest.raises(ParameterError, match="two records"):
         collect.relation(joint(BIT, BIT, np.zeros(1), np.zeros(1), rng))
     big = families.categorical(categories=list(range(500)), epsilon=1.0, method="krr")

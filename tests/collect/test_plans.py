@@ -19,7 +19,7 @@ from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.plans import half_widths
 from mezzotint.collect.questions import Question, expected_shares
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from tolerances import printed
+from tolerances import MANY, printed
 
 BETA = stats.beta(2, 5).ppf((np.arange(2000) + 0.5) / 2000)
 
@@ -68,7 +68,9 @@ def test_the_better_number_of_levels_is_planned_where_none_is_given() -> None:
         assert chosen.question.levels == levels
         assert chosen.people == min(people.values())
     least = collect.plan(people=chosen.people, half_width=0.02, inputs=BETA)
-    assert least.epsilon == pytest.approx(4.0, rel=0.01)
+    assert least.epsilon == pytest.approx(
+        4.0, rel=0.01
+    )  # a step of the search, a person more or less
     assert least.half_width <= 0.02
 
 
@@ -96,10 +98,12 @@ def test_a_heavy_hitter_of_the_reference() -> None:
 def test_where_a_lot_is_better_than_a_split() -> None:
     """W = 2 in closed form: tanh^2(E / 4) = sqrt 2 - 1."""
     closed = 4 * math.atanh(math.sqrt(math.sqrt(2) - 1))
-    assert collect.lot_crossover(2) == pytest.approx(closed, rel=1e-9)
+    assert collect.lot_crossover(2) == pytest.approx(closed, rel=MANY)
     listed = {2: 3.06, 3: 3.71, 4: 4.25, 8: 5.88, 52: 14.5}
     for questions, epsilon in listed.items():
-        assert collect.lot_crossover(questions) == pytest.approx(epsilon, abs=0.03)
+        assert collect.lot_crossover(questions) == pytest.approx(
+            epsilon, abs=0.03
+        )  # 14.5 has one decimal
     planned = collect.plan(epsilon=1.0, people=10_000, levels=2, waves=4)
     widths = {option.strategy: option.half_width for option in planned.options}
     assert widths["lot"] == pytest.approx(0.0428, abs=printed(4))
@@ -125,7 +129,7 @@ def test_power_by_the_normal_formula() -> None:
     variance = float(worst @ (table.levels - mean) ** 2) * 4 / planned.people
     deviation = math.sqrt(variance)
     sides = [(sign * 0.1 - planned.half_width) / deviation for sign in (1, -1)]
-    assert planned.power == pytest.approx(special.ndtr(sides).sum(), rel=1e-9)
+    assert planned.power == pytest.approx(special.ndtr(sides).sum(), rel=MANY)
     assert planned.power >= 0.8
     fewer = collect.plan("difference", epsilon=1.0, effect=0.1, people=planned.people - 2, levels=2)
     assert fewer.power is not None
@@ -198,7 +202,7 @@ def test_what_is_predicted_is_what_is_realised(name: str) -> None:
     rng, draws = np.random.default_rng(5), 25
     found = [draw(rng) for _ in range(draws)]
     realised = np.mean([(one.high - one.low) / 2 for one in found])
-    assert predicted == pytest.approx(realised, rel=0.05)
+    assert predicted == pytest.approx(realised, rel=0.05)  # what a plan promises
     hits = sum(one.low <= truth <= one.high for one in found)
     assert hits >= stats.binom(draws, 0.95).ppf(1e-5)
 

@@ -58,7 +58,7 @@ def test_small_files_that_unpack_to_gigabytes_are_refused_early(
     assert bomb.stat().st_size < 10_000
     with pytest.raises(FileFormatError, match="holds more than 1 MB"):
         read_idx(bomb)
-    monkeypatch.setattr(files, "LARGEST", 1 << 18)
+    monkeypatch.setattr(files, "LARGEST_UNPACKED", 1 << 22)
     packed = tmp_path / "femnist.npz"
     np.savez_compressed(packed, x=np.zeros((8000, 28, 28), dtype=np.uint8), y=np.zeros(8000))
     assert packed.stat().st_size < 40_000

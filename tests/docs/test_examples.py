@@ -83,7 +83,7 @@ def _modules() -> list[str]:
     files = (
         path.relative_to(SOURCE).with_suffix("")
         for path in SOURCE.rglob("*.py")
-        if ">>> " in path.read_text()
+        if re.search(r"^\s*>>> ", path.read_text(), re.MULTILINE)
     )
     return sorted(".".join(("mezzotint", *file.parts)).removesuffix(".__init__") for file in files)
 

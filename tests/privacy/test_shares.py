@@ -10,7 +10,7 @@ import pytest
 
 from mezzotint import families
 from mezzotint.core.types import TOTAL
-from mezzotint.privacy import Release, account, accounting
+from mezzotint.privacy import Release, account, shuffled
 from mezzotint.privacy.local import PLD
 from strategies import random_table
 
@@ -25,7 +25,7 @@ def test_rounds_of_a_shuffle_share_delta_and_add_up_exactly(
         asked.append(delta)
         return epsilon / 7
 
-    monkeypatch.setattr(accounting, "clones_epsilon", each)
+    monkeypatch.setattr(shuffled, "clones_epsilon", each)
     table = families.randomized_response(epsilon=1.0)
     for delta in (1e-6, 3e-7, 1e-9, 0.01):
         claim = account(table, trust="shuffler", clients=100, rounds=rounds, delta=delta)
@@ -40,14 +40,14 @@ def test_coins_are_never_likelier_than_the_clones(monkeypatch: pytest.MonkeyPatc
     def seen(blanket: object, *_: object, **__: object) -> None:
         raise Drawn(blanket)
 
-    monkeypatch.setattr(accounting, "blanket_noise", seen)
+    monkeypatch.setattr(shuffled, "blanket_noise", seen)
     for k in range(2**31, 2**31 + 60):
         # The next float above log(TOTAL / k), whose exponential is less than k / TOTAL.
         epsilon = float(mpmath.log(mpmath.mpf(TOTAL) / k))
         if mpmath.exp(-mpmath.mpf(epsilon)) * TOTAL >= k:
             epsilon = math.nextafter(epsilon, 1)
         with pytest.raises(Drawn) as caught:
-            accounting.clones_epsilon(epsilon, clients=10, delta=1e-6)
+            shuffled.clones_epsilon(epsilon, clients=10, delta=1e-6)
         mass = int(caught.value.args[0].components[0].shifts.sum())
         assert (
             mpmath.exp(-mpmath.mpf(epsilon)) * TOTAL - 2

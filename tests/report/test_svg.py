@@ -74,7 +74,7 @@ def test_a_curve_goes_from_corner_to_corner() -> None:
     inner = (WIDTH - MARGIN_LEFT - MARGIN_RIGHT) * 0.04 / 1.08
     assert xs[0] == pytest.approx(MARGIN_LEFT + inner, abs=0.06)  # a tenth of a unit is printed
     assert xs[2] == pytest.approx(WIDTH - MARGIN_RIGHT - inner, abs=0.06)
-    assert xs[1] == pytest.approx((xs[0] + xs[2]) / 2, abs=0.11)
+    assert xs[1] == pytest.approx((xs[0] + xs[2]) / 2, abs=0.11)  # a tenth of a unit is printed
     assert MARGIN_TOP < ys[2] < ys[1] < ys[0] < HEIGHT - MARGIN_BOTTOM
 
 
@@ -93,7 +93,9 @@ def test_bars_of_several_sets_stand_side_by_side_on_zero() -> None:
     assert len(feet) == 1
     first, second = bars[0], bars[2]
     end = float(first.get("x", 0)) + float(first.get("width", 0))
-    assert end == pytest.approx(float(second.get("x", 0)), abs=0.11)
+    assert end == pytest.approx(
+        float(second.get("x", 0)), abs=0.11
+    )  # two ends, a tenth of a unit each
     names = [each.tail for each in tree.iter("svg") if each.get("aria-hidden")]
     assert names == ["a", "b"]
 

@@ -14,7 +14,6 @@ from typing import Annotated, Any, final
 
 import typer
 
-import mezzotint
 from mezzotint.cli import (
     account,
     advise,
@@ -303,7 +302,8 @@ def _nothing() -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"mezzotint {mezzotint.__version__}")
+        package = importlib.import_module("mezzotint")
+        typer.echo(f"mezzotint {package.__version__}")
         raise typer.Exit(0)
 
 
