@@ -26,7 +26,10 @@ Proof.
   apply require_certified in H. destruct H as [D H].
   apply require_certified in H. destruct H as [R H].
   apply andb_true_iff in E. destruct E as [E _]. apply Z.leb_le in E. apply Z.leb_le in D.
-  split; [apply tables_distributions; exact T|]. destruct p.
+  split; [apply tables_distributions; exact T|]. split.
+  { unfold rate_is_probability. unfold rate_good in R. destruct (seen c) as [r|]; [|exact I].
+    split; [apply rate_positive; exact R|apply rate_range; exact R]. }
+  destruct p.
   - apply check_ratio_sound; assumption.
   - apply check_delta_sound; assumption.
   - eapply check_losses_sound; eassumption.
@@ -80,5 +83,6 @@ Corollary certified_after_processing : forall c p, check c p = Certified ->
      + Q2R (delta c).
 Proof.
   intros c p H outcome process v event F P.
-  apply (post_processing outcome (schedule c)); [apply (check_sound c p H)|exact F|exact P].
+  destruct (check_sound c p H) as [_ [_ S]].
+  apply (post_processing outcome (schedule c)); [exact S|exact F|exact P].
 Qed.

@@ -1,7 +1,8 @@
 (** What is proved about: tables, inputs, what an observer sees, and (epsilon, delta).
 
-    Everything that a reader has to believe stands in this file; the other files hold programs and
-    proofs, which Coq checks. *)
+    The promise is stated in this file, with the reals, lists and [exp] of Coq's library; the other
+    files hold programs and proofs, which Coq checks. That a claim file means one of these claims is
+    the work of the reader in OCaml, which is not proved. *)
 
 From Coq Require Import Reals QArith Qreals ZArith List.
 Import ListNotations.
@@ -52,10 +53,11 @@ Fixpoint locate (knots : list R) (x : R) (first : nat) : input :=
 
 (** * What an observer sees
 
-    A view is everything that an adversary may arrange: reports one after the other, each with the
-    input of one world and the input of the other, chosen after what was seen before ([next] is
-    applied to the reported level); and coins, seen as well, that decide whether somebody takes
-    part. *)
+    A view is a strategy without coins of its own: reports one after the other, each a fresh draw,
+    each with the input of one world and the input of the other, chosen after what was seen before
+    ([next] is applied to the reported level); and coins, seen as well and independent of the
+    inputs, that decide whether somebody takes part. Tables, their order and the number of rounds
+    are those of a schedule, below. *)
 
 Inductive view : Type :=
   | Done
@@ -137,7 +139,15 @@ Definition private (s : list step) (factor slack : R) : Prop :=
   forall accept, (forall seen, 0 <= accept seen <= 1) ->
     probability First v accept <= factor * probability Second v accept + slack.
 
+(** The rate of rounds that are seen is a probability above 0. *)
+Definition rate_is_probability (c : claim) : Prop :=
+  match seen c with
+  | None => True
+  | Some rate => 0 < Q2R rate <= 1
+  end.
+
 (** What [check] promises. *)
 Definition holds (c : claim) : Prop :=
   Forall (fun entry => distributions (fst entry)) (tables c) /\
+  rate_is_probability c /\
   private (schedule c) (exp (Q2R (epsilon c))) (Q2R (delta c)).

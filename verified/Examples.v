@@ -55,7 +55,7 @@ Definition says_zero (seen : list nat) : R := match seen with [O] => 1 | _ => 0 
 
 Example fails_below_one_half : forall d, Q2R d < 1 / 2 -> ~ holds (response_claim d).
 Proof.
-  intros d L [_ H]. specialize (H watched). unfold schedule, one_round in H. cbn in H.
+  intros d L [_ [_ H]]. specialize (H watched). unfold schedule, one_round in H. cbn in H.
   assert (F : follows watched [One response]).
   { cbn. repeat split; cbn; try lra; lia. }
   specialize (H F says_zero).

@@ -23,10 +23,11 @@ Inductive reason :=
 
 Inductive verdict := Certified | Refused (why : reason).
 
-Definition require (holds : bool) (why : reason) (otherwise : verdict) : verdict :=
-  if holds then otherwise else Refused why.
+(** A notation, not a function: the extracted program computes [otherwise] only after the check. *)
+Notation require holds why otherwise := (if holds then otherwise else Refused why) (only parsing).
 
-Lemma require_certified : forall b why v, require b why v = Certified -> b = true /\ v = Certified.
+Lemma require_certified : forall (b : bool) why v,
+  require b why v = Certified -> b = true /\ v = Certified.
 Proof. intros [|] why v H; [split; auto|discriminate]. Qed.
 
 (** * Tables *)
@@ -300,6 +301,12 @@ Definition rate_good (c : claim) : bool :=
   end.
 
 Definition tables_good (c : claim) : bool := forallb (fun entry => table_good (fst entry)) (tables c).
+
+Lemma rate_positive : forall r, (0 <? Qnum r)%Z && (Qnum r <=? QDen r)%Z = true -> 0 < Q2R r.
+Proof.
+  intros r H. apply andb_true_iff in H. destruct H as [A _]. apply Z.ltb_lt in A. unfold Q2R.
+  apply Rmult_lt_0_compat; [apply IZR_lt; exact A|]. apply Rinv_0_lt_compat. apply IZR_lt. lia.
+Qed.
 
 Lemma rate_range : forall r, (0 <? Qnum r)%Z && (Qnum r <=? QDen r)%Z = true -> 0 <= Q2R r <= 1.
 Proof.

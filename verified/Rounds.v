@@ -9,6 +9,7 @@ Open Scope R_scope.
 Definition POINT_BITS : Z := 256%Z.
 Definition MAX_ENTRIES : Z := (2 ^ 20)%Z.
 Definition MAX_POINTS : Z := (2 ^ 18)%Z.
+Definition MAX_STEP : Z := 100000%Z.
 
 (** e^s from below, e^-s from above and from below. *)
 Record powers := Powers { rise : Z; fall_up : Z; fall_low : Z }.
@@ -94,6 +95,12 @@ Definition curve_values (fall : Z) (m : measure) (low high : Z) : list Z :=
     ++ zeros (high + 1 - (start m + Zlength (masses m))) in
   firstn (Z.to_nat (high - low + 1)) (skipn (Z.to_nat (low - first)) (snd (reading fall l))).
 
+(** Whether few zeros stand between the masses and both ends of the grid, so that lengths are small
+    before a list of zeros is made. *)
+Definition within_reach (m : measure) (low high : Z) : bool :=
+  (start m - low <=? MAX_ENTRIES)%Z
+  && (high + 1 - (start m + Zlength (masses m)) <=? MAX_ENTRIES)%Z.
+
 (** rate * value + (1 - rate) * equal, rounded up. *)
 Definition mixed (rate : Q) (value equal : Z) : Z :=
   ceil_div (Qnum rate * value + (QDen rate - Qnum rate) * equal) (QDen rate).
@@ -104,13 +111,16 @@ Definition equal_rows (p : Z) : Z :=
 
 Definition seen_measure (size : Q) (cut : Z) (rate : Q) (m : measure) (low high : Z)
     : option measure :=
-  let ps := grid_points size low high in
-  let values := curve_values (fall_low (powers_of size)) m low high in
-  if (length values =? length ps)%nat then
-    let us := map (fun pv => mixed rate (Z.shiftl (missing m) FINE + snd pv) (equal_rows (fst pv)))
-      (combine ps values) in
-    Some (fitted (fall_up (powers_of size)) cut low us (proposed (map coarse ps) (rounded us))
-      (mixed rate (missing m + total (masses m)) WHOLE))
+  if within_reach m low high then
+    let ps := grid_points size low high in
+    let values := curve_values (fall_low (powers_of size)) m low high in
+    if (length values =? length ps)%nat then
+      let us := map (fun pv =>
+          mixed rate (Z.shiftl (missing m) FINE + snd pv) (equal_rows (fst pv)))
+        (combine ps values) in
+      Some (fitted (fall_up (powers_of size)) cut low us (proposed (map coarse ps) (rounded us))
+        (mixed rate (missing m + total (masses m)) WHOLE))
+    else None
   else None.
 
 (** * The curve at the claim's epsilon *)
@@ -119,7 +129,7 @@ Definition seen_measure (size : Q) (cut : Z) (rate : Q) (m : measure) (low high 
 Definition delta_of (size eps : Q) (m : measure) : Z :=
   let above := ((Qnum eps * QDen size) / (QDen eps * Qnum size) + 1)%Z in
   let low := Z.max above (start m) in
-  let rest := skipn (Z.to_nat (low - start m)) (masses m) in
+  let rest := skipn (Z.to_nat (Z.min (low - start m) (Zlength (masses m)))) (masses m) in
   let all := total rest in
   if Qle_bool eps (multiple low size)
      && ((low =? start m)%Z || Qle_bool (multiple (low - 1) size) eps)
@@ -135,7 +145,8 @@ Definition grid_good (size : Q) (grid : Z * Z) : bool :=
   && Qle_bool (-100 # 1) (multiple low size) && Qle_bool (multiple high size) (100000 # 1).
 
 Definition step_good (size : Q) : bool :=
-  Qle_bool (1 # 1073741824) size && (0 <? rise (powers_of size))%Z.
+  Qle_bool (1 # 1073741824) size && Qle_bool size (MAX_STEP # 1)
+  && (0 <? rise (powers_of size))%Z.
 
 Definition check_total (c : claim) (size : Q) (cut : Z) (m : measure) : verdict :=
   match power_within cut m (rounds c) with
@@ -175,7 +186,7 @@ Let s := Q2R size.
 
 Lemma size_pos : 0 < s.
 Proof.
-  unfold step_good in Good. apply andb_true_iff in Good. destruct Good as [G _].
+  unfold step_good in Good. rewrite !andb_true_iff in Good. destruct Good as [[G _] _].
   apply Qle_bool_iff in G. apply Qle_Rle in G. unfold s.
   eapply Rlt_le_trans; [|exact G]. unfold Q2R. cbn [Qnum Qden]. lra.
 Qed.
@@ -418,6 +429,7 @@ Lemma seen_measure_bounds : forall cut rate m low high m' reports,
   bounds s m (map One reports) -> bounds s m' [Seen (Q2R rate) reports].
 Proof.
   intros cut rate m low high m' reports E R LH [N [M H]]. unfold seen_measure in E.
+  destruct (within_reach m low high); [|discriminate].
   pose proof WHOLE_pos as W. pose proof (rate_range rate R) as [R0 R1].
   set (ps := grid_points size low high) in *.
   set (values := curve_values (fall_low (powers_of size)) m low high) in *.
@@ -481,7 +493,9 @@ Proof.
   { unfold curve, Rdiv. rewrite Rmult_assoc, Rinv_l by lra. unfold rest. lra. }
   rewrite Cw. clear Cw. unfold delta_of.
   set (above := ((Qnum eps * QDen size) / (QDen eps * Qnum size) + 1)%Z).
-  set (low := Z.max above (start m)). set (n := Z.to_nat (low - start m)).
+  set (low := Z.max above (start m)).
+  set (n := Z.to_nat (Z.min (low - start m) (Zlength (masses m)))).
+  pose proof (Zlength_correct (masses m)) as Len.
   destruct (Qle_bool eps (multiple low size)
     && ((low =? start m)%Z || Qle_bool (multiple (low - 1) size) eps)) eqn:T.
   - apply andb_true_iff in T. destruct T as [T1 T2].
@@ -515,7 +529,7 @@ Proof.
     { rewrite <- (firstn_skipn n (masses m)), lin_app. fold tail.
       assert (Z1 : lin (rest s e) (start m) (firstn n (masses m)) <= 0).
       { destruct (low =? start m)%Z eqn:Q0.
-        - apply Z.eqb_eq in Q0. unfold n. rewrite Q0, Z.sub_diag. cbn. lra.
+        - apply Z.eqb_eq in Q0. replace n with O by (unfold n; lia). cbn. lra.
         - cbn [orb] in T2. apply Qle_bool_iff in T2. apply Qle_Rle in T2.
           rewrite multiple_R in T2. fold s in T2. right.
           rewrite (lin_ext_range _ (fun _ => 0)); [rewrite lin_const; ring|].
@@ -529,8 +543,8 @@ Proof.
         <= IZR (total tail) - sum * x).
       { destruct (Nat.le_gt_cases (length (masses m)) n) as [C|C].
         - unfold sum, tail. rewrite skipn_all2 by exact C. cbn. lra.
-        - rewrite firstn_length, Nat.min_l by lia. unfold n at 1.
-          replace (start m + Z.of_nat (Z.to_nat (low - start m)))%Z with low by lia.
+        - rewrite firstn_length, Nat.min_l by lia.
+          replace (start m + Z.of_nat n)%Z with low by (unfold n in *; lia).
           right. rewrite (lin_ext_range _ (fun i => 1 + - x * loss_factor s (i - low))).
           + rewrite lin_plus, lin_scale, lin_const. fold sum. ring.
           + intros i I. unfold rest. rewrite Ee. rewrite Rmax_left; [ring|].
