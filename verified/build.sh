@@ -35,6 +35,11 @@ if grep -nwE "Admitted|Axiom|Axioms|Parameter|Parameters|Conjecture|Abort|admit|
   exit 1
 fi
 coqc -q -R . Mezzotint Assumptions.v > assumptions.log
+# Declarations whose checks were turned off are listed in words of their own.
+if grep -nE "assumed to be|relies on|unsafe|type.in.type|definitional UIP" assumptions.log; then
+  echo "a check of Coq was turned off"
+  exit 1
+fi
 # Names of axioms begin a line; the lines between go on with their types.
 grep -oE "^[A-Za-z_][A-Za-z_0-9.']* *:" assumptions.log | grep -v "^Axioms" | tr -d ' :' | LC_ALL=C sort -u > assumptions.txt || true
 grep -oE "^[A-Za-z_][A-Za-z_0-9.']*$" assumptions.log | LC_ALL=C sort -u >> assumptions.txt || true

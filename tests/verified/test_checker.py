@@ -211,6 +211,130 @@ def test_the_missing_premise_is_a_theorem() -> None:
     assert "0 <= a -> a <= b -> hs w a b <= curve s m2 a b" in source
 
 
+# Sizes -----------------------------------------------------------------------------------------------------------
+
+
+def _sized(
+    coordinates: list[int], kind: str, epsilon: str, delta: str, release: Any = None, **proof: Any
+) -> str:
+    """A claim about many reports from randomized response (3/4, 1/4), one entry per number of them."""
+    tables = tuple((sha256(FAIR), count) for count in coordinates)
+    described = kernel.ExactRelease(observer="reports", tables=tables, **(release or {}))
+    stated = claim(described, epsilon, delta)
+    return kernel.write_claim(stated, sealed(stated, kind, tables=[FAIR], **proof))
+
+
+HALF: dict[str, Any] = {"sampling": "public", "rate": Fraction(1, 2)}
+AWAY, ORIGIN = {"low": 2**22, "high": 2**22}, {"low": 0, "high": 0}
+TWO_TRILLION = [10**12, 10**12, 2**41 - 2 * 10**12]
+
+
+@built
+@pytest.mark.parametrize("fewer", [0, 1])
+def test_lengths_do_not_wrap(tmp_path: Path, fewer: int) -> None:
+    """2^41 reports with losses of 2^22 steps: a gap of 2^63 steps, once taken for none, and a false claim certified.
+
+    The claim is false: half of the time all reports are seen, which differ almost surely, so delta is about 1/2.
+    """
+    counts = [*TWO_TRILLION[:2], TWO_TRILLION[2] - fewer]
+    proof = {"step": "1/1048576", "tail": 160, "grids": [AWAY] * 3, "sampled": ORIGIN}
+    path = tmp_path / "wrap.json"
+    path.write_text(_sized(counts, "losses", "0", "1e-30", HALF, **proof), encoding="utf-8")
+    ran = _run(path)
+    assert ran.returncode == 1
+    assert ran.stdout.startswith("REFUSED at size")
+
+
+@built
+def test_the_self_test_knows_that_lengths_raise() -> None:
+    ran = _run("--self-test")
+    assert ran.returncode == 0
+    assert "lengths: none wraps" in ran.stdout
+
+
+OVERSIZED = [
+    # Each once aborted, or took minutes, although the first guard refuses it.
+    ([1], "delta", "10000000000", {}, {}, "epsilon is out of range"),
+    ([1], "ratio", "1e3000", {}, {}, "epsilon is out of range"),
+    (
+        [1],
+        "losses",
+        "1",
+        {},
+        {"step": "1/1000000", "tail": 160, "grids": [{"low": -(2**22), "high": 2**22}]},
+        "grid: it is empty, too long",
+    ),
+    ([1], "losses", "1", {}, {"step": "1e3000", "tail": 160, "grids": [ORIGIN]}, "grid: the step"),
+    (
+        [10**6],
+        "losses",
+        "0",
+        HALF,
+        {"step": "1/1048576", "tail": 160, "grids": [AWAY], "sampled": ORIGIN},
+        "size: a product, or a round that is seen",
+    ),
+    (
+        [10**6],
+        "losses",
+        "0",
+        HALF,
+        {"step": "1/1048576", "tail": 160, "grids": [{"low": -(2**22), "high": -(2**22)}], "sampled": ORIGIN},
+        "size: a product, or a round that is seen",
+    ),
+]  # fmt: skip
+
+
+@built
+@pytest.mark.parametrize(("coordinates", "kind", "epsilon", "release", "proof", "words"), OVERSIZED)
+def test_sizes_are_refused_before_anything_is_computed(
+    tmp_path: Path,
+    coordinates: list[int],
+    kind: str,
+    epsilon: str,
+    release: dict[str, Any],
+    proof: dict[str, Any],
+    words: str,
+) -> None:
+    """The limit is one second of processor time: without the guards they take more, or end with a signal."""
+    path = tmp_path / "claim.json"
+    text = _sized(coordinates, kind, epsilon, "1", release, **proof)
+    path.write_text(text, encoding="utf-8")
+    ran = _run("--seconds", "1", path)
+    assert (ran.returncode, words in ran.stdout) == (1, True), ran
+
+
+@built
+def test_a_check_that_takes_too_long_ends(tmp_path: Path) -> None:
+    """A trillion reports on a grid of 24,001 points: 40 products, of up to a million masses each."""
+    path = tmp_path / "claim.json"
+    proof = {"step": "1/1000", "tail": 160, "grids": [{"low": -12_000, "high": 12_000}]}
+    path.write_text(_sized([10**12], "losses", "0", "1", **proof), encoding="utf-8")
+    ran = _run("--seconds", "1", path)
+    assert ran.returncode == 1
+    assert ran.stdout.startswith("NOT CHECKED: the check takes more than 1 seconds")
+    for seconds in ("0", "-1", "x", "10000000000"):
+        assert _run("--seconds", seconds, path).returncode == 2
+
+
+@built
+def test_simulations_are_refused() -> None:
+    """Draws from a seed protect nobody, however good the proof."""
+    with verified.Checker() as checker:
+        assert checker.verdict(_file([FAIR], "ratio", "1.1"))[0] == 0
+        status, sentence = checker.verdict(_file([FAIR], "ratio", "1.1", release={"seeded": True}))
+    assert status == 1
+    assert "no privacy" in sentence
+
+
+@built
+def test_the_sentence_names_tables_and_the_claim_by_whole_hashes() -> None:
+    text = _file([FAIR], "ratio", "1.1")
+    with verified.Checker() as checker:
+        sentence = checker.verdict(text)[1]
+    assert sha256(FAIR) in sentence
+    assert json.loads(text)["proof"]["claim_sha256"] in sentence
+
+
 # Files -----------------------------------------------------------------------------------------------------------
 
 

@@ -281,7 +281,7 @@ let words = function
   | NotOneGridPerTable -> "grids: not one grid per table"
   | GridOutOfRange -> "grid: it is empty, too long, or its losses are outside [-100, 100000]"
   | NoGridForRounds -> "grid: there is none for rounds with chance participation"
-  | TooManyEntries -> "size: a product has too many entries"
+  | TooManyEntries -> "size: a product, or a round that is seen, has too many entries"
   | DeltaTooSmall have ->
     let digits = Z.pow (Z.of_int 10) 60 in
     let scaled = Z.cdiv (Z.mul have.qnum digits) have.qden in
@@ -289,7 +289,7 @@ let words = function
       (Z.to_string scaled)
 
 let sentence release statement digest =
-  let total (hash, count) = Printf.sprintf "%s from table %s" (Z.to_string count) (String.sub hash 0 12) in
+  let total (hash, count) = Printf.sprintf "%s from table %s" (Z.to_string count) hash in
   let seen =
     if Z.sign release.distinct > 0 then
       Printf.sprintf "every report, memoised for at most %s distinct values"
@@ -301,18 +301,14 @@ let sentence release statement digest =
       ", taking part visibly with probability " ^ Q.to_string release.rate
     else ""
   in
-  let promise =
-    Printf.sprintf
-      "%s-differential privacy for replacing all data of one client, to an observer of %s, in %s \
-       round(s) of %s%s; assumed: %s (claim %s)"
-      statement.written seen (Z.to_string release.rounds)
-      (String.concat ", " (List.map total release.described))
-      manner
-      (String.concat ", " release.assumed)
-      (String.sub digest 0 16)
-  in
-  if release.seeded then "simulation; no privacy: " ^ promise ^ ", had the draws been secret"
-  else "certified: " ^ promise ^ ", checked by a proved program"
+  Printf.sprintf
+    "certified: %s-differential privacy for replacing all data of one client, to an observer of \
+     %s, in %s round(s) of %s%s; assumed: %s (claim %s), checked by a proved program"
+    statement.written seen (Z.to_string release.rounds)
+    (String.concat ", " (List.map total release.described))
+    manner
+    (String.concat ", " release.assumed)
+    digest
 
 (* The claim file's text, and the text of a proof if it is in a file of its own. *)
 let check claim_text proof_text =
@@ -350,6 +346,8 @@ let check claim_text proof_text =
   ignore (integer proof "precision" (Z.of_int 64) (Z.of_int 512));
   if release.sampling = "poisson" then
     refused "sampling: the theorems are not about secret participation";
+  if release.seeded then
+    refused "randomness: simulation; no privacy: who knows the seed knows every draw";
   let shape = read_proof release proof kind in
   finish proof;
   let claim = {
