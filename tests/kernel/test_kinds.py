@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise, product
 from math import comb
+from pathlib import Path
 from typing import Any
 
 import flint
@@ -337,3 +339,71 @@ def test_proposals_of_profiles_are_about_the_float_itself_and_bound_all_neighbou
         assert outcome.claim.certified == holds
         assert outcome.claim.statement["epsilon"] == str(exact)
         assert (outcome.proof is not None) == holds
+
+
+# What no proof can show ------------------------------------------------------------------------------------------
+
+CODES_ALONE = "steps_depend_on_earlier_ones_by_released_codes_alone"
+ALL_REPORT = "absent_records_leave_reports_as_if_drawn_for_others"
+_TABLES = ((sha256("a"), 1),)
+_SECRET: dict[str, Any] = {"sampling": "poisson", "rate": Fraction(1, 2)}
+_RELEASES = {
+    "reports": kernel.ExactRelease(observer="reports", tables=_TABLES),
+    "secret reports": kernel.ExactRelease(observer="reports", tables=_TABLES, **_SECRET),
+    "memoised": kernel.ExactRelease(observer="reports", tables=_TABLES, rounds=3, distinct=2),
+    "sums": kernel.ExactRelease(
+        observer="secure_sum",
+        tables=_TABLES,
+        clients=9,
+        lattice=(0, 1, 6),
+        sampling="public",
+        rate=Fraction(1, 2),
+    ),
+    "noise": kernel.ExactRelease(
+        observer="secure_sum",
+        tables=_TABLES,
+        clients=9,
+        lattice=tuple(range(0, 3000, 3)),
+        shift=2,
+        distance=Fraction(7),
+    ),
+    "model": kernel.ExactRelease(observer="model", noise_multiplier=Fraction(1), **_SECRET),
+    "replaced codes": kernel.ExactRelease(
+        observer="model",
+        noise_multiplier=Fraction(1),
+        kept=Fraction(3, 5),
+        records_per_user=3,
+        **_SECRET,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _RELEASES)
+def test_a_claim_says_what_no_proof_can_show(name: str) -> None:
+    """Lists it, prints it, and cannot be read without it; the page of the format explains each name."""
+    described = _RELEASES[name]
+    sentence = kernel.words(claim(described, "1", "0.1"))
+    assert (CODES_ALONE in described.assumptions) == (name == "replaced codes")
+    assert (ALL_REPORT in described.assumptions) == (name == "secret reports")
+    page = (Path(__file__).parents[2] / "docs" / "file-format.md").read_text(encoding="utf-8")
+    for assumption in described.assumptions:
+        printed = assumption.replace("_", " ")
+        printed = printed.replace(">=", " at least ").replace("<=", " at most ")
+        assert printed in sentence
+        assert re.sub("=[0-9]+$", "=", assumption) in page
+        without = [other for other in described.assumptions if other != assumption]
+        with pytest.raises(kernel.Unreadable):
+            kernel.ExactRelease.read({**described.document(), "assumptions": without})
+    assert kernel.ExactRelease.read(described.document()) == described
+
+
+def test_the_sentence_of_a_sum_names_the_integers_of_its_levels() -> None:
+    """Levels -1, 0, 5 stand for 0, 1, 6; a certificate of 0, 1, 2 reads otherwise."""
+    summed, noise = _RELEASES["sums"], _RELEASES["noise"]
+    sentence = kernel.words(claim(summed, "1", "0.1"))
+    assert "whose 3 levels stand for the integers (0, 1, 6), the last one for 6" in sentence
+    wide = kernel.words(claim(noise, "1", "0.1"))
+    assert "whose 1000 levels stand for the integers (0, 3, 6, " in wide
+    assert "297), the last one for 2997, as noise that clients add to integers" in wide
+    assert "each of which one client moves by at most 2, and their squares in a round by 7" in wide
+    assert len(wide) < 2500

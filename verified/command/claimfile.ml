@@ -167,6 +167,7 @@ let assumptions ~distinct ~sampling =
     ("reports_are_drawn_from_the_tables", true);
     ("participation_is_independent_of_data", sampled);
     ("participation_is_secret", sampling = "poisson");
+    ("absent_records_leave_reports_as_if_drawn_for_others", sampling = "poisson");
   ] in
   List.sort compare (List.map fst (List.filter snd all))
 

@@ -180,6 +180,7 @@ class ExactRelease:
         sampled = self.sampling != "none"
         memoised = self.distinct > 0
         central = self.observer == "model"
+        secret = self.sampling == "poisson"
         assumed = {
             "distinct_rounds_use_fresh_randomness": not memoised,
             "reports_of_equal_values_are_copies": memoised,
@@ -193,9 +194,13 @@ class ExactRelease:
             "integers_are_bounded": self.shift > 0,
             "gaussian_noise_is_ideal": central,
             "gradients_are_clipped": central,
+            # Theorem A contracts what is known of a step by its codes; a momentum, say, tells more.
+            "steps_depend_on_earlier_ones_by_released_codes_alone": self.kept < 1,
             f"records_per_user<={self.records_per_user}": self.records_per_user > 1,
             "participation_is_independent_of_data": sampled,
-            "participation_is_secret": self.sampling == "poisson",
+            "participation_is_secret": secret,
+            "absent_records_leave_reports_as_if_drawn_for_others": secret
+            and self.observer == "reports",
         }
         return sorted(name for name, applies in assumed.items() if applies)
 
@@ -215,12 +220,7 @@ class ExactRelease:
         }
         for name in KINDS[self.kind]:
             value = getattr(self, name)
-            if isinstance(value, tuple):
-                content[name] = list(value)  # pyright: ignore[reportUnknownArgumentType]
-            elif isinstance(value, int):
-                content[name] = value
-            else:
-                content[name] = str(value)
+            content[name] = {tuple: list, int: int}.get(type(value), str)(value)  # pyright: ignore[reportUnknownArgumentType]
         return content
 
     @staticmethod
@@ -232,12 +232,7 @@ class ExactRelease:
         tables: list[tuple[str, int]] = []
         for entry in fields.items("tables", 1000):
             table = Fields(entry, "tables")
-            tables.append(
-                (
-                    table.digest("sha256"),
-                    table.integer("coordinates", 1, MOST),
-                )
-            )
+            tables.append((table.digest("sha256"), table.integer("coordinates", 1, MOST)))
         kind = observer
         for variant, key in (
             ("memoised", "distinct"),
@@ -380,12 +375,7 @@ class Target:
     order: Fraction | None
 
     def __post_init__(self) -> None:
-        require(
-            0 <= self.epsilon <= MOST_EPSILON,
-            "claim",
-            "epsilon is out of range",
-            self.epsilon,
-        )
+        require(0 <= self.epsilon <= MOST_EPSILON, "claim", "epsilon is out of range", self.epsilon)
         require(self.delta >= 0, "claim", "delta is negative", self.delta)
 
     @staticmethod
@@ -420,7 +410,7 @@ def words(claim: ExactClaim, reason: str = "") -> str:
     else:
         promise = _bound(claim)
     promise = f"{promise} (claim {claim.sha256[:16]})"
-    if claim.release is not None and claim.release.seeded:
+    if getattr(claim, "seeded", False):
         return f"simulation; no privacy: {promise}, had the draws been secret"
     if claim.certified:
         return f"certified: {promise}, checked by version {VERSION} of mezzotint.kernel"
@@ -439,11 +429,8 @@ def _exact(claim: ExactClaim, key: str) -> str:
 def _bound(claim: ExactClaim) -> str:
     """The sentence about a lower bound of designs."""
     stated = Fields(claim.statement, "statement")
-    for key, only in (
-        ("kind", "lower_bound"),
-        ("loss", "mse"),
-        ("prior", "uniform"),
-    ):
+    fixed = {"kind": "lower_bound", "loss": "mse", "prior": "uniform"}
+    for key, only in fixed.items():
         stated.text(key, (only,))
     value, epsilon, levels = (_exact(claim, key) for key in ("value", "epsilon", "levels"))
     mechanisms = f"unbiased {epsilon}-DP mechanism with {levels} levels"
@@ -487,15 +474,19 @@ def _privacy(claim: ExactClaim, release: ExactRelease) -> str:
 
 def _seen(release: ExactRelease) -> str:
     """What an observer sees, in how many rounds, and who takes part."""
-    summed = f"the secure sums of {release.clients} reports each ({release.corrupted} corrupted)"
-    moved = f"move integers by {release.shift} and squares by {release.distance}"
+    summed = (
+        f"the secure sums of {release.clients} reports each ({release.corrupted} corrupted), "
+        f"whose {len(release.lattice)} levels stand for the integers "
+        f"{shown(release.lattice[:100], 1000)}, the last one for {max(release.lattice, default=0)}"
+    )
     codes = f"codes of {release.levels} levels kept with probability {release.kept}"
     model = f"every step, noise multiplier {release.noise_multiplier}, {codes}"
     seen = {
         "reports": "every report",
         "memoised": f"every report, memoised for at most {release.distinct} distinct values",
         "secure_sum": summed,
-        "noisy_sum": f"{summed}, whose clients {moved} and add noise",
+        "noisy_sum": f"{summed}, as noise that clients add to integers, each of which one client "
+        f"moves by at most {release.shift}, and their squares in a round by {release.distance}",
         "model": model,
         "model_of_users": model,
     }[release.kind]

@@ -91,18 +91,10 @@ def sampled_curves(
         return [certain]
     if release.sampling == "public":
         return [Curve(public)]
-    require(
-        release.sampling == "poisson",
-        "sampling",
-        "nothing is proved about this sampling",
-    )
+    require(release.sampling == "poisson", "sampling", "nothing is proved about this sampling")
     if release.neighboring == "replace_one":
         return [Curve(replace_one)]
-    require(
-        release.neighboring == "add_or_remove_one",
-        "sampling",
-        "unknown relation",
-    )
+    require(release.neighboring == "add_or_remove_one", "sampling", "unknown relation")
     return [Curve(add), Curve(remove)]
 
 

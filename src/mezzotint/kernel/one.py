@@ -14,12 +14,14 @@ from mezzotint.kernel.real import Ball, ball, ball_polynomial, log_fraction
 from mezzotint.kernel.sums import summed_noise
 from mezzotint.kernel.table import Table, Tables, find_table, worst_ratio
 from mezzotint.kernel.units import (
+    BITS,
     TOTAL,
     WHOLE,
     Fields,
     Refused,
     canonical,
     require,
+    require_memory,
     sha256,
     tick,
 )
@@ -78,7 +80,6 @@ def check_ratio(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     """
     target = Target.read(claim, "reports memoised secure_sum", "dp")
     release = target.release
-    epsilon = target.epsilon
     ranks: dict[str, object] = {}
     if proof.has("ranks"):
         ranks = {sha256(canonical(entry)): entry for entry in proof.items("ranks", 100)}
@@ -99,7 +100,7 @@ def check_ratio(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
         )
         total = (1 + ball(release.rate) * total.expm1()).log()
     total *= release.independent_rounds
-    require(total <= ball(epsilon), "pure", "epsilon is too small", epsilon, total)
+    require(total <= ball(target.epsilon), "pure", "epsilon is too small", target.epsilon, total)
 
 
 def _log_above(power: Ball, divisor: int = 1) -> Ball:
@@ -134,13 +135,10 @@ def _noise_cost(
     size = len(masses)
     shift = release.shift
     require(size <= MAX_NOISE, "size", "the noise is too wide", size, MAX_NOISE)
-    require(
-        0 < shift < size,
-        "noise",
-        "a shift is as wide as the noise",
-        shift,
-        size,
-    )
+    # Powers lie up to order * BITS binary places apart. Four such lists on one scale for all are
+    # the limit: FLINT multiplies what lies farther apart piece by piece, for minutes.
+    require_memory(4 * size, int(order * BITS))
+    require(0 < shift < size, "noise", "a shift is as wide as the noise", shift, size)
     require(all(masses), "noise", "the noise has a gap")
     logs = [(ball(mass) / WHOLE).log() for mass in masses]
     noise_powers = [(ball(order) * log).exp() for log in logs]
@@ -180,16 +178,11 @@ def check_renyi(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
         for digest, coordinates in release.tables:
             round_log += coordinates * _table_cost(find_table(tables, digest), order)
     if release.sampling == "public":
-        absent = 1 - ball(release.rate)
-        round_log = (absent + ball(release.rate) * round_log.exp()).log()
+        round_log = (1 + ball(release.rate) * round_log.expm1()).log()
     above = ball(order - 1)
     total = release.independent_rounds * round_log / above
     if target.order is not None:
-        require(
-            delta == 0,
-            "renyi",
-            "what the noise leaves out has no Renyi divergence",
-        )
+        require(delta == 0, "renyi", "what the noise leaves out has no Renyi divergence")
         require(
             total <= ball(epsilon),
             "renyi",

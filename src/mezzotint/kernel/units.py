@@ -148,7 +148,6 @@ def canonical(value: object) -> str:
         value,
         sort_keys=True,
         separators=(",", ":"),
-        ensure_ascii=True,
         allow_nan=False,
     )
 

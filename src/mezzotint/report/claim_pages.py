@@ -23,10 +23,7 @@ def claim_page(source: Path) -> Page:
         raise FileFormatError(f"{source.name}: {verdict}")
     proof = mz.kernel.read_claim(text)[1]
     release = cast(JsonObject, claim.document()["release"] or {})
-    rows = {
-        **claim.statement,
-        **{name: value for name, value in release.items() if name != "lattice"},
-    }
+    rows = {**claim.statement, **release}
     words = (
         "The numbers stand as they are in the file. The assumptions are what the proof does not show.",
     )
@@ -41,12 +38,18 @@ def claim_page(source: Path) -> Page:
     )
 
 
+MOST_SHOWN = 100
+"""Entries of a list that a page shows, such as the integers of the levels of wide noise."""
+
 CLAIM_WORDS = {
     "kind": "kind of statement",
     "neighboring": "neighbouring relation",
     "observer": "to an observer of",
     "trust": "trusted",
     "unit": "about",
+    "lattice": "integers that the levels stand for",
+    "shift": "most that one client moves an integer by",
+    "distance": "most that the squares of these moves add up to in a round",
     "assumptions": "relies on",
     "dp": "differential privacy",
     "replace_one": "replacing all data of one unit",
@@ -75,7 +78,10 @@ def _phrase(value: Json) -> str:
             f"{name.replace('_', ' ')} {_phrase(inner)}" for name, inner in value.items()
         )
     if isinstance(value, (list, tuple)):
-        return "; ".join(_phrase(inner) for inner in value)
+        shown = "; ".join(_phrase(inner) for inner in value[:MOST_SHOWN])
+        if len(value) <= MOST_SHOWN:
+            return shown
+        return f"{shown}; and so on, {len(value)} in all, the last one {_phrase(value[-1])}"
     if isinstance(value, str):
         return CLAIM_WORDS.get(value, value.replace("_", " "))
     return str(value)
