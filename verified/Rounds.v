@@ -162,19 +162,23 @@ Definition check_losses (c : claim) (size : Q) (cut : Z) (grids : list (Z * Z))
   require (step_good size) StepOutOfRange
   (require (length grids =? length (tables c))%nat NotOneGridPerTable
   (require (forallb (grid_good size) grids) GridOutOfRange
-  (match round_measure size cut silence (tables c) grids with
-   | None => Refused TooManyEntries
-   | Some m =>
-       match seen c, again with
-       | None, _ => check_total c size cut m
-       | Some _, None => Refused NoGridForRounds
-       | Some rate, Some (low, high) =>
-           require (grid_good size (low, high)) GridOutOfRange
-           (match seen_measure size cut rate m low high with
+  (match seen c, again with
+   | None, _ =>
+       match round_measure size cut silence (tables c) grids with
+       | None => Refused TooManyEntries
+       | Some m => check_total c size cut m
+       end
+   | Some _, None => Refused NoGridForRounds
+   | Some rate, Some (low, high) =>
+       require (grid_good size (low, high)) GridOutOfRange
+       (match round_measure size cut silence (tables c) grids with
+        | None => Refused TooManyEntries
+        | Some m =>
+            match seen_measure size cut rate m low high with
             | None => Refused TooManyEntries
             | Some m' => check_total c size cut m'
-            end)
-       end
+            end
+        end)
    end))).
 
 (** * Soundness *)
@@ -602,20 +606,23 @@ Proof.
   assert (LH : forall grid, grid_good size grid = true -> (fst grid <= snd grid)%Z).
   { intros [low high] E. unfold grid_good in E. rewrite !andb_true_iff in E.
     apply Z.leb_le. apply E. }
-  destruct (round_measure size cut silence (tables c) grids) as [m|] eqn:E; [|discriminate].
-  assert (B : bounds (Q2R size) m (map One (one_round c))).
-  { change (map One (one_round c)) with ([] ++ map One (one_round c)).
+  assert (B : forall m, round_measure size cut silence (tables c) grids = Some m ->
+    bounds (Q2R size) m (map One (one_round c))).
+  { intros m E. change (map One (one_round c)) with ([] ++ map One (one_round c)).
     eapply round_measure_bounds; [exact S|exact E|apply silence_bounds|constructor| |].
     - apply tables_distributions. exact T.
     - rewrite Forall_forall. rewrite forallb_forall in G. intros grid I. apply LH. auto. }
   destruct (seen c) as [rate|] eqn:Sc.
   - destruct again as [[low high]|]; [|discriminate].
     apply require_certified in H. destruct H as [Gg H].
+    destruct (round_measure size cut silence (tables c) grids) as [m|]; [|discriminate].
+    specialize (B m eq_refl).
     destruct (seen_measure size cut rate m low high) as [m'|] eqn:Em; [|discriminate].
     eapply (check_total_sound size S); [exact T|exact R| |exact H].
     unfold round_steps. rewrite Sc. eapply seen_measure_bounds; [exact S|exact Em| | |exact B].
     + unfold rate_good in R. rewrite Sc in R. exact R.
     + exact (LH _ Gg).
-  - eapply (check_total_sound size S); [exact T|exact R| |exact H].
-    unfold round_steps. rewrite Sc. exact B.
+  - destruct (round_measure size cut silence (tables c) grids) as [m|]; [|discriminate].
+    eapply (check_total_sound size S); [exact T|exact R| |exact H].
+    unfold round_steps. rewrite Sc. apply B. reflexivity.
 Qed.

@@ -266,6 +266,19 @@ OVERSIZED = [
     ),
     ([1], "losses", "1", {}, {"step": "1e3000", "tail": 160, "grids": [ORIGIN]}, "grid: the step"),
     (
+        [10**12],
+        "losses",
+        "0",
+        HALF,
+        {
+            "step": "1/1000",
+            "tail": 160,
+            "grids": [{"low": -12_000, "high": 12_000}],
+            "sampled": {"low": 0, "high": 2**22},
+        },
+        "grid: it is empty, too long",
+    ),
+    (
         [10**6],
         "losses",
         "0",
