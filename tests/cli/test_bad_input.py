@@ -117,16 +117,16 @@ def test_files(
 
 
 @pytest.mark.parametrize(
-    ("edit", "words"),
+    ("edit", "words", "status"),
     [
-        (lambda text: text[:100], "truncated"),
-        (lambda text: text.replace('"version":1', '"version":99'), "version=99"),
-        (lambda text: text.replace('"levels":[', '"levels":[0.5,'), "levels"),
-        (lambda text: text.replace('"knots":[0.0', '"knots":[NaN'), "NaN"),
-        (lambda text: text.replace('"knots":[0.0', '"knots":[-1.0'), "sha256"),
-        (lambda text: text.replace("mezzotint-mechanism", "something"), "format"),
-        (lambda text: text.replace('"name":', '"label":'), "keys missing or unknown"),
-        (lambda _: "", "truncated"),
+        (lambda text: text[:100], "truncated", 2),
+        (lambda text: text.replace('"version":1', '"version":99'), "version=99", 2),
+        (lambda text: text.replace('"levels":[', '"levels":[0.5,'), "levels", 1),
+        (lambda text: text.replace('"knots":[0.0', '"knots":[NaN'), "NaN", 2),
+        (lambda text: text.replace('"knots":[0.0', '"knots":[-1.0'), "sha256", 1),
+        (lambda text: text.replace("mezzotint-mechanism", "something"), "format", 2),
+        (lambda text: text.replace('"name":', '"label":'), "keys missing or unknown", 1),
+        (lambda _: "", "truncated", 2),
     ],
 )
 def test_edited_mechanism_files(
@@ -137,6 +137,7 @@ def test_edited_mechanism_files(
     mechanism_file: Path,
     edit: Callable[[str], str],
     words: str,
+    status: int,
 ) -> None:
     mechanism_file.write_text(edit(mechanism_file.read_text()))
     refused("show", mechanism_file, words=("mechanism file", words))
@@ -145,8 +146,9 @@ def test_edited_mechanism_files(
         words=("mechanism file", words),
     )
     assert not (tmp_path / "out.csv").exists()
-    # `verify` exists to say so: a failed check, not bad input.
-    assert invoke("verify", mechanism_file).status == 1
+    # `verify` exists to say so: a failed check is not bad input, a file that cannot be read is.
+    assert invoke("verify", mechanism_file).status == status
+    assert invoke("verify", mechanism_file, "--json").status == status
 
 
 def test_weights_that_do_not_sum(refused: Callable[..., None], mechanism_file: Path) -> None:

@@ -96,7 +96,7 @@ def _case(number: int, originals: dict[str, bytes], folder: Path) -> None:
     lines = [
         line for line in complained.splitlines() if not line.startswith("mezzotint: warning: ")
     ]
-    unreadable = said.startswith("UNREADABLE: ")  # what `verify` says of a claim file
+    unreadable = said.startswith("UNREADABLE: ")  # what `verify` says on standard output
     assert len(lines) + unreadable == (status == 2), context
     assert all(line.startswith("mezzotint: ") for line in lines), context
     assert not {"\x1b", "\x00"} & set(complained), context
@@ -153,3 +153,64 @@ def test_the_docs_have_the_table_of_these_cases():
     assert table(one.number for one in cases) in (ROOT / "docs" / "faq.md").read_text(
         encoding="utf-8"
     ), "run python tools/fuzz_table.py"
+
+
+ESCAPES = "\x1b[2J\x1b]0;x\x07\u202e\x85"
+SURROGATE = "\ud800"
+
+
+def _forged(originals: dict[str, bytes], source: str, **change: object) -> bytes:
+    document = json.loads(originals[source]) | change
+    return json.dumps(document).encode("utf-8")
+
+
+@pytest.mark.parametrize("odd", [ESCAPES, SURROGATE])
+def test_a_verdict_is_printable_whatever_a_file_or_its_name_holds(
+    odd: str, originals: dict[str, bytes], tmp_path: Path
+) -> None:
+    """A terminal obeys what it is shown, and no stream takes half a character."""
+    files = [
+        _forged(originals, "m.json", **{odd: 1}),
+        _forged(originals, "m.json", version=odd),
+        _forged(originals, "m.json", certificate={odd: 1}),
+        _forged(originals, "m.json", certificate={"epsilon": odd}),
+        _forged(originals, "ranked.json", codebook={odd: 1}, table={odd: 1}),
+        _forged(originals, "ranked.json", table={"T": odd}),
+        _forged(originals, "claim.json", **{odd: 1}),
+        _forged(originals, "claim.json", release={odd: 1}),
+    ]
+    reports = [mz.privacy.verify(tmp_path / f"no{odd}.json"), mz.privacy.verify(f"{odd}\0")]
+    for number, content in enumerate(files):
+        path = tmp_path / f"{number}.json"
+        path.write_bytes(content)
+        reports.append(mz.privacy.verify(path))
+    for report in reports:
+        assert not report.valid
+        assert str(report).isprintable()
+        assert str(report).isascii()
+
+
+def test_verify_reads_no_more_of_a_file_than_it_may_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of 4 GB that holds nothing, which a whole read would need memory for."""
+    path = tmp_path / "sparse.json"
+    with path.open("wb") as file:
+        file.truncate(2**32)
+    monkeypatch.setattr(Path, "read_bytes", None)
+    monkeypatch.setattr(Path, "read_text", None)
+    report = mz.privacy.verify(path)
+    assert report.unreadable
+    assert "longer than 16777216 characters" in str(report)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff\xfe\x80", b"[]", b"{}", b'{"format":"mezzotint-claim"}', b"PK\3\4"]
+)
+def test_verify_ends_with_2_where_nothing_could_be_read(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_bytes(content)
+    assert _run(["verify", str(path)])[0] == 2
+    status, out, _ = _run(["verify", str(path), "--json"])
+    assert status == 2
+    assert json.loads(out)["valid"] is False

@@ -181,7 +181,7 @@ def _checked_claim(report: mz.privacy.VerificationReport, as_json: bool) -> int:
     verdict = "; ".join(report.problems) or str(report)
     status = GOOD
     if not report.valid:
-        status = UNREADABLE if claim is None else CHECK_FAILED
+        status = UNREADABLE if report.unreadable else CHECK_FAILED
     facts: JsonObject = {"valid": report.valid, "certified": report.valid}
     assumptions: Sequence[str] = []
     document = None
@@ -205,7 +205,7 @@ def _checked_mechanism(file: Path, report: mz.privacy.VerificationReport, as_jso
     if not report.valid:
         facts |= {"observer": "reports", "certified": False, "relies_on": []}
         console.show(facts, as_json, lambda: str(report), style=_STYLES[False])
-        return CHECK_FAILED
+        return UNREADABLE if report.unreadable else CHECK_FAILED
     claim = _claim_of(file)
     assumptions = ["reports_are_drawn_from_the_tables"]
     facts |= {**claim.standing, "claim": str(claim), "relies_on": assumptions}

@@ -12,7 +12,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from itertools import pairwise
@@ -28,6 +28,7 @@ from mezzotint.kernel.real import ceil_scaled, log_fraction
 from mezzotint.kernel.table import read_table, worst_ratio
 from mezzotint.kernel.units import (
     BITS,
+    MAX_TEXT,
     TOTAL,
     WHOLE,
     Fields,
@@ -36,12 +37,16 @@ from mezzotint.kernel.units import (
     canonical,
     read_json,
     sha256,
+    shown,
 )
 
 if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism
 
 Document: TypeAlias = dict[str, Any]
+
+UNREADABLE = 2
+"""The kernel's status of what it could not read."""
 
 _FILE_KEYS = ["format", "version", "name", "knots", "levels", "weights", "sha256", "certificate"]
 _RATIO_KEYS = ["epsilon", "numerator", "denominator"]
@@ -64,6 +69,8 @@ class VerificationReport:
         subject: "mechanism" or "claim": what the file is about.
         claim: of a claim file that can be read, for `claim.delta`, `claim.observer`, ...; certified
             when it is valid.
+        unreadable: whether the file could not be read at all, or is of no kind known here, so that
+            nothing in it was checked.
 
     Example:
         >>> mz.families.randomized_response(epsilon=1.0).save("m.json")
@@ -78,6 +85,7 @@ class VerificationReport:
     problems: tuple[str, ...]
     subject: str = "mechanism"
     claim: ExactClaim | None = None
+    unreadable: bool = False
 
     @property
     def valid(self) -> bool:
@@ -114,7 +122,9 @@ class VerificationReport:
 
     def __str__(self) -> str:
         if self.problems:
-            return "NOT VALID: " + "; ".join(self.problems)
+            of_no_kind = self.unreadable and self.subject == "mechanism"
+            verdict = "UNREADABLE: " if of_no_kind else "NOT VALID: "
+            return verdict + "; ".join(self.problems)
         if self.claim is not None:
             return words(self.claim)
         standing = "computed in rationals, to an observer of every single report; replace_one"
@@ -146,15 +156,26 @@ def _odd_keys(value: object, keys: list[str], subject: str = "") -> list[str]:
         return [f"{subject}is not a JSON object"]
     odd = sorted({*cast("Document", value)} ^ {*keys})
     if odd:
-        return [f"{subject}keys missing or unknown: {', '.join(odd)}"]
+        return [f"{subject}keys missing or unknown: {', '.join(map(_plain, odd[:20]))}"]
     return []
+
+
+def _plain(text: str) -> str:
+    """A text of a file as it is where it is printable ASCII, else escaped, and cut to 200
+    characters: it may be read in a terminal."""
+    return shown(text)[1:-1]
 
 
 def _text(path: str | os.PathLike[str]) -> str:
     file = Path(path)
     if not file.is_file():
-        raise Unreadable(f"no such file: {file}")
-    return file.read_bytes().decode("utf-8")
+        raise Unreadable(f"no such file: {_plain(os.fsdecode(path))}")
+    # A character takes four bytes at most, and one more than are allowed tells that it is too long.
+    with file.open("rb") as stream:
+        content = stream.read(4 * MAX_TEXT + 1)
+    if len(content) > 4 * MAX_TEXT:
+        raise Unreadable(f"longer than {MAX_TEXT} characters")
+    return content.decode("utf-8")
 
 
 # The rules of a table
@@ -261,7 +282,7 @@ _OVERSTATEMENT = Fraction(1, 2**48)
 
 
 def _epsilon_problems(claimed: object, ratio: Fraction | None) -> list[str]:
-    statement = f"certificate claims epsilon {claimed!r}, "
+    statement = f"certificate claims epsilon {shown(claimed)}, "
     if ratio is None:
         return _broken((claimed == "inf", f"{statement}but it is unbounded"))
     number = isinstance(claimed, (int, float)) and not isinstance(claimed, bool)
@@ -269,10 +290,10 @@ def _epsilon_problems(claimed: object, ratio: Fraction | None) -> list[str]:
         return [f"{statement}which is not a number"]
     truth = log_above(ratio)
     epsilon = Fraction(cast("float", claimed))
-    shown = repr(_least_float_above(truth))
+    exact = repr(_least_float_above(truth))
     return _broken(
-        (epsilon >= truth, f"{statement}less than the true {shown}"),
-        (epsilon <= truth * (1 + _OVERSTATEMENT), f"{statement}not the {shown} of its table"),
+        (epsilon >= truth, f"{statement}less than the true {exact}"),
+        (epsilon <= truth * (1 + _OVERSTATEMENT), f"{statement}not the {exact} of its table"),
     )
 
 
@@ -340,7 +361,7 @@ def table_ratio(table: object) -> tuple[Fraction | None, list[str]]:
         return None, [f"table: {error}"]
     total = cast("dict[str, object]", table)["T"]
     if total != TOTAL:
-        return None, [f"table: T is {total}, not {TOTAL}"]
+        return None, [f"table: T is {shown(total)}, not {TOTAL}"]
     return ratio, []
 
 
@@ -421,7 +442,7 @@ def _derive(text: str) -> VerificationReport:
         raise Unreadable('"format" is not "mezzotint-mechanism"; this is some other file')
     version = document.get("version")
     if type(version) is not int or version != 1:
-        raise Unreadable(f"version {version!r} is not one this check knows (1)")
+        raise Unreadable(f"version {shown(version)} is not one this check knows (1)")
     if document.get("kind") == "ranks":
         return _derive_ranks(document)
     return _derive_table(document)
@@ -474,7 +495,12 @@ def _judge(text: str, seconds: int) -> VerificationReport:
         problems=(sentence,) if status else (),
         subject="claim",
         claim=claim,
+        unreadable=status == UNREADABLE,
     )
+
+
+def _unreadable(problem: str) -> VerificationReport:
+    return replace(_report([problem]), unreadable=True)
 
 
 def verify(
@@ -509,14 +535,14 @@ def verify(
         text = _text(mechanism)
         return _judge(text, seconds) if f'"{FORMAT}"' in text else _derive(text)
     except Unreadable as error:
-        return _report([str(error)])
+        return _unreadable(str(error))
     except (OSError, RecursionError, MemoryError) as error:
-        return _report([f"cannot be read ({type(error).__name__}: {error})"])
+        return _unreadable(f"cannot be read ({type(error).__name__}: {_plain(str(error))})")
     except UnicodeDecodeError:
         problem = (
             "is no text, so neither a mechanism nor a claim; the claim of a packed model is proved by "
             "mezzotint train --proof"
         )
-        return _report([problem])
+        return _unreadable(problem)
     except (ValueError, OverflowError, AttributeError, TypeError) as error:
-        return _report([f"holds no mechanism ({type(error).__name__}: {error})"])
+        return _unreadable(f"holds no mechanism ({type(error).__name__}: {_plain(str(error))})")
