@@ -68,6 +68,11 @@ def test_claims_say_who_adds_randomness_and_what_is_seen() -> None:
     local = str(account(families.randomized_response(epsilon=1.0), rounds=3))
     assert "in 3 rounds" in local
     assert "honest randomness" not in local
+    seen = {"sampling_rate": 0.5, "delta": 1e-6}
+    everybody = "without the record a report is sent all the same"
+    response = families.randomized_response(epsilon=1.0)
+    assert everybody not in str(account(response, **seen))
+    assert everybody in str(account(response, sampling="poisson", **seen))
 
 
 TWO = Mechanism(knots=[0, 1], levels=[0, 1], weights=[[3 * 2**30, 2**30], [2**30, 3 * 2**30]])  # pyright: ignore[reportArgumentType]

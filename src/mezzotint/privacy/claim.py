@@ -317,6 +317,8 @@ class Claim(Record):
             words += f" in {counted(self.rounds, 'round')}"
         if self.observer != "model":
             words += _SAMPLING[self.sampling].format(rate=self.sampling_rate)
+        if self.observer == "reports" and self.sampling == "poisson":
+            words += " (without the record a report is sent all the same)"
         return words
 
     def _reliance(self) -> str:
