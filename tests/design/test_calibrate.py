@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import norm
 
 from laws.registry import judges
-from mezzotint import InfeasibleError, ParameterError, families
+from mezzotint import InfeasibleError, Mechanism, ParameterError, families
 from mezzotint.design.calibration import calibrate
 from mezzotint.design.family_search import float_epsilon
 from mezzotint.families.numeric import rqm_rows
@@ -252,3 +252,13 @@ def test_bad_input_is_named(family: str, arguments: dict[str, Any], parameter: s
         calibrate(family, **{"epsilon": 1.0, **arguments})
     assert caught.value.parameter == parameter
     assert caught.value.remedy
+
+
+def test_a_function_is_calibrated_for_a_known_loss_and_has_no_levels_to_limit() -> None:
+    def response(epsilon: float) -> Mechanism:
+        return families.randomized_response(lower=-1, upper=1, epsilon=epsilon)
+
+    with pytest.raises(ParameterError, match="loss=squared"):
+        calibrate(response, epsilon=1.0, loss="squared")  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="max_level=3"):
+        calibrate(response, epsilon=1.0, max_level=3)

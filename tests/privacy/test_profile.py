@@ -261,3 +261,10 @@ def test_trap_events_come_and_go_between_releases() -> None:
     with pytest.raises((TypeError, AttributeError)):
         accountant.compose(own)
     assert own.self_compose(3).get_epsilon_for_delta(1e-6) > own.get_epsilon_for_delta(1e-6)
+
+
+def test_a_record_that_takes_part_for_certain_is_not_hidden_by_its_absence() -> None:
+    table = families.randomized_response(lower=0, upper=1, epsilon=1.0)
+    profile = Profile.of_rows(table.weights)
+    with pytest.raises(ParameterError, match="sampling_rate"):
+        profile.sampled(1.0, seen=False, neighboring="add_or_remove_one")

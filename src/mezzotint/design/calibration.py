@@ -169,13 +169,17 @@ def calibrate(
     low, high = check_range(lower, upper)
     inputs = as_prior(prior, lower=low, upper=high)
     constraint = Pure(epsilon=check_epsilon(epsilon))
+    check_choice("loss", loss, ("mse", "mae"))
     if callable(family):
+        if max_level is not None:
+            raise ParameterError(
+                "max_level", max_level, "a function has no levels to limit; omit it"
+            )
         mechanism = member_of(family, constraint.epsilon)
         evaluations = 1
     else:
         if family not in _FAMILIES:
             raise ParameterError("family", family, f"known families: {', '.join(_FAMILIES)}")
-        check_choice("loss", loss, ("mse", "mae"))
         problem = Problem(
             constraint=constraint,
             lower=low,

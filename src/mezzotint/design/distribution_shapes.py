@@ -162,7 +162,7 @@ def for_shape(
             edges=np.linspace(lower, upper, cells + 1),
             epsilon=epsilon,
             levels=levels,
-            known=_expected(shares, _EVENER * _ROUGHNESS, reports),
+            known=_prior_information(shares, _EVENER * _ROUGHNESS, reports),
         )
         return informative_table(problem)[0]
 
@@ -195,13 +195,14 @@ _PER_HALVING = 3
 """Widths tried between a width and its half."""
 
 
-def _expected(
+def _prior_information(
     shares: FloatArray,
     observations: int,
     reports: int,
 ) -> FloatArray:
     """(K, K) information per report about the shares of cells in a Dirichlet prior worth this many
-    observations.
+    observations: the inverse of its covariance (diag(s) - s s^T) / (observations + 1), which
+    vanishes on the shares themselves (docs/proofs/design.md, "A prior").
     """
     return (observations + 1) / reports * (np.diag(1 / shares) - 1)
 
@@ -221,7 +222,7 @@ def _waves(
     """
     cells = edges.size - 1
     shares = np.full(cells, 1 / cells)
-    information = _expected(shares, _ROUGHNESS, reports)
+    information = _prior_information(shares, _ROUGHNESS, reports)
     steps = range(1, 4 * _PER_HALVING)
     shares_of_range = [2 ** (-step / _PER_HALVING) for step in steps]
     widths = sorted({max(2, round(cells * share)) for share in shares_of_range})

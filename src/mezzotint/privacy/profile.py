@@ -292,7 +292,7 @@ class Profile:
         """The same releases if they happen with a probability only; the worst profile counts.
 
         Arguments:
-            rate: in (0, 1].
+            rate: in (0, 1]; below 1 where a record is added or removed in secret.
             seen: whether everybody sees who took part.
             neighboring: "replace_one", or in secret also "add_or_remove_one".
         """
@@ -300,6 +300,12 @@ class Profile:
             return [self._seen(rate)]
         if neighboring == "replace_one":
             return [self._replaced(rate)]
+        if rate >= 1:
+            raise ParameterError(
+                "sampling_rate",
+                rate,
+                "a record that takes part for certain is not hidden; need < 1",
+            )
         return [self._added(rate), self._removed(rate)]
 
     def _seen(self, rate: float) -> Profile:
@@ -364,6 +370,7 @@ class Profile:
 
         HS_c(Q || (1 - r) Q + r P) = sum over losses s of Q against P of
             mass_s max(0, 1 - c (1 - r + r e**-s)).
+        A profile covers its pair in both orders, so P and Q may change places; r < 1.
         """
         ceiling = -math.log1p(-rate)
         tilted = np.minimum(-_tilted(-self.losses, rate), ceiling)

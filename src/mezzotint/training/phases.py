@@ -301,8 +301,8 @@ class Phase:
             rounding), `contraction(q, bits)` or `table_contraction(table)` for random replacement.
         sampling: how records enter a batch.
         steps: number of steps, at least 0.
-        bands: steps that the noise is correlated over, at least 1. A record takes part in at most one of
-            that many consecutive steps, by the rule `sampling`.
+        bands: steps that the noise is correlated over, at least 1; may exceed `steps`, for a run can be
+            cut into phases. A record takes part in at most one of that many consecutive steps, by the rule `sampling`.
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
     """
