@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import importlib.util
@@ -109,3 +110,20 @@ def test_examples_print_what_stands_below_them(
         report: list[str] = []
         doctest.DocTestRunner(**RUNNER).run(example, out=report.append)  # type: ignore[arg-type]
         assert not report, "".join(report)
+
+
+def test_no_docstring_stands_twice() -> None:
+    repeated: list[str] = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
+                texts = [
+                    part.value.value
+                    for part in node.body[:2]
+                    if isinstance(part, ast.Expr)
+                    and isinstance(part.value, ast.Constant)
+                    and isinstance(part.value.value, str)
+                ]
+                if len(texts) == 2:
+                    repeated.append(f"{path.relative_to(SOURCE)}: {texts[0]}")
+    assert repeated == []

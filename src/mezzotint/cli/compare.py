@@ -13,7 +13,7 @@ from mezzotint.cli.common import Lower, PriorOption, Upper
 from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, option
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.files import replacing
-from mezzotint.core.records import JsonObject, number
+from mezzotint.core.records import JsonObject, above, number
 
 TRADEOFF = (0.5, 1.0, 1.5, 2.5, 4.0)
 """Epsilons of the trade-off, relative to --epsilon."""
@@ -121,8 +121,8 @@ def _table(
     for row in stated:
         if certified and not row["certified"]:
             row["note"] = "; ".join(filter(None, (row["note"], "epsilon computed")))
-    above = any(float(row["epsilon"]) > epsilon for row in stated)
-    exception = ", but where a note says otherwise" if above else ""
+    exceeding = any(float(row["epsilon"]) > epsilon for row in stated)
+    exception = ", but where a note says otherwise" if exceeding else ""
     basis = mz.privacy.basis(certified=certified)
     title = f"epsilon at most {epsilon:g}{exception} ({basis}), inputs in [{lower:g}, {upper:g}]"
     columns = ("mechanism", *(name.replace("above_limit", "% above limit") for name in _COLUMNS))
@@ -130,7 +130,10 @@ def _table(
     for row in facts:
         # Infinities are text in facts, as JSON has none.
         numbers = [None if row[name] is None else float(row[name]) for name in _COLUMNS[:-1]]
-        rows.append((row["family"], *map(number, numbers), row["note"]))
+        cells = [number(value) for value in numbers]
+        if row["epsilon"] is not None:
+            cells[_COLUMNS.index("epsilon")] = above(float(row["epsilon"]))
+        rows.append((row["family"], *cells, row["note"]))
     return tables.TerminalTable(columns, rows, left=("mechanism", "note"), title=title)
 
 

@@ -42,9 +42,6 @@ def by_name(function: Callable[P, R]) -> Callable[P, R]:
     """The function; a value given by place that it takes by name alone is refused with an error
     that says how.
     """
-    """The function; a value given by place that it takes by name alone is refused with an error
-    that says how.
-    """
     parameters = inspect.signature(function).parameters.values()
     names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     positional_count = len(parameters) - len(names)
@@ -95,7 +92,6 @@ def check_choice(
     value: object,
     known: Iterable[Word],
 ) -> Word:
-    """The word itself; ParameterError unless it is one of these."""
     """The word itself; ParameterError unless it is one of these."""
     words = list(known)
     if value not in words:
@@ -205,7 +201,6 @@ NARROWEST_RANGE = 1e-12
 
 def check_range(lower: object, upper: object) -> tuple[float, float]:
     """The input range: finite, lower < upper, and neither too wide nor too narrow for float64."""
-    """The input range: finite, lower < upper, and neither too wide nor too narrow for float64."""
     lower_end = check_finite("lower", lower)
     upper_end = check_finite("upper", upper)
     if not lower_end < upper_end:
@@ -280,7 +275,6 @@ def check_covering(
     lower: float,
     upper: float,
 ) -> FloatArray:
-    """As `check_increasing`, and the values reach from `lower` or below to `upper` or above."""
     """As `check_increasing`, and the values reach from `lower` or below to `upper` or above."""
     numbers = check_increasing(name, values)
     if numbers[0] > lower or numbers[-1] < upper:

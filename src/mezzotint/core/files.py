@@ -527,7 +527,6 @@ class AppendLog:
 
     def _checked(self, raw: bytes) -> tuple[JsonObject | None, str]:
         """The object of a line and its checksum; None when they do not fit."""
-        """The object of a line and its checksum; None when they do not fit."""
         # A line ends in ,"chain":"<checksum>"}.
         checksum_start = len(raw) - _CHECKSUM_DIGITS - 2
         key_start = checksum_start - len(_CHAIN_KEY)
@@ -557,9 +556,6 @@ class AppendLog:
         self._advance(header_bytes, header_chain)
 
     def _repair(self, descriptor: int, torn: bytes) -> None:
-        """A crash cut the last line. Whole but for its newline, it counts; else nobody ever relied
-        on it.
-        """
         """A crash cut the last line. Whole but for its newline, it counts; else nobody ever relied
         on it.
         """
@@ -636,7 +632,6 @@ def _checksum(chain: str, body: bytes) -> str:
 
 
 def _encoded(line: JsonObject, chain: str) -> tuple[bytes, str]:
-    """The bytes of a line that follows the one with that checksum, and its own checksum."""
     """The bytes of a line that follows the one with that checksum, and its own checksum."""
     body = json.dumps(
         line,

@@ -76,9 +76,6 @@ def tables_on(
     """The tables for inputs of type float32 or float64; the 32 used last are kept, on their
     devices.
     """
-    """The tables for inputs of type float32 or float64; the 32 used last are kept, on their
-    devices.
-    """
     lookup = compile_lookup(mechanism, dtype)
     lower_end, upper_end, *arguments, cells, bits = lookup.arguments
     first = np.zeros(1, dtype=np.int32)
@@ -127,11 +124,6 @@ def compiler_works() -> bool:
 
 
 def compiled_on_devices(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, which torch compiles when its first argument is a tensor on a CUDA device.
-
-    Elsewhere, or where the compiler is missing, it runs step by step, with the same result bit for
-    bit.
-    """
     """`function`, which torch compiles when its first argument is a tensor on a CUDA device.
 
     Elsewhere, or where the compiler is missing, it runs step by step, with the same result bit for
@@ -340,12 +332,6 @@ def _words_of_draws(
     Each half has its 16 leading bits from the stream of nonce 0 and the others from that of nonce
     1.
     """
-    """High and low halves, (size,) int64 each, of the words of consecutive draws from block `first`
-    on.
-
-    Each half has its 16 leading bits from the stream of nonce 0 and the others from that of nonce
-    1.
-    """
     block_count = -(-size // ELEMENTS_PER_BLOCK)
     first_stream = halves(key, first, block_count, (0, 0)).flatten()[:size]
     second_stream = halves(key, first, block_count, (1, 0)).flatten()[:size]
@@ -362,9 +348,6 @@ def _draw_chunk(
     words: tuple[torch.Tensor, torch.Tensor],
     codes: torch.Tensor,
 ) -> torch.Tensor:
-    """Overwrites `codes`; returns (3,) how many inputs lay below, above, and were NaN, on the
-    device.
-    """
     """Overwrites `codes`; returns (3,) how many inputs lay below, above, and were NaN, on the
     device.
     """
@@ -409,11 +392,6 @@ FUSED_SINCE = (2, 7)
 
 
 def as_floats(x: torch.Tensor) -> torch.Tensor:
-    """x as every sampler reads it: floating types of up to 32 bits as float32, all others as
-    float64; detached.
-
-    It stays on its device, and in its own memory where nothing needs casting.
-    """
     """x as every sampler reads it: floating types of up to 32 bits as float32, all others as
     float64; detached.
 

@@ -40,7 +40,6 @@ R = TypeVar("R")
 @contextmanager
 def uninterrupted() -> Generator[None]:
     """Defers an interrupt (Ctrl-C, a cancelled Ray task) until the block has ended."""
-    """Defers an interrupt (Ctrl-C, a cancelled Ray task) until the block has ended."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield  # only the main thread is interrupted, and only by a handler that raises

@@ -106,7 +106,6 @@ class Mechanism(Table):
 
     def _repr_html_(self) -> str:
         """A table, for notebooks."""
-        """A table, for notebooks."""
         content: JsonObject = {"name": self.name}
         if self.categories is None:
             content["inputs"] = [self.lower, self.upper]

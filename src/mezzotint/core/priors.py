@@ -110,7 +110,6 @@ them.
 
 def _shifted(moments: FloatArray, gap: FloatArray) -> FloatArray:
     """(n, ORDERS) moments from origins that lie (n,) gaps further left."""
-    """(n, ORDERS) moments from origins that lie (n,) gaps further left."""
     powers = _powers(gap)
     shifted = np.zeros_like(powers)
     for moment_order in range(ORDERS):
@@ -339,12 +338,10 @@ def cell_means(
     upper: float,
 ) -> SamplePrior:
     """Point masses at the means of 2048 cells: where a search reads a prior again and again."""
-    """Point masses at the means of cells: where a search reads a prior again and again."""
     return _means(prior, np.linspace(lower, upper, SEARCH_CELLS + 1))[0]
 
 
 def _means(prior: Prior, edges: FloatArray) -> tuple[SamplePrior, float]:
-    """Point masses at the means of cells, and the mean square distance of an input from its own."""
     """Point masses at the means of cells, and the mean square distance of an input from its own."""
     moments = prior.moments(edges)
     has_mass = moments[:, 0] > 0
@@ -459,7 +456,6 @@ class Law:
         high: float = 0.0,
     ) -> Law:
         """The law with these masses in the cells and atoms `low`, `high` at -1 and 1."""
-        """The law with these masses in the cells and atoms `low`, `high` at -1 and 1."""
         density = masses / np.diff(edges)
         cell_integrals = [np.diff(edges**power) * density / power for power in (1, 2, 3)]
         first_atom = low * np.array([1.0, -1.0, 1.0])
@@ -473,9 +469,6 @@ class Law:
         )
 
     def leaning_left(self) -> tuple[Law, int]:
-        """This law (and 1) or that of -x (and -1), so rounded that a law and its mirror image give
-        the same.
-        """
         """This law (and 1) or that of -x (and -1), so rounded that a law and its mirror image give
         the same.
         """
@@ -513,7 +506,6 @@ class Law:
 
     def integrals(self, x: FloatArray) -> FloatArray:
         """(..., 3) integrals of 1, x, x**2 over inputs below `x`; over all of them from 1 on."""
-        """(..., 3) integrals of 1, x, x**2 over inputs below `x`; over all of them from 1 on."""
         cell = self.cell(x)
         cell_start = self.edges[cell]
         density = self.density[cell]
@@ -531,9 +523,6 @@ def _atoms(
     masses: FloatArray,
     spread: float,
 ) -> Law:
-    """Point masses (centred units), made uniform over `spread` on both sides where they are inside
-    the range.
-    """
     """Point masses (centred units), made uniform over `spread` on both sides where they are inside
     the range.
     """
@@ -576,9 +565,6 @@ def _cells(
     lower: float,
     upper: float,
 ) -> tuple[FloatArray, FloatArray, bool]:
-    """Edges of cells, the mass below each (what lies on an end of the range outside), whether one
-    is still heavy.
-    """
     """Edges of cells, the mass below each (what lies on an end of the range outside), whether one
     is still heavy.
     """
@@ -665,9 +651,6 @@ def split_atoms(
     """(pieces, n) how much of each point mass lies between the edges when it is spread: all centred
     units.
     """
-    """(pieces, n) how much of each point mass lies between the edges when it is spread: all centred
-    units.
-    """
     spread_start, spread_stop = _spread_interval(points, spread)
     is_inside = (points > -1) & (points < 1)
     edge_column = edges[:, None]
@@ -695,9 +678,6 @@ def exact_law(
     upper: float,
     edges: FloatArray,
 ) -> Law:
-    """A law whose integrals are the prior's own at `edges` (centred, increasing), the only inputs
-    to ask them at.
-    """
     """A law whose integrals are the prior's own at `edges` (centred, increasing), the only inputs
     to ask them at.
     """

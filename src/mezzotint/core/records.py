@@ -31,7 +31,6 @@ of a log, a file.
 
 def ticks(progress: Progress | None, total: int) -> Callable[[], None]:
     """A function to call after each of `total` steps; it tells `progress` how many are done."""
-    """A function to call after each of `total` steps; it tells `progress` how many are done."""
     if progress is None:
         return lambda: None
     step_numbers = itertools.count(1)
@@ -82,7 +81,6 @@ def escaped(text: str) -> str:
 
 
 def number(value: float | None, digits: int = 6) -> str:
-    """A number to this many significant digits; a dash for None, a word for infinity."""
     """A number to this many significant digits; a dash for None, a word for infinity."""
     if value is None:
         return "-"
@@ -139,7 +137,6 @@ class Record:
     beside: ClassVar[tuple[str, ...]] = ()
 
     def as_dict(self) -> JsonObject:
-        """Plain values for JSON."""
         """Plain values for JSON."""
         values: JsonObject = {}
         for field in fields(cast("DataclassInstance", self)):
@@ -232,7 +229,6 @@ class Records(list[Item]):
 
     def _repr_html_(self) -> str:
         """A table, for notebooks."""
-        """A table, for notebooks."""
         import html
 
         table = self._table()
@@ -282,7 +278,6 @@ def html_of(facts: JsonObject) -> str:
 
 
 def _html(rows: Iterable[Iterable[tuple[str, str]]]) -> str:
-    """A table of cells, each with its tag."""
     """A table of cells, each with its tag."""
     import html
 

@@ -92,7 +92,6 @@ def _largest_remainder(rows: FloatArray) -> IntArray:
 
 def _boxes(weights: IntArray, ratio: Fraction) -> tuple[IntArray, IntArray]:
     """Per level a box [low, high] with high <= ratio * low that costs the rows little."""
-    """Per level a box [low, high] with high <= ratio * low that costs the rows little."""
     low = weights.min(axis=0)
     # Rounding to nearest leaves an excess of a few units: raising the small end a little costs the
     # rows least.

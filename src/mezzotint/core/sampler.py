@@ -297,7 +297,6 @@ def _is_tensor(x: object) -> TypeGuard[torch.Tensor]:
 
 def _as_array(x: object) -> tuple[Floats, Callable[[Codes], object]]:
     """x as float32 or float64, and what turns codes into the caller's kind of array."""
-    """x as float32 or float64, and what turns codes into the caller's kind of array."""
     if _is_tensor(x):
         if x.device.type != "cpu":
             remedy = f"draws on cpu, {', '.join(GPU)}; pass x.cpu()"
@@ -372,7 +371,6 @@ def _draw_range(
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
     """Cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -536,7 +534,6 @@ _LANE_BITS = 64
 
 
 def word_type(bits: int) -> np.dtype[np.unsignedinteger]:
-    """The smallest unsigned little-endian type of at least `bits` bits, up to 32."""
     """The smallest unsigned little-endian type of at least `bits` bits, up to 32."""
     if bits <= 8:
         return np.dtype("u1")

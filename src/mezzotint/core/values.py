@@ -154,7 +154,6 @@ def arrow_array(
 
 def _entries(values: Any) -> list[Any]:
     """The Python values of a list or an array; a single one is a list of itself."""
-    """The Python values of a list or an array; a single one is a list of itself."""
     if isinstance(values, np.ndarray | np.generic):
         numpy_column: npt.NDArray[Any] = np.atleast_1d(cast(Any, values))
         return list(cast(Any, numpy_column))
@@ -289,7 +288,6 @@ def _require_numbers(array: pa.Array, column: _ColumnName) -> pa.Array:
 
 def number_fault(kind: pa.DataType, name: str | None = None) -> str:
     """The remedy for a type that holds no numbers; empty for a type that does."""
-    """The remedy for a type that holds no numbers; empty for a type that does."""
     value_type = stripped_type(kind)
     if of.is_temporal(value_type):
         return f"holds {kind}, not numbers; {derived_remedy(value_type, name)}"
@@ -303,7 +301,6 @@ def _is_numeric(kind: pa.DataType) -> bool:
 
 
 def category_fault(kind: pa.DataType, name: str | None = None) -> str:
-    """The remedy for a type that holds no categories; empty for a type that does."""
     """The remedy for a type that holds no categories; empty for a type that does."""
     value_type = stripped_type(kind)
     if of.is_temporal(value_type):
@@ -362,9 +359,6 @@ def numbers(array: pa.Array) -> tuple[Numbers, BoolArray | None]:
 
 @lru_cache(maxsize=8)
 def _listed(categories: tuple[str, ...]) -> tuple[pa.Array, dict[str, int]]:
-    """Categories that values can name, for Arrow and for Python. `(other)` and `(missing)` are not
-    among them.
-    """
     """Categories that values can name, for Arrow and for Python. `(other)` and `(missing)` are not
     among them.
     """
@@ -431,7 +425,6 @@ def _respell(
     markers: frozenset[str],
 ) -> int:
     """Give unlisted values the position that another spelling names; returns how many had one."""
-    """Give unlisted values the position that another spelling names; returns how many had one."""
     pending = np.flatnonzero(indices == UNLISTED)
     if not pending.size:
         return 0
@@ -461,8 +454,6 @@ def _other_spelling(
     markers: frozenset[str],
 ) -> int:
     """The position that a cell names when it is trimmed, without a zero fraction, or in lower case."""
-    """The position that a cell names when it is trimmed, without a zero fraction, or in lower case.
-    """
     trimmed = cell.strip()
     if trimmed in positions:
         return positions[trimmed]

@@ -380,9 +380,6 @@ def _aims(epsilon: float) -> list[float]:
     """Epsilons to aim at, just below the requested one and then further; a table shows no more than
     log(2**32).
     """
-    """Epsilons to aim at, just below the requested one and then further; a table shows no more than
-    log(2**32).
-    """
     visible_epsilon = min(epsilon, _MOST_VISIBLE_EPSILON)
     return [visible_epsilon * (1 - margin) for margin in _MARGINS]
 
@@ -391,9 +388,6 @@ def _searched(
     request: _Calibration,
     build: Callable[..., SearchedFamily],
 ) -> tuple[Mechanism, int]:
-    """Searches at epsilon; then lowers the privacy parameter little by little until the rounded
-    table is certified.
-    """
     """Searches at epsilon; then lowers the privacy parameter little by little until the rounded
     table is certified.
     """

@@ -133,9 +133,6 @@ class ColumnProgram:
         """The best use of these columns; InfeasibleError if no mixture has rows that sum to 1 and
         tell cells apart.
         """
-        """The best use of these columns; InfeasibleError if no mixture has rows that sum to 1 and
-        tell cells apart.
-        """
         columns = self.columns
         column_count = len(columns)
         often: FloatArray = np.full(column_count, columns.shape[1] / columns.sum())
@@ -188,9 +185,6 @@ class ColumnProgram:
         """(K, n) the pmf of a report from each cell, without the reports that are no more frequent
         than `rare`.
         """
-        """(K, n) the pmf of a report from each cell, without the reports that are no more frequent
-        than `rare`.
-        """
         often = self.solve().often
         is_frequent = often * self.chances > rare
         rows = (self.columns * often[:, None])[is_frequent].T
@@ -217,9 +211,6 @@ def intervals(cells: int) -> Sets:
     """(n, cells) which cells are likelier under a report: every interval but the full range; single
     cells first.
     """
-    """(n, cells) which cells are likelier under a report: every interval but the full range; single
-    cells first.
-    """
     index = np.arange(cells)
     sets: list[Sets] = []
     for length in range(1, cells):
@@ -229,7 +220,6 @@ def intervals(cells: int) -> Sets:
 
 
 def candidates(cells: int) -> tuple[Sets, str]:
-    """The columns to choose among, and the class of tables that they make."""
     """The columns to choose among, and the class of tables that they make."""
     if cells <= _ALL_SETS_UP_TO:
         numbers = np.arange(1, 2**cells - 1)
@@ -428,7 +418,6 @@ def design_cells(
     *,
     started: float,
 ) -> DesignResult:
-    """The table for the distribution of its inputs: see `optimal`, loss "cdf"."""
     """The table for the distribution of its inputs: see `optimal`, loss "cdf"."""
     if not problem.is_pure or problem.max_bias:
         remedy = "tables for distributions are for pure epsilon, without max_bias"

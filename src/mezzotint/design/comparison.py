@@ -210,7 +210,6 @@ def user_family(
     problem: Problem,
 ) -> tuple[str, Callable[[], Mechanism]]:
     """The name of a user's mechanism, and how to get it at the problem's epsilon and range."""
-    """The name of a user's mechanism, and how to get it at the problem's epsilon and range."""
     if isinstance(family, Mechanism):
         name = family.name
     elif callable(family):

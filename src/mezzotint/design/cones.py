@@ -86,7 +86,6 @@ class Program:
     @cached_property
     def stacked(self) -> tuple[Entries, FloatArray]:
         """The entries of all blocks, one below another, and their right-hand sides."""
-        """The entries of all blocks, one below another, and their right-hand sides."""
         terms: list[Entries] = []
         first_row = 0
         entry_count = 0
@@ -107,9 +106,6 @@ class Program:
 
     @property
     def ratio(self) -> int:
-        """The index of the block of a `ratio_part` (its multipliers can be polished), -1 for
-        none.
-        """
         """The index of the block of a `ratio_part` (its multipliers can be polished), -1 for
         none.
         """

@@ -64,7 +64,6 @@ class Rows:
 
 def _losses(rows: FloatArray, spare: float) -> tuple[FloatArray, FloatArray]:
     """(R, R, m) log-ratios of row a to row b, each probability `spare` off; (R, m) logs of b's."""
-    """(R, R, m) log-ratios of row a to row b, each probability `spare` off; (R, m) logs of b's."""
     low = np.log(np.maximum(rows - spare, _LEAST_PROBABILITY))
     high = np.log(np.maximum(rows + spare, _LEAST_PROBABILITY))
     return high[:, None] - low, low
@@ -190,11 +189,6 @@ class Approximate(Constraint):
         Raises:
             ParameterError: a delta that 32-bit weights cannot resolve.
         """
-        """Return delta less what rounding to integers can add to the divergence of two rows.
-
-        Raises:
-            ParameterError: a delta that 32-bit weights cannot resolve.
-        """
         if not rows.spare_rounding:
             return self.delta
         rounding = 2 * rows.levels * (1 + math.exp(self.epsilon)) / TOTAL
@@ -308,7 +302,6 @@ def _divergence(
     second: FloatArray,
     order: float,
 ) -> float:
-    """Renyi divergence of one distribution on two outcomes from another."""
     """Renyi divergence of one distribution on two outcomes from another."""
     is_possible = first > 0
     first_mass = first[is_possible]

@@ -256,7 +256,6 @@ def _wave_rows(
 
 
 def _windows(cells: int, width: int) -> Sets:
-    """(cells + width - 1, cells) every place of a window, also those where it hangs over an end."""
     """(cells + width - 1, cells) every position of a window, also those where it hangs over an
     end.
     """

@@ -74,9 +74,6 @@ def rqm_family(
     """RQM: the privacy parameter is q, the shape number the log of the outermost bin, `least` to
     `most` half ranges.
     """
-    """RQM: the privacy parameter is q, the shape number the log of the outermost bin, `least` to
-    `most` half ranges.
-    """
     is_large = levels > _MANY_LEVELS
     logits = np.linspace(-9, 9, 13 if is_large else 37)
     inner_parameters = 1 / (1 + np.exp(-logits))
@@ -119,9 +116,6 @@ def erm_family(
     most: float,
     bins: FloatArray | None,
 ) -> SearchedFamily:
-    """ERM on symmetric bins +-R u**p, u even on [0, 1]: the privacy parameter is gamma, the shape
-    (log R, log p).
-    """
     """ERM on symmetric bins +-R u**p, u even on [0, 1]: the privacy parameter is gamma, the shape
     (log R, log p).
     """
@@ -268,7 +262,6 @@ class FamilySearch:
         inside: float,
         outside: float,
     ) -> float:
-        """The parameter next to `outside` that still meets epsilon."""
         """The parameter next to `outside` that still meets epsilon.
 
         Between two scanned parameters epsilon is smooth: scipy finds where it crosses in fewer
@@ -289,11 +282,6 @@ class FamilySearch:
         return bracket(lambda parameter: excess(parameter) <= 0, inside, edge, steps=_HALVINGS)[0]
 
     def best(self, shape: FloatArray) -> Member:
-        """The best member of a shape; loss inf, with the least epsilon, if none meets epsilon.
-
-        Epsilon need not be monotone in the privacy parameter: the best scanned one that meets it is
-        a candidate, and so is every place where it crosses, unless both ends are worse than that.
-        """
         """The best member of a shape; loss inf, with the least epsilon, if none meets epsilon.
 
         Epsilon need not be monotone in the privacy parameter: the best scanned one that meets it is
@@ -357,7 +345,6 @@ class FamilySearch:
         return best_member
 
     def _improve(self, start: Member) -> Member:
-        """The best member that a simplex search from `start` meets."""
         """The best member that a simplex search from `start` meets."""
         members = [start]
 

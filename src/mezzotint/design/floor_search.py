@@ -118,7 +118,6 @@ def _interior(
     ratio: float,
 ) -> tuple[FloatArray, FloatArray]:
     """Floors (m,) and rows (2, m) at -1 and 1 strictly between floors and ratio * floors."""
-    """Floors (m,) and rows (2, m) at -1 and 1 strictly between floors and ratio * floors."""
     inner_mass, rows = _rows_inside(levels, ratio, 1.0)
     if inner_mass < _LEAST_INNER_MASS:
         # Where one outer level reaches barely far enough, the inner ones must be (nearly) as unlike

@@ -70,12 +70,6 @@ def _reaching(
     They may miss the ends by its tolerance, which is nothing beside far levels and much beside the
     range. Floors that reach are a convex set.
     """
-    """A cone solver's floors (m,), moved as little as it takes towards such whose windows reach
-    both ends of the range.
-
-    They may miss the ends by its tolerance, which is nothing beside far levels and much beside the
-    range. Floors that reach are a convex set.
-    """
     ratio = math.exp(epsilon)
     floors = geometric * math.exp(-epsilon / 2)
     if missing_reach(make_windows(units, floors, ratio)) <= REACH_TOLERANCE:
@@ -220,7 +214,6 @@ def _on_knots(
     between: tuple[float, ...] = BETWEEN,
 ) -> FloatDesign:
     """The table program on these knots."""
-    """The table program on these knots."""
     next_epsilon = math.nextafter(problem.epsilon, math.inf)
     part = partial(ratio_part, epsilon=problem.epsilon)
     next_part = partial(ratio_part, epsilon=next_epsilon)
@@ -232,9 +225,6 @@ def _on_knots(
 
 
 def _by_worst_inputs(problem: Problem, levels: FloatArray) -> FloatDesign:
-    """For the largest error over the inputs: rows at some inputs, and at the worst of windows until
-    none is worse.
-    """
     """For the largest error over the inputs: rows at some inputs, and at the worst of windows until
     none is worse.
     """

@@ -65,7 +65,6 @@ class IntegerWindows:
 
     def rows(self, starts: IntArray) -> IntArray:
         """(n, m) rows of windows that start there."""
-        """(n, m) rows of windows that start there."""
         window_starts = starts[:, None]
         window_stops = window_starts + self.spare
         overlap = np.minimum(window_stops, self.ends[1:]) - np.maximum(
@@ -75,14 +74,10 @@ class IntegerWindows:
 
     def means(self, rows: IntArray) -> list[Fraction]:
         """Their exact means, data units."""
-        """Their exact means, data units."""
         totals = rows.astype(object) @ self.integers
         return [Fraction(int(total), self.scale * TOTAL) for total in totals]
 
     def kinks(self) -> IntArray:
-        """All starts at which an end of the window passes into another room, and the two
-        outermost.
-        """
         """All starts at which an end of the window passes into another segment, and the two
         outermost.
         """
@@ -95,7 +90,6 @@ class IntegerWindows:
         starts: IntArray,
         means: list[Fraction],
     ) -> int:
-        """The start whose mean is nearest to the target."""
         """The start whose mean is nearest to the target."""
         index = bisect.bisect_right(means, target)
         if index == 0:
@@ -181,7 +175,6 @@ def _friendly(
     ratio: Fraction,
     nearby: int,
 ) -> int:
-    """The floor, or one a little below it, whose ceiling loses least to rounding."""
     """The floor, or one a little below it, whose ceiling loses least to rounding."""
 
     def loss(candidate: int) -> int:

@@ -236,7 +236,6 @@ class Prover:
 
     def add(self, cut: Cut) -> float:
         """Keeps a cut and its mirror image; its constant."""
-        """Keeps a cut and its mirror image; its constant."""
         new_cuts = (cut, cut.mirrored())
         first = len(self.cuts)
         self.cuts.extend(new_cuts)
@@ -264,9 +263,6 @@ class Prover:
         """Of each cut from the `first` on, per cell: the next cell that meets it, and one more than
         the last before.
         """
-        """Of each cut from the `first` on, per cell: the next cell that meets it, and one more than
-        the last before.
-        """
         cut_count = len(self.cuts)
         cell_count = self.axis.size - 1
         # A loss below the target leaves the floors no more mass than this: "Rare floors" in the
@@ -284,9 +280,6 @@ class Prover:
         self.before[first:cut_count, 1:] = last_cells
 
     def shrunk(self, box: Box) -> Box | None:
-        """The box less what no set of levels below the target can be in; None if nothing is
-        left.
-        """
         """The box less what no set of levels below the target can be in; None if nothing is
         left.
         """
@@ -321,9 +314,6 @@ class Prover:
                 return tuple(zip(low_cells.tolist(), high_cells.tolist(), strict=True))
 
     def program(self, box: Box) -> tuple[FloatArray, FloatArray]:
-        """Adds the cut of the best design on levels all over the box; these levels and their
-        floors.
-        """
         """Adds the cut of the best design on levels all over the box; these levels and their
         floors.
         """
@@ -363,9 +353,6 @@ class Prover:
         """The box cut in two where the design on it spreads one level most; None if it is one set
         of cells.
         """
-        """The box cut in two where the design on it spreads one level most; None if it is one set
-        of cells.
-        """
         widest = -1
         widest_spread = -math.inf
         split_level = 0.0
@@ -395,7 +382,6 @@ class Prover:
         )
 
     def proves(self, target: float) -> bool:
-        """Whether every box is emptied at this target before the time ends."""
         """Whether every box is emptied at this target before the time ends."""
         self.aim(target)
         everything = ((0, self.axis.size - 1),) * self.count
@@ -451,9 +437,6 @@ class Proven:
 
 
 def check_provable(problem: Problem) -> None:
-    """Refuses a problem that the theorem over all levels does not cover; says why, and what bounds
-    it instead.
-    """
     """Refuses a problem that the theorem over all levels does not cover; says why, and what bounds
     it instead.
     """

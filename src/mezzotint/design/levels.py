@@ -116,7 +116,6 @@ class Space:
 
     def __call__(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The logarithm of the loss, and its derivatives."""
-        """The logarithm of the loss, and its derivatives."""
         unpacked = self.unpack(points)
         affine = self._map(unpacked)
         split = self.loss == "mae"
@@ -440,7 +439,6 @@ class UnboundedLevelsWarning(UserWarning):
 
 def _outside() -> int:
     """The level of a warning by the caller that points at the first line outside this package."""
-    """The level of a warning by the caller that points at the first line outside this package."""
     frame = sys._getframe(1)
     level = 1
     while frame.f_back is not None and frame.f_globals["__name__"].startswith("mezzotint."):
@@ -538,9 +536,6 @@ def symmetric_levels(
     lower: float,
     upper: float,
 ) -> FloatArray:
-    """The best `count` levels found that are their own mirror image, for the largest MSE; data
-    units.
-    """
     """The best `count` levels found that are their own mirror image, for the largest MSE; data
     units.
     """

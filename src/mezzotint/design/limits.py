@@ -62,11 +62,6 @@ def _mse_limit(
     Designs on more and more levels: those where the last one's cut is lowest are added, unused ones
     are left out.
     """
-    """The limit of the unbiased MSE, and levels on which it is nearly attained (centred units).
-
-    Designs on more and more levels: those where the last one's cut is lowest are added, unused ones
-    are left out.
-    """
     half_range = problem.width / 2
     ratio = ratio_above(problem.epsilon)
     level_reach = min(1.6 * least + 0.4, largest)
@@ -163,9 +158,6 @@ def _biased_limit(problem: Problem, reach: float) -> float:
     """The limit of the MSE with a bias budget: multipliers from dense levels, the least over all
     real ones.
     """
-    """The limit of the MSE with a bias budget: multipliers from dense levels, the least over all
-    real ones.
-    """
     half_range = problem.width / 2
     budget = problem.max_bias / half_range
     rows = averages(problem, np.linspace(problem.lower, problem.upper, _INPUT_CELLS + 1))
@@ -205,7 +197,6 @@ def _biased_limit(problem: Problem, reach: float) -> float:
 
 def real_roots(coefficients: FloatArray) -> FloatArray:
     """All real roots of quadratics (3, n)."""
-    """All real roots of quadratics (3, n)."""
     constant, slope, square = coefficients
     with np.errstate(
         divide="ignore",
@@ -226,13 +217,6 @@ def _mae_limit(problem: Problem, largest: float) -> float:
     linear in B on each cell and on each side of the range, so g is concave there and its least
     values are at the ends of these
     pieces: a finite program whose columns are those ends bounds all real levels.
-    """
-    """The certified limit of the MAE over levels within `largest` (centred units) of the middle.
-
-    For a level B inside a cell the loss there is replaced by 0, which is smaller. Then every r_k is
-    linear in B on each cell and on each side of the range, so g is concave there and its least
-    values are at the ends of these pieces: a finite program whose columns are those ends bounds all
-    real levels.
     """
     half_range = problem.width / 2
     edges = np.linspace(-1.0, 1.0, 3 * _INPUT_CELLS // 2 + 1)
@@ -259,9 +243,6 @@ def limit_of(
     problem: Problem,
     max_level: float | None,
 ) -> tuple[float, FloatArray]:
-    """The certified limit of a pure-epsilon problem, and dense levels (data units) on which it is
-    nearly attained.
-    """
     """The certified limit of a pure-epsilon problem, and dense levels (data units) on which it is
     nearly attained.
     """

@@ -98,9 +98,6 @@ class SelectionTables:
         """The q_n whose products with one another occur: where these are pinned, every probability
         is linear in y.
         """
-        """The q_n whose products with one another occur: where these are pinned, every probability
-        is linear in y.
-        """
         rows: set[tuple[int, int]] = set()
         for bins_below, _, _ in self.cells:
             bins_above = self.bins.size - bins_below
@@ -118,7 +115,6 @@ class SelectionTables:
 
     def box(self, pinned: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Bounds (size,) of y from below and above with the pinned entries of `pinned` (size,)."""
-        """Bounds (size,) of y from below and above with the pinned entries of `pinned` (size,)."""
         low = np.where(self.free, 0.0, 1.0)
         high = np.ones(self.size)
         for row in self.pinned_rows:
@@ -129,10 +125,6 @@ class SelectionTables:
     def forms(self, pinned: FloatArray) -> FloatArray:
         """(cells, 2, m, size) coefficients on y of the probabilities at both ends of the used
         cells.
-
-        q_1(1) = 1 carries the constants. Only the pinned entries of `pinned` (size,) matter.
-        """
-        """(cells, 2, m, size) coefficients on y of the probabilities at both ends of the cells.
 
         q_1(1) = 1 carries the constants. Only the pinned entries of `pinned` (size,) matter.
         """
@@ -159,9 +151,6 @@ class SelectionTables:
         return np.moveaxis(coefficients, 0, -1).reshape(-1, 2, self.bins.size, self.size)
 
     def proxy(self, prior: Prior) -> tuple[FloatArray, float]:
-        """Coefficients and constant of the bound on the MAE (Lemma 1, Theorem 3; Theorem 4 for two
-        sides).
-        """
         """Coefficients and constant of the bound on the MAE (Lemma 1, Theorem 3; Theorem 4 for two
         sides).
         """
@@ -358,9 +347,6 @@ def is_mirrored(bins: FloatArray, problem: Problem) -> bool:
     """Whether bins and prior are symmetric about the middle of the range: then one table of q
     serves both sides.
     """
-    """Whether bins and prior are symmetric about the middle of the range: then one table of q
-    serves both sides.
-    """
     asymmetry = np.abs(bins + bins[::-1] - 2 * problem.center).max()
     if asymmetry > _SAME_BIN * max(1.0, np.abs(bins).max()):
         return False
@@ -372,9 +358,6 @@ def is_mirrored(bins: FloatArray, problem: Problem) -> bool:
 
 
 def bin_sets(problem: Problem, levels: int) -> list[FloatArray]:
-    """Symmetric bin sets: 10 outer distances times up to 11 inner spreads, about as many as the
-    paper's code has.
-    """
     """Symmetric bin sets: 10 outer distances times up to 11 inner spreads, about as many as the
     paper's code has.
     """
@@ -399,7 +382,6 @@ def table_of(
     name: str,
     epsilon: float,
 ) -> Mechanism:
-    """The certified table of selection probabilities y."""
     """The certified table of selection probabilities."""
     knots, rows = pair_rows(
         tables.bins,
@@ -470,9 +452,6 @@ class BoxSearch:
         return best_point
 
     def _grid(self) -> Iterator[FloatArray]:
-        """Positive multiples of 1 / (points + 1); where they are too many, the shapes of RQM and
-        ERM.
-        """
         """Positive multiples of 1 / (points + 1); where they are too many, the shapes of RQM and
         ERM.
         """

@@ -283,14 +283,12 @@ class FloatDesign:
 
 def without_unused(rows: FloatArray) -> FloatArray:
     """Rows in which a level that is hardly ever used is never used."""
-    """Rows in which a level that is hardly ever used is never used."""
     is_used = rows.max(axis=0) > _UNUSED
     used_rows = np.where(is_used, rows, 0.0)
     return used_rows / used_rows.sum(axis=1, keepdims=True)
 
 
 def achieved_loss(problem: Problem, mechanism: Mechanism) -> float:
-    """The problem's loss of the integer table, data units."""
     """The problem's loss of the integer table, data units."""
     if problem.loss == "minimax":
         return mechanism.worst_mse()
@@ -359,7 +357,6 @@ def record(
     started: float,
     loss: float | None = None,
 ) -> DesignResult:
-    """The result of a finished design; `started` is its time.perf_counter() at the beginning."""
     """The result of a finished design; `started` is its time.perf_counter() at the beginning."""
     if loss is None:
         loss = achieved_loss(problem, mechanism)

@@ -169,7 +169,6 @@ class KnottedProblem:
         epsilon: float,
     ) -> IndexArray:
         """The pairs whose constraint `rows` nearly violate; for a metric, their neighbours, too."""
-        """The pairs whose constraint `rows` nearly violate; for a metric, their neighbours, too."""
         constraint = self.problem.constraint
         if constraint.is_complete:
             return pairs
@@ -180,7 +179,6 @@ class KnottedProblem:
         return binding_pairs
 
     def ordered(self, pairs: IndexArray) -> IndexArray:
-        """Sort the pairs, with their mirror images if the problem is its own: then it folds."""
         """Sort the pairs, with their mirror images if the problem is its own: then it folds."""
         knot_count = self.knots.size
         is_mirrored = nearly_equal(self.costs, self.costs[::-1, ::-1])
@@ -196,7 +194,6 @@ class KnottedProblem:
 
 
 def _beside(pairs: IndexArray, knots: int) -> IndexArray:
-    """The pairs of so many knots, and their neighbours."""
     """The pairs of so many knots, and their neighbours."""
     neighbours = (pairs[:, None] + _BESIDE).reshape(-1, 2)
     is_inside = ((neighbours >= 0) & (neighbours < knots)).all(axis=1)
@@ -257,7 +254,6 @@ def solve_pairs(
 
 
 def _rounded(setting: KnottedProblem, rows: FloatArray) -> Mechanism:
-    """The integer table."""
     """The integer table."""
     problem = setting.problem
     is_unbiased = problem.max_bias == 0
@@ -389,7 +385,6 @@ def refine_even(
     problem: Problem,
     levels: FloatArray,
 ) -> tuple[FloatDesign, Mechanism]:
-    """Even knots, doubled until the bound of the program stalls or the program grows large."""
     """Even knots, doubled until the bound of the program stalls or the program grows large."""
     most_entries = _MOST_ENTRIES_PURE if problem.is_pure else _MOST_ENTRIES
     best_design: tuple[FloatDesign, Mechanism] | None = None

@@ -43,7 +43,6 @@ class Solution:
 
 def _cones(blocks: Sequence[ConeBlock], sizes: Sequence[int]) -> list[object]:
     """The cones of so many rows of each block."""
-    """The cones of so many rows of each block."""
     cones: list[object] = []
     for block, size in zip(blocks, sizes, strict=True):
         if block.cone == "power":
@@ -306,7 +305,6 @@ def _solution(
 
 def _project(block: ConeBlock, dual: FloatArray) -> FloatArray:
     """A nearby point of the block's dual cone."""
-    """A nearby point of the block's dual cone."""
     if block.cone == "zero":
         return dual
     if block.cone != "power":
@@ -328,7 +326,6 @@ def _polish(
     block: ConeBlock,
     dual: FloatArray,
 ) -> FloatArray:
-    """Multipliers of a ratio block whose floor variables have no negative residual."""
     """Multipliers of a ratio block whose floor variables have no negative residual."""
     # Per level i the residual of g_i is e**(-epsilon/2) sum(alpha) - e**(epsilon/2) sum(beta). At
     # large epsilon an error of 1e-10 in beta would cost e**(epsilon/2) times that: shrinking beta

@@ -101,7 +101,6 @@ def outer_rows(
     ratio: float,
 ) -> tuple[FloatArray, FloatArray]:
     """The rows (..., 2, m) of the first window and of the last one, and their means (..., 2)."""
-    """The rows (..., 2, m) of the first window and of the last one, and their means (..., 2)."""
     line = _Line(levels, floors, ratio)
     starts = np.concatenate([np.zeros_like(line.last), line.last], axis=-1)
     return line.rows(starts)
@@ -183,7 +182,6 @@ def _tilt(
     x: FloatArray,
 ) -> FloatArray:
     """Slope in the level of the line through the errors of two levels."""
-    """Slope in the level of the line through the errors of two levels."""
     is_apart = high > low
     rise = error(loss, high, x) - error(loss, low, x)
     run = np.where(is_apart, high - low, 1.0)
@@ -264,7 +262,6 @@ def average(
     law: Law,
     loss: str,
 ) -> Value:
-    """The expected loss over `law` of windows that cover [-1, 1]."""
     """The expected loss over `law` of windows that cover [-1, 1]."""
     edges = np.clip(windows.means, -1.0, 1.0)
     # The outermost pieces take what rounding leaves uncovered.

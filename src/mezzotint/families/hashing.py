@@ -86,7 +86,6 @@ class HashedDomain:
     @cached_property
     def _logarithms(self) -> IntArray:
         """(k,) the power of x that stands for each category."""
-        """(k,) the power of x that stands for each category."""
         logarithms = np.zeros(self.hashes + 1, dtype=np.int64)
         logarithms[self._powers] = np.arange(self.hashes)
         return logarithms[1 : len(self.categories) + 1]
@@ -153,7 +152,6 @@ class HashedDomain:
 
     @property
     def chances(self) -> tuple[float, float]:
-        """That a report supports its own category, and that it supports any given other one."""
         """That a report supports its own category, and that it supports any given other one."""
         same_cell = float(self.mechanism.probabilities[0, 0])
         other_cell = float(self.mechanism.probabilities[0, 1])

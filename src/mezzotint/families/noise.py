@@ -119,13 +119,11 @@ class IntegerNoise:
     @property
     def mean(self) -> Fraction:
         """Exact mean of the noise before any wrapping."""
-        """Exact mean of the noise before any wrapping."""
         pairs = zip(self.weights.tolist(), self.offsets.tolist(), strict=True)
         return Fraction(sum(weight * offset for weight, offset in pairs), TOTAL)
 
     @property
     def variance(self) -> Fraction:
-        """Exact variance of the noise before any wrapping."""
         """Exact variance of the noise before any wrapping."""
         pairs = zip(self.weights.tolist(), self.offsets.tolist(), strict=True)
         second_moment = Fraction(sum(weight * offset**2 for weight, offset in pairs), TOTAL)
@@ -194,12 +192,6 @@ class IntegerNoise:
 
     @cached_property
     def table(self) -> Mechanism:
-        """The table that draws come from, before any wrapping: two equal rows, so that the input
-        changes nothing.
-
-        Raises:
-            ParameterError: noise with a single value; a table needs two levels.
-        """
         """The table that draws come from, before any wrapping: two equal rows, so that the input
         changes nothing.
 

@@ -508,9 +508,6 @@ class PoissonBinomial:
         """(trials + 1,) decoded outputs, data units: evenly spaced, middle + half range * (z / n -
         1/2) / theta.
         """
-        """(trials + 1,) decoded outputs, data units: evenly spaced, middle + half range * (z / n -
-        1/2) / theta.
-        """
         heads = np.arange(self.trials + 1.0)
         steps: FloatArray = (heads - self.trials / 2) / (self.trials * self.theta)
         return self.lower + self._half * (1 + steps)
