@@ -526,9 +526,7 @@ unit of t.
 """
 
 MOST_SEGMENTS = 2**16
-MOST_STRETCHED = 2**12
-"""Largest number of even segments, and that times how much the ends are stretched where they are
-cut short: keeps the rounding of positions below EVEN."""
+"""Largest number of even segments: keeps the rounding of positions below EVEN."""
 
 MAX_CELLS = 2**31
 """Of the even way: cells are counted in lanes of 32 bits, one of them a sign."""
@@ -566,14 +564,9 @@ _Way: TypeAlias = tuple[Callable[..., tuple[int, int, int]], tuple[object, ...]]
 def compile_lookup(
     table: Table,
     dtype: np.dtype[np.floating],
-    *,
-    cut: bool = False,
 ) -> Lookup:
     """The tables to draw from `table` for inputs of type float32 or float64; the 32 used last are
     kept.
-
-    With `cut` knots also count as even where an end is cut short: faster, but no device draws in
-    that way.
     """
     starting_rows = np.flatnonzero(
         np.diff(table.knots) > 0
@@ -587,8 +580,6 @@ def compile_lookup(
     way = None
     if flat_cells.size <= MAX_CELLS:
         way = _uniform(segment_edges, jumps, dtype)
-        if way is None and cut:
-            way = _uniform(segment_edges, jumps, dtype, cut=True)
     kernel, arguments = way or _bucketed(segment_edges) or _searched(segment_edges)
     code_type = np.uint8 if table.levels.size <= 256 else np.uint16
     return Lookup(
@@ -616,40 +607,19 @@ class _EvenSpacing(NamedTuple):
     last_stretch: float = 0.0
 
 
-def _cut_spacing(edges: FloatArray) -> _EvenSpacing:
-    """Of segments of which the first and the last may be cut short."""
-    segment_count = edges.size - 1
-    widths = np.diff(edges)
-    pitch = float(widths.max())
-    if segment_count >= 3:
-        pitch = float((edges[-2] - edges[1]) / (segment_count - 2))
-    first_stretch = max(0.0, pitch / widths[0] - 1)
-    last_stretch = 0.0
-    if segment_count > 1:
-        last_stretch = max(0.0, pitch / widths[-1] - 1)
-    return _EvenSpacing(float(edges[1]) - pitch, 1 / pitch, first_stretch, last_stretch)
-
-
 def _uniform(
     edges: FloatArray,
     jumps: IndexArray,
     dtype: np.dtype[np.floating],
-    *,
-    cut: bool = False,
 ) -> _Way | None:
     segment_count = edges.size - 1
     width = float(edges[-1] - edges[0])
     spacing = _EvenSpacing(float(edges[0]), segment_count / width)
-    most_stretched = MOST_SEGMENTS
-    if cut:
-        spacing = _cut_spacing(edges)
-        most_stretched = MOST_STRETCHED
-    stretch = 1 + max(spacing.first_stretch, spacing.last_stretch)
-    if segment_count * stretch > most_stretched or not math.isfinite(FIXED * spacing.scale):
+    if segment_count > MOST_SEGMENTS or not math.isfinite(FIXED * spacing.scale):
         return None
     unevenness = (edges - spacing.origin) * spacing.scale - np.arange(segment_count + 1)
     # An end may fall short of its place, but not lie beyond it.
-    is_even = np.abs(unevenness[1:-1]).max(initial=0.0) * stretch <= EVEN
+    is_even = np.abs(unevenness[1:-1]).max(initial=0.0) <= EVEN
     if not is_even or unevenness[0] < -EVEN or unevenness[-1] > EVEN:
         return None
     scale = _scale_at_jumps(edges, jumps, dtype, spacing)
