@@ -463,7 +463,9 @@ def _next_heavy(
     candidate: int,
     capacity: int,
 ) -> int:
-    """The first level from `candidate` on with more units than a cell holds, or the number of levels."""
+    """The first level from `candidate` on with more units than a cell holds; else the number of
+    levels.
+    """
     while candidate < weights.shape[1] and weights[row, candidate] <= capacity:
         candidate += 1
     return candidate
@@ -597,14 +599,10 @@ def compile_lookup(
 # from the knot on must land in its segment and the largest below it must not. A last-digit change
 # of `scale` often helps.
 class _EvenSpacing(NamedTuple):
-    """Where position 0 lies, segments per data unit, and whole over present width of the first and
-    the last segment, less 1.
-    """
+    """Where position 0 lies, and segments per data unit."""
 
     origin: float
     scale: float
-    first_stretch: float = 0.0
-    last_stretch: float = 0.0
 
 
 def _uniform(
@@ -613,8 +611,8 @@ def _uniform(
     dtype: np.dtype[np.floating],
 ) -> _Way | None:
     segment_count = edges.size - 1
-    width = float(edges[-1] - edges[0])
-    spacing = _EvenSpacing(float(edges[0]), segment_count / width)
+    range_width = float(edges[-1] - edges[0])
+    spacing = _EvenSpacing(float(edges[0]), segment_count / range_width)
     if segment_count > MOST_SEGMENTS or not math.isfinite(FIXED * spacing.scale):
         return None
     unevenness = (edges - spacing.origin) * spacing.scale - np.arange(segment_count + 1)
@@ -622,12 +620,12 @@ def _uniform(
     is_even = np.abs(unevenness[1:-1]).max(initial=0.0) <= EVEN
     if not is_even or unevenness[0] < -EVEN or unevenness[-1] > EVEN:
         return None
-    scale = _scale_at_jumps(edges, jumps, dtype, spacing)
-    if scale is None:
+    position_scale = _scale_at_jumps(edges, jumps, dtype, spacing)
+    if position_scale is None:
         return None
     last_start = (segment_count - 1) * FIXED
-    stretches = (float(spacing.first_stretch), float(spacing.last_stretch))
-    return draw_uniform, (spacing.origin, scale, last_start, *stretches)
+    first_stretch = last_stretch = 0.0  # both end segments are whole
+    return draw_uniform, (spacing.origin, position_scale, last_start, first_stretch, last_stretch)
 
 
 def _scale_at_jumps(

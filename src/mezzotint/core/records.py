@@ -113,7 +113,9 @@ def below(value: float, digits: int = 6) -> str:
     if value == 0:
         return "0"
     negated = above(-value, digits)
-    return negated.removeprefix("-") if negated.startswith("-") else f"-{negated}"
+    if negated.startswith("-"):
+        return negated.removeprefix("-")
+    return f"-{negated}"
 
 
 def percent(value: float) -> str:

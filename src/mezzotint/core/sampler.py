@@ -633,7 +633,9 @@ def _separated_neighbours(
     width: int,
     itemsize: int,
 ) -> npt.NDArray[np.integer]:
-    """The integers that `_joined_neighbours` put side by side, each in a word of `itemsize` bytes."""
+    """The integers that `_joined_neighbours` put side by side, each in a word of `itemsize`
+    bytes.
+    """
     while joined.itemsize > itemsize:
         half_bits = 4 * joined.itemsize
         width //= 2

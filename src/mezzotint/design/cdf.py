@@ -178,7 +178,8 @@ class ColumnProgram:
             slack = slack + step_length * slack_change
             prices = prices + step_length * price_change
         raise InfeasibleError(
-            f"levels={column_count}: these columns make no table that tells the cells apart; allow more"
+            f"levels={column_count}: these columns make no table that tells the cells apart; "
+            "allow more"
         )
 
     def rows(self, rare: float = -1.0) -> FloatArray:

@@ -73,8 +73,8 @@ def k_randomized_response(
 
     # A report is j with probability r, the input's own point i with p = r + s. Debiasing needs
     # levels v with r * sum(v) + s * v_i = b_i for every i; summed over i this gives
-    # sum(v) = sum(b), as k r + s = 1. The units are chosen first and the levels from them, so that rounding leaves
-    # no bias.
+    # sum(v) = sum(b), as k r + s = 1. The units are chosen first and the levels from them, so that
+    # rounding leaves no bias.
     slope = (same_units - other_units) / TOTAL
     centre = float(points.mean())
     rows = np.full((points.size, points.size), other_units / TOTAL)

@@ -39,7 +39,8 @@ Rounding = Literal["nearest", "stochastic"]
 
 _FINEST = 1e-4
 _POINTS = 100_000
-"""Losses are spaced 1e-4 apart, wider where that would need more points than this; wider only overstates."""
+"""Losses are spaced 1e-4 apart, wider where that would need more points than this; wider only
+overstates."""
 
 MOST_RECORDS = 100
 """Of one user: with more, steps cost too much to be of use."""
