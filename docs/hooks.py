@@ -28,6 +28,8 @@ VERBS = (
 MEASURED = re.compile(
     r"^\*Table: (.+); in a checkout it is in `benchmarks/results/tables\.json`\.\*$", re.MULTILINE
 )
+HELD = re.compile(r"^\*Table: \[[^\]]+\]\(tables/([a-z-]+)\.md\)\.\*$", re.MULTILINE)
+"""Tables that code writes or a test reads, each in a file of its own: the site shows them in their places."""
 TABLES = SOURCE.parent / "benchmarks" / "results" / "tables.json"
 """Long tables of the page of benchmarks by name: headings and rows of cells, as printed."""
 VERSION = "of this checkout"
@@ -189,6 +191,12 @@ def measured(name: str) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
+def held(name: str) -> str:
+    """A table of `docs/tables`, with links as a page beside that folder has them."""
+    text = (RESULTS.parent / "tables" / f"{name}.md").read_text(encoding="utf-8")
+    return text.strip().replace("](../", "](")
+
+
 def proofs() -> str:
     """Links to the proofs by their titles."""
     docs = Path(__file__).resolve().parent
@@ -285,6 +293,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         (VERBS, verbs),
     ):
         filled = filled.replace(mark, fill()) if mark in filled else filled
+    filled = HELD.sub(lambda match: held(match[1]), filled)
     filled = MEASURED.sub(lambda match: measured(match[1]), filled)
     return filled.replace(VERSION, f"of version {version()}")
 

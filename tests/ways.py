@@ -354,12 +354,10 @@ def _of_cell(cell: str, mechanism: Mechanism) -> Any:
         return cell
 
 
-# The matrix of docs/collect.md -------------------------------------------------------------------------------------
+# The matrix of docs/tables/values.md -------------------------------------------------------------------------------
 
 SHOWN = {"numbers": "numbers 0 to 8", "integers": "1, 2, 3, (other)", "text": "a, b, (other)"}
 """Tables whose answers the matrix shows."""
-
-BEGIN, END = "<!-- matrix: begin -->", "<!-- matrix: end -->"
 
 
 def matrix() -> str:

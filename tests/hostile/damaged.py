@@ -1,7 +1,7 @@
 """The fuzzer's cases: which file is damaged how, which verb reads it then, and what may come of it.
 
 A case is a number: kind of file, damage and verb are drawn from it before anything is written, so that the table of
-cases (docs/faq.md, written by tools/fuzz_table.py) follows from the numbers alone.
+cases (docs/tables/damaged.md, written by tools/fuzz_table.py) follows from the numbers alone.
 """
 
 from __future__ import annotations

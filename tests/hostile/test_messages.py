@@ -1,6 +1,6 @@
 """Every message of one client, spoilt in every way: what the threat model's table says becomes of the round.
 
-The table in docs/federated-threat-model.md is read here, and each of its cells is played through mod and strategy.
+The table in docs/tables/faulty-messages.md is read here, and each of its cells is played through mod and strategy.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mezzotint.federated.secagg import roster as roster_module
 from mezzotint.federated.secagg.masks import sign
 from mezzotint.federated.strategy import SecureStrategy
 
-PAGE = Path(__file__).parents[2] / "docs" / "federated-threat-model.md"
+TABLE = Path(__file__).parents[2] / "docs" / "tables" / "faulty-messages.md"
 STAGES = ("card", *EXCHANGES)
 CLIENTS, COORDINATES = 12, 4
 CROOKED = 8
@@ -39,12 +39,8 @@ HONEST = {name: getattr(client_module, name) for name in ("checked_integers", "s
 
 
 def _table() -> dict[tuple[str, str], str]:
-    """(what is wrong, stage) -> outcome, from the page."""
-    text = (
-        PAGE.read_text(encoding="utf-8")
-        .partition("## A client's faulty messages")[2]
-        .partition("\n## ")[0]
-    )
+    """(what is wrong, stage) -> outcome."""
+    text = TABLE.read_text(encoding="utf-8")
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in text.splitlines()

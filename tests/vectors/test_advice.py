@@ -283,45 +283,45 @@ def test_bad_settings_are_refused_by_name(changes):
 
 # The page ------------------------------------------------------------------------------------------------------------
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "advice.md"
+TABLES = Path(__file__).resolve().parents[2] / "docs" / "tables"
 SETTINGS = {
-    "One number": {"clients": 10**6, "rounds": 1, "epsilon": 1.0, "delta": 1e-6},
-    "One vector per client, nobody trusted": {
+    "advice-number": {"clients": 10**6, "rounds": 1, "epsilon": 1.0, "delta": 1e-6},
+    "advice-vector": {
         "clients": 10**5, "dimension": 1000, "rounds": 1, "epsilon": 4.0, "delta": 0.0,
     },
-    "A model": {"clients": 1000, "dimension": 10_000, "rounds": 589, "epsilon": 8.0, "delta": 1e-6},
+    "advice-model": {"clients": 1000, "dimension": 10_000, "rounds": 589, "epsilon": 8.0, "delta": 1e-6},
 }  # fmt: skip
 
 
 def page_tables() -> dict[str, dict[tuple[str, str], tuple[float, int]]]:
-    """Heading -> (trust, scheme) -> (error, bits per value), as printed."""
+    """File -> (trust, scheme) -> (error, bits per value), as printed."""
     found: dict[str, dict[tuple[str, str], tuple[float, int]]] = {}
-    heading = ""
-    for line in PAGE.read_text(encoding="utf-8").splitlines():
-        if line.startswith("## "):
-            heading = line.removeprefix("## ")
-        row = re.match(r"\| (sum|local) \| ([^|]+) \| ([0-9.e+-]+) \| (\d+) \|", line)
-        if row:
-            found.setdefault(heading, {})[row[1], row[2].strip()] = (float(row[3]), int(row[4]))
+    for name in SETTINGS:
+        text = (TABLES / f"{name}.md").read_text(encoding="utf-8")
+        rows = re.findall(
+            r"^\| (sum|local) \| ([^|]+) \| ([0-9.e+-]+) \| (\d+) \|", text, re.MULTILINE
+        )
+        found[name] = {
+            (trust, scheme.strip()): (float(mse), int(bits)) for trust, scheme, mse, bits in rows
+        }
     return found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("heading", SETTINGS)
+@pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("trust", ["sum", "local"])
-def test_the_page_says_what_the_verb_says(heading, trust):
+def test_the_page_says_what_the_verb_says(name, trust):
     printed = {
-        name: cells for (seen, name), cells in page_tables()[heading].items() if seen == trust
+        scheme: cells for (seen, scheme), cells in page_tables()[name].items() if seen == trust
     }
-    one = setting(**SETTINGS[heading], trust=trust)
+    one = setting(**SETTINGS[name], trust=trust)
     advice = advise(one, tables=candidates(one))
     computed = {option.name: option for option in advice.options if option.feasible}
     assert set(printed) == set(computed)
-    for name, (mse, bits) in printed.items():
-        assert computed[name].mse == pytest.approx(
-            mse, rel=0.01
-        )  # as printed, with two digits and more
-        assert computed[name].wire_bits == bits
+    for scheme, (mse, bits) in printed.items():
+        # As printed, with two digits and more.
+        assert computed[scheme].mse == pytest.approx(mse, rel=0.01)
+        assert computed[scheme].wire_bits == bits
 
 
 def test_the_page_ranks_by_error_and_knows_both_settings():

@@ -1,6 +1,7 @@
 """Errors in the papers: what is stated, what is true, and the numbers of the truth, each computed.
 
-`docs/gallery.md` shows these tables; `docs/regenerate.py --errata` writes them, and a test compares them.
+`docs/gallery.md` shows these tables; `docs/regenerate.py --errata` writes them to `docs/tables/errata.md`, and a test
+compares them.
 """
 
 from __future__ import annotations
@@ -269,7 +270,7 @@ ERRATA = (
         paper="the same",
         statement="quantization allows less noise",
         truth="only if the quantized iterate itself is what is kept, and then by the factor kappa of [our theorem]"
-        "(proofs/training.md): 0.936 for 4 bits and q = 0.9, 0.636 for q = 0.5. With master weights, whose noise "
+        "(../proofs/training.md): 0.936 for 4 bits and q = 0.9, 0.636 for q = 0.5. With master weights, whose noise "
         "stays unreleased, nothing may be claimed for it. Rounding without replacement leaves the loss unchanged",
     ),
     Erratum(
@@ -323,7 +324,7 @@ ERRATA = (
         paper="the same, composition",
         statement="the proof",
         truth="the statement is true; the proof treats sets as products and reverses an inequality. [Our proof]"
-        "(proofs/smoothed-properties.md)",
+        "(../proofs/smoothed-properties.md)",
     ),
 )
 
