@@ -25,9 +25,7 @@ NOTEBOOKS = "*On the site a list of all notebooks stands here; in the checkout t
 VERBS = (
     "*On the site the help of every verb stands here; in a terminal it is `mezzotint VERB --help`.*"
 )
-MEASURED = re.compile(
-    r"^\*Table: (.+); in a checkout it is in `benchmarks/results/tables\.json`\.\*$", re.MULTILINE
-)
+MEASURED = re.compile(r"^\*Table: (.+) \(`tables\.json`\)\.\*$", re.MULTILINE)
 HELD = re.compile(r"^\*Table: \[[^\]]+\]\(tables/([a-z-]+)\.md\)\.\*$", re.MULTILINE)
 """Tables that code writes or a test reads, each in a file of its own: the site shows them in their places."""
 TABLES = SOURCE.parent / "benchmarks" / "results" / "tables.json"

@@ -45,9 +45,6 @@ def certified() -> dict[str, list[str]]:
         if name.partition(",")[0] == SECTION:
             assert not rows.keys() & stored(name).keys()
             rows |= stored(name)
-    for row in _cells(f"## {SECTION}"):
-        if row[1] != "computed epsilon":
-            rows[row[0]] = row[1:]
     return rows
 
 
@@ -90,13 +87,7 @@ def test_certified_epsilons_are_as_close_as_promised_or_called_computed_with_the
 
 
 def test_rows_of_a_secure_round_on_the_engine_are_those_of_the_benchmark() -> None:
-    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    section = page.split("## A secure round on Flower's engine")[1].split("\n## ")[0]
-    names = [
-        line.strip("|").split("|")[0].strip()
-        for line in section.splitlines()
-        if line.startswith("| ")
-    ][1:]
+    names = list(stored("A secure round on Flower's engine"))
     source = (ROOT / "benchmarks" / "federated.py").read_text(encoding="utf-8")
     stages = {
         name: "its stage {name!r}, median seconds" for name in names if name.startswith("its stage")
@@ -106,22 +97,6 @@ def test_rows_of_a_secure_round_on_the_engine_are_those_of_the_benchmark() -> No
 
 
 LARGE_SUMS = "Sums of many clients, and of long vectors"
-
-
-def _cells(section: str) -> list[list[str]]:
-    """The rows of a section's tables, without rules."""
-    page = (
-        (ROOT / "docs" / "benchmarks.md")
-        .read_text(encoding="utf-8")
-        .split(f"{section}\n")[1]
-        .split("\n## ")[0]
-    )
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in page.splitlines()
-        if line[:1] == "|"
-    ]
-    return [row for row in rows if not set(row[0]) <= set("- ")]
 
 
 def test_large_sums_on_the_page_are_those_of_the_benchmark_with_its_parameters() -> None:
@@ -141,7 +116,7 @@ def test_large_sums_on_the_page_are_those_of_the_benchmark_with_its_parameters()
 @pytest.mark.slow
 def test_mechanisms_of_the_network_have_the_error_and_the_epsilon_that_the_page_says() -> None:
     script = load(ROOT / "benchmarks" / "rqm_networks.py")
-    rows = {row[0]: row[1:] for row in _cells("## RQM with its network")}
+    rows = stored("RQM with its network")
     numbers = {
         name: [float(one) for one in re.findall(r"=([\d.]*\d)", rows[name][0])]
         for name in ("RQM", "PBM")
