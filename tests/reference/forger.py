@@ -170,7 +170,8 @@ class Draw:
         self.random = random.Random(seed)
         self.forged = "any"
         self.near = False
-        self.boxes = "exact"
+        self.boxes = "honest"
+        self.every_count = False
 
     def begin(self) -> None:
         """Choose what of the next proof is forged: one part, so that the others are tight, or any.
@@ -178,10 +179,9 @@ class Draw:
         Rows that are near each other have much in common: what others add is then most of the truth.
         """
         self.forged = self.one("blanket", "division", "draws", "others", "none", "any")
-        self.near = self.chance(0.7 if self.forged == "draws" else 0.3)
-        self.boxes = self.one(
-            "exact", "full", "rising", "first only", "no last", "no first", "rising"
-        )
+        self.near = self.chance(0.3)
+        self.every_count = self.forged == "draws" and self.chance(0.7)
+        self.boxes = self.one("honest", "full", "rising", "first only", "no last", "no first")
 
     def forges(self, part: str) -> bool:
         """Whether this part may be forged."""
@@ -369,11 +369,13 @@ def blanket(draw: Draw, rows: list[list[int]], chosen: list[int]) -> dict[str, A
         components.append({"shape": least, "places": places})
         cut = len(least) // 2
         halves = least[:cut], [0] * cut + least[cut:]
-        often = 0.9 if draw.near else 0.5
-        if draw.forges("draws") and draw.chance(often) and all(map(sum, halves)):
+        often = 0.9 if draw.every_count else 0.5
+        if draw.forges("draws") and draw.chance(often) and all(sum(half) > 1 for half in halves):
             components = []
             for half in halves:
-                components.append({"shape": half, "places": [[sum(half)] for _ in groups]})
+                # One unit less than there is: nothing is drawn for sure, so everything is divided.
+                places = [[sum(half) - draw.every_count] for _ in groups]
+                components.append({"shape": half, "places": places})
     forged = draw.one(0, 1, 1, 2, 3, 4, 5, 6) if draw.forges("blanket") else -1
     if forged == 0 and components:
         places = components[0]["places"]
@@ -393,16 +395,38 @@ def blanket(draw: Draw, rows: list[list[int]], chosen: list[int]) -> dict[str, A
     return {"rows": chosen, "block": block, "components": components}
 
 
-def draws(draw: Draw, counts: list[int]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Part:
+    """A component of a group's blanket: in how many draws it may come, and its chance in each."""
+
+    group: int
+    draws: int
+    chance: Fraction
+
+
+def parts_of(blankets: list[dict[str, Any]], counts: dict[int, int]) -> list[Part]:
+    """The components that so many clients of each group draw from."""
+    parts: list[Part] = []
+    for group, count in sorted(counts.items()):
+        times = count // blankets[group]["block"]
+        if times > 0:
+            for component in blankets[group]["components"]:
+                chance = Fraction(sum(component["places"][0]), TOTAL)
+                parts.append(Part(group, times, chance))
+    return parts
+
+
+def draws(draw: Draw, parts: list[Part]) -> dict[str, Any]:
     """A ladder or boxes, of components that come in so many draws at most."""
-    if counts and draw.near and draw.forged == "draws":
-        return singles(draw, counts)
-    if counts and draw.chance(0.5 if draw.forges("draws") else 0.1):
+    if draw.every_count:
+        return every_count(draw, parts)
+    counts = [part.draws for part in parts]
+    if parts and draw.chance(0.5 if draw.forges("draws") else 0.1):
         most = counts[0]
         edges = sorted({0, *(draw.integer(0, most + 1) for _ in range(draw.integer(0, 2)))})
         if draw.forges("draws") and draw.chance(0.3):
             edges = draw.one([0, 0], [1], edges[::-1], [0, most + 3], [])
-        children = [draws(draw, counts[1:]) for _ in edges]
+        children = [draws(draw, parts[1:]) for _ in edges]
         return {"edges": edges, "children": children}
     corners: list[list[int]] = []
     reach = [draw.one(count, draw.integer(0, count)) for count in counts]
@@ -418,35 +442,46 @@ def draws(draw: Draw, counts: list[int]) -> dict[str, Any]:
     return {"corners": corners}
 
 
-def singles(draw: Draw, counts: list[int]) -> dict[str, Any]:
-    """A box for each count of the first component, and in each the others as often as they may come.
+def every_count(draw: Draw, parts: list[Part]) -> dict[str, Any]:
+    """Every count of every component by itself: the noise is all that is certain, to the last unit.
 
-    Forged alike in all cases of a proof, which costs as much as its worst case: the other components in
-    all draws instead of what is left of them, boxes that are left out, or a ladder that rises.
+    Then whatever a proof takes too much is below the truth. A proof costs as much as its worst case, so all
+    cases are forged alike: the other components come in all draws instead of what is left of them
+    ("full"), boxes are left out, or a ladder rises.
     """
-    most = counts[0]
-    if draw.boxes == "rising":
-        # What is reached once is taken for what is reached twice.
-        unit = [0] * len(counts)
-        unit[-1] = 1
-        return {"corners": [unit, [2 * count for count in unit]]}
-    edges = {
-        "first only": [0], "no last": list(range(most)), "no first": list(range(1, most + 1)),
-    }.get(draw.boxes, list(range(most + 1)))  # fmt: skip
+    if not parts:
+        return {"corners": [[]]}
+    first, *others = parts
+    if first.chance == 1:
+        return {"corners": [[part.draws for part in parts]]}
+    if not others and (draw.boxes == "rising" or draw.chance(0.3)):
+        ladder = [[count] for count in range(first.draws, -1, -1)]
+        if draw.boxes == "rising":
+            # What is reached once is taken for what is reached by more.
+            ladder = draw.one(ladder[::-1], [ladder[0], [first.draws + draw.integer(1, 2)]])
+        return {"corners": ladder}
+    edges = list(range(first.draws + 1))
+    if draw.boxes == "first only":
+        edges = edges[:1]
+    elif draw.boxes == "no last":
+        edges = edges[:-1] or edges
+    elif draw.boxes == "no first":
+        edges = edges[1:] or edges
     children: list[dict[str, Any]] = []
     for edge in edges:
-        others = list(counts[1:])
-        if others and draw.boxes != "full":
-            others[0] = min(others[0], most - edge)
-        children.append({"corners": [others]})
+        remaining: list[Part] = []
+        for part in others:
+            if part.group == first.group:
+                still = part.draws if draw.boxes == "full" else part.draws - edge
+                part = Part(part.group, still, part.chance / (1 - first.chance))
+            remaining.append(part)
+        children.append(every_count(draw, remaining))
     return {"edges": edges, "children": children}
 
 
 def sums(draw: Draw) -> Trial:
     """Secure sums of up to four clients."""
     levels = draw.one(2, 2, 3)
-    if draw.near and draw.forged == "draws":
-        levels = 3
     rows, good = draw.rows(levels, 2 + draw.chance(0.3))
     table = used(rows) if good else rows
     text, size = text_of(rows), len(table[0])
@@ -454,10 +489,10 @@ def sums(draw: Draw) -> Trial:
     if draw.chance(0.2) and size > 1:
         lattice[-1] += draw.integer(1, 2)
     clients = draw.integer(1, 4)
-    if draw.near and draw.forged == "draws":
+    if draw.every_count:
         clients = draw.one(2, 2, 3)
     corrupted = draw.integer(0, clients - 1) if draw.chance(0.4) or draw.forged == "others" else 0
-    if draw.near and draw.forged == "draws":
+    if draw.every_count:
         corrupted = 0
     more, epsilon = draw.common(), draw.epsilon()
     if draw.forged in ("draws", "others"):
@@ -488,10 +523,7 @@ def sums(draw: Draw) -> Trial:
     stated = honest
     if draw.forges("others"):
         stated = draw.one(honest + 1, clients - 1, clients, max(honest - 1, 0))
-    parts = len(blankets[0]["components"])
-    cases: dict[str, Any] = draws(
-        draw, [stated // blankets[0]["block"]] * parts if stated >= blankets[0]["block"] else []
-    )
+    cases: dict[str, Any] = draws(draw, parts_of(blankets, {0: stated}))
     if len(table) > 1 and draw.chance(
         0.8 if draw.forged in ("division", "draws", "others") else 0.3
     ):
@@ -532,12 +564,7 @@ def division(
     children: list[dict[str, Any]] = []
     for least, after in itertools.pairwise(cuts):
         counts = {0: after - 1 - least, 1: least, 2: count - (after - 1)}
-        parts: list[int] = []
-        for group, number in counts.items():
-            times = number // blankets[group]["block"]
-            if times > 0:
-                parts += [times] * len(blankets[group]["components"])
-        children.append(draws(draw, parts))
+        children.append(draws(draw, parts_of(blankets, counts)))
     return {"group": 0, "first": 1, "second": 2, "cuts": cuts, "children": children}
 
 
@@ -677,9 +704,9 @@ def judge(trial: Trial) -> Finding | None:
 
 
 def hunt(seed: int, seconds: float) -> tuple[int, Finding | None]:
-    """Trials until the first finding or the end of the time: how many, and the finding."""
-    draw, count, end = Draw(seed), 0, time.monotonic() + seconds
-    while time.monotonic() < end:
+    """Trials until the first finding or so many processor seconds: how many, and the finding."""
+    draw, count, end = Draw(seed), 0, time.process_time() + seconds
+    while time.process_time() < end:
         count += 1
         draw.begin()
         trial = draw.one(*BUILDERS)(draw)
@@ -691,9 +718,9 @@ def hunt(seed: int, seconds: float) -> tuple[int, Finding | None]:
 
 def main(arguments: list[str]) -> int:
     seconds, seed = float(arguments[0]), int(arguments[1])
-    started = time.monotonic()
+    started = time.process_time()
     count, found = hunt(seed, seconds)
-    print(f"{count} trials in {time.monotonic() - started:.1f} s, seed {seed}")
+    print(f"{count} trials in {time.process_time() - started:.1f} s, seed {seed}")
     if found is None:
         return 0
     print(found.kind, found.detail)
