@@ -365,12 +365,24 @@ def test_lists_of_just_the_largest_size_are_read() -> None:
 
 
 def test_the_limit_of_time_itself_is_beyond_it(monkeypatch: Any) -> None:
-    now = 10**9
-    monkeypatch.setattr(units.time, "process_time_ns", lambda: now)
+    """The processor's time is read anew once a pause of another clock, which is read faster, is over."""
+    spent, clock = 10**9, 10**9
+    monkeypatch.setattr(units.time, "process_time_ns", lambda: spent)
+    monkeypatch.setattr(units.time, "monotonic_ns", lambda: clock)
     set_deadline(3)
-    now += 3 * 10**9 - 1
+    spent += 3 * 10**9 - 1
     units.tick()
-    now += 1
+    spent += 1
+    clock += units._PAUSE - 1
+    units.tick()
+    clock += 1
+    with pytest.raises(kernel.Unfinished):
+        units.tick()
+    # Once the limit is passed every call refuses, and another check begins with a reading.
+    with pytest.raises(kernel.Unfinished):
+        units.tick()
+    set_deadline(1)
+    spent += 10**9
     with pytest.raises(kernel.Unfinished):
         units.tick()
 
