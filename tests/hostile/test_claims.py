@@ -266,14 +266,6 @@ def _greedy(name: str) -> str:
         model = {"sampling": "poisson", "rate": rate, "records_per_user": 100}
         release = {"observer": "model", "noise_multiplier": Fraction(1), "rounds": 1, **model}
         proof = {"kind": "gaussian", "kappa": "1", "step": "1/10", "tail": 160, "sampled": grid}
-    if name == "powers far apart":
-        # Six times 2,048 integers to the power of a million: piece by piece, a minute of products.
-        width = 2**11
-        row = [2**32 // width] * width
-        table = canonical({"knots": [0, 1], "levels": list(range(width)), "weights": [row, row]})
-        release = summed | {"lattice": tuple(range(width)), "shift": 1, "distance": Fraction(1)}
-        release |= {"clients": 7}
-        proof = {"kind": "renyi", "tail": 160, "order": "1000000"}
     if table:
         release = {"tables": ((sha256(table), 1),), **release}
     stated = claim(kernel.ExactRelease(**release), "1", "1/2")
@@ -287,7 +279,6 @@ GREEDY = {
     "rows of one report": "REFUSED at size", "rows of a lattice": "REFUSED at size", "composed losses": "",
     "losses beyond the grid, sampled": "REFUSED at size", "corners above the draws": "",
     "shapes": "REFUSED at size", "rates of many digits": "",
-    "powers far apart": "REFUSED at size",
 }  # fmt: skip
 
 _LIMITED = """

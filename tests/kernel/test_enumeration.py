@@ -1,6 +1,6 @@
 """Every kind against enumeration: 200 small instances each, never below the truth, and within the stated slack.
 
-Sums and integer noise have theirs in test_sums and test_noise, where the bound of the page is restated in fractions.
+Sums have theirs in test_sums, where the bound of the page is restated in fractions.
 """
 
 from __future__ import annotations

@@ -108,25 +108,6 @@ def _renyi(generator: np.random.Generator) -> Case:
     return Case(false, sealed(false, "renyi", tables=[mechanism.canonical()], order=order), true)
 
 
-def _noise(generator: np.random.Generator) -> Case:
-    """One coin per client, moved by one: of one coin a half is beyond reach at any epsilon, and so on."""
-    coin = Mechanism(
-        knots=[0.0, 1.0], levels=[0.0, 1.0], weights=np.full((2, 2), 2**31), name="coin"
-    )
-    clients = int(generator.integers(1, 5))
-    described = kernel.ExactRelease(
-        observer="secure_sum", tables=((coin.sha256, 1),), clients=clients, lattice=(0, 1), shift=1,
-        distance=Fraction(1),
-    )  # fmt: skip
-    # The largest sum is out of reach of the other world; the rest of delta is what e**-60 leaves.
-    exact = Fraction(1, 2**clients)
-    false, true = (
-        claim(described, "60", decimal_text(exact * (1 + Fraction(sign, 10**6))))
-        for sign in (-1, 1)
-    )
-    return Case(false, sealed(false, "renyi", tables=[coin.canonical()], order="2", tail=160), true)
-
-
 def _losses(generator: np.random.Generator) -> Case:
     mechanism, count = _mechanism(generator, 2, 3), int(generator.integers(2, 4))
     epsilon = str(int(generator.integers(1, 8))) + "/10"
@@ -199,23 +180,6 @@ def _boxes(generator: np.random.Generator) -> Case:
     )
 
 
-def _noise_losses(generator: np.random.Generator) -> Case:
-    """Coins again, moved by one: the total variation of a binomial from its move is its largest weight."""
-    coin = Mechanism(
-        knots=[0.0, 1.0], levels=[0.0, 1.0], weights=np.full((2, 2), 2**31), name="coin"
-    )
-    clients = int(generator.integers(1, 9))
-    described = kernel.ExactRelease(
-        observer="secure_sum", tables=((coin.sha256, 1),), clients=clients, lattice=(0, 1), shift=1,
-        distance=Fraction(1),
-    )  # fmt: skip
-    exact = Fraction(math.comb(clients, clients // 2), 2**clients)
-    false, true = (
-        claim(described, "0", decimal_text(exact * (1 + Fraction(sign, 10**6)))) for sign in (-1, 1)
-    )
-    return Case(false, sealed(false, "sum", tables=[coin.canonical()], tail=160), true)
-
-
 def _gaussian(generator: np.random.Generator) -> Case:
     noise, epsilon = (
         Fraction(int(generator.integers(8, 30)), 10),
@@ -267,8 +231,8 @@ def _dual(generator: np.random.Generator) -> Case:
 
 
 BUILDERS: dict[str, Callable[[np.random.Generator], Case]] = {
-    "ratio": _ratio, "ranks": _ranks, "delta": _delta, "renyi": _renyi, "noise": _noise, "losses": _losses, "sum": _sum,
-    "boxes": _boxes, "noise, losses": _noise_losses, "gaussian": _gaussian, "dual": _dual,
+    "ratio": _ratio, "ranks": _ranks, "delta": _delta, "renyi": _renyi, "losses": _losses, "sum": _sum,
+    "boxes": _boxes, "gaussian": _gaussian, "dual": _dual,
 }  # fmt: skip
 
 
@@ -310,11 +274,6 @@ def _stronger(said: kernel.ExactClaim) -> list[tuple[str, kernel.ExactClaim]]:
         changes["hash"] = ((digest[::-1], coordinates),)
     if said.release.observer == "secure_sum":
         changes |= {"corrupted": said.release.clients - 1} if said.release.clients > 1 else {}
-    if said.release.shift:
-        changes |= {
-            "shift": said.release.shift + 1,
-            "lattice": (*said.release.lattice[:-1], said.release.lattice[-1] + 1),
-        }
     if said.release.observer == "model":
         changes |= {"noise_multiplier": Fraction(1, 50), "neighboring": "replace_one"}
         del changes["tables"]

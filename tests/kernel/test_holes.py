@@ -190,12 +190,12 @@ def _noise(clients: int, **more: Any) -> kernel.ExactRelease:
     table = _text([TOTAL // 4, TOTAL // 2, TOTAL // 4], [TOTAL // 4, TOTAL // 2, TOTAL // 4])
     return kernel.ExactRelease(
         observer="secure_sum", tables=((sha256(table), 1),), clients=clients, lattice=(0, 1, 2),
-        shift=1, distance=Fraction(1), sampling="public", rate=Fraction(1, 10), **more,
+        sampling="public", rate=Fraction(1, 10), **more,
     )  # fmt: skip
 
 
 def test_the_noise_that_counts_is_that_of_the_reports_in_every_sum() -> None:
-    """20 reports of weights (1/4, 1/2, 1/4): .0125; if each of 20 came with chance 1/10 it would be .0340."""
+    """A sum hides a report among those of its own round, not of all who might have come."""
     stated = claim(_noise(20), "0", "0.013")
     assert "reports_in_every_sum>=20" in stated.assumptions
     sentence = kernel.words(stated)
@@ -223,7 +223,7 @@ def test_two_releases_never_share_a_sentence() -> None:
     pairs += [(reports, replace(reports, tables=((sha256("b"), 1),)))]
     pairs += [(reports, replace(reports, tables=((sha256("a"), 2),)))]
     for change in (
-        {"clients": 8}, {"corrupted": 1}, {"lattice": (0, 1, 3)}, {"shift": 2}, {"distance": Fraction(2)},
+        {"clients": 8}, {"corrupted": 1}, {"lattice": (0, 1, 3)},
     ):  # fmt: skip
         pairs.append((summed, replace(summed, **change)))
     for first, second in pairs:
@@ -327,8 +327,6 @@ def test_a_claim_is_certified_for_the_release_that_was_checked_alone() -> None:
 @pytest.mark.parametrize(
     ("observer", "fields"),
     [
-        ("reports", {"shift": 1, "distance": Fraction(1), "lattice": tuple(range(2))}),
-        ("model", {"shift": 1, "distance": Fraction(1), "lattice": tuple(range(2))}),
         ("reports", {"records_per_user": 2}),
         ("secure_sum", {"records_per_user": 2}),
         ("secure_sum", {"distinct": 1}),

@@ -310,6 +310,17 @@ def test_blocks_of_clients() -> None:
     assert not _accepts(ADDITIVE, 4, "0", "1/2", wrong)
 
 
+def test_a_sum_has_an_honest_client() -> None:
+    """As many corrupted as there are clients would leave no noise at all, nor anybody to protect."""
+    document = replace(_release(ADDITIVE, 3), corrupted=2).document()
+    assert kernel.ExactRelease.read(document).corrupted == 2
+    with pytest.raises(kernel.Unreadable, match="corrupted"):
+        kernel.ExactRelease.read(replace(_release(ADDITIVE, 3), corrupted=3).document())
+    # Once a table could be noise that clients add to integers, by fields that nobody made.
+    with pytest.raises(kernel.Unreadable, match="unknown keys"):
+        kernel.ExactRelease.read({**document, "shift": 1, "distance": "1"})
+
+
 def test_a_sum_is_not_a_set() -> None:
     """The lattice is part of what is released: permuting levels moves the integers, and the blanket no longer fits."""
     other = _mechanism([[2**31, 0, 2**31], [0, 2**31, 2**31]])

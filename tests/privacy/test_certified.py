@@ -65,8 +65,6 @@ CHANGES: dict[str, tuple[Any, ...]] = {
     "clients": (2, 4),
     "corrupted": (1, 2),
     "lattice": ((0, 1, 2), (0, 2, 12), ()),
-    "shift": (1,),
-    "distance": (Fraction(1, 2),),
     "noise_multiplier": (Fraction(1), Fraction(3)),
     "kept": (Fraction(1, 2),),
     "levels": (4,),

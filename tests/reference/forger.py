@@ -93,11 +93,6 @@ def added(first: Law, second: Law) -> Law:
     return Law(masses, first.total * second.total)
 
 
-def moved(law: Law, by: int) -> Law:
-    """The law of an integer and a constant together."""
-    return Law({x + by: p for x, p in law.masses.items()}, law.total)
-
-
 def mixed(share: Fraction, first: Law, second: Law) -> Law:
     """One law with this probability, else the other."""
     here, there = (
@@ -568,62 +563,6 @@ def division(
     return {"group": 0, "first": 1, "second": 2, "cuts": cuts, "children": children}
 
 
-def noise(draw: Draw) -> Trial:
-    """Integer noise that every client adds to what it sums."""
-    size = draw.integer(1, 4)
-    row = draw.row(size)
-    rows, good = [row, row], True
-    if draw.chance(0.05):
-        rows = [row, draw.row(size)]
-        good = rows[0] == rows[1]
-    if draw.chance(0.03):
-        rows = [[*row[:-1], row[-1] + 1]] * 2
-        good = False
-    text, places = text_of(rows), [k for k in range(size) if any(r[k] for r in rows)]
-    clients = draw.integer(1, 4)
-    corrupted = draw.integer(0, clients - 1) if draw.chance(0.3) else 0
-    shift, coordinates = draw.integer(1, 3), draw.one(1, 1, 2)
-    distance = draw.integer(1, 5)
-    more, epsilon = draw.common(), draw.epsilon()
-    if more.get("sampling") == "poisson":
-        more = {"rounds": more["rounds"]}
-    if coordinates == 2 and clients > 2:
-        more["rounds"] = 1
-    lattice = tuple(range(len(places)))
-    if draw.chance(0.25):
-        lattice = tuple(2 * integer for integer in lattice)
-    release = kernel.ExactRelease(
-        observer="secure_sum", tables=((digest(text), coordinates),), clients=clients, corrupted=corrupted,
-        lattice=lattice, shift=shift, distance=Fraction(distance), **more,
-    )  # fmt: skip
-    truth = None
-    if good:
-        single, law = law_of([row[k] for k in places], lattice), ALONE
-        for _ in range(clients - corrupted):
-            law = added(law, single)
-        pairs: list[tuple[Law, Law]] = []
-        for move in itertools.product(range(-shift, shift + 1), repeat=coordinates):
-            if sum(v * v for v in move) <= distance:
-                ours = theirs = NOTHING
-                for v in move:
-                    ours, theirs = (
-                        product(ours, law),
-                        product(theirs, moved(law, v)),
-                    )
-                pairs.append((ours, theirs))
-        truth = truth_of(release, epsilon, pairs, [])
-    tail = draw.one(160, 160, 60, 6, 2, 1, 0)
-    proof: dict[str, Any] = {"kind": draw.one("sum", "renyi"), "tables": [text], "tail": tail}
-    if proof["kind"] == "renyi":
-        proof["order"] = draw.one("2", "11/10", "8", "30")
-    elif release.rounds * coordinates > 1:
-        step = draw.one(Fraction(1, 5), Fraction(1, 2), Fraction(1, 20))
-        proof |= {"step": str(step), "grid": draw.grid(step)}
-        if release.sampling != "none":
-            proof["sampled"] = draw.grid(step)
-    return Trial(release, epsilon, proof, truth)
-
-
 def ranks(draw: Draw) -> Trial:
     """Reports of an index from a table over ranks, as pure claims: the truth is 1 above the ratio's epsilon."""
     codewords = draw.integer(2, 6)
@@ -657,7 +596,7 @@ def ranks(draw: Draw) -> Trial:
     return Trial(release, epsilon, {"kind": "ratio", "tables": [], "ranks": [entry]}, truth)
 
 
-BUILDERS: tuple[Callable[[Draw], Trial], ...] = (ranks, reports, reports, sums, sums, sums, noise)
+BUILDERS: tuple[Callable[[Draw], Trial], ...] = (ranks, reports, reports, sums, sums, sums)
 
 
 # Hunting --------------------------------------------------------------------------------------------------------
@@ -687,7 +626,7 @@ def judge(trial: Trial) -> Finding | None:
     if outcome == "accepted" and trial.truth != 0:
         return Finding("FALSE", trial, "delta 0 is below the truth")
     if trial.truth is None:
-        # The tables are no distributions, or the noise depends on inputs: every claim is false.
+        # The tables are no distributions: every claim is false.
         outcome, step = attempt(trial, Fraction(999, 1000))
         if outcome != "refused":
             return Finding("FALSE", trial, f"{outcome}: a table that is no distribution")

@@ -152,17 +152,6 @@ HOLES: dict[str, tuple[Edit, ...]] = {
         Edit("measures", why="the weights do not sum to 1"),
     ),
     "draws that are left": (Edit("sums", "part.draws + 1 - after", by="part.draws"),),
-    "noise depends on an input": (Edit("sums", why="the noise depends on an input"),),
-    "noise left out": (Edit("one", "delta -= left_out", by="delta -= 0 * left_out"),),
-    "gap in noise": (
-        Edit("one", why="the noise has a gap"),
-        Edit("one", "(ball(mass) / WHOLE).log()", by="(ball(max(mass, 1)) / WHOLE).log()"),
-        Edit(
-            "one",
-            "(ball(1 - order) * log).exp()",
-            by="(ball(1 - order) * log).exp() * (log > -110)",
-        ),
-    ),
     "zero under q": (
         Edit("one", "Fraction(p, q)", by="Fraction(p, q or p)"),
         Edit("one", why="_IMPOSSIBLE"),

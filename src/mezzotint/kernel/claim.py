@@ -47,10 +47,6 @@ _SUM: dict[str, Reader] = {
     "corrupted": _whole(0),
     "lattice": lambda fields, key: tuple(fields.integers(key)),
 }
-_NOISE: dict[str, Reader] = {
-    "shift": _whole(1),
-    "distance": Fields.number,
-}
 _MEMOISED: dict[str, Reader] = {
     "distinct": _whole(1),
 }
@@ -67,7 +63,6 @@ KINDS: dict[str, dict[str, Reader]] = {
     "reports": {},
     "memoised": _MEMOISED,
     "secure_sum": _SUM,
-    "noisy_sum": _SUM | _NOISE,
     "model": _MODEL,
     "model_of_users": _MODEL | _USERS,
 }
@@ -82,7 +77,7 @@ SAMPLINGS = ("none", "public", "poisson")
 NEIGHBORINGS = ("replace_one", "add_or_remove_one")
 
 
-VARIANTS = {"memoised": "reports", "noisy_sum": "secure_sum", "model_of_users": "model"}
+VARIANTS = {"memoised": "reports", "model_of_users": "model"}
 """A release with fields of its own -> its observer: what is assumed follows from the observer, what
 is proved from the variant."""
 
@@ -107,9 +102,6 @@ class ExactRelease:
         clients, corrupted: for a sum: how many reports every sum adds up, whoever takes part, and
             how many of these add no honest randomness.
         lattice: for a sum: the integer that represents each level in use, increasing from 0.
-        shift, distance: for a sum whose table is noise that every client adds to its integers: the
-            most by which one client changes one of them, and the most that the squares of these
-            changes in one round add up to.
         noise_multiplier: for a model: standard deviation of the Gaussian noise over the clipping
             norm.
         kept, levels: for a model: probability that a code is kept, not replaced uniformly, and the
@@ -129,8 +121,6 @@ class ExactRelease:
     clients: int = 1
     corrupted: int = 0
     lattice: tuple[int, ...] = ()
-    shift: int = 0
-    distance: Fraction = Fraction(0)
     noise_multiplier: Fraction | None = None
     kept: Fraction = Fraction(1)
     levels: int = 2
@@ -156,8 +146,6 @@ class ExactRelease:
         """The key of `KINDS`: the observer, or a variant with fields of its own."""
         if self.distinct:
             return "memoised"
-        if self.shift:
-            return "noisy_sum"
         if self.records_per_user > 1:
             return "model_of_users"
         return self.observer
@@ -191,7 +179,6 @@ class ExactRelease:
             # A sum hides a report among those of its own round, not of all who might have come.
             f"reports_in_every_sum>={self.clients}": summed and sampled,
             "only_sums_are_seen": summed,
-            "integers_are_bounded": self.shift > 0,
             "gaussian_noise_is_ideal": central,
             "gradients_are_clipped": central,
             # Theorem A contracts what is known of a step by its codes; a momentum, say, tells more.
@@ -236,7 +223,6 @@ class ExactRelease:
         kind = observer
         for variant, key in (
             ("memoised", "distinct"),
-            ("noisy_sum", "shift"),
             ("model_of_users", "records_per_user"),
         ):
             if fields.has(key):
@@ -485,8 +471,6 @@ def _seen(release: ExactRelease) -> str:
         "reports": "every report",
         "memoised": f"every report, memoised for at most {release.distinct} distinct values",
         "secure_sum": summed,
-        "noisy_sum": f"{summed}, as noise that clients add to integers, each of which one client "
-        f"moves by at most {release.shift}, and their squares in a round by {release.distance}",
         "model": model,
         "model_of_users": model,
     }[release.kind]

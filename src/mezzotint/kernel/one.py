@@ -6,28 +6,20 @@ Statements: T2, T3 (docs/proofs/tables.md), "One report" (docs/proofs/kernel.md)
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import accumulate, permutations
+from itertools import permutations
 
-from mezzotint.kernel.claim import ExactClaim, ExactRelease, Target
-from mezzotint.kernel.losses import read_tail
-from mezzotint.kernel.real import Ball, ball, ball_polynomial, log_fraction
-from mezzotint.kernel.sums import summed_noise
+from mezzotint.kernel.claim import ExactClaim, Target
+from mezzotint.kernel.real import Ball, ball, log_fraction
 from mezzotint.kernel.table import Table, Tables, find_table, worst_ratio
 from mezzotint.kernel.units import (
-    BITS,
     TOTAL,
-    WHOLE,
     Fields,
     Refused,
     canonical,
     require,
-    require_memory,
     sha256,
     tick,
 )
-
-MAX_NOISE = 2**17
-"""Integers that noise may take: its powers are products of polynomials in balls of this length."""
 
 _IMPOSSIBLE = "a report is possible under one input and impossible under another"
 
@@ -103,9 +95,9 @@ def check_ratio(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     require(total <= ball(target.epsilon), "pure", "epsilon is too small", target.epsilon, total)
 
 
-def _log_above(power: Ball, divisor: int = 1) -> Ball:
-    """The upper end of log(power) / divisor as an exact number, which can be compared."""
-    upper = (power.log() / divisor).upper()
+def _log_above(power: Ball) -> Ball:
+    """The upper end of log(power) as an exact number, which can be compared."""
+    upper = power.log().upper()
     # A ball too wide for a logarithm is not a number, and every comparison with it would be false.
     require(upper.is_finite(), "precision", "a divergence could not be enclosed")
     return upper
@@ -126,37 +118,9 @@ def _table_cost(table: Table, order: Fraction) -> Ball:
     return worst
 
 
-def _noise_cost(
-    release: ExactRelease, tables: Tables, order: Fraction, cut: int
-) -> tuple[Ball, Fraction]:
-    """The log of a round's power sum under integer noise, and the mass that it leaves out."""
-    require(order > 1, "renyi", "the order must be above 1")
-    masses = [int(mass) for mass in summed_noise(release, tables, cut).poly.coeffs()]
-    size = len(masses)
-    shift = release.shift
-    require(size <= MAX_NOISE, "size", "the noise is too wide", size, MAX_NOISE)
-    # Powers lie up to order * BITS binary places apart. Four such lists on one scale for all are
-    # the limit: FLINT multiplies what lies farther apart piece by piece, for minutes.
-    require_memory(4 * size, int(order * BITS))
-    require(0 < shift < size, "noise", "a shift is as wide as the noise", shift, size)
-    require(all(masses), "noise", "the noise has a gap")
-    logs = [(ball(mass) / WHOLE).log() for mass in masses]
-    noise_powers = [(ball(order) * log).exp() for log in logs]
-    moved_powers = [(ball(1 - order) * log).exp() for log in logs]
-    # Entry size - 1 + s of this product is M_s, the sum over i of R(i)^a R(i - s)^(1 - a).
-    power_sums = (ball_polynomial(noise_powers) * ball_polynomial(moved_powers[::-1])).coeffs()
-    worst: Ball = ball(0)
-    for move in range(1, shift + 1):
-        for entry in (size - 1 + move, size - 1 - move):
-            worst = max(worst, _log_above(power_sums[entry], move**2))
-    sums = [0, *accumulate(masses)]
-    reached = min(sums[size - shift], sums[size] - sums[shift])
-    return ball(release.distance) * worst, Fraction(WHOLE - reached, WHOLE)
-
-
 def check_renyi(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     """Check a Renyi divergence, added over releases, or the (epsilon, delta) that follows."""
-    target = Target.read(claim, "reports memoised noisy_sum", "dp", "renyi")
+    target = Target.read(claim, "reports memoised", "dp", "renyi")
     order = proof.number("order")
     release = target.release
     epsilon = target.epsilon
@@ -170,19 +134,13 @@ def check_renyi(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     )
     require(release.sampling != "poisson", "renyi", "this proof is not about secret participation")
     round_log: Ball = ball(0)
-    if release.kind == "noisy_sum":
-        round_log, left_out = _noise_cost(release, tables, order, read_tail(proof))
-        _, coordinates = release.only_table
-        delta -= left_out * coordinates * release.rounds
-    else:
-        for digest, coordinates in release.tables:
-            round_log += coordinates * _table_cost(find_table(tables, digest), order)
+    for digest, coordinates in release.tables:
+        round_log += coordinates * _table_cost(find_table(tables, digest), order)
     if release.sampling == "public":
         round_log = (1 + ball(release.rate) * round_log.expm1()).log()
     above = ball(order - 1)
     total = release.independent_rounds * round_log / above
     if target.order is not None:
-        require(delta == 0, "renyi", "what the noise leaves out has no Renyi divergence")
         require(
             total <= ball(epsilon),
             "renyi",

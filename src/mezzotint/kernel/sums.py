@@ -298,32 +298,14 @@ def _noises(release: ExactRelease, proof: Fields, table: Table, cut: int) -> Ite
         yield _steps(leaf, parts, WHOLE, SILENCE)
 
 
-def summed_noise(release: ExactRelease, tables: Tables, cut: int) -> Measure:
-    """The sum of what all honest clients add, each drawn from the only row of a table."""
-    table = summed_table(release, tables)
-    require(len(table.rows) == 1, "noise", "the noise depends on an input")
-    masses = [weight * (WHOLE // TOTAL) for weight in table.rows[0]]
-    return Measure(polynomial(masses), 0, cut).power(release.clients - release.corrupted)
-
-
-def _moves(release: ExactRelease, noise: Measure) -> Iterator[tuple[Table, Steps]]:
-    """For every move of one integer the two integers that it may be, under everyone's noise."""
-    for move in range(1, release.shift + 1):
-        rows = [[TOTAL, *[0] * move], [*[0] * move, TOTAL]]
-        yield Table(rows), ((WHOLE, noise),)
-
-
 def check_sum(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     """Check (epsilon, delta) of secure sums; coordinates and rounds are composed as losses."""
-    target = Target.read(claim, "secure_sum noisy_sum", "dp")
+    target = Target.read(claim, "secure_sum", "dp")
     release = target.release
     require(
         release.sampling != "poisson", "sum", "nothing is proved here about secret participation"
     )
     cut = read_tail(proof)
-    if release.kind == "noisy_sum":
-        cases = _moves(release, summed_noise(release, tables, cut))
-    else:
-        table = summed_table(release, tables)
-        cases = ((table, steps) for steps in _noises(release, proof, table, cut))
+    table = summed_table(release, tables)
+    cases = ((table, steps) for steps in _noises(release, proof, table, cut))
     check_cases(target, proof, cut, cases)

@@ -48,8 +48,6 @@ CLAIM_WORDS = {
     "trust": "trusted",
     "unit": "about",
     "lattice": "integers that the levels stand for",
-    "shift": "most that one client moves an integer by",
-    "distance": "most that the squares of these moves add up to in a round",
     "assumptions": "relies on",
     "dp": "differential privacy",
     "replace_one": "replacing all data of one unit",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mezzotint import Mechanism, ParameterError, privacy
+from mezzotint import Mechanism, ParameterError, privacy, vectors
 from mezzotint.families import pbm, randomized_response, rqm
 from mezzotint.privacy.sums import lattice_rows
 from mezzotint.privacy.sums.candidates import candidate_blankets
@@ -250,3 +250,22 @@ def test_levels_off_every_lattice_and_huge_runs_get_clear_answers():
     assert account_sum(table, clients=1, delta=0.0).epsilon == table.epsilon
     huge = account_sum(table, clients=100, dimension=10**9, rounds=10**9, delta=1e-6)
     assert huge.epsilon <= 10**18 * table.epsilon * (1 + FEW)
+
+
+def test_noise_of_clients_who_come_by_chance_is_not_counted_on() -> None:
+    """Of a hundred clients who come with 1 in 10 only some ten add noise: the claim of a hundred would be too small."""
+    shape: dict[str, Any] = {
+        "delta": 1e-6,
+        "trust": "secure_sum",
+        "clients": 100,
+        "sampling": "poisson",
+    }
+    scheme = vectors.GaussianScheme.planned(noise_multiplier=1.0, size=16, l2_norm=1.0, clients=100)
+    with pytest.raises(ParameterError, match="absent clients add no noise"):
+        privacy.account(privacy.Release(mechanism=scheme, sampling_rate=0.1, **shape))
+    scheme = vectors.TableScheme(mechanism=QUIET, size=40, l2_norm=1.0, clients=100)
+    release = privacy.Release(mechanism=scheme, sampling_rate=1.0, **shape)
+    assert any("L2" in name for name, _ in privacy.account(release).alternatives)
+    chance = privacy.Release(mechanism=scheme, sampling_rate=0.1, **shape)
+    with pytest.raises(ParameterError, match="absent client adds 0"):
+        privacy.account(chance)
