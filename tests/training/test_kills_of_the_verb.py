@@ -54,9 +54,10 @@ def test_steps_are_paid_before_they_are_begun_and_never_forgotten(
     marks = tmp_path / "marks"
     step = "mezzotint.training.trainer:Trainer.step"
     with Runs.of("mezzotint.cli:run", counted=step, marks=marks, loads=LOADS) as runs:
-        whole = tmp_path / "whole"
-        changes = runs(*_words(whole, *more)).changes
-        assert marks.stat().st_size == STEPS
+        # Where nothing was compiled before, the first run writes the compiler's cache as well.
+        assert runs(*_words(tmp_path / "first", *more)).status == 0
+        changes = runs(*_words(tmp_path / "whole", *more)).changes
+        assert marks.stat().st_size == 2 * STEPS
         assert changes > 25
         for at in range(1, changes + 1):
             folder = tmp_path / str(at)
