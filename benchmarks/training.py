@@ -12,10 +12,9 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime
 import opacus
 import torch
@@ -25,7 +24,8 @@ from rich.table import Table
 
 from mezzotint.datasets import Dataset, idx_folder
 from mezzotint.training import make_private, models
-from mezzotint.training.export import Graph, export_model, written
+from mezzotint.training.export import export_model
+from mezzotint.training.onnx_trace import float_graph
 from mezzotint.training.optimizers import ProjectedOptimizer
 from mezzotint.training.packed import PackedModel, pack_weights
 from mezzotint.training.private import Settings
@@ -110,34 +110,19 @@ def milliseconds(
     return {name: min(values) for name, values in taken.items()}
 
 
-@final
-class Floats(Graph):
-    """The same graph with the weights as they were, in float32."""
-
-    def __init__(self, packed: PackedModel, weights: dict[str, Any]) -> None:
-        super().__init__(onnx.helper, packed, "DequantizeLinear")
-        self.values = weights
-
-    def integers(self, tensor: Any, axis: int) -> tuple[str, Any]:
-        weight = self.values[tensor.name]
-        return self.constant(weight.T if axis == 1 else weight, f"{tensor.name}.{axis}"), None
-
-
 def packed_of(module: torch.nn.Module, bits: int) -> tuple[PackedModel, dict[str, Any]]:
     """A module in `bits` to a weight, and its weights."""
     weights = {name: parameter.detach().numpy() for name, parameter in module.named_parameters()}
     return pack_weights(weights, bits=bits), weights
 
 
-def exported(
-    module: torch.nn.Module, shape: tuple[int, ...], bits: int | None, dense: str, place: Path
-) -> int:
+def exported(module: torch.nn.Module, shape: tuple[int, ...], bits: int | None, path: Path) -> int:
     """Writes a module in ONNX, with `bits` to a weight or, for None, in float32; bytes of the file."""
-    packed, weights = packed_of(module, bits or 8)
-    if bits is not None:
-        return export_model(packed, place, module=module, shape=shape, dense=dense, overwrite=True)
-    model = written(Floats(packed, weights), module.eval(), shape, "float32", note="{}")
-    return place.write_bytes(model.SerializeToString())
+    if bits is None:
+        model = float_graph(module.eval(), shape, "float32")
+        return path.write_bytes(model.SerializeToString())
+    packed, _ = packed_of(module, bits)
+    return export_model(packed, path, module=module, shape=shape, overwrite=True)
 
 
 def session_of(place: Path) -> Any:
@@ -274,14 +259,8 @@ def large(batch: int) -> Table:
     return table
 
 
-KINDS = (
-    (None, "DequantizeLinear"),
-    (8, "DequantizeLinear"),
-    (4, "DequantizeLinear"),
-    (4, "MatMulNBits"),
-    (2, "DequantizeLinear"),
-    (2, "MatMulNBits"),
-)
+BITS = (None, 8, 4, 2)
+"""Bits to a weight of exported models; None for float32."""
 
 
 STEPS: dict[str, dict[str, Any]] = {
@@ -304,70 +283,65 @@ def trained(data: Dataset, model: str, steps: int) -> torch.nn.Module:
 
 def runs(data: Dataset | None, steps: int) -> Table:
     """What exported models take, and what they get right where there is data."""
-    table = Table(
-        title="run by onnxruntime, one record, one thread; ratios to float32 in the same run"
-    )
-    for name in (
-        "model",
-        "weights",
-        "bytes",
-        "ratio",
-        "us",
-        "ratio",
-        "test accuracy",
-        "packed model's",
-    ):
-        table.add_column(name, justify="left" if name in ("model", "weights") else "right")
-    square = (28, 28)
-    found: dict[str, tuple[torch.nn.Module, tuple[int, ...]]] = {
-        f"4 dense layers of {side} x {side}": (
-            torch.nn.Sequential(*(torch.nn.Linear(side, side) for _ in range(4))),
-            (side,),
-        )
-        for side in SIDES
-    }
+    title = "run by onnxruntime, one record, one thread; ratios to float32 in the same run"
+    table = Table(title=title)
+    names = ("bytes", "ratio", "us", "ratio", "test accuracy", "packed model's")
+    for name in ("model", "weights", *names):
+        table.add_column(name, justify="right" if name in names else "left")
+    cases: dict[str, tuple[torch.nn.Module, tuple[int, ...]]] = {}
+    for side in SIDES:
+        layers = torch.nn.Sequential(*(torch.nn.Linear(side, side) for _ in range(4)))
+        cases[f"4 dense layers of {side} x {side}"] = (layers, (side,))
     for model in STEPS:
-        module = (
-            models.task(model, shape=square, classes=10).module
-            if data is None
-            else trained(data, model, steps)
-        )
-        found[model] = (module, square)
+        if data is None:
+            module = models.task(model, shape=IMAGE, classes=10).module
+        else:
+            module = trained(data, model, steps)
+        cases[model] = (module, IMAGE)
     with tempfile.TemporaryDirectory() as folder:
-        for label, (module, shape) in found.items():
-            sizes: dict[Any, int] = {}
-            sessions: dict[Any, Any] = {}
-            for bits, operator in KINDS:
-                place = Path(folder) / f"{bits}{operator}.onnx"
-                sizes[bits, operator] = exported(module, shape, bits, operator, place)
-                sessions[bits, operator] = session_of(place)
-            taken = latencies(sessions, shape)
-            base = KINDS[0]
-            own = {} if data is None or shape != square else {None: right_in_torch(module, data)}
-            for kind in KINDS:
-                bits, accuracies = kind[0], ("", "")
-                if data is not None and own:
-                    session = sessions[kind]
-                    told = right(
-                        lambda part, session=session: session.run(None, {"features": part})[0], data
-                    )
-                    if bits is not None and bits not in own:
-                        own[bits] = right_in_torch(
-                            packed_of(module, bits)[0].to_module(module), data
-                        )
-                    accuracies = f"{told:.2%}", f"{own[bits]:.2%}"
-                name = "float32" if bits is None else f"{bits} bits, {kind[1]}"
-                ratios = f"{sizes[kind] / sizes[base]:.3f}", f"{taken[kind] / taken[base]:.2f}"
-                table.add_row(
-                    label,
-                    name,
-                    f"{sizes[kind]:,}",
-                    ratios[0],
-                    f"{taken[kind]:.0f}",
-                    ratios[1],
-                    *accuracies,
-                )
+        for label, (module, shape) in cases.items():
+            add_rows(table, label, module, shape, Path(folder), data if shape == IMAGE else None)
     return table
+
+
+IMAGE = (28, 28)
+
+
+def add_rows(
+    table: Table,
+    label: str,
+    module: torch.nn.Module,
+    shape: tuple[int, ...],
+    folder: Path,
+    data: Dataset | None,
+) -> None:
+    """Rows of one module, one for each number of bits."""
+    sizes: dict[Any, int] = {}
+    sessions: dict[Any, Any] = {}
+    for bits in BITS:
+        path = folder / f"{bits}.onnx"
+        sizes[bits] = exported(module, shape, bits, path)
+        sessions[bits] = session_of(path)
+    times = latencies(sessions, shape)
+    for bits in BITS:
+        accuracies = ["", ""]
+        if data is not None:
+            session, plain = sessions[bits], module
+            if bits is not None:
+                plain = packed_of(module, bits)[0].to_module(module)
+            share = right(
+                lambda part, session=session: session.run(None, {"features": part})[0], data
+            )
+            accuracies = [f"{share:.2%}", f"{right_in_torch(plain, data):.2%}"]
+        table.add_row(
+            label,
+            "float32" if bits is None else f"{bits} bits",
+            f"{sizes[bits]:,}",
+            f"{sizes[bits] / sizes[None]:.3f}",
+            f"{times[bits]:.0f}",
+            f"{times[bits] / times[None]:.2f}",
+            *accuracies,
+        )
 
 
 def main() -> None:

@@ -106,103 +106,64 @@ def session_of(path: Path) -> Any:
 
 def assert_same(path: Path, module: Any, x: Any, products: int) -> None:
     """onnxruntime computes what the module does, but for sums of so many products in another order, in 32 bits."""
-    (found,) = session_of(path).run(None, {"features": x.numpy()})
+    (outputs,) = session_of(path).run(None, {"features": x.numpy()})
     with torch.no_grad():
         expected = module.eval()(x).numpy()
     # rtol: layers in a row, whose norms and softmax enlarge what the sums of the last one lost.
     np.testing.assert_allclose(
-        found, expected, atol=products * 2.0**-23 * np.abs(expected).max(), rtol=1e-4
+        outputs, expected, atol=products * 2.0**-23 * np.abs(expected).max(), rtol=1e-4
     )
 
 
-@functools.cache
-def _traces() -> dict[Any, Any]:
-    return {}
-
-
-@pytest.fixture
-def traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch follows modules of one text once: what it writes down knows the weights' names, not their values."""
-
-    def traced(module: Any, *more: Any, trace: Any = export.traced) -> Any:
-        key = (repr(module), *more)
-        if key not in _traces():
-            _traces()[key] = trace(module, *more)
-        return _traces()[key]
-
-    monkeypatch.setattr(export, "traced", traced)
-
-
-@pytest.mark.usefixtures("traced_once")
 @pytest.mark.parametrize("model", ["softmax", "cnn", "transformer"])
-@pytest.mark.parametrize(
-    ("bits", "dense"),
-    [
-        *((bits, "DequantizeLinear") for bits in (1, 2, 4, 7, 8)),
-        (2, "MatMulNBits"),
-        (4, "MatMulNBits"),
-    ],
-)
-def test_onnx(model: str, bits: int, dense: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("bits", [1, 2, 4, 7, 8])
+def test_onnx(model: str, bits: int, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     packed, module = packed_of(model, bits=bits)
-    size = export.export_model(packed, tmp_path / "m.onnx", dense=dense, exact=True)
+    size = export.export_model(packed, tmp_path / "m.onnx")
     for records in (1, 5):
         # 784 inputs of softmax; the transformer's norms and weights keep what it multiplies near 1, layer by layer.
         assert_same(tmp_path / "m.onnx", module, torch.rand(records, 28, 28), 784)
-    # Half a byte or a byte for each weight; nodes, names, norms and biases take a few kilobytes.
-    each = (0.5 if bits <= 4 else 1) * (1.3 if dense == "MatMulNBits" else 1)
+    # Half a byte or a byte for each weight; nodes, names, scales, norms and biases take a few kilobytes.
+    each = 0.5 if bits <= 4 else 1
     assert size < packed.weights * each + (24_000 if model == "transformer" else 6000)
-    assert (
-        session_of(tmp_path / "m.onnx").get_modelmeta().custom_metadata_map["note"].startswith("{")
-    )
+    session = session_of(tmp_path / "m.onnx")
+    assert session.get_modelmeta().custom_metadata_map["note"].startswith("{")
 
 
-@pytest.mark.parametrize(
-    ("bits", "dense"),
-    [*((bits, "DequantizeLinear") for bits in (2, 4, 8)), (2, "MatMulNBits"), (4, "MatMulNBits")],
-)
-def test_onnx_as_runtimes_take_it(bits: int, dense: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_onnx_as_runtimes_take_it(bits: int, tmp_path: Path) -> None:
     # By default onnxruntime rounds a dense layer's inputs to 8 bits: an output moves by at most half a unit of the
-    # largest input for each weight, and the weights are those without the rest that is subtracted afterwards.
+    # largest input for each weight, and the weights are those without the shortfall that is subtracted afterwards.
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
     packed, module = packed_of("softmax", bits=bits)
-    export.export_model(packed, tmp_path / "m.onnx", dense=dense)
+    export.export_model(packed, tmp_path / "m.onnx")
     session = runtime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
     x = torch.rand(4, 28, 28)
-    (found,) = session.run(None, {"features": x.numpy()})
+    (outputs,) = session.run(None, {"features": x.numpy()})
     weights = packed.values()["1.weight"]
-    rest = packed.tensors[0].scales / (2**bits - 1)
-    bound = np.abs(weights - rest).sum(axis=1) * float(x.max()) / 254 + 1e-4
+    shortfall = packed.tensors[0].scales / (2**bits - 1)
+    bound = np.abs(weights - shortfall).sum(axis=1) * float(x.max()) / 254 + 1e-4
     with torch.no_grad():
-        assert (np.abs(found - module(x).numpy()) <= bound).all()
+        assert (np.abs(outputs - module(x).numpy()) <= bound).all()
 
 
-@pytest.mark.parametrize("dense", ["DequantizeLinear", "MatMulNBits"])
 @pytest.mark.parametrize("scales", ["channel", "tensor"])
-def test_zero_points_are_integers_where_levels_allow_it(
-    dense: str, scales: str, tmp_path: Path
-) -> None:
-    # Runtimes multiply slowly with others. Levels without a 0, as trained with, have none: they are exact as well,
-    # also where a channel is turned around.
+def test_levels_without_a_zero_are_exact_as_well(scales: str, tmp_path: Path) -> None:
+    # Also where a channel is turned around; levels with a 0 need no correction of sums.
     onnx = pytest.importorskip("onnx")
     packed, _ = packed_of("softmax", bits=4, scales=scales)
-    given = [np.broadcast_to(t.scale, t.codes.shape[:1]).astype(np.float32) for t in packed.tensors]
-    turned = [
-        replace(t, scale=s * np.where(np.arange(len(s)) % 2, -1, 1).astype(np.float32))
-        for t, s in zip(packed.tensors, given, strict=True)
-    ]
+    turned = []
+    for tensor in packed.tensors:
+        outputs = tensor.codes.shape[0]
+        signs = np.where(np.arange(outputs) % 2, -1, 1)
+        scale = (np.broadcast_to(tensor.scale, outputs) * signs).astype(np.float32)
+        turned.append(replace(tensor, scale=scale))
     packed = replace(packed, tensors=tuple(turned))
-    export.export_model(packed, tmp_path / "m.onnx", dense=dense, exact=True)
-    graph = onnx.load(tmp_path / "m.onnx").graph
-    slow = [
-        value.name
-        for value in graph.initializer
-        if value.name.endswith(".zero") and value.data_type == 1
-    ]
-    slow += [node.op_type for node in graph.node if node.op_type == "ReduceSum"]
-    assert bool(slow) == (scales == "tensor")
+    export.export_model(packed, tmp_path / "m.onnx")
+    kinds = [node.op_type for node in onnx.load(tmp_path / "m.onnx").graph.node]
+    assert ("ReduceSum" in kinds) == (scales == "tensor")
     assert_same(tmp_path / "m.onnx", packed.to_module(), torch.rand(3, 28, 28), 784)
 
 
@@ -253,58 +214,98 @@ def packed_module(module: Any, bits: int, scales: Any = "channel") -> PackedMode
     )
 
 
-@pytest.mark.usefixtures("traced_once")
-@pytest.mark.parametrize("dense", ["DequantizeLinear", "MatMulNBits"])
 @pytest.mark.parametrize(("bits", "scales"), [(2, "channel"), (4, "channel"), (4, "tensor")])
 @pytest.mark.parametrize("kind", ["tokens", "images"])
-def test_modules_of_ones_own(kind: str, bits: int, scales: str, dense: Any, tmp_path: Path) -> None:
+def test_modules_of_ones_own(kind: str, bits: int, scales: str, tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     torch.manual_seed(bits)
     module = Language() if kind == "tokens" else convolutions()
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     packed = packed_module(module, bits, scales)
+    path = tmp_path / "m.onnx"
     shape, inputs = ((6,), "int64") if kind == "tokens" else ((6, 5), "float32")
-    export.export_model(
-        packed,
-        tmp_path / "m.onnx",
-        module=module,
-        shape=shape,
-        inputs=inputs,
-        dense=dense,
-        exact=True,
-    )
+    export.export_model(packed, path, module=module, shape=shape, inputs=inputs)
     for records in (1, 4):
         x = torch.randint(0, 17, (records, 6)) if kind == "tokens" else torch.randn(records, 6, 5)
         # Sums of at most 36 products, in up to a dozen layers.
-        assert_same(tmp_path / "m.onnx", packed.to_module(module), x, 12 * 36)
-    if kind == "tokens" and dense == "DequantizeLinear":
-        # A weight that is used twice is stored once for both; MatMulNBits has its own order.
-        stored = [
-            one
-            for one in onnx.load(tmp_path / "m.onnx").graph.initializer
-            if one.name.startswith("word")
-        ]
-        assert sum(one.name.endswith(".columns") for one in stored) == 1
+        assert_same(path, packed.to_module(module), x, 12 * 36)
+    if kind == "tokens":
+        # A weight that is used twice is stored once for both.
+        names = [value.name for value in onnx.load(path).graph.initializer]
+        assert names.count("word.weight.codes") == 1
+        assert not {"word.weight", "last.weight", "last.weight.codes"} & set(names)
 
 
-@pytest.mark.parametrize(
-    ("module", "words"),
-    [
-        (torch.nn.Softplus(), "Softplus: aten.softplus"),
-        (torch.nn.BatchNorm1d(5), "BatchNorm1d: aten.batch_norm"),
-        (torch.nn.Flatten(0), "records first"),
-        (torch.nn.Conv1d(5, 5, 1), "Conv1d: aten.conv1d"),
-    ],
-    ids=["activation", "batch norm", "records together", "convolution"],
-)
-def test_operations_that_are_not_written_are_named(module: Any, words: str, tmp_path: Path) -> None:
-    pytest.importorskip("onnx")
-    whole = torch.nn.Sequential(torch.nn.Linear(5, 5), module)
-    shape = (5, 5) if isinstance(module, torch.nn.Conv1d) else (5,)
-    with pytest.raises(ParameterError, match=words):
-        export.export_model(packed_module(whole, 4), tmp_path / "m.onnx", module=whole, shape=shape)
-    assert not list(tmp_path.iterdir())
+class Recurrent(torch.nn.Module):
+    """A recurrent layer, the last state of which a dense layer reads."""
+
+    def __init__(self, kind: Any, **settings: Any) -> None:
+        super().__init__()
+        self.layer = kind(5, 6, batch_first=True, **settings)
+        self.dense = torch.nn.Linear(12 if settings.get("bidirectional") else 6, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.dense(self.layer(x)[0][:, -1])
+
+
+def normed(layer: Any, norm: Any) -> Any:
+    """A layer and a norm by running statistics that are not those of the start."""
+    module = torch.nn.Sequential(layer, norm)
+    norm.running_mean.normal_()
+    norm.running_var.uniform_(0.5, 2)
+    return module
+
+
+KINDS = {
+    "lstm": (lambda: Recurrent(torch.nn.LSTM), (4, 5)),
+    "lstm of two layers and directions": (
+        lambda: Recurrent(torch.nn.LSTM, num_layers=2, bidirectional=True),
+        (4, 5),
+    ),
+    "gru": (lambda: Recurrent(torch.nn.GRU), (4, 5)),
+    "rnn with dropout": (lambda: Recurrent(torch.nn.RNN, num_layers=2, dropout=0.5), (4, 5)),
+    "batch norm behind a convolution": (
+        lambda: normed(torch.nn.Conv2d(1, 3, 3), torch.nn.BatchNorm2d(3)),
+        (1, 6, 6),
+    ),
+    "batch norm behind a dense layer": (
+        lambda: normed(torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4)),
+        (5,),
+    ),
+    "convolutions of one axis": (
+        lambda: torch.nn.Sequential(
+            torch.nn.Conv1d(5, 5, 1), torch.nn.Softplus(), torch.nn.ConvTranspose1d(5, 4, 2)
+        ),
+        (5, 6),
+    ),
+    "attention": (lambda: torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (5, 8)),
+    "a factor": (lambda: Steered(lambda x: torch.add(x, x, alpha=2)), (5,)),
+    "a softmax in 64 bits": (
+        lambda: Steered(lambda x: x.softmax(dim=-1, dtype=torch.float64).float()),
+        (5,),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scales", ["channel", "tensor"])
+def test_layers_of_pytorch(kind: str, scales: str, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    torch.manual_seed(0)
+    factory, shape = KINDS[kind]
+    module = factory()
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    packed = packed_module(module, 4, scales)
+    export.export_model(packed, tmp_path / "m.onnx", module=module, shape=shape)
+    for records in (1, 3, 7):
+        # Sums of at most 40 products, in up to 8 layers or steps of a sequence.
+        assert_same(
+            tmp_path / "m.onnx", packed.to_module(module), torch.randn(records, *shape), 320
+        )
+    matrices = {tensor.name for tensor in packed.tensors if tensor.codes.ndim >= 2}
+    assert not matrices & {value.name for value in onnx.load(tmp_path / "m.onnx").graph.initializer}
 
 
 class Steered(torch.nn.Module):
@@ -323,28 +324,40 @@ class Steered(torch.nn.Module):
     [
         lambda x: x if x.sum() > 0 else -x,
         lambda x: x / len(x),
-        lambda x: torch.add(x, x, alpha=2),
-        lambda x: x.softmax(dim=-1, dtype=torch.float64).float(),
         lambda x: -x if x.shape[0] > 3 else x,
         lambda x: -x if x.shape[0] % 2 else x,
+        lambda x: -x if x.shape[0] == 1 else x,
         lambda x: x * x.shape[0],
+        lambda x: x - x.mean(dim=0),
+        lambda x: x + x[:1],
         lambda x: x + torch.randn(5),
         lambda x: x * torch.bernoulli(torch.full((5,), 0.5)),
         lambda x: x + torch.nn.functional.dropout(torch.ones(5), 0.5),
+        lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
         lambda x: x + torch.ones(5, dtype=torch.float64),
+        lambda x: (x, x),
+        lambda x: x.t(),
+        lambda x: x.flatten(),
+        lambda x: x.argmax(dim=1),
     ],
     ids=[
         "values",
         "number",
-        "setting",
-        "type",
         "few records",
         "even records",
+        "one record",
         "size",
+        "mean of the batch",
+        "first record",
         "normal",
         "coins",
         "dropout",
+        "attention with dropout",
         "double",
+        "two outputs",
+        "records last",
+        "records together",
+        "integers",
     ],
 )
 def test_passes_that_cannot_be_followed_are_refused(looks: Any, tmp_path: Path) -> None:
@@ -365,12 +378,6 @@ def test_onnx_refuses_what_it_cannot_say(tmp_path: Path) -> None:
     )
     with pytest.raises(ParameterError, match="inputs=int8"):
         export.export_model(packed, tmp_path / "m.onnx", inputs="int8")
-    with pytest.raises(ParameterError, match="dense=Gemm"):
-        export.export_model(packed, tmp_path / "m.onnx", dense="Gemm")
-    with pytest.raises(ParameterError, match="at most 16 levels"):
-        export.export_model(
-            packed_of("softmax", bits=5)[0], tmp_path / "m.onnx", dense="MatMulNBits"
-        )
     with pytest.raises(ParameterError, match="evenly"):
         export.export_model(uneven, tmp_path / "m.onnx")
     bare = PackedModel(tensors=packed.tensors, levels=packed.levels, note={})
@@ -380,10 +387,58 @@ def test_onnx_refuses_what_it_cannot_say(tmp_path: Path) -> None:
     other = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10, bias=False))
     with pytest.raises(ParameterError, match="on one side only"):
         export.export_model(bare, tmp_path / "n.onnx", module=other, shape=(28, 28))
-    layers = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10), torch.nn.Softplus())
-    with pytest.raises(ParameterError, match="Softplus"):
-        export.export_model(bare, tmp_path / "n.onnx", module=layers, shape=(28, 28))
+    with pytest.raises(ParameterError, match="cannot follow it"):
+        export.export_model(bare, tmp_path / "n.onnx", module=module, shape=(28, 27))
     assert not (tmp_path / "n.onnx").exists()
+
+
+class Copied(torch.nn.Module):
+    """Computes with its weight by another way than as a parameter."""
+
+    def __init__(self, way: Any) -> None:
+        super().__init__()
+        self.dense, self.way = torch.nn.Linear(5, 5), way
+
+    def forward(self, x: Any) -> Any:
+        return torch.nn.functional.linear(x, self.way(self.dense.weight))
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        lambda weight: torch.tensor(weight.tolist()),
+        lambda weight: torch.from_numpy(weight.detach().numpy()),
+        lambda weight: weight.data,
+        lambda weight: weight.detach().clone(),
+    ],
+    ids=["list", "numpy", "data", "copy"],
+)
+def test_no_weight_is_stored_in_floats(way: Any, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    module, path = Copied(way), tmp_path / "m.onnx"
+    packed = packed_module(module, 4)
+    try:
+        export.export_model(packed, path, module=module, shape=(5,))
+    except ParameterError:
+        assert not path.exists()
+        return
+    stored = onnx.load(path).graph.initializer
+    assert not [
+        value.name for value in stored if value.data_type == 1 and list(value.dims) == [5, 5]
+    ]
+    assert_same(path, packed.to_module(module), torch.randn(3, 5), 5)
+
+
+def test_equal_weights_are_right(tmp_path: Path) -> None:
+    # PyTorch's exporter may write one of them and a copy of it.
+    onnx = pytest.importorskip("onnx")
+    module = Dense(8)
+    module.down.load_state_dict(module.up.state_dict())
+    packed = packed_module(module, 4)
+    export.export_model(packed, tmp_path / "m.onnx", module=module, shape=(8,))
+    assert_same(tmp_path / "m.onnx", packed.to_module(module), torch.randn(3, 8), 16)
+    names = {value.name for value in onnx.load(tmp_path / "m.onnx").graph.initializer}
+    assert not {"up.weight", "down.weight"} & names
 
 
 class Dense(torch.nn.Module):
@@ -397,22 +452,29 @@ class Dense(torch.nn.Module):
         return self.down(torch.relu(self.up(x)))
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("bits", "width"), [(4, 64), (8, 64), (4, 300)])
+@pytest.mark.parametrize("axes", [1, 2])
 def test_onnxruntime_multiplies_by_the_integers_of_layers_with_biases(
-    bits: int, tmp_path: Path
+    bits: int, width: int, axes: int, tmp_path: Path
 ) -> None:
     # A product and an addition would become a Gemm, whose weights are unpacked at every call.
     runtime = pytest.importorskip("onnxruntime")
     onnx = pytest.importorskip("onnx")
     torch.manual_seed(0)
-    module = Dense()
-    weights = {name: parameter.detach().numpy() for name, parameter in module.named_parameters()}
-    export.export_model(
-        pack_weights(weights, bits=bits), tmp_path / "m.onnx", module=module, shape=(64,)
-    )
+    module = Dense(width)
+    shape = (width,) if axes == 1 else (3, width)
+    packed = packed_module(module, bits)
+    export.export_model(packed, tmp_path / "m.onnx", module=module, shape=shape)
     options = runtime.SessionOptions()
+    options.log_severity_level = 3  # it remarks that what it optimized is for this machine
     options.optimized_model_filepath = str(tmp_path / "fused.onnx")
     runtime.InferenceSession(tmp_path / "m.onnx", options, providers=["CPUExecutionProvider"])
-    kinds = [node.op_type for node in onnx.load(tmp_path / "fused.onnx").graph.node]
+    nodes = onnx.load(tmp_path / "fused.onnx").graph.node
+    kinds = [node.op_type for node in nodes]
     assert kinds.count("MatMulNBits") == 2
+    assert kinds.count("Sub") == 2
     assert not {"Gemm", "MatMul", "DequantizeLinear"} & set(kinds)
+    blocks = {
+        setting.i for node in nodes for setting in node.attribute if setting.name == "block_size"
+    }
+    assert blocks == {64 if width == 64 else 256}

@@ -1,225 +1,316 @@
-"""ONNX graphs of packed models: nodes, constants, and weights as integers with a scale for each output."""
+"""ONNX graphs in which the integers of a packed model stand in place of its float weights."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_choice
+from mezzotint.core import brought_by
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.sampler import pack
 from mezzotint.core.types import FloatArray
 from mezzotint.training.packed import PackedModel, PackedTensor
 
-OPSET = 21
-"""The first with DequantizeLinear of 4-bit integers."""
+with brought_by("export"):
+    import onnx
+    from onnx import numpy_helper
 
-FORMAT = 10
+_SMALLEST_BLOCK, _LARGEST_BLOCK = 16, 256
+"""Inputs of a dense layer that share a scale: onnxruntime takes powers of two, and larger ones are faster."""
 
-Dense = Literal["DequantizeLinear", "MatMulNBits"]
-_RUNTIME = "com.microsoft"
-_BLOCKS = 16, 128
-"""The least and the most inputs that share a scale and a zero point in MatMulNBits: up to 5 bytes beside 64."""
-
-_FLOATS, _ROUNDED = 1, 4
-"""Its levels of accuracy: inputs in 32-bit floats, or rounded to 8 bits."""
-
-FLOAT, UINT8, INT64, BOOL, UINT4 = 1, 2, 7, 9, 21
+_UINT8, _UINT4 = 2, 21
 """ONNX's numbers for types."""
 
-_TYPES = {
-    "f": (FLOAT, np.float32),
-    "i": (INT64, np.int64),
-    "u": (INT64, np.int64),
-    "b": (BOOL, np.bool_),
-}
+Codes = npt.NDArray[np.uint8]
 
 
-class Graph:
-    """Nodes and constants of one graph. A constant of a name that is there already is not added again.
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Integers:
+    """A weight (outputs, ...) as (code - zero) * width, plus a shortfall for levels without a 0.
 
     Arguments:
-        helper: onnx.helper.
-        packed: whose tensors become the weights.
-        dense: the operator of dense layers.
-        exact: MatMulNBits multiplies floats, not inputs rounded to 8 bits.
-    Raises:
-        ParameterError: levels that are not even, more than 16 with "MatMulNBits".
+        codes: (outputs, ...) integers.
+        widths: (outputs,) > 0.
+        zeros: (outputs,) codes that stand for 0, or for the level next to it.
+        shortfall: (outputs,) what is missing to the weights; None where nothing is.
     """
 
-    def __init__(
-        self, helper: Any, packed: PackedModel, dense: Dense, *, exact: bool = False
-    ) -> None:
-        check_choice("dense", dense, get_args(Dense))
-        self.bits = 4 if len(packed.levels) <= 16 else 8
-        if dense == "MatMulNBits" and self.bits > 4:
-            raise ParameterError("dense", dense, "it holds at most 16 levels; use DequantizeLinear")
-        self.operator, self.exact = dense, exact
-        spaces = np.diff(packed.levels)
+    codes: Codes
+    widths: FloatArray
+    zeros: Codes
+    shortfall: FloatArray | None
+
+
+@final
+class Ladder:
+    """Even levels as integers.
+
+    Raises:
+        ParameterError: levels that are not even.
+    """
+
+    def __init__(self, levels: tuple[float, ...]) -> None:
+        spaces = np.diff(levels)
         if not np.allclose(spaces, spaces[0], rtol=1e-9, atol=0):
-            raise ParameterError(
-                "levels",
-                len(packed.levels),
-                "ONNX multiplies integers: levels must be evenly spaced",
-            )
-        self.helper, self.packed, self.space = helper, packed, float(spaces[0])
-        self.tensors = {tensor.name: tensor for tensor in packed.tensors}
-        self.values = packed.values()
-        self.nodes: list[Any] = []
-        self.constants: dict[str, Any] = {}
-        self._dequantized: dict[tuple[str, int], str] = {}
-        zero = -min(packed.levels) / self.space
-        self.middle = math.floor(zero + 0.5)
-        # What is missing to weights whose zero lies between two levels.
-        self.missing = 0.0
-        if not math.isclose(zero, self.middle):
-            self.missing = min(packed.levels) + self.space * self.middle
+            remedy = "ONNX multiplies integers: levels must be evenly spaced"
+            raise ParameterError("levels", len(levels), remedy)
+        self.bits = 4 if len(levels) <= 16 else 8
+        self._top = len(levels) - 1
+        self._space = float(spaces[0])
+        position_of_zero = -min(levels) / self._space
+        self._zero = math.floor(position_of_zero + 0.5)
+        self._shortfall = 0.0
+        if not math.isclose(position_of_zero, self._zero):
+            self._shortfall = min(levels) + self._space * self._zero
 
-    def turned(
-        self, tensor: PackedTensor
-    ) -> tuple[npt.NDArray[np.uint8], FloatArray, npt.NDArray[np.uint8], FloatArray]:
-        """Codes and, for each output, scales > 0, middles, and what levels lack beside integers around the middle.
-
-        Channels of a negative scale are turned around.
-        """
+    def integers(self, tensor: PackedTensor) -> Integers:
+        """The integers of a tensor; channels of a negative scale are turned around."""
         codes = tensor.levels
         scales = np.broadcast_to(np.asarray(tensor.scale, dtype=float), codes.shape[0])
-        top, turn = len(self.packed.levels) - 1, scales < 0
-        codes = np.where(turn.reshape(-1, *(1,) * (codes.ndim - 1)), top - codes, codes).astype(
-            np.uint8
+        is_turned = scales < 0
+        turned_codes = np.where(_along_first(is_turned, codes.ndim), self._top - codes, codes)
+        zeros = np.where(is_turned, self._top - self._zero, self._zero)
+        shortfall = None
+        if self._shortfall:
+            shortfall = scales * self._shortfall
+        return Integers(
+            codes=turned_codes.astype(np.uint8),
+            widths=np.abs(scales) * self._space,
+            zeros=zeros.astype(np.uint8),
+            shortfall=shortfall,
         )
-        middles = np.where(turn, top - self.middle, self.middle).astype(np.uint8)
-        return codes, np.abs(scales), middles, np.where(turn, -self.missing, self.missing)
 
-    def add(self, kind: str, *inputs: str, outputs: int, **attributes: Any) -> list[str]:
-        """Adds a node; the names of its outputs."""
-        name = f"{kind.lower()}{len(self.nodes)}"
-        names = [name]
-        if outputs > 1:
-            names = [f"{name}.{number}" for number in range(outputs)]
-        self.nodes.append(self.helper.make_node(kind, list(inputs), names, **attributes))
-        return names
 
-    def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        """Adds a node of one output; its name."""
-        return self.add(kind, *inputs, outputs=1, **attributes)[0]
+def _along_first(values: npt.NDArray[Any], dimensions: int) -> npt.NDArray[Any]:
+    """(outputs,) values, to be broadcast over the further axes of a tensor."""
+    return values.reshape(-1, *(1,) * (dimensions - 1))
 
-    def raw(self, name: str, kind: int, shape: Sequence[int], content: bytes) -> str:
-        """Adds a constant as the bytes that it is stored in."""
-        if name not in self.constants:
-            self.constants[name] = self.helper.make_tensor(name, kind, shape, content, raw=True)
+
+def put_integers(model: Any, packed: PackedModel) -> None:
+    """Replaces the float weights of a graph by integers, in place.
+
+    A dense layer becomes MatMul of the inputs and DequantizeLinear of its integers, in blocks, from
+    which its bias is subtracted with the other sign: onnxruntime merges a product and an addition
+    into a Gemm before it looks for integers, and then unpacks the weights at every call. Other
+    weights are dequantized as they are. Weights of one dimension (biases, norms) stay floats.
+
+    Arguments:
+        model: whose initializers have the names of the packed tensors.
+        packed: on even levels.
+    Raises:
+        ParameterError: levels that are not even.
+    """
+    _Editor(model.graph, packed).rewrite()
+
+
+@final
+class _Editor:
+    """Rewrites the nodes of a graph one by one; nodes that depend on constants alone come first."""
+
+    def __init__(self, graph: Any, packed: PackedModel) -> None:
+        self._graph = graph
+        self._ladder = Ladder(packed.levels)
+        self._constants: dict[str, Any] = {value.name: value for value in graph.initializer}
+        self._drop_copies()
+        self._tensors = {
+            tensor.name: tensor
+            for tensor in packed.tensors
+            if tensor.codes.ndim >= 2 and tensor.name in self._constants
+        }
+        self._users: dict[str, list[Any]] = defaultdict(list)
+        for node in graph.node:
+            for name in node.input:
+                self._users[name].append(node)
+        self._dense_names = {name for name in self._tensors if self._is_dense(name)}
+        self._first_nodes: list[Any] = []
+        self._nodes: list[Any] = []
+        self._weights: dict[tuple[str, bool], str] = {}
+        self._transposed: dict[str, str] = {}
+        self._products: set[str] = set()
+
+    def rewrite(self) -> None:
+        """Rewrites all nodes, and drops the constants that none uses any more."""
+        for node in self._graph.node:
+            self._rewrite_node(node)
+        nodes = [*self._first_nodes, *self._nodes]
+        used = {name for node in nodes for name in node.input}
+        del self._graph.node[:], self._graph.initializer[:], self._graph.value_info[:]
+        self._graph.node.extend(nodes)
+        self._graph.initializer.extend(
+            value for name, value in self._constants.items() if name in used
+        )
+
+    def _drop_copies(self) -> None:
+        """Leaves out nodes that copy a constant, as the exporter writes for equal weights, or repeat one."""
+        originals: dict[str, str] = {}
+        names_by_content: dict[bytes, str] = {}
+        kept_nodes: list[Any] = []
+        for node in self._graph.node:
+            for position, name in enumerate(node.input):
+                node.input[position] = originals.get(name, name)
+            original = ""
+            if node.op_type == "Identity" and node.input[0] in self._constants:
+                original = node.input[0]
+            elif node.op_type == "Constant":
+                content = node.attribute[0].SerializeToString()
+                original = names_by_content.setdefault(content, node.output[0])
+            if original in ("", node.output[0]):
+                kept_nodes.append(node)
+            else:
+                originals[node.output[0]] = original
+        del self._graph.node[:]
+        self._graph.node.extend(kept_nodes)
+
+    def _is_dense(self, name: str) -> bool:
+        """Whether some node multiplies by the weight's transpose."""
+        return any(_is_dense_gemm(node, name) or self._is_turn(node) for node in self._users[name])
+
+    def _is_turn(self, node: Any) -> bool:
+        """Whether a node transposes a matrix that nodes then multiply by."""
+        if node.op_type != "Transpose" or _attributes(node).get("perm") != [1, 0]:
+            return False
+        output = node.output[0]
+        return all(
+            user.op_type == "MatMul" and user.input[1] == output and user.input[0] != output
+            for user in self._users[output]
+        )
+
+    def _rewrite_node(self, node: Any) -> None:
+        first, second, *more = [*node.input, "", ""]
+        if second in self._tensors and _is_dense_gemm(node, second):
+            self._add_dense(first, second, more[0], node.output[0])
+        elif first in self._tensors and self._is_turn(node):
+            self._transposed[node.output[0]] = first
+        elif node.op_type == "MatMul" and second in self._transposed:
+            self._add_dense(first, self._transposed[second], "", node.output[0])
+        elif node.op_type == "Add" and first in self._products and self._is_bias(second):
+            self._add_bias(first, second, node.output[0])
+        elif node.op_type == "Add" and second in self._products and self._is_bias(first):
+            self._add_bias(second, first, node.output[0])
+        else:
+            for position, name in enumerate(node.input):
+                if name in self._tensors:
+                    node.input[position] = self._whole_weight(name)
+            self._nodes.append(node)
+
+    def _is_bias(self, name: str) -> bool:
+        return name in self._constants and len(self._constants[name].dims) == 1
+
+    def _add_dense(self, inputs: str, weight: str, bias: str, output: str) -> None:
+        """Adds the product of inputs and a weight's transpose, plus a bias if there is a name of it."""
+        integers = self._ladder.integers(self._tensors[weight])
+        columns = self._columns(weight)
+        product = f"{output}.product" if bias or integers.shortfall is not None else output
+        self._add("MatMul", [inputs, columns], product)
+        if integers.shortfall is not None:
+            # (W + m) x = W x + m sum(x): runtimes multiply by W, of plain integers.
+            total, addend = f"{output}.total", f"{output}.shortfall"
+            axis = self._constant("last_axis", np.array([-1], dtype=np.int64))
+            negative = self._constant(f"{weight}.shortfall", -integers.shortfall)
+            self._add("ReduceSum", [inputs, axis], total, keepdims=1)
+            self._add("Mul", [total, negative], addend)
+            corrected = f"{output}.corrected" if bias else output
+            self._add("Sub", [product, addend], corrected)
+            product = corrected
+        self._products.add(product)
+        if bias:
+            self._add_bias(product, bias, output)
+
+    def _add_bias(self, product: str, bias: str, output: str) -> None:
+        negative = f"{bias}.negative"
+        if bias in self._constants:
+            values = numpy_helper.to_array(self._constants[bias])
+            self._constant(negative, -values)
+        else:
+            self._add("Neg", [bias], negative)
+        self._add("Sub", [product, negative], output)
+
+    def _columns(self, name: str) -> str:
+        """A matrix as inputs x outputs, from integers in blocks of inputs."""
+        key = (name, True)
+        if key not in self._weights:
+            integers = self._ladder.integers(self._tensors[name])
+            inputs = integers.codes.shape[1]
+            block = min(max(_SMALLEST_BLOCK, 1 << (inputs - 1).bit_length()), _LARGEST_BLOCK)
+            blocks = (-(-inputs // block), 1)
+            parts = [
+                self._integers(f"{name}.codes", integers.codes.T),
+                self._constant(f"{name}.width", np.tile(integers.widths, blocks)),
+                self._integers(f"{name}.zero", np.tile(integers.zeros, blocks)),
+            ]
+            output = f"{name}.columns"
+            self._add_first("DequantizeLinear", parts, output, axis=0, block_size=block)
+            self._weights[key] = output
+        return self._weights[key]
+
+    def _whole_weight(self, name: str) -> str:
+        """A weight in floats as it stands in the module."""
+        key = (name, False)
+        if key not in self._weights:
+            rows = f"{name}.rows"
+            if name in self._dense_names:  # a matrix of dense layers, too, is stored once
+                self._add_first("Transpose", [self._columns(name)], rows, perm=[1, 0])
+            else:
+                self._add_rows(name, rows)
+            self._weights[key] = self._with_shortfall(name, rows)
+        return self._weights[key]
+
+    def _add_rows(self, name: str, output: str) -> None:
+        """Adds a weight without its shortfall."""
+        integers = self._ladder.integers(self._tensors[name])
+        parts = [
+            self._integers(f"{name}.codes", integers.codes),
+            self._constant(f"{name}.width", integers.widths),
+            self._integers(f"{name}.zero", integers.zeros),
+        ]
+        self._add_first("DequantizeLinear", parts, output, axis=0)
+
+    def _with_shortfall(self, name: str, rows: str) -> str:
+        integers = self._ladder.integers(self._tensors[name])
+        if integers.shortfall is None:
+            return rows
+        addend = _along_first(integers.shortfall, integers.codes.ndim)
+        whole = f"{name}.whole"
+        self._add_first("Add", [rows, self._constant(f"{name}.missing", addend)], whole)
+        return whole
+
+    def _add(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> None:
+        self._nodes.append(onnx.helper.make_node(kind, inputs, [output], **attributes))
+
+    def _add_first(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> None:
+        self._first_nodes.append(onnx.helper.make_node(kind, inputs, [output], **attributes))
+
+    def _constant(self, name: str, values: npt.NDArray[Any]) -> str:
+        """Adds a constant: floats of 32 bits, or integers as they are."""
+        if values.dtype.kind == "f":
+            values = values.astype(np.float32)
+        self._constants[name] = numpy_helper.from_array(values, name)
         return name
 
-    def constant(self, value: npt.ArrayLike, name: str = "") -> str:
-        """Adds floats, integers or truth values."""
-        array = np.asarray(value)
-        kind, stored = _TYPES[array.dtype.kind]
-        return self.raw(
-            name or f"constant{len(self.constants)}",
-            kind,
-            array.shape,
-            array.astype(stored).tobytes(),
-        )
-
-    def weight(self, name: str) -> str:
-        """A parameter in floats: from integers, or as it is where it has one dimension."""
-        if self.values[name].ndim < 2:
-            return self.constant(self.values[name], name)
-        weight, missing = self.integers(self.tensors[name], axis=0)
-        if missing is None:
-            return weight
-        other_axes = (1,) * (self.values[name].ndim - 1)
-        return self.node("Add", weight, self.constant(missing.reshape(-1, *other_axes)))
-
-    def integers(self, tensor: PackedTensor, axis: int) -> tuple[str, Any]:
-        """Adds a tensor's codes; the name of (code - middle) * width in floats, and what is missing to the weights.
-
-        Outputs lie along `axis`: matrices are turned over for 1. Widths are written for each output although all may be
-        the same: onnxruntime multiplies by integers then, and unpacks weights at every call where there is a single
-        width. What is missing is an array for the outputs; None if nothing is.
-        """
-        name = tensor.name
-        codes, scales, middles, shortfall = self.turned(tensor)
-        if (name, axis) not in self._dequantized:
-            codes_name = f"{name}.codes"
-            if axis:
-                codes_name, codes = f"{name}.columns", codes.T
-            inputs = (
-                self._integers(codes_name, codes),
-                self.constant(scales * self.space, f"{name}.width"),
-                self._integers(f"{name}.middle", middles),
-            )
-            self._dequantized[name, axis] = self.node("DequantizeLinear", *inputs, axis=axis)
-        missing = scales * shortfall if self.missing else None
-        return self._dequantized[name, axis], missing
-
-    def _integers(self, name: str, values: npt.NDArray[np.uint8]) -> str:
+    def _integers(self, name: str, values: Codes) -> str:
         """Adds integers: of 4 bits two to a byte, the first in the lower half."""
-        kind = UINT4 if self.bits == 4 else UINT8
-        return self.raw(name, kind, values.shape, pack(np.ascontiguousarray(values), self.bits))
+        bits = self._ladder.bits
+        kind = _UINT4 if bits == 4 else _UINT8
+        content = pack(np.ascontiguousarray(values), bits)
+        tensor = onnx.helper.make_tensor(name, kind, values.shape, content, raw=True)
+        self._constants[name] = tensor
+        return name
 
-    def dense(self, name: str, inputs: str) -> str:
-        """The product of inputs and a weight of outputs x inputs, by the graph's operator of dense layers."""
-        tensor = self.tensors[name]
-        if self.operator == "MatMulNBits":
-            return self._blocks(tensor, inputs)
-        weight, missing = self.integers(tensor, axis=1)
-        product = self.node("MatMul", inputs, weight)
-        if missing is None:
-            return product
-        # (W + m) x = W x + m sum(x): the weights stay plain integers, which runtimes multiply by. A
-        # subtraction, as onnxruntime merges a product and an addition before it looks for integers.
-        total = self.node("ReduceSum", inputs, self.constant([-1], "last"), keepdims=1)
-        correction = self.node("Mul", total, self.constant(-missing, f"{tensor.name}.rest"))
-        return self.node("Sub", product, correction)
 
-    def _blocks(self, tensor: PackedTensor, inputs: str) -> str:
-        """The same by onnxruntime's operator: inputs in blocks, each with a scale and a zero point.
+def _is_dense_gemm(node: Any, weight: str) -> bool:
+    """Whether a node is a dense layer with this weight (outputs, inputs)."""
+    if node.op_type != "Gemm" or node.input[1] != weight or node.input[0] == weight:
+        return False
+    plain = {"alpha": 1.0, "beta": 1.0, "transA": 0}
+    return {**plain, **_attributes(node)} == {**plain, "transB": 1}
 
-        Zero points may be floats, at which it multiplies slowly; they are integers of 4 bits where levels allow it.
-        """
-        turned, scales, middles, missing = self.turned(tensor)
-        outputs, width = turned.shape
-        block = min(max(_BLOCKS[0], 1 << (width - 1).bit_length()), _BLOCKS[1])
-        count = -(-width // block)
-        codes = np.zeros((outputs, count * block), dtype=np.uint8)
-        codes[:, :width] = turned
-        blocks = self.raw(
-            f"{tensor.name}.blocks", UINT8, (outputs, count, block // 2), pack(codes, 4)
-        )
-        widths = self.constant(np.repeat(scales * self.space, count), f"{tensor.name}.widths")
-        zero = f"{tensor.name}.zero"
-        if self.missing:
-            self.constant(np.repeat(middles - missing / self.space, count), zero)
-        else:
-            # Two to a byte, each output from a new byte on.
-            points = np.zeros((outputs, count + count % 2), dtype=np.uint8)
-            points[:, :count] = middles[:, None]
-            self.raw(zero, UINT8, (points.size // 2,), pack(points, 4))
-        return self.node(
-            "MatMulNBits", inputs, blocks, widths, zero, domain=_RUNTIME, K=width, N=outputs, bits=4, block_size=block,
-            accuracy_level=_FLOATS if self.exact or self.missing else _ROUNDED,
-        )  # fmt: skip
 
-    def model(
-        self, last: str, shape: Sequence[int], kind: int, results: Sequence[int], *, note: str
-    ) -> Any:
-        """The complete model: one input "features" of type `kind`, one output "outputs"."""
-        self.nodes.append(self.helper.make_node("Identity", [last], ["outputs"]))
-        features = self.helper.make_tensor_value_info("features", kind, ["records", *shape])
-        outputs = self.helper.make_tensor_value_info("outputs", FLOAT, ["records", *results])
-        graph = self.helper.make_graph(
-            self.nodes, "mezzotint", [features], [outputs], list(self.constants.values())
-        )
-        opsets = [self.helper.make_opsetid("", OPSET)]
-        if self.operator == "MatMulNBits":
-            opsets.append(self.helper.make_opsetid(_RUNTIME, 1))
-        model = self.helper.make_model(
-            graph, opset_imports=opsets, ir_version=FORMAT, producer_name="mezzotint"
-        )
-        self.helper.set_model_props(model, {"note": note})
-        return model
+def _attributes(node: Any) -> dict[str, Any]:
+    """What a node is set by."""
+    return {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
