@@ -91,20 +91,13 @@ def in_order(package: str, first: list[str]) -> list[str]:
 
 
 def reproductions() -> dict[str, str]:
-    """name -> title of everything that can be reproduced: keys of the REPRODUCTIONS dictionaries."""
-    found: dict[str, str] = {}
-    for path in sorted((SOURCE / "mezzotint" / "papers").glob("*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            target = getattr(node, "target", None) or next(iter(getattr(node, "targets", [])), None)
-            if getattr(target, "id", "") == "REPRODUCTIONS" and isinstance(node.value, ast.Dict):
-                pairs = zip(node.value.keys, node.value.values, strict=True)
-                found |= {key.value: _title(path, value) for key, value in pairs}
-    return dict(
-        sorted(
-            found.items(),
-            key=lambda item: [int(part) if part.isdigit() else part for part in _runs(item[0])],
-        )
-    )
+    """name -> title of everything that can be reproduced."""
+    from mezzotint.papers import catalogue
+
+    def numbers(name: str) -> list[int | str]:
+        return [int(part) if part.isdigit() else part for part in _runs(name)]
+
+    return {name: catalogue.summary(name) for name in sorted(catalogue.figures(), key=numbers)}
 
 
 def _runs(name: str) -> list[str]:
@@ -235,15 +228,6 @@ def _cell(value: Any) -> str:
         return ""
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
     return text.replace("|", "\\|").replace("<", "&lt;")
-
-
-def _title(path: Path, value: ast.expr) -> str:
-    """First line of the docstring of the function that an entry names."""
-    wanted = getattr(value, "id", "")
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef) and node.name == wanted:
-            return (ast.get_docstring(node) or "").split("\n")[0]
-    return ""
 
 
 def on_config(config: Any) -> Any:

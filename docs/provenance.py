@@ -23,6 +23,8 @@ from mezzotint.papers.reproduction import Part
 SOURCE = Path(mezzotint.__file__).parent
 SCAFFOLD = ("papers/catalogue.py", "papers/reproduction.py")
 """Sources that find and hold results and compute none."""
+PLACES = ("data", "keep")
+"""Settings that say where files lie on a machine: they are not kept."""
 LIBRARIES = ("numpy", "scipy", "numba", "torch", "scikit-learn")
 DATA_ENDINGS = (".npz", ".gz", ".csv", ".parquet", ".png")
 _DIGITS = 16
@@ -113,7 +115,7 @@ def _compiled_of(sources: set[Path]) -> set[Path]:
 def record(trace: Trace, settings: Mapping[str, object], seconds: float) -> JsonObject:
     """What a stored result keeps about itself: sources, data, settings, libraries, platform, time."""
     return {
-        "settings": {name: str(value) for name, value in settings.items() if name != "data"},
+        "settings": {name: str(value) for name, value in settings.items() if name not in PLACES},
         "sources": {
             str(path.relative_to(SOURCE)): source_hash(path)
             for path in sorted(trace.sources)

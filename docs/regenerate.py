@@ -30,9 +30,9 @@ provenance = importlib.import_module("provenance")
 RESULTS = DOCS / "results"
 COLOURS = 128
 SETTINGS: dict[str, dict[str, Any]] = {
-    "rqm-figure4": {"rounds": 60, "seeds": 2},
-    "rqm-figure5": {"rounds": 60, "seeds": 2},
-    "rqm-figure6": {"rounds": 60, "seeds": 2},
+    "rqm-figure4": {"model": "small-cnn", "rounds": 100, "seeds": 3},
+    "rqm-figure5": {"model": "small-cnn", "rounds": 100, "seeds": 3},
+    "rqm-figure6": {"model": "small-cnn", "rounds": 100, "seeds": 3},
     "rqm-figure11": {"rounds": 20, "seeds": 2},
     "rqm-tradeoff": {"seeds": 5},
 }
@@ -43,9 +43,10 @@ ERRATA = DOCS / "tables" / "errata.md"
 def store(name: str, data: str | None, options: dict[str, Any]) -> None:
     """Computes one and writes NAME.json and NAME.png."""
     begun = time.perf_counter()
-    given = {key: value for key, value in options.items() if key in catalogue.accepted(name)}
+    accepted = catalogue.figures()[name].options
+    given = {key: value for key, value in options.items() if key in accepted}
     given |= SETTINGS.get(name, {})
-    if "data" in catalogue.accepted(name):
+    if "data" in accepted:
         given["data"] = data
     try:
         result = catalogue.reproduce(name, **given)
@@ -82,11 +83,12 @@ def stored(name: str) -> Reproduction:
     """What was stored under this name."""
     facts = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     series = tuple(Series(**_tuples(curve)) for curve in facts["series"])
-    words = {key: facts[key] for key in ("title", "note", "x_label", "log_x")}
-    each = {key: facts[key] for key in ("y_label", "log_y")}
-    for key, value in each.items():
-        each[key] = tuple(value) if isinstance(value, list) else value
-    return Reproduction(**words, **each, rows=tuple(facts["rows"]), series=series)
+    axes = {key: facts[key] for key in ("x_label", "y_label", "log_x", "log_y")}
+    for key, value in axes.items():
+        if isinstance(value, list):
+            axes[key] = tuple(value)
+    words = {"title": facts["title"], "note": facts["note"]}
+    return Reproduction(**words, **axes, rows=tuple(facts["rows"]), series=series)
 
 
 def _tuples(curve: dict[str, Any]) -> dict[str, Any]:
@@ -112,7 +114,8 @@ def draw(name: str) -> None:
 
 def write_errata() -> None:
     """Writes the tables of errata, which the gallery shows at its end."""
-    ERRATA.write_text(errata.tables() + "\n", encoding="utf-8")
+    template = ERRATA.with_suffix(".template").read_text(encoding="utf-8")
+    ERRATA.write_text(errata.filled(template), encoding="utf-8")
 
 
 def confirm(name: str, data: str | None) -> None:
@@ -157,7 +160,8 @@ def main() -> None:
     )
     parser.add_argument("--stale", action="store_true", help="list results whose sources changed")
     parser.add_argument("--keep", type=Path, help="file of finished runs (.jsonl)")
-    for name in sorted(set(catalogue.DATA.values())):
+    figures = catalogue.figures()
+    for name in sorted({figure.data for figure in figures.values() if figure.data}):
         parser.add_argument(f"--{name}", help="where this data set lies")
     arguments = parser.parse_args()
     RESULTS.mkdir(exist_ok=True)
@@ -167,8 +171,8 @@ def main() -> None:
     if arguments.stale:
         stale()
         return
-    for name in arguments.names or list(catalogue.reproductions()):
-        data = getattr(arguments, catalogue.DATA.get(name, ""), None)
+    for name in arguments.names or list(figures):
+        data = getattr(arguments, figures[name].data, None)
         if arguments.confirm:
             confirm(name, data)
         elif not arguments.draw:

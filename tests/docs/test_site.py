@@ -156,7 +156,7 @@ def test_every_page_is_in_the_navigation(hooks: ModuleType) -> None:
 
 
 def test_every_reproduction_is_in_the_gallery(hooks: ModuleType) -> None:
-    assert set(hooks.reproductions()) == set(catalogue.reproductions())
+    assert set(hooks.reproductions()) == set(catalogue.figures())
     assert all(hooks.reproductions().values())
     page = hooks.on_page_markdown(hooks.GALLERY)
     assert all(f"`mezzotint reproduce {name}`" in page for name in hooks.reproductions())

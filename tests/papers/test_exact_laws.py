@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import mezzotint as mz
 from mezzotint import ParameterError, families
 from mezzotint.papers import rqm
-from mezzotint.papers.exact_laws import rqm_divergence, rqm_knots, rqm_rows
+from mezzotint.papers.exact_laws import rqm_floats, rqm_knots, worst_divergence
 from tolerances import FEW, GRAIN, printed
 
 EPSILONS = {
@@ -63,7 +63,7 @@ def test_the_law_is_that_of_all_sets_of_kept_levels(
     # Ratios are largest at the knots: no other input beats them.
     assert law.between(x, 1).ratio <= law.worst.ratio
     assert law.between(x, -1).ratio <= law.worst.ratio
-    floats = rqm_rows(law, [float(x)])[0]
+    floats = law.floats([float(x)])[0]
     np.testing.assert_allclose(floats, [float(p) for p in law.pmf(x)], rtol=0, atol=FEW)
 
 
@@ -116,8 +116,8 @@ def test_divergences_of_the_law_are_those_of_the_table_up_to_its_rounding(order:
     assert law.renyi(order) == pytest.approx(
         table.renyi(order), rel=1e-7 + 4 * GRAIN / float(least)
     )
-    rows = rqm_rows(law, rqm_knots(16, 1.0))
-    assert rqm_divergence(rows, order) == pytest.approx(law.renyi(order), rel=FEW)
+    rows = rqm_floats(16, 1.0, 0.42, rqm_knots(16, 1.0))
+    assert worst_divergence(rows, order) == pytest.approx(law.renyi(order), rel=FEW)
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ def stored(name: str) -> dict[str, Any]:
 
 
 def test_every_reproduction_but_those_of_data_that_no_package_has_is_stored() -> None:
-    assert set(NAMES) <= set(catalogue.reproductions())
-    missing = set(catalogue.reproductions()) - set(NAMES)
+    assert set(NAMES) <= set(catalogue.figures())
+    missing = set(catalogue.figures()) - set(NAMES)
     assert missing <= {"rqm-figure11"}
 
 
@@ -45,9 +45,10 @@ def test_a_stored_result_says_what_it_was_computed_from(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_stored_result_holds_today(name: str, request: pytest.FixtureRequest) -> None:
     data = None
-    if catalogue.DATA.get(name) in LOCATIONS:
+    data_set = catalogue.figures()[name].data
+    if data_set in LOCATIONS:
         folder: Path = request.getfixturevalue("shared_data")
-        data = str(folder / LOCATIONS[catalogue.DATA[name]])
+        data = str(folder / LOCATIONS[data_set])
     parts = catalogue.parts(name, data)
     if not parts:
         pytest.skip("its data are not here")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from mezzotint.papers import catalogue
 from mezzotint.papers import optm_tables as figures
 from mezzotint.papers.optm_tables import table1, table2
 from reference.design import floor_program, loss_integrals
@@ -131,8 +132,8 @@ def test_figure_3_has_the_optimum_lowest_on_average() -> None:
 def test_figure_4_errors_are_those_of_the_mechanisms(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(figures, "FIGURE4_EPSILONS", (1.0,))
-    result = figures.REPRODUCTIONS[name]()
+    monkeypatch.setattr(figures, "VECTOR_EPSILONS", (1.0,))
+    result = catalogue.reproduce(name)
     rows = {row["mechanism"]: row for row in result.rows}
     assert rows["optimal"]["error"] < rows["OPTM"]["error"] < rows["RQM"]["error"]
     dimension, uniform_square = (10, 1 / 3) if name == "optm-figure4a" else (100, 1 / 102)

@@ -13,6 +13,8 @@ from mezzotint.datasets import load_federation
 from mezzotint.papers import catalogue, simulation
 from mezzotint.papers import rqm as figures
 from mezzotint.papers import rqm_training as training
+from mezzotint.papers.exact_laws import renyi_divergences
+from mezzotint.papers.reproduction import Run
 from tolerances import FEW, MANY, printed
 
 
@@ -40,7 +42,7 @@ def test_figure_8_has_the_two_values_that_the_paper_prints():
         abs(row["difference"]) < 5e-6 for row in printed.values()
     )  # half of the last of five digits
     # "Minor fluctuations at quantization levels", "then a swift incline": a local maximum, below the value at c.
-    curve = next(one for one in result.series if one.panel == "order 1000")
+    curve = next(one for one in result.series if one.panel == "alpha = 1000")
     kink = curve.x.index(max(x for x in curve.x if x < 0.94))
     assert max(curve.y[kink - 1], curve.y[kink + 1]) < curve.y[kink] < curve.y[-1]
 
@@ -48,13 +50,13 @@ def test_figure_8_has_the_two_values_that_the_paper_prints():
 def test_figure_7_peaks_at_opposite_ends_and_is_the_divergence_of_the_tables_rows():
     result = figures.figure7()
     for order in figures.PAIR_ORDERS:
-        curves = [one for one in result.series if one.panel == f"order {order:g}"]
+        curves = [one for one in result.series if one.panel == f"alpha = {order:g}"]
         peak = max(max(one.y) for one in curves)
         assert [curves[0].y[-1], curves[-1].y[0]] == pytest.approx([peak, peak], rel=FEW)
         assert all(value >= 0 for one in curves for value in one.y)
         assert peak == pytest.approx(figures.law_of(figures.PAIRS[0.25][0]).renyi(order), rel=FEW)
     first, second = np.array([0.5, 0.25, 0.25]), np.array([0.25, 0.25, 0.5])
-    assert figures.rqm_divergence_between(first, second, 2.0) == pytest.approx(
+    assert float(renyi_divergences(first, second, 2.0)) == pytest.approx(
         math.log(0.25 / 0.25 + 0.0625 / 0.25 + 0.0625 / 0.5), rel=FEW
     )
 
@@ -130,9 +132,8 @@ def test_a_training_figure_in_small(tmp_path):
     keep = tmp_path / "kept.jsonl"
     asked = {"data": _write(tmp_path), "rounds": 4, "seeds": 2, "quick": True, "keep": keep}
     told: list[float] = []
-    found = training.training_figure(
-        4, 0.15, progress=lambda done, total: told.append(done), **asked
-    )
+    run = Run(progress=lambda done, total: told.append(done), **asked)
+    found = training.training_figure(4, 0.15, run)
     names = [row["mechanism"] for row in found.rows]
     assert names[:2] == ["noise-free clipped", "PBM"]
     assert len(names) == 6
@@ -142,8 +143,8 @@ def test_a_training_figure_in_small(tmp_path):
         assert row["epsilon of a report"] > 3
         assert len(row["runs"]) == 2
     assert found.rows[1]["loss below PBM"] == 0
-    assert len(found.series) == 18
-    again = training.training_figure(4, 0.15, simulation.Run(**asked))
+    assert len(found.series) == 18 + 5
+    again = training.training_figure(4, 0.15, Run(**asked))
     assert again.rows == found.rows
     assert len(keep.read_text().splitlines()) == 6 * (2 + 2)
     found.png(tmp_path / "figure.png")

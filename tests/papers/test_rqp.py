@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from mezzotint.papers import descent, optm_tables, rqp
+from mezzotint.papers.reproduction import Run
 from tolerances import printed
 
 pytest.importorskip("torch")
@@ -62,7 +63,9 @@ def test_table1_on_diagnostic_in_both_readings() -> None:
     for model in ("logreg", "svm"):
         problem = rqp.diagnostic(model)
         rows = {
-            (line.reading, line.label): rqp._row(problem, line, line.runs(problem))
+            (line.reading, line.label): rqp.table_row(
+                rqp.Case(problem=problem, line=line), line.runs(problem)
+            )
             for line in rqp.lines(problem)
         }
         for (measured, reading, method), value in MEASURED.items():
@@ -78,10 +81,10 @@ def test_table1_on_diagnostic_in_both_readings() -> None:
             # In neither reading is random replacement above nearest rounding, beyond its error.
             nearest = rows[reading, "nearest"]
             assert all(value <= nearest["ours"] + nearest["standard_error"] for value in falling)
-        for (reading, _), row in rows.items():
-            if row["epsilon"] is not None and "published" not in row["method"]:
+        for (reading, label), row in rows.items():
+            if row["epsilon"] is not None and "published" not in label:
                 assert 0.99 < row["epsilon"] <= 1, (reading, row)
-        assert rows["printed", "nearest"]["paper"] == rqp.PAPER["Diagnostic", model]["nearest"]
+        assert rows["printed", "nearest"]["paper"] == rqp.PAPER[problem.panel]["nearest"]
 
 
 @pytest.mark.slow
@@ -96,14 +99,17 @@ def test_table1_on_mnist_in_both_readings(shared_data: Path) -> None:
 @pytest.mark.slow
 def test_bits_do_not_help_with_master_weights(shared_data: Path) -> None:
     problem = rqp.mnist(str(shared_data / "mnist"), runs=1)
+    noise = problem.noise()
+
+    def accuracy(bits: int, reading: rqp.Reading) -> float:
+        line = rqp.Line(label="nearest", reading=reading, noise=noise, bits=bits)
+        return float(line.runs(problem).mean())
+
     noted = {2: 87.3, 3: 87.3, 4: 87.1, 5: 87.2, 6: 87.2, 7: 87.2, 8: 87.2}
     for bits, value in noted.items():
-        line = rqp._bit_line(problem, bits, "master", 1.0)
-        assert line.runs(problem).mean() == pytest.approx(value, abs=1.0)
-    dead = rqp._bit_line(problem, 2, "printed", 1.0)
-    assert dead.runs(problem).mean() == pytest.approx(9.8, abs=5.0)
-    alive = rqp._bit_line(problem, 6, "printed", 1.0)
-    assert alive.runs(problem).mean() == pytest.approx(86.9, abs=1.0)
+        assert accuracy(bits, "master") == pytest.approx(value, abs=1.0)
+    assert accuracy(2, "printed") == pytest.approx(9.8, abs=5.0)
+    assert accuracy(6, "printed") == pytest.approx(86.9, abs=1.0)
 
 
 def test_random_replacement_moves_only_what_it_touches() -> None:
@@ -112,11 +118,11 @@ def test_random_replacement_moves_only_what_it_touches() -> None:
     data = problem.load(0)
     grid = descent.Grid(bits=4, bound=0.3)
     how = descent.Descent(steps=1, batch=10, clip=0.45, noise=1.0, grid=grid, weights="master")
-    kept = how.finish(data, 7)[0]
+    kept = how.finish(data, 7).master
     replaced = replace(how, grid=replace(grid, q=0.5))
-    assert np.array_equal(replaced.finish(data, 7)[0], kept)
-    assert not np.array_equal(replaced.finish(data, 7)[1], how.finish(data, 7)[1])
-    assert not np.array_equal(how.finish(data, 8)[0], kept)
+    assert np.array_equal(replaced.finish(data, 7).master, kept)
+    assert not np.array_equal(replaced.finish(data, 7).used, how.finish(data, 7).used)
+    assert not np.array_equal(how.finish(data, 8).master, kept)
 
 
 @pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
@@ -166,7 +172,7 @@ def test_gradients_are_derivatives_of_the_losses() -> None:
 
 @pytest.mark.slow
 def test_figure1(tmp_path: Path) -> None:
-    found = rqp.rqp_figure1()
+    found = rqp.rqp_figure1(Run())
     q = {row["sigma"]: row["q"] for row in found.rows if row["method"] == "RQP"}
     for sigma, paper in ((0.01, 0.157), (0.045, 0.288), (0.06, 0.364), (0.08, 0.545), (0.1, 0.875)):
         assert q[sigma] == pytest.approx(paper, abs=printed(3))
@@ -187,7 +193,7 @@ def test_figure1(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_figure2() -> None:
-    found = rqp.rqp_figure2(quick=True)
+    found = rqp.rqp_figure2(Run(quick=True))
     rows = [
         row
         for row in found.rows
@@ -205,7 +211,7 @@ def test_figure2() -> None:
 
 @pytest.mark.slow
 def test_quantized_gradients_learn() -> None:
-    found = optm_tables.optm_figure4c(quick=True)
+    found = optm_tables.figure4c(Run(quick=True))
     rows = {row["mechanism"]: row for row in found.rows}
     assert set(rows) == {"clipped only", "OPTM", "RQM", "MVU", "optimal"}
     for name, row in rows.items():

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from mezzotint.papers import smoothed_tables as report
-from mezzotint.papers.reproduction import Reproduction
+from mezzotint.papers.reproduction import Reproduction, Run
 from tolerances import printed
 
 
 def test_all_names_are_there() -> None:
-    assert set(report.REPRODUCTIONS) == {
+    assert {figure.name for figure in report.FIGURES} == {
         "smoothed-table1",
         "smoothed-figure1",
         "smoothed-figure2-left",
@@ -61,8 +61,9 @@ def test_figure_2_left_is_certified_and_straight_in_n() -> None:
     for epsilon, (*values, _) in FIGURE_2_LEFT.items():
         found = [row["log10_delta"] for row in result.rows if row["epsilon"] == epsilon]
         assert found == pytest.approx(values, abs=printed(3))
-    assert [curve.name for curve in result.series[-2:]] == ["fit in n", "DP"]
-    fits = result.series[-2]
+    # DP is dashed and fits are dotted, as in the paper: the first grey curve is the dashed one.
+    assert [result.series[0].name, result.series[-1].name] == ["DP", "fit in n"]
+    fits = result.series[-1]
     # One broken line: five values for each epsilon, the last of which is a gap.
     for place, (*_, slope) in enumerate(FIGURE_2_LEFT.values()):
         first, last = 5 * place, 5 * place + 3
@@ -114,9 +115,11 @@ def test_table_1_has_the_papers_three_entries() -> None:
 
 
 @pytest.mark.slow
-def test_gradient_figures_fall_with_n() -> None:
+def test_gradient_figures_fall_with_n(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "RIGHT_SIZES", (16, 36))
+    monkeypatch.setattr(report, "OTHER_SIZES", (16, 36))
     for make, panels in ((report.figure2_right, 1), (report.figure5, 4)):
-        result = make(sizes=(16, 36), draws=2)
+        result = make(Run(quick=True))
         assert len(result.rows) == panels * 6
         for first, second in zip(result.rows[::2], result.rows[1::2], strict=True):
             assert (first["n"], second["n"]) == (16, 36)
@@ -125,9 +128,12 @@ def test_gradient_figures_fall_with_n() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [report.table1, report.figure1, lambda: report.figure2_right(sizes=(16, 25), draws=2)]
+    "make", [report.table1, report.figure1, lambda: report.figure2_right(Run(quick=True))]
 )
-def test_drawings(make: Callable[[], Reproduction], tmp_path: Path) -> None:
+def test_drawings(
+    make: Callable[[], Reproduction], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "RIGHT_SIZES", (16, 25))
     result = make()
     facts = json.loads(json.dumps(result.as_dict()))
     assert set(facts) == {"title", "note", "rows"}

@@ -12,7 +12,6 @@ from rich.text import Text
 import mezzotint as mz
 from mezzotint.cli import common, console, progress, tables
 from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, argument, option
-from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.records import number
 
@@ -77,17 +76,14 @@ def command(
 
 
 def _list(as_json: bool) -> None:
-    names = list(mz.papers.catalogue.reproductions())
+    names = list(mz.papers.catalogue.figures())
     text = "\n".join(f"{name:<24}{mz.papers.catalogue.summary(name)}" for name in names)
     console.show({"names": names}, as_json, lambda: text)
 
 
 def _computed(name: str, options: dict[str, Any]) -> Reproduction:
-    if name not in mz.papers.catalogue.reproductions():
-        raise ParameterError(
-            "name", name, f"use one of: {', '.join(mz.papers.catalogue.reproductions())}"
-        )
-    if "progress" not in mz.papers.catalogue.accepted(name):
+    figure = mz.papers.catalogue.figures().get(name)
+    if figure is None or "progress" not in figure.options:
         with progress.busy(f"reproducing {name}"):
             return mz.papers.catalogue.reproduce(name, **options)
     bar: AbstractContextManager[Any] = progress.bar(name)

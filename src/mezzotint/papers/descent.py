@@ -6,7 +6,7 @@ that a change to one (such as random replacement) leaves the others as they were
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, cast, final
 
@@ -197,15 +197,26 @@ class Descent:
         total = (x.T @ (errors * factors[:, None])).astype(np.float64).ravel()
         return total + coins.noise.normal(0.0, 1.0, data.size) * (self.noise * self.clip)
 
-    def finish(self, data: LinearData, seed: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """(kept weights, weights in use, mean of the kept ones over the last half) at the end of a run."""
-        mean, half = np.zeros(data.size), self.steps - self.steps // 2
-        last = (mean, mean)
-        for step, kept, used in self.run(data, seed):
-            last = (kept, used)
-            if step > self.steps - half:
-                mean = mean + used / half
-        return last[0], last[1], mean
+    def finish(self, data: LinearData, seed: int) -> Trained:
+        """The weights at the end of a run."""
+        half = self.steps // 2
+        total = np.zeros(data.size)
+        last = Trained(master=total, used=total, mean=total)
+        for step, master, used in self.run(data, seed):
+            if step > half:
+                total = total + used / (self.steps - half)
+            last = Trained(master=master, used=used, mean=total)
+        return last
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trained:
+    """Weights after training: those that are kept, those in use, and the mean of the latter over the last half."""
+
+    master: FloatArray
+    used: FloatArray
+    mean: FloatArray
 
 
 def packed(weights: FloatArray, *, bits: int, bound: float | None = None) -> FloatArray:
@@ -213,21 +224,3 @@ def packed(weights: FloatArray, *, bits: int, bound: float | None = None) -> Flo
     reach = float(np.abs(weights).max()) if bound is None else bound
     levels = Grid(bits=bits, bound=reach or 1.0)
     return levels.place(weights, Coins.of(0))
-
-
-def accuracies(
-    data: Callable[[int], LinearData],
-    finish: Callable[[LinearData, int], float],
-    *,
-    splits: int,
-    runs: int,
-    tick: Callable[[], None] = lambda: None,
-) -> npt.NDArray[np.float64]:
-    """(splits, runs) accuracies in percent; run r on split s has the seed 1000 s + r."""
-    found = np.zeros((splits, runs))
-    for split in range(splits):
-        records = data(split)
-        for run in range(runs):
-            found[split, run] = finish(records, 1000 * split + run)
-            tick()
-    return found

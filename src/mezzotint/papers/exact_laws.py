@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, cast, final
+from typing import final
 
 import flint
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logsumexp
 
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
@@ -161,9 +160,13 @@ class RandomizedQuantization:
         squares = ((point - value) ** 2 for point in self.points)
         return sum(map(Fraction.__mul__, self.pmf(value), squares), Fraction(0))
 
+    def floats(self, inputs: npt.ArrayLike) -> FloatArray:
+        """(n, m) probabilities of the outputs at n inputs, in floats: relative error below 1e-12."""
+        return rqm_floats(self.levels, float(self.extension), float(self.q), inputs)
+
     def renyi(self, order: float) -> float:
-        """Worst-case Renyi divergence of one report, nats, to a few roundings; order above 0 and not 1."""
-        return rqm_divergence(rqm_rows(self, [float(knot) for knot in self.knots]), order)
+        """Worst-case Renyi divergence of one report, nats, to a few roundings; order above 0."""
+        return worst_divergence(self.floats([float(knot) for knot in self.knots]), order)
 
 
 rqm_exact = RandomizedQuantization
@@ -185,30 +188,27 @@ def _worst(inputs: Sequence[Fraction], rows: Sequence[Sequence[Fraction]]) -> Wo
     return max(pairs, key=lambda pair: pair.ratio)
 
 
-# The same law in floats, for curves and searches: every entry is a sum of positive terms ------------------------------
-
-
-def rqm_rows(law: RandomizedQuantization, inputs: npt.ArrayLike) -> FloatArray:
-    """(n, m) probabilities of the law at the inputs, in floats: relative error below 1e-12."""
-    return rqm_floats(law.levels, float(law.extension), float(law.q), inputs)
+# The same law in floats, for curves and searches ----------------------------------------------------------------------
 
 
 def rqm_floats(levels: int, extension: float, q: float, inputs: npt.ArrayLike) -> FloatArray:
-    """(n, m) probabilities of RQM's outputs at inputs in [-1, 1], in floats."""
+    """(n, m) probabilities of RQM's outputs at inputs in [-1, 1], in floats: sums of positive terms."""
     points = np.linspace(-1 - extension, 1 + extension, levels)
     values = np.atleast_1d(np.asarray(inputs, dtype=np.float64))
     rows = np.zeros((values.size, levels))
     for row, value in zip(rows, values.tolist(), strict=True):
         cell = int(np.clip(np.searchsorted(points, value, side="right") - 1, 0, levels - 2))
-        below, above = points[: cell + 1], points[cell + 1 :]
-        kept_below = (1 - q) ** np.arange(cell, -1, -1.0)
-        kept_above = (1 - q) ** np.arange(above.size, dtype=np.float64)
-        kept_below[1:] *= q
-        kept_above[:-1] *= q
-        both = kept_below[:, None] * kept_above
-        share = (value - below[:, None]) / (above - below[:, None])
-        row[: cell + 1] = (both * (1 - share)).sum(axis=1)
-        row[cell + 1 :] = (both * share).sum(axis=0)
+        below = points[: cell + 1]
+        above = points[cell + 1 :]
+        # Chances that a level is the nearest kept one on its side; the outermost is always kept.
+        nearest_below = (1 - q) ** np.arange(cell, -1, -1.0)
+        nearest_below[1:] *= q
+        nearest_above = (1 - q) ** np.arange(above.size, dtype=np.float64)
+        nearest_above[:-1] *= q
+        pair_chances = nearest_below[:, None] * nearest_above
+        upper_share = (value - below[:, None]) / (above - below[:, None])
+        row[: cell + 1] = (pair_chances * (1 - upper_share)).sum(axis=1)
+        row[cell + 1 :] = (pair_chances * upper_share).sum(axis=0)
     return rows
 
 
@@ -218,12 +218,17 @@ def rqm_knots(levels: int, extension: float) -> FloatArray:
     return np.concatenate([[-1.0], points[np.abs(points) < 1], [1.0]])
 
 
-def rqm_divergence(rows: FloatArray, order: float) -> float:
-    """The largest Renyi divergence of one row from another, nats; order above 0, order 1 is Kullback and Leibler's."""
-    logs = np.log(rows)
+def renyi_divergences(first: FloatArray, second: FloatArray, order: float) -> FloatArray:
+    """Renyi divergences of laws (..., m) from others, nats; order 1 is Kullback and Leibler's."""
+    logs, rival_logs = np.log(first), np.log(second)
     if order == 1:
-        values = np.einsum("im,ijm->ij", rows, logs[:, None, :] - logs)
+        values = (first * (logs - rival_logs)).sum(axis=-1)
     else:
-        terms = order * logs[:, None, :] + (1 - order) * logs
-        values = cast(Any, logsumexp(terms, axis=-1)) / (order - 1)
-    return max(0.0, float(np.max(values)))
+        terms = order * logs + (1 - order) * rival_logs
+        values = np.logaddexp.reduce(terms, axis=-1) / (order - 1)
+    return np.maximum(values, 0.0)
+
+
+def worst_divergence(rows: FloatArray, order: float) -> float:
+    """The largest Renyi divergence of one row from another, nats; order above 0."""
+    return float(renyi_divergences(rows[:, None], rows, order).max())

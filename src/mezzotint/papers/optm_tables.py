@@ -13,24 +13,48 @@ from typing import final
 import numpy as np
 from scipy import stats
 
-from mezzotint import datasets, design, families, privacy, report
+from mezzotint import datasets, design, families, privacy
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, Progress, ticks
+from mezzotint.core.records import JsonObject, ticks
 from mezzotint.core.types import FloatArray
 from mezzotint.papers.descent import Descent, LinearData, linear_data
 from mezzotint.papers.optm_programs import optm_exact, optm_one_ratio
-from mezzotint.papers.reproduction import RUNS, Part, Reproduction, Series
+from mezzotint.papers.reproduction import (
+    LIMIT,
+    RUNS,
+    Figure,
+    Part,
+    Reproduction,
+    Run,
+    Series,
+    curves,
+)
+
+OPTM, MVU, RQM, ERM = "OPTM", "MVU", "RQM", "ERM"
+Build = Callable[[], Mechanism]
+
+
+def mean_errors(mechanism: Mechanism, inputs: FloatArray) -> FloatArray:
+    """E|report - x| at each input."""
+    distances = np.abs(mechanism.levels - inputs[:, None])
+    return (mechanism.pmf(inputs) * distances).sum(axis=1)
 
 
 def grid_mae(mechanism: Mechanism) -> float:
     """The papers' convention: the mean of E|report - x| over x = -1, -0.96, ..., 1 (51 inputs)."""
-    inputs = np.linspace(-1, 1, 51)
-    return float(
-        (mechanism.pmf(inputs) * np.abs(mechanism.levels - inputs[:, None])).sum(axis=1).mean()
-    )
+    return float(mean_errors(mechanism, np.linspace(-1, 1, 51)).mean())
 
 
+def _difference(reproduced: float, paper: float | None) -> float | None:
+    if paper is None:
+        return None
+    return reproduced - paper
+
+
+# Table 1 --------------------------------------------------------------------------------------------------------------
+
+EPSILONS = (0.5, 1.0, 1.5)
 OPTM_BINS = {0.5: (-6.0, -0.4, 0.4, 6.0), 1.0: (-3.0, -0.5, 0.5, 3.0), 1.5: (-3.0, -0.5, 0.5, 3.0)}
 MVU_ALPHABETS = {
     0.5: (-4.34, -3.6, 3.6, 4.34),
@@ -40,45 +64,55 @@ MVU_ALPHABETS = {
 RQM_SETTINGS = {1.0: (1.7, 0.22), 1.5: (1.6, 0.498)}
 ERM_SETTINGS = {1.0: ((-5.1, -0.1, 0.1, 5.1), 0.026), 1.5: ((-2.7, -0.4, 0.4, 2.7), 0.043)}
 TABLE1_PAPER = {
-    "OPTM": {0.5: 3.904, 1.0: 1.882, 1.5: 1.179},
-    "MVU": {0.5: 3.959, 1.0: 1.930, 1.5: 1.254},
-    "RQM": {0.5: None, 1.0: 1.993, 1.5: 1.310},
-    "ERM": {0.5: None, 1.0: 2.216, 1.5: 1.304},
+    OPTM: {0.5: 3.904, 1.0: 1.882, 1.5: 1.179},
+    MVU: {0.5: 3.959, 1.0: 1.930, 1.5: 1.254},
+    RQM: {0.5: None, 1.0: 1.993, 1.5: 1.310},
+    ERM: {0.5: None, 1.0: 2.216, 1.5: 1.304},
 }
+_CALIBRATED = {
+    RQM: "N/A in the paper is an artefact of its grid: calibrated by search",
+    ERM: "N/A in the paper is an artefact of its grid: calibrated by search, gamma < 0",
+}
+
+
+def published_rqm(epsilon: float = 1.0) -> Mechanism:
+    """RQM with the paper's Delta and q."""
+    extension, q = RQM_SETTINGS[epsilon]
+    return families.rqm(levels=4, extension=extension, q=q)
+
+
+def published_mvu(epsilon: float = 1.0) -> Mechanism:
+    """MVU on the paper's alphabet."""
+    return design.mvu(epsilon, levels=MVU_ALPHABETS[epsilon]).mechanism
 
 
 def _published(name: str, epsilon: float) -> tuple[Mechanism, str]:
     """The paper's mechanism with its own hyperparameters, and a remark."""
-    if name == "OPTM":
-        return design.optm(
-            epsilon, bins=OPTM_BINS[epsilon]
-        ).mechanism, "solved anew on the paper's bins"
-    if name == "MVU":
-        return design.mvu(
-            epsilon, levels=MVU_ALPHABETS[epsilon]
-        ).mechanism, "2 input bits, the paper's alphabet"
-    if name == "RQM" and epsilon in RQM_SETTINGS:
+    if name == OPTM:
+        solved = design.optm(epsilon, bins=OPTM_BINS[epsilon])
+        return solved.mechanism, "solved anew on the paper's bins"
+    if name == MVU:
+        return published_mvu(epsilon), "2 input bits, the paper's alphabet"
+    if TABLE1_PAPER[name][epsilon] is None:
+        calibrated = design.calibrate(name.lower(), epsilon=epsilon, loss="mae")
+        return calibrated.mechanism, _CALIBRATED[name]
+    if name == RQM:
         extension, q = RQM_SETTINGS[epsilon]
-        return families.rqm(levels=4, extension=extension, q=q), f"Delta={extension:g}, q={q:g}"
-    if name == "ERM" and epsilon in ERM_SETTINGS:
-        bins, gamma = ERM_SETTINGS[epsilon]
-        return families.erm(bins=bins, gamma=gamma), f"gamma={gamma:g}"
-    found = design.calibrate(name.lower(), epsilon=epsilon, loss="mae")
-    return found.mechanism, "N/A in the paper is an artefact of its grid: calibrated by search" + (
-        ", gamma < 0" if name == "ERM" else ""
-    )
+        return published_rqm(epsilon), f"Delta={extension:g}, q={q:g}"
+    bins, gamma = ERM_SETTINGS[epsilon]
+    return families.erm(bins=bins, gamma=gamma), f"gamma={gamma:g}"
 
 
-def _row1(name: str, epsilon: float) -> JsonObject:
+def _table1_row(name: str, epsilon: float) -> JsonObject:
     mechanism, note = _published(name, epsilon)
-    paper = TABLE1_PAPER[name][epsilon]
-    row: JsonObject = {"mechanism": name, "epsilon": epsilon, "paper": paper}
-    reproduced = grid_mae(mechanism)
     best = design.optimal(epsilon, levels=mechanism.levels, loss="mae").mechanism
+    paper, reproduced = TABLE1_PAPER[name][epsilon], grid_mae(mechanism)
     return {
-        **row,
+        "mechanism": name,
+        "epsilon": epsilon,
+        "paper": paper,
         "reproduced": reproduced,
-        "difference": None if paper is None else reproduced - paper,
+        "difference": _difference(reproduced, paper),
         "exact_mae": mechanism.mae(),
         "exact_mse": mechanism.mse(),
         "certified_epsilon": mechanism.epsilon,
@@ -92,66 +126,71 @@ def table1() -> Reproduction:
     """Table 1: uniform inputs on [-1, 1], four levels, epsilon 0.5, 1, 1.5."""
     return Reproduction(
         title="OPTM, Table 1: mean absolute error, uniform inputs, m = 4",
-        note=(
-            "paper: as printed. reproduced: our mechanism in the paper's convention, the mean over 51 inputs. exact: "
-            "the integral over the range. optimum: the best table at that row's own levels and epsilon, over all "
-            "mechanisms with these levels; MAE and MSE are of that MAE-optimal table."
-        ),
-        rows=tuple(_row1(name, epsilon) for name in TABLE1_PAPER for epsilon in (0.5, 1.0, 1.5)),
+        note="paper: as printed. reproduced: our mechanism in the paper's convention, the mean over 51 inputs. exact: the "
+        "integral over the range. optimum: the best table at that row's own levels and epsilon, over all mechanisms with "
+        "these levels; MAE and MSE are of that MAE-optimal table.",
+        rows=tuple(_table1_row(name, epsilon) for name in TABLE1_PAPER for epsilon in EPSILONS),
     )
 
 
+# Table 2 --------------------------------------------------------------------------------------------------------------
+
+SIGMAS = (0.1, 0.2, 0.3)
 TABLE2_PAPER = {
-    "OPTM": {0.1: 1.778, 0.2: 1.836, 0.3: 1.972},
-    "MVU": {0.1: 2.053, 0.2: 2.052, 0.3: 2.002},
-    "RQM": {0.1: 2.028, 0.2: 2.010, 0.3: 2.000},
+    OPTM: {0.1: 1.778, 0.2: 1.836, 0.3: 1.972},
+    MVU: {0.1: 2.053, 0.2: 2.052, 0.3: 2.002},
+    RQM: {0.1: 2.028, 0.2: 2.010, 0.3: 2.000},
 }
 PAPER_BINS = (-4.0, 0.2, 0.6, 4.0)
 _PER_OUTPUT = "OPTM, ratio per output"
 _BEST = "OPTM, best of the family"
 _TABLE2_NOTES = {
-    "OPTM": "the program published with the paper: one ratio for all outputs, coarse boxes; it ends at bins",
+    OPTM: "the program published with the paper: one ratio for all outputs, coarse boxes; it ends at bins",
     _PER_OUTPUT: "the paper's bins, Algorithm 2: each output held to a ratio of its own (Theorem 5, corrected), finer "
     "boxes; it minimises the bound of Theorem 4, not the error",
     _BEST: "the paper's bins, the error itself minimised over the family: branch and bound",
-    "MVU": "the published row fits 2 E|x - y| with y left in units of [0, 1] (column `unscaled`), not the error",
-    "RQM": "Delta=1.7, q=0.22",
+    MVU: "the published row fits 2 E|x - y| with y left in units of [0, 1] (column `unscaled`), not the error",
+    RQM: "Delta=1.7, q=0.22",
 }
+QUANTILES = 20_000
 
 
-def _unscaled(mechanism: Mechanism, inputs: np.ndarray) -> float:
+def _unscaled(mechanism: Mechanism, inputs: FloatArray) -> float:
     """2 E|x - y| with y = (B + 1) / 2: what the published MVU row comes near to."""
     outputs = (mechanism.levels + 1) / 2
-    return float(2 * (mechanism.pmf(inputs) * np.abs(outputs - inputs[:, None])).sum(axis=1).mean())
+    distances = np.abs(outputs - inputs[:, None])
+    return float(2 * (mechanism.pmf(inputs) * distances).sum(axis=1).mean())
 
 
-def _mechanism2(name: str, prior: object) -> Mechanism:
-    if name == "OPTM":
+def _of_table2(name: str, prior: object) -> Mechanism:
+    if name == OPTM:
         return optm_one_ratio(1.0, prior=prior).mechanism
     if name == _PER_OUTPUT:
         return design.optm(1.0, bins=PAPER_BINS, prior=prior).mechanism
     if name == _BEST:
         return optm_exact(1.0, bins=PAPER_BINS, prior=prior).mechanism
-    if name == "MVU":
-        return design.mvu(1.0, levels=MVU_ALPHABETS[1.0]).mechanism
-    return families.rqm(levels=4, extension=1.7, q=0.22)
+    if name == MVU:
+        return published_mvu()
+    return published_rqm()
 
 
-def _row2(name: str, sigma: float) -> JsonObject:
+def _table2_row(name: str, sigma: float) -> JsonObject:
     prior = stats.norm(0.5, sigma)
-    mechanism, note = _mechanism2(name, prior), _TABLE2_NOTES[name]
-    if name == "OPTM":
+    mechanism, note, unscaled = _of_table2(name, prior), _TABLE2_NOTES[name], None
+    if name == OPTM:
         note += " " + " ".join(f"{level:g}" for level in mechanism.levels)
+    if name == MVU:
+        quantiles = prior.ppf((np.arange(QUANTILES) + 0.5) / QUANTILES)
+        unscaled = _unscaled(mechanism, np.clip(quantiles, -1, 1))
     best = design.optimal(1.0, levels=mechanism.levels, loss="mae", prior=prior).mechanism
     paper, exact = TABLE2_PAPER.get(name, {}).get(sigma), mechanism.mae(prior)
-    quantiles = np.clip(prior.ppf((np.arange(20_000) + 0.5) / 20_000), -1, 1)
     return {
         "mechanism": name,
         "sigma": sigma,
         "paper": paper,
         "reproduced": exact,
-        "difference": None if paper is None else exact - paper,
-        "unscaled": _unscaled(mechanism, quantiles) if name == "MVU" else None,
+        "difference": _difference(exact, paper),
+        "unscaled": unscaled,
         "exact_mse": mechanism.mse(prior),
         "certified_epsilon": mechanism.epsilon,
         "optimum_mae": best.mae(prior),
@@ -164,32 +203,15 @@ def table2() -> Reproduction:
     """Table 2: inputs N(0.5, sigma) clipped to [-1, 1], four levels, epsilon 1."""
     return Reproduction(
         title="OPTM, Table 2: mean absolute error, clipped Gaussian inputs, m = 4, epsilon = 1",
-        note=(
-            "reproduced: the exact expectation under the clipped normal distribution of which the paper draws 1000 "
-            "samples. optimum: the best table at that row's own levels. OPTM's published program bounds the "
-            "probabilities of every output by those of every other: privacy asks for less, and the rows below it do "
-            "just that. At sigma = 0.3 its bin search ends at -4 -0.2 0.6 4; the paper prints -4 0.2 0.6 4."
-        ),
-        rows=tuple(_row2(name, sigma) for name in _TABLE2_NOTES for sigma in (0.1, 0.2, 0.3)),
+        note="reproduced: the exact expectation under the clipped normal distribution of which the paper draws 1000 "
+        "samples. optimum: the best table at that row's own levels. OPTM's published program bounds the probabilities of "
+        "every output by those of every other: privacy asks for less, and the rows below it do just that. At sigma = 0.3 "
+        "its bin search ends at -4 -0.2 0.6 4; the paper prints -4 0.2 0.6 4.",
+        rows=tuple(_table2_row(name, sigma) for name in _TABLE2_NOTES for sigma in SIGMAS),
     )
 
 
-def published_mechanisms(epsilon: float) -> dict[str, Mechanism]:
-    """Table 1's mechanisms at this epsilon, and the optimum on OPTM's bins."""
-    found: dict[str, Mechanism] = {}
-    for name in TABLE1_PAPER:
-        if TABLE1_PAPER[name][epsilon] is None:
-            continue
-        found[name] = _published(name, epsilon)[0]
-    found["optimal"] = design.optimal(epsilon, levels=OPTM_BINS[epsilon], loss="mae").mechanism
-    return found
-
-
-DRAWS = 10_000
-FIGURE4_EPSILONS = (1.0, 1.5, 2.0, 2.5, 3.0)
-_BINS = (-3.0, -0.5, 0.5, 3.0)
-_RQM_BINS = (-3.0, -1.0, 1.0, 3.0)
-
+# Figures 2 and 3 ------------------------------------------------------------------------------------------------------
 
 FIGURE2_BINS = (-3.0, -2.0, -0.75, -0.25, 0.25, 0.75, 2.0, 3.0)
 FIGURE2_GAMMA = 0.5
@@ -198,62 +220,70 @@ FIGURE2_GAMMA = 0.5
 def figure2() -> Reproduction:
     """Figure 2: the probabilities of the outputs 3 and 6 of ERM with eight bins, at each input."""
     mechanism = families.erm(bins=FIGURE2_BINS, gamma=FIGURE2_GAMMA)
+    names = {"p(x, 3)": 2, "p(x, 6)": 5}
     rows: list[JsonObject] = []
     for knot, probabilities in zip(mechanism.knots, mechanism.probabilities, strict=True):
-        third, sixth = probabilities[2], probabilities[5]
-        rows.append({"x": float(knot), "p(x, 3)": float(third), "p(x, 6)": float(sixth)})
-    inputs = tuple(row["x"] for row in rows)
-    names = ("p(x, 3)", "p(x, 6)")
+        chances = {name: float(probabilities[level]) for name, level in names.items()}
+        rows.append({"x": float(knot), **chances})
+    series: list[Series] = []
+    for name in names:
+        series += curves(rows, "x", name, name=name)
+    bins = ", ".join(f"{level:g}" for level in FIGURE2_BINS)
     return Reproduction(
-        title="OPTM, Figure 2: two probabilities of ERM, m = 8",
-        note=(
-            "The paper prints neither bins nor gamma: ours are "
-            f"{', '.join(f'{level:g}' for level in FIGURE2_BINS)} and {FIGURE2_GAMMA:g}. A repeated "
-            "x is a jump: its rows are the limits from below and from above. As Example 1 says, "
-            "p(x, 3) is greatest on one side of B_3, falls away from it up to the next bin and "
-            "between any two bins beyond, and p(x, 6) is its mirror image. Between knots the "
-            "probabilities are lines, not curves."
-        ),
+        title="OPTM, Figure 2: an example of output distribution, ERM, m = 8",
+        note=f"The paper prints neither bins nor gamma: ours are {bins} and {FIGURE2_GAMMA:g}. A repeated x is a jump: its "
+        "rows are the limits from below and from above. As Example 1 says, p(x, 3) is greatest on one side of B_3, falls "
+        "away from it up to the next bin and between any two bins beyond, and p(x, 6) is its mirror image. Between knots "
+        "the probabilities are lines, not curves.",
         rows=tuple(rows),
-        series=tuple(
-            Series(panel="", name=name, x=inputs, y=tuple(row[name] for row in rows))
-            for name in names
-        ),
-        x_label="input",
+        series=tuple(series),
+        x_label="input x",
         y_label="probability of the output",
     )
 
 
+def published_mechanisms(epsilon: float) -> dict[str, Mechanism]:
+    """Table 1's mechanisms at this epsilon, and the optimum on OPTM's bins."""
+    mechanisms = {
+        name: _published(name, epsilon)[0]
+        for name, errors in TABLE1_PAPER.items()
+        if errors[epsilon] is not None
+    }
+    best = design.optimal(epsilon, levels=OPTM_BINS[epsilon], loss="mae").mechanism
+    return {**mechanisms, "optimal": best}
+
+
 def figure3() -> Reproduction:
     """Figure 3: the mean absolute error at each input."""
-    rows: list[JsonObject] = []
-    series: list[Series] = []
     inputs = np.linspace(-1, 1, 101)
-    for epsilon in (0.5, 1.0, 1.5):
+    points: list[JsonObject] = []
+    rows: list[JsonObject] = []
+    for epsilon in EPSILONS:
         for name, mechanism in published_mechanisms(epsilon).items():
-            errors = (mechanism.pmf(inputs) * np.abs(mechanism.levels - inputs[:, None])).sum(
-                axis=1
-            )
-            series.append(
-                Series(
-                    panel=f"epsilon = {epsilon:g}",
-                    name=name,
-                    x=tuple(inputs.tolist()),
-                    y=tuple(errors.tolist()),
-                )
-            )
-            rows += [
+            errors = mean_errors(mechanism, inputs).tolist()
+            errors_by_input = zip(inputs.tolist(), errors, strict=True)
+            members = [
                 {"epsilon": epsilon, "mechanism": name, "x": x, "mae": error}
-                for x, error in zip(inputs[::5].tolist(), errors[::5].tolist(), strict=True)
+                for x, error in errors_by_input
             ]
+            points += members
+            rows += members[::5]
     return Reproduction(
         title="OPTM, Figure 3: E|report - x| at each input, m = 4",
         note="Exact expectations of the tables, no sampling; jumps at bins are those of pair selection.",
         rows=tuple(rows),
-        series=tuple(series),
-        x_label="input",
+        series=curves(points, "x", "mae", name="{mechanism}", panel="epsilon = {epsilon:g}"),
+        x_label="input x",
         y_label="mean absolute error",
     )
+
+
+# Figures 4a and 4b: vectors -------------------------------------------------------------------------------------------
+
+DRAWS = 10_000
+REPORT_SEED = 4
+VECTOR_EPSILONS = (1.0, 1.5, 2.0, 2.5, 3.0)
+_RQM_BINS = (-3.0, -1.0, 1.0, 3.0)
 
 
 def ball(count: int, dimension: int, seed: int) -> FloatArray:
@@ -265,144 +295,111 @@ def ball(count: int, dimension: int, seed: int) -> FloatArray:
     return normal / scale[:, None]
 
 
-def _contenders(epsilon: float, prior: object) -> dict[str, Callable[[], Mechanism]]:
-    return {
-        "OPTM": lambda: design.optm(epsilon, bins=_BINS).mechanism,
-        "RQM": lambda: (
-            design.calibrate("rqm", epsilon=epsilon, levels=_RQM_BINS, loss="mae").mechanism
-        ),
-        "MVU": lambda: design.mvu(epsilon).mechanism,
-        "optimal": lambda: design.optimal(epsilon, levels=4, prior=prior).mechanism,
-    }
+@final
+@dataclass(frozen=True, kw_only=True)
+class VectorFigure:
+    """One of the two figures of vectors.
 
+    Arguments:
+        title: its title.
+        vectors: draws them, (draws, coordinates).
+        sample: of one coordinate, for which the optimal table is designed; it depends on no data. None: uniform.
+    """
 
-def _vector_errors(mechanism: Mechanism, vectors: FloatArray, seed: int) -> FloatArray:
-    reports = mechanism.decode(mechanism.privatize(vectors, rng=seed))
-    return np.sqrt(((reports - vectors) ** 2).sum(axis=1))
+    title: str
+    vectors: Callable[[], FloatArray]
+    sample: Callable[[], FloatArray | None] = lambda: None
 
+    def tables(self, epsilon: float) -> dict[str, Build]:
+        """The mechanisms at this epsilon for each coordinate."""
+        calibrated = {"epsilon": epsilon, "levels": _RQM_BINS, "loss": "mae"}
+        return {
+            OPTM: lambda: design.optm(epsilon, bins=OPTM_BINS[1.0]).mechanism,
+            RQM: lambda: design.calibrate("rqm", **calibrated).mechanism,
+            MVU: lambda: design.mvu(epsilon).mechanism,
+            "optimal": lambda: design.optimal(epsilon, levels=4, prior=self.sample()).mechanism,
+        }
 
-def _vectors(title: str, vectors: FloatArray, note: str, prior: object = None) -> Reproduction:
-    rows: list[JsonObject] = []
-    for epsilon in FIGURE4_EPSILONS:
-        for name, build in _contenders(epsilon, prior).items():
-            try:
-                mechanism = build()
-            except InfeasibleError as error:
-                rows.append(_vector_row(epsilon, name, None, None, None, str(error)))
-                continue
-            errors = _vector_errors(mechanism, vectors, seed=4)
-            rows.append(
-                _vector_row(epsilon, name, mechanism, float(errors.mean()), float(errors.std()), "")
-            )
-    names = list(_contenders(1.0, prior))
-    series = []
-    for name in names:
-        drawn = [row for row in rows if row["mechanism"] == name and row["error"] is not None]
-        series.append(
-            Series(
-                panel="",
-                name=name,
-                x=tuple(row["epsilon"] for row in drawn),
-                y=tuple(row["error"] for row in drawn),
-                low=tuple(row["error"] - row["deviation"] for row in drawn),
-                high=tuple(row["error"] + row["deviation"] for row in drawn),
-            )
+    def errors(self, mechanism: Mechanism) -> FloatArray:
+        """Euclidean error of each reported vector."""
+        vectors = self.vectors()
+        reports = mechanism.decode(mechanism.privatize(vectors, rng=REPORT_SEED))
+        return np.sqrt(((reports - vectors) ** 2).sum(axis=1))
+
+    def row(self, epsilon: float, name: str, build: Build) -> JsonObject:
+        """Mean error and its deviation; a remark where the mechanism cannot have this epsilon."""
+        columns = ("error", "deviation", "standard_error", "certified_epsilon")
+        row: JsonObject = {"epsilon": epsilon, "mechanism": name, **dict.fromkeys(columns)}
+        try:
+            mechanism = build()
+        except InfeasibleError as error:
+            return {**row, "note": str(error)}
+        errors = self.errors(mechanism)
+        deviation = float(errors.std())
+        values = (float(errors.mean()), deviation, deviation / math.sqrt(DRAWS), mechanism.epsilon)
+        return {**row, **dict(zip(columns, values, strict=True)), "note": ""}
+
+    def reproduction(self) -> Reproduction:
+        """The figure, recomputed."""
+        rows = [
+            self.row(epsilon, name, build)
+            for epsilon in VECTOR_EPSILONS
+            for name, build in self.tables(epsilon).items()
+        ]
+        return Reproduction(
+            title=self.title,
+            note=f"{DRAWS} seeded random vectors, each coordinate reported independently with epsilon per coordinate; bars "
+            "are one standard deviation, as in the paper. OPTM on the paper's bins +-3, +-0.5; RQM on its bins +-3, +-1 "
+            "with q calibrated; MVU and the MSE-optimal table (for the distribution of one coordinate) with their own "
+            "levels. The paper prints no numbers for this figure and no grid of epsilon: only the order can be compared. "
+            "It has OPTM lowest; here OPTM is below RQM, as there, but MVU with an alphabet of its own at each epsilon is "
+            "below OPTM, which minimises the MAE and keeps its bins at every epsilon. The paper's own parameters "
+            "contradict its figure: at epsilon 1 MVU with the alphabet of Table 1 has an MSE of 4.147 in each coordinate, "
+            "hence a mean error of at most 6.44 in ten, against OPTM's 7.06.",
+            rows=tuple(rows),
+            series=curves(rows, "epsilon", "error", name="{mechanism}", error="deviation"),
+            x_label="epsilon per coordinate",
+            y_label="mean Euclidean error",
         )
-    return Reproduction(
-        title=title,
-        note=note,
-        rows=tuple(rows),
-        series=tuple(series),
-        x_label="epsilon per coordinate",
-        y_label="mean Euclidean error",
-    )
+
+    def parts(self) -> tuple[Part, ...]:
+        """Each mechanism at epsilon 1, and OPTM at another."""
+
+        def part(epsilon: float, name: str, seconds: float) -> Part:
+            def rows() -> Sequence[JsonObject]:
+                row = self.row(epsilon, name, self.tables(epsilon)[name])
+                return [{key: row[key] for key in ("epsilon", "mechanism", "error")}]
+
+            # Draws are the same as long as the table is; a design within its gap may move the mean by a standard error.
+            return Part(key=f"{name} {epsilon:g}", seconds=seconds, rows=rows, relative=2e-3)
+
+        seconds = {OPTM: 0.4, RQM: 0.4, MVU: 0.8, "optimal": 0.5}
+        first = [part(VECTOR_EPSILONS[0], name, cost) for name, cost in seconds.items()]
+        return (*first, part(VECTOR_EPSILONS[2], OPTM, 0.5))
 
 
-def _vector_row(
-    epsilon: float,
-    name: str,
-    mechanism: Mechanism | None,
-    error: float | None,
-    deviation: float | None,
-    note: str,
-) -> JsonObject:
-    return {
-        "epsilon": epsilon,
-        "mechanism": name,
-        "error": error,
-        "deviation": deviation,
-        "standard_error": None if deviation is None else deviation / math.sqrt(DRAWS),
-        "certified_epsilon": None if mechanism is None else mechanism.epsilon,
-        "note": note,
-    }
-
-
-_SETUP = (
-    f"{DRAWS} seeded random vectors, each coordinate reported independently with epsilon per coordinate. OPTM on the "
-    "paper's bins +-3, +-0.5; RQM on its bins +-3, +-1 with q calibrated; MVU and the MSE-optimal table (for the "
-    "distribution of one coordinate) with their own levels. The paper prints no numbers for this figure and no grid of "
-    "epsilon: only the order can be compared. It has OPTM lowest; here OPTM is below RQM, as there, but MVU with an "
-    "alphabet of its own at each epsilon is below OPTM, which minimises the MAE and keeps its bins at every epsilon. "
-    "The paper's own parameters contradict its figure: at epsilon 1 MVU with the alphabet of Table 1 has an MSE of "
-    "4.147 in each coordinate, hence a mean error of at most 6.44 in ten, against OPTM's 7.06."
+CUBE = VectorFigure(
+    title="OPTM, Figure 4a: Euclidean error, 10 coordinates uniform in [-1, 1]",
+    vectors=lambda: np.random.default_rng(10).uniform(-1, 1, size=(DRAWS, 10)),
+)
+BALL = VectorFigure(
+    title="OPTM, Figure 4b: Euclidean error, uniform in the unit ball of 100 dimensions",
+    vectors=lambda: ball(DRAWS, 100, 11),
+    sample=lambda: ball(1000, 100, 12)[:, 0],
 )
 
 
 def figure4a() -> Reproduction:
     """Figure 4a: 10 coordinates uniform in [-1, 1]."""
-    title = "OPTM, Figure 4a: Euclidean error, 10 coordinates uniform in [-1, 1]"
-    return _vectors(title, _uniform_vectors(), _SETUP)
-
-
-def _uniform_vectors() -> FloatArray:
-    return np.random.default_rng(10).uniform(-1, 1, size=(DRAWS, 10))
-
-
-def _ball_prior() -> FloatArray:
-    """Of one coordinate: it is near 0, which the optimum may know, for it depends on no data."""
-    return ball(1000, 100, 12)[:, 0]
+    return CUBE.reproduction()
 
 
 def figure4b() -> Reproduction:
     """Figure 4b: 100 coordinates, uniform in the unit L2 ball."""
-    title = "OPTM, Figure 4b: Euclidean error, uniform in the unit ball of 100 dimensions"
-    return _vectors(title, ball(DRAWS, 100, 11), _SETUP, prior=_ball_prior())
+    return BALL.reproduction()
 
 
-def tradeoff(
-    epsilons: Sequence[float] = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0), bits: Sequence[int] = (1, 2, 3)
-) -> Reproduction:
-    """MSE of the optimal table against epsilon for several bits, and the limit of any number of bits."""
-    points = design.tradeoff(epsilons=epsilons, bits=bits)
-    figure = report.tradeoff_figure(points)
-    least = dict(zip(figure.curves[-1].x, figure.curves[-1].y, strict=True))
-    absolute, relative = "mean squared error", "the same over the limit"
-    series = [
-        Series(panel=absolute, name=one.name, x=tuple(map(float, one.x)), y=one.y)
-        for one in figure.curves
-    ]
-    return Reproduction(
-        title="Optimal tables: MSE against epsilon, uniform inputs on [-1, 1]",
-        note="optimal tables with searched levels; limit: certified lower bound for any number of bits. At small "
-        "epsilon one bit is all that is needed: curves that lie on each other on the left are apart on the right.",
-        rows=tuple(points),
-        series=(
-            *series,
-            *(
-                Series(
-                    panel=relative,
-                    name=one.name,
-                    x=one.x,
-                    y=tuple(y / least[x] for x, y in zip(one.x, one.y, strict=True)),
-                )
-                for one in series
-            ),
-        ),
-        x_label=figure.x_label,
-        y_label=("mean squared error", "mean squared error / limit"),
-        log_y=True,
-    )
-
+# Figures 4c and 4d: training ------------------------------------------------------------------------------------------
 
 MARKS = (5, 10, 25, 50, 100, 200, 400)
 DELTA = 1e-6
@@ -412,47 +409,44 @@ CLIPPED = "clipped only"
 @final
 @dataclass(frozen=True, kw_only=True)
 class TrainingFigure:
-    """One of the two figures.
+    """One of the two figures of training; the paper states neither steps nor step size nor runs.
 
     Arguments:
-        title: its title; load: its data, as softmax regression sees it.
-        bins: OPTM's levels; clip: largest coordinate of a gradient; batch: expected records per batch.
-        steps, step_size, runs: of our runs (two at least); the paper states none of them.
-        record: percent of the training records that one of them is.
-        comparison: what reproduces and what does not.
+        title: its title.
+        load: from where the data lie to what softmax regression sees.
+        bins: OPTM's levels.
+        clip: largest coordinate of a gradient.
+        batch: expected records per batch.
+        runs: two at least.
+        records: that are trained on.
+        comparison: what reproduces, and where it differs.
     """
 
     title: str
-    load: Callable[[], LinearData]
+    load: Callable[[str | None], LinearData]
     bins: tuple[float, ...]
     clip: float
     batch: int
     runs: int
-    record: float
+    records: int
     comparison: str
-    steps: int = MARKS[-1]
-    step_size: float = 1.0
 
-    def tables(self) -> dict[str, Callable[[], Mechanism]]:
-        """The four mechanisms of the figure and the optimal one, all at epsilon 1 per coordinate."""
+    def tables(self) -> dict[str, Callable[[], Mechanism | None]]:
+        """Clipping alone, the three mechanisms of the figure and the optimal one, all at epsilon 1 per coordinate."""
         return {
-            "OPTM": lambda: design.optm(epsilon=1.0, bins=list(self.bins)).mechanism,
-            "RQM": lambda: families.rqm(levels=4, extension=1.7, q=0.22),
-            "MVU": lambda: design.mvu(epsilon=1.0, levels=4).mechanism,
-            "optimal": lambda: design.optimal(epsilon=1.0, levels=4).mechanism,
+            CLIPPED: lambda: None,
+            OPTM: lambda: design.optm(1.0, bins=list(self.bins)).mechanism,
+            RQM: published_rqm,
+            MVU: lambda: design.mvu(1.0, levels=4).mechanism,
+            "optimal": lambda: design.optimal(1.0, levels=4).mechanism,
         }
 
     def curve(
-        self, data: LinearData, table: Mechanism | None, seed: int, steps: int
+        self, data: LinearData, table: Mechanism | None, seed: int, steps: int = MARKS[-1]
     ) -> list[float]:
         """Training accuracy (%) at the marks of one run, up to `steps`."""
         descent = Descent(
-            steps=steps,
-            batch=self.batch,
-            clip=self.clip,
-            step_size=self.step_size,
-            reports=table,
-            coordinates=True,
+            steps=steps, batch=self.batch, clip=self.clip, reports=table, coordinates=True
         )
         return [
             data.accuracy(used, training=True)
@@ -461,145 +455,153 @@ class TrainingFigure:
         ]
 
     def row(
-        self, data: LinearData, name: str, table: Mechanism | None, tick: Callable[[], None]
+        self,
+        data: LinearData,
+        name: str,
+        table: Mechanism | None,
+        accuracies: Sequence[list[float]],
     ) -> JsonObject:
-        """Mean accuracies of one mechanism (and the largest standard error among them), its error, its cost."""
-        curves: list[list[float]] = []
-        for seed in range(self.runs):
-            curves.append(self.curve(data, table, seed, self.steps))
-            tick()
-        means = np.mean(curves, axis=0).tolist()
-        errors = np.std(curves, axis=0, ddof=1) / math.sqrt(self.runs)
-        row: JsonObject = {"mechanism": name}
-        row |= {f"step {mark}": value for mark, value in zip(MARKS, means, strict=True)}
-        row["largest standard error"] = float(np.max(errors))
-        row |= {"mse": None, "epsilon per coordinate": None, "epsilon of the run": None}
+        """Means of the curves of one mechanism (and the largest standard error among them), its error, its cost."""
+        means = np.mean(accuracies, axis=0).tolist()
+        errors = np.std(accuracies, axis=0, ddof=1) / math.sqrt(len(accuracies))
+        marks = {f"step {mark}": value for mark, value in zip(MARKS, means, strict=True)}
+        error, epsilon, total = None, None, None
         if table is not None:
             claim = privacy.account(
                 table,
                 dimension=data.size,
-                rounds=self.steps,
+                rounds=MARKS[-1],
                 sampling_rate=self.batch / len(data.x),
                 delta=DELTA,
             )
-            row["mse"], row["epsilon per coordinate"] = table.mse(), table.epsilon
-            row["epsilon of the run"] = claim.epsilon
-        row[RUNS] = [curve[0] for curve in curves]
-        return row
+            error, epsilon, total = table.mse(), table.epsilon, claim.epsilon
+        return {
+            "mechanism": name,
+            **marks,
+            "largest standard error": float(np.max(errors)),
+            "mse": error,
+            "epsilon per coordinate": epsilon,
+            "epsilon of the run": total,
+            RUNS: [curve[0] for curve in accuracies],
+        }
 
-    def reproduction(self, progress: Progress | None) -> Reproduction:
+    def reproduction(self, run: Run) -> Reproduction:
         """The figure, recomputed."""
-        data = self.load()
-        tables = {name: make() for name, make in self.tables().items()}
-        tick = ticks(progress, self.runs * (1 + len(tables)))
-        rows = [self.row(data, CLIPPED, None, tick)]
-        rows += [self.row(data, name, table, tick) for name, table in tables.items()]
+        data, runs = self.load(run.data), self.runs
+        if run.quick:
+            runs = 2
+        tables = self.tables()
+        tick = ticks(run.progress, runs * len(tables))
+        rows: list[JsonObject] = []
+        points: list[JsonObject] = []
+        for name, build in tables.items():
+            table = build()
+            accuracies: list[list[float]] = []
+            for seed in range(runs):
+                accuracies.append(self.curve(data, table, seed))
+                tick()
+            row = self.row(data, name, table, accuracies)
+            rows.append(row)
+            points += [{"name": name, "x": mark, "y": row[f"step {mark}"]} for mark in MARKS]
         return Reproduction(
             title=self.title,
-            note=f"Training accuracy (%), mean of {self.runs} runs, seeds from 0. The paper prints curves only, and "
-            f"neither step size ({self.step_size:g} here) nor length. Its epsilon of 1 is that of a single coordinate; "
-            f"the last column is what a record's reports cost over the run, each report seen (delta = {DELTA:g}, "
-            f"replacing one record). {self.comparison}",
+            note=f"Training accuracy (%), mean of {runs} runs, seeds from 0. The paper prints curves only, and neither "
+            "step size (1 here) nor length. Its epsilon of 1 is that of a single coordinate; the last column is what a "
+            f"record's reports cost over the run, each report seen (delta = {DELTA:g}, replacing one record). "
+            f"{self.comparison}",
             rows=tuple(rows),
-            series=tuple(
-                Series(
-                    panel="",
-                    name=row["mechanism"],
-                    x=tuple(map(float, MARKS)),
-                    y=tuple(row[f"step {mark}"] for mark in MARKS),
-                )
-                for row in rows
-            ),
+            series=curves(points, "x", "y", name="{name}"),
             x_label="steps",
             y_label="training accuracy (%)",
         )
 
-    def parts(self) -> tuple[Part, ...]:
-        """The first steps of the first run of each mechanism."""
+    def parts(self, data: str | None) -> tuple[Part, ...]:
+        """The first steps of the first run of each mechanism; rounding may change one record."""
 
-        def first(name: str, make: Callable[[], Mechanism | None]) -> Part:
+        def part(name: str, build: Callable[[], Mechanism | None]) -> Part:
             def rows() -> Sequence[JsonObject]:
-                return [{"mechanism": name, RUNS: self.curve(self.load(), make(), 0, MARKS[0])}]
+                accuracies = self.curve(self.load(data), build(), 0, MARKS[0])
+                return [{"mechanism": name, RUNS: accuracies}]
 
-            return Part(key=name, seconds=2.0, rows=rows, absolute=1.01 * self.record)
+            return Part(key=name, seconds=2.0, rows=rows, absolute=101 / self.records)
 
-        clipped = first(CLIPPED, lambda: None)
-        return (clipped, *(first(name, make) for name, make in self.tables().items()))
-
-
-def _figure4c(quick: bool) -> TrainingFigure:
-    return TrainingFigure(
-        title="OPTM, Figure 4c: training accuracy on Breast Cancer, batch 8, clip 0.1",
-        load=lambda: linear_data(datasets.breast_cancer(), "softmax"),
-        bins=(-2.2, -0.4, 0.4, 2.2),
-        clip=0.1,
-        batch=8,
-        runs=2 if quick else 20,
-        record=100 / 455,
-        comparison="As in the paper RQM, whose error is largest, has the lowest means at 25 and 50 steps, by about a "
-        "standard error. OPTM's lead over MVU does not show: these two and the optimal table stay within two standard "
-        "errors of each other, and about two "
-        "points below clipping alone.",
-    )
+        return tuple(part(name, build) for name, build in self.tables().items())
 
 
-def _figure4d(data: str, quick: bool) -> TrainingFigure:
-    return TrainingFigure(
-        title="OPTM, Figure 4d: training accuracy on MNIST, batch 32, clip 0.01",
-        load=lambda: linear_data(datasets.idx_folder(data), "softmax"),
-        bins=(-2.6, -0.4, 0.4, 2.6),
-        clip=0.01,
-        batch=32,
-        runs=2 if quick else 3,
-        record=100 / 60_000,
-        comparison="As in the paper OPTM and MVU are level, and in the end all are within about a point of clipping "
-        "alone. That RQM falls behind in the first steps does not show: the differences are smaller than their "
-        "standard errors.",
-    )
-
-
-def optm_figure4c(*, quick: bool = False, progress: Progress | None = None) -> Reproduction:
-    """Figure 4c of the OPTM paper: softmax regression on Diagnostic from quantized gradients (Table 8's settings)."""
-    return _figure4c(quick).reproduction(progress)
-
-
-def optm_figure4d(
-    *, data: str | None = None, quick: bool = False, progress: Progress | None = None
-) -> Reproduction:
-    """Figure 4d of the OPTM paper: softmax regression on MNIST from quantized gradients (Table 9's settings)."""
+def _mnist(data: str | None) -> LinearData:
     if data is None:
         raise ParameterError("data", None, "name a folder with MNIST's four idx files")
-    return _figure4d(data, quick).reproduction(progress)
+    return linear_data(datasets.idx_folder(data), "softmax")
 
 
-REPRODUCTIONS: dict[str, Callable[..., Reproduction]] = {
-    "optm-table1": table1,
-    "optm-table2": table2,
-    "optm-figure2": figure2,
-    "optm-figure3": figure3,
-    "optm-figure4a": figure4a,
-    "optm-figure4b": figure4b,
-    "optm-figure4c": optm_figure4c,
-    "optm-figure4d": optm_figure4d,
-    "tradeoff": tradeoff,
-}
+CANCER = TrainingFigure(
+    title="OPTM, Figure 4c: training accuracy on Breast Cancer, batch 8, clip 0.1",
+    load=lambda data: linear_data(datasets.breast_cancer(), "softmax"),
+    bins=(-2.2, -0.4, 0.4, 2.2),
+    clip=0.1,
+    batch=8,
+    runs=20,
+    records=455,
+    comparison="As in the paper RQM, whose error is largest, has the lowest means at 25 and 50 steps, by about a standard "
+    "error. OPTM's lead over MVU does not show: these two and the optimal table stay within two standard errors of each "
+    "other, and about two points below clipping alone.",
+)
+DIGITS = TrainingFigure(
+    title="OPTM, Figure 4d: training accuracy on MNIST, batch 32, clip 0.01",
+    load=_mnist,
+    bins=(-2.6, -0.4, 0.4, 2.6),
+    clip=0.01,
+    batch=32,
+    runs=3,
+    records=60_000,
+    comparison="As in the paper OPTM and MVU are level, and in the end all are within about a point of clipping alone. "
+    "That RQM falls behind in the first steps does not show: the differences are smaller than their standard errors.",
+)
 
 
-def _vector_parts(vectors: Callable[[], FloatArray], prior: object) -> tuple[Part, ...]:
-    """Each mechanism at epsilon 1, and all at another epsilon when there is time."""
+def figure4c(run: Run) -> Reproduction:
+    """Figure 4c of the OPTM paper: softmax regression on Diagnostic from quantized gradients (Table 8's settings)."""
+    return CANCER.reproduction(run)
 
-    def part(epsilon: float, name: str, seconds: float) -> Part:
-        def rows() -> Sequence[JsonObject]:
-            mechanism = _contenders(epsilon, prior)[name]()
-            errors = _vector_errors(mechanism, vectors(), seed=4)
-            return [{"epsilon": epsilon, "mechanism": name, "error": float(errors.mean())}]
 
-        # Draws are the same as long as the table is; a design within its gap may move the mean by a standard error.
-        return Part(key=f"{name} {epsilon:g}", seconds=seconds, rows=rows, relative=2e-3)
+def figure4d(run: Run) -> Reproduction:
+    """Figure 4d of the OPTM paper: softmax regression on MNIST from quantized gradients (Table 9's settings)."""
+    return DIGITS.reproduction(run)
 
-    seconds = {"OPTM": 0.4, "RQM": 0.4, "MVU": 0.8, "optimal": 0.5}
-    first = [part(FIGURE4_EPSILONS[0], name, cost) for name, cost in seconds.items()]
-    return (*first, part(FIGURE4_EPSILONS[2], "OPTM", 0.5))
+
+def _figure4d_parts(data: str | None) -> tuple[Part, ...]:
+    if data is None:
+        return ()
+    return DIGITS.parts(data)
+
+
+# Trade-off ------------------------------------------------------------------------------------------------------------
+
+TRADEOFF_EPSILONS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
+TRADEOFF_BITS = (1, 2, 3)
+
+
+def tradeoff() -> Reproduction:
+    """MSE of the optimal table against epsilon for several bits, and the limit of any number of bits."""
+    rows = design.tradeoff(epsilons=TRADEOFF_EPSILONS, bits=TRADEOFF_BITS)
+    shares = [{**row, "share": row["mse"] / row["limit"], "one": 1.0} for row in rows]
+    once = [row for row in shares if row["bits"] == TRADEOFF_BITS[0]]
+    name, absolute, relative = "{bits:g} bits", "mean squared error", "the same over the limit"
+    return Reproduction(
+        title="Optimal tables: MSE against epsilon, uniform inputs on [-1, 1]",
+        note="optimal tables with searched levels; limit: certified lower bound for any number of bits. At small epsilon "
+        "one bit is all that is needed: curves that lie on each other on the left are apart on the right.",
+        rows=tuple(rows),
+        series=(
+            *curves(rows, "epsilon", "mse", name=name, panel=absolute),
+            *curves(once, "epsilon", "limit", name=LIMIT, panel=absolute),
+            *curves(shares, "epsilon", "share", name=name, panel=relative),
+            *curves(once, "epsilon", "one", name=LIMIT, panel=relative),
+        ),
+        x_label="epsilon",
+        y_label=("mean squared error", "mean squared error / limit"),
+        log_y=True,
+    )
 
 
 def _tradeoff_part(data: str | None) -> tuple[Part, ...]:
@@ -609,10 +611,22 @@ def _tradeoff_part(data: str | None) -> tuple[Part, ...]:
     return (Part(key="epsilon 1, one bit", seconds=2.0, rows=rows, relative=1e-4, absolute=1e-5),)
 
 
-PARTS: dict[str, Callable[[str | None], tuple[Part, ...]]] = {
-    "optm-figure4a": lambda data: _vector_parts(_uniform_vectors, None),
-    "optm-figure4b": lambda data: _vector_parts(lambda: ball(DRAWS, 100, 11), _ball_prior()),
-    "optm-figure4c": lambda data: _figure4c(False).parts(),
-    "optm-figure4d": lambda data: _figure4d(data, False).parts() if data else (),
-    "tradeoff": _tradeoff_part,
-}
+OPTIONS = ("quick", "progress")
+
+FIGURES = (
+    Figure(name="optm-table1", compute=table1),
+    Figure(name="optm-table2", compute=table2),
+    Figure(name="optm-figure2", compute=figure2),
+    Figure(name="optm-figure3", compute=figure3),
+    Figure(name="optm-figure4a", compute=figure4a, parts=lambda data: CUBE.parts()),
+    Figure(name="optm-figure4b", compute=figure4b, parts=lambda data: BALL.parts()),
+    Figure(name="optm-figure4c", compute=figure4c, options=OPTIONS, parts=CANCER.parts),
+    Figure(
+        name="optm-figure4d",
+        compute=figure4d,
+        options=("data", *OPTIONS),
+        data="mnist",
+        parts=_figure4d_parts,
+    ),
+    Figure(name="tradeoff", compute=tradeoff, parts=_tradeoff_part),
+)

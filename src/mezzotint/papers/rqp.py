@@ -11,19 +11,23 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, final
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint import datasets, training
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.records import JsonObject, Progress, ticks
+from mezzotint.core.records import JsonObject, ticks
 from mezzotint.core.types import FloatArray
-from mezzotint.papers import rqp_formulas
 from mezzotint.papers.descent import Descent, Grid, LinearData, Rounding, linear_data, packed
-from mezzotint.papers.reproduction import RUNS, Part, Reproduction, Series
+from mezzotint.papers.reproduction import RUNS, Figure, Part, Reproduction, Run, curves
+from mezzotint.papers.rqp_formulas import (
+    RQPSettings,
+    published_q,
+    published_utility_bound,
+    utility_bound,
+)
 
 EPSILON, DELTA = 1.0, 1e-7
 CLIP, BOUND, BITS = 0.45, 0.3, 4
@@ -32,6 +36,7 @@ RATE_MARGIN = 2.0**-24
 
 Reading = Literal["printed", "master", "floats"]
 Ending = Literal["used", "nearest", "mean"]
+READINGS: tuple[Reading, ...] = ("printed", "master")
 
 
 @final
@@ -42,46 +47,43 @@ class TrainingProblem:
     Arguments:
         name, model: labels.
         load: split number to data.
-        steps, batch_size, dataset_size: T, m, n.
+        settings: the paper's, at noise multiplier 1.
         splits, runs: how many splits of the data, and runs on each.
+        published_noise: noise multiplier of the row RQP of Table 1, which the paper does not state; 2.3 is a point of
+            its Theorem-1 curve on Diagnostic.
+        noises: where Figure 2 is computed.
+        test_records: how many test one run.
+        seconds: of a run, roughly.
     """
 
     name: str
     model: str
     load: Callable[[int], LinearData]
-    steps: int
-    batch_size: int
-    dataset_size: int
+    settings: RQPSettings
     splits: int
     runs: int
+    published_noise: float
+    noises: tuple[float, ...]
+    test_records: int
+    seconds: float
 
     @property
-    def published(self) -> rqp_formulas.RQPSettings:
-        """The paper's settings at noise multiplier 1."""
-        return rqp_formulas.RQPSettings(
-            noise_multiplier=1.0,
-            bits=BITS,
-            bound=BOUND,
-            clip_norm=CLIP,
-            step_size=1.0,
-            batch_size=self.batch_size,
-            dataset_size=self.dataset_size,
-            steps=self.steps,
-            dimension=31 if self.name == "Diagnostic" else 7850,
-        )
+    def panel(self) -> str:
+        """The plot that its curves belong to."""
+        return f"{self.name}, {self.model}"
 
     @property
     def sampling_rate(self) -> float:
         """Chance of a record to be in a batch, rounded up."""
-        return self.batch_size / self.dataset_size + RATE_MARGIN
+        return self.settings.batch_size / self.settings.dataset_size + RATE_MARGIN
 
     def noise(self) -> float:
         """Noise multiplier of DP-SGD at (1, 1e-7) under Poisson sampling, one record added or removed."""
-        return _noise(self.sampling_rate, self.steps)
+        return _noise(self.sampling_rate, self.settings.steps)
 
-    def epsilon(self, noise: float, q: float, bits: int = BITS) -> float:
-        """What a run costs at delta 1e-7, where the rounded iterate is kept; q = 1 is DP-SGD itself."""
-        return _epsilon(noise, q, bits, self.sampling_rate, self.steps)
+    def at(self, noise: float) -> RQPSettings:
+        """The paper's settings at this noise multiplier."""
+        return replace(self.settings, noise_multiplier=noise)
 
 
 @functools.cache
@@ -90,11 +92,24 @@ def _noise(rate: float, steps: int) -> float:
 
 
 @functools.cache
-def _epsilon(noise: float, q: float, bits: int, rate: float, steps: int) -> float:
-    claim = training.rqp.epsilon(
-        noise, q=q, bits=bits, sampling_rate=rate, steps=steps, delta=DELTA
+def _epsilon(noise: float, q: float, rate: float, steps: int) -> float:
+    """The epsilon of a run at delta 1e-7, where the rounded iterate is kept; q = 1 is DP-SGD itself."""
+    setting = {"sampling_rate": rate, "steps": steps, "delta": DELTA}
+    return training.rqp.epsilon(noise, q=q, bits=BITS, **setting).epsilon
+
+
+def _settings(batch_size: int, dataset_size: int, steps: int, dimension: int) -> RQPSettings:
+    return RQPSettings(
+        noise_multiplier=1.0,
+        bits=BITS,
+        bound=BOUND,
+        clip_norm=CLIP,
+        step_size=1.0,
+        batch_size=batch_size,
+        dataset_size=dataset_size,
+        steps=steps,
+        dimension=dimension,
     )
-    return claim.epsilon
 
 
 @functools.cache
@@ -113,11 +128,13 @@ def diagnostic(model: str, *, splits: int = 10, runs: int = 10) -> TrainingProbl
         name="Diagnostic",
         model=model,
         load=functools.partial(_diagnostic_split, model),
-        steps=46,
-        batch_size=10,
-        dataset_size=455,
+        settings=_settings(10, 455, 46, 31),
         splits=splits,
         runs=runs,
+        published_noise=2.3,
+        noises=(0.1, 0.5, 1.0, 1.5, 2.0, 2.3),
+        test_records=114,
+        seconds=0.05,
     )
 
 
@@ -127,30 +144,36 @@ def mnist(folder: str, *, runs: int = 5) -> TrainingProblem:
         name="MNIST",
         model="softmax",
         load=lambda split: _digits(folder),
-        steps=938,
-        batch_size=64,
-        dataset_size=60_000,
+        settings=_settings(64, 60_000, 938, 7850),
         splits=1,
         runs=runs,
+        published_noise=10.0,
+        noises=(0.5, 2.0, 5.0, 10.0, 14.0),
+        test_records=10_000,
+        seconds=0.6,
     )
 
 
-def problems(data: str | None, quick: bool) -> list[TrainingProblem]:
+def problems(run: Run) -> list[TrainingProblem]:
     """Diagnostic with both classifiers and MNIST; with `quick` a tenth of the runs, on Diagnostic alone.
 
     Raises:
         ParameterError: no folder of MNIST, where it is needed.
     """
-    if quick:
+    if run.quick:
         return [diagnostic(model, splits=2, runs=5) for model in ("logreg", "svm")]
-    if data is None:
-        raise ParameterError(
-            "data", None, "name a folder with MNIST's four idx files, or ask for quick results"
-        )
-    return [diagnostic("logreg"), diagnostic("svm"), mnist(data)]
+    if run.data is None:
+        remedy = "name a folder with MNIST's four idx files, or ask for quick results"
+        raise ParameterError("data", None, remedy)
+    return _available(run.data)
 
 
-# Lines of the table ---------------------------------------------------------------------------------------------------
+def _available(data: str | None) -> list[TrainingProblem]:
+    """The problems whose data are here."""
+    present = [diagnostic("logreg"), diagnostic("svm")]
+    if data is not None:
+        present.append(mnist(data))
+    return present
 
 
 @final
@@ -159,9 +182,10 @@ class Line:
     """One way to train.
 
     Arguments:
-        label: what is trained; key: the paper's row, empty for our own.
+        label: what is trained.
+        paper_row: the paper's row, empty for our own.
         reading: whether rounded weights are kept, floats beside them, or floats alone.
-        noise: noise multiplier; charged: the one whose DP-SGD has the same privacy, or None where nothing is claimed.
+        noise: noise multiplier.
         rounding, q, bits: of the weights.
         ending: the weights in use at the end, the kept ones to nearest, or the mean of the last half to nearest.
     """
@@ -169,8 +193,7 @@ class Line:
     label: str
     reading: Reading
     noise: float
-    charged: float | None
-    key: str = ""
+    paper_row: str = ""
     rounding: Rounding = "nearest"
     q: float = 1.0
     bits: int = BITS
@@ -178,115 +201,109 @@ class Line:
 
     def descent(self, problem: TrainingProblem) -> Descent:
         """How it is trained."""
-        grid = Grid(bits=self.bits, bound=BOUND, rounding=self.rounding, q=self.q)
+        grid = None
+        if self.reading != "floats":
+            grid = Grid(bits=self.bits, bound=BOUND, rounding=self.rounding, q=self.q)
         return Descent(
-            steps=problem.steps,
-            batch=problem.batch_size,
+            steps=problem.settings.steps,
+            batch=problem.settings.batch_size,
             clip=CLIP,
             noise=self.noise,
-            grid=None if self.reading == "floats" else grid,
+            grid=grid,
             weights="master" if self.reading == "master" else "iterate",
         )
 
     def accuracy(self, problem: TrainingProblem, data: LinearData, seed: int) -> float:
         """Test accuracy of one run, percent."""
-        kept, used, mean = self.descent(problem).finish(data, seed)
-        weights: dict[Ending, Callable[[], FloatArray]] = {
-            "used": lambda: used,
-            "nearest": lambda: packed(kept, bits=self.bits, bound=BOUND),
-            "mean": lambda: packed(mean, bits=self.bits),
-        }
-        return data.accuracy(weights[self.ending]())
+        result = self.descent(problem).finish(data, seed)
+        weights = result.used
+        if self.ending == "nearest":
+            weights = packed(result.master, bits=self.bits, bound=BOUND)
+        elif self.ending == "mean":
+            weights = packed(result.mean, bits=self.bits)
+        return data.accuracy(weights)
 
-    def runs(
-        self, problem: TrainingProblem, tick: Callable[[], None] = lambda: None
-    ) -> npt.NDArray[np.float64]:
+    def runs(self, problem: TrainingProblem, tick: Callable[[], None] = lambda: None) -> FloatArray:
         """(splits, runs) accuracies; run r on split s has the seed 1000 s + r."""
-        found = np.zeros((problem.splits, problem.runs))
-        for split in range(problem.splits):
+        accuracies = np.zeros((problem.splits, problem.runs))
+        for split, run in np.ndindex(accuracies.shape):
             data = problem.load(split)
-            for run in range(problem.runs):
-                found[split, run] = self.accuracy(problem, data, 1000 * split + run)
-                tick()
-        return found
+            accuracies[split, run] = self.accuracy(problem, data, 1000 * split + run)
+            tick()
+        return accuracies
+
+    def epsilon(self, problem: TrainingProblem) -> float | None:
+        """Of the run at delta 1e-7; with master weights and floats that of DP-SGD. None without noise."""
+        if self.noise == 0:
+            return None
+        q = 1.0
+        if self.reading == "printed":
+            q = self.q
+        return _epsilon(self.noise, q, problem.sampling_rate, problem.settings.steps)
 
 
-def lines(problem: TrainingProblem) -> list[Line]:
-    """Every line of Table 1 in both readings and our own, at the noise of (1, 1e-7) but for the paper's RQP."""
-    noise = problem.noise()
-    # The paper states neither sigma nor q of its RQP row; on Diagnostic z=2.3 is a point of its Theorem-1 curve.
-    z = 2.3 if problem.name == "Diagnostic" else 10.0
-    q = float(rqp_formulas.published_q(replace(problem.published, noise_multiplier=z)))
-    table = [
-        Line(
-            label="non-private, clipped",
-            key="non-private",
-            reading="floats",
-            noise=0.0,
-            charged=None,
-        ),
-        Line(label="DP-SGD", key="DP-SGD", reading="floats", noise=noise, charged=noise),
-        Line(
-            label=f"DP-SGD, last half averaged, then {BITS} bits",
-            reading="floats",
-            noise=noise,
-            charged=noise,
-            ending="mean",
-        ),
-    ]
-    for reading in ("printed", "master"):
-        table += _projected(reading, noise)
-        table.append(_published(reading, z, q))
-    return table
+@final
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A row of a table or figure: a way to train on a problem, and the columns that name the row."""
+
+    problem: TrainingProblem
+    line: Line
+    columns: JsonObject = field(default_factory=dict)
+
+    @property
+    def identity(self) -> JsonObject:
+        """The columns that say which row it is."""
+        if self.columns:
+            return self.columns
+        return {
+            "data": self.problem.name,
+            "model": self.problem.model,
+            "weights": self.line.reading,
+            "method": self.line.label,
+        }
+
+    def part(self) -> Part:
+        """The first run; rounding may change one test record."""
+        words = " ".join(str(value) for value in self.identity.values())
+        record = 100 / self.problem.test_records
+
+        def rows() -> Sequence[JsonObject]:
+            accuracy = self.line.accuracy(self.problem, self.problem.load(0), 0)
+            return [{**self.identity, RUNS: [accuracy]}]
+
+        return Part(key=words, seconds=self.problem.seconds, rows=rows, absolute=1.01 * record)
 
 
-def _projected(reading: Reading, noise: float) -> list[Line]:
-    table = [
-        Line(label="nearest", key="nearest", reading=reading, noise=noise, charged=noise),
-        Line(
-            label="stochastic", reading=reading, noise=noise, charged=noise, rounding="stochastic"
-        ),
-    ]
-    for q in (0.99, 0.9, 0.7, 0.5):
-        kappa = _kappa(q) if reading == "printed" else 1.0
-        line = Line(
-            label=f"q={q:g}", reading=reading, noise=noise * kappa, charged=noise * kappa, q=q
-        )
-        table.append(line)
-        if reading == "master":
-            table.append(replace(line, label=f"q={q:g}, exported nearest", ending="nearest"))
-    return table
+def _computed(
+    run: Run, cases: Sequence[Case], row: Callable[[Case, FloatArray], JsonObject]
+) -> tuple[JsonObject, ...]:
+    """The rows of all cases from their accuracies."""
+    tick = ticks(run.progress, sum(case.problem.splits * case.problem.runs for case in cases))
+    rows: list[JsonObject] = []
+    for case in cases:
+        accuracies = case.line.runs(case.problem, tick)
+        columns = row(case, accuracies)
+        rows.append({**case.identity, **columns, RUNS: accuracies.ravel().tolist()})
+    return tuple(rows)
 
 
-def _kappa(q: float) -> float:
-    return training.projection.projection(bits=BITS, rounding="nearest", q=q).kappa
-
-
-def _published(reading: Reading, z: float, q: float) -> Line:
-    return Line(
-        label=f"RQP on the published curve, z={z:g}, q={q:.3f}",
-        key="published",
-        reading=reading,
-        noise=z,
-        charged=z,
-        q=q,
-    )
-
+# Table 1 --------------------------------------------------------------------------------------------------------------
 
 PAPER = {
-    ("Diagnostic", "logreg"): {
+    "Diagnostic, logreg": {
         "non-private": 97.37,
         "DP-SGD": 96.92,
         "nearest": 94.30,
         "published": 95.18,
     },
-    ("Diagnostic", "svm"): {
+    "Diagnostic, svm": {
         "non-private": 98.68,
         "DP-SGD": 96.49,
         "nearest": 69.74,
         "published": 94.74,
     },
-    ("MNIST", "softmax"): {
+    "MNIST, softmax": {
         "non-private": 87.25,
         "DP-SGD": 86.02,
         "nearest": 84.32,
@@ -296,44 +313,71 @@ PAPER = {
 """The paper's medians of ten runs."""
 
 
-def standard_error(accuracy: npt.NDArray[np.float64]) -> float:
+def lines(problem: TrainingProblem) -> list[Line]:
+    """Every line of Table 1 in both readings and our own, at the noise of (1, 1e-7) but for the paper's RQP."""
+    noise = problem.noise()
+    private = Line(label="DP-SGD", paper_row="DP-SGD", reading="floats", noise=noise)
+    free = replace(private, label="non-private, clipped", paper_row="non-private", noise=0.0)
+    averaged = replace(
+        private, label=f"DP-SGD, last half averaged, then {BITS} bits", paper_row="", ending="mean"
+    )
+    table = [free, private, averaged]
+    for reading in READINGS:
+        nearest = Line(label="nearest", paper_row="nearest", reading=reading, noise=noise)
+        stochastic = replace(nearest, label="stochastic", paper_row="", rounding="stochastic")
+        table += [nearest, stochastic]
+        for q in (0.99, 0.9, 0.7, 0.5):
+            replaced = replace(nearest, label=f"q={q:g}", paper_row="", q=q)
+            if reading == "printed":
+                projection = training.projection.projection(bits=BITS, rounding="nearest", q=q)
+                table.append(replace(replaced, noise=noise * projection.kappa))
+            else:
+                label = f"{replaced.label}, exported nearest"
+                table += [replaced, replace(replaced, label=label, ending="nearest")]
+        table.append(published_line(problem, problem.published_noise, reading))
+    return table
+
+
+def published_line(problem: TrainingProblem, noise: float, reading: Reading) -> Line:
+    """The paper's RQP: noise and the q at which its epsilon reads 1."""
+    q = float(published_q(problem.at(noise)))
+    label = f"RQP on the published curve, z={noise:g}, q={q:.3f}"
+    return Line(label=label, paper_row="published", reading=reading, noise=noise, q=q)
+
+
+def standard_error(accuracies: FloatArray) -> float:
     """Of the median of all runs, taken as that of a mean times sqrt(pi/2); splits vary more than runs do."""
-    units = accuracy.mean(axis=1) if len(accuracy) > 1 else accuracy[0]
+    units = accuracies[0]
+    if len(accuracies) > 1:
+        units = accuracies.mean(axis=1)
     if units.size < 2:
         return math.nan
     return float(units.std(ddof=1) / math.sqrt(units.size) * math.sqrt(math.pi / 2))
 
 
-def _identity(problem: TrainingProblem, line: Line) -> JsonObject:
+def table_row(case: Case, accuracies: FloatArray) -> JsonObject:
+    """The columns of Table 1."""
+    paper = PAPER[case.problem.panel].get(case.line.paper_row)
+    median = float(np.median(accuracies))
+    difference, delta = None, None
+    if paper is not None:
+        difference = median - paper
+    epsilon = case.line.epsilon(case.problem)
+    if epsilon is not None:
+        delta = DELTA
     return {
-        "data": problem.name,
-        "model": problem.model,
-        "weights": line.reading,
-        "method": line.label,
-    }
-
-
-def _claimed(problem: TrainingProblem, line: Line) -> JsonObject:
-    """Epsilon and delta of the run: with master weights and floats those of DP-SGD."""
-    if line.charged is None:
-        return {"epsilon": None, "delta": None}
-    q = line.q if line.reading == "printed" else 1.0
-    return {"epsilon": problem.epsilon(line.charged, q), "delta": DELTA}
-
-
-def _row(problem: TrainingProblem, line: Line, found: npt.NDArray[np.float64]) -> JsonObject:
-    paper = PAPER[problem.name, problem.model].get(line.key)
-    median = float(np.median(found))
-    return {
-        **_identity(problem, line),
         "paper": paper,
         "ours": median,
-        "difference": None if paper is None else median - paper,
-        "standard_error": standard_error(found),
-        "deviation": float(found.std()),
-        **_claimed(problem, line),
-        RUNS: found.ravel().tolist(),
+        "difference": difference,
+        "standard_error": standard_error(accuracies),
+        "deviation": float(accuracies.std()),
+        "epsilon": epsilon,
+        "delta": delta,
     }
+
+
+def _table_cases(plan: Sequence[TrainingProblem]) -> list[Case]:
+    return [Case(problem=problem, line=line) for problem in plan for line in lines(problem)]
 
 
 NOTE = (
@@ -350,56 +394,24 @@ NOTE = (
 )
 
 
-def rqp_table1(
-    *, data: str | None = None, quick: bool = False, progress: Progress | None = None
-) -> Reproduction:
+def rqp_table1(run: Run) -> Reproduction:
     """Table 1 of the RQP-SGD paper: test accuracy of private classifiers with few bits per weight.
 
     Arguments:
-        data: folder with MNIST's four idx files; quick: Diagnostic alone, a tenth of the runs.
-        progress: called as progress(done, total) after each run.
+        run: its data are a folder with MNIST's four idx files; quick: Diagnostic alone, a tenth of the runs.
     """
-    plan = [(problem, lines(problem)) for problem in problems(data, quick)]
-    tick = ticks(progress, sum(p.splits * p.runs * len(table) for p, table in plan))
-    rows = [
-        _row(problem, line, line.runs(problem, tick)) for problem, table in plan for line in table
-    ]
-    return Reproduction(
-        title="RQP-SGD, Table 1: median test accuracy (%)", note=NOTE, rows=tuple(rows)
-    )
+    rows = _computed(run, _table_cases(problems(run)), table_row)
+    return Reproduction(title="RQP-SGD, Table 1: median test accuracy (%)", note=NOTE, rows=rows)
 
 
 # Figure 1 -------------------------------------------------------------------------------------------------------------
 
 SIGMAS = (0.01, 0.03, 0.045, 0.06, 0.08, 0.1)
+RQP, RIVAL = "RQP", "Proj-DP-SGD"
+FIGURE1 = _settings(1, 445, 445, 31)
 
 
-def _figure1_base() -> rqp_formulas.RQPSettings:
-    return rqp_formulas.RQPSettings(
-        noise_multiplier=1.0,
-        bits=BITS,
-        bound=BOUND,
-        clip_norm=CLIP,
-        step_size=1.0,
-        batch_size=1,
-        dataset_size=445,
-        steps=445,
-        dimension=31,
-    )
-
-
-def _bounds(settings: rqp_formulas.RQPSettings, q: float) -> JsonObject:
-    corrected = rqp_formulas.utility_bound(
-        settings,
-        q=q,
-        rounding="nearest",
-        start_distance=2 * BOUND * math.sqrt(settings.dimension),
-    )
-    published = float(rqp_formulas.published_utility_bound(settings, q=q))
-    return {"published bound": published, "corrected bound": corrected}
-
-
-def _pure(settings: rqp_formulas.RQPSettings, q: float) -> float:
+def _pure(settings: RQPSettings, q: float) -> float:
     """Epsilon at delta 0, which is what the paper claims to be 1."""
     return training.rqp.pure_epsilon(
         settings.noise_multiplier,
@@ -411,49 +423,39 @@ def _pure(settings: rqp_formulas.RQPSettings, q: float) -> float:
     ).epsilon
 
 
-def _figure1_row(method: str, sigma: float) -> JsonObject:
-    settings = replace(_figure1_base(), noise_multiplier=sigma / CLIP)
-    q = float(rqp_formulas.published_q(settings)) if method == "RQP" else 1.0
+def figure1_row(method: str, sigma: float) -> JsonObject:
+    """Both bounds and both epsilons at this noise."""
+    settings = replace(FIGURE1, noise_multiplier=sigma / CLIP)
+    q = 1.0
+    if method == RQP:
+        q = float(published_q(settings))
     rate = settings.batch_size / settings.dataset_size
+    distance = 2 * BOUND * math.sqrt(settings.dimension)
     return {
         "method": method,
         "sigma": sigma,
         "q": q,
-        **_bounds(settings, q),
-        "epsilon": _epsilon(settings.noise_multiplier, q, BITS, rate, settings.steps),
+        "published bound": float(published_utility_bound(settings, q=q)),
+        "corrected bound": utility_bound(
+            settings, q=q, rounding="nearest", start_distance=distance
+        ),
+        "epsilon": _epsilon(settings.noise_multiplier, q, rate, settings.steps),
         "pure_epsilon": _pure(settings, q),
     }
 
 
-def rqp_figure1(*, progress: Progress | None = None) -> Reproduction:
+def rqp_figure1(run: Run) -> Reproduction:
     """Figure 1 of the RQP-SGD paper: q against noise at published epsilon 1, and both methods' utility bounds."""
-    noise = _noise(1 / 445, 445)
-    tick = ticks(progress, 2 * len(SIGMAS) + 1)
+    private = _noise(1 / 445, 445) * CLIP
+    settings = [(RQP, sigma) for sigma in SIGMAS]
+    settings += [(RIVAL, sigma) for sigma in (*SIGMAS, private)]
+    tick = ticks(run.progress, len(settings))
     rows: list[JsonObject] = []
-    for method, sigmas in (("RQP", SIGMAS), ("Proj-DP-SGD", (*SIGMAS, noise * CLIP))):
-        for sigma in sigmas:
-            rows.append(_figure1_row(method, sigma))
-            tick()
-    ours = [row for row in rows if row["method"] == "RQP"]
-    curves = [
-        Series(
-            panel="a: replacement",
-            name="RQP: q at published epsilon 1",
-            x=SIGMAS,
-            y=tuple(row["q"] for row in ours),
-        )
-    ]
-    for method in ("RQP", "Proj-DP-SGD"):
-        chosen = [row for row in rows if row["method"] == method]
-        curves += [
-            Series(
-                panel="b: excess loss",
-                name=f"{method}, {kind}",
-                x=tuple(row["sigma"] for row in chosen),
-                y=tuple(row[f"{kind} bound"] for row in chosen),
-            )
-            for kind in ("published", "corrected")
-        ]
+    for method, sigma in settings:
+        rows.append(figure1_row(method, sigma))
+        tick()
+    panel = "b: excess loss"
+    replaced = [row for row in rows if row["method"] == RQP]
     return Reproduction(
         title="RQP-SGD, Figure 1: replacement, noise and bounds (b=4, M=.3, rho=.45, T=445, m/n=1/445)",
         note="The paper prints curves only, and gives neither dimension nor step size: 31 and 1 here. epsilon is what "
@@ -465,76 +467,71 @@ def rqp_figure1(*, progress: Progress | None = None) -> Reproduction:
         "the noise twice. Without replacement and noise it is the published one that is too low. Above 1.5, the largest "
         "possible excess loss, either is vacuous.",
         rows=tuple(rows),
-        series=tuple(curves),
-        x_label="sigma",
-        y_label=("q", "bound of the excess loss"),
+        series=(
+            *curves(replaced, "sigma", "q", name="RQP: q at published epsilon 1", panel="a: q"),
+            *curves(rows, "sigma", "published bound", name="{method}, published", panel=panel),
+            *curves(rows, "sigma", "corrected bound", name="{method}, corrected", panel=panel),
+        ),
+        x_label="noise scale sigma",
+        y_label=("projection randomness coefficient q", "utility bound (excess loss)"),
     )
+
+
+def _figure1_parts(data: str | None) -> tuple[Part, ...]:
+    def part(method: str, sigma: float) -> Part:
+        key = f"{method} {sigma:g}"
+        return Part(key=key, seconds=2.0, rows=lambda: [figure1_row(method, sigma)])
+
+    return tuple(part(method, sigma) for method in (RQP, RIVAL) for sigma in SIGMAS)
 
 
 # Figure 2 -------------------------------------------------------------------------------------------------------------
 
-READINGS: tuple[Reading, ...] = ("printed", "master")
-NOISES = {"Diagnostic": (0.1, 0.5, 1.0, 1.5, 2.0, 2.3), "MNIST": (0.5, 2.0, 5.0, 10.0, 14.0)}
+
+def _curve_cases(plan: Sequence[TrainingProblem]) -> list[Case]:
+    cases: list[Case] = []
+    for problem in plan:
+        unsplit = replace(problem, splits=1)
+        for reading in READINGS:
+            for noise in problem.noises:
+                line = published_line(problem, noise, reading)
+                columns = {"panel": problem.panel, "weights": reading, "z": noise}
+                cases.append(Case(problem=unsplit, line=line, columns=columns))
+    return cases
 
 
-def _curve_line(problem: TrainingProblem, z: float, reading: Reading) -> Line:
-    q = float(rqp_formulas.published_q(replace(problem.published, noise_multiplier=z)))
-    return _published(reading, z, q)
-
-
-def _figure2_row(
-    problem: TrainingProblem, z: float, reading: Reading, tick: Callable[[], None]
-) -> JsonObject:
-    line = _curve_line(problem, z, reading)
-    found = line.runs(problem, tick)
-    settings = replace(problem.published, noise_multiplier=z)
+def _curve_row(case: Case, accuracies: FloatArray) -> JsonObject:
+    pure = None
+    if case.line.reading == "printed":
+        pure = _pure(case.problem.at(case.line.noise), case.line.q)
     return {
-        "panel": f"{problem.name}, {problem.model}",
-        "weights": reading,
-        "z": z,
-        "q": line.q,
-        "median": float(np.median(found)),
-        "deviation": float(found.std()),
-        "epsilon": _claimed(problem, line)["epsilon"],
-        "pure_epsilon": _pure(settings, line.q) if reading == "printed" else None,
-        RUNS: found.ravel().tolist(),
+        "q": case.line.q,
+        "median": float(np.median(accuracies)),
+        "deviation": float(accuracies.std()),
+        "epsilon": case.line.epsilon(case.problem),
+        "pure_epsilon": pure,
     }
 
 
-def rqp_figure2(
-    *, data: str | None = None, quick: bool = False, progress: Progress | None = None
-) -> Reproduction:
+def rqp_figure2(run: Run) -> Reproduction:
     """Figure 2 of the RQP-SGD paper: accuracy along the curve of noise and q on which its epsilon reads 1.
 
-    Arguments:
-        data, quick, progress: as in `rqp_table1`.
+    Arguments: as of `rqp_table1`.
     """
-    plan = [replace(problem, splits=1) for problem in problems(data, quick)]
-    tick = ticks(progress, sum(len(READINGS) * p.runs * len(NOISES[p.name]) for p in plan))
-    rows = [
-        _figure2_row(problem, z, reading, tick)
-        for problem in plan
-        for reading in READINGS
-        for z in NOISES[problem.name]
-    ]
-    series: list[Series] = []
-    for panel in dict.fromkeys(row["panel"] for row in rows):
-        for reading in READINGS:
-            chosen = [row for row in rows if (row["panel"], row["weights"]) == (panel, reading)]
-            noises = tuple(row["z"] for row in chosen)
-            medians = tuple(row["median"] for row in chosen)
-            series.append(Series(panel=panel, name=f"accuracy, {reading}", x=noises, y=medians))
-        curve = tuple(100 * row["q"] for row in chosen)
-        series.append(Series(panel=panel, name="100 q", x=noises, y=curve))
+    rows = _computed(run, _curve_cases(problems(run)), _curve_row)
+    shares = [{**row, "100 q": 100 * row["q"]} for row in rows if row["weights"] == "printed"]
     return Reproduction(
-        title="RQP-SGD, Figure 2: noise, replacement and accuracy at published epsilon 1",
+        title="RQP-SGD, Figure 2: noise scale, randomness q and test accuracy at published epsilon 1",
         note="The paper prints curves only. Its curve of q reproduces and accuracy falls with q, as it says, in both "
         "readings (printed keeps the rounded weights, master floats beside them). But "
         f"privacy is not constant along it: epsilon is what holds at delta={DELTA:g}, pure_epsilon at delta=0, which "
         "the paper claims to be 1 throughout; with master weights the epsilon is DP-SGD's, and infinite at delta=0. "
         "Run r has the seed r.",
-        rows=tuple(rows),
-        series=tuple(series),
+        rows=rows,
+        series=(
+            *curves(shares, "z", "100 q", name="100 q", panel="{panel}"),
+            *curves(rows, "z", "median", name="accuracy, {weights}", panel="{panel}"),
+        ),
         x_label="noise multiplier",
         y_label="percent",
     )
@@ -543,145 +540,73 @@ def rqp_figure2(
 # Bits -----------------------------------------------------------------------------------------------------------------
 
 BIT_RANGE = tuple(range(2, 9))
+BIT_QS = {1.0: "nearest", 0.9: "q=0.9"}
+BIT_SEEDS = 3
 
 
-def _bit_line(problem: TrainingProblem, bits: int, reading: Reading, q: float) -> Line:
-    noise = problem.noise()
-    label = "nearest" if q == 1 else f"q={q:g}"
-    return Line(label=label, reading=reading, noise=noise, charged=noise, q=q, bits=bits)
+def _bit_cases(plan: Sequence[TrainingProblem]) -> list[Case]:
+    cases: list[Case] = []
+    for problem in plan:
+        noise = problem.noise()
+        repeated = replace(problem, splits=1, runs=BIT_SEEDS)
+        for reading in READINGS:
+            for q, label in BIT_QS.items():
+                for bits in BIT_RANGE:
+                    line = Line(label=label, reading=reading, noise=noise, q=q, bits=bits)
+                    case = Case(problem=repeated, line=line)
+                    cases.append(replace(case, columns={**case.identity, "bits": bits}))
+    return cases
 
 
-def _bit_row(
-    problem: TrainingProblem, bits: int, reading: Reading, q: float, tick: Callable[[], None]
-) -> JsonObject:
-    line = _bit_line(problem, bits, reading, q)
-    found = line.runs(problem, tick)
-    return {
-        **_identity(problem, line),
-        "bits": bits,
-        "mean": float(found.mean()),
-        "standard_error": float(found.std(ddof=1) / math.sqrt(found.size)),
-        RUNS: found.ravel().tolist(),
-    }
+def _bit_row(case: Case, accuracies: FloatArray) -> JsonObject:
+    error = accuracies.std(ddof=1) / math.sqrt(accuracies.size)
+    return {"mean": float(accuracies.mean()), "standard_error": float(error)}
 
 
-def rqp_bits(
-    *, data: str | None = None, quick: bool = False, progress: Progress | None = None
-) -> Reproduction:
+def rqp_bits(run: Run) -> Reproduction:
     """Accuracy against bits a weight, 2 to 8, in both readings of the RQP-SGD paper, which has no gain from more bits.
 
-    Arguments:
-        data, quick, progress: as in `rqp_table1`.
+    Arguments: as of `rqp_table1`.
     """
-    chosen = [problem for problem in problems(data, quick) if quick or problem.name == "MNIST"]
-    plan = [replace(problem, splits=1, runs=3) for problem in chosen]
-    qs = (1.0, 0.9)
-    tick = ticks(progress, sum(2 * len(qs) * len(BIT_RANGE) * p.runs for p in plan))
-    rows = [
-        _bit_row(problem, bits, reading, q, tick)
-        for problem in plan
-        for reading in READINGS
-        for q in qs
-        for bits in BIT_RANGE
-    ]
-    groups: dict[tuple[str, str], list[JsonObject]] = {}
-    for row in rows:
-        key = (f"{row['data']}, {row['model']}", f"{row['weights']}, {row['method']}")
-        groups.setdefault(key, []).append(row)
+    chosen = problems(run)
+    if not run.quick:
+        chosen = chosen[-1:]
+    rows = _computed(run, _bit_cases(chosen), _bit_row)
     return Reproduction(
         title="RQP-SGD: accuracy against bits a weight, at the noise of (1, 1e-7)",
         note="The paper finds that more bits do not help. With master weights that is so from 2 bits on. As printed, "
         "nearest rounding stalls on MNIST up to 4 bits, where a step is shorter than half a cell, and random replacement "
-        "(q = 0.9) forgets what was learned at any number of bits. Means of 3 seeds, from 0.",
-        rows=tuple(rows),
-        series=tuple(
-            Series(
-                panel=panel,
-                name=name,
-                x=tuple(float(row["bits"]) for row in members),
-                y=tuple(row["mean"] for row in members),
-            )
-            for (panel, name), members in groups.items()
-        ),
+        f"(q = 0.9) forgets what was learned at any number of bits. Means of {BIT_SEEDS} seeds, from 0.",
+        rows=rows,
+        series=curves(rows, "bits", "mean", name="{weights}, {method}", panel="{data}, {model}"),
         x_label="bits",
         y_label="test accuracy (%)",
     )
 
 
-REPRODUCTIONS: dict[str, Callable[..., Reproduction]] = {
-    "rqp-figure1": rqp_figure1,
-    "rqp-figure2": rqp_figure2,
-    "rqp-table1": rqp_table1,
-    "rqp-bits": rqp_bits,
-}
-
-
-# Parts that are recomputed to see whether what is stored still holds --------------------------------------------------
-
-ONE_RECORD = {"Diagnostic": 100 / 114, "MNIST": 100 / 10_000}
-"""Percent of the test records that one of them is: what rounding may change."""
-
-
-def _first_run(problem: TrainingProblem, line: Line, identity: JsonObject) -> Part:
-    def rows() -> Sequence[JsonObject]:
-        return [{**identity, RUNS: [line.accuracy(problem, problem.load(0), 0)]}]
-
-    words = " ".join(str(value) for value in identity.values())
-    seconds = 0.05 if problem.name == "Diagnostic" else 0.6
-    return Part(key=words, seconds=seconds, rows=rows, absolute=1.01 * ONE_RECORD[problem.name])
-
-
-def _table1_parts(data: str | None) -> tuple[Part, ...]:
-    plan = [diagnostic("logreg"), diagnostic("svm")] + ([mnist(data)] if data else [])
-    return tuple(
-        _first_run(problem, line, _identity(problem, line))
-        for problem in plan
-        for line in lines(problem)
-    )
-
-
-def _figure2_parts(data: str | None) -> tuple[Part, ...]:
-    plan = [diagnostic("logreg"), diagnostic("svm")] + ([mnist(data)] if data else [])
-    parts: list[Part] = []
-    for problem in plan:
-        for reading in READINGS:
-            for z in NOISES[problem.name]:
-                line = _curve_line(problem, z, reading)
-                panel = f"{problem.name}, {problem.model}"
-                parts.append(
-                    _first_run(problem, line, {"panel": panel, "weights": reading, "z": z})
-                )
-    return tuple(parts)
-
-
-def _bits_parts(data: str | None) -> tuple[Part, ...]:
+def _bit_parts(data: str | None) -> tuple[Part, ...]:
     if data is None:
         return ()
-    problem = mnist(data)
-    parts: list[Part] = []
-    for reading in READINGS:
-        for q in (1.0, 0.9):
-            for bits in BIT_RANGE:
-                line = _bit_line(problem, bits, reading, q)
-                parts.append(_first_run(problem, line, {**_identity(problem, line), "bits": bits}))
-    return tuple(parts)
+    return tuple(case.part() for case in _bit_cases([mnist(data)]))
 
 
-def _figure1_parts(data: str | None) -> tuple[Part, ...]:
-    return tuple(
-        Part(key=f"{method} {sigma:g}", seconds=2.0, rows=functools.partial(_rows1, method, sigma))
-        for method in ("RQP", "Proj-DP-SGD")
-        for sigma in SIGMAS
-    )
+OPTIONS = ("data", "quick", "progress")
 
-
-def _rows1(method: str, sigma: float) -> Sequence[JsonObject]:
-    return [_figure1_row(method, sigma)]
-
-
-PARTS: dict[str, Callable[[str | None], tuple[Part, ...]]] = {
-    "rqp-figure1": _figure1_parts,
-    "rqp-figure2": _figure2_parts,
-    "rqp-table1": _table1_parts,
-    "rqp-bits": _bits_parts,
-}
+FIGURES = (
+    Figure(name="rqp-figure1", compute=rqp_figure1, options=("progress",), parts=_figure1_parts),
+    Figure(
+        name="rqp-figure2",
+        compute=rqp_figure2,
+        options=OPTIONS,
+        data="mnist",
+        parts=lambda data: tuple(case.part() for case in _curve_cases(_available(data))),
+    ),
+    Figure(
+        name="rqp-table1",
+        compute=rqp_table1,
+        options=OPTIONS,
+        data="mnist",
+        parts=lambda data: tuple(case.part() for case in _table_cases(_available(data))),
+    ),
+    Figure(name="rqp-bits", compute=rqp_bits, options=OPTIONS, data="mnist", parts=_bit_parts),
+)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -22,58 +22,25 @@ from mezzotint import datasets
 from mezzotint.core import brought_by
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import Progress
+from mezzotint.core.types import FloatArray
 
 if TYPE_CHECKING:
     import torch
 
 Vector = npt.NDArray[np.float32]
+Tick = Callable[[], None]
 DRAWS = 2**16
 """Random words of 16 bits choose a code."""
 CHECKPOINT = 50
 """Rounds between two checkpoints of a run."""
-
-
-QUICK_ROUNDS, QUICK_SEEDS = 20, 2
-"""At most so many rounds and seeds where a run is only to be seen to work."""
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """What the user says about an experiment.
-
-    Arguments:
-        data: where its data lie; model, device: as of `Experiment`.
-        rounds, seeds: None takes what the experiment has.
-        quick: a smaller run. keep: file of finished runs.
-        progress: called as progress(done, total) after each round.
-    """
-
-    data: str | None = None
-    model: str = "softmax"
-    rounds: int | None = None
-    seeds: int | None = None
-    quick: bool = False
-    keep: Path | None = None
-    device: str = "cpu"
-    progress: Progress | None = None
-
-    def rounds_or(self, usual: int) -> int:
-        """The rounds of the experiment, whose usual number is given."""
-        rounds = usual if self.rounds is None else self.rounds
-        return min(rounds, QUICK_ROUNDS) if self.quick else rounds
-
-    def seeds_or(self, usual: int) -> int:
-        """The seeds of the experiment, whose usual number is given."""
-        seeds = usual if self.seeds is None else self.seeds
-        return min(seeds, QUICK_SEEDS) if self.quick else seeds
+EVALUATED = 500
+"""Test records that are evaluated together."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """What an evaluation found: after so many rounds, test loss in nats, and accuracy in [0, 1]."""
+    """An evaluation: after so many rounds, test loss in nats, and accuracy in [0, 1]."""
 
     round: int
     loss: float
@@ -98,9 +65,11 @@ class Contestant:
     learning_rate: float | None = None
 
     def fingerprint(self) -> list[object]:
-        """What identifies it in a file of kept runs."""
-        table = None if self.table is None else self.table.sha256
-        return [self.clip, table, self.deviation, self.learning_rate]
+        """Identifies it in a file of finished runs."""
+        table_hash = None
+        if self.table is not None:
+            table_hash = self.table.sha256
+        return [self.clip, table_hash, self.deviation, self.learning_rate]
 
 
 @final
@@ -110,9 +79,8 @@ class Experiment:
 
     Arguments:
         model: "softmax", "small-cnn" or "cnn" (the paper's, 1,206,590 parameters on FEMNIST).
-        rounds, per_round: of how many clients each, drawn without replacement.
+        rounds, per_round: of how many clients each, drawn without replacement; each uses all its records.
         learning_rate: of the server, on the mean of the clients' updates, which are minus their gradients.
-        batch: most records that a client uses, drawn at random; 0 for all.
         evaluations: points of a curve.
         device: "cpu" or "cuda".
     """
@@ -121,12 +89,11 @@ class Experiment:
     rounds: int = 400
     per_round: int = 40
     learning_rate: float = 500.0
-    batch: int = 0
     evaluations: int = 10
     device: str = "cpu"
 
     @property
-    def every(self) -> int:
+    def interval(self) -> int:
         """Rounds between two evaluations."""
         return max(1, self.rounds // self.evaluations)
 
@@ -158,8 +125,12 @@ def _reports(
     for i in range(values.size):
         cell = min(last, max(0, np.searchsorted(knots, values[i], side="right") - 1))
         width = knots[cell + 1] - knots[cell]
-        share = (values[i] - knots[cell]) / width if width > 0 else np.float32(0)
-        row = cell + 1 if words[0, i] < share * 65536.0 else cell
+        upper_share = np.float32(0)
+        if width > 0:
+            upper_share = (values[i] - knots[cell]) / width
+        row = cell
+        if words[0, i] < upper_share * 65536.0:
+            row = cell + 1
         result[i] = levels[codes[row, words[1, i]]]
     return result
 
@@ -168,22 +139,24 @@ def network(name: str, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
     """A model by name for records of a shape: images (rows, columns[, channels])."""
     with brought_by("torch"):
         from torch import nn
-    channels = shape[2] if len(shape) == 3 else 1
+    channels = 1
+    if len(shape) == 3:
+        channels = shape[2]
     if name == "softmax":
         return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), classes))
-    if name not in ("cnn", "small-cnn"):
-        raise ParameterError("model", name, "use softmax, small-cnn or cnn")
     if name == "small-cnn":
-        sides = [-(-side // 4) for side in shape[:2]]
+        quarters = [-(-side // 4) for side in shape[:2]]
         return nn.Sequential(
             nn.Conv2d(channels, 8, 5, stride=2, padding=2),
             nn.ReLU(),
             nn.Conv2d(8, 16, 5, stride=2, padding=2),
             nn.ReLU(),
             nn.Flatten(),
-            nn.Linear(16 * sides[0] * sides[1], classes),
+            nn.Linear(16 * quarters[0] * quarters[1], classes),
         )
-    sides = [(side - 4) // 2 for side in shape[:2]]
+    if name != "cnn":
+        raise ParameterError("model", name, "use softmax, small-cnn or cnn")
+    halves = [(side - 4) // 2 for side in shape[:2]]
     return nn.Sequential(
         nn.Conv2d(channels, 32, 3),
         nn.ReLU(),
@@ -191,10 +164,20 @@ def network(name: str, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Linear(64 * sides[0] * sides[1], 128),
+        nn.Linear(64 * halves[0] * halves[1], 128),
         nn.ReLU(),
         nn.Linear(128, classes),
     )
+
+
+@final
+@dataclass(kw_only=True, eq=False)
+class State:
+    """Where a run stands: parameters after so many rounds, and the evaluations until then."""
+
+    parameters: torch.Tensor
+    round: int = 0
+    points: list[Point] = field(default_factory=list)
 
 
 @final
@@ -212,20 +195,19 @@ class Simulation:
         self.torch = torch
         self.experiment = experiment
         self.device = torch.device(experiment.device)
-        self.clients = [
-            (self._images(x), torch.as_tensor(y, device=self.device)) for x, y in federation.clients
-        ]
-        self.test_x = self._images(federation.test_x)
-        self.test_y = torch.as_tensor(federation.test_y, device=self.device)
+        self.clients = [self._on_device(x, y) for x, y in federation.clients]
+        self.test_x, self.test_y = self._on_device(federation.test_x, federation.test_y)
         shape = federation.test_x.shape[1:]
         self.module = network(experiment.model, shape, federation.classes).to(self.device)
 
-    def _images(self, x: npt.NDArray[np.float32]) -> torch.Tensor:
-        """Records with channels first."""
-        tensor = self.torch.as_tensor(x, device=self.device)
-        if tensor.ndim == 3:
-            return tensor[:, None]
-        return tensor.movedim(-1, 1).contiguous() if tensor.ndim == 4 else tensor
+    def _on_device(self, x: Vector, y: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Records with channels first, and labels."""
+        images = self.torch.as_tensor(x, device=self.device)
+        if images.ndim == 3:
+            images = images[:, None]
+        elif images.ndim == 4:
+            images = images.movedim(-1, 1).contiguous()
+        return images, self.torch.as_tensor(y, device=self.device)
 
     def initial(self, seed: int) -> torch.Tensor:
         """The parameters to start from: zero for softmax, PyTorch's own start for networks."""
@@ -237,8 +219,8 @@ class Simulation:
         else:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
-                for part in self.module.modules():
-                    reset: Callable[[], None] | None = getattr(part, "reset_parameters", None)
+                for layer in self.module.modules():
+                    reset: Tick | None = getattr(layer, "reset_parameters", None)
                     if reset is not None:
                         reset()
         return torch.nn.utils.parameters_to_vector(self.module.parameters()).detach().clone()
@@ -249,48 +231,53 @@ class Simulation:
         seed: int,
         *,
         checkpoint: Path | None = None,
-        tick: Callable[[], None] = lambda: None,
+        tick: Tick = lambda: None,
     ) -> list[Point]:
         """Trains once.
 
         Arguments:
-            contestant: how updates reach the server; seed: of start, clients, batches and noise.
+            contestant: how updates reach the server.
+            seed: of start, clients and noise.
             checkpoint: file from which an interrupted run of the same settings goes on; removed at the end.
             tick: called after every round.
 
         Returns: the evaluations.
         """
-        how = self.experiment
-        parameters, first, points = self.initial(seed), 0, list[Point]()
-        marks = hashlib.sha256(json.dumps([asdict(how), seed, contestant.fingerprint()]).encode())
-        if checkpoint is not None and checkpoint.is_file():
-            saved = self.torch.load(checkpoint, map_location=self.device, weights_only=True)
-            if saved["marks"] == marks.hexdigest():
-                parameters, first = saved["parameters"], saved["round"]
-                points = [Point(**point) for point in saved["points"]]
-        codes = None if contestant.table is None else CodeTable(contestant.table)
-        rate = how.learning_rate if contestant.learning_rate is None else contestant.learning_rate
-        for _ in range(first):
+        experiment = self.experiment
+        facts = json.dumps([asdict(experiment), seed, contestant.fingerprint()])
+        fingerprint = hashlib.sha256(facts.encode()).hexdigest()
+        state = self._start(seed, checkpoint, fingerprint)
+        codes = None
+        if contestant.table is not None:
+            codes = CodeTable(contestant.table)
+        rate = contestant.learning_rate or experiment.learning_rate
+        for _ in range(state.round):
             tick()
-        for number in range(first + 1, how.rounds + 1):
-            rng = np.random.default_rng([seed, number])
-            parameters = parameters + rate * self._mean(parameters, contestant, codes, rng)
-            if number % how.every == 0:
-                points.append(self._evaluated(parameters, number))
-            if checkpoint is not None and number % CHECKPOINT == 0:
-                state = {
-                    "marks": marks.hexdigest(),
-                    "parameters": parameters,
-                    "round": number,
-                    "points": [asdict(point) for point in points],
-                }
-                self.torch.save(state, checkpoint)
+        while state.round < experiment.rounds:
+            state.round += 1
+            rng = np.random.default_rng([seed, state.round])
+            update = self._mean_update(state.parameters, contestant, codes, rng)
+            state.parameters = state.parameters + rate * update
+            if state.round % experiment.interval == 0:
+                state.points.append(self._evaluated(state))
+            if checkpoint is not None and state.round % CHECKPOINT == 0:
+                self.torch.save({"fingerprint": fingerprint, **asdict(state)}, checkpoint)
             tick()
         if checkpoint is not None:
             checkpoint.unlink(missing_ok=True)
-        return points
+        return state.points
 
-    def _mean(
+    def _start(self, seed: int, checkpoint: Path | None, fingerprint: str) -> State:
+        """The first state of a run, or where the checkpoint of the same run stopped."""
+        if checkpoint is not None and checkpoint.is_file():
+            saved = self.torch.load(checkpoint, map_location=self.device, weights_only=True)
+            if saved["fingerprint"] == fingerprint:
+                points = [Point(**point) for point in saved["points"]]
+                parameters: torch.Tensor = saved["parameters"]
+                return State(parameters=parameters, round=saved["round"], points=points)
+        return State(parameters=self.initial(seed))
+
+    def _mean_update(
         self,
         parameters: torch.Tensor,
         contestant: Contestant,
@@ -298,54 +285,47 @@ class Simulation:
         rng: np.random.Generator,
     ) -> torch.Tensor:
         """The mean of the updates of this round's clients, as the server decodes it."""
-        how, clip = self.experiment, contestant.clip
-        clients = rng.choice(len(self.clients), how.per_round, replace=False)
-        # Clients and batches come first, so that they are the same for every contestant.
-        batches = [self._batch(int(client), rng) for client in clients]
-        self.torch.nn.utils.vector_to_parameters(parameters, self.module.parameters())
-        total = self.torch.zeros_like(parameters)
-        for x, y in batches:
-            update = -self._gradient(x, y)
+        torch, clip = self.torch, contestant.clip
+        # Clients come first, so that they are the same for every contestant.
+        clients = rng.choice(len(self.clients), self.experiment.per_round, replace=False)
+        torch.nn.utils.vector_to_parameters(parameters, self.module.parameters())
+        total = torch.zeros_like(parameters)
+        for client in clients.tolist():
+            update = -self._gradient(*self.clients[client])
             if clip is not None:
                 update = update.clamp(-clip, clip)
             if codes is not None:
                 assert clip is not None, "a table has a clip"
                 scaled = (update / clip).cpu().numpy()
                 reports = codes.report(scaled, rng) * np.float32(clip)
-                update = self.torch.as_tensor(reports, device=self.device)
+                update = torch.as_tensor(reports, device=self.device)
             total += update
         if contestant.deviation > 0:
             noise = rng.normal(0.0, contestant.deviation, total.numel()).astype(np.float32)
-            total += self.torch.as_tensor(noise, device=self.device)
-        return total / how.per_round
-
-    def _batch(self, client: int, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-        x, y = self.clients[client]
-        if not 0 < self.experiment.batch < len(y):
-            return x, y
-        chosen = self.torch.as_tensor(rng.choice(len(y), self.experiment.batch, replace=False))
-        return x[chosen.to(self.device)], y[chosen.to(self.device)]
+            total += torch.as_tensor(noise, device=self.device)
+        return total / self.experiment.per_round
 
     def _gradient(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         loss = self.torch.nn.functional.cross_entropy(self.module(x), y)
-        parts = self.torch.autograd.grad(loss, list(self.module.parameters()))
-        return self.torch.cat([part.reshape(-1) for part in parts])
+        gradients = self.torch.autograd.grad(loss, list(self.module.parameters()))
+        return self.torch.cat([gradient.reshape(-1) for gradient in gradients])
 
-    def _evaluated(self, parameters: torch.Tensor, number: int) -> Point:
+    def _evaluated(self, state: State) -> Point:
         torch = self.torch
-        torch.nn.utils.vector_to_parameters(parameters, self.module.parameters())
-        loss, right = 0.0, 0
+        torch.nn.utils.vector_to_parameters(state.parameters, self.module.parameters())
+        loss, correct = 0.0, 0
+        batches = zip(self.test_x.split(EVALUATED), self.test_y.split(EVALUATED), strict=True)
         with torch.no_grad():
-            for x, y in zip(self.test_x.split(500), self.test_y.split(500), strict=True):
+            for x, y in batches:
                 scores = self.module(x)
                 loss += float(torch.nn.functional.cross_entropy(scores, y, reduction="sum"))
-                right += int((scores.argmax(dim=1) == y).sum())
+                correct += int((scores.argmax(dim=1) == y).sum())
         size = len(self.test_y)
-        return Point(round=number, loss=loss / size, accuracy=right / size)
+        return Point(round=state.round, loss=loss / size, accuracy=correct / size)
 
 
 @final
-class Kept:
+class FinishedRuns:
     """Finished runs in a file, a line of JSON each; without a file, in memory.
 
     Arguments:
@@ -354,18 +334,14 @@ class Kept:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        text = path.read_text(encoding="utf-8") if path is not None and path.exists() else ""
+        text = ""
+        if path is not None and path.exists():
+            text = path.read_text(encoding="utf-8")
         lines = [json.loads(line) for line in text.splitlines()]
         self.runs = {line["run"]: [Point(**point) for point in line["points"]] for line in lines}
 
     def run(
-        self,
-        simulation: Simulation,
-        contestant: Contestant,
-        seed: int,
-        *,
-        data: str,
-        tick: Callable[[], None],
+        self, simulation: Simulation, contestant: Contestant, seed: int, *, data: str, tick: Tick
     ) -> list[Point]:
         """The evaluations of a run, from the file if it is there."""
         facts = [data, asdict(simulation.experiment), contestant.fingerprint(), seed]
@@ -374,13 +350,15 @@ class Kept:
             for _ in range(simulation.experiment.rounds):
                 tick()
             return self.runs[key]
-        checkpoint = None if self.path is None else self.path.with_suffix(f".{key[:8]}.pt")
-        points = simulation.run(contestant, seed, checkpoint=checkpoint, tick=tick)
-        self.runs[key] = points
-        if self.path is not None:
+        if self.path is None:
+            points = simulation.run(contestant, seed, tick=tick)
+        else:
+            checkpoint = self.path.with_suffix(f".{key[:8]}.pt")
+            points = simulation.run(contestant, seed, checkpoint=checkpoint, tick=tick)
             line = {"run": key, "facts": facts, "points": [asdict(point) for point in points]}
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
+        self.runs[key] = points
         return points
 
 
@@ -389,20 +367,29 @@ def histories(
     contestants: Mapping[str, Contestant],
     seeds: int,
     *,
-    kept: Kept,
+    finished: FinishedRuns,
     data: str,
-    tick: Callable[[], None],
-) -> dict[str, npt.NDArray[np.float64]]:
-    """name -> (seeds, points, 3) of round, loss and accuracy."""
-    found: dict[str, npt.NDArray[np.float64]] = {}
+    tick: Tick,
+) -> dict[str, FloatArray]:
+    """Trains every contestant with every seed.
+
+    Arguments:
+        simulation, finished, tick: as of `FinishedRuns.run`.
+        contestants: by name.
+        seeds: how many, from 0.
+        data: what the federation is called.
+
+    Returns: name -> (seeds, points, 3) of round, loss and accuracy.
+    """
+    result: dict[str, FloatArray] = {}
     for name, contestant in contestants.items():
         runs = [
-            kept.run(simulation, contestant, seed, data=data, tick=tick) for seed in range(seeds)
+            finished.run(simulation, contestant, seed, data=data, tick=tick)
+            for seed in range(seeds)
         ]
-        found[name] = np.array(
-            [[(point.round, point.loss, point.accuracy) for point in run] for run in runs]
-        )
-    return found
+        points = [[(point.round, point.loss, point.accuracy) for point in run] for run in runs]
+        result[name] = np.array(points)
+    return result
 
 
 def pseudo_writers(folder: str, clients: int = 3400, records: int = 17) -> datasets.Federation:
