@@ -132,6 +132,14 @@ def test_bad_data() -> None:
         Dataset(name="d", train_x=x + np.float32("nan"), train_y=y, test_x=x, test_y=y, classes=2)
     with pytest.raises(ParameterError, match="test_x=0"):
         Dataset(name="d", train_x=x, train_y=y, test_x=x[:0], test_y=y[:0], classes=2)
+    with pytest.raises(ParameterError, match="train_y=1: there is nothing to learn"):
+        Dataset(name="d", train_x=x, train_y=y * 0, test_x=x, test_y=y * 0, classes=1)
+    with pytest.raises(ParameterError, match="train_x=float64 records"):
+        Dataset(name="d", train_x=x.astype(float), train_y=y, test_x=x, test_y=y, classes=2)
+    with pytest.raises(ParameterError, match="test_y=float64 labels"):
+        Dataset(name="d", train_x=x, train_y=y, test_x=x, test_y=y.astype(float), classes=2)
+    with pytest.raises(ParameterError, match=r"test_x=float32 records of shape \(1,\)"):
+        Dataset(name="d", train_x=x, train_y=y, test_x=x[:, :1], test_y=y, classes=2)
 
 
 def test_tables_are_features_and_a_label(tmp_path: Path) -> None:

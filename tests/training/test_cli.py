@@ -341,6 +341,26 @@ def wide():
     return torch.nn.Linear(INPUTS, 3)
 
 
+def narrow():
+    return torch.nn.Linear(INPUTS - 1, 2)
+
+
+def asking(inputs):
+    return torch.nn.Linear(inputs, 2)
+
+
+class Two(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(INPUTS, 2)
+
+    def forward(self, x):
+        return super().forward(x), x
+
+
+def tokens():
+    return torch.nn.Embedding(INPUTS, 2)
+
+
 mixed = lambda: torch.nn.Sequential(torch.nn.Linear(INPUTS, 2), torch.nn.BatchNorm1d(2))
 number = 3
 """
@@ -410,14 +430,41 @@ def test_images_in_folders(invoke: Invoke, tmp_path: Path) -> None:
         ("net.py:Nothing", "nothing to call"),
         ("net.py:number", "nothing to call"),
         ("net.py:wide", r"not \(2, 2\)"),
+        ("net.py:narrow", r"model=.*have shape \(30,\), which it does not take: mat1 and mat2"),
+        ("net.py:asking", "without arguments"),
+        ("net.py:Two", r"gave tuple, not \(2, 2\)"),
+        ("net.py:tokens", r"model=.*does not take"),
         ("net.py:mixed", "ModuleValidator"),
         ("net.py:torch.nn", "nothing to call"),
     ],
 )
 def test_modules_that_do_not_fit(invoke: Invoke, tmp_path: Path, model: str, named: str) -> None:
     (tmp_path / "net.py").write_text(NET.replace("INPUTS", "30"))
+    given = ["--noise-multiplier", 1, "--model", f"{tmp_path}/{model}"]
     with pytest.raises(ParameterError, match=named):
-        invoke("--method", "none", "--model", f"{tmp_path}/{model}")
+        invoke(*given, "--out", tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("labels", "values", "named"),
+    [
+        ([1.5, float("nan")] * 20, range(40), "label=kind: some rows hold no finite number"),
+        (list(range(40)), range(40), "label=kind: it has 40 values in 40 rows"),
+        ([1] * 40, range(40), "train_y=1|data=1"),
+        ([0, 1] * 20, [float("nan"), *range(39)], "data=not finite"),
+    ],
+    ids=["no number", "not classes", "one class", "no feature"],
+)
+def test_tables_that_nothing_is_learned_from(
+    invoke: Invoke, tmp_path: Path, labels: list[float], values: Any, named: str
+) -> None:
+    file = tmp_path / "data.parquet"
+    parquet.write_table(pa.table({"x": [float(x) for x in values], "kind": labels}), file)
+    given = ["--data", file, "--label", "kind", "--model", "softmax", "--noise-multiplier", 1]
+    with pytest.raises(ParameterError, match=named):
+        invoke(*given, "--out", tmp_path / "model")
+    assert not (tmp_path / "model").exists()
 
 
 def test_options_that_data_have_no_use_for(invoke: Invoke, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -436,6 +437,35 @@ def test_warnings(blobs: Dataset) -> None:
         assert issubclass(category, TrainingWarning)
     # Rounding without bias warns of nothing.
     make(blobs, noisy(projection=projection(bits=1), bound=5.0), steps=1).run()
+
+
+@pytest.mark.parametrize(
+    ("module", "losses", "named"),
+    [
+        (
+            lambda: torch.nn.Linear(4, 2),
+            None,
+            r"model=Linear: records .* \(5,\), which it does not",
+        ),
+        (lambda: torch.nn.Linear(5, 1), None, "task=Linear: its outputs do not fit the 2 classes"),
+        (
+            lambda: torch.nn.Linear(5, 2),
+            torch.nn.functional.cross_entropy,
+            "losses=Linear: need one",
+        ),
+    ],
+    ids=["inputs", "outputs", "mean"],
+)
+def test_a_task_that_does_not_fit_the_data_spends_nothing(
+    blobs: Dataset, module: Any, losses: Any, named: str
+) -> None:
+    each = functools.partial(torch.nn.functional.cross_entropy, reduction="none")
+    task = models.Task(
+        module=module(), losses=losses or each, decide=lambda outputs: outputs.argmax(dim=1)
+    )
+    settings = trainer.TrainingSettings(steps=3, batch_size=20, step_size=0.5)
+    with pytest.raises(ParameterError, match=named):
+        run_of(blobs, task, noisy(), settings)
 
 
 def test_convolutional_network(tmp_path: Path) -> None:

@@ -366,6 +366,15 @@ class Dataset:
                 raise ParameterError(
                     f"{part}_y", int(y.max()), f"labels go from 0 to {self.classes - 1}"
                 )
+            if x.dtype != np.float32 or x.shape[1:] != self.train_x.shape[1:]:
+                value = f"{x.dtype} records of shape {x.shape[1:]}"
+                raise ParameterError(f"{part}_x", value, "need float32 records of one shape")
+            if y.dtype != np.int64 or y.ndim != 1:
+                value = f"{y.dtype} labels of shape {y.shape}"
+                raise ParameterError(f"{part}_y", value, "need one int64 label for each record")
+        if self.classes < 2:
+            remedy = "there is nothing to learn from one label; need two or more"
+            raise ParameterError("train_y", self.classes, remedy)
 
 
 def _scikit_learn(name: str) -> Any:
@@ -535,13 +544,18 @@ def table_file(
         raise ParameterError(
             "data", place.name, "has no column but the label; give it others to learn from"
         )
-    found, y = np.unique(np.asarray(table[label].to_pylist()), return_inverse=True)
+    classes, y = np.unique(np.asarray(table[label].to_pylist()), return_inverse=True)
+    if classes.dtype.kind == "f" and not np.isfinite(classes).all():
+        raise ParameterError("label", label, "some rows hold no finite number; drop them")
+    if len(classes) > 2 and 2 * len(classes) > len(y):
+        remedy = f"it has {len(classes)} values in {len(y)} rows; name a column of classes"
+        raise ParameterError("label", label, remedy)
     owners = None if users is None else np.asarray(table[users].to_pylist())
     return _held_out(
         place.name,
         np.stack(columns, axis=1).astype(np.float32),
         y.astype(np.int64),
-        found.tolist(),
+        classes.tolist(),
         neighboring,
         owners,
     )

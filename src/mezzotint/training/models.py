@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from mezzotint.core import brought_by
 from mezzotint.core.errors import ParameterError
@@ -149,7 +150,11 @@ def _module_from(name: str, shape: tuple[int, ...], classes: int, seed: int) -> 
     factory = _factory_from(name)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        module = factory()
+        try:
+            module = factory()
+        except TypeError as error:
+            remedy = f"it must be called without arguments ({error}); name a function that is"
+            raise ParameterError("model", name, remedy) from error
     if not isinstance(module, torch.nn.Module):
         remedy = f"makes {type(module).__name__}, no torch.nn.Module; return one"
         raise ParameterError("model", name, remedy)
@@ -157,12 +162,53 @@ def _module_from(name: str, shape: tuple[int, ...], classes: int, seed: int) -> 
     if errors:
         remedy = f"{errors[0]}; opacus.validators.ModuleValidator.fix replaces such layers"
         raise ParameterError("model", name, remedy)
-    with torch.no_grad():
-        outputs = tuple(module(torch.zeros(2, *shape)).shape)
-    if outputs != (2, classes):
-        remedy = f"two records of shape {shape} gave {outputs}, not (2, {classes})"
+    outputs = _outputs_of(module, torch.zeros(2, *shape), name)
+    sizes = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+    if sizes != (2, classes):
+        remedy = (
+            f"two records of shape {shape} gave {sizes}, not (2, {classes}), one for each class"
+        )
         raise ParameterError("model", name, remedy)
     return module
+
+
+@torch.no_grad()
+def _outputs_of(module: torch.nn.Module, features: Tensor, name: str) -> object:
+    """What a copy of a module makes of records; what fails is refused by the model's name."""
+    try:
+        return copy.deepcopy(module).eval()(features)
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        shape = tuple(features.shape[1:])
+        remedy = f"records of the data have shape {shape}, which it does not take: {reason}"
+        raise ParameterError("model", name, remedy) from error
+
+
+def check_task(task: Task, *, shape: tuple[int, ...], classes: int) -> None:
+    """Refuses a task that does not fit its data, before anything is spent on it.
+
+    Arguments:
+        shape: of one record's features.
+        classes: number of labels.
+    Raises:
+        ParameterError: a module that does not take such records, or whose outputs have not one loss
+            and one decision for each of them.
+    """
+    name = type(task.module).__name__
+    labels = torch.arange(classes)
+    outputs: Any = _outputs_of(task.module, torch.zeros(classes, *shape), name)
+    results: dict[str, object] = {}
+    try:
+        results["losses"] = task.losses(outputs, labels)
+        results["decide"] = task.decide(outputs)
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        remedy = f"its outputs do not fit the {classes} classes of the data: {reason}"
+        raise ParameterError("task", name, remedy) from error
+    for parameter, result in results.items():
+        if not isinstance(result, Tensor) or result.shape != labels.shape:
+            remedy = "need one number for each record"
+            raise ParameterError(parameter, name, remedy)
 
 
 def _factory_from(name: str) -> Callable[[], object]:

@@ -31,7 +31,7 @@ from mezzotint.datasets import Dataset
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.batches import Draws, PoissonBatchSampler, first_records
 from mezzotint.training.master import pack_levels, rule_of, without_rules
-from mezzotint.training.models import Task, torch
+from mezzotint.training.models import Task, check_task, torch
 from mezzotint.training.optimizers import NotFiniteError, ProjectedOptimizer
 from mezzotint.training.packed import PackedModel, pack_codes, pack_weights
 from mezzotint.training.private import Settings, made_private
@@ -188,7 +188,7 @@ class Trainer:
         private: how gradients become private; steps, users and the loss's reduction are the run's own.
         levels: what all weights are put onto after each step; None keeps floats.
     Raises:
-        ParameterError: as of `make_private`.
+        ParameterError: as of `make_private`; a task that does not fit the data.
     Guarantees:
         `spent` (what the claim is about) counts a step before its noise is drawn. It exceeds `taken` when a
         run was interrupted after its last checkpoint: the steps since then are paid for twice. `stopped` says why a run
@@ -209,6 +209,7 @@ class Trainer:
         levels: Levels | None = None,
     ) -> None:
         data = of_users(data, settings.records_per_user)
+        check_task(task, shape=data.train_x.shape[1:], classes=data.classes)
         self.data, self.task, self.settings, self.levels = data, task, settings, levels
         self.private = replace(
             private,
