@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,7 +67,19 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_installs_from_the_lock_and_runs_the_demonstration(
     version: str, built: Path, tmp_path: Path
 ) -> None:
+    release.demo_locked(_program(version), built, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bound", release.BOUNDS, ids=lambda bound: bound.name)
+def test_the_wheel_runs_with_the_oldest_and_the_newest_dependencies(
+    bound: Any, built: Path, tmp_path: Path
+) -> None:
+    release.demo_at_bound(bound, _program(bound.python), built, tmp_path)
+
+
+def _program(version: str) -> str:
     program = release.pythons().get(version)
     if program is None:
         pytest.skip(f"there is no Python {version} on this machine")
-    release.demo(program, built, tmp_path)
+    return program

@@ -2,7 +2,8 @@
 
 `python tools/release.py check` compares the versions that files state, builds the wheel, looks into it, installs it
 with the locked dependencies into a fresh environment of every Python from 3.11 on that is found, and runs the demo
-there. `lock` writes `requirements.lock` anew (with uv), `licences` the table in `LICENCES.md`.
+there; then once more with the oldest dependencies that pyproject.toml allows on the oldest Python, and with the newest
+that are published on the newest. `lock` writes `requirements.lock` anew (with uv), `licences` the table in `LICENCES.md`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tomllib
 import zipfile
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
 from packaging.requirements import Requirement
 
@@ -32,6 +34,26 @@ FREE = re.compile(
     re.IGNORECASE,
 )
 """Licences that go together with ours; whatever else turns up is named."""
+
+
+class Bound(NamedTuple):
+    """One end of what pyproject.toml allows.
+
+    Arguments:
+        name: as it is printed.
+        resolution: how uv chooses among the versions that are allowed.
+        python: the version that these dependencies are installed into.
+    """
+
+    name: str
+    resolution: str
+    python: str
+
+
+BOUNDS = (
+    Bound(name="oldest", resolution="lowest-direct", python=PYTHONS[0]),
+    Bound(name="newest", resolution="highest", python=PYTHONS[-1]),
+)
 
 
 class Fault(Exception):
@@ -107,27 +129,16 @@ def _plain(name: str) -> str:
 
 def lock() -> None:
     """Writes the lock: what `pip install mezzotint` may bring on every platform and Python, with hashes."""
-    tool = shutil.which("uv") or Path(sys.executable).with_name("uv")
-    options = (
-        "--universal",
-        "--python-version",
-        PYTHONS[0],
-        "--generate-hashes",
-        "--no-annotate",
-        "--no-header",
-    )
-    run(
-        tool,
-        "pip",
-        "compile",
-        "pyproject.toml",
-        *options,
-        "--quiet",
-        "--output-file",
-        LOCK,
-        cwd=ROOT,
-    )
+    resolve(LOCK, python=PYTHONS[0], options=("--universal", "--generate-hashes"))
     locked()
+
+
+def resolve(target: Path, *, python: str, options: tuple[str, ...]) -> None:
+    """Writes the dependencies that uv chooses for this version of Python."""
+    tool = shutil.which("uv") or Path(sys.executable).with_name("uv")
+    plain = ("--no-annotate", "--no-header", "--quiet")
+    chosen = ("--python-version", python, *options, *plain, "--output-file", target)
+    run(tool, "pip", "compile", "pyproject.toml", *chosen, cwd=ROOT)
 
 
 def licences() -> None:
@@ -209,16 +220,27 @@ def pythons() -> dict[str, str]:
     return found
 
 
-def demo(program: str, built: Path, folder: Path, *, hashes: bool = True) -> None:
+def demo_locked(program: str, built: Path, folder: Path) -> None:
+    """Runs the demonstration of the wheel with the dependencies of the lock."""
+    demo(program, built, folder, requirements=("--require-hashes", "--requirement", LOCK))
+
+
+def demo_at_bound(bound: Bound, program: str, built: Path, folder: Path) -> None:
+    """Runs the demonstration of the wheel with the oldest or the newest dependencies allowed."""
+    chosen = folder / f"{bound.name}.txt"
+    resolve(chosen, python=bound.python, options=("--resolution", bound.resolution))
+    demo(program, built, folder, requirements=("--requirement", chosen))
+
+
+def demo(program: str, built: Path, folder: Path, *, requirements: tuple[str | Path, ...]) -> None:
     """Installs the wheel into a fresh environment of this Python and runs the demonstration in an empty folder."""
     run(program, "-m", "venv", folder / "venv", cwd=folder)
     own = next(
         path for path in (folder / "venv" / "bin", folder / "venv" / "Scripts") if path.is_dir()
     )
     pip = (own / "python", "-m", "pip", "install", "--quiet")
-    if hashes:
-        run(*pip, "--require-hashes", "--requirement", LOCK, cwd=folder)
-    run(*pip, *(("--no-deps",) if hashes else ()), built, cwd=folder)
+    run(*pip, *requirements, cwd=folder)
+    run(*pip, "--no-deps", built, cwd=folder)
     run(own / "python", "-m", "pip", "check", cwd=folder)
     empty = folder / "empty"
     empty.mkdir()
@@ -239,8 +261,17 @@ def check() -> None:
         for version, program in found.items():
             inside = Path(folder) / version
             inside.mkdir()
-            demo(program, built, inside)
+            demo_locked(program, built, inside)
             print(f"Python {version}: installed from the lock, demonstration runs and verifies")
+        for bound in BOUNDS:
+            if bound.python not in found:
+                continue
+            inside = Path(folder) / bound.name
+            inside.mkdir()
+            demo_at_bound(bound, found[bound.python], built, inside)
+            print(
+                f"Python {bound.python}, {bound.name} dependencies: demonstration runs and verifies"
+            )
         for version in PYTHONS:
             if version not in found:
                 print(f"Python {version}: NOT CHECKED, there is none on this machine")

@@ -34,6 +34,22 @@ EXACT_INTEGERS = {pa.float16(): 2**11, pa.float32(): 2**24, pa.float64(): 2**53}
 integer.
 """
 
+STORED_AS = {
+    pa.int8(): np.int8,
+    pa.int16(): np.int16,
+    pa.int32(): np.int32,
+    pa.int64(): np.int64,
+    pa.uint8(): np.uint8,
+    pa.uint16(): np.uint16,
+    pa.uint32(): np.uint32,
+    pa.uint64(): np.uint64,
+    pa.float16(): np.float16,
+    pa.float32(): np.float32,
+    pa.float64(): np.float64,
+}
+"""numpy's type of the numbers in an array's buffer; pyarrow's own answer needs pandas before
+version 21."""
+
 NOT_WHOLE = "holds a fraction, which is no category; categories are text or integers"
 """Messages never show a value: they go to logs, and the value is private."""
 
@@ -232,13 +248,13 @@ def stripped_type(kind: Any) -> pa.DataType:
             return inner_type
 
 
-# By buffers, not by `to_numpy` and `pa.array`, which import pandas wherever it is installed: half a
-# second for nothing.
+# By buffers, not by `to_numpy` and `pa.array`, which import pandas wherever it is installed (half a
+# second for nothing), and which fail in older versions of pyarrow where it is not.
 
 
 def plain(array: pa.Array) -> npt.NDArray[Any]:
-    """A view of the numbers of an array without nulls."""
-    dtype = np.dtype(array.type.to_pandas_dtype())
+    """A view of the numbers of an array without nulls, whose type is one of `STORED_AS`."""
+    dtype = np.dtype(STORED_AS[array.type])
     data = array.buffers()[1]
     if data is None or not len(array):
         return np.empty(0, dtype=dtype)
