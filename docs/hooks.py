@@ -26,6 +26,8 @@ VERBS = (
     "*On the site the help of every verb stands here; in a terminal it is `mezzotint VERB --help`.*"
 )
 MEASURED = re.compile(r"^\*Table: (.+) \(`tables\.json`\)\.\*$", re.MULTILINE)
+MOST_USED = re.compile(r"^Most used: (\[`.*)\.$", re.MULTILINE)
+"""Links to names, which the site shows as a table."""
 HELD = re.compile(r"^\*Table: \[[^\]]+\]\(tables/([a-z-]+)\.md\)\.\*$", re.MULTILINE)
 """Tables that code writes or a test reads, each in a file of its own: the site shows them in their places."""
 TABLES = SOURCE.parent / "benchmarks" / "results" / "tables.json"
@@ -69,6 +71,34 @@ def public_names(package: str) -> list[str]:
         else:
             names.append(f"{package}.{name}")
     return names
+
+
+def summary(name: str) -> str:
+    """First sentence of the docstring of a public name, wherever a package has it from."""
+    package, _, last = name.rpartition(".")
+    folder = SOURCE / package.replace(".", "/")
+    path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == last:
+            return _first_sentence(node)
+        if isinstance(node, ast.ImportFrom) and last in {alias.name for alias in node.names}:
+            if node.module != package:
+                return summary(f"{node.module}.{last}")
+            return _first_sentence(ast.parse((folder / f"{last}.py").read_text(encoding="utf-8")))
+    raise ValueError(f"{name}: not found in {path.name}")
+
+
+def _first_sentence(node: ast.FunctionDef | ast.ClassDef | ast.Module) -> str:
+    paragraph = " ".join((ast.get_docstring(node) or "").split("\n\n")[0].split())
+    return re.split(r"(?<=[.!?]) ", paragraph)[0].replace("|", "\\|")
+
+
+def most_used(links: str) -> str:
+    """A line of links as a table: each name with the first line of its docstring."""
+    lines = ["| you call | for |", "|---|---|"]
+    for link, name in re.findall(r"(\[[^\]]+\]\[(mezzotint\.[\w.]+)\])", links):
+        lines.append(f"| {link} | {summary(name)} |")
+    return "\n".join(lines)
 
 
 def in_order(package: str, first: list[str]) -> list[str]:
@@ -267,6 +297,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     filled = NAMES.sub(
         lambda match: "\n\n".join(f"::: {name}" for name in in_order(match[1], first)), markdown
     )
+    filled = MOST_USED.sub(lambda match: most_used(match[1]), filled)
     for mark, fill in (
         (GALLERY, gallery),
         (BENCHMARKS, benchmarks),

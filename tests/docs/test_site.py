@@ -258,6 +258,22 @@ def test_proofs_are_typeset(path: Path, hooks: ModuleType) -> None:
     )
 
 
+def test_names_that_are_used_most_are_shown_with_the_first_sentence_of_their_docstrings(
+    hooks: ModuleType,
+) -> None:
+    assert hooks.summary("mezzotint.collect.estimate").startswith("Mean, variance and, on request")
+    assert hooks.summary("mezzotint.training.audit").startswith("Attacks on our own claims")
+    with pytest.raises(ValueError, match="nothing: not found"):
+        hooks.summary("mezzotint.collect.nothing")
+    pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "api").glob("*.md")]
+    lists = [links for page in pages for links in hooks.MOST_USED.findall(page)]
+    assert len(lists) > 8
+    for links in lists:
+        _, _, *rows = hooks.most_used(links).splitlines()
+        assert len(rows) == links.count("][mezzotint")
+        assert all(row.endswith((". |", ") |", "? |")) for row in rows), rows
+
+
 def test_an_api_page_begins_with_what_it_names(hooks: ModuleType) -> None:
     names = hooks.in_order("mezzotint.families", ["mezzotint.families.rqm"])
     assert names[0] == "mezzotint.families.rqm"
