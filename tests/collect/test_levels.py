@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -445,3 +446,44 @@ def test_a_constant_decoder_is_no_bet() -> None:
     assert not bets._stakes(np.ones(3), np.full(3, 1 / 3), scale=0.1, least=0.0).any()
     stakes = bets._stakes(np.array([0.0, 5.0]), np.array([0.5, 0.5]), scale=1e3, least=-1.0)
     assert stakes.max() * (5.0 - -1.0) == pytest.approx(bets.MOST_STAKED, rel=FEW)
+
+
+def test_stakes_on_a_chunk_do_not_know_the_chunks_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ends of the variance: what the last chunk is bet with moves, no earlier stake does."""
+    table = families.k_randomized_response(lower=0, upper=1, levels=8, epsilon=5.0)
+    counts = CodeCounts(mechanism=table, counts=np.array([14, 13, 12, 11, 12, 11, 13, 12]))
+    plain_stakes, made = bets._stakes, list[list[float]]()
+
+    def recorded(*decoder_and_shares: np.ndarray, scale: float, least: float) -> np.ndarray:
+        stakes = plain_stakes(*decoder_and_shares, scale=scale, least=least)
+        made.append(stakes.tolist())
+        return stakes
+
+    monkeypatch.setattr(bets, "_stakes", recorded)
+    chunks = chunks_of(nodes_of(counts), deal=5)
+    for centre in (0.5, 1.0):
+        shapes = Betting(counts, confidence=0.95, edges=None, deal=5)
+        last = replace(chunks[-1], centre=centre)
+        rows = shapes.base.pmf[np.isin(shapes.base.x, table.knots)]
+        vars(shapes)["_bets"] = bets.Bets(chunks=[*chunks[:-1], last], rows=rows)
+        shapes._variance_ends()
+    size = len(chunks)
+    first, second = made[: 2 * size], made[2 * size :]
+    for end in (slice(0, size), slice(size, 2 * size)):
+        assert first[end][:-1] == second[end][:-1]
+        assert first[end][-1] != second[end][-1]
+
+
+def test_safe_quantiles_skip_no_break() -> None:
+    """The first break at which a test fails ends the search, although tests farther in would pass."""
+    shapes = Betting(
+        CodeCounts(mechanism=KRR8, counts=np.full(8, 50)), confidence=0.95, edges=None, deal=5
+    )
+    breaks = shapes.base.breaks
+
+    def share_below(values: np.ndarray, edges: tuple[float, float]) -> float:
+        """P(X <= break): small everywhere but at the fourth break."""
+        return 1.0 if edges[1] == breaks[4] and values.max() > 0 else 0.0
+
+    low, _ = shapes._quantile_ends(0.5, share_below)
+    assert low == breaks[3]

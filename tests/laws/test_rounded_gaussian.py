@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from laws.registry import judges
 from mezzotint.core.errors import ParameterError
-from mezzotint.federated.encoding import gaussian_encoding
+from mezzotint.federated.encoding import GaussianEncoding, gaussian_encoding
 from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Release
 from mezzotint.privacy.tradeoffs import gaussian_epsilon, hockey_stick
 from mezzotint.vectors import GaussianScheme
-from mezzotint.vectors.gaussian import merging_loss
+from mezzotint.vectors.gaussian import merging_loss, rounding_factor
 from reference.vectors import hockey_stick as divergence
 from strategies import examples
 from tolerances import FEW, MANY
@@ -306,3 +306,35 @@ def test_what_cannot_be_claimed() -> None:
     assert scheme.claim(clients=9, delta=1e-5).epsilon == pytest.approx(
         gaussian_epsilon(2 / 0.5 / 6, 1e-5), rel=FEW
     )
+
+
+@pytest.mark.parametrize("deviation", [1.0, 1.7])
+@pytest.mark.parametrize("tilt", [-3.0, -0.4, 1e-10, 1.0, 5.0])
+def test_rounded_noise_is_sub_gaussian_up_to_its_factor(deviation: float, tilt: float) -> None:
+    """E exp(t (Y - c)) in 40 digits, for centres of all kinds; and the factor is needed."""
+    needed = False
+    with mpmath.workdps(40):
+        sigma, t = mpmath.mpf(deviation), mpmath.mpf(tilt)
+        bound = mpmath.exp(t**2 * (sigma**2 + mpmath.mpf(1) / 12) / 2)
+        for centre in map(mpmath.mpf, (0, "0.25", "0.5", "0.9")):
+            mean, middle = mpmath.mpf(0), int(centre + t * sigma**2)
+            for place in range(middle - 25, middle + 26):
+                ends = [(place + half - centre) / sigma for half in (-0.5, 0.5)]
+                mass = mpmath.ncdf(-ends[0]) - mpmath.ncdf(-ends[1])  # right tails: t > 0
+                if tilt < 0:
+                    mass = mpmath.ncdf(ends[1]) - mpmath.ncdf(ends[0])
+                mean += mass * mpmath.exp(t * (place - centre))
+            assert mean <= bound * mpmath.exp(mpmath.mpf(rounding_factor(deviation)))
+            needed = needed or mean > bound * (1 + mpmath.mpf(10) ** -30)
+    assert needed == (tilt == 1e-10 and deviation == 1.0)
+
+
+def test_the_largest_honest_norm_counts_the_factor_of_a_single_client() -> None:
+    encoding = GaussianEncoding(
+        l2_norm=1.0, granularity=1.0, modulus_bits=8, deviation=1.0
+    )
+    size, tail = 10**8, 41 * math.log(2)
+    variance = 1 + 1 / 12
+    without = 1 + 2 * math.sqrt(2 * tail * variance)
+    without += variance * (size + 2 * math.sqrt(size * tail) + 2 * tail)
+    assert encoding.largest_honest_norm(count=1, size=size) ** 2 > without * (1 + 1e-6)

@@ -18,7 +18,7 @@ from reference import smoothed_exact as exact
 from strategies import examples
 from tolerances import FEW
 
-SLACK = 1e-9  # of a logarithm: the stated relative error of a certified profile (docs/proofs/smoothed.md)
+SLACK = 1e-9  # of a logarithm: the stated relative error of a certified profile (docs/proofs/smoothed-profile.md, P3)
 RATIO = Fraction(3, 2)
 KINDS = {
     "without": lambda draws: {"sampled": draws},

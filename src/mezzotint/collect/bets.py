@@ -164,6 +164,9 @@ class Betting(Shapes):
             after looking at intervals proves nothing.
     """
 
+    strides = (1,)
+    """Every break: one test decides whether the interval loses the quantile, the first at or beyond it."""
+
     def __init__(
         self,
         counts: CodeCounts,
@@ -206,11 +209,12 @@ class Betting(Shapes):
             least=0.0,
             tail=self._tail,
         )
-        farthest = max(float(((x - chunk.centre) ** 2).max()) for chunk in bets.chunks)
+        # No square is larger, wherever a centre lies: a stake may not know the centres of later chunks.
+        largest_square = float(x.max() - x.min()) ** 2
         lower = -bets.upper(
             self.base.pmf,
             lambda chunk: -((x - chunk.centre) ** 2),
-            least=-farthest,
+            least=-largest_square,
             tail=self._tail / 2,
         )
         mean = mean_interval(self.counts, confidence=1 - self._tail / 2, method="safe")

@@ -320,10 +320,6 @@ def _solve(
 
 Edges = tuple[float, float]
 
-STRIDES = (8, 1)
-"""Quantiles are searched for among every eighth break first."""
-
-
 class Shapes(ABC):
     """The evidence of one set of reports about the distribution of the inputs.
 
@@ -334,6 +330,9 @@ class Shapes(ABC):
         edges: the edges of all shares that will be requested, inside [lower, upper], data units.
         masses: the fit, if it is known already.
     """
+
+    strides: tuple[int, ...] = (8, 1)
+    """Quantiles are searched for among every eighth break first."""
 
     def __init__(
         self,
@@ -420,9 +419,15 @@ class Shapes(ABC):
         # break from which on even the least P(X < break) suffices. Both are searched for from outside.
         breaks = self.base.breaks
         inner = range(1, breaks.size - 1)
-        low = _last_leading(inner, lambda i: self._cdf(bound, i, greatest=True) < probability)
+        low = _last_leading(
+            inner,
+            lambda i: self._cdf(bound, i, greatest=True) < probability,
+            strides=self.strides,
+        )
         high = _last_leading(
-            inner[::-1], lambda i: self._cdf(bound, i, greatest=False) >= probability
+            inner[::-1],
+            lambda i: self._cdf(bound, i, greatest=False) >= probability,
+            strides=self.strides,
         )
         return float(breaks[0 if low is None else low]), float(breaks[-1 if high is None else high])
 
@@ -476,13 +481,15 @@ def _around(
     )
 
 
-def _last_leading(indices: range, holds: Callable[[int], bool]) -> int | None:
+def _last_leading(
+    indices: range, holds: Callable[[int], bool], *, strides: tuple[int, ...]
+) -> int | None:
     """The last index of the run, from the first on, for which a condition holds; None where it fails at once.
 
-    Every eighth is tried first (STRIDES): the condition is one on functions that are monotone in truth.
+    Strides above 1 skip indices: the condition is one on functions that are monotone in truth.
     """
     start = 0
-    for stride in STRIDES:
+    for stride in strides:
         while start + stride <= len(indices) and holds(indices[start + stride - 1]):
             start += stride
     return indices[start - 1] if start else None

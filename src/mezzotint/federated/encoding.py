@@ -30,7 +30,7 @@ from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.sums import Lattice, find_lattice
 from mezzotint.vectors import GaussianScheme, TableScheme, VectorScheme, clip
 from mezzotint.vectors.gaussian import LARGEST as MOST_STEPS
-from mezzotint.vectors.gaussian import merging_loss
+from mezzotint.vectors.gaussian import rounding_factor
 from mezzotint.vectors.rotation import ROTATION
 
 Vector = npt.NDArray[np.float64]
@@ -490,17 +490,17 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
         units.
 
         With S the sum of the updates, of norm at most count C, and Z the noise, of variance s^2 a
-        coordinate and sub-Gaussian: |S + Z|^2 = |S|^2 + 2 S.Z + |Z|^2, where S.Z <= |S| s sqrt(2 L)
-        and |Z|^2 <= s^2 (D + 2 sqrt(D L) + 2 L), each but with probability exp(-L) (Laurent and
-        Massart 2000, Lemma 1). A residue read nearest 0 is never further from 0 than its integer.
-        Several rounded Gaussians are one but for a factor of `merging_loss`.
+        coordinate: |S + Z|^2 = |S|^2 + 2 S.Z + |Z|^2, where S.Z <= |S| s sqrt(2 L) and |Z|^2 <=
+        s^2 (D + 2 sqrt(D L) + 2 L), each but with probability F exp(-L): Z is sub-Gaussian up to
+        the factor F of its moment generating function, `rounding_factor` for each client and
+        coordinate. A residue read nearest 0 is never further from 0 than its integer.
 
         >>> quiet = gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=100, size=7850)
         >>> round(quiet.largest_honest_norm(count=100, size=7850))
         774
         """
-        merged = size * merging_loss(self.deviation, count)
-        tail = (FALSE_ALARM_BITS + 1) * math.log(2) + merged
+        log_factor = size * count * rounding_factor(self.deviation)
+        tail = (FALSE_ALARM_BITS + 1) * math.log(2) + log_factor
         variance = count * self.scheme(size).variance
         signal = count * self.l2_norm
         noise = variance * (size + 2 * math.sqrt(size * tail) + 2 * tail)

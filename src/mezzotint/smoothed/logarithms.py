@@ -94,7 +94,7 @@ def stated_error(log_value: float, moved: float) -> float:
     """A bound on the error of any logarithm that a loop of this module returns, `moved` records
     being lost or drawn.
 
-    Added once, where a result leaves (docs/proofs/smoothed-profile.md, "Errors"); 0 for a sum that
+    Added once, where a result leaves (docs/proofs/smoothed-profile.md, P3); 0 for a sum that
     is exactly 0.
     """
     if log_value == -math.inf:

@@ -43,7 +43,7 @@ from mezzotint.core.types import UNIT, FloatArray, IntArray, Seed
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.tradeoffs import gaussian_epsilon
 from mezzotint.vectors.octaves import CELLS, LOWEST_OCTAVE, TERMS, UNDECIDED
-from mezzotint.vectors.rotation import Rotation, clip, coefficients
+from mezzotint.vectors.rotation import Rotation, clip
 from mezzotint.vectors.tables import VectorScheme
 
 WORD = 64
@@ -280,8 +280,6 @@ class GaussianScheme(VectorScheme):
         granularity: data units per integer.
         modulus_bits: log2 of M; `planned` chooses both.
         seed: public, of the rotation's signs; chosen independently of the data.
-        bands: consecutive sums that one vector is spread over, with `coefficients(bands)` / SCALE
-            as factors. A claim about `rounds` sums is about one vector in every `bands` of them.
 
     Raises:
         ParameterError: a deviation below one step, norms that are not positive, a modulus above
@@ -293,7 +291,7 @@ class GaussianScheme(VectorScheme):
         all). Rounding is free. The noise is exact, whatever floats round. Wrapping around M costs
         accuracy, never privacy. Estimates of sums are unbiased up to 1e-9 steps a client, and
         wraps; a coordinate's mean squared error is deviation^2 + 1/12 squared steps a client.
-    Source: docs/proofs/vectors.md, "Rounded Gaussians" and "Vectors in several sums".
+    Source: docs/proofs/vectors.md, "Rounded Gaussians".
 
     Example:
         >>> scheme = mz.vectors.GaussianScheme.planned(
@@ -311,7 +309,6 @@ class GaussianScheme(VectorScheme):
     modulus_bits: int
     deviation: float
     seed: int = 0
-    bands: int = 1
 
     def __post_init__(self) -> None:
         check_scale("l2_norm", self.l2_norm)
@@ -322,7 +319,6 @@ class GaussianScheme(VectorScheme):
             remedy = f"at least {MIN_DEVIATION:g} step; take a finer granularity"
             raise ParameterError("deviation", self.deviation, remedy)
         _ = self._noise
-        _ = coefficients(self.bands)
 
     @classmethod
     def planned(
@@ -394,8 +390,8 @@ class GaussianScheme(VectorScheme):
         count = check_count("clients", clients)
         noise = count * (self.deviation**2 + ROUNDING_VARIANCE)
         signal = (count * self.l2_norm / self.granularity) ** 2 / self._rotation.block
-        merging = count * 3 * math.exp(-2 * (math.pi * self.deviation) ** 2)
-        exponent = merging - (self.modulus / 2) ** 2 / (2 * (noise + signal))
+        log_factor = count * rounding_factor(self.deviation)
+        exponent = log_factor - (self.modulus / 2) ** 2 / (2 * (noise + signal))
         return min(1.0, 2 * self.size * math.exp(exponent))
 
     def centres(self, vector: npt.ArrayLike) -> FloatArray:
@@ -435,18 +431,27 @@ class GaussianScheme(VectorScheme):
 
     def _epsilons(self, release: Release) -> dict[str, float]:
         """The Gaussian of the honest clients' variance over all vectors, by its exact curve."""
-        vectors = -(-release.rounds // self.bands)
         # Neighbours' centres are two norms apart, and the honest clients' variances add up.
         distance = 2 * self.l2_norm / self.granularity
-        shift = distance * math.sqrt(vectors / release.honest) / self.deviation
+        shift = distance * math.sqrt(release.rounds / release.honest) / self.deviation
         merging = merging_loss(self.deviation, release.honest)
-        log_ratio = self.size * vectors * self.bands * merging
+        log_ratio = self.size * release.rounds * merging
         delta = release.delta * math.exp(-log_ratio) * (1 - 4 * UNIT)
         epsilon = gaussian_epsilon(shift * (1 + _CENTRE_ROUNDING), delta)
-        method = GAUSSIAN
-        if self.bands > 1:
-            method = f"{GAUSSIAN}; one vector in {self.bands} sums in a row"
-        return {method: (epsilon + 2 * log_ratio) * (1 + 4 * UNIT)}
+        return {GAUSSIAN: (epsilon + 2 * log_ratio) * (1 + 4 * UNIT)}
+
+
+def rounding_factor(deviation: float) -> float:
+    """Bound on log F: E exp(t (Y - c)) <= F exp(t^2 (deviation^2 + 1/12) / 2) for all t.
+
+    Of a Gaussian Y around c, rounded, one coordinate, with a deviation of at least 1 step.
+    Source: docs/proofs/vectors.md, "Rounded Gaussians", Wraps.
+
+    >>> rounding_factor(1.0) < 1e-8
+    True
+    """
+    assert deviation >= MIN_DEVIATION
+    return 3 * math.exp(-2 * (math.pi * deviation) ** 2)
 
 
 def merging_loss(deviation: float, clients: int) -> float:

@@ -9,7 +9,7 @@ sums.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final, get_args
 
@@ -306,21 +306,3 @@ def last_noise(bands: int, steps: int) -> float:
         earlier = inverse[step - lags : step][::-1]
         inverse[step] = -(factors[1 : lags + 1] @ earlier) / factors[0]
     return float(np.linalg.norm(np.cumsum(inverse)))
-
-
-def blocks(rounds: Iterable[int], bands: int) -> int:
-    """The largest number of blocks of `bands` rounds, each beginning with a client's turn, that
-    contain these rounds.
-
-    The client's first turn is unknown.
-    Source: docs/proofs/vectors.md, "Vectors in several sums".
-
-    >>> blocks(range(1, 21), 10), blocks([4, 14, 24], 10), blocks([14, 15], 10)
-    (2, 3, 2)
-    """
-    numbers = set(rounds)
-    counts: list[int] = []
-    for turn in range(check_count("bands", bands)):
-        occupied = {(number - 1 - turn) // bands for number in numbers if number > turn}
-        counts.append(len(occupied))
-    return max(counts)
