@@ -487,3 +487,12 @@ def test_safe_quantiles_skip_no_break() -> None:
 
     low, _ = shapes._quantile_ends(0.5, share_below)
     assert low == breaks[3]
+
+
+def test_a_share_within_which_rows_differ_has_no_event() -> None:
+    """A stepped table decides the share beyond its own edge, and no other; a table that mixes decides none."""
+    stepped = collect.threshold_table(1.0, lower=0, upper=10, threshold=4)
+    for table, edge, decides in ((stepped, 4.0, True), (stepped, 5.0, False), (KRR8, 0.5, False)):
+        counts = CodeCounts(mechanism=table, counts=np.full(table.levels.size, 50))
+        shapes = Betting(counts, confidence=0.95, edges=np.array([edge]), deal=5)
+        assert (shapes.event_of_share(edge, table.upper) is not None) == decides

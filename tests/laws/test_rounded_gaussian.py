@@ -330,9 +330,7 @@ def test_rounded_noise_is_sub_gaussian_up_to_its_factor(deviation: float, tilt: 
 
 
 def test_the_largest_honest_norm_counts_the_factor_of_a_single_client() -> None:
-    encoding = GaussianEncoding(
-        l2_norm=1.0, granularity=1.0, modulus_bits=8, deviation=1.0
-    )
+    encoding = GaussianEncoding(l2_norm=1.0, granularity=1.0, modulus_bits=8, deviation=1.0)
     size, tail = 10**8, 41 * math.log(2)
     variance = 1 + 1 / 12
     without = 1 + 2 * math.sqrt(2 * tail * variance)

@@ -320,6 +320,7 @@ def _solve(
 
 Edges = tuple[float, float]
 
+
 class Shapes(ABC):
     """The evidence of one set of reports about the distribution of the inputs.
 

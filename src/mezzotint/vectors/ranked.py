@@ -562,7 +562,7 @@ class RankedCodebook:
         bias = "unbiased"
         if self.subspace is not None:
             subspace = f" in {self.subspace} of {self._codebook.padded} rotated coordinates"
-            bias = f"relative bias at most {self.bias:.2g}"
+            bias = f"relative bias about {self.bias:.2g}"
         vector = f"a vector of {counted(self.dimension, 'coordinate')} ({_NORM_WORDS[self.norms]})"
         error = f"mean squared error {self.mse:.6g} a report"
         comparison = f"{self.mse / self.optimum:.4f} x PrivUnitG's"

@@ -1,0 +1,17 @@
+"""The pages of proofs: how long they may be, and that they are sentences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted((ROOT / "docs" / "proofs").glob("*.md"))
+
+MOST_WORDS = 43_500
+"""Of all pages of proofs together, formulas and tables counted; what was reached, rounded up."""
+
+
+def test_proofs_stay_as_short_as_they_are() -> None:
+    assert PAGES
+    words = sum(len(page.read_text(encoding="utf-8").split()) for page in PAGES)
+    assert words <= MOST_WORDS
