@@ -335,4 +335,5 @@ def test_the_largest_honest_norm_counts_the_factor_of_a_single_client() -> None:
     variance = 1 + 1 / 12
     without = 1 + 2 * math.sqrt(2 * tail * variance)
     without += variance * (size + 2 * math.sqrt(size * tail) + 2 * tail)
+    # 2 sigma^2 (sqrt(D) + sqrt(L)) of one sqrt(L) more, L by D theta = 0.8: 1.5e-5 of the whole.
     assert encoding.largest_honest_norm(count=1, size=size) ** 2 > without * (1 + 1e-6)
