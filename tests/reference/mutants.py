@@ -200,8 +200,17 @@ class Row:
 
     premise: str
     function: str
-    why: str
     test: str
+
+    @property
+    def name(self) -> str:
+        """Of the test's case: the function, and the words of its refusal."""
+        return self.test.split("[", 1)[1].rstrip("]")
+
+
+def case_of(function: str, why: str) -> str:
+    """The name of the test's case for a refusal."""
+    return re.sub(r"[^a-z0-9]+", "-", f"{function} {why}".lower()).strip("-")
 
 
 def rows() -> list[Row]:
@@ -210,31 +219,30 @@ def rows() -> list[Row]:
     text = PAGE.read_text(encoding="utf-8").split("## Premises", 1)[1]
     for line in text.splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        if len(cells) == 4 and cells[1].startswith("`"):
-            premise, function, why, test = cells
-            found.append(Row(premise, function.strip("`"), why.strip("`"), test.strip("`")))
+        if len(cells) == 3 and cells[1].startswith("`"):
+            premise, function, test = cells
+            found.append(Row(premise, function.strip("`"), test.strip("`")))
     return found
 
 
 def check_of(row: Row) -> Check | None:
     """The statement that a row speaks of."""
     for check in all_checks():
-        if check.name == row.function and check.why == row.why:
+        if check.name == row.function and case_of(check.name, check.why) == row.name:
             return check
     return None
 
 
 def survives(row: Row) -> bool:
-    """Whether the violation is still refused in the row's words when its check is removed."""
+    """Whether the violation is still refused in the same words when its check is removed."""
     check = check_of(row)
     if check is None:
         return True
-    name = row.test.split("[", 1)[1].rstrip("]")
     premises = str(Path(__file__).with_name("premises.py"))
     with tempfile.TemporaryDirectory() as folder:
         copy_of_kernel(Path(folder), {check.module: without(check)})
         environment = {**os.environ, "PYTHONPATH": folder}
-        command = [sys.executable, premises, name]
+        command = [sys.executable, premises, row.name]
         done = subprocess.run(command, env=environment, capture_output=True, check=False)
     return done.returncode == 0
 
@@ -242,12 +250,12 @@ def survives(row: Row) -> bool:
 def main(arguments: list[str]) -> int:
     table, alive = rows(), 0
     for number, row in enumerate(table):
-        if arguments and not any(word in f"{row.function} {row.why}" for word in arguments):
+        if arguments and not any(word in f"{row.function} {row.name}" for word in arguments):
             continue
         survived = survives(row)
         alive += survived
         print(
-            f"{number:3} {'SURVIVED' if survived else 'killed'} {row.function}: {row.why}",
+            f"{number:3} {'SURVIVED' if survived else 'killed'} {row.name}",
             flush=True,
         )
     print(f"{alive} survived")

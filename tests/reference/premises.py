@@ -1,6 +1,6 @@
 """Every premise of the kernel, violated: one by one, where it is checked.
 
-`PREMISES` is the table of docs/proofs/kernel.md: what is required, the function that requires it, the words
+`PREMISES` is the table of docs/proofs/kernel.md: what is required and the function that requires it; and the words
 of its refusal, and a call that violates it and nothing else before. Needs the kernel alone:
 
     python premises.py NAME         exit status 0 if the violation is refused in these words, else 1
@@ -938,10 +938,10 @@ def expected(premise: Premise) -> str:
 
 def table_of_premises() -> str:
     """The table of docs/proofs/kernel.md."""
-    lines = ["| premise | checked in | refusal | test |", "|---|---|---|---|"]
+    lines = ["| premise | checked in | test that fails without the check |", "|---|---|---|"]
     for premise in PREMISES:
         test = f"`tests/kernel/test_premises.py::test_refuses[{premise.name}]`"
-        cells = [premise.words, f"`{premise.function}`", f"`{premise.why}`", test]
+        cells = [premise.words, f"`{premise.function}`", test]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
