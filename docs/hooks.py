@@ -31,7 +31,7 @@ MOST_USED = re.compile(r"^Most used: (\[`.*)\.$", re.MULTILINE)
 HELD = re.compile(r"^\*Table: \[[^\]]+\]\(tables/([a-z-]+)\.md\)\.\*$", re.MULTILINE)
 """Tables that code writes or a test reads, each in a file of its own: the site shows them in their places."""
 TABLES = SOURCE.parent / "benchmarks" / "results" / "tables.json"
-"""Long tables of the page of benchmarks by name: headings and rows of cells, as printed."""
+"""Long tables of the page of benchmarks by name: how they were measured, headings, and rows of cells, as printed."""
 VERSION = "of this checkout"
 """What stands in the place of each in the sources says so to whoever reads them there."""
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -205,11 +205,12 @@ def benchmarks() -> str:
 
 
 def measured(name: str) -> str:
-    """A table of measurements."""
+    """How something was measured, and its table."""
     table = json.loads(TABLES.read_text(encoding="utf-8"))[name]
     rule = ["---"] * len(table["headings"])
     lines = (table["headings"], rule, *table["rows"])
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+    rows = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+    return f"{table.get('measured', '')}\n\n{rows}".lstrip()
 
 
 def held(name: str) -> str:

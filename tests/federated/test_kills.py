@@ -1,6 +1,6 @@
 """Who dies or is cut off at which stage: no round is answered twice, what was sent is charged, and the run goes on.
 
-The table in docs/federated.md is read here: each of its cells is played by the test that it names.
+The table in docs/tables/crashes.md is read here: each of its cells is played by the test that it names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mezzotint.federated.secagg import client as client_module
 from mezzotint.federated.strategy import SecureStrategy
 from mezzotint.vectors import ranked_codebook
 
-PAGE = Path(__file__).parents[2] / "docs" / "federated.md"
+TABLE = Path(__file__).parents[2] / "docs" / "tables" / "crashes.md"
 CLIENTS, ROUNDS = 4, 2
 STRIDE = 3  # a round changes files about thirty times, in one order
 SENT = {
@@ -43,12 +43,8 @@ SENT = {
 
 
 def _table() -> dict[tuple[str, str], tuple[str, str]]:
-    """(who, stage) -> outcome and test, from the page."""
-    text = (
-        PAGE.read_text(encoding="utf-8")
-        .partition("## Crashes and lost connections")[2]
-        .partition("\n## ")[0]
-    )
+    """(who, stage) -> outcome and test."""
+    text = TABLE.read_text(encoding="utf-8")
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in text.splitlines()

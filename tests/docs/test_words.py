@@ -1,0 +1,64 @@
+"""How long the pages are: words of all guides together, words of a sentence, words of a paragraph."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+GUIDES = sorted((*DOCS.glob("*.md"), *DOCS.glob("api/*.md")))
+"""Every page but the proofs; tables that code writes or a test reads are in docs/tables."""
+
+MOST_WORDS = 100_000
+"""Of all guides together, as `wc -w` counts; this may only become smaller."""
+SENTENCE, PARAGRAPH = 35, 120
+
+CODE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+ITEM = re.compile(r"^ *(?:[-*]|\d+\.) +", re.MULTILINE)
+END = re.compile(r"[.!?]['\")*]*(?=\s|$)")
+
+
+def paragraphs(page: str) -> Iterator[str]:
+    """Prose of a page: no code, tables, headings, formulas; each item of a list stands for itself."""
+    text = CODE.sub("\n", page)
+    text = re.sub(r"(?m)^ *(\||#|!\[|:::|<!--).*$|^    .*$", "\n", text)
+    text = re.sub(r"\]\([^)]*\)|\]\[[\w.]+\]", "]", text)
+    text = re.sub(r"`[^`]+`|\$[^$]+\$", "code", text)
+    for block in re.split(r"\n\s*\n", text):
+        for paragraph in ITEM.split(block):
+            if paragraph.strip():
+                yield " ".join(paragraph.split())
+
+
+def sentences(paragraph: str) -> list[str]:
+    """Its sentences."""
+    return [part.strip() for part in END.split(paragraph) if part.strip()]
+
+
+def words(text: str) -> int:
+    """Words with a letter or digit."""
+    return len(re.findall(r"\S*\w\S*", text))
+
+
+def test_paragraphs_and_sentences_are_found() -> None:
+    page = "# Title\n\nOne `a b` two. Three (f. 4) five:\n\n- six\n  seven\n- eight\n\n```py\nx\n```\n| a | b |\n"
+    found = list(paragraphs(page))
+    assert found == ["One code two. Three (f. 4) five:", "six seven", "eight"]
+    assert sentences(found[0]) == ["One code two", "Three (f", "4) five:"]
+    assert words("one - two | 3") == 3
+
+
+def test_the_guides_are_at_most_so_long() -> None:
+    total = sum(len(path.read_text(encoding="utf-8").split()) for path in GUIDES)
+    assert MOST_WORDS - 1000 < total <= MOST_WORDS, "only ever lower the limit"
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=lambda path: path.relative_to(DOCS).as_posix())
+def test_sentences_and_paragraphs_are_short(path: Path) -> None:
+    found = list(paragraphs(path.read_text(encoding="utf-8")))
+    assert [text for text in found if words(text) > PARAGRAPH] == []
+    assert [part for text in found for part in sentences(text) if words(part) > SENTENCE] == []
