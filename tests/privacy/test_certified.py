@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mezzotint import Mechanism, families, kernel, vectors
+from mezzotint import Mechanism, ParameterError, families, kernel, vectors
 from mezzotint.core.types import TOTAL
 from mezzotint.kernel.claim import stamp
 from mezzotint.privacy import Claim, Release, account, prove
@@ -117,21 +117,79 @@ _SHOWN: dict[str, tuple[Any, ...]] = {
     "seeded": (True,),
     "release": (None, Release(mechanism=TABLE, delta=0.0, rounds=9)),
     "checked": (None,),
+    "sha256": ("", OTHER.sha256),
+    "released": ("", "nothing", "one bit of which nobody learns anything"),
+    "between": ("", "some"),
+    "parts": ((), (("a", 0.0),), (("noise", 0.01), ("everything else", 0.0))),
 }
-# Words about the release, and other valid epsilons: nothing of them was checked.
-_WORDS = {"method", "alternatives", "sha256", "released", "between", "parts", "reason"}
+# What was not checked: how a number was computed, and other numbers. No certified sentence has any of it.
+_UNCHECKED = {
+    "method": "a check of everything by everybody",
+    "alternatives": (("magic", 1e-9),),
+    "reason": "it is free",
+}
 
 
 def test_a_claim_that_says_otherwise_than_its_release_is_not_certified(honest: Claim) -> None:
-    assert _SHOWN.keys() | _WORDS == {field.name for field in fields(Claim)}
+    assert _SHOWN.keys() | _UNCHECKED.keys() == {field.name for field in fields(Claim)}
     for name, values in _SHOWN.items():
         others = [value for value in values if value != getattr(honest, name)]
         assert others, name
         for value in others:
-            assert not replace(honest, **{name: value}).certified, (name, value)
+            other = replace(honest, **{name: value})
+            assert not other.certified, (name, value)
+            assert not str(other).startswith("Certified"), (name, value)
     assert replace(honest, epsilon=2 * honest.epsilon).certified
-    # A limit to some neighbours may not be left out.
-    assert not replace(honest, between="" if honest.between else "some").certified
+
+
+def test_a_certified_sentence_holds_no_word_that_was_not_checked(honest: Claim) -> None:
+    """Whatever may be replaced while the claim stays certified changes no more than what it claims."""
+    sentence = str(honest)
+    assert sentence.startswith(("Certified: ", "Simulation"))
+    for name, value in _UNCHECKED.items():
+        other = replace(honest, **{name: value})
+        assert other.certified
+        assert str(other) == sentence, name
+    for name in ("epsilon", "delta"):
+        weaker = replace(honest, **{name: 2 * getattr(honest, name) + 0.5})
+        assert weaker.certified
+        assert str(weaker) != sentence
+
+
+def test_a_release_states_nothing_that_its_accounting_does_not_count() -> None:
+    """Ten runs, a shuffler of what is summed, a norm that nobody clips to: each would cost too little."""
+    run = _run()
+    vectors_summed = (
+        GaussianScheme.planned(noise_multiplier=2.0, size=4, l2_norm=1.0, clients=50),
+        vectors.TableScheme(mechanism=TABLE, size=4, l2_norm=1.0, clients=50),
+    )
+    summed = [
+        Release(mechanism=scheme, trust="secure_sum", clients=50, delta=1e-3)
+        for scheme in vectors_summed
+    ]
+    changes: dict[str, tuple[Any, list[Release]]] = {
+        "rounds": (10, [run]),
+        "dimension": (10, [run, *summed]),
+        "sampling": ("poisson", [run]),
+        "sampling_rate": (0.5, [run]),
+        "clients": (10, [run]),
+        "corrupted": (10, [run]),
+        "clip_norm": (0.01, [run, *summed]),
+        "trust": ("shuffler", summed),
+    }
+    for name, (value, releases) in changes.items():
+        for release in releases:
+            with pytest.raises(ParameterError, match=name):
+                account(replace(release, **{name: value}))
+    for trust in ("local", "secure_sum", "shuffler"):
+        clients = None if trust == "local" else 9
+        with pytest.raises(ParameterError, match="trust"):
+            account(replace(run, trust=trust, neighboring="replace_one", clients=clients))
+    for release in summed:
+        with pytest.raises(ParameterError, match="trust"):
+            account(replace(release, trust="central"))
+        with pytest.raises(ParameterError, match="trust"):
+            account(replace(release, trust="local", clients=None))
 
 
 def test_a_renyi_certificate_is_no_epsilon() -> None:
@@ -177,9 +235,9 @@ def test_batches_that_are_no_poisson_samples_have_no_certificate() -> None:
 
 def test_what_the_kernel_has_no_words_for_is_never_certified() -> None:
     scheme = GaussianScheme.planned(noise_multiplier=2.0, size=4, l2_norm=1.0, clients=50)
-    central = Release(mechanism=scheme, trust="central", delta=1e-3)
-    assert central.exact is None
-    computed = account(central)
+    summed = Release(mechanism=scheme, trust="secure_sum", clients=50, delta=1e-3)
+    assert summed.exact is None
+    computed = account(summed)
     certificate = _model(noise_multiplier=Fraction(10**9))
     assert not replace(computed, epsilon=1.0, checked=certificate).certified
     shuffled = Release(mechanism=TABLE, trust="shuffler", clients=9, delta=1e-3)

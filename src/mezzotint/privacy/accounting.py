@@ -110,19 +110,11 @@ def _account_columns(release: Release, tables: Mapping[str, Mechanism]) -> Claim
         raise ParameterError("mechanism", f"{len(tables)} columns", remedy)
     # The likelihood ratio of a tuple of independent reports is the product of the columns' ratios,
     # and each can be at its largest at once: the logarithms of the maxima add up, with equality.
-    parts = tuple((column, table.epsilon) for column, table in tables.items())
-    epsilons = [epsilon for _, epsilon in parts]
+    epsilons = [table.epsilon for table in tables.values()]
     total = math.inf
     if all(map(math.isfinite, epsilons)):
         total = float_above(sum(map(Fraction, epsilons), Fraction(0)))
-    digests = {table.sha256 for table in tables.values()}
-    return release.claim(
-        {PURE: total},
-        dimension=len(parts),
-        parts=parts,
-        released="one report per column",
-        sha256=digests.pop() if len(digests) == 1 else "",
-    )
+    return release.claim({PURE: total}, dimension=len(tables))
 
 
 def _account_memoised(release: Release, distinct: int) -> Claim:
@@ -138,9 +130,8 @@ def _account_memoised(release: Release, distinct: int) -> Claim:
         claim,
         release=release,
         rounds=release.rounds,
-        released=f"memoised reports of at most {distinct} distinct values",
-        between="histories that are equal in the same rounds "
-        "(when a value changes is not protected)",
+        released=release.released,
+        between=release.between,
     )
 
 

@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from dataclasses import fields as fields_of
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, final, runtime_checkable
@@ -190,13 +191,14 @@ class Claim(Record):
         """Whether a release that the kernel checked is the one that this claim's sentence is
         about.
 
-        Not one field of it may differ, stronger or weaker.
+        Not one field of it may differ, stronger or weaker, nor one word that follows from it.
         """
         release = self.release
         if exact is None or release is None or release.exact != exact:
             return False
         honest = exact.clients - exact.corrupted if exact.trust == "secure_sum" else None
         dimension = sum(count for _, count in exact.tables) or release.dimension
+        users = exact.distinct > 0 or exact.records_per_user > 1
         checked = (
             exact.observer,
             exact.neighboring,
@@ -206,8 +208,9 @@ class Claim(Record):
             exact.sampling,
             float(exact.rate),
             dimension,
-            getattr(release.mechanism, "sha256", self.sha256),
-            exact.distinct > 0 or exact.records_per_user > 1,
+            release.sha256,
+            users,
+            *(release.released, release.between, release.parts),
         )
         shown = (
             self.observer,
@@ -220,6 +223,7 @@ class Claim(Record):
             self.dimension,
             self.sha256,
             bool(self.between),
+            *(self.released, self.between, self.parts),
         )
         # A record is part of a client's data: what hides all of it hides one.
         covered = exact.unit == self.unit or (exact.unit, self.unit) == ("client", "record")
@@ -304,7 +308,8 @@ class Claim(Record):
         promise = f"({above(self.epsilon)}, {above(self.delta)})-differential privacy"
         method = f"accounted by {self.method}"
         if self.certified:
-            method = f"checked by mezzotint.kernel, {method}"
+            # Nothing of the sentence is a word that no check has seen; the method is one.
+            method = "checked by mezzotint.kernel"
         return f"{self._standing()}: {promise} for {change}, {where}; {method}."
 
     def _reports(self) -> str:
@@ -545,6 +550,28 @@ class Release:
             remedy = "memoised reports are accounted one value a round, each seen, at delta=0"
             raise ParameterError("distinct", distinct, remedy)
 
+    def require_only(self, trust: Trust, *counted: str) -> None:
+        """Refuse what the accounting of a mechanism does not count.
+
+        A claim would state it, and be too small.
+
+        Arguments:
+            trust: whom the accounting is about.
+            counted: the fields that it takes from a release, besides mechanism, delta and trust.
+
+        Raises:
+            ParameterError: another trust, or a field that is not counted and not left out.
+        """
+        name = type(self.mechanism).__name__
+        if self.trust != trust:
+            raise ParameterError("trust", self.trust, f"a {name} is accounted for {trust!r} alone")
+        for entry in fields_of(self):
+            ignored = entry.name not in ("mechanism", "delta", "trust", *counted)
+            value = getattr(self, entry.name)
+            if ignored and value != entry.default:
+                remedy = f"leave it out: a {name} says it itself, or is not accounted for it"
+                raise ParameterError(entry.name, value, remedy)
+
     @property
     def table(self) -> Mechanism:
         """The mechanism, where it is a table."""
@@ -572,6 +599,45 @@ class Release:
     def releases(self) -> int:
         """Reports of one client in all."""
         return self.dimension * self.rounds
+
+    @property
+    def released(self) -> str:
+        """A client's release in a round, in words; empty where it is a number of coordinates.
+
+        Of a mechanism that knows its own cost, its attribute `released` if it has one.
+        """
+        if isinstance(self.mechanism, Mapping):
+            return "one report per column"
+        if self.distinct is not None:
+            return f"memoised reports of at most {self.distinct} distinct values"
+        return getattr(self.mechanism, "released", "")
+
+    @property
+    def between(self) -> str:
+        """The pairs of neighbours that a claim is limited to, in words; empty where it is not.
+
+        Of a mechanism that knows its own cost, its attribute `between` if it has one.
+        """
+        if self.distinct is not None:
+            equal = "histories that are equal in the same rounds"
+            return f"{equal} (when a value changes is not protected)"
+        return getattr(self.mechanism, "between", "")
+
+    @property
+    def parts(self) -> tuple[tuple[str, float], ...]:
+        """Columns with the epsilons of their reports, of a record all of whose columns are
+        reported."""
+        if not isinstance(self.mechanism, Mapping):
+            return ()
+        return tuple((column, table.epsilon) for column, table in self.mechanism.items())
+
+    @property
+    def sha256(self) -> str:
+        """The table, where all reports come from one."""
+        if not isinstance(self.mechanism, Mapping):
+            return getattr(self.mechanism, "sha256", "")
+        digests = {table.sha256 for table in self.mechanism.values()}
+        return digests.pop() if len(digests) == 1 else ""
 
     @property
     def others(self) -> int:
@@ -667,7 +733,10 @@ class Release:
             "rounds": self.rounds,
             "method": method,
             "alternatives": tuple(finite),
-            "sha256": getattr(self.mechanism, "sha256", ""),
+            "sha256": self.sha256,
+            "released": self.released,
+            "between": self.between,
+            "parts": self.parts,
             "release": self,
         }
         return Claim(**(fields | more))

@@ -271,12 +271,25 @@ class Steps:
         users = {"records_per_user": self.records_per_user} if self.records_per_user > 1 else {}
         return {"phases": [phase.facts for phase in self.phases], **users}
 
+    @property
+    def released(self) -> str:
+        """What a run publishes, in the words of a claim."""
+        steps = " and ".join(str(phase) for phase in self.phases) or "no steps"
+        return f"all iterates of {steps}"
+
+    @property
+    def between(self) -> str:
+        """The data that a claim about users is limited to, in words; else empty."""
+        many = self.records_per_user
+        return f"data in which a user has at most {many} records" if many > 1 else ""
+
     def account(self, release: Release) -> Claim:
         """The claim about one record, against an observer of every iterate; delta in [1e-11, 1)."""
         return self.claim(release, self.bounds(release))
 
     def bounds(self, release: Release) -> dict[str, float]:
         """Valid epsilons by what they follow from; the least is claimed."""
+        release.require_only("central", "neighboring")
         delta, neighboring = release.delta, check_neighboring(release.neighboring)
         if not LEAST_DELTA <= delta < 1:
             raise ParameterError("delta", delta, f"must lie in [{LEAST_DELTA:g}, 1)")
@@ -286,19 +299,20 @@ class Steps:
         )
 
     def claim(self, release: Release, bounds: Mapping[str, float]) -> Claim:
-        """The claim made of valid bounds."""
-        many = self.records_per_user
-        users: dict[str, str] = {}
-        if many > 1:
-            users = {"unit": "user", "between": f"data in which a user has at most {many} records"}
+        """The claim made of valid bounds.
+
+        Raises:
+            ParameterError: what a run says by itself, such as its rounds, or somebody else trusted.
+        """
+        release.require_only("central", "neighboring")
+        users = {"unit": "user"} if self.records_per_user > 1 else {}
         rates = {
             phase.sampling.rate if isinstance(phase.sampling, Poisson) else 0.0
             for phase in self.phases
         }
         poisson = len(rates) == 1 and 0.0 < max(rates) < 1
-        steps = " and ".join(str(phase) for phase in self.phases) or "no steps"
         return release.claim(
-            bounds, rounds=sum(phase.steps for phase in self.phases), released=f"all iterates of {steps}",
+            bounds, rounds=sum(phase.steps for phase in self.phases),
             sampling="poisson" if poisson else "none", sampling_rate=max(rates) if poisson else 1.0, seeded=self.seeded,
             **users,
         )  # fmt: skip
@@ -308,9 +322,12 @@ class Steps:
         (phase, *more) = self.phases or (None,)
         if phase is None or more or not isinstance(phase.sampling, Poisson):
             return None
-        published = release.trust == "central" and release.sampling_rate == 1
         # Noise that is correlated over steps is no other noise of each.
-        if not published or release.releases != 1 or phase.bands != 1:
+        if phase.bands != 1:
+            return None
+        try:
+            release.require_only("central", "neighboring")
+        except ParameterError:
             return None
         return _model_release(
             noise_multiplier=phase.noise_multiplier, steps=phase.steps, sampling_rate=phase.sampling.rate,

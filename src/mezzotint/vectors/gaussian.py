@@ -44,7 +44,7 @@ from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.tradeoffs import gaussian_epsilon
 from mezzotint.vectors.octaves import CELLS, LOWEST_OCTAVE, TERMS, UNDECIDED
 from mezzotint.vectors.rotation import Rotation, clip
-from mezzotint.vectors.tables import VectorScheme
+from mezzotint.vectors.tables import SUMMED, VectorScheme
 
 WORD = 64
 _TAIL_BITS = WORD - 1
@@ -419,8 +419,10 @@ class GaussianScheme(VectorScheme):
         """The claim under the honest clients' total noise.
 
         Raises:
-            ParameterError: random participation, which leaves the amount of noise unknown.
+            ParameterError: random participation, which leaves the amount of noise unknown; what is
+                not about sums, or what the scheme says by itself.
         """
+        release.require_only("secure_sum", *SUMMED)
         if release.participation == "poisson":
             remedy = (
                 "absent clients add no noise: name the number of clients in one sum, "

@@ -182,6 +182,11 @@ class RankedCodebook:
         """Pure epsilon of one report about the whole vector, rounded up."""
         return float_above(log_above(self.ratio))
 
+    @property
+    def released(self) -> str:
+        """A report, in the words of a claim."""
+        return f"one vector of {counted(self.dimension, 'coordinate')}"
+
     def account(self, release: Release) -> Claim:
         """The cost of one client's reports, each under a fresh seed.
 
@@ -202,8 +207,7 @@ class RankedCodebook:
         claim = account(replace(release, mechanism=self.table.dominating, dimension=self.indices))
         if release.delta == 0 and release.trust == "local":
             claim = replace(claim, epsilon=min(claim.epsilon, self._pure(release.rounds)))
-        vector = f"one vector of {counted(self.dimension, 'coordinate')}"
-        return replace(claim, sha256=self.sha256, released=vector, release=release)
+        return replace(claim, sha256=self.sha256, released=release.released, release=release)
 
     def exact(self, release: Release) -> kernel.ExactRelease | None:
         """Pure reports of its table over ranks, fresh in every round; the kernel has no words for

@@ -103,6 +103,10 @@ class VectorScheme(ABC):
         return (self.modulus - 1).bit_length()
 
 
+SUMMED = ("rounds", "sampling", "sampling_rate", "neighboring", "clients", "corrupted")
+"""What the accounting of summed vectors takes from a release; dimensions and norms are the scheme's."""
+
+
 def check_planned(clients: int, planned: int | None) -> int:
     """The number of vectors in a sum; ParameterError if the modulus was planned for fewer."""
     count = check_count("clients", clients)
@@ -242,6 +246,7 @@ class TableScheme(VectorScheme):
     def account(self, release: Release) -> Claim:
         """The best of the coordinate-wise accounting of secure sums and (with `l2_norm`) that under
         the L2 bound."""
+        release.require_only("secure_sum", *SUMMED)
         by_coordinates = self._coordinate_release(release)
         # The L2 bound counts the noise of all clients named, which random participants need not add.
         if self.l2_norm is None or release.participation == "poisson":
