@@ -135,6 +135,9 @@ def _account_memoised(release: Release, distinct: int) -> Claim:
     )
 
 
+_METHODS = {"ratio": PURE, "renyi": "Renyi divergence"}
+"""What proofs follow from that need not be what the accountant's least epsilon follows from."""
+
 _REPORT_SECONDS = 10
 """Processor seconds that checking a statement about one report may take; beyond them it is called
 computed."""
@@ -187,7 +190,7 @@ def prove(
     certified = replace(
         computed,
         epsilon=_float_above(outcome.claim.statement["epsilon"]),
-        method=PURE if outcome.proof["kind"] == "ratio" else computed.method,
+        method=_METHODS.get(outcome.proof["kind"], computed.method),
         checked=outcome.claim,
     )
     return certified, outcome.proof

@@ -100,11 +100,15 @@ def composed_epsilon(
     return max(composed(world, run.rounds) for world in worlds)
 
 
-def account_local(run: Release) -> Claim:
-    """The cost of dimension x rounds reports of one client, each of them seen."""
+def account_local(run: Release, *, precision: float = PRECISION) -> Claim:
+    """The cost of dimension x rounds reports of one client, each of them seen.
+
+    Arguments:
+        precision: share of epsilon that the grid of losses may cost.
+    """
     epsilons = {PURE: _pure(run)}
     if run.delta > 0:
-        tolerance = PRECISION * max(1.0, _rough_epsilon(run))
+        tolerance = precision * max(1.0, _rough_epsilon(run))
         profile = Profile.of_rows(run.table.weights)
         epsilons[PLD] = composed_epsilon(profile, run, run.delta, [tolerance])
     return run.claim(epsilons)

@@ -16,16 +16,20 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, Protocol, TypeAlias, final, runtime_checkable
 
+import scipy  # pyright: ignore[reportMissingTypeStubs]
+
 import mezzotint as mz
 from mezzotint.core.records import JsonObject
 from mezzotint.core.search import bracket
 from mezzotint.core.types import UNIT
 from mezzotint.privacy.claim import Claim, Release
+from mezzotint.privacy.divergences import rdp_public_sampling, rdp_to_epsilon
+from mezzotint.privacy.local import PRECISION, account_local
 from mezzotint.privacy.profile import Profile, grid_step
 
 Proof: TypeAlias = JsonObject
 
-_RAISES = (0.0, 1e-9, 2e-4, 8e-4, 3.2e-3, 1.28e-2, 5.12e-2, 0.2048)
+_RAISES = (0.0, 1e-9, 2e-5, 2e-4, 8e-4, 3.2e-3, 1.28e-2, 5.12e-2, 0.2048)
 """Relative raises of epsilon, tried in turn until one is accepted; then the interval below it is
 halved."""
 
@@ -45,8 +49,12 @@ _SMALL_EPSILON = 1e-3
 _PRECISION = 4e-4
 """A raised epsilon is lowered again until the doubt is this share of it."""
 
+_FINE_PRECISION = 5e-6
+"""The same where checks are fast."""
+
 _LOWERING_SHARE = 1 / 4
-"""Share of a check's time that may be spent on lowering it."""
+_FINE_SHARE = 1 / 20
+"""Shares of a check's time that may be spent on lowering it, to either precision."""
 
 TAIL = 110
 """Products drop 2**-110 at each end."""
@@ -222,9 +230,11 @@ class _Statement:
         for share in _RAISES if self.delta else _PURE_RAISES:
             if share > largest or self._is_proved(below, share):
                 break
+            started = time.process_time()
             outcome = self.checked(prover, share)
             if outcome.proof is not None:
-                return self._lowered(prover, outcome, refused, share)
+                check_seconds = time.process_time() - started
+                return self._lowered(prover, outcome, refused, share, check_seconds)
             if outcome.too_large:
                 break
             refused = share
@@ -242,14 +252,15 @@ class _Statement:
         outcome: Outcome,
         refused: float,
         share: float,
+        check_seconds: float,
     ) -> Outcome:
         """Halve the interval between a refused raise and an accepted one, while time lasts."""
         best = outcome
         started = time.process_time()
 
-        def accepts(share: float) -> bool:
+        def accepts(share: float, limit: float) -> bool:
             nonlocal best
-            if time.process_time() - started >= self.seconds * _LOWERING_SHARE:
+            if time.process_time() - started >= limit:
                 return False
             lower = self.checked(prover, share)
             if lower.proof is None:
@@ -257,8 +268,13 @@ class _Statement:
             best = lower
             return True
 
-        steps = math.ceil(math.log2(max((share - refused) / _PRECISION, 1)))
-        bracket(accepts, share, refused, steps=steps)
+        for precision, limit in (
+            (_PRECISION, self.seconds * _LOWERING_SHARE),
+            (_FINE_PRECISION, self.seconds * _FINE_SHARE - check_seconds),
+        ):
+            steps = math.ceil(math.log2(max((share - refused) / precision, 1)))
+            within = partial(accepts, limit=limit)
+            share, refused = bracket(within, share, refused, steps=steps)
         return best
 
 
@@ -319,6 +335,9 @@ def exact_release(release: Release) -> mz.kernel.ExactRelease:
 def propose_local(release: Release, epsilon: float, *, seconds: int = 60) -> Outcome:
     """A certified claim near the float epsilon of a table's reports, each of them seen."""
     texts = [release.table.canonical()]
+    if release.releases > 1 and release.delta > 0:
+        finer = account_local(release, precision=PRECISION / 4)
+        epsilon = min(epsilon, finer.epsilon)
 
     def provers() -> Iterator[Prover]:
         if release.releases == 1 and release.participation != "poisson":
@@ -327,7 +346,36 @@ def propose_local(release: Release, epsilon: float, *, seconds: int = 60) -> Out
             shape = losses_shape(release, epsilon)
             yield partial(sealed, kind="losses", tables=texts, **shape)
 
-    return beyond_pure(release, exact_release(release), epsilon, provers, seconds=seconds)
+    exact = exact_release(release)
+    outcome = beyond_pure(release, exact, epsilon, provers, seconds=seconds)
+    if release.delta == 0 or release.participation == "poisson":
+        return outcome
+    # Of few reports that lose much no pair of rows is the worst at every epsilon, which losses
+    # count as if one were; at one order some pair is.
+    order, least = _best_order(release)
+    proved = outcome.proof is not None and outcome.claim.epsilon <= least
+    if proved or math.isinf(least):
+        return outcome
+    renyi = partial(sealed, kind="renyi", tables=texts, order=repr(order))
+    return accepted(exact, least, release.delta, renyi, otherwise=outcome, seconds=seconds)
+
+
+_ORDERS = (1e-3, 1e4)
+"""Renyi orders that are tried, less 1."""
+
+
+def _best_order(release: Release) -> tuple[float, float]:
+    """The Renyi order at which a table's reports, each seen, have the least epsilon; and that."""
+
+    def epsilon(logarithm: float) -> float:
+        order = 1 + math.exp(logarithm)
+        divergence = release.dimension * release.table.renyi(order)
+        divergence = rdp_public_sampling(divergence, order, release.sampling_rate)
+        return rdp_to_epsilon(release.rounds * divergence, order, release.delta)
+
+    bounds = [math.log(order) for order in _ORDERS]
+    found = scipy.optimize.minimize_scalar(epsilon, bounds=bounds, method="bounded")
+    return 1 + math.exp(float(found.x)), epsilon(float(found.x))
 
 
 def beyond_pure(
