@@ -9,12 +9,12 @@ import pytest
 from reference import forger, mutants
 
 SECONDS = 60
-"""A hunt, beside the other tests; `make test-all` hunts ten times as long."""
+"""Of the processor's time, for a hunt beside the other tests; `make test-all` hunts ten times as long."""
 
 
 def _report(seed: int, seconds: int) -> None:
     count, finding = forger.hunt(seed, seconds)
-    print(f"seed {seed}: {count} proofs in {seconds} s")
+    print(f"seed {seed}: {count} proofs in {seconds} s of processor time")
     assert count > 0
     assert finding is None, (seed, finding)
 
@@ -52,8 +52,9 @@ def test_old_and_simple_holes_are_found(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_nine_of_ten_seeded_holes_are_found_within_two_minutes() -> None:
-    found = {name: mutants.hunts(name, 1, 2 * SECONDS)[0] for name in mutants.HOLES}
+def test_nine_of_ten_seeded_holes_are_found_within_a_minute() -> None:
+    """Of processor time, so that a busy machine finds as many."""
+    found = {name: mutants.hunts(name, 1, SECONDS)[0] for name in mutants.HOLES}
     print(found)
     assert sum(found.values()) >= 0.9 * len(found), found
 

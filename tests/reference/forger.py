@@ -167,6 +167,7 @@ class Draw:
         self.near = False
         self.boxes = "honest"
         self.every_count = False
+        self.split = False
 
     def begin(self) -> None:
         """Choose what of the next proof is forged: one part, so that the others are tight, or any.
@@ -177,6 +178,7 @@ class Draw:
         self.near = self.chance(0.3)
         self.every_count = self.forged == "draws" and self.chance(0.7)
         self.boxes = self.one("honest", "full", "rising", "first only", "no last", "no first")
+        self.split = self.boxes == "full" or self.chance(0.5)
 
     def forges(self, part: str) -> bool:
         """Whether this part may be forged."""
@@ -360,15 +362,16 @@ def blanket(draw: Draw, rows: list[list[int]], chosen: list[int]) -> dict[str, A
     least = [min(column) for column in zip(*laws, strict=True)]
     components: list[dict[str, Any]] = []
     if sum(least):
-        places = [[sum(least)] for _ in groups]
+        # One unit less than there is: it is not drawn for sure, so that it may be divided.
+        spared = int(draw.every_count and sum(least) > 1 and draw.boxes != "rising")
+        places = [[sum(least) - spared] for _ in groups]
         components.append({"shape": least, "places": places})
         cut = len(least) // 2
         halves = least[:cut], [0] * cut + least[cut:]
-        often = 0.9 if draw.every_count else 0.5
-        if draw.forges("draws") and draw.chance(often) and all(sum(half) > 1 for half in halves):
+        # An observer of the counts of two components learns more than one of their sum.
+        if draw.forges("draws") and draw.split and all(sum(half) > 1 for half in halves):
             components = []
             for half in halves:
-                # One unit less than there is: nothing is drawn for sure, so everything is divided.
                 places = [[sum(half) - draw.every_count] for _ in groups]
                 components.append({"shape": half, "places": places})
     forged = draw.one(0, 1, 1, 2, 3, 4, 5, 6) if draw.forges("blanket") else -1
@@ -447,14 +450,14 @@ def every_count(draw: Draw, parts: list[Part]) -> dict[str, Any]:
     if not parts:
         return {"corners": [[]]}
     first, *others = parts
+    whole = [part.draws for part in parts]
+    if draw.boxes == "rising" and (first.chance == 1 or not others):
+        # What is reached by the first corner is taken for what is reached by the last.
+        return {"corners": [whole, [count + 1 for count in whole]]}
     if first.chance == 1:
-        return {"corners": [[part.draws for part in parts]]}
-    if not others and (draw.boxes == "rising" or draw.chance(0.3)):
-        ladder = [[count] for count in range(first.draws, -1, -1)]
-        if draw.boxes == "rising":
-            # What is reached once is taken for what is reached by more.
-            ladder = draw.one(ladder[::-1], [ladder[0], [first.draws + draw.integer(1, 2)]])
-        return {"corners": ladder}
+        return {"corners": [whole]}
+    if not others and draw.chance(0.3):
+        return {"corners": [[count] for count in range(first.draws, -1, -1)]}
     edges = list(range(first.draws + 1))
     if draw.boxes == "first only":
         edges = edges[:1]
