@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from typeset import typeset
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
-_NAMES = r"^\*On the site the public names of `([a-z_.]+)` stand here; `make docs` builds it\.\*$"
+_NAMES = r"^\*On the site the public names of `([a-z_.]+)` stand here\.\*$"
 NAMES = re.compile(_NAMES, re.MULTILINE)
 GALLERY = "*On the site the gallery stands here; `make docs` builds it from the files in [results](results/).*"
 BENCHMARKS = "*On the site a list of the benchmarks stands here; in the checkout they are the files in `benchmarks`.*"
