@@ -482,6 +482,8 @@ def engine(nodes: int, coordinates: int, rounds: int, console: Console) -> None:
         raise AssertionError(outcome["incidents"])
     plain, secure = (np.array(outcome["seconds"][name][1:]) for name in ("plain", "secure"))
     ratios = np.sort(secure / plain)
+    processor = {name: np.array(values[1:]) for name, values in outcome["processor"].items()}
+    work = np.sort(processor["secure"] / processor["plain"])
     asked = sorted(sum(stage not in ("plain", "card") for stage in one) / rounds for one in starts)
     table = Table(title=f"Flower's engine, {nodes} nodes on {len(os.sched_getaffinity(0))} cores, d = {coordinates:,}, "
                         f"training takes no time, {rounds - 1} pairs of rounds")  # fmt: skip
@@ -495,6 +497,9 @@ def engine(nodes: int, coordinates: int, rounds: int, console: Console) -> None:
     for what, measured in (
         ("secure round over plain round, median of pairs", f"{np.median(ratios):.2f}"),
         ("the same, least and largest", f"{ratios[0]:.2f}, {ratios[-1]:.2f}"),
+        ("the same of processor time, median of pairs", f"{np.median(work):.2f}"),
+        ("the same of processor time, of all pairs together",
+         f"{processor['secure'].sum() / processor['plain'].sum():.2f}"),
         (
             "processes a node and round: ordinary, member of the committee",
             f"{asked[0]:g}, {asked[-1]:g}",

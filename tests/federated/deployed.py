@@ -187,18 +187,21 @@ def main(grid, context):
     strategy._take_one = record
     start = ArrayRecord({"a": Array(np.zeros(int(config["coordinates"])))})
     seconds, stages = {"plain": [], "secure": []}, []
+    processor = {"plain": [], "secure": []}
     nodes = int(config["nodes"])
     counts = {"plain": int(config["plain"]), "secure": int(config["rounds"])}
     for number in range(max(counts.values())):
-        began = time.monotonic()
+        began, spent = time.monotonic(), processor_seconds(folder)
         if number < counts["plain"]:
             fedavg = FedAvg(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes)
             fedavg.start(grid=grid, initial_arrays=start, num_rounds=1, timeout=float(config["stage-timeout"]))
             seconds["plain"].append(time.monotonic() - began)
-        began = time.monotonic()
+            processor["plain"].append(processor_seconds(folder) - spent)
+        began, spent = time.monotonic(), processor_seconds(folder)
         if number < counts["secure"]:
             strategy.one_round(grid, start, {}, last=number + 1 == counts["secure"])
             seconds["secure"].append(time.monotonic() - began)
+            processor["secure"].append(processor_seconds(folder) - spent)
             stages.append(dict(strategy.seconds))
     total = strategy.last_sum
     outcome = {
@@ -208,9 +211,24 @@ def main(grid, context):
         "incidents": [(one.client, one.name) for one in strategy.incidents],
         "payloads": payloads,
         "seconds": seconds,
+        "processor": processor,
         "stages": stages,
     }
     write(folder / str(config["outcome"]), outcome)
+
+
+def processor_seconds(folder):
+    """Processor time of all processes of the deployment so far, those that ended included."""
+    sessions = set(json.loads((folder / "sessions.json").read_text()))
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except OSError:  # it has ended, and its parent has its time
+            continue
+        if int(fields[3]) in sessions:
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def write(name, outcome):
@@ -381,6 +399,8 @@ class Deployment:
                 f"--ssl-certfile={folder / 'server.crt'}", f"--ssl-keyfile={folder / 'server.key'}",
                 f"--ssl-ca-certfile={folder / 'ca.crt'}", f"--node-config={config}", *self.options,
             )  # fmt: skip
+        sessions = [process.pid for process in self.processes.values()]
+        (folder / "sessions.json").write_text(json.dumps(sessions))
 
     def _spawn(self, name: str, program: str, *arguments: str) -> None:
         with (self.folder / f"{name}.log").open("wb") as log:

@@ -36,7 +36,7 @@ TABLE = Path(__file__).parents[2] / "docs" / "tables" / "crashes.md"
 CLIENTS, ROUNDS = 4, 2
 STRIDE = 3  # a round changes files about thirty times, in one order
 SENT = {
-    "sum": "mezzotint.federated.secagg.client:Client._sum",
+    "sum": "mezzotint.federated.secagg.client:Client.sum",
     "local": "mezzotint.vectors.ranked_session:RankedSession.answer",
 }
 """What a client does when it sends something that depends on its data."""
