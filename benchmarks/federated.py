@@ -498,8 +498,10 @@ def engine(nodes: int, coordinates: int, rounds: int, console: Console) -> None:
         ("secure round over plain round, median of pairs", f"{np.median(ratios):.2f}"),
         ("the same, least and largest", f"{ratios[0]:.2f}, {ratios[-1]:.2f}"),
         ("the same of processor time, median of pairs", f"{np.median(work):.2f}"),
-        ("the same of processor time, of all pairs together",
-         f"{processor['secure'].sum() / processor['plain'].sum():.2f}"),
+        (
+            "the same of processor time, of all pairs together",
+            f"{processor['secure'].sum() / processor['plain'].sum():.2f}",
+        ),
         (
             "processes a node and round: ordinary, member of the committee",
             f"{asked[0]:g}, {asked[-1]:g}",

@@ -179,10 +179,12 @@ class Cohort:
     @staticmethod
     def signature(client: Client, proposal: bytes) -> bytes:
         """A member's answer to the survivors that it was told of."""
-        now = client._round
-        assert now is not None
+        (now,) = client._rounds.values()
         coins, said = messages.read_proposal(proposal, now.plan)
-        client._round = replace(now, survivors=frozenset(said), done=STAGES.index("agree") + 1)
+        tag = messages.tag_of(proposal)
+        client._rounds[tag] = replace(
+            now, survivors=frozenset(said), done=STAGES.index("agree") + 1
+        )
         statement = messages.certificate_statement(now.plan, coins, said)
         return messages.agreement(now.plan, sign(client._identity, statement))
 

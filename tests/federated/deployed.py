@@ -199,7 +199,7 @@ def main(grid, context):
             processor["plain"].append(processor_seconds(folder) - spent)
         began, spent = time.monotonic(), processor_seconds(folder)
         if number < counts["secure"]:
-            strategy.one_round(grid, start, {}, last=number + 1 == counts["secure"])
+            strategy.one_round(grid, start, {}, left=counts["secure"] - number - 1)
             seconds["secure"].append(time.monotonic() - began)
             processor["secure"].append(processor_seconds(folder) - spent)
             stages.append(dict(strategy.seconds))

@@ -356,8 +356,8 @@ def test_who_picked_too_few_of_those_that_dealt_is_left_out_and_ends_no_round(mo
             return known < the_plan.least if now.index == 0 else known >= the_plan.least
 
         coins = next(filter(fits, (bytes([place]) * 16 for place in range(256))))
-        self._round = replace(now, coins=coins)
-        return dealing(self, self._round)
+        now.coins = coins
+        return dealing(self, now)
 
     monkeypatch.setattr(Client, "_dealing", chosen)
     inputs = random_inputs(the_plan, 1)

@@ -299,14 +299,16 @@ def test_a_member_dies_that_opens_one_round_and_deals_in_the_next(
     apart(monkeypatch, stage)
     victims = _victims("a member")
     deaths = _Deaths(tmp_path, victims, stage, moment, state=state)
-    strategy = SecureStrategy(encoding=EXACT, per_round=MANY, roster=roster(MANY), returns="update")
+    strategy = SecureStrategy(
+        encoding=EXACT, per_round=MANY, roster=roster(MANY), returns="update", ahead=1
+    )
     start = ArrayRecord({"a": Array(np.zeros(3))})
-    strategy.one_round(deaths.grid, start, {}, last=False)
+    strategy.one_round(deaths.grid, start, {}, left=1)
     assert strategy.last_sum is not None
     assert len(strategy.last_sum.survivors) == MANY
     assert "next" in deaths.hit[0].content.config_records[RECORD]
     deaths.ask_again()
-    strategy.one_round(deaths.grid, start, {}, last=True)
+    strategy.one_round(deaths.grid, start, {})
     assert strategy.last_sum is not None
     assert len(strategy.last_sum.survivors) == MANY - 1
     assert strategy.ledger.rounds == {1: "released", 2: "released"}
@@ -319,6 +321,41 @@ def test_a_member_dies_that_opens_one_round_and_deals_in_the_next(
         assert deaths.records(place).sums >= len(deaths.answers[place, "sum"])
         assert deaths.records(place).dealings == 2 or place in victims
         assert len(opened) <= 4
+
+
+@pytest.mark.parametrize(
+    ("moment", "state"),
+    [*itertools.product(["before", "within", "after"], ["new", "none"]), ("after", "old")],
+)
+@pytest.mark.parametrize("stage", EXCHANGES)
+def test_a_member_dies_that_dealt_in_two_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str, moment: str, state: str
+) -> None:
+    """Both sums are known; it is missing from the second only if its dealings or its state were lost."""
+    apart(monkeypatch, stage)
+    victims = _victims("a member")
+    deaths = _Deaths(tmp_path, victims, stage, moment, state=state)
+    strategy = SecureStrategy(
+        encoding=EXACT, per_round=MANY, roster=roster(MANY), returns="update", ahead=2
+    )
+    start = ArrayRecord({"a": Array(np.zeros(3))})
+    survivors: list[int] = []
+    for left in (1, 0):
+        strategy.one_round(deaths.grid, start, {}, left=left)
+        assert strategy.last_sum is not None
+        survivors.append(len(strategy.last_sum.survivors))
+        deaths.ask_again()
+    assert strategy.ledger.rounds == {1: "released", 2: "released"}
+    is_out_first = stage in ("deal", "sum")
+    is_out_then = stage == "deal" or state == "none"
+    assert survivors == [MANY - is_out_first, MANY - is_out_then]
+    for place in range(MANY):
+        sums = deaths.answers[place, "sum"] if (place, "sum") in deaths.answers else []
+        assert len(sums) <= 2
+        assert deaths.records(place).sums >= len(sums)
+        assert deaths.records(place).dealings == 2 or place in victims
+        for opening in ("agree", "open", "unite"):
+            assert len(set(deaths.answers.get((place, opening), []))) <= 2
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -492,6 +492,7 @@ def test_turns_of_clients_that_are_dead_are_kept_over_restarts(tmp_path, restart
             corrupted=0.0,
             ledger=ledger,
             session=session,
+            ahead=0,
         )
         _start(_grid(12, hand=hand), strategy, int(rounds))
     # The order that the session draws, gone through again and again.

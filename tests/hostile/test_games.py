@@ -1,9 +1,10 @@
 """Random lying servers: they fork rounds, restore states, lose answers, and are judged by which sums they learn.
 
 Clients are real (`Signer`, with keys, masks and a ledger in memory). A server keeps branches of rounds: of one number it
-may have several dealings, of one dealing several tasks, and of one task several sets of inputs. It may give any client
-any state that it had before. The oracle knows every input: of one number at most one sum may be known, it must be the
-true one, of enough clients.
+may have several dealings, of one dealing several tasks, and of one task several sets of inputs. Clients deal in one
+round, or in all of them ahead, and the server goes on with any of them, in any order. It may give any client any state
+that it had before. The oracle knows every input: of one number at most one sum may be known, it must be the true one, of
+enough clients.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ DESCRIPTION = packed(ENCODING)
 ROSTER = roster(CLIENTS)
 POLICY = Policy(roster=ROSTER, minimum=MINIMUM)
 STEPS = 14
+NUMBERS = (1, 2, 3)
+"""Of the rounds of one session."""
 ANSWERED = {"sum": 1, "agree": 2, "unite": 2, "open": 3}
 """Stage -> stages that a client has answered before it."""
 
@@ -41,7 +44,9 @@ def _plans() -> dict[int, RoundPlan]:
     strategy = SecureStrategy(
         encoding=ENCODING, per_round=CLIENTS, minimum=MINIMUM, roster=ROSTER, session=bytes(16)
     )
-    return {number: strategy.plan(CLIENTS, number, SIZE, roster=ROSTER.digest) for number in (1, 2)}
+    return {
+        number: strategy.plan(CLIENTS, number, SIZE, roster=ROSTER.digest) for number in NUMBERS
+    }
 
 
 def _task(model: int) -> bytes:
@@ -64,20 +69,19 @@ class _Person:
 
     signer: Signer
     index: int
-    states: list[tuple[bytes, bytes]] = field(default_factory=list)
+    states: list[bytes] = field(default_factory=list)
 
     def keep(self) -> None:
-        self.states.append((self.signer.client.save(), self.signer.encoding))
+        self.states.append(self.signer.client.save())
 
     def restore(self, at: int) -> None:
-        state, encoding = self.states[at]
-        self.signer.client = Client.load(state, trust=POLICY.trust)
-        self.signer.encoding = encoding
+        self.signer.client = Client.load(self.states[at], trust=POLICY.trust)
 
     def restore_before(self, plan: RoundPlan, stage: str) -> None:
         """The last state in which it would answer this stage of this plan, if there was one."""
         for at in range(len(self.states) - 1, -1, -1):
-            now = Client.load(self.states[at][0], trust=POLICY.trust)._round
+            rounds = Client.load(self.states[at], trust=POLICY.trust)._rounds
+            now = rounds.get(plan.base[: messages.TAG_BYTES])
             bound = now is not None and (stage == "sum" or now.plan.task == plan.task)
             if bound and now.plan.base == plan.base and now.done == ANSWERED[stage]:
                 self.restore(at)
@@ -141,10 +145,20 @@ class _Game:
                 self._restore()
 
     def _begin(self) -> None:
-        number, model = (int(value) for value in (self.rng.integers(1, 3), self.rng.integers(2)))
+        """Invite to one round; or to all of them, in which clients then deal at once."""
+        if self.rng.random() < 0.4:
+            for number in NUMBERS:
+                self._go_on(self._invite(number))
+            return
+        self._invite(int(self.rng.choice(NUMBERS)))
+
+    def _invite(self, number: int) -> _Branch:
         server = Server(PLANS[number], ROSTER)
         outbox = dict(server.invitations(range(CLIENTS)))
-        self.branches.append(_Branch(number=number, model=model, server=server, outbox=outbox))
+        model = int(self.rng.integers(2))
+        branch = _Branch(number=number, model=model, server=server, outbox=outbox)
+        self.branches.append(branch)
+        return branch
 
     def _fork(self) -> None:
         """Another server with the same dealings: for another model, or with some of the inputs."""
@@ -245,7 +259,7 @@ class _Game:
 
     def verdict(self) -> str:
         """What the server learnt that it may not; empty for nothing."""
-        for number in (1, 2):
+        for number in NUMBERS:
             known = {(model, survivors) for at, model, survivors, _ in self.sums if at == number}
             if len(known) > 1:
                 return "two sums of one number"
@@ -301,6 +315,18 @@ def _memory_per_plan(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RoundMemory, "is_repeated", repeated)
 
 
+def _memory_of_the_last_number(patch: pytest.MonkeyPatch) -> None:
+    """Only the round that was dealt in last is remembered: enough where no client deals ahead."""
+    honest = RoundMemory.is_repeated
+
+    def repeated(self: RoundMemory, answer: Any) -> bool:
+        if answer.number < self._last_dealt.get(answer.round[0], 0):
+            return False
+        return honest(self, answer)
+
+    patch.setattr(RoundMemory, "is_repeated", repeated)
+
+
 def _task_bound_to_nothing(patch: pytest.MonkeyPatch) -> None:
     """Masks and signatures are about what was dealt alone, as dealings are."""
     patch.setattr(RoundPlan, "digest", property(lambda self: self.base))
@@ -309,6 +335,7 @@ def _task_bound_to_nothing(patch: pytest.MonkeyPatch) -> None:
 FAULTS = [
     (_without_memory, "two sums of one number"),
     (_memory_per_plan, "two sums of one number"),
+    (_memory_of_the_last_number, "two sums of one number"),
     (_task_bound_to_nothing, "a sum of nothing that was sent"),
 ]
 

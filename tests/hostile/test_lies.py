@@ -333,7 +333,7 @@ LIES: dict[str, tuple[Tell, set[str], str]] = {
     "shares without signatures": (_signatures(0), {"TooFewClients"}, LOST),
     "a second set of survivors": (at("agree", _again_with_fewer), {"WrongStage"}, LOST),
     "unite with one dealer missing": (at("unite", _without_one), {"InconsistentLists"}, LOST),
-    "unite before the sum": (at("sum", _too_soon), {"WrongStage"}, LOST),
+    "unite before the sum": (at("sum", _too_soon), {"PolicyRefusal", "WrongStage"}, LOST),
     "unite after signatures": (at("agree", _after_all), {"WrongStage"}, LOST),
     "unite with two models": (_two_models, {"InconsistentLists"}, LOST),
     "unite with hidden picks": (at("sum", _hidden_picks), {"InconsistentLists"}, LOST),
@@ -353,10 +353,11 @@ LIES: dict[str, tuple[Tell, set[str], str]] = {
         {"ReplayedRound"},
         COMPLETED,
     ),
-    "messages of another session": (_replayed, {"ReplayedRound"}, COMPLETED),
+    # A member that was not asked to open, for there were enough, waits for that in the other session.
+    "messages of another session": (_replayed, {"ReplayedRound", "WrongStage"}, COMPLETED),
     "messages of another stage": (
         at("sum", lambda now, place, message: [_with(message, stage="agree"), message]),
-        {"WrongStage"},
+        {"PolicyRefusal", "WrongStage"},
         LOST,
     ),
     "a stage that does not exist": (

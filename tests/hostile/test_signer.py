@@ -142,7 +142,8 @@ def test_a_signer_that_died_in_a_round_is_a_drop_out(
     def hand(message: Message, answer: Message) -> Message:
         record = message.content.config_records[RECORD]
         if record[Key.STAGE] == "deal" and message.metadata.dst_node_id == 12:
-            machines[2].process.signer.abandon()
+            dealing = answer.content.config_records[RECORD][Key.PAYLOAD]
+            machines[2].process.signer.abandon(dealing)
         return answer
 
     strategy = _run(_grid(machines, [_honest(place) for place in range(CLIENTS)], hand=hand))

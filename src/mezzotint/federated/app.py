@@ -315,7 +315,7 @@ def _trained(
     for done in range(checkpoint.done, settings.rounds):
         arrays = ArrayRecord({PARAMETERS: Array(checkpoint.parameters.astype(np.float32))})
         config = {key: getattr(settings, key) for key in TOLD}
-        arrays = strategy.one_round(grid, arrays, config, last=done + 1 == settings.rounds)
+        arrays = strategy.one_round(grid, arrays, config, left=settings.rounds - done - 1)
         if strategy.stopped:
             break
         parameters = checkpoint.parameters

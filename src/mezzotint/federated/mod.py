@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from logging import WARNING
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar, final
@@ -37,7 +37,8 @@ from mezzotint.federated.records import (
     shapes,
     task_digest,
 )
-from mezzotint.federated.secagg import Client, ReplayedRound
+from mezzotint.federated.secagg import Client
+from mezzotint.federated.secagg.client import MOST_AHEAD
 from mezzotint.federated.secagg.roster import read_identity
 from mezzotint.federated.signer import (
     RemoteSigner,
@@ -52,18 +53,21 @@ if TYPE_CHECKING:
     from mezzotint.federated.encoding import Encoding, Vector
     from mezzotint.federated.joined import MetricsEncoding
 
-_KEYS = {Key.CARD: (), "deal": (Key.ENCODING,), "sum": (Key.RETURNS,)}
-"""Keys of a stage's messages besides its name and payload."""
-_MEMBER_KEYS = (Key.ENCODING, Key.RETURNS, Key.NEXT)
-"""The same of the other stages, which do not touch the data."""
-_LAST_STAGES = ("open", "unite")
-"""Stages that end a round for a member, so that an invitation to the next one may come with them.
+_DEALING_KEYS = (Key.ENCODING, Key.NEXT)
+_KEYS = {
+    Key.CARD: (),
+    "deal": _DEALING_KEYS,
+    "sum": (Key.RETURNS,),
+    "open": _DEALING_KEYS,
+    "unite": _DEALING_KEYS,
+}
+"""Keys of a stage's messages besides its name and payload. Invitations to further rounds come with
+another one, or with the message that ends a round for a member.
 """
 _ANSWERS = {"train": ("weights", "update"), "evaluate": (Key.METRICS,)}
 """Values of `Key.RETURNS` in a round, by its purpose."""
 _REHEARSED = "mezzotint.rehearsed"
 _STATE = "client"
-_SETTINGS = "settings"
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -104,12 +108,6 @@ class Updates(ABC):
                     f"{kind}: metrics of this client's data are releases that nobody accounts for"
                 )
         except Exception as error:
-            log(
-                WARNING,
-                "mezzotint: refused: %s",
-                error,
-                exc_info=not isinstance(error, MezzotintError),
-            )
             return reply(message, _refusal(error))
         return call_next(message, context)
 
@@ -156,9 +154,8 @@ class SecureUpdates(Updates):
         unless the policy allows them: metrics
             of this client's data are releases that nobody accounts for.
         A message of another kind than the plan's purpose is refused, and changes nothing.
-        A refused message is forgotten, and ends the round in progress: later messages of that round
-        are refused, too.
-            (Only a message of another round changes nothing.)
+        A refused message is forgotten, and ends its round: later messages of that round are
+        refused, too. Other rounds, in which this client dealt, go on.
         A refusal is answered with its name and a reason that depends on the server's messages and
         the policy, never
             on this client's data.
@@ -183,74 +180,38 @@ class SecureUpdates(Updates):
     def _answer(
         self, record: ConfigRecord, message: Message, context: Context, call_next: Train
     ) -> Message:
-        named, kind = str(record.get(Key.STAGE)), message.metadata.message_type.split(".")[0]
-        if strange := record.keys() - {
-            Key.STAGE,
-            Key.PAYLOAD,
-            *_KEYS.get(named, _MEMBER_KEYS),
-        }:
-            raise PolicyRefusal(
-                f"record: {len(strange)} keys that this stage does not have"
-            )  # no plan binds them
+        stage, kind = str(record.get(Key.STAGE)), message.metadata.message_type.partition(".")[0]
+        payload = as_bytes(record.get(Key.PAYLOAD))
         signer = self._signer(context)
-        signer.check_purpose(kind, named)
-        if Key.NEXT in record:
-            return reply(message, self._answer_two(signer, record, message, context, call_next))
+        signer.check_purpose(kind, stage, payload)
+        invitations: list[object] = []
         try:
-            answer = self._asked(signer, record, message, context, call_next)
-        except BaseException as error:
-            _abandon_after(error, signer)
-            _keep(context, signer)
-            raise
+            invitations = _invitations(stage, record)
+            answer = self._asked(signer, stage, payload, message, context, call_next)
+        except Exception as error:
+            answer = _refusal(error)
+            signer.abandon(payload)
+        answer |= _further_dealings(signer, kind, invitations, record.get(Key.ENCODING))
         _keep(context, signer)
         return reply(message, answer)
-
-    def _answer_two(
-        self,
-        signer: Signing,
-        record: ConfigRecord,
-        message: Message,
-        context: Context,
-        call_next: Train,
-    ) -> dict[str, object]:
-        """The answer of a member that ends one round and deals in the next: each part is refused
-        alone.
-        """
-        if record[Key.STAGE] not in _LAST_STAGES:
-            raise PolicyRefusal("next: a round is not over at this stage")
-        try:
-            answer = self._asked(signer, record, message, context, call_next)
-        except Exception as error:
-            log(WARNING, "mezzotint: refused: %s", error)
-            _abandon_after(error, signer)
-            answer = _refusal(error)
-        kind = message.metadata.message_type.partition(".")[0]
-        invitation, encoding = as_bytes(record[Key.NEXT]), as_bytes(record[Key.ENCODING])
-        try:
-            answer[Key.NEXT] = signer.deal(kind, invitation, encoding)
-        except Exception as error:
-            log(WARNING, "mezzotint: refused: %s", error)
-            _abandon_after(error, signer)
-            answer[Key.NEXT_REFUSED], answer[Key.NEXT_REASON] = refusal_of(error)
-        _keep(context, signer)
-        return answer
 
     def _asked(
         self,
         signer: Signing,
-        record: ConfigRecord,
+        stage: str,
+        payload: bytes,
         message: Message,
         context: Context,
         call_next: Train,
     ) -> dict[str, object]:
         """The answer to a stage."""
         kind = message.metadata.message_type.partition(".")[0]
-        stage, payload = str(record[Key.STAGE]), as_bytes(record[Key.PAYLOAD])
         if stage == Key.CARD:
             name = name_of(context) or signer.identity().hex()
             return {Key.PAYLOAD: signer.card(payload), Key.NAME: name}
         if stage == "deal":
-            return {Key.PAYLOAD: signer.deal(kind, payload, as_bytes(record[Key.ENCODING]))}
+            encoding = as_bytes(message.content.config_records[RECORD].get(Key.ENCODING))
+            return {Key.PAYLOAD: signer.deal(kind, payload, encoding)}
         if stage == "sum":
             policy = self._policy(context)
             return {Key.PAYLOAD: _masked(signer, payload, message, call_next, context, policy)}
@@ -265,19 +226,47 @@ class SecureUpdates(Updates):
         policy = self._policy(context)
         saved = context.state.config_records.get(RECORD)
         if saved is None:
-            client, encoding = Client(identity=_identity(context), trust=policy.trust), b""
+            client = Client(identity=_identity(context), trust=policy.trust)
         else:
             client = Client.load(as_bytes(saved[_STATE]), trust=policy.trust)
-            encoding = as_bytes(saved[_SETTINGS])
         ledger = None
         if "identity" in context.node_config:
             folder = None
             if "records" in context.node_config:
                 folder = str(context.node_config["records"])
             ledger = lasting_ledger(folder, client.identity.hex(), _warn)
-        return Signer(
-            client=client, policy=lambda: policy, ledger=ledger, warn=_warn, encoding=encoding
-        )
+        return Signer(client=client, policy=lambda: policy, ledger=ledger, warn=_warn)
+
+
+def _invitations(stage: str, record: ConfigRecord) -> list[object]:
+    """The invitations to further rounds that come with a message, of which all keys are checked."""
+    strange = record.keys() - {Key.STAGE, Key.PAYLOAD, *_KEYS.get(stage, ())}
+    if strange:  # no plan binds them
+        raise PolicyRefusal(f"record: {len(strange)} keys that this stage does not have")
+    invitations = record.get(Key.NEXT, [])
+    if not isinstance(invitations, list) or len(invitations) > MOST_AHEAD:
+        raise PolicyRefusal(f"next: need a list of at most {MOST_AHEAD} invitations")
+    return list(invitations)
+
+
+def _further_dealings(
+    signer: Signing, kind: str, invitations: Iterable[object], encoding: object
+) -> dict[str, object]:
+    """The answers to the invitations to further rounds: each is refused alone."""
+    dealings: list[bytes] = []
+    reasons: list[str] = []
+    for invitation in invitations:
+        dealing, reason = b"", ""
+        try:
+            dealing = signer.deal(kind, as_bytes(invitation), as_bytes(encoding))
+        except Exception as error:
+            refused = _refusal(error)
+            reason = f"{refused[Key.REFUSED]}: {refused[Key.REASON]}"
+        dealings.append(dealing)
+        reasons.append(reason)
+    if not dealings:
+        return {}
+    return {Key.NEXT: dealings, Key.NEXT_REASONS: reasons}
 
 
 def _warn(text: str) -> None:
@@ -285,25 +274,17 @@ def _warn(text: str) -> None:
 
 
 def _refusal(error: Exception) -> dict[str, object]:
-    """Name and reason for the server."""
+    """Name and reason for the server; both are logged."""
+    is_foreign = not isinstance(error, MezzotintError)
+    log(WARNING, "mezzotint: refused: %s", error, exc_info=is_foreign)
     name, reason = refusal_of(error)
     return {Key.REFUSED: name, Key.REASON: reason}
-
-
-def _abandon_after(error: BaseException, signer: Signing) -> None:
-    """End the round in progress after a refusal; a message of another round changes nothing, and it
-    goes on.
-    """
-    if refusal_of(error)[0] != ReplayedRound.__name__:
-        signer.abandon()
 
 
 def _keep(context: Context, signer: Signing) -> None:
     """Leave the state of a signer in this process to the next message."""
     if isinstance(signer, Signer):
-        context.state[RECORD] = ConfigRecord(
-            {_STATE: signer.client.save(), _SETTINGS: signer.encoding}
-        )
+        context.state[RECORD] = ConfigRecord({_STATE: signer.client.save()})
 
 
 def _masked(

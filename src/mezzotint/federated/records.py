@@ -31,9 +31,9 @@ class Key:
 
     STAGE, PAYLOAD, ENCODING, RETURNS, NAME = "stage", "payload", "encoding", "returns", "name"
     REFUSED, REASON = "refused", "reason"
-    NEXT, NEXT_REFUSED, NEXT_REASON = "next", "next-refused", "next-reason"
-    """The invitation to the following round, in a message of a committee's last stage; in its
-    answer, the dealing.
+    NEXT, NEXT_REASONS = "next", "next-reasons"
+    """The invitations to further rounds, in a message of "deal" or of a committee's last stage; in
+    its answer the dealings, and of each the reason why there is none.
     """
     METRICS = "metrics"
     """What evaluating clients shall return; training ones return "weights" or an "update"."""
@@ -108,19 +108,25 @@ def protocol_record(message: Message) -> ConfigRecord | None:
     return message.content.config_records.get(RECORD) if message.has_content() else None
 
 
-_NEXT_FIELDS = {
-    Key.NEXT: Key.PAYLOAD,
-    Key.NEXT_REFUSED: Key.REFUSED,
-    Key.NEXT_REASON: Key.REASON,
-    Key.NAME: Key.NAME,
-}
-"""Field of an answer about two rounds -> field of an answer about the following round alone."""
-
-
-def next_answer(record: ConfigRecord) -> ConfigRecord:
-    """The part of an answer about two rounds that is about the following one."""
-    fields = record.keys() & _NEXT_FIELDS.keys()
-    return ConfigRecord({_NEXT_FIELDS[name]: record[name] for name in fields})
+def further_answers(record: ConfigRecord, count: int) -> list[ConfigRecord]:
+    """The answers to so many invitations to further rounds, as if each had come alone; none where
+    the client refused the whole message.
+    """
+    if Key.NEXT not in record:
+        return []
+    dealings, reasons = record[Key.NEXT], record.get(Key.NEXT_REASONS)
+    if not isinstance(dealings, list) or not isinstance(reasons, list):
+        dealings, reasons = [], []
+    if not len(dealings) == len(reasons) == count:
+        return [ConfigRecord() for _ in range(count)]
+    answers: list[ConfigRecord] = []
+    for dealing, reason in zip(dealings, reasons, strict=True):
+        answer = ConfigRecord({Key.PAYLOAD: dealing})
+        if reason:
+            name, _, text = str(reason).partition(": ")
+            answer = ConfigRecord({Key.REFUSED: name, Key.REASON: text})
+        answers.append(answer)
+    return answers
 
 
 def one_line(said: object) -> str:

@@ -251,7 +251,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self._counted_as = "round"
         self._patience = stage_timeout
         self._rounds_planned = 1
-        self._is_last = True
+        self._rounds_left = 0
         self._turns: dict[str, int] = {}
         for names in self.ledger.turns.values():
             self._next(names, len(names))
@@ -332,7 +332,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     # Flower's interface ---------------------------------------------------------------------------
 
     def one_round(
-        self, grid: Grid, arrays: ArrayRecord, config: JsonObject, *, last: bool = True
+        self, grid: Grid, arrays: ArrayRecord, config: JsonObject, *, left: int = 0
     ) -> ArrayRecord:
         """The model after one round, evaluation included; `start` would log each round as a run of
         its own.
@@ -341,11 +341,9 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             grid: Flower's.
             arrays: the model.
             config: of the clients' training.
-            last: whether no other round follows, for which clients could deal already.
+            left: the number of rounds that follow, for which clients may deal already.
         """
-        self._rounds_planned = 2
-        if last:
-            self._rounds_planned = 1
+        self._rounds_planned = 1 + left
         self.configure_train(1, arrays, ConfigRecord(config), grid)
         trained, _ = self.aggregate_train(1, [])
         if trained is not None:
@@ -358,24 +356,26 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Runs the stages before training; leaves nothing for Flower's loop to send."""
+        self._rounds_left = max(0, self._rounds_planned - server_round)
+        self._begin(arrays, config, grid)
+        return []
+
+    def _begin(self, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> None:
+        """Run the stages before training."""
         self._running = None
         self.seconds = {}
         self.counted = 0
         self._model_size = parameters(arrays)
-        self._is_last = server_round >= self._rounds_planned
         current = self._dealt_ahead(grid)
         charges = self.ledger.charges.values()
         all_known = len(charges) >= len(list(grid.get_node_ids()))
-        if (
-            all_known
-            and self.most_rounds is not None
-            and min(charges, default=0) >= self.most_rounds
-        ):
+        is_spent = self.most_rounds is not None and min(charges, default=0) >= self.most_rounds
+        if all_known and is_spent:
             self.stopped = f"every client was charged for {min(charges)} rounds; one more would exceed the budget"
             log(WARNING, "mezzotint: %s", self.stopped)
             if current is not None:
                 self.ledger.fail(current.number, BudgetError.__name__)
-            return []
+            return
         # On disk before anybody is asked: clients answer a number once, also when the round comes
         # to nothing.
         number = self.ledger.start() if current is None else current.number
@@ -393,7 +393,6 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             current.requests = self._until_train(current)
         except (ProtocolError, BudgetError) as error:
             self._abort(number, error)
-        return []
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -476,7 +475,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """
         if self.most_rounds is None:
             return dict(names)
-        charges = self.ledger.charges
+        charges = self._charges()
         unspent = {
             key: name for key, name in names.items() if charges.get(name, 0) < self.most_rounds
         }
@@ -484,6 +483,10 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             shortage = f"only {len(unspent)} of {len(names)} clients were charged for fewer than {self.most_rounds} rounds"
             raise BudgetError(f"{shortage}; one more would exceed the budget of the others")
         return unspent
+
+    def _charges(self) -> Mapping[str, int]:
+        """The rounds that each client is charged for, or may be."""
+        return self.ledger.charges
 
     def _moved(
         self, current: R, mean: npt.NDArray[np.float64], counts: Mapping[str, float]

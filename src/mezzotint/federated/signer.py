@@ -83,8 +83,8 @@ class Signing(Protocol):
         """The answer to a server's `Challenge`."""
         ...
 
-    def check_purpose(self, kind: str, stage: str) -> None:
-        """Refuse a message of another kind than the round in progress; nothing changes."""
+    def check_purpose(self, kind: str, stage: str, payload: bytes) -> None:
+        """Refuse a message of another kind than its round; nothing changes."""
         ...
 
     def deal(self, kind: str, invitation: bytes, encoding: bytes) -> bytes:
@@ -105,8 +105,8 @@ class Signing(Protocol):
         """The answer of a member of the committee: "agree", "open" or "unite"."""
         ...
 
-    def abandon(self) -> None:
-        """Forget the round in progress."""
+    def abandon(self, payload: bytes) -> None:
+        """Forget the round that a message is about."""
         ...
 
 
@@ -123,13 +123,12 @@ def read_encoding(description: bytes) -> Encoding:
 @final
 @dataclass(kw_only=True)
 class Signer:
-    """A client's keys, policy, ledger and round in progress.
+    """A client's keys, policy, ledger and rounds in progress.
 
     Arguments:
-        client: identity and round.
+        client: identity and rounds.
         policy: called for the conditions of every message.
         ledger: of its lifetime; None for a client whose identity lasts for one run.
-        encoding: the description of the encoding of the round in progress.
         warn: told what only this machine may know.
 
     Guarantees: no answer leaves before it is on the ledger; no masked input before it is charged.
@@ -139,7 +138,6 @@ class Signer:
     policy: Callable[[], Policy]
     ledger: LifetimeLedger | None
     warn: Callable[[str], None]
-    encoding: bytes = b""
 
     def identity(self) -> bytes:
         return self.client.identity
@@ -147,8 +145,8 @@ class Signer:
     def card(self, question: bytes) -> bytes:
         return self.client.show(question)
 
-    def check_purpose(self, kind: str, stage: str) -> None:
-        plan = self.client.plan
+    def check_purpose(self, kind: str, stage: str, payload: bytes) -> None:
+        plan = self.client.plan_of(payload)
         if stage == "card":
             _compare_purpose(kind, "train")
         elif stage != "deal" and plan is not None:
@@ -159,27 +157,27 @@ class Signer:
         self.client.trust = policy.trust  # the file may have changed
         _compare_purpose(kind, plan.purpose)
         policy.check(read_encoding(encoding), plan)
-        answer = self.client.deal(invitation)
-        self._note(plan, "deal", answer, policy)
-        self.encoding = encoding
+        answer = self.client.deal(invitation, encoding=encoding)
+        try:
+            self._note(plan, "deal", answer, policy)
+        except PolicyRefusal:
+            self.client.abandon(answer)
+            raise
         return answer
 
     def expect(self, partners: bytes, task: bytes) -> bytes:
-        plan = self.client.plan
-        if plan is None:
-            self.client.expect(partners)  # refuses: no round is in progress
-            raise PolicyRefusal("round: none is in progress")
+        encoding, plan = self.client.encoding_of(partners), self.client.expect(partners)
         # Again: the policy may have changed since the invitation.
-        self.policy().check(read_encoding(self.encoding), plan)
-        if self.client.expect(partners).task != task:
+        self.policy().check(read_encoding(encoding), plan)
+        if plan.task != task:
             raise PolicyRefusal(
                 "model: not the model, or not the configuration, that the round was announced with"
             )
-        return self.encoding
+        return encoding
 
     def sum(self, partners: bytes, parameters: int, update: Vector | None) -> bytes:
         policy, plan = self.policy(), self.client.expect(partners)
-        encoding = read_encoding(self.encoding)
+        encoding = read_encoding(self.client.encoding_of(partners))
         policy.check(encoding, plan)
         integers = None
         if update is not None:
@@ -196,16 +194,15 @@ class Signer:
     def member(self, stage: str, payload: bytes) -> bytes:
         if stage not in _MEMBER_STAGES:
             raise PolicyRefusal("stage: unknown; server and client run different versions")
-        agreement = self.client.agreement() if stage == "open" else b""
-        plan = self.client.plan
+        agreement = self.client.agreement(payload) if stage == "open" else b""
+        plan = self.client.plan_of(payload)
         answer: bytes = getattr(self.client, stage)(payload)
         if plan is not None:
             self._note(plan, stage, answer, self.policy(), agreement)
         return answer
 
-    def abandon(self) -> None:
-        self.client.abandon()
-        self.encoding = b""
+    def abandon(self, payload: bytes) -> None:
+        self.client.abandon(payload)
 
     def _note(
         self, plan: RoundPlan, stage: str, payload: bytes, policy: Policy, agreement: bytes = b""
@@ -292,6 +289,9 @@ LARGEST_FRAME = 1 << 30
 
 _LENGTH = struct.Struct("<Q")
 _LARGEST_HEAD = 1 << 12
+
+_ROUND_CALLS = ("expect", "sum", "member")
+"""Calls whose refusal ends the round that their first part is about."""
 
 REFUSALS = frozenset({"PolicyRefusal", *(kind.__name__ for kind in ProtocolError.__subclasses__())})
 """The refusals that leave a signer, by name."""
@@ -419,8 +419,8 @@ class SignerProcess:
             try:
                 answer = self._answer(head, parts)
             except Exception as error:
-                if head.get("call") != "check_purpose" and not isinstance(error, ReplayedRound):
-                    self.signer.abandon()
+                if head.get("call") in _ROUND_CALLS and parts:
+                    self.signer.abandon(parts[0])
                 name, reason = refusal_of(error)
                 if name == "ClientFault":
                     self.signer.warn(f"signer: {type(error).__name__}")
@@ -436,7 +436,7 @@ class SignerProcess:
         if call == "card":
             return signer.card(parts[0])
         if call == "check_purpose":
-            signer.check_purpose(kind, stage)
+            signer.check_purpose(kind, stage, parts[0])
             return b""
         if call == "deal":
             return signer.deal(kind, parts[0], parts[1])
@@ -448,7 +448,7 @@ class SignerProcess:
         if call == "member":
             return signer.member(stage, parts[0])
         if call == "abandon":
-            signer.abandon()
+            signer.abandon(parts[0])
             return b""
         raise PolicyRefusal("signer: an unknown call; mod and signer are of different versions")
 
@@ -484,8 +484,8 @@ class RemoteSigner:
     def card(self, question: bytes) -> bytes:
         return self._call("card", question)
 
-    def check_purpose(self, kind: str, stage: str) -> None:
-        self._call("check_purpose", kind=kind, stage=stage)
+    def check_purpose(self, kind: str, stage: str, payload: bytes) -> None:
+        self._call("check_purpose", payload, kind=kind, stage=stage)
 
     def deal(self, kind: str, invitation: bytes, encoding: bytes) -> bytes:
         return self._call("deal", invitation, encoding, kind=kind)
@@ -500,5 +500,5 @@ class RemoteSigner:
     def member(self, stage: str, payload: bytes) -> bytes:
         return self._call("member", payload, stage=stage)
 
-    def abandon(self) -> None:
-        self._call("abandon")
+    def abandon(self, payload: bytes) -> None:
+        self._call("abandon", payload)

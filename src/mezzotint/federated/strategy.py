@@ -10,7 +10,8 @@ import hashlib
 import math
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from logging import INFO, WARNING
 from typing import Any, Unpack, final
@@ -29,8 +30,8 @@ from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.records import (
     RECORD,
     Key,
+    further_answers,
     log,
-    next_answer,
     one_line,
     parameters,
     protocol_record,
@@ -45,10 +46,15 @@ from mezzotint.federated.rounds import (
     arriving,
     halfway,
 )
-from mezzotint.federated.secagg.messages import Outbox
+from mezzotint.federated.secagg.client import MOST_AHEAD
 from mezzotint.federated.secagg.plan import CORRUPTED, DIGEST_BYTES, DROPPED, SESSION_BYTES, Draw
 from mezzotint.federated.secagg.roster import ROUNDS
 from mezzotint.privacy.claim import Claim, counted
+
+AHEAD = 5
+"""Rounds that clients deal in at once, by default."""
+_DEALT_BYTES = 1 << 28
+"""Most memory of rounds dealt ahead, unless one alone takes more."""
 
 _KEY = re.compile("[0-9a-f]{64}")  # an identity, which names clients that give no other name
 
@@ -66,7 +72,7 @@ class _Secure(Running):
     first.
     """
     is_dealt: bool = False
-    """Whether clients were asked to deal, with the last exchange of the round before."""
+    """Whether clients were asked to deal, with an exchange of an earlier round."""
 
 
 @final
@@ -131,8 +137,10 @@ class SecureStrategy(RoundStrategy[_Secure]):
         evaluation: clients' metrics, summed in the same way and released beside the model; every
             claim includes their cost, and clients whose policy forbids them refuse. None requests
             none.
-        deal_ahead: whether clients deal in a round with the last exchange of the one before, which
-            saves an exchange in every round but the first. Not before a sum of metrics.
+        ahead: the number of rounds that clients deal in at once, at most 20, with the last exchange
+            of the round before; in the others that exchange concerns the committee alone. 0 deals in
+            every round by itself, which takes an exchange more. A client that loses its state is out
+            for as many rounds.
         retries: how often a round that clients spoilt by bad shares is repeated without them; each
             time the others are charged, for their masks were opened.
         options: see `RoundStrategy`. A round with fewer than `minimum` summands, by default half of
@@ -160,7 +168,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         dropped: float = DROPPED,
         rounds: int = ROUNDS,
         evaluation: Evaluation | None = None,
-        deal_ahead: bool = True,
+        ahead: int = AHEAD,
         retries: int = 2,
         **options: Unpack[RoundOptions],
     ) -> None:
@@ -177,8 +185,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self._challenges: dict[int, secagg.Challenge] = {}
         self._late: dict[str, int] = {}
         self.retries = retries
-        self.deal_ahead = deal_ahead
-        self._following: _Secure | None = None
+        self.ahead = check_count("ahead", ahead, least=0, most=MOST_AHEAD)
+        self._dealt: list[_Secure] = []
         self.blames: list[secagg.Blame] = []
         self.excluded = self._blamed()
         self.last_sum: secagg.SecureSum | None = None
@@ -210,7 +218,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         }
         evaluator = SecureStrategy(
             encoding=evaluation.encoding, per_round=self.per_round, roster=self.roster, corrupted=self.trust.corrupted,
-            dropped=self.dropped, rounds=rounds, retries=0, deal_ahead=False, **{**options, **replaced},
+            dropped=self.dropped, rounds=rounds, retries=0, ahead=0, **{**options, **replaced},
         )  # fmt: skip
         evaluator.excluded = self.excluded
         evaluator._counted_as = "evaluation"
@@ -542,18 +550,22 @@ class SecureStrategy(RoundStrategy[_Secure]):
         current.server.receive(place, payload)
 
     def _refused(self, current: _Secure, place: int) -> None:
+        node, stage = current.nodes[place], current.server.stage
         # It may have restarted with another key: unless it only refuses to evaluate, it is asked
         # for its card again.
-        if current.server.stage == "deal" and self.encoding.purpose == "train":
-            self._cards.pop(current.nodes[place], None)
+        if stage == "deal" and self.encoding.purpose == "train":
+            self._cards.pop(node, None)
+        if stage == "sum":  # it may have lost its state: then it masks in none of those dealt ahead
+            for later in self._dealt:
+                if node in later.places:
+                    later.server.leave_out(later.places[node])
 
     def _until_train(self, current: _Secure) -> Iterator[Message]:
         if not current.is_dealt:
-            invitations = current.server.invitations(current.holding)
-            present = Outbox(current.nodes, lambda index: invitations[index])
-            self._ask(
-                current, self._messages(current, present, {Key.ENCODING: packed(self.encoding)})
-            )
+            self._dealt = [current]
+            self._open_ahead(current, self.ahead - 1)
+            self._ask_dealing(current, {}, self._dealt)
+            self._dealt = self._dealt[1:]
         current.server.bind(self._task_digest(current.task))
         partners = current.server.advance()
         names = [current.names[index] for index in partners]
@@ -581,9 +593,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
             self._exclude(current, culprits)
             if not culprits or not retries_left:
                 break
-            self.configure_train(
-                current.number, current.task["arrays"], current.task["config"], current.grid
-            )
+            self._begin(current.task["arrays"], current.task["config"], current.grid)
         return None, None
 
     def _finish(self, current: _Secure) -> tuple[secagg.SecureSum | None, tuple[int, ...]]:
@@ -599,11 +609,11 @@ class SecureStrategy(RoundStrategy[_Secure]):
             self._abort(current.number, error)  # no mask was opened: nothing is released
             return None, ()
         try:
-            self._following = self._invited_ahead(current)
-            if self._following is None:
-                self._ask(current, self._messages(current, certificates, {}))
-            else:
-                self._ask_two(current, certificates, self._following)
+            later: list[_Secure] = []
+            if not self._dealt:
+                self._open_ahead(current, self.ahead)
+                later = self._dealt
+            self._ask_dealing(current, certificates, later)
             start = time.perf_counter()
             total = current.server.result()
             size = parameters(current.task["arrays"])
@@ -624,7 +634,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
                 self._note(current.number, "", lie)
         return total, ()
 
-    # The next round's dealings --------------------------------------------------------------------
+    # Dealings of later rounds -------------------------------------------------------------------
 
     def start(
         self,
@@ -638,37 +648,37 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self._rounds_planned = num_rounds
         return super().start(grid, initial_arrays, num_rounds, *arguments, **options)
 
-    def _invited_ahead(self, current: _Secure) -> _Secure | None:
-        """The next round, in which clients can deal with the last exchange of this one; None if
-        they shall not.
-        """
-        is_wanted = self.deal_ahead and not self._is_last
-        if not is_wanted or self._is_evaluated_next() or self._is_budget_spent(current.grid):
-            return None
-        number = self.ledger.start()
-        try:
-            following = self._open(number, current.task, current.grid)
-            if len(following.nodes) < max(2, self.minimum):
-                raise secagg.TooFewClients("plan", f"{len(following.nodes)} clients are there")
-        except (secagg.ProtocolError, BudgetError) as error:
-            self.ledger.fail(number, type(error).__name__)
-            return None
-        following.is_dealt = True
-        return following
+    def _open_ahead(self, current: _Secure, count: int) -> None:
+        """Open up to so many rounds after this one, for clients to deal in with an exchange of it."""
+        fitting = max(1, _DEALT_BYTES // current.server.dealt_bytes)
+        for _ in range(min(count, self._rounds_left, fitting)):
+            if self._is_budget_spent(current.grid):
+                return
+            number = self.ledger.start()
+            try:
+                later = self._open(number, current.task, current.grid)
+                if len(later.nodes) < max(2, self.minimum):
+                    raise secagg.TooFewClients("plan", f"{len(later.nodes)} clients are there")
+            except (secagg.ProtocolError, BudgetError) as error:
+                self.ledger.fail(number, type(error).__name__)
+                return
+            later.is_dealt = True
+            self._dealt.append(later)
 
-    def _is_evaluated_next(self) -> bool:
-        """Whether a sum of metrics follows this round if it is released; its clients forget all
-        other rounds.
-        """
-        return self.evaluator is not None and (self._released() + 1) % self.every == 0
+    def _charges(self) -> Mapping[str, int]:
+        """The rounds that each client is charged for, or may be: also those that are dealt ahead."""
+        charges = Counter(self.ledger.charges)
+        for later in self._dealt:
+            charges.update(later.names.values())
+        return charges
 
     def _is_budget_spent(self, grid: Grid) -> bool:
-        """Whether all clients are known, and too few may be charged again; this round counts as
-        charged.
+        """Whether all clients are known, and too few may be charged again; this round and those
+        dealt in count as charged.
         """
         if self.most_rounds is None:
             return False
-        charges = self.ledger.charges.values()
+        charges = self._charges().values()
         unspent = sum(charge < self.most_rounds for charge in charges)
         all_known = len(charges) >= len(list(grid.get_node_ids()))
         return all_known and unspent < max(2, self.minimum)
@@ -678,63 +688,68 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return sum(outcome == "released" for outcome in self.ledger.rounds.values())
 
     def _dealt_ahead(self, grid: Grid) -> _Secure | None:
-        following, self._following = self._following, None
-        if following is None:
-            return None
-        if following.grid is not grid or not following.server.ready(self.minimum):
+        connected = set(grid.get_node_ids())
+        while self._dealt:
+            following = self._dealt.pop(0)
+            for index in following.server.answered:
+                if following.nodes[index] not in connected:
+                    following.server.leave_out(index)
+            if following.grid is grid and following.server.ready(self.minimum):
+                return following
             self.ledger.fail(following.number, secagg.TooFewClients.__name__)
-            return None
-        return following
+        return None
 
-    def _ask_two(self, current: _Secure, certificates: Outbox, following: _Secure) -> None:
-        """Let members open this round, and all clients of the following one deal in it, in one
+    def _ask_dealing(
+        self, current: _Secure, outbox: Mapping[int, bytes], rounds: Sequence[_Secure]
+    ) -> None:
+        """Send this outbox of the current round, and invitations to deal in these rounds, in one
         exchange.
         """
         stage, start = self._stage(current), time.monotonic()
-        members = {current.nodes[index] for index in certificates}
-        messages = self._messages_of_two(current, certificates, following)
+        asked = {current.nodes[index]: [(current, outbox)] for index in outbox}
+        for later in rounds:
+            invitations = later.server.invitations(later.holding)
+            for node in later.places:
+                asked.setdefault(node, []).append((later, invitations))
+        messages = self._joint_messages(asked)
         for node, answer in arriving(current.grid, messages, timeout=self.stage_timeout):
-            asked_in = following
-            if node in members:
-                asked_in = current
-            if self._is_answer(asked_in, node, answer):
-                record = protocol_record(answer)
-                self._take_one(asked_in, asked_in.places[node], record)
-                is_in_both = node in members and node in following.places
-                if is_in_both and record is not None:
-                    self._take_one(following, following.places[node], next_answer(record))
-            if self._enough(current) and self._enough(following):
+            its_rounds = [each for each, _ in asked.get(node, [(current, outbox)])]
+            if self._is_answer(its_rounds[0], node, answer):
+                self._take_joint(its_rounds, node, protocol_record(answer))
+            if all(self._enough(each) for each in (current, *rounds)):
                 break
         self.seconds[stage] = time.monotonic() - start
 
-    def _messages_of_two(
-        self, current: _Secure, certificates: Outbox, following: _Secure
+    def _joint_messages(
+        self, asked: Mapping[int, Sequence[tuple[_Secure, Mapping[int, bytes]]]]
     ) -> Iterator[Message]:
-        """To members what they open, with their invitation if they take part again; to others their
-        invitation.
-        """
-        invitations = following.server.invitations(following.holding)
+        """One message to each node: its first part is a stage's own, the others are invitations."""
         encoding = packed(self.encoding)
-        invited = dict(following.places)
-        for index in certificates:
-            node = current.nodes[index]
-            values = {Key.STAGE: self._stage(current), Key.PAYLOAD: certificates[index]}
-            if node in invited:
-                values |= {Key.NEXT: invitations[invited.pop(node)], Key.ENCODING: encoding}
+        for node, parts in asked.items():
+            payload, *further = [outbox[each.places[node]] for each, outbox in parts]
+            stage = self._stage(parts[0][0])
+            values: dict[str, Any] = {Key.STAGE: stage, Key.PAYLOAD: payload}
+            if further:
+                values[Key.NEXT] = further
+            if further or stage == "deal":
+                values[Key.ENCODING] = encoding
             yield request(node, self.message_type, values, {})
-        for node, index in invited.items():
-            values = {
-                Key.STAGE: "deal",
-                Key.PAYLOAD: invitations[index],
-                Key.ENCODING: encoding,
-            }
-            yield request(node, self.message_type, values, {})
+
+    def _take_joint(self, rounds: list[_Secure], node: int, record: ConfigRecord | None) -> None:
+        """Take a node's answer about these rounds."""
+        further: list[ConfigRecord] = []
+        if record is not None:
+            further = further_answers(record, len(rounds) - 1)
+        self._take_one(rounds[0], rounds[0].places[node], record)
+        for later, part in zip(rounds[1:], further, strict=False):
+            self._take_one(later, later.places[node], part)
 
     def _exclude(self, current: _Secure, culprits: tuple[int, ...]) -> None:
         """Exclude clients from all later rounds, and save the proofs against them."""
-        if culprits and self._following is not None:  # in which they dealt, too
-            self.ledger.fail(self._following.number, secagg.TamperedShare.__name__)
-            self._following = None
+        if culprits:  # they dealt in the following rounds, too
+            for later in self._dealt:
+                self.ledger.fail(later.number, secagg.TamperedShare.__name__)
+            self._dealt = []
         for index in culprits:
             identity = current.server.cohort[index].identity
             self.excluded.add(identity)

@@ -42,9 +42,13 @@ from mezzotint.federated.secagg.roster import Card, Trust, channel_key, introduc
 _POSITIONS: dict[Stage, int] = {"deal": 0, "sum": 1, "agree": 2, "unite": 2, "open": 3}
 """Stage -> stages that a client has answered before it."""
 _SESSIONS = 256  # most sessions that a client answers; it forgets none
+MOST_AHEAD = 20
+"""Most rounds that clients deal in before the first of them is summed."""
+_MOST_ROUNDS = MOST_AHEAD + 2
+"""Most rounds that a client keeps: those dealt ahead, one to be opened, one of another session."""
 _STAGES_OF_ALL = ("deal", "sum")
 """Stages that clients outside of the committee answer."""
-_SECRETS, _SETS = ("mask_seed", "self_seed", "coins"), ("dealt", "survivors")
+_BYTES, _SETS = ("mask_seed", "self_seed", "coins", "encoding"), ("dealt", "survivors")
 
 
 @final
@@ -52,7 +56,7 @@ _SECRETS, _SETS = ("mask_seed", "self_seed", "coins"), ("dealt", "survivors")
 class _Round:
     """A client's knowledge of one round: stages answered (`done`), clients in the order drawn
     (`cohort`), two secret seeds (erased once the masked input has left), the coins of its picks,
-    dealers announced, survivors certified.
+    the description of its encoding, dealers announced, survivors certified.
     """
 
     plan: RoundPlan
@@ -62,6 +66,7 @@ class _Round:
     mask_seed: bytes
     self_seed: bytes
     coins: bytes
+    encoding: bytes
     dealt: frozenset[int] = frozenset()
     survivors: frozenset[int] = frozenset()
 
@@ -79,7 +84,8 @@ class Client:
 
     Each stage's method takes the server's message and returns the answer, and refuses if called out
     of order or twice. After any other refusal the round is over for this client and its secrets of
-    the round are erased.
+    the round are erased. A client may have dealt in several rounds; the first part of a message says
+    which of them it is about.
 
     Arguments:
         identity: 32 bytes, the raw Ed25519 private key; None makes a new one.
@@ -95,6 +101,8 @@ class Client:
         signatures of a quorum or of
             all dealers.
         A round is answered once, even across `save` and `load`.
+        Once it has masked in a round, it knows nothing more of earlier rounds of that session. It
+        keeps at most 22 rounds, and forgets the one that it dealt in first.
     """
 
     def __init__(self, *, identity: bytes | None = None, trust: Trust | None = None) -> None:
@@ -102,17 +110,17 @@ class Client:
         self._identity = Ed25519PrivateKey.from_private_bytes(self._secret)
         self.trust = Trust() if trust is None else trust
         self._last: dict[str, int] = {}
-        self._round: _Round | None = None
+        self._rounds: dict[bytes, _Round] = {}
 
     @property
     def identity(self) -> bytes:
         """The public identity, 32 bytes: what a roster lists."""
         return public_bytes(self._identity)
 
-    @property
-    def plan(self) -> RoundPlan | None:
-        """The plan of the round in progress."""
-        return None if self._round is None else self._round.plan
+    def plan_of(self, message: bytes) -> RoundPlan | None:
+        """The plan of the round that a message is about; None if that is not in progress."""
+        current = self._rounds.get(messages.tag_of(message))
+        return None if current is None else current.plan
 
     def card(self) -> bytes:
         """This client's card, signed, for a roster; 128 bytes."""
@@ -129,9 +137,13 @@ class Client:
 
     # Stages ---------------------------------------------------------------------------------------
 
-    def deal(self, invitation: bytes) -> bytes:
+    def deal(self, invitation: bytes, *, encoding: bytes = b"") -> bytes:
         """Answer an invitation with a fresh key, coins, and shares of both secrets for the
         committee.
+
+        Arguments:
+            invitation: the message.
+            encoding: a description of the round's encoding, kept for `encoding_of`.
 
         Raises:
             PlanRefused: an unsafe plan, one that protects less than `trust` asks for, or one that
@@ -158,11 +170,15 @@ class Client:
                 "deal", f"{_SESSIONS} sessions were answered by this process; start it again"
             )
         self._last[session] = plan.round
-        self._round = current = _Round(
+        current = _Round(
             plan=plan, index=index, done=1, cohort=cohort, mask_seed=os.urandom(SEED_BYTES),
-            self_seed=os.urandom(SEED_BYTES), coins=os.urandom(COIN_BYTES),
+            self_seed=os.urandom(SEED_BYTES), coins=os.urandom(COIN_BYTES), encoding=encoding,
         )  # fmt: skip
-        return self._dealing(current)
+        dealing = self._dealing(current)
+        self._rounds[messages.tag_of(dealing)] = current
+        if len(self._rounds) > _MOST_ROUNDS:
+            del self._rounds[next(iter(self._rounds))]
+        return dealing
 
     def _dealing(self, current: _Round) -> bytes:
         plan, channel = current.plan, X25519PrivateKey.generate()
@@ -205,7 +221,7 @@ class Client:
             UnknownSender, SwappedKey: a partner that nobody picked, a pick left out, a key that its
                 owner did not sign.
         """
-        with self._stage("sum") as current:
+        with self._stage("sum", partners) as current:
             total = checked_integers(
                 values,
                 coordinates=current.plan.coordinates,
@@ -227,7 +243,14 @@ class Client:
             packed = pack_words(reduced(total, plan.bits), plan.bits)
             answer = messages.masked(plan, sign(self._identity, statement), packed)
             current.dealt, current.mask_seed, current.self_seed = dealt, b"", b""
+            self._forget_before(plan)
             return answer
+
+    def _forget_before(self, plan: RoundPlan) -> None:
+        """Forget the rounds of the session that come before this one: their server went on."""
+        for tag, other in list(self._rounds.items()):
+            if other.plan.session == plan.session and other.plan.round < plan.round:
+                del self._rounds[tag]
 
     def agree(self, proposal: bytes) -> bytes:
         """Sign the set of survivors, as a member of the committee.
@@ -238,7 +261,7 @@ class Client:
             InconsistentLists: a survivor did not mask among the dealers that this client was told
                 of, or not with all of them that it picked or that picked it.
         """
-        with self._stage("agree") as current:
+        with self._stage("agree", proposal) as current:
             coins, signatures = messages.read_proposal(proposal, current.plan)
             dealt, survivors = frozenset(coins), frozenset(signatures)
             if not survivors <= dealt:
@@ -250,11 +273,11 @@ class Client:
             current.survivors = survivors
             return messages.agreement(current.plan, signature)
 
-    def agreement(self) -> bytes:
+    def agreement(self, certificate: bytes) -> bytes:
         """The answer to `agree` for the set that `open` would open; a signature of Ed25519 does not
         depend on chance.
         """
-        current = self._awaiting("open")
+        current = self._awaiting("open", certificate)
         statement = messages.certificate_statement(current.plan, current.dealt, current.survivors)
         return messages.agreement(current.plan, sign(self._identity, statement))
 
@@ -266,7 +289,7 @@ class Client:
             TooFewClients: no quorum signed the set that this client signed.
             UnknownSender, SwappedKey: a signature of no member, an invalid signature.
         """
-        with self._stage("open") as current:
+        with self._stage("open", certificate) as current:
             plan = current.plan
             signatures, sealed = messages.read_opening(certificate, plan, current.dealt)
             statement = messages.certificate_statement(plan, current.dealt, current.survivors)
@@ -293,51 +316,58 @@ class Client:
             InconsistentLists: somebody did not mask among the dealers that this client was told of,
                 with all of them.
         """
-        with self._stage("unite") as current:
+        with self._stage("unite", union) as current:
             coins, signatures, sealed = messages.read_union(union, current.plan)
             _check_survivors(current, coins, signatures, "unite")
             current.survivors = current.dealt
             return self._shares(current, sealed)
 
-    def abandon(self) -> None:
-        """Forget the round in progress."""
-        self._round = None
+    def abandon(self, message: bytes) -> None:
+        """Forget the round that a message is about."""
+        self._rounds.pop(messages.tag_of(message), None)
 
     def expect(self, partners: bytes) -> RoundPlan:
         """The plan, with its task, under which `sum` would answer this message, if it would; this
         changes nothing.
         """
-        current = self._awaiting("sum")
+        current = self._awaiting("sum", partners)
         plan, dealt, deals = messages.read_partners(partners, current.plan)
         _check_partners(current, dealt, deals)
         return plan
 
-    def _awaiting(self, stage: Stage) -> _Round:
-        """The round in progress, whose next stage this is."""
-        current, position = self._round, _POSITIONS[stage]
-        if current is None:
+    def encoding_of(self, partners: bytes) -> bytes:
+        """The description of the encoding of the round that this message, to mask, is about."""
+        return self._awaiting("sum", partners).encoding
+
+    def _awaiting(self, stage: Stage, message: bytes) -> _Round:
+        """The round that a message is about, whose next stage this is."""
+        if not self._rounds:
             raise wire.WrongStage(stage, "no round is in progress")
-        if current.done != position:
+        current = self._rounds.get(messages.tag_of(message))
+        if current is None:
+            raise wire.ReplayedRound(stage, "the message belongs to another round than those dealt")
+        if current.done != _POSITIONS[stage]:
             raise wire.WrongStage(stage, f"stage {messages.STAGES[current.done]!r} comes next")
         return current
 
     @contextmanager
-    def _stage(self, stage: Stage) -> Generator[_Round]:
-        """A copy of the round in progress, whose next stage this is; it takes its place if the
-        block ends well.
+    def _stage(self, stage: Stage, message: bytes) -> Generator[_Round]:
+        """A copy of the round that a message is about, whose next stage this is; it takes its place
+        if the block ends well.
         """
-        current = replace(self._awaiting(stage))
+        current = replace(self._awaiting(stage, message))
+        tag = messages.tag_of(message)
         try:
             yield current
-        except wire.ReplayedRound:
-            raise  # a message of another round changes nothing in this one
         except wire.ProtocolError:
-            self._round = None
+            del self._rounds[tag]
             raise
         current.done += 1
         if stage == "unite":  # it stands for the last two
             current.done = len(messages.STAGES)
-        self._round = None if current.last else current
+        self._rounds[tag] = current
+        if current.last:
+            del self._rounds[tag]
 
     def _shares(self, current: _Round, sealed: Mapping[int, tuple[bytes, bytes]]) -> bytes:
         """One share of each dealer, of the seed if it survived, else of the mask key; as far as
@@ -365,10 +395,9 @@ class Client:
 
     def save(self) -> bytes:
         """The whole state between two messages, secrets included, as JSON."""
-        current = None if self._round is None else _to_plain(self._round)
-        return json.dumps(
-            {"identity": self._secret.hex(), "last": self._last, "round": current}
-        ).encode()
+        rounds = [_to_plain(current) for current in self._rounds.values()]
+        state = {"identity": self._secret.hex(), "last": self._last, "rounds": rounds}
+        return json.dumps(state).encode()
 
     @classmethod
     def load(cls, state: bytes, *, trust: Trust | None = None) -> Client:
@@ -376,7 +405,10 @@ class Client:
         plain = json.loads(state)
         client = cls(identity=bytes.fromhex(plain["identity"]), trust=trust)
         client._last = plain["last"]
-        client._round = None if plain["round"] is None else _from_plain(plain["round"])
+        for saved in plain["rounds"]:
+            current = _from_plain(saved)
+            tag = messages.tag_of(messages.header("deal", current.plan))
+            client._rounds[tag] = current
         return client
 
 
@@ -467,7 +499,7 @@ def _to_plain(current: _Round) -> JsonObject:
         "invitation": messages.invitation(current.plan, current.index).hex(),
         "done": current.done,
         "cohort": b"".join(card.to_bytes() for card in current.cohort).hex(),
-        **{name: getattr(current, name).hex() for name in _SECRETS},
+        **{name: getattr(current, name).hex() for name in _BYTES},
         **{name: sorted(getattr(current, name)) for name in _SETS},
     }
 
@@ -476,6 +508,6 @@ def _from_plain(plain: JsonObject) -> _Round:
     plan, index, _ = messages.read_invitation(bytes.fromhex(plain["invitation"]))
     cards = wire.Reader(bytes.fromhex(plain["cohort"]), "deal")
     cohort = tuple(Card.from_reader(cards) for _ in range(plan.clients))
-    secrets: JsonObject = {name: bytes.fromhex(plain[name]) for name in _SECRETS}
+    secrets: JsonObject = {name: bytes.fromhex(plain[name]) for name in _BYTES}
     sets: JsonObject = {name: frozenset(plain[name]) for name in _SETS}
     return _Round(plan=plan, index=index, done=plain["done"], cohort=cohort, **secrets, **sets)

@@ -23,14 +23,21 @@ STAGES: tuple[Stage, ...] = ("deal", "sum", "agree", "open")
 """In the order of a round. Where all dealers are in the sum, "unite" replaces the last two."""
 _KINDS: tuple[Stage, ...] = (*STAGES, "unite")
 
-_TAG = 8
+TAG_BYTES = 8
 COIN_BYTES = 16
 SEALED_BYTES = 2 * masks.SHARE_BYTES + masks.TAG_BYTES
 
 
 def header(stage: Stage, plan: RoundPlan) -> bytes:
     """Stage and round of a message."""
-    return wire.number(_KINDS.index(stage), 1) + plan.base[:_TAG]
+    return wire.number(_KINDS.index(stage), 1) + plan.base[:TAG_BYTES]
+
+
+def tag_of(message: bytes) -> bytes:
+    """The tag of the round that a message, or an answer, is about: the beginning of its plan's
+    `base`.
+    """
+    return message[1 : 1 + TAG_BYTES]
 
 
 def opened(data: bytes, stage: Stage, plan: RoundPlan) -> wire.Reader:
@@ -42,7 +49,7 @@ def opened(data: bytes, stage: Stage, plan: RoundPlan) -> wire.Reader:
     if kind != _KINDS.index(stage):
         name = _KINDS[kind] if kind < len(_KINDS) else "unknown"
         raise wire.WrongStage(stage, f"got a message of stage {name!r}")
-    if reader.take(_TAG) != plan.base[:_TAG]:
+    if reader.take(TAG_BYTES) != plan.base[:TAG_BYTES]:
         raise wire.ReplayedRound(
             stage, f"the message belongs to another round than {plan.round} of this session"
         )
@@ -158,7 +165,7 @@ DEAL_BYTES = 2 + 2 * masks.KEY_BYTES + COIN_BYTES + 32 + masks.SIGNATURE_BYTES
 CHANNEL = slice(2 + masks.KEY_BYTES, 2 + 2 * masks.KEY_BYTES)
 """The channel's key in a `Deal`."""
 COINS = slice(CHANNEL.stop, CHANNEL.stop + COIN_BYTES)
-_DEAL_BEGIN = 1 + _TAG
+_DEAL_BEGIN = 1 + TAG_BYTES
 _PORTIONS_BEGIN = _DEAL_BEGIN + DEAL_BYTES + masks.COMMITMENT_BYTES
 
 

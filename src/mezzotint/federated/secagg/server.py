@@ -79,6 +79,11 @@ class Dealings(OfClients[Deal]):
         return Deal.from_reader(wire.Reader(self.public([index]), "deal"))
 
     @property
+    def size(self) -> int:
+        """Bytes, once all have dealt."""
+        return self._public.nbytes + self._portions.nbytes + self.picks.nbytes
+
+    @property
     def clients(self) -> npt.NDArray[np.intp]:
         """The dealers, ascending."""
         return np.flatnonzero(self._there)
@@ -213,6 +218,11 @@ class Server:
         """
 
     @property
+    def dealt_bytes(self) -> int:
+        """Memory of the round's dealings."""
+        return self._dealt.size
+
+    @property
     def stage(self) -> Stage:
         """The stage whose answers are being collected."""
         return messages.STAGES[self._place]
@@ -259,6 +269,16 @@ class Server:
         if self.stage != "deal":
             raise wire.WrongStage(self.stage, "the round was announced with its task already")
         self.plan = replace(self.plan, task=task)
+
+    def leave_out(self, index: int) -> None:
+        """Go on without a client that dealt, before the round is announced.
+
+        Raises:
+            WrongStage: it was announced already.
+        """
+        if self.stage != "deal":
+            raise wire.WrongStage(self.stage, "the round was announced with its dealers already")
+        self._dealt.leave_out(index)
 
     def receive(self, index: int, answer: bytes) -> None:
         """Take one client's answer to this stage.
