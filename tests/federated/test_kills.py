@@ -350,7 +350,7 @@ def test_a_member_dies_that_dealt_in_two_rounds(
     is_out_then = stage == "deal" or state == "none"
     assert survivors == [MANY - is_out_first, MANY - is_out_then]
     for place in range(MANY):
-        sums = deaths.answers[place, "sum"] if (place, "sum") in deaths.answers else []
+        sums = deaths.answers.get((place, "sum"), [])
         assert len(sums) <= 2
         assert deaths.records(place).sums >= len(sums)
         assert deaths.records(place).dealings == 2 or place in victims
