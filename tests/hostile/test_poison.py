@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from pathlib import Path
 
@@ -130,3 +131,19 @@ def test_a_poisoned_round_is_charged_moves_nothing_and_names_nobody(
     (incident,) = strategy.incidents
     assert (incident.client, incident.name) == ("", "OutOfRangeInteger")
     assert strategy.excluded == set()
+
+
+def test_the_stored_table_has_the_shift_that_the_threshold_leaves() -> None:
+    """From the norms alone; the stored rates are those of a threshold that is neither half nor twice as large."""
+    root = Path(__file__).parents[2]
+    tables = json.loads((root / "benchmarks/results/tables.json").read_text(encoding="utf-8"))
+    rows = tables["Poisoning of a noisy sum"]["rows"]
+    assert [row[0] for row in rows] == ["1", "2", "3", "4", "5"]
+    for attackers, moved, *rates in rows:
+        signal = math.sqrt(CLIENTS - int(attackers))
+        shift = _shift_at_half_power(_encoding(), CLIENTS, signal) / CLIENTS
+        assert moved == f"{shift:.2f} C"
+        below, at, above = map(float, rates)
+        assert below <= 0.15
+        assert 0.35 <= at <= 0.65
+        assert above >= 0.85
