@@ -80,7 +80,9 @@ def test_certified_epsilons_are_as_close_as_promised_or_called_computed_with_the
             assert (kind, seconds) == ("", ""), name
             assert f"`{name}`" in reasons, name
         else:
-            assert 1 <= float(ratio.removesuffix(" (delta)")) <= _allowed(name), name
+            # A proof may begin at a finer grid than the accountant's, or stand on a Renyi order.
+            least = 0.99 if kind in {"losses", "renyi"} else 1
+            assert least <= float(ratio.removesuffix(" (delta)")) <= _allowed(name), name
             assert 0 < float(seconds) <= 60, name
             assert kind in {"ratio", "delta", "renyi", "losses", "sum", "gaussian", "profile"}, name
     assert sum(ratio != "computed" for _, ratio, *_ in rows.values()) > 50
