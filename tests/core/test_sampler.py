@@ -3,6 +3,7 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
+from fractions import Fraction
 from typing import Any
 
 import numba
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mezzotint import Mechanism, ParameterError
-from mezzotint.core import sampler
+from mezzotint.core import kernels, sampler
 from mezzotint.core.kernels import compile_lookup, draw_bucketed, draw_searched, draw_uniform
 from mezzotint.core.sampler import PrivatizeStats, codes_from_words, key_from, privatize
 from reference.sampler import codes_from_words as twin
@@ -101,6 +102,23 @@ def test_threshold_is_within_one_unit_of_the_rational_one(
             mechanism, np.full(highs.size, x), highs.astype(np.uint64) << np.uint64(32)
         )
         np.testing.assert_array_equal(codes[clear], expected[clear])
+
+
+@pytest.mark.parametrize("digits", kernels.SCALE_DIGITS)
+def test_positions_move_by_less_than_nine_eighths_of_a_unit(digits: int) -> None:
+    """The most even segments there may be, every change of the scale: S1 of docs/proofs/sampling.md, in rationals."""
+    generator, segments = np.random.default_rng(digits + 9), kernels.MOST_SEGMENTS
+    lower, width = generator.uniform(-3, 3), generator.uniform(0.5, 4)
+    edges = np.linspace(lower, lower + width, segments + 1)
+    scale = kernels.FIXED * (segments / (edges[-1] - edges[0])) * (1 + digits * 2.0**-52)
+    inputs = edges[-1] - width * generator.uniform(0, 1, 500) ** 4
+    fixed = ((inputs - edges[0]) * scale).astype(np.int64)
+    drawn = (fixed >> 33) * TOTAL + (((fixed & (2**33 - 1)) + 1) >> 1)
+    rows = np.minimum(np.searchsorted(edges, inputs, side="right") - 1, segments - 1)
+    for x, position, row in zip(inputs.tolist(), drawn.tolist(), rows.tolist(), strict=True):
+        left, right = Fraction(edges[row]), Fraction(edges[row + 1])
+        exact = (row + (Fraction(x) - left) / (right - left)) * TOTAL
+        assert abs(position - exact) < Fraction(9, 8)
 
 
 @pytest.mark.parametrize("dtype", [F32, F64])

@@ -303,7 +303,7 @@ def test_norms_far_below_and_above_the_range() -> None:
     mechanism = Mechanism(knots=[4.0, 5.0, 9.0], levels=[0, 1, 2], weights=weights)
     # Positions are drawn in 2**32 steps a segment: however near two inputs are, one step may lie between them.
     tiny = math.sqrt(squared_distance(mechanism, coordinates=1, l2_norm=1e-300))
-    assert 2 * 4.0 * GRAIN <= tiny <= 2.01 * 4.0 * GRAIN
+    assert 2 * 4.0 * GRAIN <= tiny <= 2.26 * 4.0 * GRAIN
     assert squared_distance(mechanism, coordinates=3, l2_norm=1e300) == pytest.approx(
         3 * 5.0**2, rel=MANY
     )

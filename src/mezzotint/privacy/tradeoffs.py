@@ -121,8 +121,8 @@ _SEGMENTS = 64
 _EVEN = 1e-9
 """Share of their distance by which knots may miss an even grid."""
 
-_POSITION_ERROR = 2.0**-32
-"""Share of its segment by which the position differs that a row is drawn for (S1)."""
+_POSITION_ERROR = 1.125 * 2.0**-32
+"""Share of its segment by which the position differs at most that a row is drawn for (S1)."""
 
 _QUOTIENT_ERROR = Fraction(1, 2**50)
 """Relative error of a quotient of two weights in floats."""
@@ -147,8 +147,8 @@ def metric_epsilon(mechanism: Mechanism, metric: str) -> float:
             grid, exact for inputs on the grid. Without rounding up no mechanism but a constant one
             has a finite epsilon (docs/proofs/design.md, "Metrics").
 
-            In both, inputs that are not on knots count as up to 2**-31 of their segment farther
-            apart than they are: the row is drawn for a position rounded to 2**-32 of it
+            In both, inputs that are not on knots count as up to 2.25 * 2**-32 of their segment
+            farther apart than they are: the row is drawn for a position rounded to 2**-32 of it
             (docs/proofs/sampling.md, S1).
 
     Returns: epsilon, rounded up; inf if there is none.

@@ -74,6 +74,10 @@ def test_excess_at_thousands_of_points() -> None:
             assert exact <= ours <= exact * (1 + 1e-2) + FEW * (1 + abs(u)) ** alpha
 
 
+POSITION_ERROR = mpmath.mpf(9) / 8 / 2**32
+"""S1 (docs/proofs/sampling.md): share of its segment by which an input moves at most."""
+
+
 def _tables(seeds: Iterable[int]) -> Iterable[tuple[np.random.Generator, Mechanism]]:
     for seed in seeds:
         yield np.random.default_rng(seed), random_table(seed, rows=4, levels=3)
@@ -85,9 +89,8 @@ def test_distances_are_rounded_up() -> None:
         width, span = max(b - a for a, b in pairwise(knots)), knots[-1] - knots[0]
         for coordinates in generator.integers(1, 1000, 3).tolist():
             norm = float(generator.uniform(0.01, 3) * float(span))
-            root = (
-                mpmath.sqrt(coordinates) * (mpmath.mpf(width.numerator) / width.denominator) / 2**32
-            )
+            widest = mpmath.mpf(width.numerator) / width.denominator
+            root = mpmath.sqrt(coordinates) * widest * POSITION_ERROR
             least = (2 * (norm * (1 + 128 * mpmath.mpf(UNIT)) + root)) ** 2
             box = coordinates * (mpmath.mpf(span.numerator) / span.denominator) ** 2
             exact = min(least, box)

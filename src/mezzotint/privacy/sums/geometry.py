@@ -58,8 +58,8 @@ _NEAREST = 1 / 32
 _MOST_PARTS_LOG = 5
 """Octaves of gathered ratios are cut into at most 2 to this power parts."""
 
-_POSITION_ERROR = 2.0**-32
-"""Share of its segment by which the position differs that a row is drawn for (S1)."""
+_POSITION_ERROR = 1.125 * 2.0**-32
+"""Share of its segment by which the position differs at most that a row is drawn for (S1)."""
 
 
 def series(alpha: float, reach: float = 0.5) -> tuple[float, float, float, float, float, float]:
@@ -179,8 +179,8 @@ def squared_distance(mechanism: Mechanism, *, coordinates: int, l2_norm: float) 
         l2_norm: of a client's vector, data units.
 
     Guarantees: covers what arithmetic does to a vector: rotating moves its norm by a relative 128
-        UNIT at most, and the row is drawn for a position that differs from the input's by 2**-32 of
-        its segment at most (S1).
+        UNIT at most, and the row is drawn for a position that differs from the input's by 1.125 *
+        2**-32 of its segment at most (S1).
     """
     span = mechanism.upper - mechanism.lower
     if not 1e-100 <= span <= 1e100:
