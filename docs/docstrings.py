@@ -7,9 +7,14 @@ become the title of a box.
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import griffe
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from escapes import powers
 
 KNOWN = "Returns|Raises|Warns"
 """Sections of the style, which are drawn as such unless their text stands in the line of the heading."""
@@ -26,8 +31,11 @@ def paragraphs(text: str) -> str:
     'Arguments:\\n    a: one.\\n\\nRaises:\\n    KeyError: none.'
     """
     lines: list[str] = []
-    within = False
+    within = example = False
     for line in text.split("\n"):
+        example = line.lstrip().startswith(">>>") or (example and bool(line.strip()))
+        if not example:
+            line = powers(line)
         found = HEADING.match(line)
         if found:
             name, words = found[1] or found[3], found[2] or found[4] or ""

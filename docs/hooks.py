@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from escapes import powers
 from typeset import typeset
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
@@ -90,7 +91,7 @@ def summary(name: str) -> str:
 
 def _first_sentence(node: ast.FunctionDef | ast.ClassDef | ast.Module) -> str:
     paragraph = " ".join((ast.get_docstring(node) or "").split("\n\n")[0].split())
-    return re.split(r"(?<=[.!?]) ", paragraph)[0].replace("|", "\\|")
+    return powers(re.split(r"(?<=[.!?]) ", paragraph)[0]).replace("|", "\\|")
 
 
 def most_used(links: str) -> str:

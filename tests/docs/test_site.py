@@ -324,6 +324,18 @@ The rest."""
     assert docstrings.paragraphs(written) == drawn
 
 
+def test_powers_in_docstrings_are_not_bold() -> None:
+    pytest.importorskip("griffe", reason="the extra `docs` is not installed")
+    docstrings = load(ROOT / "docs" / "docstrings.py")
+    written = (
+        "Of 2**32 units, `2**31`.\n\nExample:\n    >>> 2**3, '2**3'\n    (8, '2**3')\n\nNot **so**."
+    )
+    drawn = docstrings.paragraphs(written)
+    assert drawn.startswith(r"Of 2\*\*32 units, `2**31`.")
+    assert ">>> 2**3, '2**3'\n    (8, '2**3')" in drawn
+    assert drawn.endswith("Not **so**.")
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
