@@ -56,6 +56,7 @@ from mezzotint.privacy.people import (
     Segment,
     budget_units,
     lookup,
+    totals_name,
     units_of,
 )
 
@@ -176,8 +177,8 @@ class Ledger:
             known = self._same_people(claim, segment)
             if known is not None:
                 return known
-            active = self._active()
-            self._refuse_people(store, segment, claim, budget, counter.hashes)
+            totals = totals_name(len(self._active()) + 1, counter.token)
+            self._draft_totals(store, segment, claim, budget, counter.hashes, totals)
             store.commit(segment, counter.token)
             line: JsonObject = {
                 "people": counter.token,
@@ -192,9 +193,8 @@ class Ledger:
                 "key": counter.hashes.check,
             }
             append(line)
-            charged = self._people[counter.token]
-            store.totals([*active, charged], written=counter.token)
-            return charged
+            store.adopt_totals(totals)
+            return self._people[counter.token]
 
     @property
     def people(self) -> tuple[PeopleLine, ...]:
@@ -315,40 +315,46 @@ class Ledger:
                 return line
         return None
 
-    def _refuse_people(
+    def _draft_totals(
         self,
         store: PeopleStore,
         segment: Segment,
         claim: Charge,
         budget: float,
         hashes: IdHash,
+        name: str,
     ) -> None:
-        """Raises BudgetError for the first person whose rows do not fit."""
+        """Drafts totals with a segment charged.
+
+        Raises:
+            BudgetError: for the first person whose rows do not fit.
+        """
         epsilon, _ = checked_budget((budget, 0.0))
         everyone = self._totals[GLOBAL]
-        common, most = units_of(everyone.epsilon), budget_units(epsilon)
-        price = units_of(claim.epsilon)
-        fits = not everyone.infinite and everyone.delta == 0 and common <= most
-        over = None
-        if fits:
-            over = store.exceeding(
-                store.totals(self._active()), segment, units=price, budget=most - common
-            )
-        elif segment.persons:
+        common = units_of(everyone.epsilon)
+        limit = budget_units(epsilon) - common
+        overspent = everyone.infinite or everyone.delta > 0 or limit < 0
+        if overspent and segment.persons:
             raise BudgetError(
                 f"release {claim.identity!r} exceeds the budget: releases about everyone alone have spent "
                 f"{everyone.spent()}; the budget is epsilon {above(epsilon)}. Nothing was charged, and nothing may be "
                 "released"
             )
-        if over is not None:
-            person, units = over
-            name = hashes.names(person[None])[0]
-            before = above(float(Fraction(units + common, UNITS)))
+        excess = store.charged(
+            store.totals(self._active()),
+            segment.records,
+            name=name,
+            units=units_of(claim.epsilon),
+            limit=max(limit, 0),
+        )
+        if excess is not None:
+            person = hashes.names(excess.hashed[None])[0]
+            before = above(float(Fraction(excess.units + common, UNITS)))
             remedy = "Not even one of their rows fits: leave those people out, or ask less often"
-            if units + price <= most - common:
+            if excess.units + units_of(claim.epsilon) <= limit:
                 remedy = "Keep at most K rows of each person: --at-most K"
             raise BudgetError(
-                f"release {claim.identity!r} exceeds the budget: person {name!r} has spent epsilon "
+                f"release {claim.identity!r} exceeds the budget: person {person!r} has spent epsilon "
                 f"{before} and would pay {above(claim.epsilon)} for each of their rows; the budget "
                 f"is epsilon {above(epsilon)}. Nothing was charged, and nothing may be released. "
                 f"{remedy}"

@@ -177,18 +177,20 @@ def _combined(
 ) -> tuple[Hashes, Hashes, npt.NDArray[np.uint64]]:
     """Sorted by hash, equal ones added up."""
     order = np.argsort(high)
-    same_half = high[order][1:] == high[order][:-1]
-    if (same_half & (low[order][1:] != low[order][:-1])).any():  # of two people: nearly never
+    sorted_high = high[order]
+    sorted_low = low[order]
+    same_half = sorted_high[1:] == sorted_high[:-1]
+    if (same_half & (sorted_low[1:] != sorted_low[:-1])).any():  # of two people: nearly never
         order = np.lexsort((low, high))
-    high = high[order]
-    low = low[order]
+        sorted_high = high[order]
+        sorted_low = low[order]
     amounts = amounts[order]
+    if not same_half.any():
+        return sorted_high, sorted_low, amounts
     differs = np.ones(high.size, dtype=bool)
-    differs[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    differs[1:] = ~same_half | (sorted_low[1:] != sorted_low[:-1])
     starts = np.flatnonzero(differs)
-    if starts.size == high.size:
-        return high, low, amounts
-    return high[starts], low[starts], np.add.reduceat(amounts, starts)
+    return sorted_high[starts], sorted_low[starts], np.add.reduceat(amounts, starts)
 
 
 def _mapped(path: Path, kind: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -285,7 +287,7 @@ class PersonCounter:
         records = _records(high, low, rows, TOTAL, "units")
         try:
             with open(os.open(path, os.O_WRONLY | os.O_CREAT, PRIVATE_FILE), "wb") as file:
-                file.write(records.tobytes())
+                file.write(records.view(np.uint8))
         except OSError as error:
             raise _unwritable(path, error) from None
         self._waiting = []
@@ -307,7 +309,7 @@ class PersonCounter:
                     largest = max(largest, int(rows.max(initial=0)))
                     if largest > MAX_ROWS:
                         raise ParameterError("people", largest, "rows of one person are too many")
-                    raw = _records(high, low, rows, RECORD, "rows").tobytes()
+                    raw = _records(high, low, rows, RECORD, "rows").view(np.uint8)
                     file.write(raw)
                     digest.update(raw)
                     persons += rows.size
@@ -450,21 +452,17 @@ class PeopleStore:
             if path.stat().st_size != line.persons * RECORD.itemsize:
                 raise FileFormatError(f"{path}: has another size; restore it with its ledger")
 
-    def totals(self, lines: Sequence[PeopleLine], *, written: str = "") -> npt.NDArray[Any]:
+    def totals(self, lines: Sequence[PeopleLine]) -> PersonTotals:
         """(persons,) hash and units of everybody, over all lines that count.
 
         Rolled forward or made again.
-
-        Arguments:
-            written: the token of a segment that this process wrote a moment ago, which needs no
-                second look.
 
         Raises:
             FileFormatError: totals of lines that the ledger does not have, or a segment that was
                 changed.
         """
         covered = 0
-        current = np.zeros(0, dtype=TOTAL)
+        current: PersonTotals = np.zeros(0, dtype=TOTAL)
         tokens = [line.token for line in lines]
         for path in self._totals_files():
             _, count, token = path.name.split("-")
@@ -478,9 +476,14 @@ class PeopleStore:
                 message = "is ahead of its ledger, which lost lines; restore the ledger"
                 raise FileFormatError(f"{path}: {message}")
         for count, line in enumerate(lines[covered:], covered + 1):
-            if line.token != written:
-                self._verify(line)
-            current = self._added(current, line, name=f"totals-{count}-{line.token}")
+            self._verify(line)
+            name = totals_name(count, line.token)
+            records = self.records(line)
+            excess = self.charged(current, records, name=name, units=line.units, limit=MAX_UNITS)
+            if excess is not None:  # of merged ledgers alone: a charge is refused beforehand
+                message = f"merged charges of one person exceed epsilon {MAX_UNITS // UNITS:,}"
+                raise FileFormatError(f"{self.folder}: {message}; keep the ledgers apart")
+            current = self.adopt_totals(name)
         return current
 
     def _totals_files(self) -> list[Path]:
@@ -492,24 +495,46 @@ class PeopleStore:
         if digest != line.sha256:
             raise FileFormatError(f"{self.segment(line.token)}: was changed; restore it")
 
-    def _added(
+    def charged(
         self,
-        current: npt.NDArray[Any],
-        line: PeopleLine,
+        totals: npt.NDArray[Any],
+        records: npt.NDArray[Any],
         *,
         name: str,
-    ) -> npt.NDArray[Any]:
-        """Totals with a segment added, in a file that replaces the earlier one."""
-        path = self.folder / name
+        units: int,
+        limit: int,
+    ) -> Excess | None:
+        """Drafts totals with a segment charged, under a name that nobody reads until `adopt_totals`.
+
+        Arguments:
+            records: of the segment.
+            name: that the totals will have.
+            units: price of a row.
+            limit: units that nobody's total may exceed.
+
+        Returns: a person whom their rows would bring above the limit; None where all fit.
+        """
         draft = self.folder / f"draft-{name}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         try:
             with open(os.open(draft, flags, PRIVATE_FILE), "wb") as file:
-                for totals, segment in _ranges([current, self.records(line)]):
-                    file.write(_with_charges(totals, segment, line.units).tobytes())
+                for earlier, segment in _ranges([totals, records]):
+                    outcome = _with_charges(earlier, segment, units=units, limit=limit)
+                    if isinstance(outcome, Excess):
+                        draft.unlink()
+                        return outcome
+                    file.write(outcome.view(np.uint8))
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(draft, path)
+        except OSError as error:
+            raise _unwritable(draft, error) from None
+        return None
+
+    def adopt_totals(self, name: str) -> npt.NDArray[Any]:
+        """Replaces the earlier totals by a draft, after the line of the log that they end with."""
+        path = self.folder / name
+        try:
+            os.replace(self.folder / f"draft-{name}", path)
         except OSError as error:
             raise _unwritable(path, error) from None
         for earlier in self._totals_files():
@@ -556,31 +581,6 @@ class PeopleStore:
             count += int((repeated[1:] & ~repeated[:-1]).sum())
         return count
 
-    def exceeding(
-        self,
-        totals: npt.NDArray[Any],
-        segment: Segment,
-        *,
-        units: int,
-        budget: int,
-    ) -> tuple[npt.NDArray[np.uint8], int] | None:
-        """The first person whom this many units per row would bring above the budget.
-
-        With their units so far; None where all fit.
-        """
-        for earlier, charged in _ranges([totals, segment.records]):
-            if not charged.size:
-                continue
-            high, low, rows = _joined([charged], "rows")
-            spent_units = lookup(earlier, high, low)
-            remaining = np.uint64(budget) - np.minimum(spent_units, budget)
-            exceeds = (spent_units > budget) | (rows > remaining // np.uint64(units))
-            if exceeds.any():
-                first = int(np.argmax(exceeds))
-                person = _bytes_of(high[first : first + 1], low[first : first + 1])[0]
-                return person, int(spent_units[first])
-        return None
-
     def commit(self, segment: Segment, token: str) -> None:
         """Gives a segment its name; the line that counts it comes next."""
         try:
@@ -612,20 +612,60 @@ class PeopleStore:
             path.unlink(missing_ok=True)
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class Excess:
+    """A person whose rows do not fit.
+
+    Arguments:
+        hashed: (16,) the hash.
+        units: charged to them so far.
+    """
+
+    hashed: npt.NDArray[np.uint8]
+    units: int
+
+
 def _with_charges(
     totals: npt.NDArray[Any],
     segment: npt.NDArray[Any],
+    *,
     units: int,
-) -> npt.NDArray[Any]:
+    limit: int,
+) -> PersonTotals | Excess:
     """Totals of some people with those of a segment, each row of which costs so many units."""
-    high, low, amounts = _joined([totals], "units")
-    segment_high, segment_low, rows = _joined([segment], "rows")
-    combined = _combined(
-        np.concatenate([high, segment_high]),
-        np.concatenate([low, segment_low]),
-        np.concatenate([amounts, rows * np.uint64(units)]),
-    )
-    return _records(*combined, TOTAL, "units")
+    total_high, total_low, amounts = _joined([totals], "units")
+    high, low, rows = _joined([segment], "rows")
+    positions, known = _positions(total_high, total_low, high, low)
+    spent = np.zeros(high.size, dtype=np.uint64)
+    spent[known] = amounts[positions[known]]
+    remaining = np.uint64(limit) - np.minimum(spent, np.uint64(limit))
+    exceeds = (spent > limit) | (rows > remaining // np.uint64(units))
+    if exceeds.any():
+        first = int(np.argmax(exceeds))
+        hashed = _bytes_of(high[first : first + 1], low[first : first + 1])[0]
+        return Excess(hashed=hashed, units=int(spent[first]))
+    charges = rows * np.uint64(units)  # does not wrap: at most what remained
+    amounts[positions[known]] += charges[known]
+    fresh = np.flatnonzero(~known)
+    inserted = positions[fresh] + np.arange(fresh.size)
+    kept = np.ones(totals.size + fresh.size, dtype=bool)
+    kept[inserted] = False
+    merged = np.empty(kept.size, dtype=TOTAL)
+    columns = {
+        "high": (total_high, high),
+        "low": (total_low, low),
+        "units": (amounts, charges),
+    }
+    for field, (present, added) in columns.items():
+        merged[field][kept] = present
+        merged[field][inserted] = added[fresh]
+    return merged
+
+
+def totals_name(count: int, token: str) -> str:
+    """The file of totals over so many lines, of which that one is the last."""
+    return f"totals-{count}-{token}"
 
 
 def token_in(tokens: Sequence[str], count: int, token: str) -> bool:
@@ -635,22 +675,29 @@ def token_in(tokens: Sequence[str], count: int, token: str) -> bool:
 
 def lookup(totals: npt.NDArray[Any], high: Hashes, low: Hashes) -> npt.NDArray[np.uint64]:
     """Units of each of these hashes in sorted totals; 0 where it is not among them."""
-    result = np.zeros(high.size, dtype=np.uint64)
-    if not totals.size:
-        return result
     total_high, total_low, units = _joined([totals], "units")
-    positions = np.searchsorted(total_high, high)
-    pending = np.arange(high.size)
+    positions, known = _positions(total_high, total_low, high, low)
+    result = np.zeros(high.size, dtype=np.uint64)
+    result[known] = units[positions[known]]
+    return result
+
+
+def _positions(
+    sorted_high: Hashes, sorted_low: Hashes, high: Hashes, low: Hashes
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
+    """Where each hash stands among sorted ones, or would stand, and whether it is among them."""
+    positions = np.searchsorted(sorted_high, high)
+    known = np.zeros(high.size, dtype=bool)
+    pending = np.flatnonzero(positions < sorted_high.size)
     while pending.size:
         # Of records with the same upper half, one after the other is compared.
-        pending = pending[positions[pending] < total_high.size]
-        pending = pending[total_high[positions[pending]] == high[pending]]
-        matches = total_low[positions[pending]] == low[pending]
-        matched = pending[matches]
-        result[matched] = units[positions[matched]]
-        pending = pending[~matches]
+        pending = pending[sorted_high[positions[pending]] == high[pending]]
+        candidates = sorted_low[positions[pending]]
+        known[pending[candidates == low[pending]]] = True
+        pending = pending[candidates < low[pending]]
         positions[pending] += 1
-    return result
+        pending = pending[positions[pending] < sorted_high.size]
+    return positions, known
 
 
 def _forsaken(partial: Path) -> bool:
