@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +15,10 @@ import pytest
 
 from killing import Runs
 from mezzotint import families
+from mezzotint.cli import run
+from mezzotint.collect.memo import load_memo_key
 from mezzotint.core.files import RepairWarning
-from mezzotint.privacy import Ledger
+from mezzotint.privacy import Ledger, people
 
 pytestmark = pytest.mark.slow
 
@@ -119,3 +123,59 @@ def test_a_file_that_was_lost_is_paid_for_and_drawn_anew(
         assert again.status == (0 if whole is None else 2), again.output
         assert out.read_bytes() == (whole or out.read_bytes())
         assert _spent(ledger) == paid + (whole is None)
+
+
+# Charges of people, at moments that no change of a file marks ------------------------------------
+
+PEOPLE = 30_000
+KILLS = 80
+
+
+def run_of_limited_time(words: list[str]) -> int:
+    """A run that the system ends after so many seconds; people are sorted and merged in small pieces."""
+    seconds, *rest = words
+    people.RUN = 1 << 12
+    people.RANGE_RECORDS = 1 << 11
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, as SIGKILL does
+    signal.setitimer(signal.ITIMER_REAL, float(seconds))
+    return run(rest)
+
+
+def test_eighty_kills_of_charging_people(tmp_path: Path) -> None:
+    """After each one everybody has paid for this run or nobody has, and what was written was paid."""
+    rng = np.random.default_rng(1)
+    ids = [f"user{number}" for number in rng.permutation(PEOPLE)]
+    source, ledger_path = tmp_path / "in.parquet", tmp_path / "ledger.jsonl"
+    pq.write_table(pa.table({"x": rng.uniform(-1, 1, PEOPLE), "id": ids}), source)
+    TABLE.save(tmp_path / "m.json")
+    words = ["privatize", source, "--column", "x", "--mechanism", tmp_path / "m.json"]
+    words += ["--threads", "1", "--charge-by", "id", "--ledger", ledger_path, "--out"]
+    paid = written = died = paid_and_lost = 0
+    with Runs.of("collect.test_kills_of_the_verb:run_of_limited_time") as runs:
+        assert runs("60", *words, tmp_path / "first.parquet").status == 0
+        started = time.perf_counter()  # what is loaded once is loaded
+        assert runs("60", *words, tmp_path / "second.parquet").status == 0
+        usual = time.perf_counter() - started
+        while died < KILLS:
+            seconds = rng.uniform(0.001, usual)
+            out = tmp_path / f"{died + written}.parquet"
+            ended = runs(f"{seconds}", *words, out)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RepairWarning)
+                ledger = Ledger(ledger_path)
+                charges = len(ledger.people)
+            assert charges in (paid + 2, paid + 3)  # two whole runs, earlier ones, perhaps this one
+            charged = charges == paid + 3
+            assert charged or not out.exists()
+            paid += charged
+            written += ended.status == 0
+            died += ended.status is None
+            paid_and_lost += charged and not out.exists()
+            key = load_memo_key(Path(f"{ledger_path}.key"))
+            for person in ("user0", f"user{PEOPLE - 1}"):
+                assert ledger.person_spent(person, key=key).releases == charges
+    totals = [spent for _, spent in ledger.people_spent(top=PEOPLE + 1)]
+    assert len(totals) == PEOPLE
+    assert {spent.epsilon for spent in totals} == {totals[0].epsilon}
+    assert totals[0].epsilon >= (paid + 2) * TABLE.epsilon
+    print(f"{died} kills: {paid_and_lost} paid and lost, {written} written, {paid + 2} charges, {usual:.2f} s a run")
