@@ -237,10 +237,20 @@ def notebooks() -> str:
             text = "".join(cell["source"]).replace("](../", "](")
             if cell["cell_type"] == "code":
                 parts.append(f"```python\n{text}\n```")
+                parts += [f"```text\n{printed}\n```" for printed in _printed(cell["outputs"])]
             else:
                 parts.append(re.sub(r"^(#+) ", r"#\1 ", text, flags=re.MULTILINE))
         parts.append(f"[Take it as a notebook](notebooks/{path.name})")
     return "\n\n".join(parts)
+
+
+def _printed(outputs: list[dict[str, Any]]) -> list[str]:
+    """What a cell printed, as text."""
+    texts = []
+    for output in outputs:
+        lines = output.get("text") or output["data"].get("text/plain", [])
+        texts.append("".join(lines).rstrip())
+    return texts
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

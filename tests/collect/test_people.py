@@ -315,3 +315,71 @@ def test_the_remedy_of_a_spent_budget_is_one_that_helps(tmp_path: Path) -> None:
             with pytest.raises(BudgetError) as refused:
                 ledger.charge_people(counter, claim, budget=times * TABLE.epsilon)
         assert ("--at-most" in str(refused.value)) == (words is not None)
+
+
+def days_of(folder: Path, cell: str) -> Path:
+    """Three files of a row a person; a cell of the last one is given."""
+    folder.mkdir()
+    for day in range(3):
+        rows = [f"u{day}{row},0.{row}" for row in range(9)]
+        if day == 2:
+            rows[4] = f"u24,{cell}"
+        (folder / f"{day}.csv").write_text("id,x\n" + "\n".join(rows) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("cell", "words", "options"),
+    [
+        ("oops", r"data row 5 of 2\.csv holds text", {}),
+        ("", r"data row 5 of 2\.csv is missing", {}),
+        ("7", r"data row 5 of 2\.csv lies outside", {"on_out_of_range": "error"}),
+    ],
+)
+def test_a_bad_cell_of_the_last_file_is_met_before_people_are_charged(
+    tmp_path: Path, cell: str, words: str, options: dict[str, Any]
+) -> None:
+    source, ledger = days_of(tmp_path / "days", cell), tmp_path / "p.ledger"
+    options |= {"column": "x", "mechanism": TABLE, "ledger": ledger}
+    with pytest.raises(ParameterError, match=words) as refused:
+        collect.privatize(source, tmp_path / "out", charge_by="id", **options)
+    assert refused.value.__notes__[0].startswith("0 of 3 parts are written and nothing was charged")
+    assert not (tmp_path / "out").exists()
+    assert not privacy.Ledger(ledger).people
+    # Everybody is charged before the first part: then the run says what it leaves.
+    with pytest.raises(ParameterError, match=words) as stopped:
+        collect.privatize(source, tmp_path / "out", **options)
+    assert stopped.value.__notes__[0].startswith(
+        "2 of 3 parts are written and the run is charged to"
+    )
+    assert privacy.Ledger(ledger).spent().epsilon == TABLE.epsilon
+    with pytest.raises(ParameterError, match=words) as without:
+        collect.privatize(source, tmp_path / "free", **(options | {"ledger": None}))
+    assert without.value.__notes__[0].startswith("2 of 3 parts are written; mend the file")
+
+
+def test_rows_that_are_not_kept_are_not_refused(tmp_path: Path) -> None:
+    source = tmp_path / "days"
+    source.mkdir()
+    for day in range(2):
+        (source / f"{day}.csv").write_text("id,x\n" + f"ann,0.{day}\n" * 5 + f"u{day},7\n" * day)
+    options: dict[str, Any] = {"column": "x", "mechanism": TABLE, "on_out_of_range": "error"}
+    options |= {"ledger": tmp_path / "p.ledger", "charge_by": "id", "at_most": 1}
+    with pytest.raises(ParameterError, match=r"data row 6 of 1\.csv lies outside"):
+        collect.privatize(source, tmp_path / "out", **options)
+    (source / "1.csv").write_text("id,x\n" + "ann,0.5\n" * 5)
+    assert collect.privatize(source, tmp_path / "out", **options).reports == 1
+
+
+def test_the_command_line_says_what_a_stopped_run_leaves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    days_of(tmp_path / "days", "oops")
+    TABLE.save(tmp_path / "m.json")
+    words = "privatize days --column x --mechanism m.json --out out/ --ledger p.ledger"
+    assert run(words.split()) == 2
+    message = capsys.readouterr().err
+    assert "data row 5 of 2.csv holds text" in message
+    assert "2 of 3 parts are written and the run is charged to " in message
+    assert "p.ledger; mend the file, delete out where it exists, and run again" in message

@@ -381,7 +381,8 @@ def _run_verb(words: list[str]) -> int:
         status = program(args=words, prog_name="mezzotint", standalone_mode=False)
         sys.stdout.flush()
     except MezzotintError as error:
-        return _complain(messages.complaint(error, messages.named_verb(program, words)))
+        line = messages.complaint(error, messages.named_verb(program, words))
+        return _complain("; ".join([line, *getattr(error, "__notes__", ())]))
     return status if isinstance(status, int) else 0
 
 

@@ -7,7 +7,7 @@ import hmac
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import final
@@ -178,6 +178,8 @@ class RunCharge:
         run: its name.
         fingerprint: of the source; None where it has none.
         once: the run's parts are the same bits whenever it is resumed: it pays once.
+        checked: refuses rows, which are read for it together with the ids, before people are charged: for
+            runs that write parts as they read. None where all rows were read before.
     """
 
     claim: Claim
@@ -186,6 +188,7 @@ class RunCharge:
     run: str
     fingerprint: str | None
     once: bool = False
+    checked: Encoder | None = None
 
     @property
     def release(self) -> Charge:
@@ -226,15 +229,15 @@ class RunCharge:
             remedy = "people are charged in a ledger on disk; name a file"
             raise ParameterError("ledger", None, remedy)
         budget = math.inf if self.settings.budget is None else self.settings.budget
-        people = Source(
-            files=self.source.files,
-            wanted=Wanted(others={column: "people"}),
-            dialect=self.source.dialect,
-            selection=self.source.selection,
-        )
+        wanted = Wanted(others={column: "people"})
+        if self.checked is not None:
+            wanted = replace(self.checked.wanted, others={column: "people"})
+        people = replace(self.source, wanted=wanted)
         with ledger.counting(ledger_key(ledger)) as counter:
             rows = 0
             for batch, ids in people_in(people, column):
+                if self.checked is not None:
+                    self.checked.check(batch)
                 counter.add(ids)
                 rows += batch.rows
                 self.settings.report_progress(rows, share=batch.done)

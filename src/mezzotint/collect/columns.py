@@ -163,9 +163,11 @@ class ColumnReader(ABC):
 
     `rows` counts what has been read; `markers` are the cells that mean a missing value, none where values have types.
     `blank_end` says whether a file of one column of text ends in an empty line, which then is a row.
+    `member` is the file's name in a data set of several, for messages about rows; empty for a single file.
     """
 
     blank_end = False
+    member = ""
 
     def __init__(self, name: str, schema: pa.Schema) -> None:
         stored = (schema.metadata or {}).get(METADATA_KEY)
@@ -217,7 +219,13 @@ class ColumnReader(ABC):
         """Raises ParameterError unless the column holds numbers; booleans and dates are not taken for numbers."""
         fault = number_fault(self.kind_of(column), column)
         if fault:
-            raise ParameterError("column", column, fault)
+            where = f" ({self.member})" if self.member else ""
+            raise ParameterError("column", column, f"{fault}{where}")
+
+    def row_words(self, index: int) -> str:
+        """The words for a row of the batch that is being read, in messages."""
+        where = f" of {self.member}" if self.member else ""
+        return f"data row {self.rows + index + 1}{where}"
 
     def done(self) -> float:
         """Fraction read so far, 0 when the length is unknown."""
@@ -484,7 +492,7 @@ class CsvReader(ColumnReader):
                 first = compute.index(distinct.indices, pa.scalar(index, pa.int32())).as_py()
                 others = ", ".join(name for name in self.names[:20] if name != column) or "none"
                 fault = self._number_fault(text[first].as_py().strip())
-                words = f"data row {self.rows + first + 1} {fault}; other columns: {others}"
+                words = f"{self.row_words(first)} {fault}; other columns: {others}"
                 raise ParameterError("column", column, words) from None
         raise FileFormatError(f"{self.name}: column {column} cannot be read as numbers")
 

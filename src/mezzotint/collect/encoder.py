@@ -266,16 +266,27 @@ class Encoder:
             return secrets.token_hex(RUN_DIGITS // 2)
         return hashlib.sha256(b"mezzotint run" + b"".join(self.keys)).hexdigest()[:RUN_DIGITS]
 
+    def check(self, batch: Batch) -> None:
+        """Refuses what `encode` refuses, and draws nothing.
+
+        Raises:
+            ParameterError: as `encode`.
+        """
+        listed, present = self._listed(batch)
+        if self.on_out_of_range != "error":
+            return
+        for column, column_inputs in listed.items():
+            values = _values_of(column_inputs, present)
+            _refuse_outside(values, present, column, self.mechanisms[column], batch)
+
     def encode(self, batch: Batch, tally: Tally) -> pa.RecordBatch:
         """The batch with codes in place of the values, counted in the tally.
 
         Raises:
             ParameterError: a missing value under "error", or a value out of range under "error", naming its row.
         """
-        listed = {column: self._inputs(batch, column) for column in self.mechanisms}
-        present = self._present(batch, listed)
+        listed, present = self._listed(batch)
         if batch.selected is not None:
-            present = batch.selected if present is None else present & batch.selected
             tally.beyond += batch.selected.size - int(batch.selected.sum())
         codes: list[pa.Array] = []
         hashes: list[pa.Array] = []
@@ -297,6 +308,14 @@ class Encoder:
         names = [*map(code_field, self.columns), *map(hash_field, self.hashed)]
         names += map(output_name, self.keep)
         return pa.RecordBatch.from_arrays([*codes, *hashes, *others], names=names)
+
+    def _listed(self, batch: Batch) -> tuple[dict[str, Inputs], Present | None]:
+        """The inputs of each column, and the rows that become reports; None for all."""
+        listed = {column: self._inputs(batch, column) for column in self.mechanisms}
+        present = self._present(batch, listed)
+        if batch.selected is not None:
+            present = batch.selected if present is None else present & batch.selected
+        return listed, present
 
     def _inputs(self, batch: Batch, column: str) -> Inputs:
         """The inputs of one column of a batch."""

@@ -33,6 +33,7 @@ from mezzotint.collect.charging import (
     RunCharge,
     check_budget,
     fingerprint,
+    ledger_of,
     selection_of,
 )
 from mezzotint.collect.encoder import Encoder, Tally
@@ -177,6 +178,7 @@ class FolderRun:
             run=state["run"],
             fingerprint=content,
             once=True,
+            checked=self.encoder,
         )
         payment = _Once(charge.pay)
         writer = PartWriter(
@@ -186,7 +188,11 @@ class FolderRun:
             origin=origin,
             record_counts=self.settings.record_counts,
         )
-        tally = self._write_parts(writer, missing, len(blocks), payment)
+        try:
+            tally = self._write_parts(writer, missing, len(blocks), payment)
+        except (ParameterError, FileFormatError) as error:
+            error.add_note(self._remains(len(blocks), payment))
+            raise
         reports = self._finish(origin, blocks, tally)
         result = result_of(self.encoder, tally, out=self.out, started=started)
         return replace(
@@ -197,6 +203,18 @@ class FolderRun:
             charged=payment(),
             shift=None if selection is None else selection.shift,
         )
+
+    def _remains(self, blocks: int, payment: _Once) -> str:
+        """What a run that a row stopped leaves, and how to go on."""
+        parts = sum(1 for _ in self.out.glob("part-*.parquet"))
+        words = f"{parts} of {blocks} parts are written"
+        remedy = f"mend the file, delete {self.out} where it exists, and run again"
+        ledger = self.settings.ledger
+        if ledger is None:
+            return f"{words}; {remedy}"
+        if parts or payment.made:  # a part gets its name when it is paid for
+            return f"{words} and the run is charged to {ledger_of(self.settings).path}; {remedy}: a new run, charged anew"
+        return f"{words} and nothing was charged; {remedy}"
 
     def _write_parts(
         self, writer: PartWriter, blocks: list[Block], total: int, payment: _Once
@@ -346,6 +364,11 @@ class _Once:
     def __init__(self, charge: Callable[[], Charged | None]) -> None:
         self._charge, self._lock = charge, threading.Lock()
         self._made: list[Charged | None] = []
+
+    @property
+    def made(self) -> bool:
+        """Whether anything was charged."""
+        return bool(self._made) and self._made[0] is not None
 
     def __call__(self) -> Charged | None:
         with self._lock:

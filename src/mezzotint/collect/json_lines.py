@@ -173,7 +173,7 @@ class JsonReader(ColumnReader):
         return str(int(number))
 
     def _refused(self, column: str, index: int, words: str) -> ParameterError:
-        return ParameterError("column", column, f"data row {self.rows + index + 1} {words}")
+        return ParameterError("column", column, f"{self.row_words(index)} {words}")
 
     def _fault(self, index: int, words: str) -> FileFormatError:
         return FileFormatError(f"{self.name}: data row {self.rows + index + 1:,} {words}")

@@ -393,8 +393,10 @@ class Source:
     @contextmanager
     def open(self, file: SourceFile) -> Iterator[OpenFile]:
         """Opens one of the files; raises ParameterError unless it has the columns."""
-        where = f" of {file.name}" if len(self.files) > 1 else ""
+        member = file.name if len(self.files) > 1 else ""
+        where = f" of {member}" if member else ""
         with open_columns(file.path, dialect=self.dialect) as reader:
+            reader.member = member
             yield OpenFile(file=file, reader=reader, wanted=self.wanted, where=where)
 
     def batches(self) -> Iterator[Batch]:
