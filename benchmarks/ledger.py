@@ -3,12 +3,13 @@
 Every run is a process of its own, in pairs: without a ledger, then charged by person, wave after wave. CPU seconds of
 both are compared, imports and compiled code that is loaded included.
 
-Run: python benchmarks/ledger.py [--people 1e5,1e6,1e7] [--waves 2] [--csv-up-to 1e6] [--folder DIR]
+Run: python benchmarks/ledger.py [--people 1e5,1e6,1e7] [--waves 2] [--csv-up-to 1e6] [--folder DIR] [--store]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import resource
 import shutil
@@ -29,6 +30,18 @@ from mezzotint import families
 
 WIDTH = 12
 """Columns of a file as people have them; one is privatized, one holds ids."""
+
+NAME = "Charging people beside the run"
+HEADINGS = [
+    "people",
+    "file",
+    "wave",
+    "run, CPU s",
+    "charged run, CPU s",
+    "ratio",
+    "million people charged a CPU second",
+    "bytes a person and wave",
+]
 
 VERB = "from mezzotint.cli import main; main()"
 
@@ -89,24 +102,49 @@ def bytes_per_person(folder: Path, people: int, waves: int) -> float:
     return (segments + (folder / "ledger.jsonl").stat().st_size) / people / waves
 
 
+def measured(folder: Path, people: int, ending: str, waves: int) -> list[list[str]]:
+    """A row of cells for each wave of a file of so many people; the files are removed."""
+    source = folder / f"in.{ending}"
+    write(source, people)
+    found = pairs(folder, source, waves)
+    size = f"{bytes_per_person(folder, people, waves):.1f}"
+    source.unlink()
+    (folder / "ledger.jsonl").unlink()
+    shutil.rmtree(folder / "ledger.jsonl.people")
+    os.unlink(folder / "ledger.jsonl.key")
+    return [
+        [
+            f"{people:,}",
+            ending,
+            str(pair.wave),
+            f"{pair.plain:.2f}",
+            f"{pair.charged:.2f}",
+            f"{pair.charged / pair.plain:.2f}",
+            f"{people / pair.charge / 1e6:.1f}",
+            size,
+        ]
+        for pair in found
+    ]
+
+
+def store(headings: list[str], rows: list[list[str]]) -> None:
+    """Writes the table into the file from which the pages take it."""
+    path = Path(__file__).parent / "results" / "tables.json"
+    tables = json.loads(path.read_text(encoding="utf-8"))
+    tables[NAME] = {"headings": headings, "rows": rows}
+    path.write_text(json.dumps(tables, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--people", default="1e5,1e6,1e7")
     parser.add_argument("--waves", type=int, default=2)
     parser.add_argument("--csv-up-to", type=float, default=1e6)
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--store", action="store_true", help="keep the table for the pages")
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(dir=asked.folder))
-    table = Table(
-        "people",
-        "file",
-        "wave",
-        "run CPU s",
-        "charged CPU s",
-        "ratio",
-        "people/s",
-        "bytes",
-    )
+    rows: list[list[str]] = []
     try:
         families.randomized_response(lower=0, upper=1, epsilon=0.5).save(folder / "m.json")
         write(folder / "ten.parquet", 10)
@@ -115,26 +153,18 @@ def main() -> None:
         idle = cpu(folder, folder / "ten.parquet")
         for people in (int(float(number)) for number in asked.people.split(",")):
             for ending in ("csv", "parquet"):
-                if ending == "csv" and people > asked.csv_up_to:
-                    continue
-                source = folder / f"in.{ending}"
-                write(source, people)
-                for pair in pairs(folder, source, asked.waves):
-                    table.add_row(
-                        f"{people:,}", ending, str(pair.wave), f"{pair.plain:.2f}",
-                        f"{pair.charged:.2f}", f"{pair.charged / pair.plain:.2f}",
-                        f"{people / pair.charge:,.0f}",
-                        f"{bytes_per_person(folder, people, asked.waves):.1f}",
-                    )  # fmt: skip
-                source.unlink()
-                (folder / "ledger.jsonl").unlink()
-                shutil.rmtree(folder / "ledger.jsonl.people")
-                os.unlink(folder / "ledger.jsonl.key")
+                if ending == "parquet" or people <= asked.csv_up_to:
+                    rows += measured(folder, people, ending, asked.waves)
     finally:
         shutil.rmtree(folder)
+    table = Table(*HEADINGS)
+    for row in rows:
+        table.add_row(*row)
     console = Console(width=110)
     console.print(f"a run of ten rows takes {idle:.2f} CPU s")
     console.print(table)
+    if asked.store:
+        store(HEADINGS, rows)
 
 
 if __name__ == "__main__":
