@@ -63,6 +63,9 @@ Places = set[tuple[str, str, int, float]]
 Stages = tuple[tuple[int, float], ...]
 """Draws of each look at a cell, and the share of misses that calls for the next one."""
 
+FEWEST_OF_TOTAL = 4
+"""Reports that a survey must expect, for its total to be measured: 20 n people are asked with chance .02 and more."""
+
 EDGES = (0.0, 0.1, 0.3, 1.0)
 
 
@@ -428,8 +431,9 @@ def of_groups(
     true = {
         "difference": means[0] - means[1],
         "stratified": 0.2 * means[0] + 0.8 * means[1],
-        "total": float(population.sum()),
     }
+    if n >= FEWEST_OF_TOTAL:
+        true["total"] = float(population.sum())
 
     def run(wanted: Sequence[str], draws: int, rng: np.random.Generator) -> Iterator[Found]:
         for _ in range(draws):

@@ -650,3 +650,15 @@ def test_rounds_of_a_series_stand_in_their_order(
         [0, 100],
         [100, 0],
     ]
+
+
+def test_nobody_has_no_total() -> None:
+    """A sample in which nobody was drawn says nothing, and no interval is made of it."""
+    bit = families.randomized_response(lower=0, upper=1, epsilon=1.0)
+    nobody = collect.Group(
+        counts=collect.CodeCounts(mechanism=bit, counts=np.zeros(2, dtype=np.int64)),
+        weights=np.zeros(2),
+        squares=np.zeros(2),
+    )
+    with pytest.raises(ParameterError, match="a total needs a report"):
+        collect.total(nobody)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -361,14 +362,23 @@ def test_a_bad_cell_of_the_last_file_is_met_before_people_are_charged(
 def test_rows_that_are_not_kept_are_not_refused(tmp_path: Path) -> None:
     source = tmp_path / "days"
     source.mkdir()
-    for day in range(2):
-        (source / f"{day}.csv").write_text("id,x\n" + f"ann,0.{day}\n" * 5 + f"u{day},7\n" * day)
+    for day, person in enumerate(("bob", "ann")):
+        rows = f"{person},0.{day}\n" * 5 + "eve,7\n" * day
+        (source / f"{day}.csv").write_text(f"id,x\n{rows}")
     options: dict[str, Any] = {"column": "x", "mechanism": TABLE, "on_out_of_range": "error"}
     options |= {"ledger": tmp_path / "p.ledger", "charge_by": "id", "at_most": 1}
     with pytest.raises(ParameterError, match=r"data row 6 of 1\.csv lies outside"):
         collect.privatize(source, tmp_path / "out", **options)
-    (source / "1.csv").write_text("id,x\n" + "ann,0.5\n" * 5)
-    assert collect.privatize(source, tmp_path / "out", **options).reports == 1
+    assert not (tmp_path / "out").exists()
+    # Of two rows of one person, one is kept: the other one is not looked at.
+    (source / "1.csv").write_text("id,x\nann,0.5\nann,7\n")
+    kept: list[int] = []
+    for attempt in range(16):
+        with suppress(ParameterError):  # the second row is kept
+            out = tmp_path / f"out{attempt}"
+            kept.append(collect.privatize(source, out, **options).reports)
+    assert set(kept) == {2}
+    assert len(kept) < 16
 
 
 def test_the_command_line_says_what_a_stopped_run_leaves(
@@ -383,3 +393,28 @@ def test_the_command_line_says_what_a_stopped_run_leaves(
     assert "data row 5 of 2.csv holds text" in message
     assert "2 of 3 parts are written and the run is charged to " in message
     assert "p.ledger; mend the file, delete out where it exists, and run again" in message
+
+
+def test_a_ledger_without_its_key_names_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of erasing everybody: totals by hash, no names, no further charge."""
+    monkeypatch.chdir(tmp_path)
+    days_of(tmp_path / "days", "0.5")
+    options: dict[str, Any] = {"column": "x", "mechanism": TABLE, "charge_by": "id"}
+    collect.privatize("days", "a.parquet", ledger="p.ledger", **options)
+    Path("p.ledger.key").unlink()
+    assert run(["ledger", "p.ledger", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert "p.ledger.key is missing" in printed.err
+    clients = [entry["client"] for entry in json.loads(printed.out)["clients"]]
+    assert len(clients) == 20
+    assert all(client.startswith("#") and len(client) == 33 for client in clients)
+    assert run(["ledger", "p.ledger", "--export", "all.jsonl"]) == 0
+    exported = Path("all.jsonl").read_text()
+    assert exported.count("\n") == 27
+    assert not any(f'"u{day}{row}"' in exported for day in range(3) for row in range(9))
+    assert run(["ledger", "p.ledger", "--client", "u11"]) == 2
+    with pytest.raises(ParameterError, match="is missing; copy it"):
+        collect.privatize("days", "b.parquet", ledger="p.ledger", **options)
+    assert not Path("b.parquet").exists()

@@ -346,3 +346,18 @@ def test_people_for_tables_without_epsilon_and_without_information() -> None:
     constant = Mechanism(knots=[0.0, 1.0], levels=[0.0, 1.0], weights=half)
     with pytest.raises(InfeasibleError, match="the table leaves more open"):
         collect.people_for(constant, 0.1)
+
+
+def test_a_search_tells_its_steps() -> None:
+    """Doubled until enough, then halved in: the steps of a progress display, the answer among them."""
+    steps: list[tuple[int, float]] = []
+    planned = collect.plan(
+        epsilon=1.0,
+        half_width=0.05,
+        levels=2,
+        progress=lambda people, epsilon: steps.append((people, epsilon)),
+    )
+    people = [count for count, _ in steps]
+    assert people[:4] == [2, 4, 8, 16]
+    assert planned.people in people
+    assert {epsilon for _, epsilon in steps} == {1.0}

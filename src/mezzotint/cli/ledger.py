@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, final
+from typing import TYPE_CHECKING, Annotated, final
 
 import typer
 from rich.console import Group
@@ -22,6 +22,9 @@ from mezzotint.core.arguments import check_probability
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, replacing
 from mezzotint.core.records import JsonObject, above, below
+
+if TYPE_CHECKING:
+    from mezzotint.privacy.people import IdHash
 
 EXAMPLE = "mezzotint ledger ledger.jsonl --budget 1 --json"
 
@@ -218,20 +221,35 @@ def _key(ledger: mz.privacy.Ledger) -> bytes:
     return ledger_key(ledger, create=False)
 
 
+def _hashes(ledger: mz.privacy.Ledger) -> IdHash | None:
+    """How ids are hashed; None where the ledger's key is gone, so that nobody can be named."""
+    from mezzotint.collect.charging import key_path
+    from mezzotint.privacy.people import IdHash
+
+    assert ledger.path is not None
+    path = key_path(ledger.path)
+    if path.exists():
+        return IdHash(_key(ledger))
+    console.warn(
+        f"{path.name} is missing: people are shown by their hashes, and nobody can be charged"
+    )
+    return None
+
+
 def _people_of(
     ledger: mz.privacy.Ledger, client: str | None, top: int
 ) -> dict[str, mz.privacy.Spent]:
     """Those who have spent most, or the one named, by their ids."""
     import numpy as np
 
-    from mezzotint.privacy.people import IdHash
-
-    key = _key(ledger)
     if client is not None:
-        return {client: ledger.person_spent(client, key=key)}
+        return {client: ledger.person_spent(client, key=_key(ledger))}
     listed = ledger.people_spent(top=top)
-    hashed = np.frombuffer(b"".join(person for person, _ in listed), dtype=np.uint8)
-    names = IdHash(key).names(hashed.reshape(-1, 16))
+    hashes = _hashes(ledger)
+    names = [f"#{person.hex()}" for person, _ in listed]
+    if hashes is not None:
+        hashed = np.frombuffer(b"".join(person for person, _ in listed), dtype=np.uint8)
+        names = hashes.names(hashed.reshape(-1, 16))
     return {name: paid for name, (_, paid) in zip(names, listed, strict=True)}
 
 
@@ -250,10 +268,8 @@ def _converted(old: mz.privacy.Ledger, path: Path) -> mz.privacy.Ledger:
 
 def _export(ledger: mz.privacy.Ledger, path: Path, *, overwrite: bool) -> None:
     """JSON lines that people can read: run, person, rows, epsilon."""
-    from mezzotint.privacy.people import IdHash
-
     common.refuse_outputs(".jsonl", overwrite=overwrite, export=path)
-    hashes = IdHash(_key(ledger)) if ledger.people else None
+    hashes = _hashes(ledger) if ledger.people else None
     with (
         replacing(path, overwrite=overwrite, parameter="export") as temporary,
         open(temporary, "w", encoding="utf-8") as file,

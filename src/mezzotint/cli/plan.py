@@ -137,7 +137,7 @@ def command(options: PlanOptions) -> None:
 def _planned(options: PlanOptions) -> Plan:
     """The plan, by the library."""
     table = _table(options)
-    with progress.busy("planning"):
+    with progress.busy("planning") as tell:
         return mz.collect.plan(
             options.estimand,
             epsilon=options.epsilon,
@@ -162,6 +162,7 @@ def _planned(options: PlanOptions) -> Plan:
             columns=options.columns,
             waves=options.waves,
             distinct=options.distinct,
+            progress=lambda people, epsilon: tell(f"{people:,} people, epsilon {epsilon:.4g}"),
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -53,13 +53,16 @@ def bar(text: str, total: float = math.inf, *, unit: str = "") -> Iterator[Progr
 
 
 @contextmanager
-def busy(text: str) -> Iterator[None]:
-    """A spinner on standard error with the elapsed time during one long call, if that is a terminal."""
+def busy(text: str) -> Iterator[Callable[[str], None]]:
+    """A spinner on standard error with the elapsed time during one long call, if that is a terminal.
+
+    Yields what says, beside the text, how far the call is.
+    """
     from rich import progress as progress_bars
 
     with live(progress_bars.TimeElapsedColumn(), spinner=True) as bars:
-        bars.add_task(text, total=None)
-        yield
+        task = bars.add_task(text, total=None)
+        yield lambda state: bars.update(task, description=f"{text}: {state}")
 
 
 def live(*columns: ProgressColumn, spinner: bool = False) -> Bars:

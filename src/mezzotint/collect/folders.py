@@ -206,14 +206,15 @@ class FolderRun:
 
     def _remains(self, blocks: int, payment: _Once) -> str:
         """What a run that a row stopped leaves, and how to go on."""
-        parts = sum(1 for _ in self.out.glob("part-*.parquet"))
-        words = f"{parts} of {blocks} parts are written"
+        parts = [pq.read_metadata(path).num_rows for path in self.out.glob("part-*.parquet")]
+        words = f"{len(parts)} of {blocks} parts are written"
         remedy = f"mend the file, delete {self.out} where it exists, and run again"
         ledger = self.settings.ledger
         if ledger is None:
             return f"{words}; {remedy}"
-        if parts or payment.made:  # a part gets its name when it is paid for
-            return f"{words} and the run is charged to {ledger_of(self.settings).path}; {remedy}: a new run, charged anew"
+        if any(parts) or payment.made:  # a part with reports gets its name when it is paid for
+            path = ledger_of(self.settings).path
+            return f"{words} and the run is charged to {path}; {remedy}: a new run, charged anew"
         return f"{words} and nothing was charged; {remedy}"
 
     def _write_parts(

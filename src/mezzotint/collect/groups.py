@@ -528,7 +528,7 @@ def total(group: Group, *, confidence: float = 0.95) -> Interval:
         E a(B) is at most x^2 whatever x is.
 
     Raises:
-        ParameterError: a table of categories, or weights below 1 on average.
+        ParameterError: a table of categories, no reports, or weights below 1 on average.
 
     Guarantees: unbiased up to bias times the sum of the weights. Coverage is measured, from 2 expected reports on, not
         proved. People of a weight that is not in the sample are unknown to it: expect at least 4 reports of every
@@ -549,6 +549,8 @@ def total(group: Group, *, confidence: float = 0.95) -> Interval:
             mechanism.name,
             "categories have no total; multiply frequencies by the size",
         )
+    if group.counts.n == 0:
+        raise ParameterError("group", "no reports", "a total needs a report; nobody was asked")
     if group.weights.sum() < group.counts.n:
         raise ParameterError(
             "weights", "below 1", "a weight is 1 / the probability of inclusion, so at least 1"

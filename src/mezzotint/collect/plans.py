@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, cast, final
@@ -195,6 +195,10 @@ def lot_crossover(questions: int) -> float:
     return cast(float, optimize.brentq(advantage, 1e-6, 40.0 * count))
 
 
+Progress = Callable[[int, float], None]
+"""Is told the people and the epsilon of a step."""
+
+
 def plan(
     estimand: Estimand = "mean",
     *,
@@ -221,6 +225,7 @@ def plan(
     columns: int = 1,
     waves: int = 1,
     distinct: int | None = None,
+    progress: Progress | None = None,
 ) -> Plan:
     """People, epsilon or half width: the one that is left out, from the other two.
 
@@ -237,6 +242,7 @@ def plan(
         mechanism: a table, whose epsilon is that of a report; or what makes one from an epsilon; None
             for the best one.
         columns, waves, distinct: as in `Asking`: several questions within one budget.
+        progress: called with the people and the epsilon of each step of a search.
 
     Returns: the plan. The half width is that of the estimator on expected counts: realised ones vary
         around it, half of them are wider.
@@ -284,7 +290,14 @@ def plan(
     )
     if people is not None:
         people = check_count("people", people, least=1)
-    goal = Goal(question=question, asking=asking, half_width=half_width, effect=effect, power=power)
+    goal = Goal(
+        question=question,
+        asking=asking,
+        half_width=half_width,
+        effect=effect,
+        power=power,
+        progress=progress,
+    )
     if levels is not None or tables is not None or estimand not in SEARCHED:
         return goal.plan(epsilon, people)
     return _best_levels(goal, epsilon, people)
@@ -325,6 +338,7 @@ class Goal:
     half_width: float | None
     effect: float | None
     power: float | None
+    progress: Progress | None = None
 
     def __post_init__(self) -> None:
         if self.half_width is not None and not self.half_width > 0:
@@ -450,6 +464,8 @@ class Goal:
 
     def _shortfall(self, epsilon: float, people: float) -> float:
         """By how much the best way of asking misses the goal; negative where it does better."""
+        if self.progress is not None:
+            self.progress(int(people), epsilon)
         option = self.asking.options(self.question, epsilon, people)[0]
         shortfall = -math.inf
         if self.half_width is not None:

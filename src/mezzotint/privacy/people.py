@@ -287,7 +287,7 @@ class PersonCounter:
         records = _records(high, low, rows, TOTAL, "units")
         try:
             with open(os.open(path, os.O_WRONLY | os.O_CREAT, PRIVATE_FILE), "wb") as file:
-                file.write(records.view(np.uint8))
+                file.write(records.view(np.uint8).data)
         except OSError as error:
             raise _unwritable(path, error) from None
         self._waiting = []
@@ -309,7 +309,7 @@ class PersonCounter:
                     largest = max(largest, int(rows.max(initial=0)))
                     if largest > MAX_ROWS:
                         raise ParameterError("people", largest, "rows of one person are too many")
-                    raw = _records(high, low, rows, RECORD, "rows").view(np.uint8)
+                    raw = _records(high, low, rows, RECORD, "rows").view(np.uint8).data
                     file.write(raw)
                     digest.update(raw)
                     persons += rows.size
@@ -523,7 +523,7 @@ class PeopleStore:
                     if isinstance(outcome, Excess):
                         draft.unlink()
                         return outcome
-                    file.write(outcome.view(np.uint8))
+                    file.write(outcome.view(np.uint8).data)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
