@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import shutil
+import signal
+import time
 import unicodedata
 import warnings
 from collections import Counter
@@ -273,6 +275,59 @@ def test_killed_before_every_change_of_a_file(tmp_path: Path, runs: Runs, torn: 
         left = {path.suffix for path in (folder / "p.ledger.people").iterdir()}
         assert left <= {"", ".segment", ".orphan"}
         shutil.rmtree(folder)
+
+
+PEOPLE = 50_000
+KILLS = 80
+
+
+def wave_that_dies(words: list[str]) -> int:
+    """A run that the system ends after so many seconds, people sorted and merged in small pieces."""
+    path, name, seconds = words
+    people.RUN = 1 << 13
+    people.RANGE_RECORDS = 1 << 12
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, as SIGKILL does
+    began = time.perf_counter()
+    signal.setitimer(signal.ITIMER_REAL, float(seconds))
+    ids = pa.array([f"user{number}" for number in range(PEOPLE)])
+    with Ledger(path).counting(KEY) as counter:
+        for start in range(0, PEOPLE, 1 << 12):
+            counter.add(ids[start : start + (1 << 12)])
+        Ledger(path).charge_people(counter, release(name, 0.5))
+    print("charged after", time.perf_counter() - began)
+    return 0
+
+
+@pytest.mark.slow
+def test_eighty_kills_at_random_moments(tmp_path: Path) -> None:
+    """After each one everybody has paid for this run or nobody has, and what returned is paid."""
+    path = tmp_path / "p.ledger"
+    rng = np.random.default_rng(1)
+    charged = died = paid_and_died = attempts = 0
+    with Runs.of("privacy.test_people_ledger:wave_that_dies") as timed:
+        whole = timed(path, "first", "60").output
+        usual = float(whole.rpartition("charged after ")[2])
+        charged += 1
+        while died < KILLS:
+            attempts += 1
+            ended = timed(path, f"wave {attempts}", f"{rng.uniform(0.001, 1.2 * usual)}")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RepairWarning)
+                ledger = Ledger(path)
+                paid = len(ledger.people) - charged
+            assert paid in (0, 1)
+            assert paid or "charged after" not in ended.output
+            charged += paid
+            died += ended.status is None
+            paid_and_died += paid and ended.status is None
+            for person in ("user0", f"user{PEOPLE - 1}"):
+                spent = ledger.person_spent(person, key=KEY)
+                assert (spent.releases, spent.epsilon) == (charged, charged / 2)
+    assert ledger.persons == PEOPLE
+    assert {spent.epsilon for _, spent in ledger.people_spent(top=PEOPLE)} == {charged / 2}
+    print(
+        f"{died} kills in {attempts} runs, {charged} charges, {paid_and_died} of them killed later"
+    )
 
 
 def test_the_log_cut_at_every_byte(tmp_path: Path) -> None:

@@ -110,12 +110,16 @@ class IdHash:
         """The same, of an Arrow array of text without missing values."""
         text, offsets = _utf8(ids)
         lengths = np.diff(offsets)
-        blocks = np.empty((lengths.size, _BLOCK), dtype=np.uint8)
+        blocks = np.zeros((lengths.size, _BLOCK), dtype=np.uint8)
         blocks[:, 0] = np.where(lengths <= SHORT_ID, lengths, _LONG_MARK)
-        padded = np.append(text, np.zeros(SHORT_ID, dtype=np.uint8))
-        windows = np.lib.stride_tricks.sliding_window_view(padded, SHORT_ID)
-        masks = _LETTERS_OF_LENGTH[np.minimum(lengths, SHORT_ID)]
-        blocks[:, 1:] = windows[offsets[:-1]] & masks
+        longest = int(lengths.max(initial=0))
+        if longest <= SHORT_ID and (lengths == longest).all():
+            blocks[:, 1 : 1 + longest] = text.reshape(-1, longest)
+        else:
+            padded = np.append(text, np.zeros(SHORT_ID, dtype=np.uint8))
+            windows = np.lib.stride_tricks.sliding_window_view(padded, SHORT_ID)
+            masks = _LETTERS_OF_LENGTH[np.minimum(lengths, SHORT_ID)]
+            blocks[:, 1:] = windows[offsets[:-1]] & masks
         for index in np.flatnonzero(lengths > SHORT_ID).tolist():
             long_id = text[offsets[index] : offsets[index + 1]].tobytes()
             digest = hashlib.blake2b(long_id, key=self._key, digest_size=SHORT_ID).digest()
