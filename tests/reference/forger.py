@@ -517,14 +517,17 @@ def sums(draw: Draw) -> Trial:
         for integer, weight in zip(lattice, row, strict=True):
             spread[index][integer] = weight
     everyone = list(range(len(table)))
+    alone = draw.forged == "division" and draw.chance(0.2)
+    if alone:
+        # As if all others had one row: the noise of a data set that need not be the worst.
+        everyone = [draw.integer(0, len(table) - 1)]
     blankets = [blanket(draw, spread, everyone)]
     stated = honest
     if draw.forges("others"):
         stated = draw.one(honest + 1, clients - 1, clients, max(honest - 1, 0))
     cases: dict[str, Any] = draws(draw, parts_of(blankets, {0: stated}))
-    if len(table) > 1 and draw.chance(
-        0.8 if draw.forged in ("division", "draws", "others") else 0.3
-    ):
+    divided = 0.8 if draw.forged in ("division", "draws", "others") else 0.3
+    if len(table) > 1 and not alone and draw.chance(divided):
         cases = division(draw, spread, blankets, stated)
     proof: dict[str, Any] = {
         "kind": "sum", "tables": [text], "tail": draw.one(160, 160, 40, 6, 2, 1, 0), "blankets": blankets,
