@@ -32,7 +32,7 @@ NUMBER = re.compile(
 )
 STATUS = re.compile(r"\b(certified|computed|simulation|not private)\b", re.IGNORECASE)
 OBSERVER = re.compile(
-    r"observer\s+(of|that)|(to|against)\s+(anyone|whoever|somebody)|observer=|trust=|--observer",
+    r"observer\s+(of|that|reports|secure_sum|shuffled|model)|(to|against)\s+(anyone|whoever|somebody)|observer=|trust=|--observer",
     re.IGNORECASE,
 )
 KEYS = re.compile(r"^(epsilon|delta|.*_epsilon|log10_delta|renyi)$")
