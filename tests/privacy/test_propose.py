@@ -176,12 +176,14 @@ def test_large_losses_of_few_reports_are_proved_at_one_renyi_order(shape: dict[s
     assert proof is not None
     assert (proof["kind"], claim.method) == ("renyi", "Renyi divergence")
     assert claim.certified
+    # The .04 % of the first line.
     assert claim.epsilon < account(release).epsilon * (1 - 4e-4)
     order = float(proof["order"])
     divergence = shape.get("dimension", 1) * table.renyi(order)
     rate = shape.get("sampling_rate", 1.0)
     single = math.log1p(rate * math.expm1((order - 1) * divergence)) / (order - 1)
     converted = math.log(1 - 1 / order) - (math.log(1e-6) + math.log(order)) / (order - 1)
+    # The first raise of a proposal is 1e-9; floats lose less.
     assert claim.epsilon == pytest.approx(shape["rounds"] * single + converted, rel=1e-8)
 
 
@@ -192,7 +194,9 @@ def test_losses_accepted_on_a_finer_grid_are_claimed() -> None:
     claim, proof = prove(release)
     assert proof is not None
     assert proof["kind"] == "losses"
+    # What the first line says that the grid may cost, and that it costs something.
     assert account(release).epsilon * (1 - 1e-4) <= claim.epsilon
+    # The same.
     assert claim.epsilon < account(release).epsilon * (1 - 1e-5)
 
 

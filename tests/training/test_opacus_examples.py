@@ -127,6 +127,7 @@ def test_cifar10(
     words = ["--device", "cpu", "-j", 0, "--batch-size", 30, "--epochs", 2, "--print-freq", 1]
     run(script, tmp_path, monkeypatch, *words, "--optim", optimizer, "--lr-schedule", "cos")
     expected = [epsilon(1.5, 1 / 2, steps, DELTA) for steps in range(1, 5)]
+    # The scripts print two decimals.
     assert printed_epsilons(capsys) == pytest.approx(expected, abs=0.0051)
     assert (tmp_path / "checkpoint.tar").is_file()
 
@@ -144,4 +145,5 @@ def test_char_lstm(
     words = ["--data-root", names, "--device", "cpu", "-b", 24, "--epochs", 2, "--mode", mode]
     run(script, tmp_path, monkeypatch, *words, "--hidden-size", 8, "--embedding-size", 8)
     expected = [epsilon(1.0, 1 / 2, steps, 8e-5) for steps in (2, 4, 4)]
+    # The scripts print two decimals.
     assert printed_epsilons(capsys) == pytest.approx(expected, abs=0.0051)
