@@ -227,10 +227,8 @@ def by_runs(values: list[Any], mechanism: Mechanism, folder: Path) -> Answer:
 def by_pandas(values: list[Any], mechanism: Mechanism, folder: Path) -> Answer:
     import pandas
 
-    collect.register_pandas()
     series = pandas.Series(values, dtype=object)
-    codes = series.mezzotint.privatize(mechanism, missing="keep")
-    return [None if pandas.isna(code) else int(code) for code in codes]
+    return _plain(collect.arrow_codes(series, mechanism, missing="keep").to_pylist())
 
 
 def by_polars(values: list[Any], mechanism: Mechanism, folder: Path) -> Answer:
@@ -267,14 +265,6 @@ def by_memo(values: list[Any], mechanism: Mechanism, folder: Path) -> Answer:
     return _plain(collect.memoised(values, users, mechanism=mechanism, key=bytes(32), column="x"))
 
 
-def by_transformer(values: list[Any], mechanism: Mechanism, folder: Path) -> Answer:
-    import pandas
-
-    frame = pandas.DataFrame({"x": pandas.Series(values, dtype=object)})
-    codes = collect.transformer([mechanism], decoded=False).fit_transform(frame)
-    return _plain(np.asarray(codes)[:, 0])
-
-
 WAYS: dict[str, Any] = {
     "Parquet": written(pq.write_table, "x.parquet"),
     "Arrow IPC": written(feather.write_feather, "x.arrow"),
@@ -290,10 +280,9 @@ WAYS: dict[str, Any] = {
     "DuckDB": by_duckdb,
     "Mechanism.privatize": by_list,
     "memoised": by_memo,
-    "transformer": by_transformer,
 }
 
-EVERY_VALUE = {"Mechanism.privatize", "memoised", "transformer"}
+EVERY_VALUE = {"Mechanism.privatize", "memoised"}
 """Ways that give a code for every value, and so refuse missing ones."""
 
 FILES = {"Parquet", "Arrow IPC", "ORC", "JSON lines", "CSV"}

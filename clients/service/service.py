@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint import Mechanism, collect
-from mezzotint.collect.counts import MAX_BYTES
+from mezzotint.collect.counter import MAX_BYTES
 from mezzotint.core.errors import FileFormatError, MezzotintError
 
 HERE = Path(__file__).resolve().parent

@@ -95,7 +95,7 @@ def test_workers_get_no_key_unless_seeded(
             rng=seed,
         )
     assert sent[0].encoder.keys == (b"",)
-    assert sent[1].encoder.keys == Encoder.of({"x": ONE}, rng=3).keys
+    assert sent[1].encoder.keys == Encoder.of({"x": ONE}, collect.Settings(rng=3)).keys
     assert contents(tmp_path / "b") == contents(tmp_path / "c")
 
 
@@ -106,7 +106,7 @@ def test_forked_workers_draw_different_keys(source: Path, tmp_path: Path) -> Non
     """Two processes forked from one, with the same encoder in memory, privatize the same block."""
     files = find_files(source)
     block, writers = blocks_of(files)[0], []
-    encoder = Encoder.of({"x": ONE})
+    encoder = Encoder.of({"x": ONE}, collect.Settings())
     rows = Source(files=tuple(files), wanted=encoder.wanted)
     for name in "ab":
         (tmp_path / name).mkdir()

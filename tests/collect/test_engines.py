@@ -1,4 +1,4 @@
-"""Reports by Polars namespace, pandas accessor, DuckDB function and scikit-learn transformer."""
+"""Reports of series, and by a DuckDB function."""
 
 from __future__ import annotations
 
@@ -16,30 +16,16 @@ WIDE = families.stochastic_rounding(lower=0, upper=1, levels=300)
 BITS = [0.0, 1.0, 1.0, 0.0, 1.0]
 
 
-def test_a_namespace_of_polars_expressions() -> None:
-    collect.register_polars()
-    collect.register_polars()  # again, as a cell of a notebook does: without a warning
-    frame = pl.DataFrame({"x": BITS})
-    column: object = pl.col("x")
-    found = frame.lazy().select(column.mezzotint.privatize(CLEAR)).collect()["x"]  # type: ignore[attr-defined]
-    assert found.to_list() == [0, 1, 1, 0, 1]
-    assert found.dtype == pl.UInt8
-
-
-def test_an_accessor_of_pandas_series() -> None:
+def test_series_of_pandas_and_polars_are_values() -> None:
     pandas = pytest.importorskip("pandas")
-    collect.register_pandas()
-    collect.register_pandas()
-    series = pandas.Series(BITS, index=list("abcde"), name="x")
-    found = series.mezzotint.privatize(CLEAR)
-    assert (found.tolist(), list(found.index), found.name, str(found.dtype)) == (
-        [0, 1, 1, 0, 1], list("abcde"), "x", "uint8",
-    )  # fmt: skip
+    for series in (pandas.Series(BITS, index=list("abcde")), pl.Series(BITS)):
+        codes = collect.arrow_codes(series, CLEAR)
+        assert (codes.to_pylist(), str(codes.type)) == ([0, 1, 1, 0, 1], "uint8")
     with pytest.raises(ParameterError, match="value 1 is missing"):
-        pandas.Series([0.0, None]).mezzotint.privatize(CLEAR)
-    kept = pandas.Series([0.0, None]).mezzotint.privatize(WIDE, missing="keep")
-    assert str(kept.dtype) == "UInt16"
-    assert kept.isna().tolist() == [False, True]
+        collect.arrow_codes(pandas.Series([0.0, None]), CLEAR)
+    kept = collect.arrow_codes(pandas.Series([0.0, None]), WIDE, missing="keep")
+    assert str(kept.type) == "uint16"
+    assert kept.is_null().to_pylist() == [False, True]
 
 
 def test_a_function_of_duckdb() -> None:
@@ -67,26 +53,3 @@ def test_a_function_of_duckdb() -> None:
         assert {float(np.mean(rows[name])) for name in "ab"} & {0.0, 1.0} == set()
         assert abs(np.mean(rows["a"]) - 0.5) < 5 * 0.5 / np.sqrt(4000)
         assert 0.4 < np.mean(rows["a"] == rows["b"]) < 0.6
-
-
-def test_a_transformer_of_scikit_learn() -> None:
-    pytest.importorskip("sklearn")
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    given = np.stack([BITS, 1 - np.array(BITS)], axis=1)
-    codes = collect.transformer([CLEAR, CLEAR], decoded=False).fit_transform(given)
-    assert codes.tolist() == given.tolist()
-    pipeline = make_pipeline(collect.transformer([CLEAR, NOISY]), StandardScaler())
-    assert pipeline.fit_transform(given).shape == (5, 2)
-    many = np.full((20_000, 1), 0.25)
-    reports = collect.transformer([NOISY]).fit_transform(many)
-    assert abs(reports.mean() - 0.25) < 5 * np.sqrt(float(NOISY.variance(0.25)) / 20_000)
-    with pytest.raises(ParameterError, match="a column per table"):
-        collect.transformer([CLEAR]).fit(given)
-    pandas = pytest.importorskip("pandas")
-    named = collect.transformer({"a": CLEAR, "b": CLEAR}, decoded=False)
-    frame = pandas.DataFrame(given, columns=["a", "b"])
-    assert named.fit(frame).get_feature_names_out().tolist() == ["a", "b"]
-    with pytest.raises(ParameterError, match="need exactly these"):
-        named.transform(frame[["b", "a"]])

@@ -160,7 +160,9 @@ def test_parts_are_drawn_as_defined_and_only_codes_are_left(days: Path, tmp_path
     for block in blocks:
         rows = pq.ParquetFile(block.file.path).read_row_groups(list(range(*(block.groups or ()))))
         part = pq.read_table(out / part_name(block.index))
-        for name, key in zip(tables, Encoder.of(tables, rng=11).keys, strict=True):
+        for name, key in zip(
+            tables, Encoder.of(tables, collect.Settings(rng=11)).keys, strict=True
+        ):
             codes = block_codes(tables[name], rows[name].to_pylist(), key=key, index=block.index)
             assert part[f"{name}_code"].to_pylist() == codes
             expected[name] += codes
@@ -398,7 +400,7 @@ def test_of_two_attempts_at_a_part_one_counts(
 ) -> None:
     """What a retry amounts to while the first attempt is still alive."""
     (tmp_path / "out").mkdir()
-    maker, files = Encoder.of({"x": ONE}), find_files(days)
+    maker, files = Encoder.of({"x": ONE}, collect.Settings()), find_files(days)
     rows = Source(files=tuple(files), wanted=maker.wanted)
     writer = PartWriter(encoder=maker, source=rows, folder=tmp_path / "out", origin=Origin(run="r"))
     block = blocks_of(files)[0]

@@ -290,7 +290,7 @@ def test_sides_grow_with_the_quantile() -> None:
 # Weights ------------------------------------------------------------------------------------------
 
 
-@judges("collect.groups.parts_of")
+@judges("collect.groups.parts_of", "collect.groups.Part.of")
 def test_weighted_bits_hold_at_every_level() -> None:
     """Ten reports of weight 5 and 150 of weight 1 at epsilon 10, by enumeration: 2.28 times too many once missed."""
     table, sizes, weights = (
@@ -402,7 +402,7 @@ def test_bets_cover() -> None:
         reports = CodeCounts(mechanism=KRR8, counts=counts)
         shapes = Betting(reports, confidence=1 - 2 * tail, edges=edges, deal=deal)
         _, outer = shapes.nodes.inside(0.0, 0.3)
-        hits += shapes._greatest(outer, (0.0, 0.3)) >= 0.9
+        hits += shapes.greatest(outer, (0.0, 0.3)) >= 0.9
     # Below this number with probability 1e-5 if it held in .9 only.
     assert hits >= stats.binom(draws, 1 - tail).ppf(1e-5)
 
@@ -423,7 +423,7 @@ def test_the_capital_of_a_bet_against_the_truth_is_at_most_1_on_average() -> Non
             ((first + 0.5) / 4.5, second),
         ):
             decoder = dominating(table.probabilities, values, expected, width=0.5)
-            stake = bets._stakes(decoder, expected, scale=1.0, least=0.0)[2]
+            stake = bets.stakes_of(decoder, expected, scale=1.0, least=0.0)[2]
             capital *= float(np.prod((1 + stake * (truth - decoder)) ** counts))
         total += p * q * capital
     assert 0 < total <= 1 + MANY
@@ -443,8 +443,8 @@ def test_a_fresh_deal_is_recorded_and_repeats_the_result() -> None:
 
 
 def test_a_constant_decoder_is_no_bet() -> None:
-    assert not bets._stakes(np.ones(3), np.full(3, 1 / 3), scale=0.1, least=0.0).any()
-    stakes = bets._stakes(np.array([0.0, 5.0]), np.array([0.5, 0.5]), scale=1e3, least=-1.0)
+    assert not bets.stakes_of(np.ones(3), np.full(3, 1 / 3), scale=0.1, least=0.0).any()
+    stakes = bets.stakes_of(np.array([0.0, 5.0]), np.array([0.5, 0.5]), scale=1e3, least=-1.0)
     assert stakes.max() * (5.0 - -1.0) == pytest.approx(bets.MOST_STAKED, rel=FEW)
 
 
@@ -452,21 +452,20 @@ def test_stakes_on_a_chunk_do_not_know_the_chunks_after_it(monkeypatch: pytest.M
     """Both ends of the variance: what the last chunk is bet with moves, no earlier stake does."""
     table = families.k_randomized_response(lower=0, upper=1, levels=8, epsilon=5.0)
     counts = CodeCounts(mechanism=table, counts=np.array([14, 13, 12, 11, 12, 11, 13, 12]))
-    plain_stakes, made = bets._stakes, list[list[float]]()
+    plain_stakes, made = bets.stakes_of, list[list[float]]()
 
     def recorded(*decoder_and_shares: np.ndarray, scale: float, least: float) -> np.ndarray:
         stakes = plain_stakes(*decoder_and_shares, scale=scale, least=least)
         made.append(stakes.tolist())
         return stakes
 
-    monkeypatch.setattr(bets, "_stakes", recorded)
+    monkeypatch.setattr(bets, "stakes_of", recorded)
     chunks = chunks_of(nodes_of(counts), deal=5)
     for centre in (0.5, 1.0):
         shapes = Betting(counts, confidence=0.95, edges=None, deal=5)
         last = replace(chunks[-1], centre=centre)
-        rows = shapes.base.pmf[np.isin(shapes.base.x, table.knots)]
-        vars(shapes)["_bets"] = bets.Bets(chunks=[*chunks[:-1], last], rows=rows)
-        shapes._variance_ends()
+        vars(shapes)["folds"] = [*chunks[:-1], last]
+        shapes.variance()
     size = len(chunks)
     first, second = made[: 2 * size], made[2 * size :]
     for end in (slice(0, size), slice(size, 2 * size)):
@@ -485,7 +484,7 @@ def test_safe_quantiles_skip_no_break() -> None:
         """P(X <= break): small everywhere but at the fourth break."""
         return 1.0 if edges[1] == breaks[4] and values.max() > 0 else 0.0
 
-    low, _ = shapes._quantile_ends(0.5, share_below)
+    low, _ = shapes.quantile_ends(0.5, share_below)
     assert low == breaks[3]
 
 

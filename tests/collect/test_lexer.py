@@ -11,12 +11,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mezzotint.collect.columns import COMMENT, CsvReader, Dialect
-from mezzotint.collect.lexer import Records, read_header
+from mezzotint.collect.columns import COMMENT, CsvReader, Dialect, TextFile, Uses
+from mezzotint.collect.lexer import Records, count_lines, read_header
 from mezzotint.core.errors import FileFormatError, ParameterError
 
 PIECES = ["a", "b", ",", ",", '"', '"', "\n", "\n", "\r\n", "\r", "\\", "\0", "\ufeff", " "]
 FILES = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
+
+
+def csv_reader(data: bytes, **dialect: Any) -> CsvReader:
+    stream: Any = io.BytesIO(data)
+    return CsvReader(TextFile(name="f.csv", stream=stream), dialect=Dialect(**dialect))
 
 
 def header_of(data: bytes) -> tuple[io.BytesIO, Any]:
@@ -66,17 +71,17 @@ def test_accepted_cells_are_those_of_the_csv_module(body: str, columns: int) -> 
     text = io.StringIO(body, newline="")
     wanted = [row for row in csv.reader(text, strict=True) if row or columns == 1]
     wanted = [row or [""] for row in wanted]
-    reader = CsvReader(name="f.csv", stream=io.BytesIO(data))  # type: ignore[arg-type]
-    batches = list(reader.batches(numeric=[], keep=list(names)))
+    reader = csv_reader(data)
+    batches = list(reader.batches(Uses(keep=tuple(names))))
     found = [list(row.values()) for batch in batches for row in batch.to_pylist()]
     assert found == wanted
     assert reader.rows == len(wanted)
 
 
 def read(data: str, column: str = "age", **dialect: Any) -> list[Any]:
-    reader = CsvReader(name="f.csv", stream=io.BytesIO(data.encode()), dialect=Dialect(**dialect))  # type: ignore[arg-type]
+    reader = csv_reader(data.encode(), **dialect)
     reader.require(column)
-    batches = list(reader.batches(numeric=[column]))
+    batches = list(reader.batches(Uses(numeric=(column,))))
     return [cell for batch in batches for cell in batch.column(0).to_pylist()]
 
 
@@ -157,8 +162,8 @@ def test_line_ends_in_quotes_survive_every_cut(monkeypatch: pytest.MonkeyPatch) 
     data = ("t,x\r\n" + "".join(f'"{cell}",1\r\n' for cell in cells)).encode()
     for block_bytes in (1, 2, 3, 17, 64, 1 << 20):
         monkeypatch.setattr("mezzotint.collect.columns.BLOCK_BYTES", block_bytes)
-        reader = CsvReader(name="f.csv", stream=io.BytesIO(data))  # type: ignore[arg-type]
-        batches = list(reader.batches(numeric=[], keep=["t"]))
+        reader = csv_reader(data)
+        batches = list(reader.batches(Uses(keep=("t",))))
         assert [cell for batch in batches for cell in batch.column(0).to_pylist()] == cells
 
 
@@ -179,9 +184,17 @@ def test_numbers_in_other_spellings() -> None:
 
 def test_text_that_is_not_utf_8_is_named() -> None:
     data = "c,x\ngrün,1\n".encode("latin-1")
-    reader = CsvReader(name="f.csv", stream=io.BytesIO(data))  # type: ignore[arg-type]
+    reader = csv_reader(data)
     with pytest.raises(FileFormatError, match=r"f\.csv: column c, data row 1 is not UTF-8.*iconv"):
-        list(reader.batches(numeric=[], keep=["c"]))
+        list(reader.batches(Uses(keep=("c",))))
+
+
+@given(body=FILES)
+@settings(max_examples=200)
+def test_lines_that_are_not_blank_are_counted(body: str) -> None:
+    data = body.encode()
+    filled = [line for line in data.split(b"\n") if any(byte > ord(" ") for byte in line)]
+    assert count_lines(np.frombuffer(data, dtype=np.uint8)) == len(filled)
 
 
 @pytest.mark.parametrize("options", [{"delimiter": ",,"}, {"delimiter": '"'}, {"decimal": ";"},

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pytest
 from scipy import stats
 
@@ -87,23 +85,6 @@ def test_bad_arguments_are_refused(change: dict[str, Any], words: str) -> None:
     options = {"values": pa.array([0.5]), "mechanism": ONE, **change}
     with pytest.raises(ParameterError, match=words):
         collect.arrow_codes(options.pop("values"), options.pop("mechanism"), **options)
-
-
-def test_arrow_computes_reports() -> None:
-    name = collect.register_arrow_function("mezzotint_test", ONE)
-    codes = pc.call_function(name, [pa.array(VALUES)])
-    assert codes.type == pa.uint8()
-    assert fits(codes.to_numpy(), VALUES)
-    assert pc.call_function(name, [pa.scalar(0.5)]).as_py() in range(4)
-    table = ds.dataset(pa.table({"x": VALUES})).to_table(
-        columns={"r": ds.field("x")._call(name, [ds.field("x")])}
-    )
-    assert fits(table["r"].to_numpy(), VALUES)
-    with pytest.raises(ParameterError, match="name=mezzotint_test: Arrow has a function"):
-        collect.register_arrow_function("mezzotint_test", ONE)
-    seed: Any = {"rng": 0}
-    with pytest.raises(TypeError, match="rng"):
-        collect.register_arrow_function("mezzotint_seeded", ONE, **seed)
 
 
 QUERIES: dict[str, Callable[[pl.DataFrame, pl.Expr], pl.DataFrame]] = {

@@ -14,6 +14,7 @@ import pytest
 
 from laws.registry import judges
 from mezzotint import collect, families, privacy
+from mezzotint.collect import Settings
 from mezzotint.collect.encoder import Encoder, Tally, draw, keystream_words
 from mezzotint.collect.reports import row_claim
 from mezzotint.core.errors import ParameterError
@@ -50,7 +51,7 @@ def test_each_column_gets_its_own_table_and_stream(tmp_path: Path, ending: str) 
         rng=3,
         on_out_of_range="clip",
     )
-    keys = Encoder.of(mechanisms, rng=3).keys
+    keys = Encoder.of(mechanisms, Settings(rng=3)).keys
     assert keys[0] != keys[1]
     for key, (column, mechanism) in zip(keys, mechanisms.items(), strict=True):
         expected = codes_from_words(mechanism, COLUMNS[column], words_of(key, N))
@@ -116,7 +117,7 @@ def test_rows_missing_any_value_are_dropped_or_named(tmp_path: Path) -> None:
     assert written["id"].to_pylist() == [0, 3, 5]
     # Row i takes word i, whether rows before it were dropped or not.
     for key, (column, mechanism) in zip(
-        Encoder.of(mechanisms, rng=1).keys, mechanisms.items(), strict=True
+        Encoder.of(mechanisms, Settings(rng=1)).keys, mechanisms.items(), strict=True
     ):
         values = {"x": [0.1, 0.4, 0.6], "y": [1.0, 4.0, 6.0]}[column]
         expected = codes_from_words(mechanism, np.array(values), words_of(key, 6)[[0, 3, 5]])
@@ -160,8 +161,8 @@ def test_out_of_range_names_row_and_column(tmp_path: Path) -> None:
 
 def test_tallies_add_up() -> None:
     one, two = Tally(rows=5, reports=4), Tally(rows=3, reports=3)
-    one.clip("x", 1, 2)
-    two.clip("x", 1, 0)
+    one.note("x", below=1, above=2)
+    two.note("x", below=1)
     one.add(two)
     assert one.as_dict() == {"below": 2, "above": 2, "missing": 1, "rows": 8}
 

@@ -112,9 +112,9 @@ def test_shares_variances_and_quantiles_follow_theirs(counts: collect.CodeCounts
             expected=chunk.expected[::-1],
             centre=-chunk.centre,
         )
-        for chunk in found._bets.chunks
+        for chunk in found.folds
     ]
-    back.__dict__["_bets"] = replace(found._bets, chunks=chunks, rows=back._bets.rows)
+    back.__dict__["folds"] = chunks
     other = shapes(image(counts, rescaled(mechanism)), edges * SCALE + OFFSET)
     for result, turned, unit in ((back, True, 1.0), (other, False, SCALE)):
         for low, high in pairwise(range(3)):

@@ -116,3 +116,11 @@ def plain_em(pmf: np.ndarray, counts: np.ndarray, *, start: np.ndarray, gain: fl
         for _ in range(50):
             responsibilities = masses[:, None] * pmf / (masses @ pmf)
             masses = responsibilities @ share
+
+
+def gap_at(pmf: np.ndarray, counts: np.ndarray, masses: np.ndarray) -> float:
+    """Bound on how far the deviance of masses is above the least possible: the log-likelihood is concave."""
+    shares = counts / counts.sum()
+    seen = shares > 0
+    slopes = pmf[:, seen] @ (shares[seen] / (masses @ pmf[:, seen]))
+    return max(0.0, 2 * counts.sum() * (float(slopes.max()) - 1))

@@ -1,4 +1,6 @@
-"""Columns in, private reports out, and estimates back from the reports. Imports `core` and `privacy`."""
+"""Columns in, private reports out, and estimates back from the reports. Imports `core` and
+`privacy`.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -6,10 +8,14 @@ from mezzotint.core import on_demand
 
 if TYPE_CHECKING:
     from mezzotint.collect.answers import Answer as Answer
-    from mezzotint.collect.answers import GroupEstimates as GroupEstimates
-    from mezzotint.collect.answers import estimate_groups as estimate_groups
+    from mezzotint.collect.answers import (
+        GroupEstimates as GroupEstimates,
+    )
+    from mezzotint.collect.answers import (
+        estimate_groups as estimate_groups,
+    )
+    from mezzotint.collect.counter import Counter as Counter
     from mezzotint.collect.counts import CodeCounts as CodeCounts
-    from mezzotint.collect.counts import Counter as Counter
     from mezzotint.collect.counts import load_counts as load_counts
     from mezzotint.collect.counts import read_counts as read_counts
     from mezzotint.collect.counts import save_counts as save_counts
@@ -29,7 +35,9 @@ if TYPE_CHECKING:
     from mezzotint.collect.groups import total as total
     from mezzotint.collect.hitters import HashedCounts as HashedCounts
     from mezzotint.collect.hitters import HeavyHitters as HeavyHitters
-    from mezzotint.collect.hitters import heavy_hitters as heavy_hitters
+    from mezzotint.collect.hitters import (
+        heavy_hitters as heavy_hitters,
+    )
     from mezzotint.collect.hitters import read_hashed as read_hashed
     from mezzotint.collect.intervals import Interval as Interval
     from mezzotint.collect.memo import Memo as Memo
@@ -43,26 +51,37 @@ if TYPE_CHECKING:
     from mezzotint.collect.pairs import relation as relation
     from mezzotint.collect.pairs import two_way as two_way
     from mezzotint.collect.pipelines import arrow_codes as arrow_codes
-    from mezzotint.collect.pipelines import polars_codes as polars_codes
-    from mezzotint.collect.pipelines import register_arrow_function as register_arrow_function
-    from mezzotint.collect.pipelines import register_duckdb_function as register_duckdb_function
-    from mezzotint.collect.pipelines import register_pandas as register_pandas
-    from mezzotint.collect.pipelines import register_polars as register_polars
-    from mezzotint.collect.pipelines import transformer as transformer
+    from mezzotint.collect.pipelines import (
+        polars_codes as polars_codes,
+    )
+    from mezzotint.collect.pipelines import (
+        register_duckdb_function as register_duckdb_function,
+    )
     from mezzotint.collect.plans import Plan as Plan
-    from mezzotint.collect.plans import lot_crossover as lot_crossover
     from mezzotint.collect.plans import people_for as people_for
     from mezzotint.collect.plans import plan as plan
-    from mezzotint.collect.questions import threshold_table as threshold_table
-    from mezzotint.collect.results import RAW_COUNTS_REMARK as RAW_COUNTS_REMARK
+    from mezzotint.collect.questions import (
+        threshold_table as threshold_table,
+    )
+    from mezzotint.collect.results import (
+        RAW_COUNTS_REMARK as RAW_COUNTS_REMARK,
+    )
     from mezzotint.collect.results import ColumnResult as ColumnResult
-    from mezzotint.collect.results import ColumnsResult as ColumnsResult
-    from mezzotint.collect.results import PrivatizeResult as PrivatizeResult
+    from mezzotint.collect.results import (
+        ColumnsResult as ColumnsResult,
+    )
+    from mezzotint.collect.results import (
+        PrivatizeResult as PrivatizeResult,
+    )
     from mezzotint.collect.runs import privatize as privatize
-    from mezzotint.collect.runs import privatize_columns as privatize_columns
+    from mezzotint.collect.runs import (
+        privatize_columns as privatize_columns,
+    )
     from mezzotint.collect.settings import Options as Options
     from mezzotint.collect.settings import Settings as Settings
-    from mezzotint.collect.shapes import safe_half_width as safe_half_width
+    from mezzotint.collect.shapes import (
+        safe_half_width as safe_half_width,
+    )
     from mezzotint.collect.source import read_values as read_values
     from mezzotint.collect.spending import Spending as Spending
     from mezzotint.collect.spending import spending_of as spending_of

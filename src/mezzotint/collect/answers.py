@@ -1,30 +1,48 @@
-"""Answers about groups of reports: means, shares above a value, histograms, quantiles, and their differences."""
+"""Answers about groups of reports: means, shares above a value, histograms, quantiles, and their
+differences.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 from scipy import special
 
-from mezzotint.collect.counts import refuse_seeded, seeded_together
+from mezzotint.collect.counts import (
+    claim_of,
+    refuse_seeded,
+    seeded_together,
+)
 from mezzotint.collect.estimates import Request
-from mezzotint.collect.groups import Group, Part, difference, parts_of, stratified
+from mezzotint.collect.groups import (
+    Group,
+    Part,
+    difference,
+    parts_of,
+    stratified,
+)
 from mezzotint.collect.intervals import (
     LADDER,
     Interval,
     Sums,
     check_confidence,
+    each_confidence,
     normal_quantile,
 )
 from mezzotint.collect.shapes import CrossFitted
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
-from mezzotint.privacy.accounting import report_claim
 from mezzotint.privacy.claim import Claim, Claimed
+
+Estimated: TypeAlias = "Part | Interval"
+"""An estimate with its sides at many levels, which differences combine, or with its interval alone.
+"""
+
+ByQuantity: TypeAlias = dict[str, Estimated]
 
 
 @final
@@ -35,7 +53,8 @@ class Answer:
     Arguments:
         group: its name; "A less B" for a difference, "population" for strata together.
         n: reports; None where it is no group's own.
-        quantity: "mean", "total", "share above 140", "share in 0 .. 50", "quantile 0.5", or a category.
+        quantity: "mean", "total", "share above 140", "share in 0 .. 50", "quantile 0.5", or a
+            category.
         interval: with its estimate.
 
     Example:
@@ -52,8 +71,12 @@ class Answer:
     @property
     def row(self) -> JsonObject:
         """Plain values, one column each."""
-        ends = {"value": self.interval.value, "low": self.interval.low, "high": self.interval.high}
-        return {"group": self.group, "reports": self.n, "quantity": self.quantity, **ends}
+        origin = {
+            "group": self.group,
+            "reports": self.n,
+            "quantity": self.quantity,
+        }
+        return {**origin, **self.interval.ends}
 
 
 @final
@@ -92,60 +115,46 @@ class GroupEstimates(Claimed):
 
 
 def answers_of(group: Group, request: Request, *, confidence: float) -> dict[str, Part | Interval]:
-    """What is asked of one group: parts, which differences combine, where sides are known at every level.
+    """What is asked of one group: parts, which differences combine, where sides are known at every
+    level.
 
     Raises:
         ParameterError: shares or quantiles of weighted reports.
     """
-    answers: dict[str, Part | Interval] = dict(parts_of(group, confidence=confidence))
-    if request.empty:
+    answers: ByQuantity = dict(parts_of(group, confidence=confidence))
+    if not request.size:
         return answers
     if not group.sums.equal:
         remedy = "shares and quantiles are those of unweighted reports; leave the weights out"
         raise ParameterError("weights", "unequal", remedy)
-    edges = request.edges
-    shapes = CrossFitted(group.counts, confidence=confidence, edges=edges)
+    shapes = CrossFitted(group.counts, confidence=confidence, edges=request.edges)
     for threshold in request.above:
-        label = f"share above {threshold:g}"
-        answers[label] = _share(shapes, threshold, group.counts.mechanism.upper)
-    if request.histogram is not None:
-        for low, high in pairwise(request.histogram):
-            answers[f"share in {low:g} .. {high:g}"] = _share(shapes, low, high)
+        answers[f"share above {threshold:g}"] = _share(shapes, threshold, request.upper)
+    for lower_end, upper_end in request.bins:
+        answers[f"share in {lower_end:g} .. {upper_end:g}"] = _share(shapes, lower_end, upper_end)
     for probability in request.quantiles:
         answers[f"quantile {probability:g}"] = shapes.quantile(probability)
     return answers
 
 
-def _share(shapes: CrossFitted, low: float, high: float) -> Part | Interval:
+def _share(shapes: CrossFitted, low: float, high: float) -> Estimated:
     """A share; where one event decides it, with its sides at every level."""
     share, event = shapes.share(low, high), shapes.event_of_share(low, high)
     if event is None:
         return share
     quantiles = normal_quantile(shapes.confidence) * LADDER
-    ends = event.ends(Sums.of_counts(shapes.nodes.counts), special.ndtr(-quantiles))
+    lows, highs = event.ends(Sums.of_counts(shapes.nodes.counts), special.ndtr(-quantiles))
     return Part(
         value=share.value,
-        below=np.maximum(share.value - ends[0], 0.0),
-        above=np.maximum(ends[1] - share.value, 0.0),
+        below=np.maximum(share.value - lows, 0.0),
+        above=np.maximum(highs - share.value, 0.0),
         bias=0.0,
         bounds=(0.0, 1.0),
         n=shapes.counts.n,
     )
 
 
-def _gap(one: Part | Interval, other: Part | Interval, *, same_people: bool) -> Interval:
-    """One answer less another; of intervals, each at half of the error, which holds whatever their dependence."""
-    if isinstance(one, Part) and isinstance(other, Part):
-        return difference(one, other, same_people=same_people)
-    first, second = _interval(one), _interval(other)
-    return Interval(
-        value=first.value - second.value,
-        low=first.low - second.high,
-        high=first.high - second.low,
-    )
-
-
-def _interval(answer: Part | Interval) -> Interval:
+def _interval(answer: Estimated) -> Interval:
     return answer.interval if isinstance(answer, Part) else answer
 
 
@@ -193,81 +202,164 @@ def estimate_groups(
         (6, 6)
     """
     check_confidence(confidence)
-    if not groups:
-        raise ParameterError("groups", 0, "there are no groups to estimate")
-    tables = {group.counts.mechanism.sha256: group.counts.mechanism for group in groups.values()}
-    if len(tables) > 1:
-        raise ParameterError("groups", len(tables), "are of different tables; estimate them apart")
-    if against is not None and against not in groups:
-        listed = ", ".join(list(groups)[:20])
-        raise ParameterError("against", against, f"no such group; use one of: {listed}")
-    seeded = seeded_together(*(group.counts.seeded for group in groups.values()))
+    mechanism = _table_of(groups, against)
+    seeded = seeded_together(group.counts.seeded for group in groups.values())
     refuse_seeded(seeded, allowed=allow_seeded)
-    (table,) = tables.values()
-    request = Request.of(table, above=above, histogram=histogram, quantiles=quantiles)
-    same = same_people or any(group.memoised for group in groups.values())
-    first = len(table.categories or ("mean",)) + request.size
-    count = first * (len(groups) + (0 if against is None else len(groups) - 1))
-    count += 0 if sizes is None else len(table.categories or ("mean",))
-    each = 1 - (1 - confidence) / count if simultaneous else confidence
-
-    answers_by_group = {
-        name: answers_of(group, request, confidence=each) for name, group in groups.items()
-    }
-    answers = [
-        Answer(group=name, n=groups[name].counts.n, quantity=quantity, interval=_interval(answer))
-        for name, those in answers_by_group.items()
-        for quantity, answer in those.items()
-    ]
-    if against is not None:
-        answers += _differences(groups, request, answers_by_group, against, each, same_people=same)
-    if sizes is not None:
-        for quantity, answer in next(iter(answers_by_group.values())).items():
-            if isinstance(answer, Part) and not quantity.startswith("share "):
-                strata = {name: those[quantity] for name, those in answers_by_group.items()}
-                interval = stratified(_only_parts(strata), sizes)
-                answers.append(
-                    Answer(group="population", n=None, quantity=quantity, interval=interval)
+    request = Request.of(
+        mechanism,
+        above=above,
+        histogram=histogram,
+        quantiles=quantiles,
+    )
+    number = _intervals_of(groups, request, against=against, sizes=sizes)
+    each = each_confidence(confidence, number, simultaneous=simultaneous)
+    estimated: dict[str, ByQuantity] = {}
+    answers: list[Answer] = []
+    for group_name, group in groups.items():
+        estimated[group_name] = answers_of(group, request, confidence=each)
+        for quantity, answer in estimated[group_name].items():
+            interval = _interval(answer)
+            answers.append(
+                Answer(
+                    group=group_name,
+                    n=group.counts.n,
+                    quantity=quantity,
+                    interval=interval,
                 )
-    claim = None if seeded else report_claim(table)
+            )
+    if against is not None:
+        same = same_people or any(group.memoised for group in groups.values())
+        answers += _differences(
+            groups,
+            request,
+            estimated,
+            against,
+            each,
+            same_people=same,
+        )
+    if sizes is not None:
+        answers += _population(estimated, mechanism, sizes)
     return GroupEstimates(
         confidence=confidence,
         simultaneous=simultaneous,
         answers=tuple(answers),
-        claim=claim,
+        claim=claim_of(mechanism, seeded=seeded),
         seeded=seeded,
     )
 
 
-def _only_parts(answers: Mapping[str, Part | Interval]) -> dict[str, Part]:
-    return {name: answer for name, answer in answers.items() if isinstance(answer, Part)}
+def _intervals_of(
+    groups: Mapping[str, Group],
+    request: Request,
+    *,
+    against: str | None,
+    sizes: Mapping[str, float] | None,
+) -> int:
+    """How many intervals hold at once: of each group, of each difference, and of the population."""
+    mechanism = next(iter(groups.values())).counts.mechanism
+    quantities = len(mechanism.categories or ("mean",))
+    number = (quantities + request.size) * len(groups)
+    if against is not None:
+        number += (quantities + request.size) * (len(groups) - 1)
+    if sizes is not None:
+        number += quantities
+    return number
+
+
+def _table_of(groups: Mapping[str, Group], against: str | None) -> Mechanism:
+    """The table of all groups; raises ParameterError for none, several, or a comparison with no
+    group.
+    """
+    if not groups:
+        raise ParameterError("groups", 0, "there are no groups to estimate")
+    tables = {group.counts.mechanism.sha256: group.counts.mechanism for group in groups.values()}
+    if len(tables) > 1:
+        raise ParameterError(
+            "groups",
+            len(tables),
+            "are of different tables; estimate them apart",
+        )
+    if against is not None and against not in groups:
+        listed = ", ".join(list(groups)[:20])
+        raise ParameterError("against", against, f"no such group; use one of: {listed}")
+    (mechanism,) = tables.values()
+    return mechanism
+
+
+def _population(
+    estimated: Mapping[str, ByQuantity],
+    table: Mechanism,
+    sizes: Mapping[str, float],
+) -> list[Answer]:
+    """The mean, or the frequencies, of the population whose strata have these sizes."""
+    answers: list[Answer] = []
+    for quantity in table.categories or ("mean",):
+        strata: dict[str, Part] = {}
+        for group_name, by_quantity in estimated.items():
+            stratum = by_quantity[quantity]
+            assert isinstance(stratum, Part), "as all of `parts_of`"
+            strata[group_name] = stratum
+        interval = stratified(strata, sizes)
+        answers.append(
+            Answer(
+                group="population",
+                n=None,
+                quantity=quantity,
+                interval=interval,
+            )
+        )
+    return answers
 
 
 def _differences(
     groups: Mapping[str, Group],
     request: Request,
-    found: Mapping[str, Mapping[str, Part | Interval]],
+    estimated: Mapping[str, ByQuantity],
     against: str,
     confidence: float,
     *,
     same_people: bool,
 ) -> list[Answer]:
-    """Of every group from one of them."""
-    halved = found
-    if not request.empty:
+    """Of every group from one of them; of intervals, each at half of the error, whatever their
+    dependence is.
+    """
+    halved = estimated
+    if request.size:
         half = (1 + confidence) / 2
         halved = {
-            name: answers_of(group, request, confidence=half) for name, group in groups.items()
+            group_name: answers_of(groups[group_name], request, confidence=half)
+            for group_name in groups
         }
-    answers = []
-    for name in groups:
-        if name == against:
+    answers: list[Answer] = []
+    for group_name in groups:
+        if group_name == against:
             continue
-        for quantity, answer in found[name].items():
-            pair = (answer, found[against][quantity])
-            if not all(isinstance(side, Part) for side in pair):
-                pair = (halved[name][quantity], halved[against][quantity])
-            gap = _gap(*pair, same_people=same_people)
-            label = f"{name} less {against}"
-            answers.append(Answer(group=label, n=None, quantity=quantity, interval=gap))
+        for quantity, answer in estimated[group_name].items():
+            other = estimated[against][quantity]
+            if isinstance(answer, Part) and isinstance(other, Part):
+                gap = difference(answer, other, same_people=same_people)
+            else:
+                gap = _gap(
+                    halved[group_name][quantity],
+                    halved[against][quantity],
+                )
+            label = f"{group_name} less {against}"
+            answers.append(
+                Answer(
+                    group=label,
+                    n=None,
+                    quantity=quantity,
+                    interval=gap,
+                )
+            )
     return answers
+
+
+def _gap(answer: Estimated, other: Estimated) -> Interval:
+    """One answer less another."""
+    first, second = _interval(answer), _interval(other)
+    return Interval(
+        value=first.value - second.value,
+        low=first.low - second.high,
+        high=first.high - second.low,
+    )

@@ -1,4 +1,5 @@
-"""Numbers and categories derived from dates and times: `started_at:hour`, `started_at:date@Europe/Vienna`.
+"""Numbers and categories derived from dates and times: `started_at:hour`,
+`started_at:date@Europe/Vienna`.
 
 | part | value |
 |---|---|
@@ -9,8 +10,9 @@
 | epoch | seconds since 1970-01-01T00:00:00Z, with their fraction |
 | seconds | of a duration |
 
-A time with a zone is read on the clock of `@Zone`, else of its own zone. A time without a zone has a clock and no
-place: its clock parts take no `@Zone`, and its `epoch` needs one, meaning that the clock is there.
+A time with a zone is read on the clock of `@Zone`, else of its own zone. A time without a zone has
+a clock and no place: its clock parts take no `@Zone`, and its `epoch` needs one, meaning that the
+clock is there.
 """
 
 from __future__ import annotations
@@ -28,38 +30,64 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mezzotint.collect.columns import first_misfit
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.values import of, plain, stripped, stripped_type, validity
+from mezzotint.core.values import (
+    of,
+    plain,
+    stripped,
+    stripped_type,
+    validity,
+)
 
 compute: Any = pc
 
 Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Present = npt.NDArray[np.bool_]
 
 CLOCK_PARTS = ("hour", "minute_of_day")
+
+
 CALENDAR_PARTS = ("weekday", "month", "year", "day", "date")
+
+
 PARTS = (*CLOCK_PARTS, *CALENDAR_PARTS, "epoch", "seconds")
 
+
+CLOCK_SECONDS = {"hour": 3600, "minute_of_day": 60}
 DAY_SECONDS = 86_400
+
+
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
 FIRST_SECOND = -62_135_596_800 + DAY_SECONDS
+
+
 LAST_SECOND = 253_402_300_799 - DAY_SECONDS
 """The years 1 to 9999, without the day at either end that a zone may move beyond them."""
 
-_BIN = 900
-"""Seconds: offsets of zones nearly always change at multiples of this."""
+
+_BIN_SECONDS = 900
+"""Offsets of zones nearly always change at multiples of this."""
 
 _ISO = (
     r"^(?P<date>\d{4}-\d{2}-\d{2})"
-    r"(?:[T ](?P<hour>\d{2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.(?P<fraction>\d{1,9}))?)?"
+    r"(?:[T ](?P<minute>\d{2}:\d{2})(?P<second>:\d{2}(?:\.\d{1,9})?)?"
     r"(?P<zone>Z|[+-]\d{2}:?\d{2})?)?$"
 )
+_NOT_ISO = "holds no complete date or time of ISO 8601, as 2026-10-05 or 2026-10-05T12:30:00+02:00"
+ZONE_NAMES = {"Z": "UTC"}
 _FIXED_ZONE = re.compile(r"([+-])(\d{2}):?(\d{2})")
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Derived:
-    """A part of a column of dates or times: `column:part`, read on the clock of `zone` if there is one."""
+    """A part of a column of dates or times: `column:part`, read on the clock of `zone` if there is
+    one.
+    """
 
     column: str
     part: str
@@ -70,6 +98,11 @@ class Derived:
         """The name of the part in an output."""
         return f"{self.column}_{self.part}"
 
+    @property
+    def kind(self) -> pa.DataType:
+        """The type of the part."""
+        return pa.string() if self.part == "date" else pa.float64()
+
 
 def parse_derived(name: str) -> Derived | None:
     """The derived column that a name spells; None for any other name.
@@ -77,31 +110,36 @@ def parse_derived(name: str) -> Derived | None:
     Raises:
         ParameterError: a zone that this machine does not know.
     """
-    column, colon, end = name.rpartition(":")
-    part_name, separator, zone = end.partition("@")
-    if not colon or not column or part_name not in PARTS:
+    column, _, ending = name.rpartition(":")
+    part_name, separator, zone = ending.partition("@")
+    if not column or part_name not in PARTS:
         return None
-    if separator:
-        _clock(zone, name)
-    return Derived(column=column, part=part_name, zone=zone if separator else None)
+    if not separator:
+        return Derived(column=column, part=part_name, zone=None)
+    _clock(zone, name)
+    return Derived(column=column, part=part_name, zone=zone)
 
 
 def output_name(column: str) -> str:
-    """The name of a column in an output: its own, or that of a derived one without colon and zone."""
+    """The name of a column in an output: its own, or that of a derived one without colon and
+    zone.
+    """
     derived = parse_derived(column)
-    return column if derived is None else derived.field
+    if derived is None:
+        return column
+    return derived.field
 
 
 @lru_cache(maxsize=32)
 def _clock(zone: str, name: str = "") -> datetime.tzinfo:
+    """The clock of a zone; `name` is the column's, for messages."""
     fixed = _FIXED_ZONE.fullmatch(zone)
     if fixed:
-        minutes = int(fixed[2]) * 60 + int(fixed[3])
-        return datetime.timezone(
-            datetime.timedelta(minutes=minutes if fixed[1] == "+" else -minutes)
-        )
+        sign, hours, minutes = fixed.groups()
+        minutes_ahead = int(f"{sign}1") * (60 * int(hours) + int(minutes))
+        return datetime.timezone(datetime.timedelta(minutes=minutes_ahead))
     try:
-        return zoneinfo.ZoneInfo("UTC" if zone == "Z" else zone)
+        return zoneinfo.ZoneInfo(ZONE_NAMES.get(zone, zone))
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         remedy = f"{zone!r} is no time zone that this machine knows; name one, as Europe/Vienna"
         raise ParameterError("column", name or zone, remedy) from None
@@ -110,30 +148,44 @@ def _clock(zone: str, name: str = "") -> datetime.tzinfo:
 def part_fault(derived: Derived, kind: pa.DataType) -> str:
     """The remedy where a column's type has no such part; empty where it has."""
     inner, part_name = stripped_type(kind), derived.part
-    text = of.is_string(inner) or of.is_large_string(inner)
     if of.is_timestamp(inner):
-        return _timestamp_fault(derived, inner.tz is not None)
-    if text or of.is_null(inner):
-        return "" if part_name != "seconds" else "holds text; seconds are those of a duration"
+        return _timestamp_fault(derived, has_zone=inner.tz is not None)
+    if _is_text(inner) or of.is_null(inner):
+        if part_name == "seconds":
+            return "holds text; seconds are those of a duration"
+        return ""
     if of.is_date(inner):
         if part_name in (*CLOCK_PARTS, "seconds"):
             return f"holds dates, which have no {part_name}"
-        return "" if derived.zone is None else "holds dates, which lie in no zone; leave out @Zone"
+        return _zone_fault(derived, "dates, which lie in no zone")
     if of.is_time(inner) and part_name in CLOCK_PARTS:
-        return "" if derived.zone is None else "holds times of day without a zone; leave out @Zone"
+        return _zone_fault(derived, "times of day without a zone")
     if of.is_duration(inner) and part_name == "seconds":
         return ""
     return f"holds {kind}, which has no part {part_name}"
 
 
-def _timestamp_fault(derived: Derived, has_zone: bool) -> str:
+def _zone_fault(derived: Derived, kind: str) -> str:
+    if derived.zone is None:
+        return ""
+    return f"holds {kind}; leave out @Zone"
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return of.is_string(kind) or of.is_large_string(kind)
+
+
+def _timestamp_fault(derived: Derived, *, has_zone: bool) -> str:
+    """The remedy where timestamps, with or without zones of their own, have no such part;
+    empty where they have.
+    """
     if derived.part == "seconds":
         return "holds times; seconds are those of a duration"
-    if has_zone or derived.part == "epoch":
-        if has_zone or derived.zone is not None:
-            return ""
+    if has_zone:
+        return ""
+    if derived.part == "epoch" and derived.zone is None:
         return "holds times without a zone; say where their clock is, as :epoch@Europe/Vienna"
-    if derived.zone is not None:
+    if derived.part != "epoch" and derived.zone is not None:
         return "holds times without a zone, which cannot be moved to another one; leave out @Zone"
     return ""
 
@@ -142,7 +194,8 @@ Row = Callable[[int], str]
 
 
 def number_of(text: str) -> float:
-    """The number that a date or time stands for as a bound: days since 1970-01-01, or seconds for a time with a zone.
+    """The number that a date or time stands for as a bound: days since 1970-01-01, or seconds for a
+    time with a zone.
 
     These are the values of its parts `day` and `epoch`.
 
@@ -159,7 +212,13 @@ def number_of(text: str) -> float:
     return float(derive(pa.array([text]), derived, row=lambda _: "it")[0].as_py())
 
 
-def derive(array: pa.Array, derived: Derived, *, row: Row, markers: Sequence[str] = ()) -> pa.Array:
+def derive(
+    array: pa.Array,
+    derived: Derived,
+    *,
+    row: Row,
+    markers: Sequence[str] = (),
+) -> pa.Array:
     """The part of each value: float64, or text for `date`; missing values are null.
 
     Arguments:
@@ -167,43 +226,47 @@ def derive(array: pa.Array, derived: Derived, *, row: Row, markers: Sequence[str
         markers: cells of text that are missing, beside blank ones; none for typed values.
 
     Raises:
-        ParameterError: a type without that part, text that is no complete ISO 8601 date or time, a time outside the
-            years 1 to 9999, or one that its zone's clock skips or shows twice.
+        ParameterError: a type without that part, text that is no complete ISO 8601 date or time, a
+            time outside the years 1 to 9999, or one that its zone's clock skips or shows twice.
     """
     array = stripped(array)
-    fault = part_fault(derived, array.type)
-    column = _Place(derived=derived, row=row)
-    if fault:
-        raise column.error(fault)
-    kind: Any = array.type
-    if of.is_null(kind):
-        return pa.nulls(len(array), pa.string() if derived.part == "date" else pa.float64())
-    if of.is_duration(kind) or of.is_time(kind):
+    arrow_type: Any = array.type
+    place = _Place(derived=derived, row=row)
+    problem = part_fault(derived, arrow_type)
+    if problem:
+        raise place.error(problem)
+    if of.is_null(arrow_type):
+        return pa.nulls(len(array), derived.kind)
+    if of.is_duration(arrow_type) or of.is_time(arrow_type):
         return _amounts(array, derived.part)
-    if of.is_string(kind) or of.is_large_string(kind):
-        moments = _from_text(array, column, markers)
-    elif of.is_date(kind):
+    if _is_text(arrow_type):
+        moments = _from_text(array, place, markers)
+    elif of.is_date(arrow_type):
         days, present = _integers(array.cast(pa.date32()).cast(pa.int32()))
         moments = _Moments(clock=days * DAY_SECONDS, present=present)
     else:
-        moments = _from_timestamps(array, column)
-    return _part(moments, column)
+        moments = _from_timestamps(array, place)
+    return _part(moments, derived.part)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class _Place:
+    """The words of messages about one derived column."""
+
     derived: Derived
     row: Row
 
     def error(self, remedy: str, index: int | None = None) -> ParameterError:
-        name = f"{self.derived.column}:{self.derived.part}"
-        where = "" if index is None else f"{self.row(index)} "
-        return ParameterError("column", name, where + remedy)
+        column_name = f"{self.derived.column}:{self.derived.part}"
+        if index is not None:
+            remedy = f"{self.row(index)} {remedy}"
+        return ParameterError("column", column_name, remedy)
 
-    def require(self, good: npt.NDArray[np.bool_], remedy: str) -> None:
-        if not good.all():
-            raise self.error(remedy, int(np.argmin(good)))
+    def require(self, valid: Present, remedy: str) -> None:
+        """Raises ParameterError for the first row that is not valid."""
+        if not valid.all():
+            raise self.error(remedy, int(np.argmin(valid)))
 
 
 @final
@@ -224,168 +287,193 @@ class _Moments:
     fraction: npt.NDArray[np.float64] | float = 0.0
 
 
-def _integers(array: pa.Array) -> tuple[Integers, npt.NDArray[np.bool_]]:
+def _integers(array: pa.Array) -> tuple[Integers, Present]:
     filled = compute.fill_null(array.cast(pa.int64()), 0)
     return plain(filled), validity(array)
 
 
-def _amounts(array: pa.Array, part: str) -> pa.Array:
+def _units(array: pa.Array) -> tuple[Integers, Floats, Present]:
+    """Whole seconds of times or durations, the fraction of a second besides, and which are
+    present.
+    """
     unit = UNITS[array.type.unit]
-    values, present = _integers(
-        array.cast(pa.int64() if array.type.bit_width == 64 else pa.int32())
-    )
-    amounts: npt.NDArray[Any] = values // unit + (values % unit) / unit
-    if part != "seconds":
-        amounts = np.floor(amounts / (3600 if part == "hour" else 60))
-    return _array(amounts, present)
+    stored = {32: pa.int32(), 64: pa.int64()}[array.type.bit_width]
+    values, present = _integers(array.cast(stored))
+    return values // unit, (values % unit) / unit, present
+
+
+def _amounts(array: pa.Array, part: str) -> pa.Array:
+    """Seconds of durations; hours or minutes of times of a day."""
+    seconds, fraction, present = _units(array)
+    if part == "seconds":
+        return _array(seconds + fraction, present)
+    return _array(seconds // CLOCK_SECONDS[part], present)
 
 
 def _from_timestamps(array: pa.Array, place: _Place) -> _Moments:
-    unit = UNITS[array.type.unit]
-    values, present = _integers(array.cast(pa.int64()))
-    seconds, fraction = values // unit, (values % unit) / unit
+    """Times on the clock of `@Zone`, else of their own zone, else on a clock without a place."""
+    seconds, fraction, present = _units(array)
     _require_years(seconds, present, place)
     if array.type.tz is None:
         return _placed(seconds, present, fraction, place)
-    zone = place.derived.zone or array.type.tz
-    offset = _offsets(seconds, present, zone)
-    return _Moments(clock=seconds + offset, offset=offset, present=present, fraction=fraction)
+    offset = _offsets(seconds, present, place.derived.zone or array.type.tz)
+    return _Moments(
+        clock=seconds + offset,
+        offset=offset,
+        present=present,
+        fraction=fraction,
+    )
 
 
-def _require_years(seconds: Integers, present: npt.NDArray[np.bool_], place: _Place) -> None:
+def _require_years(seconds: Integers, present: Present, place: _Place) -> None:
     inside = (seconds >= FIRST_SECOND) & (seconds <= LAST_SECOND)
     place.require(inside | ~present, "lies outside the years 1 to 9999")
 
 
-def _placed(
-    clock: Integers, present: npt.NDArray[np.bool_], fraction: Any, place: _Place
-) -> _Moments:
+def _placed(clock: Integers, present: Present, fraction: Floats, place: _Place) -> _Moments:
     """Times without a zone; for `epoch`, read on the clock of the zone."""
-    if place.derived.part != "epoch" or place.derived.zone is None:
-        return _Moments(clock=clock, present=present, fraction=fraction)
     zone = place.derived.zone
+    if place.derived.part != "epoch" or zone is None:
+        return _Moments(clock=clock, present=present, fraction=fraction)
     # The two offsets that may have held: those in force a day before and a day after.
     early = _offsets(clock - DAY_SECONDS, present, zone)
     late = _offsets(clock + DAY_SECONDS, present, zone)
     early_fits = _offsets(clock - early, present, zone) == early
     late_fits = _offsets(clock - late, present, zone) == late
     once = (early_fits != late_fits) | (early_fits & (early == late))
-    place.require(once | ~present, f"is skipped or shown twice by the clock of {zone}")
+    place.require(
+        once | ~present,
+        f"is skipped or shown twice by the clock of {zone}",
+    )
     offset = np.where(early_fits, early, late)
     return _Moments(clock=clock, offset=offset, present=present, fraction=fraction)
 
 
-def _offsets(seconds: Integers, present: npt.NDArray[np.bool_], zone: str) -> Integers:
+def _offsets(seconds: Integers, present: Present, zone: str) -> Integers:
     """(n,) seconds that the clock of a zone is ahead of UTC at these instants."""
     clock = _clock(zone)
-    bins, where = np.unique(np.where(present, seconds, 0) // _BIN, return_inverse=True)
-    first = np.array([_offset(clock, int(each) * _BIN) for each in bins])
-    last = np.array([_offset(clock, int(each) * _BIN + _BIN - 1) for each in bins])
-    offsets = first[where]
-    for index in np.flatnonzero((first != last)[where] & present):
+    bins, bin_of_row = np.unique(
+        np.where(present, seconds, 0) // _BIN_SECONDS,
+        return_inverse=True,
+    )
+    starts = (bins * _BIN_SECONDS).tolist()
+    first = np.array([_offset(clock, start) for start in starts])
+    last = np.array([_offset(clock, start + _BIN_SECONDS - 1) for start in starts])
+    offsets = first[bin_of_row]
+    for index in np.flatnonzero((first != last)[bin_of_row] & present):
         offsets[index] = _offset(clock, int(seconds[index]))
     return offsets
 
 
 @lru_cache(maxsize=1 << 17)
 def _offset(clock: datetime.tzinfo, second: int) -> int:
-    second = min(max(second, FIRST_SECOND), LAST_SECOND)
-    utc = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(seconds=second)
-    offset = utc.astimezone(clock).utcoffset()
+    """Seconds that a clock is ahead of UTC at an instant."""
+    inside = min(max(second, FIRST_SECOND), LAST_SECOND)
+    instant = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    instant += datetime.timedelta(seconds=inside)
+    offset = instant.astimezone(clock).utcoffset()
     assert offset is not None
     return round(offset.total_seconds())
 
 
 def _from_text(array: pa.Array, place: _Place, markers: Sequence[str]) -> _Moments:
-    text = array.cast(pa.string())
-    if markers:
-        text = compute.utf8_trim_whitespace(text)
-        missing = compute.is_in(text, pa.array(["", *markers], pa.string()))
-        text = compute.if_else(missing, pa.scalar(None, pa.string()), text)
-    present = validity(text)
-    matches = compute.extract_regex(text, _ISO)
-    remedy = (
-        "holds no complete date or time of ISO 8601, as 2026-10-05 or 2026-10-05T12:30:00+02:00"
+    """Times that text spells in ISO 8601: all with a zone, or none; null, and markers of text
+    files, are missing.
+    """
+    derived = place.derived
+    spelled_text = _without_markers(array.cast(pa.string()), markers)
+    present = validity(spelled_text)
+    matches = compute.extract_regex(spelled_text, _ISO)
+    place.require(validity(matches) | ~present, _NOT_ISO)
+    date, minute, second, zones = (
+        compute.fill_null(compute.struct_field(matches, group_name), "")
+        for group_name in ("date", "minute", "second", "zone")
     )
-    place.require(validity(matches) | ~present, remedy)
-    pieces = {name: compute.struct_field(matches, name) for name in _names(matches)}
-    seconds = _clock_seconds(pieces, present, place, remedy)
+    seconds, fraction = _clock_of(date, minute, second, place)
     _require_years(seconds, present, place)
-    fraction = _number(pieces["fraction"]) / 10.0 ** _lengths(pieces["fraction"])
-    zones = compute.fill_null(pieces["zone"], "")
-    timed = _lengths(pieces["hour"]) > 0
-    if place.derived.part in CLOCK_PARTS:
-        place.require(timed | ~present, f"holds a date, which has no {place.derived.part}")
-    zoned = _lengths(zones) > 0
-    if not (zoned & present).any():
-        derived = place.derived
-        if (timed & present).any() or derived.zone is not None:
-            fault = _timestamp_fault(derived, has_zone=False)
-            if fault:
-                raise place.error(fault)
+    has_time, has_zone = _is_filled(minute), _is_filled(zones)
+    if derived.part in CLOCK_PARTS:
+        place.require(
+            has_time | ~present,
+            f"holds a date, which has no {derived.part}",
+        )
+    if not (has_zone & present).any():
+        if (has_time & present).any() or derived.zone is not None:
+            problem = _timestamp_fault(derived, has_zone=False)
+            if problem:
+                raise place.error(problem)
         return _placed(seconds, present, fraction, place)
-    place.require(zoned | ~present, "holds a time without a zone, other rows have one")
-    offset = _offsets_of(zones)
-    if place.derived.zone is None:
-        return _Moments(clock=seconds, offset=offset, present=present, fraction=fraction)
-    instants = seconds - offset
-    moved = _offsets(instants, present, place.derived.zone)
-    return _Moments(clock=instants + moved, offset=moved, present=present, fraction=fraction)
+    place.require(
+        has_zone | ~present,
+        "holds a time without a zone, other rows have one",
+    )
+    clock, offset = seconds, _spelled_offsets(zones)
+    if derived.zone is not None:
+        instants = seconds - offset
+        offset = _offsets(instants, present, derived.zone)
+        clock = instants + offset
+    return _Moments(clock=clock, offset=offset, present=present, fraction=fraction)
 
 
-def _names(found: pa.Array) -> list[str]:
-    return [found.type.field(i).name for i in range(found.type.num_fields)]
+def _without_markers(text: pa.Array, markers: Sequence[str]) -> pa.Array:
+    """Trimmed cells, null where they mean a missing value; typed values as they are."""
+    if not markers:
+        return text
+    trimmed = compute.utf8_trim_whitespace(text)
+    is_missing = compute.is_in(trimmed, pa.array(["", *markers], pa.string()))
+    return compute.if_else(is_missing, pa.scalar(None, pa.string()), trimmed)
 
 
-def _lengths(text: pa.Array) -> Integers:
-    return plain(compute.fill_null(compute.utf8_length(text), 0)).astype(np.int64)
+def _is_filled(text: pa.Array) -> Present:
+    return plain(compute.binary_length(text)) > 0
 
 
-def _number(text: pa.Array) -> Integers:
-    filled = compute.if_else(compute.equal(compute.fill_null(text, ""), ""), "0", text)
-    return plain(compute.fill_null(filled, "0").cast(pa.int64()))
+def _or_else(text: pa.Array, otherwise: str) -> pa.Array:
+    """Text, and a default where it is empty."""
+    return compute.if_else(compute.equal(text, ""), otherwise, text)
 
 
-def _clock_seconds(
-    pieces: dict[str, pa.Array], present: npt.NDArray[np.bool_], place: _Place, remedy: str
-) -> Integers:
-    dates = compute.fill_null(pieces["date"], "1970-01-01").dictionary_encode()
-    days = np.zeros(len(dates.dictionary), dtype=np.int64)
-    valid = np.ones(len(days), dtype=bool)
-    for index, spelled in enumerate(dates.dictionary.to_pylist()):
-        try:
-            days[index] = datetime.date.fromisoformat(spelled).toordinal() - _EPOCH_DAY
-        except ValueError:
-            valid[index] = False
-    where = plain(dates.indices)
-    hour, minute, second = (_number(pieces[name]) for name in ("hour", "minute", "second"))
-    fits = valid[where] & (hour < 24) & (minute < 60) & (second < 60)
-    place.require(fits | ~present, remedy)
-    return days[where] * DAY_SECONDS + hour * 3600 + minute * 60 + second
+def _clock_of(
+    date: pa.Array, minute: pa.Array, second: pa.Array, place: _Place
+) -> tuple[Integers, Floats]:
+    """Whole seconds that a clock shows since 1970-01-01T00:00 on it, and the fraction of a second
+    besides.
+    """
+    dates, minutes = _or_else(date, "1970-01-01"), _or_else(minute, "00:00")
+    times = compute.binary_join_element_wise(dates, minutes, "T")
+    try:
+        clock, _ = _integers(times.cast(pa.timestamp("s")))
+    except pa.ArrowInvalid:
+        raise place.error(_NOT_ISO, first_misfit(times, pa.timestamp("s"))) from None
+    digits = compute.utf8_slice_codeunits(_or_else(second, ":0"), 1)
+    seconds = plain(digits.cast(pa.float64()))
+    place.require(seconds < 60, _NOT_ISO)
+    whole = np.floor(seconds)
+    return clock + whole.astype(np.int64), seconds - whole
 
 
-_EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
+def _spelled_offsets(zones: pa.Array) -> Integers:
+    """(n,) seconds of offsets that are spelled, as +02:00; Z and nothing are 0."""
+    coded = zones.dictionary_encode()
+    spelled = coded.dictionary.to_pylist()
+    offsets = [_offset(_clock(zone or "Z"), 0) for zone in spelled]
+    return np.array(offsets, dtype=np.int64)[plain(coded.indices)]
 
 
-def _offsets_of(zones: pa.Array) -> Integers:
-    encoded = zones.dictionary_encode()
-    seconds = [
-        0 if zone in ("", "Z") else _offset(_clock(zone), 0)
-        for zone in encoded.dictionary.to_pylist()
-    ]
-    return np.array(seconds, dtype=np.int64)[plain(encoded.indices)]
-
-
-def _part(moments: _Moments, place: _Place) -> pa.Array:
-    part_name, clock = place.derived.part, moments.clock
+def _part(moments: _Moments, part: str) -> pa.Array:
+    """A part of times as an Arrow array, null where they are missing; years and months by the
+    proleptic calendar.
+    """
+    clock = moments.clock
     days, seconds = clock // DAY_SECONDS, clock % DAY_SECONDS
-    if part_name == "date":
+    if part == "date":
         return _dates(days, moments.present)
-    if part_name == "epoch":
-        offset = 0 if moments.offset is None else moments.offset
-        return _array((clock - offset) + moments.fraction, moments.present)
+    if part == "epoch":
+        if moments.offset is not None:
+            clock = clock - moments.offset
+        return _array(clock + moments.fraction, moments.present)
     months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
-    numbers: dict[str, Callable[[], npt.NDArray[Any]]] = {
+    numbers: dict[str, Callable[[], Integers]] = {
         "hour": lambda: seconds // 3600,
         "minute_of_day": lambda: seconds // 60,
         "weekday": lambda: (days + 3) % 7 + 1,
@@ -393,15 +481,15 @@ def _part(moments: _Moments, place: _Place) -> pa.Array:
         "year": lambda: months // 12 + 1970,
         "day": lambda: days,
     }
-    return _array(numbers[part_name](), moments.present)
+    return _array(numbers[part](), moments.present)
 
 
-def _dates(days: Integers, present: npt.NDArray[np.bool_]) -> pa.Array:
-    distinct, where = np.unique(days, return_inverse=True)
+def _dates(days: Integers, present: Present) -> pa.Array:
+    distinct, index_of_row = np.unique(days, return_inverse=True)
     spelled = np.datetime_as_string(distinct.astype("datetime64[D]")).tolist()
-    text = pa.array(spelled, pa.string()).take(pa.array(where))
-    return compute.if_else(pa.array(present), text, pa.scalar(None, pa.string()))
+    spelled_text = pa.array(spelled, pa.string()).take(pa.array(index_of_row))
+    return compute.if_else(pa.array(present), spelled_text, pa.scalar(None, pa.string()))
 
 
-def _array(values: npt.NDArray[Any], present: npt.NDArray[np.bool_]) -> pa.Array:
+def _array(values: npt.NDArray[Any], present: Present) -> pa.Array:
     return pa.array(values.astype(np.float64), pa.float64(), mask=~present)

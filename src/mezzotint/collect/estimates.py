@@ -1,4 +1,5 @@
-"""Estimates about the column that reports came from, with intervals that include what the reports leave open.
+"""Estimates about the column that reports came from, with intervals that include what the reports
+leave open.
 
 Frequencies of categories; mean, spread, histogram and quantiles of numbers.
 """
@@ -13,16 +14,18 @@ from typing import Self, final
 
 import numpy as np
 
-from mezzotint.collect.bets import Betting, fresh_deal
+from mezzotint.collect.bets import Betting
 from mezzotint.collect.counts import (
     SAME_PEOPLE,
     CodeCounts,
+    claim_of,
     refuse_seeded,
 )
 from mezzotint.collect.intervals import (
     Interval,
     Sums,
     check_confidence,
+    each_confidence,
     spread_of,
     targets_of_categories,
     within,
@@ -37,12 +40,17 @@ from mezzotint.collect.shapes import (
     report_moments,
 )
 from mezzotint.core.arguments import check_choice
-from mezzotint.core.errors import InfeasibleError, ParameterError, as_reals
+from mezzotint.core.errors import (
+    InfeasibleError,
+    ParameterError,
+    as_reals,
+)
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Record
 from mezzotint.core.types import FloatArray
-from mezzotint.privacy.accounting import report_claim
 from mezzotint.privacy.claim import Claim, Claimed
+
+MOST_BINS = 1000
 
 
 @final
@@ -56,7 +64,8 @@ class Frequencies(Claimed):
         method: as in `Estimate`.
         simultaneous: whether it is that of all together (Bonferroni).
         categories: names.
-        shares: one interval per category. Points are unbiased, so that they may lie below 0 or above 1; they sum to 1.
+        shares: one interval per category. Points are unbiased, so that they may lie below 0 or
+            above 1; they sum to 1.
         claim: of one report; None when the reports were drawn from a seed, which are not private.
         seeded: whether they were; None where their files do not say.
         sha256: hash of the table.
@@ -87,43 +96,54 @@ class Frequencies(Claimed):
     @property
     def frequencies(self) -> list[JsonObject]:
         """Each category with its share."""
-        return [
-            {"category": name, **share.as_dict()}
-            for name, share in zip(self.categories, self.shares, strict=True)
-        ]
+        return _keyed("category", self.categories, self.shares)
 
     def _rows(self) -> list[JsonObject]:
         return self.frequencies
 
 
+def _keyed(
+    name: str,
+    keys: Sequence[float | str],
+    intervals: Sequence[Interval],
+) -> list[JsonObject]:
+    """A row for each interval, with its key under a name."""
+    pairs = zip(keys, intervals, strict=True)
+    return [{name: entry_key, **interval.as_dict()} for entry_key, interval in pairs]
+
+
 def frequencies(
-    counts: CodeCounts, *, confidence: float, method: Method, simultaneous: bool
+    counts: CodeCounts,
+    *,
+    confidence: float,
+    method: Method,
+    simultaneous: bool,
 ) -> Frequencies:
     """The frequencies behind reports of a table for categories; see `estimate`.
 
-    Where one set of codes decides a share (k-ary response, subsets, hyperplanes) its interval is that
-    of Clopper and Pearson, by either method; elsewhere the score interval, or Bernstein's.
+    Where one set of codes decides a share (k-ary response, subsets, hyperplanes) its interval is
+    that of Clopper and Pearson, by either method; elsewhere the score interval, or Bernstein's.
     """
     mechanism, reports = counts.mechanism, Sums.of_counts(counts.counts)
-    names = mechanism.categories or ()
-    each = 1 - (1 - confidence) / len(names) if simultaneous else confidence
-    shares = []
+    categories = mechanism.categories or ()
+    each = each_confidence(confidence, len(categories), simultaneous=simultaneous)
+    shares: list[Interval] = []
     for target in targets_of_categories(mechanism):
-        value = target.value(reports)
+        estimated = target.value(reports)
         if method == "asymptotic" or target.proved:
-            low, high = target.interval(reports, confidence=each)
+            lower_end, upper_end = target.interval(reports, confidence=each)
         else:
             width = bernstein(target.spread, n=counts.n, confidence=each)
-            low, high = value - width, value + width
-        shares.append(within(value, low, high, bounds=(0.0, 1.0)))
+            lower_end, upper_end = estimated - width, estimated + width
+        shares.append(within(estimated, lower_end, upper_end, bounds=(0.0, 1.0)))
     return Frequencies(
         n=counts.n,
         confidence=confidence,
         method=method,
         simultaneous=simultaneous,
-        categories=names,
+        categories=categories,
         shares=tuple(shares),
-        claim=None if counts.seeded else report_claim(mechanism),
+        claim=claim_of(mechanism, seeded=counts.seeded),
         seeded=counts.seeded,
         sha256=mechanism.sha256,
         notes=_notes(counts),
@@ -142,13 +162,15 @@ class Histogram(Record):
 
     Arguments:
         edges: (B+1,) data units.
-        share, low, high: (B,) estimated share of each bin and its interval. A value on an edge may count to either side
-            in the interval. Shares do not depend on the other bins requested.
-        identified_low, identified_high: (B,) what even infinitely many reports with these shares would leave open.
+        share, low, high: (B,) estimated share of each bin and its interval. A value on an edge may
+            count to either side in the interval. Shares do not depend on the other bins requested.
+        identified_low, identified_high: (B,) what even infinitely many reports with these shares
+            would leave open.
 
     Example:
         >>> mechanism = mz.families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
-        >>> counts = mz.collect.CodeCounts.from_codes(mechanism.privatize([4.0] * 10_000, rng=0), mechanism=mechanism)
+        >>> codes = mechanism.privatize([4.0] * 10_000, rng=0)
+        >>> counts = mz.collect.CodeCounts.from_codes(codes, mechanism=mechanism)
         >>> histogram = mz.collect.estimate(counts, histogram=[0, 5, 10]).histogram
         >>> histogram.share.round(1).tolist()
         [0.7, 0.3]
@@ -161,14 +183,37 @@ class Histogram(Record):
     identified_low: FloatArray
     identified_high: FloatArray
 
+    @classmethod
+    def of(cls, edges: Sequence[float], shares: Sequence[Interval]) -> Self:
+        """The histogram of the shares between edges."""
+        identified = [share.identified or (share.value, share.value) for share in shares]
+        open_low, open_high = np.array(identified).T
+        return cls(
+            edges=np.array(edges),
+            share=np.array([share.value for share in shares]),
+            low=np.array([share.low for share in shares]),
+            high=np.array([share.high for share in shares]),
+            identified_low=open_low,
+            identified_high=open_high,
+        )
+
     def _rows(self) -> list[JsonObject]:
-        ends = {"from": self.edges[:-1], "to": self.edges[1:]}
-        shares = {
-            name: getattr(self, name)
-            for name in ("share", "low", "high", "identified_low", "identified_high")
+        columns: dict[str, FloatArray] = {
+            **vars(self),
+            "from": self.edges[:-1],
+            "to": self.edges[1:],
         }
-        columns = {name: values.tolist() for name, values in (ends | shares).items()}
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        del columns["edges"]
+        names = [
+            "from",
+            "to",
+            *(column_name for column_name in columns if column_name not in ("from", "to")),
+        ]
+        entries = zip(
+            *(columns[column_name].tolist() for column_name in names),
+            strict=True,
+        )
+        return [dict(zip(names, entry, strict=True)) for entry in entries]
 
 
 @final
@@ -190,8 +235,7 @@ class Quantiles(Record):
     values: tuple[Interval, ...]
 
     def _rows(self) -> list[JsonObject]:
-        pairs = zip(self.probabilities, self.values, strict=True)
-        return [{"probability": share, **value.as_dict()} for share, value in pairs]
+        return _keyed("probability", self.probabilities, self.values)
 
 
 @final
@@ -200,7 +244,8 @@ class SharesAbove(Record):
     """Shares of the clipped inputs above thresholds.
 
     Arguments:
-        thresholds: (k,) data units. A value on a threshold may count to either side in the interval.
+        thresholds: (k,) data units. A value on a threshold may count to either side in the
+            interval.
         values: (k,) intervals.
 
     Example:
@@ -213,8 +258,7 @@ class SharesAbove(Record):
     values: tuple[Interval, ...]
 
     def _rows(self) -> list[JsonObject]:
-        pairs = zip(self.thresholds, self.values, strict=True)
-        return [{"above": threshold, **value.as_dict()} for threshold, value in pairs]
+        return _keyed("above", self.thresholds, self.values)
 
 
 @final
@@ -224,13 +268,13 @@ class Request:
 
     Arguments:
         above: thresholds of shares above them, data units.
-        histogram: edges of bins, data units; None for none.
+        histogram: edges of bins, data units; none for no histogram.
         quantiles: probabilities.
         lower, upper: range of the inputs.
     """
 
     above: tuple[float, ...]
-    histogram: tuple[float, ...] | None
+    histogram: tuple[float, ...]
     quantiles: tuple[float, ...]
     lower: float
     upper: float
@@ -244,74 +288,86 @@ class Request:
         histogram: int | Sequence[float] | None,
         quantiles: Sequence[float] | None,
     ) -> Self:
-        """The request, checked against the table; raises ParameterError for what it cannot answer."""
-        questions = {"above": above, "histogram": histogram, "quantiles": quantiles}
-        if table.categories is not None:
-            for name, value in questions.items():
-                if value is not None:
-                    remedy = "categories have frequencies, and no order; leave it out"
-                    raise ParameterError(name, value, remedy)
-        edges = None
+        """The request, checked against the table; raises ParameterError for what it cannot
+        answer.
+        """
+        requested = {
+            "above": above,
+            "histogram": histogram,
+            "quantiles": quantiles,
+        }
+        for argument, requested_value in requested.items():
+            if table.categories is not None and requested_value is not None:
+                remedy = "categories have frequencies, and no order; leave it out"
+                raise ParameterError(argument, requested_value, remedy)
+        thresholds = edges = probabilities = ()
+        if above is not None:
+            thresholds = _thresholds(above, table.lower, table.upper)
         if histogram is not None:
-            edges = tuple(_edges(histogram, table.lower, table.upper).tolist())
+            edges = _edges(histogram, table.lower, table.upper)
+        if quantiles is not None:
+            probabilities = _probabilities(quantiles)
         return cls(
-            above=() if above is None else _thresholds(above, table.lower, table.upper),
+            above=thresholds,
             histogram=edges,
-            quantiles=() if quantiles is None else _probabilities(quantiles),
+            quantiles=probabilities,
             lower=table.lower,
             upper=table.upper,
         )
 
     @property
-    def size(self) -> int:
-        """Intervals asked for."""
-        bins = 0 if self.histogram is None else len(self.histogram) - 1
-        return len(self.above) + bins + len(self.quantiles)
+    def bins(self) -> list[tuple[float, float]]:
+        """Both edges of each bin."""
+        return list(pairwise(self.histogram))
 
     @property
-    def empty(self) -> bool:
-        """Whether nothing is asked for."""
-        return self.size == 0
+    def size(self) -> int:
+        """Intervals asked for."""
+        return len(self.above) + len(self.bins) + len(self.quantiles)
 
     @property
     def edges(self) -> FloatArray | None:
         """All edges of shares; None for none."""
-        edges = {*self.above, *(self.histogram or ())}
+        edges = {*self.above, *self.histogram}
+        if not edges:
+            return None
         if self.above:
             edges |= {self.lower, self.upper}
-        return np.array(sorted(edges)) if edges else None
+        return np.array(sorted(edges))
 
 
 def _thresholds(above: Sequence[float], lower: float, upper: float) -> tuple[float, ...]:
     remedy = f"list values inside ({lower:g}, {upper:g}); try [{(lower + upper) / 2:g}]"
-    wanted = as_reals("above", above, remedy)
-    if wanted.ndim != 1 or not ((wanted > lower) & (wanted < upper)).all():
-        raise ParameterError("above", wanted.tolist(), remedy)
-    return tuple(wanted.tolist())
+    values = as_reals("above", above, remedy)
+    if values.ndim != 1 or not ((values > lower) & (values < upper)).all():
+        raise ParameterError("above", values.tolist(), remedy)
+    return tuple(values.tolist())
 
 
-def _edges(histogram: int | Sequence[float], lower: float, upper: float) -> FloatArray:
+def _edges(histogram: int | Sequence[float], lower: float, upper: float) -> tuple[float, ...]:
+    """Edges of bins within the range: equal ones for a number of bins, at most `MOST_BINS`, or
+    those that are listed.
+    """
     if isinstance(histogram, (int, np.integer, np.bool_)):
-        if isinstance(histogram, (bool, np.bool_)) or not 1 <= histogram <= 1000:
-            raise ParameterError("histogram", histogram, "use 1 to 1000 bins")
-        return np.linspace(lower, upper, int(histogram) + 1)
+        if isinstance(histogram, (bool, np.bool_)) or not 1 <= histogram <= MOST_BINS:
+            raise ParameterError("histogram", histogram, f"use 1 to {MOST_BINS} bins")
+        return tuple(np.linspace(lower, upper, int(histogram) + 1).tolist())
     remedy = "edges must increase strictly, at least 2 of them"
     edges = as_reals("histogram", histogram, remedy)
     if edges.ndim != 1 or edges.size < 2 or not (np.diff(edges) > 0).all():
         raise ParameterError("histogram", edges.tolist(), remedy)
     if edges[0] < lower or edges[-1] > upper:
-        raise ParameterError(
-            "histogram", edges.tolist(), f"edges must lie inside [{lower:g}, {upper:g}]"
-        )
-    return edges
+        remedy = f"edges must lie inside [{lower:g}, {upper:g}]"
+        raise ParameterError("histogram", edges.tolist(), remedy)
+    return tuple(edges.tolist())
 
 
 def _probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
     remedy = "list probabilities strictly between 0 and 1; try [0.5]"
-    wanted = as_reals("quantiles", quantiles, remedy)
-    if wanted.ndim != 1 or not wanted.size or not ((wanted > 0) & (wanted < 1)).all():
-        raise ParameterError("quantiles", wanted.tolist(), remedy)
-    return tuple(wanted.tolist())
+    values = as_reals("quantiles", quantiles, remedy)
+    if values.ndim != 1 or not values.size or not ((values > 0) & (values < 1)).all():
+        raise ParameterError("quantiles", values.tolist(), remedy)
+    return tuple(values.tolist())
 
 
 @final
@@ -326,14 +382,16 @@ class Estimate(Claimed):
         mean: data units; the point is unbiased up to `max_bias`, which the interval includes.
         input_variance: of the clipped inputs, squared data units.
         report_variance: of one decoded report, squared data units.
-        privacy_variance: what the mechanism added to one report on average, squared data units: the rest of
-            report_variance. Where the table cannot tell input spread from its own noise, this interval is wide.
+        privacy_variance: what the mechanism added to one report on average, squared data units: the
+            rest of report_variance. Where the table cannot tell input spread from its own noise,
+            this interval is wide.
         max_bias: of the mechanism, data units.
         claim: of one report; None when the reports were drawn from a seed, which are not private.
-        seeded: whether they were; None where their files do not say. The claim then holds if they were not.
+        seeded: whether they were; None where their files do not say. The claim then holds if they
+            were not.
         sha256: hash of the table.
-        deviance: how far the best fit is from the reports; large against a chi-square of (codes - 1) degrees means
-            that the reports were not made by this table.
+        deviance: how far the best fit is from the reports; large against a chi-square of (codes -
+            1) degrees means that the reports were not made by this table.
         simultaneous: whether `confidence` is that of all intervals together.
         deal: the seed that dealt the reports into chunks, by method "safe"; None by the other.
         notes: one sentence each of what limits the intervals: `SAME_PEOPLE`.
@@ -341,7 +399,8 @@ class Estimate(Claimed):
 
     Example:
         >>> mechanism = mz.families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
-        >>> counts = mz.collect.CodeCounts.from_codes(mechanism.privatize([4.0] * 10_000, rng=0), mechanism=mechanism)
+        >>> codes = mechanism.privatize([4.0] * 10_000, rng=0)
+        >>> counts = mz.collect.CodeCounts.from_codes(codes, mechanism=mechanism)
         >>> estimate = mz.collect.estimate(counts)
         >>> estimate.n, estimate.mean.low < 4.0 < estimate.mean.high
         (10000, True)
@@ -375,77 +434,112 @@ class Estimate(Claimed):
 
     @property
     def sampling_error(self) -> Interval:
-        """Standard error, data units, that the mean would have without privacy: the rows are a sample themselves."""
+        """Standard error, data units, that the mean would have without privacy: the rows are a
+        sample themselves.
+        """
         return _per_mean(self.input_variance, self.n)
 
     @property
     def privacy_error(self) -> Interval:
-        """Standard error, data units, that the mechanism alone adds to the mean of these very rows."""
+        """Standard error, data units, that the mechanism alone adds to the mean of these very
+        rows.
+        """
         return _per_mean(self.privacy_variance, self.n)
 
     def as_dict(self) -> JsonObject:
         """Plain values for JSON: n, mean, ci_low and ci_high first."""
-        shown = super().as_dict()
-        mean = shown.pop("mean")
-        first = {"n": self.n, "mean": mean["value"], "ci_low": mean["low"], "ci_high": mean["high"]}
-        if self.quantiles is not None:
-            shown["quantiles"] = self.quantiles._rows()
-        if self.shares_above is not None:
-            shown["shares_above"] = self.shares_above._rows()
-        return {**first, **shown}
+        facts = super().as_dict()
+        mean = facts.pop("mean")
+        first = {
+            "n": self.n,
+            "mean": mean["value"],
+            "ci_low": mean["low"],
+            "ci_high": mean["high"],
+        }
+        for requested_name in ("quantiles", "shares_above"):
+            requested: Record | None = getattr(self, requested_name)
+            if requested is not None:
+                facts[requested_name] = requested._rows()
+        return {**first, **facts}
 
     def _rows(self) -> list[JsonObject]:
         """An interval per row."""
-        intervals = {"mean": self.mean, "variance": self.input_variance, **self._requested()}
-        return [{"quantity": name, **_plain_ends(interval)} for name, interval in intervals.items()]
+        entries: list[JsonObject] = []
+        intervals = {
+            "mean": self.mean,
+            "variance": self.input_variance,
+            **self._requested(),
+        }
+        for quantity, interval in intervals.items():
+            entries.append({"quantity": quantity, **interval.ends})
+        return entries
 
     def _requested(self) -> dict[str, Interval]:
+        """Shares and quantiles, by their names."""
         intervals: dict[str, Interval] = {}
         if self.quantiles is not None:
-            pairs = zip(self.quantiles.probabilities, self.quantiles.values, strict=True)
-            intervals |= {f"quantile {probability:g}": value for probability, value in pairs}
+            quantiles = zip(
+                self.quantiles.probabilities,
+                self.quantiles.values,
+                strict=True,
+            )
+            intervals |= {
+                f"quantile {probability:g}": estimated for probability, estimated in quantiles
+            }
         if self.shares_above is not None:
-            pairs = zip(self.shares_above.thresholds, self.shares_above.values, strict=True)
-            intervals |= {f"share above {threshold:g}": value for threshold, value in pairs}
-        bins = self.histogram
-        if bins is not None:
-            rows = zip(pairwise(bins.edges), bins.share, bins.low, bins.high, strict=True)
-            for (start, end), share, low, high in rows:
-                label = f"share in {start:.4g} to {end:.4g}"
-                intervals[label] = Interval(value=float(share), low=float(low), high=float(high))
+            shares = zip(
+                self.shares_above.thresholds,
+                self.shares_above.values,
+                strict=True,
+            )
+            intervals |= {
+                f"share above {threshold:g}": estimated for threshold, estimated in shares
+            }
+        if self.histogram is not None:
+            for bin_row in self.histogram._rows():
+                label = f"share in {bin_row['from']:.4g} to {bin_row['to']:.4g}"
+                intervals[label] = Interval(
+                    value=bin_row["share"],
+                    low=bin_row["low"],
+                    high=bin_row["high"],
+                )
         return intervals
 
     def _told(self) -> JsonObject:
-        shown = super().as_dict()
-        shown_facts = {
+        """What is printed: counts, intervals with their confidence, the epsilon or why there
+        is none, and notes.
+        """
+        facts = super().as_dict()
+        intervals = "each interval"
+        if self.simultaneous:
+            intervals = "all intervals together"
+        requested = {
+            quantity: interval.as_dict() for quantity, interval in self._requested().items()
+        }
+        shown: JsonObject = {
             "reports": self.n,
-            "mean": shown["mean"],
-            "variance": shown["input_variance"],
-        }
-        shown_facts |= {name: interval.as_dict() for name, interval in self._requested().items()}
-        of = "all intervals together" if self.simultaneous else "each interval"
-        shown_facts |= {
+            "mean": facts["mean"],
+            "variance": facts["input_variance"],
+            **requested,
             "standard error": self.standard_error,
-            "confidence": f"{self.confidence:g} of {of}, {self.method}",
-        }
-        shown_facts |= {
-            name: shown[name] for name in ("epsilon", "certified", "observer") if name in shown
+            "confidence": f"{self.confidence:g} of {intervals}, {self.method}",
         }
         if self.claim is None:
-            shown_facts["epsilon"] = "none: drawn from a seed, which is not private"
-        return {**shown_facts, "notes": " ".join(self.notes)} if self.notes else shown_facts
-
-
-def _plain_ends(interval: Interval) -> JsonObject:
-    return {"value": interval.value, "low": interval.low, "high": interval.high}
+            shown["epsilon"] = "none: drawn from a seed, which is not private"
+        else:
+            shown |= {
+                quantity: facts[quantity] for quantity in ("epsilon", "certified", "observer")
+            }
+        if self.notes:
+            shown["notes"] = " ".join(self.notes)
+        return shown
 
 
 def _per_mean(variance: Interval, n: int) -> Interval:
-    return Interval(
-        value=math.sqrt(variance.value / n),
-        low=math.sqrt(variance.low / n),
-        high=math.sqrt(variance.high / n),
+    middle, lower_end, upper_end = (
+        math.sqrt(interval_end / n) for interval_end in variance.ends.values()
     )
+    return Interval(value=middle, low=lower_end, high=upper_end)
 
 
 def estimate(
@@ -460,7 +554,8 @@ def estimate(
     allow_seeded: bool = False,
     deal: int | None = None,
 ) -> Estimate | Frequencies:
-    """Mean, variance and, on request, histogram and quantiles of the clipped inputs behind a set of reports.
+    """Mean, variance and, on request, histogram and quantiles of the clipped inputs behind a set of
+    reports.
 
     For a table of categories (`families.categorical`): their frequencies.
 
@@ -468,106 +563,137 @@ def estimate(
         counts: reports per code (`read_counts`, `CodeCounts.from_codes`).
         confidence: of each interval, in (0, 1).
         method: "asymptotic": right in the limit of many reports, and by simulation from few on (the
-            score interval for the mean, cross-fitted decoders for the rest). "safe": proved at every
-            n (Bernstein's inequality for the mean, bets for the rest); wider. Where one event decides
-            (two levels, most tables of categories), means and frequencies are Clopper and Pearson's
-            by either method: proved at every n.
+            score interval for the mean, cross-fitted decoders for the rest). "safe": proved at
+            every n (Bernstein's inequality for the mean, bets for the rest); wider. Where one event
+            decides (two levels, most tables of categories), means and frequencies are Clopper and
+            Pearson's by either method: proved at every n.
         histogram: number of equal bins over [lower, upper], or the edges; None for none.
         quantiles: probabilities in (0, 1); None for none.
-        above: thresholds inside the range, data units, for the shares of inputs above each; None for none.
-        simultaneous: make `confidence` that of all intervals of the result together (Bonferroni), not of each.
-        allow_seeded: estimate from reports that were drawn from a seed, too: for tests, as such reports are not
-            private. The result says so, and states no epsilon.
-        deal: seed by which method "safe" deals the reports into chunks, to repeat a result; None for
-            a fresh one, which the result records. A seed chosen after looking at intervals proves
-            nothing.
+        above: thresholds inside the range, data units, for the shares of inputs above each; None
+            for none.
+        simultaneous: make `confidence` that of all intervals of the result together (Bonferroni),
+            not of each.
+        allow_seeded: estimate from reports that were drawn from a seed, too: for tests, as such
+            reports are not private. The result says so, and states no epsilon.
+        deal: seed by which method "safe" deals the reports into chunks, to repeat a result; None
+            for a fresh one, which the result records. A seed chosen after looking at intervals
+            proves nothing.
 
     Returns: an `Estimate` for a table of numbers, `Frequencies` for one of categories.
 
     Raises:
-        ParameterError: seeded reports unless allowed; a level, method, bin or probability that cannot be; no reports.
+        ParameterError: seeded reports unless allowed; a level, method, bin or probability that
+            cannot be; no reports.
         InfeasibleError: the reports cannot have come from this table.
 
     Guarantees:
-        The mean is unbiased up to `max_bias` and needs no solver; its interval is about the mean of the
-        population and that of the rows. Where a solver fails on other intervals, they become wider.
-        Intervals of variance, histogram and quantiles bound everything the reports leave open: no smoothness is
-        assumed, only independent reports of independent rows. Coverage is measured (benchmarks/coverage.py).
-        Points do not depend on what else is requested. Costs no privacy: reports are already private.
+        The mean is unbiased up to `max_bias` and needs no solver; its interval is about the mean of
+        the population and that of the rows. Where a solver fails on other intervals, they become
+        wider.
+        Intervals of variance, histogram and quantiles bound everything the reports leave open: no
+            smoothness is
+        assumed, only independent reports of independent rows. Coverage is measured
+        (benchmarks/coverage.py).
+        Points do not depend on what else is requested. Costs no privacy: reports are already
+            private.
 
-    Edge cases: two levels identify nothing but the mean: other intervals show everything else as open.
+    Edge cases: two levels identify nothing but the mean: other intervals show everything else as
+        open.
 
     Source: docs/proofs/estimation.md.
 
     Example:
         >>> mechanism = mz.families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
-        >>> counts = mz.collect.CodeCounts.from_codes(mechanism.privatize([4.0] * 10_000, rng=0), mechanism=mechanism)
+        >>> codes = mechanism.privatize([4.0] * 10_000, rng=0)
+        >>> counts = mz.collect.CodeCounts.from_codes(codes, mechanism=mechanism)
         >>> estimate = mz.collect.estimate(counts, quantiles=[0.5])
         >>> estimate.mean.low < 4.0 < estimate.mean.high
         True
     """
     confidence = _check(counts, confidence, method, allow_seeded)
     mechanism = counts.mechanism
-    request = Request.of(mechanism, above=above, histogram=histogram, quantiles=quantiles)
+    request = Request.of(
+        mechanism,
+        above=above,
+        histogram=histogram,
+        quantiles=quantiles,
+    )
     if mechanism.categories is not None:
-        return frequencies(counts, confidence=confidence, method=method, simultaneous=simultaneous)
-    each = 1 - (1 - confidence) / (2 + request.size) if simultaneous else confidence
-    edges = request.edges
-    shapes: Shapes
+        return frequencies(
+            counts,
+            confidence=confidence,
+            method=method,
+            simultaneous=simultaneous,
+        )
+    each = each_confidence(confidence, 2 + request.size, simultaneous=simultaneous)
     if method == "asymptotic":
-        deal, shapes = None, CrossFitted(counts, confidence=each, edges=edges)
+        deal = None
+        shapes: Shapes = CrossFitted(counts, confidence=each, edges=request.edges)
     else:
-        deal = fresh_deal() if deal is None else deal
-        shapes = Betting(counts, confidence=each, edges=edges, deal=deal)
+        betting = Betting(counts, confidence=each, edges=request.edges, deal=deal)
+        deal, shapes = betting.deal, betting
     _, report_variance = report_moments(counts)
-    spread, nodes = shapes.variance(), shapes.base
+    variance = shapes.variance()
+    likeliest = least_deviance(shapes.base, start=shapes.masses)
     return Estimate(
-        n=counts.n, confidence=confidence, method=method, simultaneous=simultaneous, seeded=counts.seeded,
+        n=counts.n,
+        confidence=confidence,
+        method=method,
+        simultaneous=simultaneous,
         mean=mean_interval(counts, confidence=each, method=method),
-        input_variance=spread, report_variance=report_variance, max_bias=mechanism.max_bias,
-        privacy_variance=_rest(report_variance, spread, float(spread_of(mechanism).variances.min())),
-        claim=None if counts.seeded else report_claim(mechanism), sha256=mechanism.sha256,
-        deviance=deviance(nodes, least_deviance(nodes, start=shapes.masses)), deal=deal,
-        histogram=_histogram(shapes, request), quantiles=_quantiles(shapes, request),
-        shares_above=_shares_above(shapes, request),
+        input_variance=variance,
+        report_variance=report_variance,
+        privacy_variance=_added(report_variance, variance, mechanism),
+        max_bias=mechanism.max_bias,
+        claim=claim_of(mechanism, seeded=counts.seeded),
+        seeded=counts.seeded,
+        sha256=mechanism.sha256,
+        deviance=deviance(shapes.base, likeliest),
+        deal=deal,
         notes=_notes(counts),
-    )  # fmt: skip
+        histogram=_histogram(shapes, request),
+        quantiles=_quantiles(shapes, request),
+        shares_above=_shares_above(shapes, request),
+    )
 
 
-def _check(counts: CodeCounts, confidence: float, method: str, allow_seeded: bool) -> float:
+def _check(
+    counts: CodeCounts,
+    confidence: float,
+    method: str,
+    allow_seeded: bool,
+) -> float:
+    """The confidence, checked; raises for seeded reports, none, or codes that the table never
+    draws.
+    """
     refuse_seeded(counts.seeded, allowed=allow_seeded)
     check_choice("method", method, ("asymptotic", "safe"))
     if counts.n == 0:
         raise ParameterError("counts", 0, "there are no reports to estimate from")
-    impossible = np.flatnonzero((counts.counts > 0) & ~counts.mechanism.weights.any(axis=0))
+    is_drawn = counts.mechanism.weights.any(axis=0)
+    impossible = np.flatnonzero((counts.counts > 0) & ~is_drawn)
     if impossible.size:
-        raise InfeasibleError(
-            f"estimate: code {int(impossible[0])} was reported, which this table never draws; were the reports made by "
-            "another one?"
-        )
+        message = f"code {int(impossible[0])} was reported, which this table never draws"
+        raise InfeasibleError(f"estimate: {message}; were the reports made by another one?")
     return check_confidence(confidence)
 
 
-def _rest(total: float, spread: Interval, floor: float) -> Interval:
-    # Var(report) = Var(input) + E[variance added]; the second part is never below the table's least.
-    low, value, high = (
-        min(max(total - share, floor), total) for share in (spread.high, spread.value, spread.low)
-    )
-    return Interval(value=value, low=low, high=high)
+def _added(total: float, inputs: Interval, mechanism: Mechanism) -> Interval:
+    """The variance that the table added: what that of the inputs leaves of a report's, not below
+    the table's least.
+    """
+    least = float(spread_of(mechanism).variances.min())
+    shares = [inputs.high, inputs.value, inputs.low]
+    lower_end, middle, upper_end = (min(max(total - share, least), total) for share in shares)
+    return Interval(value=middle, low=lower_end, high=upper_end)
 
 
 def _histogram(shapes: Shapes, request: Request) -> Histogram | None:
-    if request.histogram is None:
+    if not request.histogram:
         return None
-    bins = [shapes.share(low, high) for low, high in pairwise(request.histogram)]
-    open_ends = [interval.identified or (interval.value, interval.value) for interval in bins]
-    return Histogram(
-        edges=np.array(request.histogram),
-        share=np.array([interval.value for interval in bins]),
-        low=np.array([interval.low for interval in bins]),
-        high=np.array([interval.high for interval in bins]),
-        identified_low=np.array([low for low, _ in open_ends]),
-        identified_high=np.array([high for _, high in open_ends]),
+    return Histogram.of(
+        request.histogram,
+        [shapes.share(*edges) for edges in request.bins],
     )
 
 

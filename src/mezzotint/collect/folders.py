@@ -1,15 +1,18 @@
-"""A folder of reports: one part per block of rows, each whole or absent, made by a run that can be interrupted.
+"""A folder of reports: one part per block of rows, each whole or absent, made by a run that can be
+interrupted.
 
-While a run is unfinished its folder holds a hidden record of what it works on; at the end that record, which names the
-source, gives way to a manifest, which does not.
+While a run is unfinished its folder holds a hidden record of what it works on; at the end that
+record, which names the source, gives way to a manifest, which does not.
 
-Why a resumed run releases nothing twice. A part is drawn from keys of its own (`Encoder.for_block`), made in memory
-when the part is begun and never written down: no keystream outlives its part, so none meets other rows. A part gets its
-name only when it is whole, by a step that fails where the name is taken; rows of a named part are never drawn again.
-What an interruption leaves of a part in the making has no name, and is deleted.
+Why a resumed run releases nothing twice. A part is drawn from keys of its own
+(`Encoder.for_block`), made in memory when the part is begun and never written down: no keystream
+outlives its part, so none meets other rows. A part gets its name only when it is whole, by a step
+that fails where the name is taken; rows of a named part are never drawn again. What an interruption
+leaves of a part in the making has no name, and is deleted.
 
-Two attempts at one block, as a cluster makes them, draw from keys of their own, and make two different sets of reports
-about the same rows; `PartWriter` sees to it that one of these at most ever gets a name in the output.
+Two attempts at one block, as a cluster makes them, draw from keys of their own, and make two
+different sets of reports about the same rows; `PartWriter` sees to it that one of these at most
+ever gets a name in the output.
 """
 
 from __future__ import annotations
@@ -19,12 +22,12 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any, BinaryIO, final
 
 import pyarrow.parquet as pq
 
@@ -45,25 +48,44 @@ from mezzotint.collect.sink import Draft, ReportsWriter, check_source
 from mezzotint.collect.source import Block, Source, blocks_of
 from mezzotint.collect.workers import each_block
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import locked, parse_json, read_object, sync_folder, write_text
+from mezzotint.core.files import (
+    locked,
+    parse_json,
+    read_object,
+    sync_folder,
+    write_text,
+)
 from mezzotint.core.records import Json, JsonObject
 from mezzotint.privacy.accounting import report_claim
 
 STATE = ".mezzotint-run.json"
+
+
 MANIFEST = "_mezzotint.json"
 """Readers of data sets pass over names with a leading dot or underscore."""
 
+
 RUN_FORMAT = "mezzotint-run"
+
+
 MANIFEST_FORMAT = "mezzotint-data-set"
+
+
 VERSION = 1
 
 
+TAKEN_OVER = {"run", "block_rows"}
+"""What a resumed run takes over from the record instead of having to bring it."""
+
+
 def is_folder(out: str | os.PathLike[str]) -> bool:
-    """Whether an output is a folder: by what is there, a final slash, or a name without an extension."""
-    name = os.fspath(out)
-    if is_remote(name) or name == "-":
+    """Whether an output is a folder: by what is there, a final slash, or a name without an
+    extension.
+    """
+    out_name = os.fspath(out)
+    if is_remote(out_name) or out_name == "-":
         return False
-    return name.endswith(("/", os.sep)) or Path(name).is_dir() or not Path(name).suffix
+    return out_name.endswith(("/", os.sep)) or Path(out_name).is_dir() or not Path(out_name).suffix
 
 
 def part_name(index: int) -> str:
@@ -71,10 +93,39 @@ def part_name(index: int) -> str:
     return f"part-{index:06d}.parquet"
 
 
+def origin_and_charge(
+    encoder: Encoder,
+    source: Source,
+    settings: Settings,
+    *,
+    run: str,
+    checked: Encoder | None = None,
+) -> tuple[Origin, RunCharge]:
+    """Where the reports of a run come from, and what it costs: both know the content of the source.
+
+    Arguments:
+        run: its name.
+        checked: as in `RunCharge`, of a run that is resumed and pays once.
+    """
+    content = fingerprint(settings, source.files)
+    charge = RunCharge(
+        claim=report_claim(encoder.mechanisms),
+        settings=settings,
+        source=source,
+        run=run,
+        fingerprint=content,
+        once=checked is not None,
+        checked=checked,
+    )
+    return Origin.of(settings, run=run, source=content), charge
+
+
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PartWriter:
-    """The work order of a process that writes parts. It is sent whole and holds no key but a seed's or a memo's."""
+    """The work order of a process that writes parts. It is sent whole and holds no key but a seed's
+    or a memo's.
+    """
 
     encoder: Encoder
     source: Source
@@ -86,9 +137,11 @@ class PartWriter:
         """Makes the part of one block; None where it is there already, possibly since a moment ago.
 
         Arguments:
-            pay: called before the part gets its name, if it holds reports; None where they are paid for.
+            pay: called before the part gets its name, if it holds reports; None where they are paid
+                for.
 
-        Guarantees: of any number of attempts, in whatever processes, exactly one leaves reports in the folder.
+        Guarantees: of any number of attempts, in whatever processes, exactly one leaves reports in
+            the folder.
         """
         target = self.folder / part_name(block.index)
         if target.exists():
@@ -96,16 +149,19 @@ class PartWriter:
         encoder, tally = self.encoder.for_block(block.index), Tally()
         origin = self.origin.part(block.index)
         description = describe(encoder.mechanisms, seeded=encoder.seeded, origin=origin)
-        with self.source.open(block.file) as opened, Draft(target) as draft:
+        opening = self.source.open(block.file, groups=block.groups)
+        with opening as opened, Draft(target) as draft:
             schema = encoder.schema(opened.kinds())
-            rows = opened.batches(
-                row=block.offset, groups=block.groups, selection=self.source.selection
-            )
+            batches = opened.batches(row=block.offset, selection=self.source.selection)
             with ReportsWriter(
-                draft.file, "parquet", schema, description, encoder.columns
+                draft.file,
+                "parquet",
+                schema,
+                description,
+                encoder.columns,
             ) as writer:
-                for batch in rows:
-                    coded = encoder.encode(batch, tally)
+                for record_batch in batches:
+                    coded = encoder.encode(record_batch, tally)
                     if draft.hidden is not None and pay is not None and coded.num_rows:
                         pay()
                     writer.write(coded)
@@ -144,43 +200,58 @@ class FolderRun:
             return self._write(state, started)
 
     def _finished(self) -> ColumnsResult | None:
-        """The result of a resumed run that had ended: nothing is left to do, to draw or to charge."""
-        path = self.out / MANIFEST
-        if not self.settings.resume or (self.out / STATE).exists() or not path.exists():
+        """The result of a resumed run that had ended: nothing is left to do, to draw or to
+        charge.
+        """
+        manifest_path = self.out / MANIFEST
+        if not self.settings.resume or (self.out / STATE).exists() or not manifest_path.exists():
             return None
         try:
-            manifest = read_object(path)
+            manifest = read_object(manifest_path)
             parts, reports = int(manifest["parts"]), int(manifest["reports"])
         except (ValueError, TypeError, KeyError):
-            raise FileFormatError(
-                f"{path}: is damaged; the parts beside it may still be whole"
-            ) from None
+            message = "is damaged; the parts beside it may still be whole"
+            raise FileFormatError(f"{manifest_path}: {message}") from None
         wanted = self._manifest(Origin(), [])
-        for name in ("tables", "seeded", "memoised"):
-            if manifest.get(name) != wanted[name]:
-                remedy = f"is not what the run began with: {self.out} holds a finished run; name another folder"
-                raise ParameterError(name, "what was given", remedy)
-        result = result_of(self.encoder, Tally(), out=self.out, started=time.perf_counter())
-        return replace(result, reports=reports, blocks=parts, resumed=parts)
+        for setting in ("tables", "seeded", "memoised"):
+            if manifest.get(setting) != wanted[setting]:
+                problem = f"is not what the run began with: {self.out} holds a finished run"
+                raise ParameterError(
+                    setting,
+                    "what was given",
+                    f"{problem}; name another folder",
+                )
+        started = time.perf_counter()
+        facts = {
+            "reports": reports,
+            "blocks": parts,
+            "resumed": parts,
+        }
+        return result_of(
+            self.encoder,
+            Tally(),
+            out=self.out,
+            started=started,
+            **facts,
+        )
 
     def _write(self, state: JsonObject, started: float) -> ColumnsResult:
         """Makes the parts that are missing, and the manifest."""
         blocks = blocks_of(self.source.files, block_rows=state["block_rows"])
-        missing = [block for block in blocks if not (self.out / part_name(block.index)).exists()]
-        selection = selection_of(self.settings, self.source, state["run"])
-        source = replace(self.source, selection=selection)
-        content = fingerprint(self.settings, source.files)
-        origin = Origin.of(self.settings, run=state["run"], source=content)
-        charge = RunCharge(
-            claim=report_claim(self.encoder.mechanisms),
-            settings=self.settings,
-            source=source,
+        parts = [self.out / part_name(block.index) for block in blocks]
+        missing = [block for block in blocks if not parts[block.index].exists()]
+        source = replace(
+            self.source,
+            selection=selection_of(self.settings, self.source, state["run"]),
+        )
+        origin, charge = origin_and_charge(
+            self.encoder,
+            source,
+            self.settings,
             run=state["run"],
-            fingerprint=content,
-            once=True,
             checked=self.encoder,
         )
-        payment = _Once(charge.pay)
+        payment = _Payment(charge=charge.pay)
         writer = PartWriter(
             encoder=self.encoder.without_keys(),
             source=source,
@@ -193,37 +264,44 @@ class FolderRun:
         except (ParameterError, FileFormatError) as error:
             error.add_note(self._remains(len(blocks), payment))
             raise
-        reports = self._finish(origin, blocks, tally)
-        result = result_of(self.encoder, tally, out=self.out, started=started)
-        return replace(
-            result,
+        reports = self._finish(origin, parts, tally)
+        return result_of(
+            self.encoder,
+            tally,
+            out=self.out,
+            started=started,
             reports=reports,
             blocks=len(blocks),
             resumed=len(blocks) - len(missing),
-            charged=payment(),
-            shift=None if selection is None else selection.shift,
+            charged=payment.make(),
+            shift=source.shift,
         )
 
-    def _remains(self, blocks: int, payment: _Once) -> str:
+    def _remains(self, blocks: int, payment: _Payment) -> str:
         """What a run that a row stopped leaves, and how to go on."""
-        parts = [pq.read_metadata(path).num_rows for path in self.out.glob("part-*.parquet")]
-        words = f"{len(parts)} of {blocks} parts are written"
+        reports = [pq.read_metadata(path).num_rows for path in self.out.glob("part-*.parquet")]
+        state = f"{len(reports)} of {blocks} parts are written"
         remedy = f"mend the file, delete {self.out} where it exists, and run again"
-        ledger = self.settings.ledger
-        if ledger is None:
-            return f"{words}; {remedy}"
-        if any(parts) or payment.made:  # a part with reports gets its name when it is paid for
-            path = ledger_of(self.settings).path
-            return f"{words} and the run is charged to {path}; {remedy}: a new run, charged anew"
-        return f"{words} and nothing was charged; {remedy}"
+        if self.settings.ledger is None:
+            return f"{state}; {remedy}"
+        # A part with reports gets its name when it is paid for.
+        if not any(reports) and not any(payment.receipts):
+            return f"{state} and nothing was charged; {remedy}"
+        path = ledger_of(self.settings).path
+        return f"{state} and the run is charged to {path}; {remedy}: a new run, charged anew"
 
     def _write_parts(
-        self, writer: PartWriter, blocks: list[Block], total: int, payment: _Once
+        self,
+        writer: PartWriter,
+        blocks: Sequence[Block],
+        total: int,
+        payment: _Payment,
     ) -> Tally:
+        """Makes the parts of blocks, of so many in total."""
         tally, before = Tally(), total - len(blocks)
-        write: Callable[[Block], Tally | None] = partial(writer.write, pay=payment)
+        write: Callable[[Block], Tally | None] = partial(writer.write, pay=payment.make)
         if self.settings.engine == "ray":
-            payment()  # workers elsewhere cannot: before the first of them begins
+            payment.make()  # workers elsewhere cannot: before the first of them begins
             write = writer.write
         with closing(each_block(write, blocks, self.settings)) as finished:
             for count, part_tally in enumerate(finished, start=before + 1):
@@ -232,24 +310,27 @@ class FolderRun:
                 self.settings.report_progress(tally.rows, share=count / total)
         return tally
 
-    def _finish(self, origin: Origin, blocks: list[Block], tally: Tally) -> int:
+    def _finish(self, origin: Origin, parts: Sequence[Path], tally: Tally) -> int:
         """Replaces the record by the manifest; returns the reports in all parts."""
-        parts = [self.out / part_name(block.index) for block in blocks]
         sizes = [pq.read_metadata(part_path).num_rows for part_path in parts]
         if not sum(sizes):
-            for path in (*parts, self.out / STATE):
-                path.unlink(missing_ok=True)
+            for file_path in (*parts, self.out / STATE):
+                file_path.unlink(missing_ok=True)
             with suppress(OSError):  # the folder may have been there before, with more in it
                 self.out.rmdir()
             files = f"{len(self.source.files)} files"
             raise tally.empty_error(self.encoder.columns[0], files)
         manifest = self.out / MANIFEST
         if not manifest.exists():
-            write_text(manifest, json.dumps(self._manifest(origin, sizes), indent=1) + "\n")
+            write_text(
+                manifest,
+                json.dumps(self._manifest(origin, sizes), indent=1) + "\n",
+            )
         (self.out / STATE).unlink()
         return sum(sizes)
 
-    def _manifest(self, origin: Origin, sizes: list[int]) -> JsonObject:
+    def _manifest(self, origin: Origin, sizes: Sequence[int]) -> JsonObject:
+        """What the folder says of itself at its end; it does not name the files of the source."""
         encoder = self.encoder
         manifest: JsonObject = {
             "format": MANIFEST_FORMAT,
@@ -267,46 +348,57 @@ class FolderRun:
             manifest["claim"] = report_claim(encoder.mechanisms).as_dict()
         return manifest
 
-    # What an unfinished run works on -------------------------------------------------------------------------
+    # What an unfinished run works on --------------------------------------------------------------
 
     @contextmanager
     def _state(self) -> Iterator[JsonObject]:
-        """The record of this run, made or found again, and locked; checked to be that of the same run."""
-        wanted, path = self._record(), self.out / STATE
-        self._check_folder(path)
-        fresh = not self.out.exists()
+        """The record of this run, made or found again, and locked; checked to be that of the same
+        run.
+        """
+        wanted, record_path = self._record(), self.out / STATE
+        self._check_folder(record_path)
+        is_new = not self.out.exists()
         self.out.mkdir(exist_ok=True)
         sync_folder(self.out.parent)
-        if not path.exists():
-            write_text(path, json.dumps(wanted))
-        with path.open("r+b") as handle, self._locked(handle):
+        if not record_path.exists():
+            write_text(record_path, json.dumps(wanted))
+        with record_path.open("r+b") as handle, self._locked(handle):
             record = self._agreed(handle, wanted)
             for draft in self.out.glob(".*.partial"):
                 draft.unlink(missing_ok=True)
             try:
                 yield record
             except BaseException:
-                if not self._drawn():  # a run that drew nothing is no run
-                    path.unlink(missing_ok=True)
-                    if fresh:
+                if not self._drew():  # a run that drew nothing is no run
+                    record_path.unlink(missing_ok=True)
+                    if is_new:
                         with suppress(OSError):
                             self.out.rmdir()
                 raise
 
-    def _locked(self, handle: Any) -> Any:
-        """The lock of the record, if the system has locks: whoever comes second is turned away at once."""
+    def _locked(self, handle: BinaryIO) -> Any:
+        """The lock of the record, if the system has locks: whoever comes second is turned away at
+        once.
+        """
         if os.name != "posix":
             return nullcontext()
-        busy = {"parameter": "out", "busy": "is being written by another run; wait for its end"}
-        return locked(handle.fileno(), self.out, wait=0.0, **busy)
+        busy = "is being written by another run; wait for its end"
+        return locked(
+            handle.fileno(),
+            self.out,
+            wait=0.0,
+            parameter="out",
+            busy=busy,
+        )
 
-    def _agreed(self, handle: Any, wanted: JsonObject) -> JsonObject:
-        """The record in the folder, checked to be that of this run; of a run that drew nothing, this run's own."""
-        path = self.out / STATE
+    def _agreed(self, handle: BinaryIO, wanted: JsonObject) -> JsonObject:
+        """The record in the folder, checked to be that of this run; of a run that drew nothing,
+        this run's own.
+        """
         try:
-            return _compared(_record_in(handle, path), wanted, self.out)
+            return self._compared(handle.read(), wanted)
         except (FileFormatError, ParameterError):
-            if self._drawn():
+            if self._drew():
                 raise
         handle.seek(0)
         handle.truncate()
@@ -315,104 +407,113 @@ class FolderRun:
         os.fsync(handle.fileno())
         return wanted
 
-    def _drawn(self) -> bool:
+    def _compared(self, text: bytes, wanted: JsonObject) -> JsonObject:
+        """The record that a text is, checked to be of the wanted run."""
+        record_path = self.out / STATE
+        damaged = FileFormatError(f"{record_path}: is damaged; the run cannot be continued")
+        try:
+            record: Json = parse_json(text, name=str(record_path))
+        except FileFormatError:
+            raise damaged from None
+        if not isinstance(record, dict) or _version(record) != (
+            RUN_FORMAT,
+            VERSION,
+        ):
+            message = "is not the record of a run that this release can continue"
+            raise FileFormatError(f"{record_path}: {message}")
+        if not isinstance(record.get("block_rows"), int) or not isinstance(record.get("run"), str):
+            raise damaged
+        for setting, expected in wanted.items():
+            if setting in TAKEN_OVER or record.get(setting) == expected:
+                continue
+            changed, problem = "what was given", "is not what the run began with"
+            if setting == "source":
+                changed, problem = "the files", "changed since then"
+            remedy = "continue it as it was begun, or name another folder"
+            message = f"{problem}: {self.out} holds an unfinished run; {remedy}"
+            raise ParameterError(setting, changed, message)
+        return record
+
+    def _drew(self) -> bool:
         """Whether the folder holds a part."""
         return any(self.out.glob("part-*.parquet"))
 
     def _check_folder(self, state: Path) -> None:
-        out = str(self.out)
-        if self.out.exists() and not self.out.is_dir():
-            remedy = "is a file; end a folder's name with / or give a file an extension"
-            raise ParameterError("out", out, remedy)
-        if not self.out.parent.is_dir():
-            remedy = f"folder {str(self.out.parent)!r} does not exist; create it first"
-            raise ParameterError("out", out, remedy)
-        if state.exists():
-            if self._drawn() and not self.settings.resume:
-                remedy = "holds an unfinished run; continue it with resume=True (--resume), whose claim covers both"
-                raise ParameterError("out", out, remedy)
-            return
-        if (self.out / MANIFEST).exists():
-            raise ParameterError("out", out, "holds a finished run; name another folder")
-        names = os.listdir(self.out) if self.out.is_dir() else []
-        if any(not name.endswith(".partial") for name in names):
-            raise ParameterError("out", out, "is a folder with other files in it; name a new one")
+        """Raises ParameterError for a folder in which no run can begin or go on."""
+        out, problem = self.out, ""
+        names = os.listdir(out) if out.is_dir() else []
+        if out.exists() and not out.is_dir():
+            problem = "is a file; end a folder's name with / or give a file an extension"
+        elif not out.parent.is_dir():
+            problem = f"folder {str(out.parent)!r} does not exist; create it first"
+        elif state.exists():
+            if self._drew() and not self.settings.resume:
+                problem = (
+                    "holds an unfinished run; continue it with resume=True (--resume), whose claim "
+                    "covers both"
+                )
+        elif MANIFEST in names:
+            problem = "holds a finished run; name another folder"
+        elif any(not entry_name.endswith(".partial") for entry_name in names):
+            problem = "is a folder with other files in it; name a new one"
+        if problem:
+            raise ParameterError("out", str(out), problem)
 
     def _record(self) -> JsonObject:
+        """What an unfinished run must find again when it is resumed: every option that moves a
+        report, and the files.
+        """
         encoder, settings = self.encoder, self.settings
-        memo = encoder.memo
-        seeds = b"".join(encoder.keys)
+        seed = memo = None
+        if encoder.seeded:
+            seed = _key_print(b"".join(encoder.keys))
+        if encoder.memo is not None:
+            memo = [encoder.memo.users, _key_print(encoder.memo.key)]
         return {
             "format": RUN_FORMAT,
             "version": VERSION,
             "run": encoder.new_run(),
             "mechanisms": _hashes(encoder),
             "keep": list(encoder.keep),
-            "rng": _key_print(seeds) if encoder.seeded else None,
-            "memo": None if memo is None else [memo.users, _key_print(memo.key)],
+            "rng": seed,
+            "memo": memo,
             "record_counts": settings.record_counts,
             "block_rows": settings.block_rows,
             "dialect": asdict(settings.dialect),
-            "limit": [settings.charge_by, settings.at_most, settings.per],
-            "source": [[file.name, *stamp(file.path)] for file in self.source.files],
+            "limit": [
+                settings.charge_by,
+                settings.at_most,
+                settings.per,
+            ],
+            "source": [
+                [source_file.name, *stamp(source_file.path)] for source_file in self.source.files
+            ],
         }
 
 
 @final
-class _Once:
+@dataclass(kw_only=True)
+class _Payment:
     """A charge that several threads ask for, made once."""
 
-    def __init__(self, charge: Callable[[], Charged | None]) -> None:
-        self._charge, self._lock = charge, threading.Lock()
-        self._made: list[Charged | None] = []
+    charge: Callable[[], Charged | None]
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    receipts: list[Charged | None] = field(default_factory=list)
 
-    @property
-    def made(self) -> bool:
-        """Whether anything was charged."""
-        return bool(self._made) and self._made[0] is not None
-
-    def __call__(self) -> Charged | None:
-        with self._lock:
-            if not self._made:
-                self._made.append(self._charge())
-            return self._made[0]
-
-
-_TAKEN_OVER = {"run", "block_rows"}
-"""What a resumed run takes over from the record instead of having to bring it."""
+    def make(self) -> Charged | None:
+        """What was charged, now or before."""
+        with self.lock:
+            if not self.receipts:
+                self.receipts.append(self.charge())
+            return self.receipts[0]
 
 
 def _hashes(encoder: Encoder) -> JsonObject:
     return {column: mechanism.sha256 for column, mechanism in encoder.mechanisms.items()}
 
 
-def _record_in(handle: Any, path: Path) -> Json:
-    try:
-        return parse_json(handle.read(), name=str(path))
-    except FileFormatError:
-        raise FileFormatError(f"{path}: is damaged; the run cannot be continued") from None
-
-
 def _version(record: JsonObject) -> tuple[Json, Json]:
     return record.get("format"), record.get("version")
-
-
-def _compared(record: Json, wanted: JsonObject, out: Path) -> JsonObject:
-    """The record of a run, checked to be of the wanted one."""
-    path = out / STATE
-    if not isinstance(record, dict) or _version(record) != (RUN_FORMAT, VERSION):
-        raise FileFormatError(f"{path}: is not the record of a run that this release can continue")
-    if not isinstance(record.get("block_rows"), int) or not isinstance(record.get("run"), str):
-        raise FileFormatError(f"{path}: is damaged; the run cannot be continued")
-    for name, value in wanted.items():
-        if name in _TAKEN_OVER or record.get(name) == value:
-            continue
-        shown, fault = "what was given", "is not what the run began with"
-        if name == "source":
-            shown, fault = "the files", "changed since then"
-        remedy = f"{fault}: {out} holds an unfinished run; continue it as it was begun, or name another folder"
-        raise ParameterError(name, shown, remedy)
-    return record
 
 
 def _key_print(key: bytes) -> str:

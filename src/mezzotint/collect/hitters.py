@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self, final
 
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.collect.coded import open_reports, total_of
 from mezzotint.collect.counts import (
-    BlockCounter,
-    codes_in,
+    claim_of,
     refuse_seeded,
     seeded_together,
-    total_of,
 )
 from mezzotint.collect.encoder import Hashing
-from mezzotint.collect.intervals import Interval, check_confidence, clopper_pearson, within
+from mezzotint.collect.intervals import (
+    Interval,
+    check_confidence,
+    clopper_pearson,
+    within,
+)
 from mezzotint.collect.reports import code_field, hash_field
-from mezzotint.collect.source import Block, open_columns
+from mezzotint.collect.source import Block
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.core.values import numbers
-from mezzotint.privacy.accounting import report_claim
 from mezzotint.privacy.claim import Claim, Claimed
 
 
@@ -58,20 +61,29 @@ class HashedCounts:
         domain: Hashing,
         seeded: bool | None = None,
     ) -> Self:
-        """Counts reports, (n,) codes with their hashes; raises ParameterError for any that cannot be."""
-        cells = domain.mechanism.levels.size
-        reports = {"codes": np.asarray(codes, dtype=np.int64)}
-        reports["hashes"] = np.asarray(hashes, dtype=np.int64)
-        same_shape = reports["codes"].shape == reports["hashes"].shape
-        for name, size in (("codes", cells), ("hashes", domain.hashes)):
-            array = reports[name]
-            listed = not array.size or 0 <= array.min() <= array.max() < size
-            if not same_shape or not listed:
-                remedy = f"need integers below {size}, as many codes as hashes"
-                raise ParameterError(name, array.shape, remedy)
-        places = reports["hashes"] * cells + reports["codes"]
-        counts = np.bincount(places, minlength=domain.hashes * cells)
-        return cls(domain=domain, counts=counts.reshape(domain.hashes, cells), seeded=seeded)
+        """Counts reports, (n,) codes with their hashes; raises ParameterError for any that cannot
+        be.
+        """
+        level_count = domain.mechanism.levels.size
+        code_columns = np.asarray(codes, dtype=np.int64)
+        hash_rows = np.asarray(hashes, dtype=np.int64)
+        for parameter, values, limit in (
+            ("codes", code_columns, level_count),
+            ("hashes", hash_rows, domain.hashes),
+        ):
+            is_listed = not values.size or 0 <= values.min() <= values.max() < limit
+            if not is_listed or hash_rows.shape != code_columns.shape:
+                remedy = f"need integers below {limit}, as many codes as hashes"
+                raise ParameterError(parameter, values.shape, remedy)
+        counts = np.bincount(
+            hash_rows * level_count + code_columns,
+            minlength=domain.hashes * level_count,
+        )
+        return cls(
+            domain=domain,
+            counts=counts.reshape(domain.hashes, level_count),
+            seeded=seeded,
+        )
 
     @property
     def n(self) -> int:
@@ -80,8 +92,8 @@ class HashedCounts:
 
     def merge(self, other: HashedCounts) -> HashedCounts:
         """The counts of both, of one domain."""
-        seeded = seeded_together(self.seeded, other.seeded)
-        return HashedCounts(domain=self.domain, counts=self.counts + other.counts, seeded=seeded)
+        seeded = seeded_together([self.seeded, other.seeded])
+        return replace(self, counts=self.counts + other.counts, seeded=seeded)
 
 
 def read_hashed(
@@ -94,8 +106,8 @@ def read_hashed(
 
     Arguments:
         source: as `read_counts`.
-        domain: with which they were made, or made again from the same list in the same order; or what makes it from the
-            table that the reports carry.
+        domain: with which they were made, or made again from the same list in the same order; or
+            what makes it from the table that the reports carry.
         column: the field of codes; None where the file describes exactly one.
 
     Returns: the counts by hash and code.
@@ -111,46 +123,50 @@ def read_hashed(
         >>> mz.collect.read_hashed("out.csv", domain=domain).n
         5000
     """
-    counter = BlockCounter(column=column, mechanism=None if callable(domain) else domain.mechanism)
+    mechanism: Mechanism | None = None
+    if not callable(domain):
+        mechanism = domain.mechanism
 
     def count(block: Block) -> HashedCounts:
-        nonlocal domain, counter
-        with open_columns(block.file.path) as reader:
-            field, described = counter.field(reader)
-            hashed_domain = domain(described.tables[field]) if callable(domain) else domain
-            domain, counter = (
-                hashed_domain,
-                BlockCounter(column=field, mechanism=hashed_domain.mechanism),
-            )
-            beside, rows = hash_field(field.removesuffix(code_field(""))), block.offset
-            reader.require(beside)
-            total = HashedCounts.from_reports([], [], domain=hashed_domain).counts
-            for batch in reader.batches(numeric=[field, beside], groups=block.groups):
-                codes = codes_in(batch.column(0), hashed_domain.mechanism.levels.size, field, rows)
-                hashes, present = numbers(batch.column(1))
+        nonlocal domain, mechanism
+        with open_reports(block, columns=[column], mechanism=mechanism) as reports:
+            if callable(domain):
+                domain = domain(reports.tables[0])
+                mechanism = domain.mechanism
+            hashed_domain = domain
+            hashes = hash_field(reports.fields[0].removesuffix(code_field("")))
+            total = HashedCounts.from_reports([], [], domain=hashed_domain, seeded=reports.seeded)
+            for (codes,), record_batch in reports.batches(numeric=[hashes]):
+                values, present = numbers(record_batch.values.column(hashes))
                 if present is not None:
-                    raise FileFormatError(
-                        f"{beside}: report {rows + int(np.argmin(present)) + 1} is missing"
+                    report = record_batch.row + int(np.argmin(present)) + 1
+                    raise FileFormatError(f"{hashes}: report {report} is missing")
+                total = total.merge(
+                    HashedCounts.from_reports(
+                        codes,
+                        values,
+                        domain=hashed_domain,
+                        seeded=reports.seeded,
                     )
-                total += HashedCounts.from_reports(codes, hashes, domain=hashed_domain).counts
-                rows += batch.num_rows
-        return HashedCounts(domain=hashed_domain, counts=total, seeded=described.seeded)
+                )
+        return total
 
-    return total_of(source, count, HashedCounts.merge, column=column)[0]
+    return total_of(source, count, column=column).counted
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class HeavyHitters(Claimed):
-    """The most frequent categories, by their reports. All statements hold at once with confidence `confidence`.
+    """The most frequent categories, by their reports. All statements hold at once with confidence
+    `confidence`.
 
     Arguments:
         n: reports.
         confidence: of all of it together.
         categories: those of the greatest estimated shares, greatest first.
         shares: their shares; points are unbiased.
-        certain: whether each surely belongs to the most frequent categories, as many as are listed: its share is surely
-            above that of everything unlisted.
+        certain: whether each surely belongs to the most frequent categories, as many as are listed:
+            its share is surely above that of everything unlisted.
         unlisted_at_most: no other category has a greater share.
         domain: categories in the list.
         claim: of one report; None when the reports were drawn from a seed.
@@ -179,17 +195,28 @@ class HeavyHitters(Claimed):
     @property
     def heavy_hitters(self) -> list[JsonObject]:
         """Each category with its share and whether it is certain."""
+        estimates: list[JsonObject] = []
         listed = zip(self.categories, self.shares, self.certain, strict=True)
-        return [
-            {"category": name, **share.as_dict(), "certain": sure} for name, share, sure in listed
-        ]
+        for category, share, is_certain in listed:
+            estimates.append(
+                {
+                    "category": category,
+                    **share.as_dict(),
+                    "certain": is_certain,
+                }
+            )
+        return estimates
 
     def _rows(self) -> list[JsonObject]:
         return self.heavy_hitters
 
 
 def heavy_hitters(
-    counts: HashedCounts, *, top: int = 20, confidence: float = 0.95, allow_seeded: bool = False
+    counts: HashedCounts,
+    *,
+    top: int = 20,
+    confidence: float = 0.95,
+    allow_seeded: bool = False,
 ) -> HeavyHitters:
     """The categories of a large domain that are reported most.
 
@@ -204,10 +231,10 @@ def heavy_hitters(
     Raises:
         ParameterError: no reports, seeded ones unless allowed, or a number that cannot be.
 
-    Guarantees: reports support a category independently of each other, so that their number is binomial. Every category
-        of the domain has Clopper and Pearson's interval at level 1 - (1 - level) / (size of the domain): all hold at
-        once with confidence `confidence`, at every n, whatever the shares are. Every category above `unlisted_at_most` is
-        listed.
+    Guarantees: reports support a category independently of each other, so that their number is
+        binomial. Every category of the domain has Clopper and Pearson's interval at level 1 - (1 -
+        level) / (size of the domain): all hold at once with confidence `confidence`, at every n,
+        whatever the shares are. Every category above `unlisted_at_most` is listed.
     Source: docs/proofs/estimation.md, E9; Clopper and Pearson 1934.
 
     Example:
@@ -215,42 +242,41 @@ def heavy_hitters(
         >>> _ = Path("in.csv").write_text("word\\n" + "w7\\n" * 5_000)
         >>> domain = mz.families.hashed(categories=[f"w{i}" for i in range(1000)], epsilon=4.0)
         >>> written = mz.collect.privatize("in.csv", "out.csv", column="word", mechanism=domain)
-        >>> mz.collect.heavy_hitters(mz.collect.read_hashed("out.csv", domain=domain), top=1).categories
+        >>> counts = mz.collect.read_hashed("out.csv", domain=domain)
+        >>> mz.collect.heavy_hitters(counts, top=1).categories
         ('w7',)
     """
     confidence = check_confidence(confidence)
-    domain, n = counts.domain, counts.n
+    domain, report_count = counts.domain, counts.n
     refuse_seeded(counts.seeded, allowed=allow_seeded)
-    if top < 1 or n == 0:
-        raise ParameterError(
-            "top", top, f"need at least one category to list, and reports: there are {n}"
-        )
+    if top < 1 or report_count == 0:
+        remedy = f"need at least one category to list, and reports: there are {report_count}"
+        raise ParameterError("top", top, remedy)
     supports = domain.supports(counts.counts)
     order = np.argsort(-supports, kind="stable")
-    listed, tail = order[:top], (1 - confidence) / supports.size / 2
-    listed_chance, other_chance = domain.chances
-
-    def share(chance: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        chances = np.asarray(chance, dtype=np.float64)
-        return (chances - other_chance) / (listed_chance - other_chance)
-
     seen = supports[order[: top + 1]].astype(np.float64)
-    ends = np.clip(share(clopper_pearson(seen, n, tail)), 0, 1)
-    unlisted = float(ends[1, -1]) if supports.size > top else 0.0
-    shares = tuple(
-        within(value, lower, upper)
-        for value, lower, upper in zip(
-            share(seen / n)[:top].tolist(), *ends[:, :top].tolist(), strict=True
-        )
-    )
+    tail = (1 - confidence) / supports.size / 2
+    listed_chance, other_chance = domain.chances
+    signal = listed_chance - other_chance
+    values = (seen / report_count - other_chance) / signal
+    chances = np.stack(clopper_pearson(seen, report_count, tail))
+    lows, highs = np.clip((chances - other_chance) / signal, 0, 1)
+    unlisted = 0.0
+    if supports.size > top:
+        unlisted = float(highs[-1])
+    estimates = zip(values.tolist(), lows.tolist(), highs.tolist(), strict=True)
+    shares = [
+        within(share_estimate, lower_end, upper_end)
+        for share_estimate, lower_end, upper_end in estimates
+    ][:top]
     return HeavyHitters(
-        n=n,
+        n=report_count,
         confidence=confidence,
-        categories=tuple(domain.categories[i] for i in listed),
-        shares=shares,
-        certain=tuple(interval.low > unlisted for interval in shares),
+        categories=tuple(domain.categories[index] for index in order[:top]),
+        shares=tuple(shares),
+        certain=tuple(share.low > unlisted for share in shares),
         unlisted_at_most=unlisted,
         domain=supports.size,
-        claim=None if counts.seeded else report_claim(domain.mechanism),
+        claim=claim_of(domain.mechanism, seeded=counts.seeded),
         seeded=counts.seeded,
     )

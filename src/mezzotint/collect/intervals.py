@@ -1,8 +1,9 @@
 """Intervals for the expected value of a decoded report, at every confidence from .8 to .9999.
 
-Where one event decides (two levels, or a set of codes that a category makes likelier), the interval is that of Clopper
-and Pearson: proved. Elsewhere it is a score interval whose constants are verified, not proved (benchmarks/coverage.py).
-Both give the two sides at any normal quantile, which sums and differences of independent estimates combine.
+Where one event decides (two levels, or a set of codes that a category makes likelier), the interval
+is that of Clopper and Pearson: proved. Elsewhere it is a score interval whose constants are
+verified, not proved (benchmarks/coverage.py). Both give the two sides at any normal quantile, which
+sums and differences of independent estimates combine.
 """
 
 from __future__ import annotations
@@ -25,19 +26,23 @@ from mezzotint.core.types import FloatArray
 BoolArray = npt.NDArray[np.bool_]
 
 WIDER = 0.09
-"""Added to normal quantiles, as variances are seen and not known (docs/proofs/estimation.md, E1)."""
+"""Added to normal quantiles, as variances are seen and not known (docs/proofs/estimation.md, E1).
+"""
 
 WIDEST = 0.14
 """The same where the largest variance that the table can have stands in for the one seen."""
 
 PSEUDO_REPORTS = 8.0
-"""Reports of the largest variance that are added to those seen, for what few reports do not show."""
+"""Reports of the largest variance that are added to those seen, for what few reports do not show.
+"""
 
 ROUNDING = 1e-12
 """Numbers that differ by a smaller share of a table's reach are one number."""
 
 SAME_CHANCE = 1e-6
-"""Chances of a category's codes from two other categories that differ by a smaller share of the signal are one."""
+"""Chances of a category's codes from two other categories that differ by a smaller share of the
+signal are one.
+"""
 
 
 @final
@@ -63,20 +68,45 @@ class Interval(Record):
     high: float
     identified: tuple[float, float] | None = None
 
+    @property
+    def ends(self) -> dict[str, float]:
+        """The estimate and both ends."""
+        return {
+            "value": self.value,
+            "low": self.low,
+            "high": self.high,
+        }
+
 
 def within(
-    value: float, low: float, high: float, *, bounds: tuple[float, float] = (-math.inf, math.inf)
+    value: float,
+    low: float,
+    high: float,
+    *,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> Interval:
     """The interval, cut to what is possible, but never so that it loses the estimate."""
     return Interval(
-        value=value, low=min(value, max(low, bounds[0])), high=max(value, min(high, bounds[1]))
+        value=value,
+        low=min(value, max(low, bounds[0])),
+        high=max(value, min(high, bounds[1])),
     )
 
 
 def check_confidence(confidence: float) -> float:
     """The level, checked to lie inside (0, 1)."""
     remedy = "a confidence level lies between 0 and 1; try confidence=0.95"
-    return as_real("confidence", confidence, lambda number: 0 < number < 1, remedy)
+    return as_real(
+        "confidence",
+        confidence,
+        lambda number: 0 < number < 1,
+        remedy,
+    )
+
+
+def each_confidence(confidence: float, number: int, *, simultaneous: bool) -> float:
+    """The level of each of some intervals: that of all together (Bonferroni), or of each."""
+    return 1 - (1 - confidence) / number if simultaneous else confidence
 
 
 def normal_quantile(confidence: float) -> float:
@@ -84,13 +114,14 @@ def normal_quantile(confidence: float) -> float:
     return float(special.ndtri((1 + confidence) / 2))
 
 
-# What a table says about the variance of a decoded report ------------------------------------------
+# What a table says about the variance of a decoded report -----------------------------------------
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Spread:
-    """Bounds on the variance of one decoded report, given its mean, over all distributions of the input.
+    """Bounds on the variance of one decoded report, given its mean, over all distributions of the
+    input.
 
     With mu = E[B] and S = E[B^2], a distribution of inputs reaches any point of the convex hull of
     the rows' (mu, S): the variance S - mu^2 lies between the lower and the upper hull at mu.
@@ -166,9 +197,13 @@ class Spread:
         """Least variance at any mean of each range; on an edge of the hull it is concave."""
         smallest = np.minimum(self.least(low), self.least(high))
         for vertex, square in self._lower_hull.tolist():
-            mean = vertex + self._centre
-            inside = (low <= mean) & (mean <= high)
-            smallest = np.where(inside, np.minimum(smallest, square - vertex**2), smallest)
+            vertex_mean = vertex + self._centre
+            inside = (low <= vertex_mean) & (vertex_mean <= high)
+            smallest = np.where(
+                inside,
+                np.minimum(smallest, square - vertex**2),
+                smallest,
+            )
         return np.maximum(smallest, 0.0)
 
     def greatest_between(self, low: FloatArray, high: FloatArray) -> FloatArray:
@@ -184,18 +219,28 @@ class Spread:
     @cached_property
     def rows_of_greatest(self) -> tuple[int, int, float]:
         """Two rows, and the share of the second, of which a mixture has the greatest variance."""
-        mean = self._peak[0] - self._centre
+        peak_mean = self._peak[0] - self._centre
         vertices = self._upper_hull
         if len(vertices) == 1:  # all rows have one mean
-            row = int(np.argmax(self.variances))
-            return row, row, 0.0
-        right = int(np.clip(np.searchsorted(vertices[:, 0], mean), 1, len(vertices) - 1))
-        rows = [
+            single_row = int(np.argmax(self.variances))
+            return single_row, single_row, 0.0
+        right = int(
+            np.clip(
+                np.searchsorted(vertices[:, 0], peak_mean),
+                1,
+                len(vertices) - 1,
+            )
+        )
+        row_indices = [
             int(np.argmin(np.abs(self._points - vertices[index]).sum(axis=1)))
             for index in (right - 1, right)
         ]
-        start, end = vertices[right - 1, 0], vertices[right, 0]
-        return rows[0], rows[1], float(np.clip((mean - start) / (end - start), 0.0, 1.0))
+        start, stop = vertices[right - 1, 0], vertices[right, 0]
+        return (
+            row_indices[0],
+            row_indices[1],
+            float(np.clip((peak_mean - start) / (stop - start), 0.0, 1.0)),
+        )
 
     @cached_property
     def _peak(self) -> tuple[float, float]:
@@ -203,14 +248,14 @@ class Spread:
         vertices = self._upper_hull
         variances = vertices[:, 1] - vertices[:, 0] ** 2
         first = int(np.argmax(variances))
-        mean, best = float(vertices[first, 0]), float(variances[first])
+        mean_of_greatest, best = float(vertices[first, 0]), float(variances[first])
         for (x0, y0), (x1, y1) in pairwise(vertices.tolist()):
             slope = (y1 - y0) / (x1 - x0)
             turn = min(max(slope / 2, x0), x1)  # of y0 + slope (x - x0) - x^2
             variance = y0 + slope * (turn - x0) - turn * turn
             if variance > best:
-                mean, best = turn, variance
-        return mean + self._centre, best
+                mean_of_greatest, best = turn, variance
+        return mean_of_greatest + self._centre, best
 
     @cached_property
     def lattice(self) -> float:
@@ -236,7 +281,10 @@ class Spread:
 
 def _variance_on(vertices: FloatArray, centred: FloatArray) -> FloatArray:
     inside = np.clip(centred, vertices[0, 0], vertices[-1, 0])
-    return np.maximum(np.interp(inside, vertices[:, 0], vertices[:, 1]) - inside**2, 0.0)
+    return np.maximum(
+        np.interp(inside, vertices[:, 0], vertices[:, 1]) - inside**2,
+        0.0,
+    )
 
 
 def hull(points: FloatArray, *, sign: int, tolerance: float) -> FloatArray:
@@ -250,11 +298,11 @@ def hull(points: FloatArray, *, sign: int, tolerance: float) -> FloatArray:
         return (b[0] - a[0]) * (c[1] - a[1]) - (c[0] - a[0]) * (b[1] - a[1])
 
     merged: list[list[float]] = []
-    for first, second in points[np.argsort(points[:, 0], kind="stable")].tolist():
-        if merged and first - merged[-1][0] <= tolerance:
-            merged[-1][1] = sign * max(sign * merged[-1][1], sign * second)
+    for abscissa, ordinate in points[np.argsort(points[:, 0], kind="stable")].tolist():
+        if merged and abscissa - merged[-1][0] <= tolerance:
+            merged[-1][1] = sign * max(sign * merged[-1][1], sign * ordinate)
         else:
-            merged.append([first, second])
+            merged.append([abscissa, ordinate])
     vertices: list[list[float]] = []
     for point in merged:
         while len(vertices) > 1 and sign * turn(vertices[-2], vertices[-1], point) >= 0:
@@ -268,7 +316,7 @@ def spread_of(mechanism: Mechanism) -> Spread:
     return Spread(pmf=mechanism.probabilities, values=mechanism.levels)
 
 
-# Reports, and what one event says --------------------------------------------------------------------
+# Reports, and what one event says -----------------------------------------------------------------
 
 
 @final
@@ -303,13 +351,18 @@ class Sums:
 
     @cached_property
     def step(self) -> float:
-        """What one report moves the mean by, per unit of its value, at most: 1/n without weights."""
+        """What one report moves the mean by, per unit of its value, at most: 1/n without
+        weights.
+        """
         return self.heaviest / self.total
 
     @cached_property
     def stretch(self) -> float:
         """How much more often the heaviest reports count in the variance than in the mean, >= 1."""
-        return max(1.0, self.heaviest * self.total / float(self.squares.sum()))
+        return max(
+            1.0,
+            self.heaviest * self.total / float(self.squares.sum()),
+        )
 
     @property
     def equal(self) -> bool:
@@ -337,13 +390,14 @@ def clopper_pearson(
     Source: Clopper and Pearson 1934.
     """
     hits, error = np.broadcast_arrays(
-        np.asarray(supports, dtype=np.float64), np.asarray(tail, dtype=np.float64)
+        np.asarray(supports, dtype=np.float64),
+        np.asarray(tail, dtype=np.float64),
     )
     misses = n - hits
     tiny = np.finfo(np.float64).tiny
-    low = special.betaincinv(np.maximum(hits, tiny), misses + 1, error)
-    high = special.betaincinv(hits + 1, np.maximum(misses, tiny), 1 - error)
-    return np.where(hits > 0, low, 0.0), np.where(misses > 0, high, 1.0)
+    lower_end = special.betaincinv(np.maximum(hits, tiny), misses + 1, error)
+    upper_end = special.betaincinv(hits + 1, np.maximum(misses, tiny), 1 - error)
+    return np.where(hits > 0, lower_end, 0.0), np.where(misses > 0, upper_end, 1.0)
 
 
 @final
@@ -366,8 +420,8 @@ class Event:
     def ends(self, reports: Sums, tail: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Both ends for reports of equal weights, each with one-sided error `tail`."""
         counts = reports.weights / reports.heaviest
-        low, high = clopper_pearson(counts[self.codes].sum(), float(counts.sum()), tail)
-        return self.lower[0] + self.lower[1] * low, self.upper[0] + self.upper[1] * high
+        lower_end, upper_end = clopper_pearson(counts[self.codes].sum(), float(counts.sum()), tail)
+        return self.lower[0] + self.lower[1] * lower_end, self.upper[0] + self.upper[1] * upper_end
 
 
 def event_of_values(spread: Spread) -> Event | None:
@@ -375,33 +429,52 @@ def event_of_values(spread: Spread) -> Event | None:
     if spread.used.size != 2:
         return None
     line = (spread.bottom, spread.reach)
-    return Event(codes=spread.values > spread.bottom + spread.reach / 2, lower=line, upper=line)
-
-
-def event_of_category(mechanism: Mechanism, category: int) -> Event | None:
-    """The event that a code is reported which the category makes likelier than the average one does.
-
-    None where its chance depends on which other category a record has. The chances of the set are p
-    from this category and between `least` and `most` from any other. Then the chance of a report is
-    l = f p + (1 - f) q with q between these, and f = (l - q)/(p - q) falls in q while l <= p.
-    """
-    rows = mechanism.probabilities
-    codes = rows[category] > rows.mean(axis=0)
-    chances = rows[:, codes].sum(axis=1)
-    others = np.delete(chances, category)
-    if not others.size:
-        return None
-    p, smallest, greatest = float(chances[category]), float(others.min()), float(others.max())
-    if p <= greatest or (greatest - smallest) / (p - smallest) >= SAME_CHANCE:
-        return None
     return Event(
-        codes=codes,
-        lower=(-greatest / (p - greatest), 1 / (p - greatest)),
-        upper=(-smallest / (p - smallest), 1 / (p - smallest)),
+        codes=spread.values > spread.bottom + spread.reach / 2,
+        lower=line,
+        upper=line,
     )
 
 
-# The expected value of a decoded report ------------------------------------------------------------
+def event_of_category(mechanism: Mechanism, category: int) -> Event | None:
+    """The event that a code is reported which the category makes likelier than the average one
+    does.
+    """
+    row_chances = mechanism.probabilities
+    codes = row_chances[category] > row_chances.mean(axis=0)
+    chances = row_chances[:, codes].sum(axis=1)
+    others = np.delete(chances, category)
+    if not others.size:
+        return None
+    return event_of_chances(codes, chances[[category]], others)
+
+
+def event_of_chances(codes: BoolArray, inside: FloatArray, outside: FloatArray) -> Event | None:
+    """The event of a set of codes, whose chance alone decides the share of some inputs.
+
+    None where its chance depends on more than that share. The chance of the set is p, between the
+    least and the greatest from inputs `inside`, and q from those outside. Then the chance of a
+    report is l = f p + (1 - f) q, and f = (l - q)/(p - q) falls in both.
+    """
+    least_inside, greatest_inside = float(inside.min()), float(inside.max())
+    least_outside, greatest_outside = float(outside.min()), float(outside.max())
+    signal = least_inside - greatest_outside
+    spread = max(
+        greatest_inside - least_inside,
+        greatest_outside - least_outside,
+    )
+    if signal <= 0 or spread >= SAME_CHANCE * signal:
+        return None
+    lower_signal = greatest_inside - greatest_outside
+    upper_signal = least_inside - least_outside
+    return Event(
+        codes=codes,
+        lower=(-greatest_outside / lower_signal, 1 / lower_signal),
+        upper=(-least_outside / upper_signal, 1 / upper_signal),
+    )
+
+
+# The expected value of a decoded report -----------------------------------------------------------
 
 
 @final
@@ -434,20 +507,25 @@ class Target:
         """
         if self.event is None or not reports.equal:
             return score_sides(self.spread, reports, quantiles)
-        value = self.value(reports)
-        low, high = self.event.ends(reports, special.ndtr(-quantiles))
-        return np.maximum(value - low, 0.0), np.maximum(high - value, 0.0)
+        estimated = self.value(reports)
+        lower_end, upper_end = self.event.ends(reports, special.ndtr(-quantiles))
+        return np.maximum(estimated - lower_end, 0.0), np.maximum(upper_end - estimated, 0.0)
 
     def interval(self, reports: Sums, *, confidence: float) -> tuple[float, float]:
         """Both ends, within the expected values that the table can give."""
-        value, quantile = self.value(reports), np.array([normal_quantile(confidence)])
+        estimated, quantile = self.value(reports), np.array([normal_quantile(confidence)])
         below, above = self.sides(reports, quantile)
-        rows = self.spread.means
-        low, high = np.clip(
-            [value - float(below[0]), value + float(above[0])], rows.min(), rows.max()
+        row_means = self.spread.means
+        lower_end, upper_end = np.clip(
+            [
+                estimated - float(below[0]),
+                estimated + float(above[0]),
+            ],
+            row_means.min(),
+            row_means.max(),
         )
         rounding = ROUNDING * float(np.abs(self.spread.values).max())
-        return float(low) - rounding, float(high) + rounding
+        return float(lower_end) - rounding, float(upper_end) + rounding
 
     @property
     def proved(self) -> bool:
@@ -478,7 +556,7 @@ def targets_of_categories(mechanism: Mechanism) -> list[Target]:
     ]
 
 
-# The score interval ----------------------------------------------------------------------------------
+# The score interval -------------------------------------------------------------------------------
 
 _STEPS, _FINER_STEPS = 256, 64
 """Distances that are tried, and parts of the one step in which acceptance ends."""
@@ -491,17 +569,20 @@ def score_sides(
 
     Guarantees: none proved at finite n; coverage is measured (benchmarks/coverage.py).
     """
-    mean = reports.mean(spread.values)
-    variance = reports.variance(spread.values, mean)
+    mean_report = reports.mean(spread.values)
+    variance = reports.variance(spread.values, mean_report)
     z = quantiles[:, None]
-    discreteness = np.maximum(max(spread.lattice, spread.reach / 2), _skewness(z) * spread.reach)
+    discreteness = np.maximum(
+        max(spread.lattice, spread.reach / 2),
+        _skewness(z) * spread.reach,
+    )
     farthest = (z + WIDEST) * math.sqrt(spread.greatest_of_all / reports.size)
     farthest = farthest + discreteness * reports.step
 
     def side(direction: int) -> FloatArray:
         def last_accepted(away: FloatArray) -> FloatArray:
             widths = score_widths(
-                spread, reports, mean + direction * away, variance + away**2,
+                spread, reports, mean_report + direction * away, variance + away**2,
                 quantiles=z, reports_above=direction < 0,
             )  # fmt: skip
             index = away.shape[1] - 1 - np.argmax((away <= widths)[:, ::-1], axis=1)
@@ -510,35 +591,50 @@ def score_sides(
         step = farthest / _STEPS
         start = last_accepted(step * np.arange(_STEPS + 1))
         fine = step / _FINER_STEPS
-        end = last_accepted(start + fine * np.arange(_FINER_STEPS + 1))
-        return (end + fine)[:, 0]  # what lies between two candidates is given away
+        interval_end = last_accepted(start + fine * np.arange(_FINER_STEPS + 1))
+        return (interval_end + fine)[:, 0]  # what lies between two candidates is given away
 
     return side(-1), side(1)
 
 
 def _skewness(z: FloatArray) -> FloatArray:
-    """Coefficient of third moment / variance / n in a quantile: Cornish and Fisher's, and a quarter."""
+    """Coefficient of third moment / variance / n in a quantile: Cornish and Fisher's, and a
+    quarter.
+    """
     return (z**2 - 1) / 6 + 0.25
 
 
 def _unseen_jumps(z: FloatArray) -> FloatArray:
-    """Reports of a rare far value that none seen does not rule out: of a Poisson count, at least 2."""
+    """Reports of a rare far value that none seen does not rule out: of a Poisson count, at
+    least 2.
+    """
     return np.maximum(2.0, z**2 / 2 + 0.08)
 
 
 TWO_FAR_VALUES = 1 / 4
-"""Of the reach, where nothing but the inputs decides between two far values: a lattice of that step."""
+"""Of the reach, where nothing but the inputs decides between two far values: a lattice of that
+step.
+"""
 
 
 def _discreteness(
-    spread: Spread, variance: FloatArray, to_bottom: FloatArray, to_top: FloatArray
+    spread: Spread,
+    variance: FloatArray,
+    to_bottom: FloatArray,
+    to_top: FloatArray,
 ) -> FloatArray:
-    """The cost of discrete reports, times n: of their lattice, of gaps, and of values in two clusters.
+    """The cost of discrete reports, times n: of their lattice, of gaps, and of values in two
+    clusters.
 
     Where the variance comes near the product of both distances, reports are at the two ends alone.
     """
     product = to_top * to_bottom
-    filled = np.divide(2 * variance, product, out=np.zeros_like(product), where=product > 0)
+    filled = np.divide(
+        2 * variance,
+        product,
+        out=np.zeros_like(product),
+        where=product > 0,
+    )
     clustered = spread.reach / 2 * np.clip(filled - 1, 0.0, 1.0)
     return np.maximum(max(spread.lattice, spread.widest_gap / 3), clustered)
 
@@ -548,7 +644,12 @@ def _third_moment(variance: FloatArray, distance: FloatArray) -> FloatArray:
 
     By Cauchy's inequality for Y (distance - Y), with equality where there are two values.
     """
-    ratio = np.divide(variance, distance, out=np.zeros_like(variance), where=distance > 0)
+    ratio = np.divide(
+        variance,
+        distance,
+        out=np.zeros_like(variance),
+        where=distance > 0,
+    )
     return np.maximum(distance - ratio, 0.0)
 
 
@@ -571,26 +672,31 @@ def score_widths(
 
     Source: docs/proofs/estimation.md, E1.
     """
-    z, size = quantiles, reports.size
+    z, effective_size = quantiles, reports.size
     smallest, greatest = _variance_range(spread, reports, means)
     to_top = np.maximum(spread.top - means, 0.0)
     to_bottom = np.maximum(means - spread.bottom, 0.0)
     distance = np.where(reports_above, to_top, to_bottom)
-    unseen = np.minimum(1.0, np.maximum(PSEUDO_REPORTS, 2 * z**2) / size)
+    unseen = np.minimum(1.0, np.maximum(PSEUDO_REPORTS, 2 * z**2) / effective_size)
     believed = np.clip(seconds, smallest, greatest) + unseen * (greatest - smallest)
     believed = np.minimum(greatest, believed)
-    clear = 1 - np.divide(smallest, greatest, out=np.ones_like(smallest), where=greatest > 0)
+    clear = 1 - np.divide(
+        smallest,
+        greatest,
+        out=np.ones_like(smallest),
+        where=greatest > 0,
+    )
     far = spread.reach * clear
 
     skewed = _skewness(z) * _third_moment(greatest, distance)
     lattice = _discreteness(spread, greatest, to_bottom, to_top)
     steps = np.maximum(np.maximum(lattice, TWO_FAR_VALUES * far), skewed)
-    by_table = (z + WIDEST) * np.sqrt(greatest / size) + steps * reports.step
+    by_table = (z + WIDEST) * np.sqrt(greatest / effective_size) + steps * reports.step
 
     skewed = _skewness(z) * _third_moment(believed, distance)
     lattice = _discreteness(spread, believed, to_bottom, to_top)
     steps = np.maximum(_unseen_jumps(z) * far + lattice, skewed)
-    by_reports = (z + WIDER) * np.sqrt(believed / size) + steps * reports.step
+    by_reports = (z + WIDER) * np.sqrt(believed / effective_size) + steps * reports.step
     return np.minimum(by_table, by_reports)
 
 
@@ -599,19 +705,20 @@ def _variance_range(
 ) -> tuple[FloatArray, FloatArray]:
     """Bounds on the variance that counts in the mean of the reports, at each expected value.
 
-    With weights the inputs of heavy reports count more often in the variance than in the mean: their
-    own mean is one that the expected value, its distance from each end stretched, does not rule out.
+    With weights the inputs of heavy reports count more often in the variance than in the mean:
+    their own mean is one that the expected value, its distance from each end stretched, does not
+    rule out.
     """
     if reports.equal:
         return spread.least(means), spread.greatest(means)
     bottom, top = float(spread.means.min()), float(spread.means.max())
     inside = np.clip(means, bottom, top)
-    low = np.maximum(top - reports.stretch * (top - inside), bottom)
-    high = np.minimum(bottom + reports.stretch * (inside - bottom), top)
-    return spread.least_between(low, high), spread.greatest_between(low, high)
+    lower_end = np.maximum(top - reports.stretch * (top - inside), bottom)
+    upper_end = np.minimum(bottom + reports.stretch * (inside - bottom), top)
+    return spread.least_between(lower_end, upper_end), spread.greatest_between(lower_end, upper_end)
 
 
-# Sums of independent estimates -----------------------------------------------------------------------
+# Sums of independent estimates --------------------------------------------------------------------
 
 LADDER = np.sqrt(np.linspace(0.0, 1.0, 65))
 """Shares of a normal quantile, of equal steps in their squares, at which sides are known."""
@@ -624,14 +731,14 @@ def largest_sums(first: FloatArray, second: FloatArray) -> FloatArray:
         first, second: (65,) sides at the quantiles z * LADDER, for the same z.
 
     Returns: (65,) at the same quantiles: the greatest sum of a side of one at t and of the other at
-        u over t^2 + u^2 = quantile^2. Where sides are linear in the quantile this is the root of the
-        sum of squares; near a boundary they are not.
+        u over t^2 + u^2 = quantile^2. Where sides are linear in the quantile this is the root of
+        the sum of squares; near a boundary they are not.
 
     Source: docs/proofs/estimation.md, E10.
     """
-    size = LADDER.size
+    ladder_size = LADDER.size
     together = first[:, None] + second[None, :]
-    index = np.add.outer(np.arange(size), np.arange(size))
-    best = np.full(2 * size - 1, -math.inf)
+    index = np.add.outer(np.arange(ladder_size), np.arange(ladder_size))
+    best = np.full(2 * ladder_size - 1, -math.inf)
     np.maximum.at(best, index.ravel(), together.ravel())
-    return best[:size]
+    return best[:ladder_size]

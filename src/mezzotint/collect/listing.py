@@ -1,14 +1,15 @@
-"""The files that a source names, on this machine or in an object store; every one of them, or an error.
+"""The files that a source names, on this machine or in an object store; every one of them, or an
+error.
 
-Folders are listed here, not by `glob` or by a library: those pass over links without a target, folders that cannot be
-listed and files under two names without a word. Patterns filter the listing.
+Folders are listed here, not by `glob` or by a library: those pass over links without a target,
+folders that cannot be listed and files under two names without a word. Patterns filter the listing.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -22,25 +23,66 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 SourcePath: TypeAlias = "AnyPath | Sequence[AnyPath]"
+Parts: TypeAlias = tuple[str, ...]
+"""A path, cut between its folders."""
 
 STREAM = "-"
+
+
 STREAMS = ("/dev/stdin", "/dev/fd/0")
 """Other names of standard input."""
 
-FileKind = Literal["parquet", "csv", "csv.gz", "csv.zst", "arrow", "orc", "jsonl", "stream"]
+
+FileKind = Literal[
+    "parquet",
+    "csv",
+    "csv.gz",
+    "csv.zst",
+    "arrow",
+    "orc",
+    "jsonl",
+    "stream",
+]
+
 
 ENDINGS: dict[str, FileKind] = {
-    "parquet": "parquet", "csv": "csv", "tsv": "csv", "csv.gz": "csv.gz", "tsv.gz": "csv.gz", "csv.zst": "csv.zst",
-    "tsv.zst": "csv.zst", "arrow": "arrow", "feather": "arrow", "orc": "orc", "jsonl": "jsonl", "ndjson": "jsonl",
-}  # fmt: skip
+    "parquet": "parquet",
+    "csv": "csv",
+    "tsv": "csv",
+    "csv.gz": "csv.gz",
+    "tsv.gz": "csv.gz",
+    "csv.zst": "csv.zst",
+    "tsv.zst": "csv.zst",
+    "arrow": "arrow",
+    "feather": "arrow",
+    "orc": "orc",
+    "jsonl": "jsonl",
+    "ndjson": "jsonl",
+}
 
 WRITTEN = ("parquet", "csv", "csv.gz")
 """Formats of reports."""
 
+
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """How a folder spells a missing partition value."""
 
-_MAGIC = frozenset("*?[")
+
+WILDCARDS = frozenset("*?[")
+
+TABLES = {
+    ".hoodie": ("a Hudi", "export it to Parquet first"),
+    "metadata/version-hint.text": (
+        "an Iceberg",
+        "export it to Parquet first",
+    ),
+    "_delta_log": (
+        "a Delta",
+        "give the list of its live files: DeltaTable(...).file_uris()",
+    ),
+}
+"""What a folder holds -> its format, and the remedy: such folders also hold rows that were deleted.
+"""
 
 
 @final
@@ -60,26 +102,27 @@ class SourceFile:
 
 
 def file_kind(path: AnyPath, *, parameter: str = "source", written: bool = False) -> FileKind:
-    """The format that a file name stands for, of reports to write if `written`; "-" is CSV on a standard stream.
+    """The format that a file name stands for, of reports to write if `written`; "-" is CSV on a
+    standard stream.
 
     Raises:
         ParameterError: any other extension.
     """
-    name = os.fspath(path)
-    if name == STREAM:
+    file_name = os.fspath(path)
+    if file_name == STREAM:
         return "stream"
     endings = WRITTEN if written else tuple(ENDINGS)
     for ending in endings:
-        if name.lower().endswith(f".{ending}"):
+        if file_name.lower().endswith(f".{ending}"):
             return ENDINGS[ending]
-    accepted = "a .parquet, .csv or .csv.gz file"
-    if not written:
-        accepted = f"a file whose name ends in one of {', '.join(endings)}"
+    accepted = f"a file whose name ends in one of {', '.join(endings)}"
+    if written:
+        accepted = "a .parquet, .csv or .csv.gz file"
     remedy = f"name {accepted}, or - for CSV on a standard stream"
-    raise ParameterError(parameter, name, remedy)
+    raise ParameterError(parameter, file_name, remedy)
 
 
-# Stores ----------------------------------------------------------------------------------------------------------
+# Stores -------------------------------------------------------------------------------------------
 
 
 def is_remote(name: str) -> bool:
@@ -106,8 +149,8 @@ def filesystem(name: str) -> tuple[fs.FileSystem, str]:
 
 def stored(name: str) -> fs.FileInfo:
     """What a store says of an address: its type, size and time."""
-    store, path = filesystem(name)
-    return store.get_file_info(path)
+    store, stored_path = filesystem(name)
+    return store.get_file_info(stored_path)
 
 
 def is_file(name: str) -> bool:
@@ -121,8 +164,8 @@ def open_binary(name: str) -> Any:
     """A file for reading, here or in a store."""
     if not is_remote(name):
         return Path(name).open("rb")
-    store, path = filesystem(name)
-    return store.open_input_file(path)
+    store, stored_path = filesystem(name)
+    return store.open_input_file(stored_path)
 
 
 def stamp(name: str) -> tuple[int, int]:
@@ -134,73 +177,109 @@ def stamp(name: str) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-# Sources ---------------------------------------------------------------------------------------------------------
+# Sources ------------------------------------------------------------------------------------------
 
 
 def find_files(source: SourcePath) -> list[SourceFile]:
-    """The files that a source names, in the order of their names; those that begin with "." or "_" are passed over.
+    """The files that a source names, in the order of their names; those that begin with "." or "_"
+    are passed over.
 
     Arguments:
-        source: a file, a folder (searched through all its folders), a pattern (`**` for any folders; a folder that it
-            names is read with all that is in it), an address of either in a store (`s3://bucket/folder`), "-" for
-            standard input, or a list of files.
+        source: a file, a folder (searched through all its folders), a pattern (`**` for any
+            folders; a folder that it names is read with all that is in it), an address of either in
+            a store (`s3://bucket/folder`), "-" for standard input, or a list of files.
 
     Raises:
-        ParameterError: nothing there, files of several kinds, a link without a target, a folder that cannot be listed,
-            or one file reached under two names (its rows would be reported twice).
+        ParameterError: nothing there, files of several kinds, a link without a target, a folder
+            that cannot be listed, or one file reached under two names (its rows would be reported
+            twice).
     """
     if not isinstance(source, str | os.PathLike):
-        return _listed_files([os.fspath(path) for path in source])
-    name = os.fspath(source)
-    if name == STREAM or name in STREAMS:
+        return _listed_files([os.fspath(file_path) for file_path in source])
+    source_name = os.fspath(source)
+    if source_name in (STREAM, *STREAMS):
         return [SourceFile(path=STREAM, name=STREAM)]
-    if is_file(name):
-        file_kind(name)
-        return [SourceFile(path=name, name=os.path.basename(name))]
-    root, pattern = _split(name)
-    listed = _stored_files if is_remote(name) else _local_files
-    paths = listed(name, root, pattern)
+    if is_file(source_name):
+        file_kind(source_name)
+        return [SourceFile(path=source_name, name=os.path.basename(source_name))]
+    root, pattern = _split(source_name)
+    if is_remote(source_name):
+        paths = _stored_files(source_name, root, pattern)
+    else:
+        paths = _local_files(source_name, root, pattern)
     files = [_source_file(root, parts) for parts in sorted(paths)]
     if not files:
-        raise ParameterError("source", name, "names no files; check the path or the pattern")
-    _check(files, name)
+        raise ParameterError(
+            "source",
+            source_name,
+            "names no files; check the path or the pattern",
+        )
+    _check(files, source_name)
     return files
 
 
 def _listed_files(paths: Sequence[str]) -> list[SourceFile]:
-    for path in paths:
-        if not is_file(path):
-            raise ParameterError("source", path, "no such file; a list names files")
+    """The files of a list, in its order; raises ParameterError for one that is not there, or
+    stands twice.
+    """
+    files: list[SourceFile] = []
+    for file_path in paths:
+        if not is_file(file_path):
+            raise ParameterError(
+                "source",
+                file_path,
+                "no such file; a list names files",
+            )
+        folders = PurePosixPath(file_path).parts[:-1]
+        files.append(
+            SourceFile(
+                path=file_path,
+                name=file_path,
+                partition=_partition(folders),
+            )
+        )
     names = ", ".join(paths[:3])
-    if not paths:
+    if not files:
         raise ParameterError("source", "[]", "names no files")
-    files = [
-        SourceFile(path=path, name=path, partition=_partition(PurePosixPath(path).parts[:-1]))
-        for path in paths
-    ]
     if len(set(paths)) != len(paths):
-        raise ParameterError("source", names, "a file is listed twice; its rows would count twice")
+        raise ParameterError(
+            "source",
+            names,
+            "a file is listed twice; its rows would count twice",
+        )
     _check(files, names)
     return files
 
 
-def _split(name: str) -> tuple[str, tuple[str, ...]]:
+def _split(name: str) -> tuple[str, Parts]:
     """A folder and the parts of a pattern below it, none where the name is that of a folder."""
     if is_remote(name):
-        scheme, _, path = name.rstrip("/").partition("://")
-        parts = tuple(path.split("/"))
-        fixed = _fixed(parts)
-        return f"{scheme}://{'/'.join(parts[:fixed])}", parts[fixed:]
+        scheme, _, stored_path = name.rstrip("/").partition("://")
+        folders, pattern = _cut_at_wildcard(stored_path.split("/"))
+        return f"{scheme}://{'/'.join(folders)}", pattern
     if Path(name).is_dir():
         return name, ()
-    parts = Path(name).parts
-    fixed = _fixed(parts)
-    if fixed == len(parts):
-        kind = "file" if Path(name).suffix else "file or folder"
-        if stat_of(name) is not None:
-            raise ParameterError("source", name, "is neither a file nor a folder; name a file")
-        raise ParameterError("source", name, f"no such {kind}; check the path")
-    return os.path.join(*parts[:fixed]) if fixed else "", parts[fixed:]
+    folders, pattern = _cut_at_wildcard(Path(name).parts)
+    if pattern:
+        return os.path.join("", *folders), pattern
+    if stat_of(name) is not None:
+        raise ParameterError(
+            "source",
+            name,
+            "is neither a file nor a folder; name a file",
+        )
+    missing_kind = "file or folder"
+    if Path(name).suffix:
+        missing_kind = "file"
+    raise ParameterError("source", name, f"no such {missing_kind}; check the path")
+
+
+def _cut_at_wildcard(parts: Sequence[str]) -> tuple[Parts, Parts]:
+    """The parts before the first wildcard, and those from it on."""
+    for index, folder_part in enumerate(parts):
+        if WILDCARDS & set(folder_part):
+            return tuple(parts[:index]), tuple(parts[index:])
+    return tuple(parts), ()
 
 
 def stat_of(name: str) -> os.stat_result | None:
@@ -209,12 +288,6 @@ def stat_of(name: str) -> os.stat_result | None:
         return os.stat(name)
     except (FileNotFoundError, NotADirectoryError):
         return None
-
-
-def _fixed(parts: Sequence[str]) -> int:
-    """How many parts stand before the first wildcard."""
-    wild = (index for index, folder in enumerate(parts) if _MAGIC & set(folder))
-    return next(wild, len(parts))
 
 
 def matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
@@ -235,131 +308,154 @@ def _leads_to_matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     return fnmatchcase(parts[0], pattern[0]) and _leads_to_matches(parts[1:], pattern[1:])
 
 
-def _hidden(part: str, *, folder: bool) -> bool:
+def _is_hidden(part: str, *, is_folder: bool) -> bool:
     # A folder may spell a partition whose key begins with an underscore.
-    return part[0] in "._" and not (folder and "=" in part)
+    spells_partition = is_folder and "=" in part
+    return part[0] in "._" and not spells_partition
 
 
-def _local_files(name: str, root: str, pattern: tuple[str, ...]) -> list[tuple[str, ...]]:
+def _local_files(name: str, root: str, pattern: Parts) -> list[Parts]:
+    """The files below a folder of this machine that a pattern names, as parts of their paths
+    from it.
+    """
+    folder = Path(root)
     if not pattern:
-        _refuse_tables(name, lambda inside: (Path(root) / inside).exists())
-        if any(Path(root).glob("metadata/*.metadata.json")):
+        _refuse_tables(name, lambda inside: (folder / inside).exists())
+        if any(folder.glob("metadata/*.metadata.json")):
             _refuse_tables(name, lambda inside: "version-hint" in inside)
     try:
         return list(_walk(root, (), pattern, (os.stat(root or "."),)))
     except OSError as error:
         where = error.filename or root
-        raise ParameterError(
-            "source", name, f"{where} cannot be listed ({error.strerror}); make it readable"
-        ) from None
+        remedy = f"{where} cannot be listed ({error.strerror}); make it readable"
+        raise ParameterError("source", name, remedy) from None
 
 
 def _walk(
     root: str,
-    parts: tuple[str, ...],
-    pattern: tuple[str, ...],
+    parts: Parts,
+    pattern: Parts,
     above: tuple[os.stat_result, ...],
-) -> Iterator[tuple[str, ...]]:
-    """The files below a folder, as parts of their paths; `above` are the folders on the way, itself included."""
+) -> Iterator[Parts]:
+    """The files below a folder, as parts of their paths; `above` are the folders on the way, itself
+    included.
+    """
     folder = os.path.join(root, *parts)
     with os.scandir(folder or ".") as entries:
         names = sorted(entry.name for entry in entries)
-    for name in names:
-        inner = (*parts, name)
-        path = os.path.join(folder, name)
-        if _hidden(name, folder=False) and "=" not in name:
+    for entry_name in names:
+        inner = (*parts, entry_name)
+        file_path = os.path.join(folder, entry_name)
+        if _is_hidden(entry_name, is_folder=True):
             continue
-        status = stat_of(path)
+        status = stat_of(file_path)
         if status is None:
             if matches(inner, pattern):
-                remedy = f"{path} is a link without a target; fetch the file or remove the link"
+                remedy = (
+                    f"{file_path} is a link without a target; fetch the file or remove the link"
+                )
                 raise ParameterError("source", root, remedy)
         elif stat.S_ISDIR(status.st_mode):
             if any(os.path.samestat(status, parent) for parent in above):
                 continue  # a link back to a folder on the way: its files are read already
             if _leads_to_matches(inner, pattern):
                 yield from _walk(root, inner, pattern, (*above, status))
-        elif not _hidden(name, folder=False) and matches(inner, pattern):
+        elif not _is_hidden(entry_name, is_folder=False) and matches(inner, pattern):
             if not stat.S_ISREG(status.st_mode):
-                remedy = f"{path} is no regular file; name a folder without it, or a pattern"
+                remedy = f"{file_path} is no regular file; name a folder without it, or a pattern"
                 raise ParameterError("source", root, remedy)
             yield inner
 
 
-def _stored_files(name: str, root: str, pattern: tuple[str, ...]) -> list[tuple[str, ...]]:
+def _stored_files(name: str, root: str, pattern: Parts) -> list[Parts]:
+    """The same of a folder in a store."""
     store, folder = filesystem(root)
+
+    def is_there(inside: str) -> bool:
+        file_path = f"{folder.rstrip('/')}/{inside}"
+        return store.get_file_info(file_path).type != fs.FileType.NotFound
+
     if not pattern:
-        base = folder.rstrip("/")
-        _refuse_tables(
-            name,
-            lambda inside: store.get_file_info(f"{base}/{inside}").type != fs.FileType.NotFound,
-        )
+        _refuse_tables(name, is_there)
     selector = fs.FileSelector(folder, recursive=True, allow_not_found=True)
-    listed: list[tuple[str, ...]] = []
+    listed: list[Parts] = []
     for information in store.get_file_info(selector):
-        if information.type != fs.FileType.File:
-            continue
         parts = PurePosixPath(information.path).relative_to(folder).parts
-        visible = not _hidden(parts[-1], folder=False)
-        visible = visible and not any(
-            _hidden(folder_name, folder=True) for folder_name in parts[:-1]
+        *folders, file_name = parts
+        is_hidden = _is_hidden(file_name, is_folder=False) or any(
+            _is_hidden(folder_part, is_folder=True) for folder_part in folders
         )
-        if visible and matches(parts, pattern):
+        is_regular = information.type == fs.FileType.File
+        if is_regular and not is_hidden and matches(parts, pattern):
             listed.append(parts)
     return listed
 
 
-def _refuse_tables(name: str, holds: Any) -> None:
-    """Raises ParameterError for a folder that also holds deleted rows; `holds` says whether it has a path inside."""
-    tables = {
-        ".hoodie": ("a Hudi", "export it to Parquet first"),
-        "metadata/version-hint.text": ("an Iceberg", "export it to Parquet first"),
-        "_delta_log": ("a Delta", "give the list of its live files: DeltaTable(...).file_uris()"),
-    }
-    for mark, (kind, remedy) in tables.items():
+def _refuse_tables(name: str, holds: Callable[[str], bool]) -> None:
+    """Raises ParameterError for a folder that also holds deleted rows; `holds` says whether it has
+    a path inside.
+    """
+    for mark, (table_kind, remedy) in TABLES.items():
         if holds(mark):
-            words = f"is {kind} table, whose folder also holds rows that were deleted; {remedy}"
-            raise ParameterError("source", name, words)
+            message = (
+                f"is {table_kind} table, whose folder also holds rows that were deleted; {remedy}"
+            )
+            raise ParameterError("source", name, message)
 
 
-def _source_file(root: str, parts: tuple[str, ...]) -> SourceFile:
-    path = f"{root}/{'/'.join(parts)}" if is_remote(root) else os.path.join(root, *parts)
-    return SourceFile(path=path, name="/".join(parts), partition=_partition(parts[:-1]))
+def _source_file(root: str, parts: Parts) -> SourceFile:
+    """The file of these parts below a folder, with what the names of its folders spell."""
+    data_name = "/".join(parts)
+    file_path = f"{root}/{data_name}" if is_remote(root) else os.path.join(root, *parts)
+    return SourceFile(
+        path=file_path,
+        name=data_name,
+        partition=_partition(parts[:-1]),
+    )
 
 
-def _partition(folders: Sequence[str]) -> tuple[tuple[str, str | None], ...]:
+def _partition(
+    folders: Sequence[str],
+) -> tuple[tuple[str, str | None], ...]:
     """The keys and values that folders spell."""
-    pairs = [folder.split("=", 1) for folder in folders if folder.find("=") > 0]
-    partition: list[tuple[str, str | None]] = []
-    for key, value in pairs:
-        partition.append((unquote(key), None if value == NO_VALUE else unquote(value)))
-    keys = [key for key, _ in partition]
-    if len(set(keys)) != len(keys):
-        raise FileFormatError(f"{'/'.join(folders)}: two folders spell the same key; rename one")
-    return tuple(partition)
+    partition: dict[str, str | None] = {}
+    for folder in folders:
+        partition_key, separator, spelled = folder.partition("=")
+        if not partition_key or not separator:
+            continue
+        if unquote(partition_key) in partition:
+            message = "two folders spell the same key; rename one"
+            raise FileFormatError(f"{'/'.join(folders)}: {message}")
+        partition[unquote(partition_key)] = None
+        if spelled != NO_VALUE:
+            partition[unquote(partition_key)] = unquote(spelled)
+    return tuple(partition.items())
 
 
 def _check(files: Sequence[SourceFile], name: str) -> None:
-    """Refuses files of several kinds, files of other kinds than columns, and one file under two names."""
+    """Refuses files of several kinds, files of other kinds than columns, and one file under two
+    names.
+    """
     kinds: set[FileKind] = set()
-    for file in files:
+    name_of_file: dict[tuple[int, int], str] = {}
+    for source_file in files:
         try:
-            kinds.add(file_kind(file.path))
+            kinds.add(file_kind(source_file.path))
         except ParameterError:
-            remedy = f"{file.name} in it is not a file of columns; name a folder without it, or a pattern: *.parquet"
-            raise ParameterError("source", name, remedy) from None
+            remedy = "is not a file of columns; name a folder without it, or a pattern: *.parquet"
+            raise ParameterError("source", name, f"{source_file.name} in it {remedy}") from None
+        if is_remote(source_file.path):
+            continue
+        status = os.stat(source_file.path)
+        first_name = name_of_file.setdefault((status.st_dev, status.st_ino), source_file.name)
+        if first_name != source_file.name:
+            remedy = f"{first_name} and {source_file.name} are one file; its rows would count twice"
+            raise ParameterError("source", name, remedy)
     if len(kinds) > 1:
         listed = ", ".join(sorted(kinds))
-        remedy = (
-            f"holds files of several kinds ({listed}); choose one with a pattern: DIR/**/*.parquet"
+        remedy = "choose one with a pattern: DIR/**/*.parquet"
+        raise ParameterError(
+            "source",
+            name,
+            f"holds files of several kinds ({listed}); {remedy}",
         )
-        raise ParameterError("source", name, remedy)
-    seen: dict[tuple[int, int], str] = {}
-    for file in files:
-        if is_remote(file.path):
-            continue
-        status = os.stat(file.path)
-        first_name = seen.setdefault((status.st_dev, status.st_ino), file.name)
-        if first_name != file.name:
-            remedy = f"{first_name} and {file.name} are one file; its rows would count twice"
-            raise ParameterError("source", name, remedy)

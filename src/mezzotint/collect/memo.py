@@ -1,7 +1,9 @@
-"""Memoised reports: the same value of the same user gives the same report, in every round and process.
+"""Memoised reports: the same value of the same user gives the same report, in every round and
+process.
 
-The word that a report is drawn from is a keyed pseudorandom function of the user's id and the value, not the next one
-of a keystream. What that buys, and what it does not, is stated by `privacy.account(Release(..., distinct=...))`.
+The word that a report is drawn from is a keyed pseudorandom function of the user's id and the
+value, not the next one of a keystream. What that buys, and what it does not, is stated by
+`privacy.account(Release(..., distinct=...))`.
 """
 
 from __future__ import annotations
@@ -18,12 +20,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import (
+    Cipher,
+    algorithms,
+    modes,
+)
 
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import refuse_existing, sync_folder
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.sampler import KEY_BYTES, codes_from_words, fresh_key
+from mezzotint.core.sampler import (
+    KEY_BYTES,
+    codes_from_words,
+    fresh_key,
+)
 from mezzotint.core.types import Codes, Words
 from mezzotint.core.values import arrow, arrow_array, inputs, stripped
 
@@ -31,7 +41,9 @@ compute: Any = pc  # its functions are made at import time, unseen by type check
 
 BLOCK_BYTES = 16
 SHORT = BLOCK_BYTES - 1
-"""Ids of up to 15 bytes stand in an AES block as they are, after their length; longer ones as a keyed hash."""
+"""Ids of up to 15 bytes stand in an AES block as they are, after their length; longer ones as a
+keyed hash.
+"""
 
 _LONG = 0xFF
 
@@ -42,8 +54,10 @@ class Memo:
     """The memoisation of a run's reports.
 
     Arguments:
-        users: column of user ids: integers or text, none missing. The integer 7 and the text "7" are one user.
-        key: 32 secret bytes, the same in every round. Whoever has the key and a report learns the value.
+        users: column of user ids: integers or text, none missing. The integer 7 and the text "7"
+            are one user.
+        key: 32 secret bytes, the same in every round. Whoever has the key and a report learns the
+            value.
 
     Raises:
         ParameterError: a key of another length.
@@ -71,17 +85,23 @@ class Memo:
         column: str,
         mechanism: Mechanism,
     ) -> Callable[[Words], None]:
-        """The words of the rows of a batch, in turn: of one id per row and a value per present row."""
+        """The words of the rows of a batch, in turn: of one id per row and a value per present
+        row.
+        """
         mask = np.ones(len(users), dtype=bool) if present is None else present
-        words = np.zeros(len(users), dtype=np.uint64)
-        words[mask] = memo_words(
-            users.filter(arrow(mask)), values, key=self.key, column=column, mechanism=mechanism
+        random_words = np.zeros(len(users), dtype=np.uint64)
+        random_words[mask] = memo_words(
+            users.filter(arrow(mask)),
+            values,
+            key=self.key,
+            column=column,
+            mechanism=mechanism,
         )
         position = 0
 
         def fill(buffer: Words) -> None:
             nonlocal position
-            buffer[:] = words[position : position + buffer.size]
+            buffer[:] = random_words[position : position + buffer.size]
             position += buffer.size
 
         return fill
@@ -107,20 +127,24 @@ def memoised(
     Returns: (n,) codes, uint8 up to 256 levels, else uint16.
 
     Raises:
-        ParameterError: missing values or ids, ids of another type, different lengths, a key of another length.
+        ParameterError: missing values or ids, ids of another type, different lengths, a key of
+            another length.
 
     Guarantees:
-        The code depends on user, clipped value, column, table and key alone: not on process, order, or day.
-        Over the choice of the key, codes of different (user, value) pairs are drawn from the table independently, up to
-        the pseudorandomness of AES-256.
+        The code depends on user, clipped value, column, table and key alone: not on process, order,
+            or day.
+        Over the choice of the key, codes of different (user, value) pairs are drawn from the table
+        independently, up to the pseudorandomness of AES-256.
 
-    Edge cases: inputs beyond [lower, upper] are the same value as the end they are clipped to; -0.0 is 0.
+    Edge cases: inputs beyond [lower, upper] are the same value as the end they are clipped to; -0.0
+        is 0.
 
     Example:
         >>> key = mz.collect.new_memo_key("secret.key")
         >>> mechanism = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
-        >>> first = mz.collect.memoised([0.2, 0.2], ["ann", "bob"], mechanism=mechanism, key=key, column="x")
-        >>> again = mz.collect.memoised([0.2, 0.2], ["ann", "bob"], mechanism=mechanism, key=key, column="x")
+        >>> options = {"mechanism": mechanism, "key": key, "column": "x"}
+        >>> first = mz.collect.memoised([0.2, 0.2], ["ann", "bob"], **options)
+        >>> again = mz.collect.memoised([0.2, 0.2], ["ann", "bob"], **options)
         >>> bool((first == again).all())
         True
     """
@@ -128,15 +152,23 @@ def memoised(
     listed = inputs(values, mechanism.categories, parameter="values")
     if listed.present is not None:
         raise ParameterError("values", "missing", "drop missing values first")
-    # The word comes from the input, a category's position: one category, one report, however it is spelled.
-    ids = arrow_array(users, parameter="users")
-    words = memo_words(ids, listed.values, key=key, column=column, mechanism=mechanism)
-    return codes_from_words(mechanism, listed.values.astype(np.float64), words)
+    # The word comes from the input, a category's position: one category, one report, however it is
+    # spelled.
+    user_ids = arrow_array(users, parameter="users")
+    random_words = memo_words(
+        user_ids,
+        listed.values,
+        key=key,
+        column=column,
+        mechanism=mechanism,
+    )
+    return codes_from_words(mechanism, listed.values.astype(np.float64), random_words)
 
 
-# Let E be AES-256 under a key of this column and table. With B1 a block made injectively of the id (but for long ids,
-# which collide with the chance of a 120-bit hash) and B2 the 8 bytes of the value, the word is half of
-# E(E(B1) xor B2): CBC-MAC on messages of two blocks always, a pseudorandom function (Bellare, Kilian, Rogaway 2000).
+# Let E be AES-256 under a key of this column and table. With B1 a block made injectively of the id
+# (but for long ids, which collide with the chance of a 120-bit hash) and B2 the 8 bytes of the
+# value, the word is half of E(E(B1) xor B2): CBC-MAC on messages of two blocks always, a
+# pseudorandom function (Bellare, Kilian, Rogaway 2000).
 def memo_words(
     users: pa.Array,
     values: npt.NDArray[np.floating],
@@ -147,7 +179,11 @@ def memo_words(
 ) -> Words:
     """(n,) uint64, one per pair of user and value; see `memoised`."""
     if len(users) != values.size:
-        raise ParameterError("users", f"{len(users)} ids", f"need one per value, {values.size}")
+        raise ParameterError(
+            "users",
+            f"{len(users)} ids",
+            f"need one per value, {values.size}",
+        )
     purpose = b"mezzotint memo\0" + bytes.fromhex(mechanism.sha256) + column.encode()
     derived = hmac.digest(key, purpose, "sha256")
     clipped = np.clip(values.astype(np.float64), mechanism.lower, mechanism.upper)
@@ -162,17 +198,20 @@ def memo_words(
 
 def _id_blocks(users: pa.Array, key: bytes) -> npt.NDArray[np.uint8]:
     """(n, 16) bytes: length and text of short ids, a keyed hash of long ones."""
-    text = _as_text(users)
+    id_text = _as_text(users)
     offsets = np.frombuffer(
-        text.buffers()[1], dtype=np.int64, count=len(text) + 1, offset=8 * text.offset
+        id_text.buffers()[1],
+        dtype=np.int64,
+        count=len(id_text) + 1,
+        offset=8 * id_text.offset,
     )
-    data = np.frombuffer(text.buffers()[2] or b"", dtype=np.uint8)
+    data = np.frombuffer(id_text.buffers()[2] or b"", dtype=np.uint8)
     sizes = np.diff(offsets)
-    blocks = np.zeros((len(text), BLOCK_BYTES), dtype=np.uint8)
+    blocks = np.zeros((len(id_text), BLOCK_BYTES), dtype=np.uint8)
     blocks[:, 0] = np.where(sizes <= SHORT, sizes, _LONG)
     for letter in range(min(SHORT, int(sizes.max(initial=0)))):
-        ids = np.flatnonzero((sizes > letter) & (sizes <= SHORT))
-        blocks[ids, letter + 1] = data[offsets[:-1][ids] + letter]
+        short_ids = np.flatnonzero((sizes > letter) & (sizes <= SHORT))
+        blocks[short_ids, letter + 1] = data[offsets[:-1][short_ids] + letter]
     for index in np.flatnonzero(sizes > SHORT):
         spelled = data[offsets[index] : offsets[index + 1]].tobytes()
         hashed = hashlib.blake2b(spelled, key=key, digest_size=SHORT)
@@ -181,20 +220,25 @@ def _id_blocks(users: pa.Array, key: bytes) -> npt.NDArray[np.uint8]:
 
 
 def _as_text(users: pa.Array) -> pa.Array:
+    """User ids as text; ParameterError for missing ones, and for others than integers and text."""
     users = stripped(users)
-    kind = users.type
-    if pa.types.is_null(kind) or users.null_count:
+    arrow_type = users.type
+    if pa.types.is_null(arrow_type) or users.null_count:
         raise ParameterError(
-            "users", "missing", "every row needs a user id; drop rows without one first"
+            "users",
+            "missing",
+            "every row needs a user id; drop rows without one first",
         )
     if not (
-        pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        pa.types.is_integer(arrow_type)
+        or pa.types.is_string(arrow_type)
+        or pa.types.is_large_string(arrow_type)
     ):
-        raise ParameterError("users", str(kind), "user ids are integers or text")
+        raise ParameterError("users", str(arrow_type), "user ids are integers or text")
     return compute.cast(users, pa.large_string())
 
 
-# Keys --------------------------------------------------------------------------------------------------------
+# Keys ---------------------------------------------------------------------------------------------
 
 
 def new_memo_key(path: str | os.PathLike[str]) -> bytes:
@@ -209,9 +253,9 @@ def new_memo_key(path: str | os.PathLike[str]) -> bytes:
         >>> len(mz.collect.new_memo_key("secret.key"))
         32
     """
-    key = fresh_key()
-    write_key(path, key)
-    return key
+    memo_key = fresh_key()
+    write_key(path, memo_key)
+    return memo_key
 
 
 def write_key(path: str | os.PathLike[str], key: bytes) -> None:
@@ -248,14 +292,16 @@ def load_memo_key(path: str | os.PathLike[str]) -> bytes:
         raise ParameterError("key_file", str(target), remedy)
     if os.name == "posix" and target.stat().st_mode & 0o077:
         raise ParameterError(
-            "key_file", str(target), "others may read this secret; run chmod 600 on it"
+            "key_file",
+            str(target),
+            "others may read this secret; run chmod 600 on it",
         )
     try:
-        key = bytes.fromhex(target.read_text(encoding="ascii").strip())
+        memo_key = bytes.fromhex(target.read_text(encoding="ascii").strip())
     except ValueError:
-        key = b""
-    if len(key) != KEY_BYTES:
+        memo_key = b""
+    if len(memo_key) != KEY_BYTES:
         raise FileFormatError(
             f"{target}: holds no memo key; it has {2 * KEY_BYTES} hexadecimal digits on one line"
         )
-    return key
+    return memo_key

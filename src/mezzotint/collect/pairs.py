@@ -14,25 +14,24 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.collect.coded import open_reports, total_of
 from mezzotint.collect.counts import (
-    BlockCounter,
     CodeCounts,
-    codes_in,
     refuse_seeded,
     seeded_together,
-    total_of,
 )
 from mezzotint.collect.intervals import (
     Interval,
     Sums,
     check_confidence,
+    each_confidence,
     normal_quantile,
     target_of_mean,
     target_of_values,
     within,
 )
 from mezzotint.collect.shapes import CrossFitted
-from mezzotint.collect.source import Block, open_columns
+from mezzotint.collect.source import Block
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Record
@@ -43,12 +42,19 @@ MAX_CELLS = 1 << 22
 """Pairs of inputs times pairs of codes."""
 
 
+MEANS_ERROR = 0.1
+"""Share of the error of a covariance that is left to the two means: what they may be off is of
+second order.
+"""
+
+
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PairCounts:
     """How often each pair of codes was reported about one record.
 
-    The two reports of a record were drawn independently, so that together they are one report of a product table.
+    The two reports of a record were drawn independently, so that together they are one report of a
+    product table.
 
     Arguments:
         first, second: the tables.
@@ -58,7 +64,8 @@ class PairCounts:
     Example:
         >>> words = mz.families.categorical(categories=["a", "b"], epsilon=2.0)
         >>> numbers = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
-        >>> first, second = words.privatize(["a", "b"] * 500, rng=0), numbers.privatize([0.2, 0.8] * 500, rng=1)
+        >>> first = words.privatize(["a", "b"] * 500, rng=0)
+        >>> second = numbers.privatize([0.2, 0.8] * 500, rng=1)
         >>> pairs = mz.collect.PairCounts.from_codes(first, second, tables=(words, numbers))
         >>> int(pairs.counts.sum())
         1000
@@ -72,35 +79,31 @@ class PairCounts:
     def __post_init__(self) -> None:
         shape = (self.first.levels.size, self.second.levels.size)
         if self.counts.shape != shape or (self.counts < 0).any():
-            raise ParameterError(
-                "counts",
-                self.counts.shape,
-                f"need integers from 0 on, one per pair of codes: {shape}",
-            )
+            remedy = f"need integers from 0 on, one per pair of codes: {shape}"
+            raise ParameterError("counts", self.counts.shape, remedy)
         if self.first.weights.size * self.second.weights.size > MAX_CELLS:
-            raise ParameterError(
-                "counts",
-                shape,
-                "these tables are too large together; use tables of fewer levels or categories",
-            )
+            remedy = "these tables are too large together; use tables of fewer levels or categories"
+            raise ParameterError("counts", shape, remedy)
 
     @classmethod
     def from_codes(
-        cls, first: npt.ArrayLike, second: npt.ArrayLike, *, tables: tuple[Mechanism, Mechanism]
+        cls,
+        first: npt.ArrayLike,
+        second: npt.ArrayLike,
+        *,
+        tables: tuple[Mechanism, Mechanism],
     ) -> PairCounts:
         """Counts pairs of codes, (n,) each, of the same records in the same order."""
-        columns = [np.asarray(codes, dtype=np.int64) for codes in (first, second)]
-        sizes = [table.levels.size for table in tables]
-        shapes = [codes.shape for codes in columns]
-        listed = [
-            not codes.size or 0 <= codes.min() <= codes.max() < size
-            for codes, size in zip(columns, sizes, strict=True)
-        ]
-        if shapes[0] != shapes[1] or not all(listed):
-            shown = f"{shapes[0]}, {shapes[1]}"
+        first_codes, second_codes = (
+            tables[0].check_codes(first),
+            tables[1].check_codes(second),
+        )
+        if first_codes.shape != second_codes.shape:
+            shown = f"{first_codes.shape}, {second_codes.shape}"
             raise ParameterError("codes", shown, "need as many codes of each table")
-        cells = columns[0] * sizes[1] + columns[1]
-        counts = np.bincount(cells, minlength=sizes[0] * sizes[1]).reshape(sizes)
+        shape = (tables[0].levels.size, tables[1].levels.size)
+        cells = first_codes * shape[1] + second_codes
+        counts = np.bincount(cells, minlength=math.prod(shape)).reshape(shape)
         return cls(first=tables[0], second=tables[1], counts=counts)
 
     @property
@@ -111,23 +114,25 @@ class PairCounts:
     def merge(self, other: PairCounts) -> PairCounts:
         """The counts of both; raises ParameterError when their tables differ."""
         if (self.first, self.second) != (other.first, other.second):
-            raise ParameterError(
-                "mechanism", other.first.name, "estimate reports of different tables apart"
-            )
-        return replace(
-            self,
-            counts=self.counts + other.counts,
-            seeded=seeded_together(self.seeded, other.seeded),
-        )
+            remedy = "estimate reports of different tables apart"
+            raise ParameterError("mechanism", other.first.name, remedy)
+        seeded = seeded_together([self.seeded, other.seeded])
+        return replace(self, counts=self.counts + other.counts, seeded=seeded)
 
     @cached_property
     def _pmf(self) -> FloatArray:
-        return np.asarray(
-            np.kron(self.first.probabilities, self.second.probabilities), dtype=np.float64
-        )
+        pmf = np.kron(self.first.probabilities, self.second.probabilities)
+        return np.asarray(pmf, dtype=np.float64)
 
-    def expectation(self, first: FloatArray, second: FloatArray, *, confidence: float) -> Interval:
-        """The mean of a(first code) times b(second code): of E a given x times E b given y over the records.
+    def expectation(
+        self,
+        first: FloatArray,
+        second: FloatArray,
+        *,
+        confidence: float,
+    ) -> Interval:
+        """The mean of a(first code) times b(second code): of E a given x times E b given y over the
+        records.
 
         Arguments:
             first, second: (m1,) and (m2,) what the codes are decoded to.
@@ -135,14 +140,25 @@ class PairCounts:
         """
         values = np.outer(first, second).ravel()
         # Within a pair of segments the product table mixes its four corners' rows.
-        target, reports = target_of_values(self._pmf, values), Sums.of_counts(self.counts.ravel())
-        return within(target.value(reports), *target.interval(reports, confidence=confidence))
+        target, reports = (
+            target_of_values(self._pmf, values),
+            Sums.of_counts(self.counts.ravel()),
+        )
+        return within(
+            target.value(reports),
+            *target.interval(reports, confidence=confidence),
+        )
 
     def margins(self) -> tuple[CodeCounts, CodeCounts]:
         """The reports of each column by themselves."""
+        rows, columns = self.counts.sum(axis=1), self.counts.sum(axis=0)
         return (
-            CodeCounts(mechanism=self.first, counts=self.counts.sum(axis=1), seeded=self.seeded),
-            CodeCounts(mechanism=self.second, counts=self.counts.sum(axis=0), seeded=self.seeded),
+            CodeCounts(mechanism=self.first, counts=rows, seeded=self.seeded),
+            CodeCounts(
+                mechanism=self.second,
+                counts=columns,
+                seeded=self.seeded,
+            ),
         )
 
 
@@ -162,34 +178,30 @@ def read_pairs(source: str | os.PathLike[str], *, columns: tuple[str, str]) -> P
         >>> from pathlib import Path
         >>> _ = Path("in.csv").write_text("x,y\\n" + "1,0\\n0,1\\n" * 50)
         >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
-        >>> result = mz.collect.privatize_columns("in.csv", "out.csv", mechanisms={"x": table, "y": table})
+        >>> tables = {"x": table, "y": table}
+        >>> result = mz.collect.privatize_columns("in.csv", "out.csv", mechanisms=tables)
         >>> int(mz.collect.read_pairs("out.csv", columns=("x_code", "y_code")).counts.sum())
         100
     """
     if columns[0] == columns[1]:
-        raise ParameterError(
-            "column", columns[0], "is named twice; name two columns of the same records"
-        )
+        remedy = "is named twice; name two columns of the same records"
+        raise ParameterError("column", columns[0], remedy)
 
     def count(block: Block) -> PairCounts:
-        with open_columns(block.file.path) as reader:
-            described = [
-                BlockCounter(column=name, mechanism=None).field(reader)[1] for name in columns
-            ]
-            first, second = described[0].tables[columns[0]], described[1].tables[columns[1]]
-            seeded = seeded_together(*(description.seeded for description in described))
-            total = np.zeros((first.levels.size, second.levels.size), dtype=np.int64)
-            rows = block.offset
-            for batch in reader.batches(numeric=columns, groups=block.groups):
-                codes = (
-                    codes_in(batch.column(i), table.levels.size, columns[i], rows)
-                    for i, table in enumerate((first, second))
-                )
+        with open_reports(block, columns=columns) as reports:
+            first, second = reports.tables
+            shape = (first.levels.size, second.levels.size)
+            total = np.zeros(shape, dtype=np.int64)
+            for codes, _ in reports.batches():
                 total += PairCounts.from_codes(*codes, tables=(first, second)).counts
-                rows += batch.num_rows
-        return PairCounts(first=first, second=second, counts=total, seeded=seeded)
+        return PairCounts(
+            first=first,
+            second=second,
+            counts=total,
+            seeded=reports.seeded,
+        )
 
-    return total_of(source, count, PairCounts.merge, column=" and ".join(columns))[0]
+    return total_of(source, count, column=" and ".join(columns)).counted
 
 
 @final
@@ -201,12 +213,14 @@ class Relation(Record):
         n: records.
         confidence: of each interval.
         covariance: of the clipped inputs, in the product of their units.
-        slope: of the second column's regression on the first; None where the reports leave its variance open down to 0.
+        slope: of the second column's regression on the first; None where the reports leave its
+            variance open down to 0.
 
     Example:
         >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
         >>> first, second = (table.privatize([0.0, 1.0] * 500, rng=seed) for seed in (0, 1))
-        >>> relation = mz.collect.relation(mz.collect.PairCounts.from_codes(first, second, tables=(table, table)))
+        >>> pairs = mz.collect.PairCounts.from_codes(first, second, tables=(table, table))
+        >>> relation = mz.collect.relation(pairs)
         >>> relation.n, relation.slope is not None
         (1000, False)
     """
@@ -218,23 +232,28 @@ class Relation(Record):
 
 
 def _check(
-    pairs: PairCounts, confidence: float, allow_seeded: bool, categories: tuple[bool, bool]
+    pairs: PairCounts,
+    confidence: float,
+    allow_seeded: bool,
+    *,
+    kinds: tuple[str, str],
 ) -> None:
+    """Raises ParameterError for pairs of other columns than those of these kinds, or too few."""
     check_confidence(confidence)
     if pairs.n < 2:
         raise ParameterError("counts", pairs.n, "two columns need at least two records")
     refuse_seeded(pairs.seeded, allowed=allow_seeded)
-    kinds = tuple(table.categories is not None for table in (pairs.first, pairs.second))
-    if kinds != categories:
-        names = {True: "categories", False: "numbers"}
-        wanted = " and ".join(names[of_categories] for of_categories in categories)
-        raise ParameterError(
-            "column", pairs.first.name, f"this needs columns of {wanted}, in this order"
-        )
+    for mechanism, kind in zip((pairs.first, pairs.second), kinds, strict=True):
+        if (mechanism.categories is not None) != (kind == "categories"):
+            remedy = f"this needs columns of {' and '.join(kinds)}, in this order"
+            raise ParameterError("column", pairs.first.name, remedy)
 
 
 def relation(
-    pairs: PairCounts, *, confidence: float = 0.95, allow_seeded: bool = False
+    pairs: PairCounts,
+    *,
+    confidence: float = 0.95,
+    allow_seeded: bool = False,
 ) -> Relation:
     """Covariance and regression slope of two columns of numbers.
 
@@ -246,10 +265,11 @@ def relation(
     Returns: covariance, product of the two columns' units, and slope, their quotient.
 
     Guarantees:
-        The covariance is unbiased up to the tables' bias: the noises of the two reports are independent, so that they
-        add nothing to it. Its interval is the score interval of the product, widened by what the two means may be off.
-        The slope, a ratio, is consistent; its interval holds every ratio of a covariance and a variance that their
-        intervals, at half the error each, leave possible.
+        The covariance is unbiased up to the tables' bias: the noises of the two reports are
+        independent, so that they add nothing to it. Its interval is the score interval of the
+        product, widened by what the two means may be off. The slope, a ratio, is consistent; its
+        interval holds every ratio of a covariance and a variance that their intervals, at half the
+        error each, leave possible.
     Source: docs/proofs/estimation.md, E10.
 
     Example:
@@ -259,38 +279,52 @@ def relation(
         >>> mz.collect.relation(pairs).covariance.value > 0
         True
     """
-    _check(pairs, confidence, allow_seeded, (False, False))
+    _check(pairs, confidence, allow_seeded, kinds=("numbers", "numbers"))
     covariance = _covariance(pairs, confidence)
     half_error = (1 + confidence) / 2
     spread = CrossFitted(pairs.margins()[0], confidence=half_error, edges=None).variance()
     slope = None
     if spread.low > 0 and spread.value > 0:
         wide = _covariance(pairs, half_error)
-        ends = [end / spread.low for end in (wide.low, wide.high)]
-        ends += [end / spread.high for end in (wide.low, wide.high)]
-        slope = Interval(value=covariance.value / spread.value, low=min(ends), high=max(ends))
-    return Relation(n=pairs.n, confidence=confidence, covariance=covariance, slope=slope)
+        corners = np.divide.outer([wide.low, wide.high], [spread.low, spread.high])
+        slope = Interval(
+            value=covariance.value / spread.value,
+            low=float(corners.min()),
+            high=float(corners.max()),
+        )
+    return Relation(
+        n=pairs.n,
+        confidence=confidence,
+        covariance=covariance,
+        slope=slope,
+    )
 
 
 def _covariance(pairs: PairCounts, confidence: float) -> Interval:
-    tables, n = (pairs.first, pairs.second), pairs.n
-    means, halves = [], []
-    for table, counts in zip(tables, pairs.margins(), strict=True):
-        target, reports = target_of_mean(table), Sums.of_counts(counts.counts)
-        # A twentieth of the error for each mean: what they may be off is of second order.
-        quantile = np.array([normal_quantile(1 - (1 - confidence) / 20)])
-        means.append(target.value(reports))
-        halves.append(float(np.max(target.sides(reports, quantile))) + table.max_bias)
-    deviations = [table.levels - mean for table, mean in zip(tables, means, strict=True)]
-    product = pairs.expectation(deviations[0], deviations[1], confidence=1 - 0.9 * (1 - confidence))
-    reach = [
-        max(table.upper - mean, mean - table.lower)
-        for table, mean in zip(tables, means, strict=True)
-    ]
-    bias = tables[0].max_bias * (reach[1] + tables[1].max_bias) + tables[1].max_bias * reach[0]
+    """The covariance of the inputs, unbiased up to the bias of the tables, and its interval."""
+    report_count, error = pairs.n, 1 - confidence
+    tables = (pairs.first, pairs.second)
+    quantile = np.array([normal_quantile(1 - MEANS_ERROR / 2 * error)])
+    deviations: list[FloatArray] = []
+    halves: list[float] = []
+    reaches: list[float] = []
+    for mechanism, counts in zip(tables, pairs.margins(), strict=True):
+        target, reports = target_of_mean(mechanism), Sums.of_counts(counts.counts)
+        mean_report = target.value(reports)
+        deviations.append(mechanism.levels - mean_report)
+        halves.append(float(np.max(target.sides(reports, quantile))) + mechanism.max_bias)
+        reaches.append(
+            max(
+                mechanism.upper - mean_report,
+                mean_report - mechanism.lower,
+            )
+        )
+    product = pairs.expectation(*deviations, confidence=1 - (1 - MEANS_ERROR) * error)
+    first_bias, second_bias = (mechanism.max_bias for mechanism in tables)
+    bias = first_bias * (reaches[1] + second_bias) + second_bias * reaches[0]
     off = halves[0] * halves[1] + bias
-    value = product.value * n / (n - 1)
-    return within(value, product.low - off, product.high + off)
+    estimated = product.value * report_count / (report_count - 1)
+    return within(estimated, product.low - off, product.high + off)
 
 
 def two_way(
@@ -311,76 +345,123 @@ def two_way(
     Example:
         >>> words = mz.families.categorical(categories=["a", "b"], epsilon=2.0)
         >>> first, second = (words.privatize(["a", "b"] * 500, rng=seed) for seed in (0, 1))
-        >>> shares = mz.collect.two_way(mz.collect.PairCounts.from_codes(first, second, tables=(words, words)))
+        >>> pairs = mz.collect.PairCounts.from_codes(first, second, tables=(words, words))
+        >>> shares = mz.collect.two_way(pairs)
         >>> shares["a", "a"].value > shares["a", "b"].value
         True
     """
-    _check(pairs, confidence, allow_seeded, (True, True))
-    cells = len(pairs.first.categories or ()) * len(pairs.second.categories or ())
-    each = 1 - (1 - confidence) / cells if simultaneous else confidence
-    shares = {}
-    for row, row_decoder in _decoders(pairs.first):
-        for column, column_decoder in _decoders(pairs.second):
+    _check(
+        pairs,
+        confidence,
+        allow_seeded,
+        kinds=("categories", "categories"),
+    )
+    row_decoders, column_decoders = _decoders(pairs.first), _decoders(pairs.second)
+    cells = len(row_decoders) * len(column_decoders)
+    each = each_confidence(confidence, cells, simultaneous=simultaneous)
+    shares: dict[tuple[str, str], Interval] = {}
+    for row_category, row_decoder in row_decoders.items():
+        for (
+            column_category,
+            column_decoder,
+        ) in column_decoders.items():
             share = pairs.expectation(row_decoder, column_decoder, confidence=each)
-            shares[row, column] = within(share.value, share.low, share.high, bounds=(0.0, 1.0))
+            shares[row_category, column_category] = within(
+                share.value, share.low, share.high, bounds=(0.0, 1.0)
+            )
     return shares
 
 
-def _decoders(table: Mechanism) -> list[tuple[str, FloatArray]]:
-    """Each category, and (m,) what the codes are decoded to for its frequency."""
-    return list(zip(table.categories or (), table.frequency_decoders.T, strict=True))
+def _decoders(table: Mechanism) -> dict[str, FloatArray]:
+    """Category -> (m,) what the codes are decoded to for its frequency."""
+    return dict(
+        zip(
+            table.categories or (),
+            table.frequency_decoders.T,
+            strict=True,
+        )
+    )
 
 
-RATIO_STEPS, BISECTIONS = 33, 10
-"""Means that are tried, and halvings of the steps at both ends of the possible ones."""
+RATIO_STEPS = 33
+"""Means that are tried."""
+
+BISECTIONS = 10
+"""Halvings of the steps at both ends of the possible means."""
 
 
 def means_within(
-    pairs: PairCounts, *, confidence: float = 0.95, allow_seeded: bool = False
+    pairs: PairCounts,
+    *,
+    confidence: float = 0.95,
+    allow_seeded: bool = False,
 ) -> dict[str, Interval]:
-    """The mean of a column of numbers within each category of another: the groups are as private as the numbers.
+    """The mean of a column of numbers within each category of another: the groups are as private as
+    the numbers.
 
     Arguments:
-        pairs, confidence, allow_seeded: as `relation`; the first table of categories, the second of numbers.
+        pairs, confidence, allow_seeded: as `relation`; the first table of categories, the second of
+            numbers.
 
-    Returns: category -> the mean within it. The interval holds every mean r for which the reports do not rule out that
-        E [category] (y - r) is 0 (Fieller's); it is the full range where the category may be empty.
+    Returns: category -> the mean within it. The interval holds every mean r for which the reports
+        do not rule out that E [category] (y - r) is 0 (Fieller's); it is the full range where the
+        category may be empty.
 
     Example:
         >>> words = mz.families.categorical(categories=["a", "b"], epsilon=2.0)
         >>> numbers = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
-        >>> first, second = words.privatize(["a", "b"] * 500, rng=0), numbers.privatize([0.2, 0.8] * 500, rng=1)
+        >>> first = words.privatize(["a", "b"] * 500, rng=0)
+        >>> second = numbers.privatize([0.2, 0.8] * 500, rng=1)
         >>> pairs = mz.collect.PairCounts.from_codes(first, second, tables=(words, numbers))
         >>> within = mz.collect.means_within(pairs)
         >>> within["a"].value < within["b"].value
         True
     """
-    _check(pairs, confidence, allow_seeded, (True, False))
-    table = pairs.second
-    means = {}
-    for name, decoder in _decoders(pairs.first):
-        joint = float((pairs.counts * np.outer(decoder, table.levels)).sum())
-        share = float(pairs.counts.sum(axis=1) @ decoder)
-        value = float(np.clip(joint / share if share > 0 else math.inf, table.lower, table.upper))
-        means[name] = within(value, *_possible_means(pairs, decoder, value, confidence))
+    _check(
+        pairs,
+        confidence,
+        allow_seeded,
+        kinds=("categories", "numbers"),
+    )
+    mechanism = pairs.second
+    means: dict[str, Interval] = {}
+    for category, decoder in _decoders(pairs.first).items():
+        joint = float(decoder @ pairs.counts @ mechanism.levels)
+        share = float(decoder @ pairs.counts.sum(axis=1))
+        estimated = mechanism.upper
+        if share > 0:
+            estimated = float(np.clip(joint / share, mechanism.lower, mechanism.upper))
+        means[category] = within(
+            estimated,
+            *_possible_means(pairs, decoder, estimated, confidence),
+        )
     return means
 
 
 def _possible_means(
-    pairs: PairCounts, decoder: FloatArray, value: float, confidence: float
+    pairs: PairCounts,
+    decoder: FloatArray,
+    value: float,
+    confidence: float,
 ) -> tuple[float, float]:
-    """The hull of the means that the reports do not rule out; where they rule out all, the full range."""
-    table = pairs.second
+    """The hull of the means that the reports do not rule out; where they rule out all, the full
+    range.
+    """
+    mechanism = pairs.second
 
-    def possible(mean: float) -> bool:
-        test = pairs.expectation(decoder, table.levels - mean, confidence=confidence)
-        return test.low - table.max_bias <= 0 <= test.high + table.max_bias
+    def is_possible(mean: float) -> bool:
+        moment = pairs.expectation(decoder, mechanism.levels - mean, confidence=confidence)
+        return moment.low - mechanism.max_bias <= 0 <= moment.high + mechanism.max_bias
 
-    steps = np.union1d(np.linspace(table.lower, table.upper, RATIO_STEPS), [value]).tolist()
-    inside = [index for index, mean in enumerate(steps) if possible(mean)]
+    means = np.union1d(
+        np.linspace(mechanism.lower, mechanism.upper, RATIO_STEPS),
+        [value],
+    ).tolist()
+    inside = [index for index, mean in enumerate(means) if is_possible(mean)]
     if not inside:
-        return table.lower, table.upper
-    below, above = max(inside[0] - 1, 0), min(inside[-1] + 1, len(steps) - 1)
-    low = bracket(possible, steps[inside[0]], steps[below], steps=BISECTIONS)[1]
-    high = bracket(possible, steps[inside[-1]], steps[above], steps=BISECTIONS)[1]
-    return low, high
+        return mechanism.lower, mechanism.upper
+    first, last = inside[0], inside[-1]
+    below, above = means[max(first - 1, 0)], means[min(last + 1, len(means) - 1)]
+    lower_end = bracket(is_possible, means[first], below, steps=BISECTIONS)[1]
+    upper_end = bracket(is_possible, means[last], above, steps=BISECTIONS)[1]
+    return lower_end, upper_end

@@ -24,22 +24,35 @@ from mezzotint.collect.questions import (
     Tables,
 )
 from mezzotint.core.arguments import check_count
-from mezzotint.core.errors import InfeasibleError, ParameterError, as_real
+from mezzotint.core.errors import (
+    InfeasibleError,
+    ParameterError,
+    as_real,
+)
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Record, plain
 from mezzotint.core.types import FloatArray
 
 Strategy = Literal["one question", "split", "lot", "memoised"]
 
+
 MOST_PEOPLE = 10**12
+
+
 EPSILON_STEP = 1e-6
 """Relative precision to which an epsilon is searched for."""
+
 
 LARGEST_SHORTFALL = 1e9
 """In place of an infinite one, between which and a success there would be no slope."""
 
+
 LEAST_EPSILON = 1e-3
 """Where plans look for numbers of people and for the epsilon of a report; tables end soon after."""
+
+
+LADDER_STEPS = 16
+"""Epsilons that are tried before the search closes in on one."""
 
 
 @final
@@ -50,7 +63,8 @@ class Option(Record):
     Arguments:
         strategy: "one question"; "split" (everybody answers all, at a share of the budget each),
             "lot" (everybody answers one, drawn by a public lot per person, with all of the budget),
-            "memoised" (the same value gives the same report: the budget is shared by distinct values).
+            "memoised" (the same value gives the same report: the budget is shared by distinct
+            values).
         report_epsilon: of each report.
         people: who answer each question, on average.
         half_width: of the interval of each question, in its unit.
@@ -76,8 +90,8 @@ class Plan(Record):
         estimand: what is estimated.
         people: who give reports, in all.
         epsilon: of one person, over all columns and waves.
-        half_width: of each interval at this confidence, in the unit of what is estimated; of heavy hitters
-            the least share that is found with certainty.
+        half_width: of each interval at this confidence, in the unit of what is estimated; of heavy
+            hitters the least share that is found with certainty.
         confidence: of each interval.
         identified: half the width that would be left with ever more people: the table's fault.
         effect, power: of a difference: the size that is to be seen, and the chance to see it.
@@ -117,7 +131,11 @@ class Plan(Record):
         shown = {**vars(self), "mechanism": self.mechanism.sha256}
         shown["report_epsilon"] = self.report_epsilon
         del shown["question"]
-        return {name: plain(value) for name, value in shown.items() if value is not None}
+        return {
+            field_name: plain(shown_value)
+            for field_name, shown_value in shown.items()
+            if shown_value is not None
+        }
 
 
 @final
@@ -127,8 +145,8 @@ class Asking:
 
     Arguments:
         columns, waves: questions of the same kind about one person: columns times waves.
-        distinct: most distinct values that one person has over the waves, where reports are memoised;
-            None for fresh draws.
+        distinct: most distinct values that one person has over the waves, where reports are
+            memoised; None for fresh draws.
         pairs: whether a question needs both reports of a record: lots would lose them.
     """
 
@@ -137,30 +155,49 @@ class Asking:
     distinct: int | None = None
     pairs: bool = False
 
+    def __post_init__(self) -> None:
+        for count_name in ("columns", "waves", "distinct"):
+            count = getattr(self, count_name)
+            if count is not None:
+                check_count(count_name, count, least=1)
+
+    @property
+    def reports(self) -> int:
+        """Reports that one question takes."""
+        return 2 if self.pairs else 1
+
     def options(self, question: Question, epsilon: float, people: float) -> list[Option]:
         """The ways of asking within the budget, best first.
 
         Raises:
             InfeasibleError: a table that is given costs more than any way leaves for a report.
         """
-        each = 2 if self.pairs else 1
-        options = []
+        options: list[Option] = []
         for strategy, budget, answering in self._ways(epsilon, people):
-            price = question.price(budget / each)
+            price = question.price(budget / self.reports)
             if price is None:
                 continue
             width = question.half_width(price, answering)
             options.append(
-                Option(strategy=strategy, report_epsilon=price, people=answering, half_width=width)
+                Option(
+                    strategy=strategy,
+                    report_epsilon=price,
+                    people=answering,
+                    half_width=width,
+                )
             )
         if not options:
+            problem = f"costs more than an epsilon of {epsilon:g} leaves for it"
+            remedy = "give a larger epsilon, or what makes tables"
             raise InfeasibleError(
-                f"plan: a report from the table that is given costs more than an epsilon of {epsilon:g} leaves for it; "
-                "give a larger epsilon, or what makes tables"
+                f"plan: a report from the table that is given {problem}; {remedy}"
             )
         return sorted(options, key=lambda option: option.half_width)
 
     def _ways(self, epsilon: float, people: float) -> Iterator[tuple[Strategy, float, float]]:
+        """Each way of asking: its name, the epsilon of one question, and how many people
+        answer it.
+        """
         questions = self.columns * self.waves
         if questions == 1:
             yield "one question", epsilon, people
@@ -169,30 +206,11 @@ class Asking:
         if not self.pairs:
             yield "lot", epsilon, people / questions
         if self.distinct is not None:
-            yield "memoised", epsilon / (self.columns * self.distinct), people
-
-
-def lot_crossover(questions: int) -> float:
-    """The epsilon of a person below which one question each, by lot, beats an even split; randomized response.
-
-    Arguments:
-        questions: >= 2 about one person.
-
-    Returns: the epsilon of one person over all questions.
-
-    Guarantees: for the inputs of the greatest variance, where n times it is coth(epsilon/2)^2 / 4.
-
-    Example:
-        >>> [round(mz.collect.lot_crossover(w), 2) for w in (2, 3, 4, 8, 52)]
-        [3.06, 3.71, 4.25, 5.88, 14.52]
-    """
-    count = check_count("questions", questions, least=2)
-
-    def advantage(epsilon: float) -> float:
-        split, lot = 1 / math.tanh(epsilon / 2 / count), 1 / math.tanh(epsilon / 2)
-        return 2 * math.log(split / lot) - math.log(count)
-
-    return cast(float, optimize.brentq(advantage, 1e-6, 40.0 * count))
+            yield (
+                "memoised",
+                epsilon / (self.columns * self.distinct),
+                people,
+            )
 
 
 Progress = Callable[[int, float], None]
@@ -232,20 +250,20 @@ def plan(
     Arguments:
         estimand, lower, upper, categories, above, probability, share, inputs, second,
             first_share, population, weights, confidence, simultaneous: as in `Question`.
-        levels: as in `Question`; None for 4, and for a mean, a difference, a slope or a total for the better of
-            2 and 4.
+        levels: as in `Question`; None for 4, and for a mean, a difference, a slope or a total for
+            the better of 2 and 4.
         epsilon: that one person may spend over all columns and waves.
         people: who give reports.
         half_width: that the interval may have.
-        effect, power: of a difference, in place of the half width: the difference that is to be seen,
-            and the chance to see it (its interval excludes 0).
-        mechanism: a table, whose epsilon is that of a report; or what makes one from an epsilon; None
-            for the best one.
+        effect, power: of a difference, in place of the half width: the difference that is to be
+            seen, and the chance to see it (its interval excludes 0).
+        mechanism: a table, whose epsilon is that of a report; or what makes one from an epsilon;
+            None for the best one.
         columns, waves, distinct: as in `Asking`: several questions within one budget.
         progress: called with the people and the epsilon of each step of a search.
 
-    Returns: the plan. The half width is that of the estimator on expected counts: realised ones vary
-        around it, half of them are wider.
+    Returns: the plan. The half width is that of the estimator on expected counts: realised ones
+        vary around it, half of them are wider.
 
     Raises:
         ParameterError: not exactly two of epsilon, people and half width (or effect and power); an
@@ -255,21 +273,20 @@ def plan(
     Source: docs/proofs/estimation.md, E11.
 
     Example:
-        >>> mz.collect.plan("share", above=140, lower=20, upper=700, share=0.1, epsilon=1.0, half_width=0.02).people
+        >>> share = {"above": 140, "lower": 20, "upper": 700, "share": 0.1}
+        >>> mz.collect.plan("share", epsilon=1.0, half_width=0.02, **share).people
         9812
     """
-    span = (lower, upper)
     if isinstance(mechanism, Mechanism):
-        span = (mechanism.lower, mechanism.upper)
-    tables = mechanism
-    if mechanism is not None and not isinstance(mechanism, Mechanism):
-        tables = lru_cache(maxsize=TABLES_KEPT)(mechanism)
+        lower, upper = mechanism.lower, mechanism.upper
+    elif mechanism is not None:
+        mechanism = lru_cache(maxsize=TABLES_KEPT)(mechanism)
     question = Question(
         estimand=estimand,
-        tables=tables,
-        lower=as_real("lower", span[0], math.isfinite, "needs a finite number"),
-        upper=as_real("upper", span[1], math.isfinite, "needs a finite number"),
-        levels=USUAL_LEVELS if levels is None else check_count("levels", levels, least=2, most=256),
+        tables=mechanism,
+        lower=lower,
+        upper=upper,
+        levels=USUAL_LEVELS if levels is None else levels,
         categories=(categories,) if isinstance(categories, int) else tuple(categories),
         above=above,
         probability=probability,
@@ -282,23 +299,10 @@ def plan(
         confidence=confidence,
         simultaneous=simultaneous,
     )
-    asking = Asking(
-        columns=check_count("columns", columns, least=1),
-        waves=check_count("waves", waves, least=1),
-        distinct=None if distinct is None else check_count("distinct", distinct, least=1),
-        pairs=estimand in PAIRS,
-    )
-    if people is not None:
-        people = check_count("people", people, least=1)
-    goal = Goal(
-        question=question,
-        asking=asking,
-        half_width=half_width,
-        effect=effect,
-        power=power,
-        progress=progress,
-    )
-    if levels is not None or tables is not None or estimand not in SEARCHED:
+    asking = Asking(columns=columns, waves=waves, distinct=distinct, pairs=estimand in PAIRS)
+    aim = {"half_width": half_width, "effect": effect, "power": power}
+    goal = Goal(question=question, asking=asking, progress=progress, **aim)
+    if levels is not None or mechanism is not None or estimand not in SEARCHED:
         return goal.plan(epsilon, people)
     return _best_levels(goal, epsilon, people)
 
@@ -316,7 +320,10 @@ def _best_levels(goal: Goal, epsilon: float | None, people: int | None) -> Plan:
     if not plans:
         assert infeasible is not None, "one of both"
         raise infeasible
-    return min(plans, key=lambda plan: (plan.people, plan.epsilon, plan.half_width))
+    return min(
+        plans,
+        key=lambda plan: (plan.people, plan.epsilon, plan.half_width),
+    )
 
 
 def _sample(values: npt.ArrayLike | None) -> FloatArray | None:
@@ -345,29 +352,40 @@ class Goal:
             raise ParameterError("half_width", self.half_width, "must be above 0")
         if self.power is not None and not 0 < self.power < 1:
             raise ParameterError("power", self.power, "must lie between 0 and 1")
-        if (
-            self.effect is not None or self.power is not None
-        ) and self.question.estimand != "difference":
+        is_compared = self.effect is not None or self.power is not None
+        if is_compared and self.question.estimand != "difference":
             raise ParameterError("power", self.power, 'needs the estimand "difference"')
         if self.power is not None and self.effect is None:
-            raise ParameterError(
-                "effect", None, "a power is the chance to see an effect: give its size"
-            )
+            remedy = "a power is the chance to see an effect: give its size"
+            raise ParameterError("effect", None, remedy)
 
     @property
     def given(self) -> bool:
         """Whether anything is to be reached."""
         return self.half_width is not None or self.power is not None
 
+    @property
+    def fixed(self) -> Mechanism | None:
+        """The table of a report, where there is one only."""
+        tables = self.question.tables
+        return tables if isinstance(tables, Mechanism) else None
+
     def plan(self, epsilon: float | None, people: int | None) -> Plan:
-        """The plan; raises ParameterError unless exactly one of epsilon, people and the goal is left open."""
-        table = self.question.tables
-        fixed = table if isinstance(table, Mechanism) else None
+        """The plan; raises ParameterError unless exactly one of epsilon, people and the goal is
+        left open.
+        """
+        if people is not None:
+            people = check_count("people", people, least=1)
         if epsilon is not None:
             remedy = "must be above 0 and finite"
-            epsilon = as_real("epsilon", epsilon, lambda number: 0 < number < math.inf, remedy)
-        elif fixed is not None and (people is None or not self.given):
-            epsilon = fixed.epsilon * (2 if self.asking.pairs else 1)
+            epsilon = as_real(
+                "epsilon",
+                epsilon,
+                lambda number: 0 < number < math.inf,
+                remedy,
+            )
+        elif self.fixed is not None and (people is None or not self.given):
+            epsilon = self.fixed.epsilon * self.asking.reports
         if sum((epsilon is not None, people is not None, self.given)) != 2:
             remedy = "give exactly two of epsilon, people and half_width (or effect and power)"
             raise ParameterError("epsilon", epsilon, remedy)
@@ -375,9 +393,6 @@ class Goal:
             assert epsilon is not None
             people = self.people(epsilon)
         elif epsilon is None:
-            if fixed is not None:
-                remedy = "has one epsilon; give what makes tables"
-                raise ParameterError("mechanism", fixed.name, remedy)
             epsilon = self.epsilon(people)
         return self._solved(epsilon, people)
 
@@ -386,17 +401,19 @@ class Goal:
         question = self.question
         options = self.asking.options(question, epsilon, people)
         best = options[0]
-        power = None
+        power = identified = None
         if self.effect is not None:
             power = question.power(best.report_epsilon, best.people, self.effect)
-        identified = question.interval(best.report_epsilon, best.people).identified
+        left_open = question.interval(best.report_epsilon, best.people).identified
+        if left_open is not None:
+            identified = (left_open[1] - left_open[0]) / 2
         return Plan(
             estimand=question.estimand,
             people=people,
             epsilon=epsilon,
             half_width=best.half_width,
             confidence=question.confidence,
-            identified=None if identified is None else (identified[1] - identified[0]) / 2,
+            identified=identified,
             effect=self.effect,
             power=power,
             options=tuple(options),
@@ -419,15 +436,15 @@ class Goal:
 
     def people(self, epsilon: float) -> int:
         """The least number of people: doubled until it is enough, then halved in."""
-        enough = 2
+        enough, short = 2, 1
         while not self.reached(epsilon, enough):
             if enough >= MOST_PEOPLE:
+                remedy = f"use {self._finer_table}, or a larger half_width"
                 raise InfeasibleError(
-                    f"plan: not even {MOST_PEOPLE:,} people are enough: the table leaves more open; use "
-                    f"{self._finer_table}, or a larger half_width"
+                    f"plan: not even {MOST_PEOPLE:,} people are enough: the table leaves more open; "
+                    f"{remedy}"
                 )
-            enough *= 2
-        short = enough // 2
+            short, enough = enough, 2 * enough
         if enough == 2 and self.reached(epsilon, 1):
             return 1
         while enough - short > 1:
@@ -439,23 +456,36 @@ class Goal:
         return enough
 
     def epsilon(self, people: int) -> float:
-        """The least epsilon on a ladder that is enough, then closed in on: widths need not fall in epsilon."""
-        ladder = np.geomspace(LEAST_EPSILON, MOST_EPSILON, 16).tolist()
-        enough = next((epsilon for epsilon in ladder if self.reached(epsilon, people)), None)
-        if enough is None:
+        """The least epsilon on a ladder that is enough, then closed in on: widths need not fall in
+        epsilon.
+        """
+        if self.fixed is not None:
+            remedy = "has one epsilon; give what makes tables"
+            raise ParameterError("mechanism", self.fixed.name, remedy)
+        ladder = np.geomspace(LEAST_EPSILON, MOST_EPSILON, LADDER_STEPS).tolist()
+        short: float | None = None
+        for enough in ladder:
+            if self.reached(enough, people):
+                break
+            short = enough
+        else:
             remedy = "ask more people"
             if self.question.estimand == "quantile":
                 remedy += f", or use {self._finer_table}"
             raise InfeasibleError(
                 f"plan: no epsilon up to {MOST_EPSILON:g} is enough for {people:,} people; {remedy}"
             )
-        if enough == ladder[0]:
+        if short is None:
             return enough
-        short = max(step for step in ladder if step < enough)
+        precision = np.float64(EPSILON_STEP)
         root = cast(
             float,
             optimize.brentq(
-                self._shortfall, short, enough, args=(people,), rtol=np.float64(EPSILON_STEP)
+                self._shortfall,
+                short,
+                enough,
+                args=(people,),
+                rtol=precision,
             ),
         )
         while root < enough and not self.reached(root, people):
@@ -482,7 +512,12 @@ def half_widths(planned: Question, epsilon: float, people: npt.ArrayLike) -> Flo
     return np.array([planned.half_width(epsilon, number) for number in np.asarray(people).tolist()])
 
 
-def people_for(mechanism: Mechanism, half_width: float, *, confidence: float = 0.95) -> int:
+def people_for(
+    mechanism: Mechanism,
+    half_width: float,
+    *,
+    confidence: float = 0.95,
+) -> int:
     """People for a half width of the mean by one table, whatever the inputs are.
 
     Arguments:
@@ -496,7 +531,12 @@ def people_for(mechanism: Mechanism, half_width: float, *, confidence: float = 0
         InfeasibleError: the bias of the table is larger.
 
     Example:
-        >>> mz.collect.people_for(mz.families.randomized_response(lower=0, upper=1, epsilon=1.0), 0.05)
+        >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
+        >>> mz.collect.people_for(table, 0.05)
         1840
     """
-    return plan(mechanism=mechanism, half_width=half_width, confidence=confidence).people
+    return plan(
+        mechanism=mechanism,
+        half_width=half_width,
+        confidence=confidence,
+    ).people

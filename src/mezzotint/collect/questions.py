@@ -1,7 +1,7 @@
 """Questions that reports are to answer, and how wide their intervals will be.
 
-A half width is predicted by the very code that makes the interval, on the counts that reports are expected
-to have. Where the distribution of the inputs is not given, it is the worst one.
+A half width is predicted by the very code that makes the interval, on the counts that reports are
+expected to have. Where the distribution of the inputs is not given, it is the worst one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from scipy import optimize, special, stats
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.groups import Group, Part, difference, total
 from mezzotint.collect.intervals import (
-    LADDER,
     Interval,
     Sums,
     Target,
     check_confidence,
     clopper_pearson,
-    normal_quantile,
+    each_confidence,
     spread_of,
     target_of_mean,
     target_of_values,
@@ -33,40 +32,77 @@ from mezzotint.collect.intervals import (
 )
 from mezzotint.collect.pairs import PairCounts, relation
 from mezzotint.collect.shapes import CrossFitted, possible_mean
-from mezzotint.core.arguments import check_choice
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.arguments import check_choice, check_count
+from mezzotint.core.errors import ParameterError, as_real
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import FloatArray
 
 Estimand = Literal[
-    "mean", "share", "frequency", "quantile", "difference", "slope", "total", "cell", "hitters"
+    "mean",
+    "share",
+    "frequency",
+    "quantile",
+    "difference",
+    "slope",
+    "total",
+    "cell",
+    "hitters",
 ]
+
+
 Tables = Callable[[float], Mechanism]
 """Makes the table of a report from its epsilon."""
+
 
 MOST_EPSILON = 20.0
 """Of a report: beyond it there is no noise left to save."""
 
+
 TABLES_KEPT = 128
 """Tables that are kept: a search for a number of people asks for the same one again and again."""
+
 
 USUAL_LEVELS = 4
 """Levels of a best table for which none are given."""
 
+
 LEVELS_TRIED = (2, USUAL_LEVELS)
-"""Levels that plans for means compare where none are given: for worst inputs one bit is better, for mild ones more."""
+"""Levels that plans for means compare where none are given: for worst inputs one bit is better, for
+mild ones more.
+"""
+
 
 SEARCHED = ("mean", "difference", "slope", "total")
 """Estimands whose best table has as many levels as one likes."""
 
+
 ROUNDINGS = 2.0**-50
 """What a budget may be below the cost of its reports: a product and a quotient, rounded."""
 
+
 LISTED = 0.9
-"""Of the power of a heavy hitter: that no category which is not listed gets more support than is planned for."""
+"""Of the power of a heavy hitter: that no category which is not listed gets more support than is
+planned for.
+"""
+
+
+HITTERS_POWER = 0.8
+"""The chance that a heavy hitter of the least share is listed as certain."""
 
 PAIRS = ("slope", "cell")
 """Estimands about two columns of the same record: each person gives two reports."""
+
+
+NEEDED: dict[str, tuple[str, ...]] = {
+    "share": ("above",),
+    "quantile": ("probability", "inputs"),
+    "slope": ("inputs", "second"),
+    "total": ("population", "inputs"),
+}
+"""Estimand -> arguments without which it cannot be planned."""
+
+CATEGORY_COLUMNS = {"frequency": 1, "hitters": 1, "cell": 2}
+"""Estimand -> columns of categories that it is about."""
 
 
 @final
@@ -76,9 +112,9 @@ class Question:
 
     Arguments:
         estimand: "mean", "share" (of inputs above a value), "frequency" (of one of k categories),
-            "quantile", "difference" (of the means of two groups), "slope" (of a second column on the
-            first), "total" (of a population from a sample), "cell" (of a two-way table), "hitters" (the
-            least share of a category that is certain to be found in a large domain).
+            "quantile", "difference" (of the means of two groups), "slope" (of a second column on
+            the first), "total" (of a population from a sample), "cell" (of a two-way table),
+            "hitters" (the least share of a category that is certain to be found in a large domain).
         tables: the table of a report, or what makes it from its epsilon; None for the best one.
         lower, upper: range of the inputs, data units.
         levels: levels of the best table for means, cells of that for quantiles.
@@ -114,44 +150,60 @@ class Question:
     def __post_init__(self) -> None:
         check_choice("estimand", self.estimand, get_args(Estimand))
         check_confidence(self.confidence)
+        check_count("levels", self.levels, least=2, most=256)
+        for bound in ("lower", "upper"):
+            as_real(bound, getattr(self, bound), math.isfinite, "needs a finite number")
         if not self.lower < self.upper:
             raise ParameterError("upper", self.upper, "must be above lower")
         self._check_needed()
         self._check_categories()
         if self.above is not None and not self.lower < self.above < self.upper:
-            raise ParameterError("above", self.above, "must lie between lower and upper")
-        for name in ("probability", "share", "first_share"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < 1:
-                raise ParameterError(name, value, "must lie between 0 and 1")
+            raise ParameterError(
+                "above",
+                self.above,
+                "must lie between lower and upper",
+            )
+        for argument_name in ("probability", "share", "first_share"):
+            argument = getattr(self, argument_name)
+            if argument is not None and not 0 < argument < 1:
+                raise ParameterError(
+                    argument_name,
+                    argument,
+                    "must lie between 0 and 1",
+                )
 
     def _check_needed(self) -> None:
         """Raises ParameterError for an argument without which the estimand cannot be planned."""
-        needed: dict[str, tuple[str, ...]] = {
-            "share": ("above",),
-            "quantile": ("probability", "inputs"),
-            "slope": ("inputs", "second"),
-            "total": ("population", "inputs"),
-        }
-        for name in needed.get(self.estimand, ()):
-            if getattr(self, name) is None:
-                raise ParameterError(name, None, f"a plan for a {self.estimand} needs it")
+        for argument_name in NEEDED.get(self.estimand, ()):
+            if getattr(self, argument_name) is None:
+                raise ParameterError(
+                    argument_name,
+                    None,
+                    f"a plan for a {self.estimand} needs it",
+                )
         if self.estimand == "slope":
-            assert self.inputs is not None, "checked"
-            assert self.second is not None, "checked"
-            if np.shape(self.inputs) != np.shape(self.second):
+            assert self.inputs is not None, "it is needed"
+            assert self.second is not None, "it is needed"
+            if self.inputs.shape != self.second.shape:
                 remedy = "needs a value for each input"
-                raise ParameterError("second", np.shape(self.second), remedy)
+                raise ParameterError("second", self.second.shape, remedy)
 
     def _check_categories(self) -> None:
-        columns = {"frequency": 1, "hitters": 1, "cell": 2}.get(self.estimand, 0)
+        """Raises ParameterError unless there are as many numbers of categories as columns of
+        them, each at least 2.
+        """
+        columns = CATEGORY_COLUMNS.get(self.estimand, 0)
         if len(self.categories) != columns:
-            wanted = ("no number", "one number", "two numbers")[columns]
-            remedy = f"{self.estimand}: needs {wanted} of categories"
+            numbers = ("no number", "one number", "two numbers")[columns]
             spelled = ",".join(map(str, self.categories)) or None
+            remedy = f"{self.estimand}: needs {numbers} of categories"
             raise ParameterError("categories", spelled, remedy)
         if min(self.categories, default=2) < 2:
-            raise ParameterError("categories", self.categories, "need at least 2 categories")
+            raise ParameterError(
+                "categories",
+                self.categories,
+                "need at least 2 categories",
+            )
 
     @property
     def assumption(self) -> str:
@@ -166,7 +218,7 @@ class Question:
             return "unlisted categories of equal shares"
         return "the inputs of the widest interval"
 
-    # Tables ------------------------------------------------------------------------------------------
+    # Tables ---------------------------------------------------------------------------------------
 
     def table(self, epsilon: float, column: int = 0) -> Mechanism:
         """The table of one report at this epsilon."""
@@ -174,24 +226,32 @@ class Question:
             return self.tables
         if self.tables is not None:
             return self.tables(epsilon)
+        span = (self.lower, self.upper)
         if self.estimand in ("frequency", "cell"):
             return _categorical(epsilon, self.categories[column])
-        span = (self.lower, self.upper)
-        if self.estimand == "share":
-            assert self.above is not None
-            return threshold_table(epsilon, lower=span[0], upper=span[1], threshold=self.above)
+        if self.above is not None and self.estimand == "share":
+            return threshold_table(
+                epsilon,
+                lower=span[0],
+                upper=span[1],
+                threshold=self.above,
+            )
         if self.estimand == "quantile":
             return _optimal_for_quantiles(epsilon, span, self.levels)
         return _optimal(epsilon, span, self.levels)
 
     def price(self, budget: float) -> float | None:
-        """The epsilon of one report within this budget; None where a table that is given costs more."""
+        """The epsilon of one report within this budget; None where a table that is given costs
+        more.
+        """
         if not isinstance(self.tables, Mechanism):
             return min(budget, MOST_EPSILON)
         cost = self.tables.epsilon
-        return cost if cost * (1 - ROUNDINGS) <= budget else None
+        if cost * (1 - ROUNDINGS) > budget:
+            return None
+        return cost
 
-    # Intervals on expected counts --------------------------------------------------------------------
+    # Intervals on expected counts -----------------------------------------------------------------
 
     def interval(self, epsilon: float, people: float) -> Interval:
         """The interval that the expected counts give.
@@ -200,7 +260,7 @@ class Question:
             epsilon: of each report.
             people: who answer this question; it may be a fraction.
         """
-        by_name: dict[str, Callable[[float, float], Interval]] = {
+        by_estimand: dict[str, Callable[[float, float], Interval]] = {
             "mean": self._mean,
             "share": self._share,
             "frequency": self._frequency,
@@ -211,7 +271,7 @@ class Question:
             "cell": self._cell,
             "hitters": self._hitters,
         }
-        return by_name[self.estimand](epsilon, people)
+        return by_estimand[self.estimand](epsilon, people)
 
     def half_width(self, epsilon: float, people: float) -> float:
         """Half the width of that interval."""
@@ -219,157 +279,207 @@ class Question:
         return (interval.high - interval.low) / 2
 
     def _mean(self, epsilon: float, people: float) -> Interval:
-        table = self.table(epsilon)
-        reports = Sums.of_counts(people * expected_shares(table, self.inputs))
-        target = target_of_mean(table)
-        low, high = target.interval(reports, confidence=self.confidence)
-        bias = table.max_bias
-        return possible_mean(table, target.value(reports), low - bias, high + bias)
+        mechanism = self.table(epsilon)
+        reports = Sums.of_counts(people * expected_shares(mechanism, self.inputs))
+        target = target_of_mean(mechanism)
+        lower_end, upper_end = target.interval(reports, confidence=self.confidence)
+        estimated, bias = target.value(reports), mechanism.max_bias
+        return possible_mean(mechanism, estimated, lower_end - bias, upper_end + bias)
 
     def _share(self, epsilon: float, people: float) -> Interval:
+        """By the event that decides it, at fractions of reports; else by the decoders of whole
+        expected counts.
+        """
         assert self.above is not None
-        table = self.table(epsilon)
+        mechanism = self.table(epsilon)
+        shares = self._expected_codes(mechanism)
         edges = np.array([self.lower, self.above, self.upper])
-        if self.inputs is not None:
-            shares = expected_shares(table, self.inputs)
-        else:
-            code_shares_below, code_shares_above = table.pmf(edges[[0, -1]])
-            share_above = 0.5 if self.share is None else self.share
-            shares = (1 - share_above) * code_shares_below + share_above * code_shares_above
-        shapes = CrossFitted(_rounded(table, shares, 1), confidence=self.confidence, edges=edges)
-        event = shapes.event_of_share(self.above, self.upper)
+
+        def shapes(number: float) -> CrossFitted:
+            counts = _rounded(mechanism, shares, number)
+            return CrossFitted(counts, confidence=self.confidence, edges=edges)
+
+        event = shapes(1).event_of_share(self.above, self.upper)
         if event is None:
-            counts = _rounded(table, shares, people)
-            shapes = CrossFitted(counts, confidence=self.confidence, edges=edges)
-            return shapes.share(self.above, self.upper)
-        low, high = event.ends(Sums.of_counts(people * shares), (1 - self.confidence) / 2)
-        line = event.lower
-        value = line[0] + line[1] * float(shares[event.codes].sum())
-        return within(value, float(low), float(high), bounds=(0.0, 1.0))
-
-    def _level_of_each(self, number: int) -> float:
-        return 1 - (1 - self.confidence) / number if self.simultaneous else self.confidence
-
-    def _frequency(self, epsilon: float, people: float) -> Interval:
-        table = self.table(epsilon)
-        names = table.categories or ()
-        target = targets_of_categories(table)[0]
-        share = widest_share(target) if self.share is None else self.share
-        inputs = np.append(share, np.full(len(names) - 1, (1 - share) / (len(names) - 1)))
-        return _of_target(
-            target, people * (inputs @ table.probabilities), self._level_of_each(len(names))
+            return shapes(people).share(self.above, self.upper)
+        lower_end, upper_end = event.ends(
+            Sums.of_counts(people * shares), (1 - self.confidence) / 2
+        )
+        offset, slope = event.lower
+        estimated = offset + slope * float(shares[event.codes].sum())
+        return within(
+            estimated,
+            float(lower_end),
+            float(upper_end),
+            bounds=(0.0, 1.0),
         )
 
+    def _share_or(self, worst: float) -> float:
+        """The anticipated share, or the one of the widest interval."""
+        return worst if self.share is None else self.share
+
+    def _expected_codes(self, table: Mechanism) -> FloatArray:
+        """(m,) expected shares of the codes where a share of the inputs lies above a value."""
+        if self.inputs is not None:
+            return expected_shares(table, self.inputs)
+        share_above = self._share_or(0.5)
+        return np.array([1 - share_above, share_above]) @ table.pmf([self.lower, self.upper])
+
+    def _frequency(self, epsilon: float, people: float) -> Interval:
+        mechanism = self.table(epsilon)
+        target = targets_of_categories(mechanism)[0]
+        share = self._share_or(widest_share(target))
+        return self._of_category(target, mechanism.probabilities, share, people)
+
     def _cell(self, epsilon: float, people: float) -> Interval:
+        """Of the first pair of categories in a two-way table, all other pairs being equally
+        frequent.
+        """
         first, second = self.table(epsilon), self.table(epsilon, 1)
-        size = len(first.categories or ()) * len(second.categories or ())
-        values = np.outer(first.frequency_decoders[:, 0], second.frequency_decoders[:, 0])
-        pmf = np.asarray(np.kron(first.probabilities, second.probabilities), dtype=np.float64)
-        share = 0.5 if self.share is None else self.share
-        inputs = np.append(share, np.full(size - 1, (1 - share) / (size - 1)))
-        target = target_of_values(pmf, values.ravel())
-        return _of_target(target, people * (inputs @ pmf), self._level_of_each(size))
+        values = np.outer(
+            first.frequency_decoders[:, 0],
+            second.frequency_decoders[:, 0],
+        )
+        pair_rows = np.asarray(
+            np.kron(first.probabilities, second.probabilities),
+            dtype=np.float64,
+        )
+        target = target_of_values(pair_rows, values.ravel())
+        share = self._share_or(0.5)
+        return self._of_category(target, pair_rows, share, people)
+
+    def _of_category(
+        self,
+        target: Target,
+        rows: FloatArray,
+        share: float,
+        people: float,
+    ) -> Interval:
+        """The interval for the share of the first row's category, where the others are equally
+        frequent.
+        """
+        others = len(rows) - 1
+        inputs = np.append(share, np.full(others, (1 - share) / others))
+        each = each_confidence(self.confidence, len(rows), simultaneous=self.simultaneous)
+        reports = Sums.of_counts(people * (inputs @ rows))
+        lower_end, upper_end = target.interval(reports, confidence=each)
+        return within(
+            target.value(reports),
+            lower_end,
+            upper_end,
+            bounds=(0.0, 1.0),
+        )
 
     def _quantile(self, epsilon: float, people: float) -> Interval:
         assert self.probability is not None
-        table = self.table(epsilon)
-        counts = _rounded(table, expected_shares(table, self.inputs), people)
+        mechanism = self.table(epsilon)
+        counts = _rounded(mechanism, expected_shares(mechanism, self.inputs), people)
         shapes = CrossFitted(counts, confidence=self.confidence, edges=None)
         return shapes.quantile(self.probability)
 
-    def parts(self, epsilon: float, people: float) -> tuple[Part, Part]:
-        """The two groups of a difference."""
-        table = self.table(epsilon)
-        target = target_of_mean(table)
-        numbers = (self.first_share * people, (1 - self.first_share) * people)
+    def _groups(self, people: float) -> list[tuple[float, FloatArray | None]]:
+        """People and anticipated inputs of the two groups of a difference."""
         second = self.inputs if self.second is None else self.second
-        parts = []
-        for number, inputs in zip(numbers, (self.inputs, second), strict=True):
-            reports = Sums.of_counts(number * expected_shares(table, inputs))
-            below, above = target.sides(reports, normal_quantile(self.confidence) * LADDER)
-            parts.append(
-                Part(
-                    value=target.value(reports),
-                    below=below,
-                    above=above,
-                    bias=table.max_bias,
-                    bounds=(table.lower, table.upper),
-                    n=math.ceil(number),
-                )
-            )
-        return parts[0], parts[1]
+        first_people = self.first_share * people
+        return [
+            (first_people, self.inputs),
+            (people - first_people, second),
+        ]
 
     def _difference(self, epsilon: float, people: float) -> Interval:
-        return difference(*self.parts(epsilon, people))
+        """Of the means of two groups of `first_share` of the people and the rest."""
+        mechanism = self.table(epsilon)
+        parts: list[Part] = []
+        for number, inputs in self._groups(people):
+            group_part = Part.of(
+                target_of_mean(mechanism),
+                Sums.of_counts(number * expected_shares(mechanism, inputs)),
+                confidence=self.confidence,
+                bias=mechanism.max_bias,
+                bounds=(mechanism.lower, mechanism.upper),
+                n=math.ceil(number),
+            )
+            parts.append(group_part)
+        return difference(*parts)
 
     def power(self, epsilon: float, people: float, effect: float) -> float:
         """Chance that the interval of the difference excludes 0, where it is `effect`."""
-        table = self.table(epsilon)
+        mechanism = self.table(epsilon)
         half = self.half_width(epsilon, people)
-        second = self.inputs if self.second is None else self.second
-        numbers = (self.first_share * people, (1 - self.first_share) * people)
         variance = 0.0
-        for number, inputs in zip(numbers, (self.inputs, second), strict=True):
-            shares = expected_shares(table, inputs)
-            mean = float(shares @ table.levels)
-            variance += float(shares @ (table.levels - mean) ** 2) / number
-        deviation = math.sqrt(variance)
-        above, below = special.ndtr([(effect - half) / deviation, (-effect - half) / deviation])
-        return float(above + below)
+        for number, inputs in self._groups(people):
+            shares = expected_shares(mechanism, inputs)
+            deviations = mechanism.levels - float(shares @ mechanism.levels)
+            variance += float(shares @ deviations**2) / number
+        distances = np.array([effect - half, -effect - half]) / math.sqrt(variance)
+        return float(special.ndtr(distances).sum())
 
     def _slope(self, epsilon: float, people: float) -> Interval:
+        """Of the second column on the first; unbounded where the reports would leave the
+        variance open.
+        """
         assert self.inputs is not None
         assert self.second is not None
         first, second = self.table(epsilon), self.table(epsilon, 1)
         joint = first.pmf(self.inputs).T @ second.pmf(self.second) / self.inputs.size
         counts = np.rint(people * joint).astype(np.int64)
         pairs = PairCounts(first=first, second=second, counts=counts)
-        slope = relation(pairs, confidence=self.confidence).slope
-        return Interval(value=0.0, low=-math.inf, high=math.inf) if slope is None else slope
+        unknown = Interval(value=0.0, low=-math.inf, high=math.inf)
+        return relation(pairs, confidence=self.confidence).slope or unknown
 
     def _total(self, epsilon: float, people: float) -> Interval:
+        """Of a population, from people asked in proportion to 1 / weight."""
         assert self.inputs is not None
         assert self.population is not None
-        table = self.table(epsilon)
+        mechanism = self.table(epsilon)
         relative = np.ones(self.inputs.size) if self.weights is None else self.weights
         chances = people / self.population / relative / np.mean(1 / relative)
         if chances.max() > 1:
-            raise ParameterError(
-                "people", people, "so many of some weight are not there to be asked"
-            )
-        each = self.population / self.inputs.size * table.pmf(self.inputs)
-        counts = CodeCounts(mechanism=table, counts=np.rint(chances @ each).astype(np.int64))
+            remedy = "so many of some weight are not there to be asked"
+            raise ParameterError("people", people, remedy)
+        codes = self.population / self.inputs.size * mechanism.pmf(self.inputs)
+        counts = np.rint(chances @ codes).astype(np.int64)
         sample = Group(
-            counts=counts,
-            weights=each.sum(axis=0),
-            squares=(1 / chances) @ each,
+            counts=CodeCounts(mechanism=mechanism, counts=counts),
+            weights=codes.sum(axis=0),
+            squares=(1 / chances) @ codes,
             heaviest=float(1 / chances.min()),
         )
         return total(sample, confidence=self.confidence)
 
     def _hitters(self, epsilon: float, people: float) -> Interval:
-        """From 0 to twice the least share that is found with certainty: its half width is that share."""
-        smallest = self.least_certain(epsilon, people, power=0.8)
+        """From 0 to twice the least share that is found with certainty: its half width is that
+        share.
+        """
+        smallest = self.least_certain(epsilon, people, power=HITTERS_POWER)
         return Interval(value=smallest, low=0.0, high=2 * smallest)
 
     def least_certain(self, epsilon: float, people: float, *, power: float) -> float:
-        """The least share of a category that is listed as certain with this probability; inf for none."""
-        size, n = self.categories[0], math.floor(people)
-        listed_chance, other_chance = _chances_of_support(size, epsilon)
+        """The least share of a category that is listed as certain with this probability; inf for
+        none.
+        """
+        domain_size, report_count = self.categories[0], math.floor(people)
+        listed_chance, other_chance = _chances_of_support(domain_size, epsilon)
         signal = listed_chance - other_chance
-        unlisted = 1 / size if self.share is None else self.share
-        tail = (1 - self.confidence) / size / 2
+        unlisted = self._share_or(1 / domain_size)
+        tail = (1 - self.confidence) / domain_size / 2
         chance = other_chance + unlisted * signal
-        greatest = float(stats.binom.ppf(LISTED ** (1 / (size - 1)), n, chance))
-        limit = float(clopper_pearson(greatest, n, tail)[1])
-        supports = np.arange(math.floor(greatest), n + 1)
-        enough = supports[clopper_pearson(supports, n, tail)[0] > limit]
+        greatest = float(
+            stats.binom.ppf(
+                LISTED ** (1 / (domain_size - 1)),
+                report_count,
+                chance,
+            )
+        )
+        limit = float(clopper_pearson(greatest, report_count, tail)[1])
+        supports = np.arange(math.floor(greatest), report_count + 1)
+        enough = supports[clopper_pearson(supports, report_count, tail)[0] > limit]
         if not enough.size:
             return math.inf
 
         def shortfall(share: float) -> float:
             chance = other_chance + share * signal
-            return float(stats.binom.sf(enough[0] - 1, n, chance)) - power / LISTED
+            return float(stats.binom.sf(enough[0] - 1, report_count, chance)) - power / LISTED
 
         if shortfall(1.0) < 0:
             return math.inf
@@ -407,12 +517,6 @@ def _optimal_for_quantiles(epsilon: float, span: tuple[float, float], cells: int
     return design.optimal(epsilon, loss="cdf", lower=span[0], upper=span[1], **search).mechanism
 
 
-def _of_target(target: Target, counts: FloatArray, confidence: float) -> Interval:
-    reports = Sums.of_counts(counts)
-    low, high = target.interval(reports, confidence=confidence)
-    return within(target.value(reports), low, high, bounds=(0.0, 1.0))
-
-
 def _rounded(table: Mechanism, shares: FloatArray, people: float) -> CodeCounts:
     counts = np.rint(people * shares).astype(np.int64)
     if not counts.any():
@@ -425,8 +529,8 @@ def expected_shares(table: Mechanism, inputs: FloatArray | None) -> FloatArray:
     if inputs is not None:
         return table.pmf(np.asarray(inputs, dtype=np.float64)).mean(axis=0)
     spread = spread_of(table)
-    low, high, share = spread.rows_of_greatest
-    return (1 - share) * table.probabilities[low] + share * table.probabilities[high]
+    first_row, second_row, share = spread.rows_of_greatest
+    return (1 - share) * table.probabilities[first_row] + share * table.probabilities[second_row]
 
 
 def widest_share(target: Target) -> float:

@@ -1,9 +1,10 @@
 """The reports file: codes, and the mechanism that made them, in one file.
 
-A Parquet file carries a description under the metadata key `mezzotint`; a CSV file carries the same JSON on a
-first line that begins with `# mezzotint: `. The mechanism stands in it as its own file's text, byte for byte, so
-that every check of a mechanism file holds here too. Reports that were drawn from a seed are not private: their
-description holds the bare table, without the certificate and its epsilon.
+A Parquet file carries a description under the metadata key `mezzotint`; a CSV file carries the same
+JSON on a first line that begins with `# mezzotint: `. The mechanism stands in it as its own file's
+text, byte for byte, so that every check of a mechanism file holds here too. Reports that were drawn
+from a seed are not private: their description holds the bare table, without the certificate and its
+epsilon.
 """
 
 from __future__ import annotations
@@ -52,8 +53,10 @@ class Limit:
     def __str__(self) -> str:
         if self.at_most is None:
             return "all rows of each person"
-        period = "" if self.per is None else f" and {self.per}"
-        return f"at most {self.at_most} rows of each person{period}"
+        message = f"at most {self.at_most} rows of each person"
+        if self.per is not None:
+            message += f" and {self.per}"
+        return message
 
 
 @final
@@ -62,11 +65,11 @@ class Origin:
     """Where the reports of a file come from.
 
     Arguments:
-        run: names these very reports, so that nobody counts them twice: the run that drew them, and the part of its
-            folder they are in.
+        run: names these very reports, so that nobody counts them twice: the run that drew them, and
+            the part of its folder they are in.
         source: names what they are about (`charging.fingerprint`).
-        memoised: whether equal values of a user got equal reports: such reports name no run, as another one draws the
-            same.
+        memoised: whether equal values of a user got equal reports: such reports name no run, as
+            another one draws the same.
         limit: where people were charged for their own rows, how many those are.
     """
 
@@ -81,7 +84,12 @@ class Origin:
         limit = None
         if settings.charge_by is not None:
             limit = Limit(at_most=settings.at_most, per=settings.per)
-        return cls(run=run, source=source, memoised=settings.memo is not None, limit=limit)
+        return cls(
+            run=run,
+            source=source,
+            memoised=settings.memo is not None,
+            limit=limit,
+        )
 
     def part(self, index: int) -> Origin:
         """The origin of one part of a folder."""
@@ -93,8 +101,15 @@ class Origin:
         if not self.memoised:
             values |= {"run": self.run, "source": self.source}
         if self.limit is not None:
-            values["people"] = {"at_most": self.limit.at_most, "per": self.limit.per}
-        return {name: value for name, value in values.items() if value is not None}
+            values["people"] = {
+                "at_most": self.limit.at_most,
+                "per": self.limit.per,
+            }
+        return {
+            field_name: entry_value
+            for field_name, entry_value in values.items()
+            if entry_value is not None
+        }
 
 
 @final
@@ -104,9 +119,12 @@ class Description:
 
     Arguments:
         tables: field of codes -> the mechanism that drew them.
-        seeded: whether the draw was reproducible and therefore NOT private; None where the file does not say.
-        memoised: whether equal values of a user got equal reports; None where the file does not say.
-        run, source, limit: as in `Origin`; None where the file does not say, the first two for memoised reports.
+        seeded: whether the draw was reproducible and therefore NOT private; None where the file
+            does not say.
+        memoised: whether equal values of a user got equal reports; None where the file does not
+            say.
+        run, source, limit: as in `Origin`; None where the file does not say, the first two for
+            memoised reports.
     """
 
     tables: Mapping[str, Mechanism]
@@ -118,7 +136,9 @@ class Description:
 
 
 def code_field(column: str) -> str:
-    """The name under which the codes of a column are written; not the column's own, as codes are not its values."""
+    """The name under which the codes of a column are written; not the column's own, as codes are
+    not its values.
+    """
     return f"{output_name(column)}_code"
 
 
@@ -127,97 +147,120 @@ def hash_field(column: str) -> str:
     return f"{output_name(column)}_hash"
 
 
+def embedded_key(seeded: bool | None) -> str:
+    """The key under which `embedded` writes."""
+    return "table" if seeded else "mechanism"
+
+
 def embedded(mechanism: Mechanism, *, seeded: bool | None) -> dict[str, str]:
-    """The mechanism as it stands in other files: its own file's text, or the bare table beside a seeded draw."""
-    if seeded:
-        return {"table": write_table(mechanism)}
-    return {"mechanism": mechanism.to_json()}
+    """The mechanism as it stands in other files: its own file's text, or the bare table beside a
+    seeded draw.
+    """
+    mechanism_text = write_table(mechanism) if seeded else mechanism.to_json()
+    return {embedded_key(seeded): mechanism_text}
 
 
 def extracted(values: JsonObject, *, seeded: bool | None) -> Mechanism:
     """The description that `embedded` wrote; raises FileFormatError for anything else."""
-    text = values.get("table" if seeded else "mechanism")
-    if not isinstance(text, str):
+    mechanism_text = values.get(embedded_key(seeded))
+    if not isinstance(mechanism_text, str):
         raise FileFormatError("holds no mechanism; it was edited or damaged")
     if seeded:
-        return Mechanism.of(read_table(text))
-    return Mechanism.from_json(text)
+        return Mechanism.of(read_table(mechanism_text))
+    return Mechanism.from_json(mechanism_text)
 
 
 def describe(reports: Mapping[str, Mechanism], *, seeded: bool, origin: Origin) -> str:
-    """The description of a reports file, of the columns' mechanisms, as one line of JSON; see `Description`."""
+    """The description of a reports file, of the columns' mechanisms, as one line of JSON; see
+    `Description`.
+    """
     entries: list[JsonObject] = []
     for column, mechanism in reports.items():
         entry = {"column": column, "field": code_field(column)}
         entries.append(entry | embedded(mechanism, seeded=seeded) | {"sha256": mechanism.sha256})
-    document: JsonObject = {"format": FORMAT, "version": VERSION, "seeded": seeded}
+    document: JsonObject = {
+        "format": FORMAT,
+        "version": VERSION,
+        "seeded": seeded,
+    }
     document |= origin.as_dict() | {"reports": entries}
     return json.dumps(document, separators=(",", ":"))
 
 
 def read_description(text: str | None, *, name: str) -> Description:
-    """What the text that a reports file carries says of it; raises FileFormatError for none, or one that was edited."""
+    """What the text that a reports file carries says of it; raises FileFormatError for none, or one
+    that was edited.
+    """
     if text is None:
-        raise FileFormatError(
-            f"{name}: contains no mechanism; give its file (--mechanism) and the column of codes (--column)"
-        )
-    document = parse_json(text, name=f"{name}: its description")
+        remedy = "give its file (--mechanism) and the column of codes (--column)"
+        raise FileFormatError(f"{name}: contains no mechanism; {remedy}")
+    try:
+        return _read(parse_json(text, name="its description"))
+    except FileFormatError as error:
+        raise FileFormatError(f"{name}: {error}") from None
+
+
+def _read(document: Json) -> Description:
+    """The description that a document is; raises FileFormatError for any other one."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise FileFormatError(f'{name}: its description is not of format "{FORMAT}"')
-    if document.get("version") != VERSION:
-        raise FileFormatError(
-            f"{name}: description version={document.get('version')!r}: this release reads version {VERSION}; "
-            "upgrade mezzotint or privatize again"
-        )
+        raise FileFormatError(f'its description is not of format "{FORMAT}"')
+    version = document.get("version")
+    if version != VERSION:
+        remedy = f"this release reads version {VERSION}; upgrade mezzotint or privatize again"
+        raise FileFormatError(f"description version={version!r}: {remedy}")
     entries = document.get("reports")
     if not isinstance(entries, list) or not entries:
-        raise FileFormatError(f"{name}: its description lists no reports")
+        raise FileFormatError("its description lists no reports")
     seeded, memoised = document.get("seeded"), document.get("memoised")
     if not isinstance(seeded, bool | None) or not isinstance(memoised, bool | None):
-        raise FileFormatError(f"{name}: its description must say true or false: seeded, memoised")
-    run, source = names_in(document, name=name)
+        raise FileFormatError("its description must say true or false: seeded, memoised")
+    run_name, source = _names_in(document)
     return Description(
-        tables=dict(_entry(entry, name, seeded) for entry in entries),
+        tables=dict(_entry(entry, seeded) for entry in entries),
         seeded=seeded,
         memoised=memoised,
-        run=run,
+        run=run_name,
         source=source,
-        limit=_limit_in(document, name=name),
+        limit=_limit_in(document),
     )
 
 
-def _limit_in(document: Mapping[str, Json], *, name: str) -> Limit | None:
+def _limit_in(document: JsonObject) -> Limit | None:
+    """How many rows of a person a description states; None where it states nothing."""
     people = document.get("people")
     if people is None:
         return None
-    remedy = f"{name}: its description must say how many rows of a person it holds"
-    if not isinstance(people, dict):
-        raise FileFormatError(remedy)
-    at_most, per = people.get("at_most"), people.get("per")
-    if not isinstance(at_most, int | None) or not isinstance(per, str | None):
-        raise FileFormatError(remedy)
-    return Limit(at_most=at_most, per=per)
+    if isinstance(people, dict):
+        at_most, per = people.get("at_most"), people.get("per")
+        if isinstance(at_most, int | None) and isinstance(per, str | None):
+            return Limit(at_most=at_most, per=per)
+    raise FileFormatError("its description must say how many rows of a person it holds")
 
 
-def names_in(document: Mapping[str, Json], *, name: str) -> tuple[str | None, str | None]:
+def _names_in(document: JsonObject) -> tuple[str | None, str | None]:
     """`run` and `source` of a description; raises FileFormatError where they are not text."""
-    run, source = document.get("run"), document.get("source")
-    if not isinstance(run, str | None) or not isinstance(source, str | None):
-        raise FileFormatError(f"{name}: its description must name its run and its source as text")
-    return run, source
+    run_name, source = document.get("run"), document.get("source")
+    if not isinstance(run_name, str | None) or not isinstance(source, str | None):
+        raise FileFormatError("its description must name its run and its source as text")
+    return run_name, source
 
 
 def run_of(text: str | None) -> tuple[str | None, str | None]:
     """`run` and `source` of a description that `read_description` reads, without its mechanisms."""
-    try:
-        document = None if text is None else parse_json(text, name="")
-        return names_in(document, name="") if isinstance(document, dict) else (None, None)
-    except FileFormatError:
+    if text is None:
         return None, None
+    try:
+        document = parse_json(text, name="")
+        if isinstance(document, dict):
+            return _names_in(document)
+    except FileFormatError:
+        pass
+    return None, None
 
 
 def descriptions_of(source: SourcePath) -> list[Description | None]:
-    """What each file of a source says of its reports, None where it says nothing; empty for standard input.
+    """What each file of a source says of its reports, None where it says nothing; empty for
+    standard input.
 
     Raises:
         FileFormatError: a description that was edited.
@@ -226,63 +269,61 @@ def descriptions_of(source: SourcePath) -> list[Description | None]:
     if files[0].path == STREAM:
         return []
     descriptions: list[Description | None] = []
-    for file in files:
-        with open_columns(file.path) as reader:
-            text, name = reader.description, reader.name
-        descriptions.append(None if text is None else read_description(text, name=name))
+    for source_file in files:
+        with open_columns(source_file.path) as reader:
+            description, reader_name = reader.description, reader.name
+        descriptions.append(
+            None if description is None else read_description(description, name=reader_name)
+        )
     return descriptions
 
 
 def limits_of(source: SourcePath) -> set[Limit]:
-    """How many rows of a person the files of a source hold, where people were charged for their own rows."""
-    described = [description for description in descriptions_of(source) if description is not None]
-    return {description.limit for description in described if description.limit is not None}
+    """How many rows of a person the files of a source hold, where people were charged for their own
+    rows.
+    """
+    limits = {described.limit for described in descriptions_of(source) if described is not None}
+    return {limit for limit in limits if limit is not None}
 
 
 def row_claim(source: SourcePath) -> Claim | None:
     """The claim about a complete row of a source, all columns of its reports together.
 
-    Of a source of several files it is the claim of the costliest row: a folder may hold files whose other columns
-    were reported under other mechanisms.
+    Of a source of several files it is the claim of the costliest row: a folder may hold files whose
+    other columns were reported under other mechanisms.
 
     Arguments:
         source: as of `estimate`; standard input is read once, and not here.
 
-    Returns: None where every file reports one column, or where any of them says nothing of its reports, or holds
-        seeded ones.
+    Returns: None where every file reports one column, or where any of them says nothing of its
+        reports, or holds seeded ones.
 
     Raises:
         FileFormatError: a description that was edited.
     """
-    descriptions = descriptions_of(source)
-    if any(described is None or described.seeded for described in descriptions):
+    tables_by_hashes: dict[tuple[str, ...], Mapping[str, Mechanism]] = {}
+    for described in descriptions_of(source):
+        if described is None or described.seeded:
+            return None
+        hashes = sorted(mechanism.sha256 for mechanism in described.tables.values())
+        tables_by_hashes[tuple(hashes)] = described.tables
+    if all(len(hashes) < 2 for hashes in tables_by_hashes):
         return None
-    rows: dict[tuple[str, ...], Mapping[str, Mechanism]] = {}
-    for described in descriptions:
-        assert described is not None, "refused above"
-        hashes = sorted(table.sha256 for table in described.tables.values())
-        rows[tuple(hashes)] = described.tables
-    if all(len(tables) < 2 for tables in rows.values()):
-        return None
-    return max(map(report_claim, rows.values()), key=lambda claim: claim.epsilon)
+    claims = map(report_claim, tables_by_hashes.values())
+    return max(claims, key=lambda claim: claim.epsilon)
 
 
-def _entry(entry: Json, name: str, seeded: bool | None) -> tuple[str, Mechanism]:
-    keys = _ENTRY_KEYS | {"table" if seeded else "mechanism"}
-    if (
-        not isinstance(entry, dict)
-        or set(entry) != keys
-        or not all(isinstance(value, str) for value in entry.values())
+def _entry(entry: Json, seeded: bool | None) -> tuple[str, Mechanism]:
+    """The field of codes that an entry of a description is about, and its mechanism."""
+    keys = _ENTRY_KEYS | {embedded_key(seeded)}
+    values: JsonObject = dict(entry) if isinstance(entry, dict) else {}
+    if values.keys() != keys or not all(
+        isinstance(entry_value, str) for entry_value in values.values()
     ):
-        raise FileFormatError(
-            f"{name}: an entry of its description must hold: {', '.join(sorted(keys))}"
-        )
-    try:
-        mechanism = extracted(entry, seeded=seeded)
-    except FileFormatError as error:
-        raise FileFormatError(f"{name}: {error}") from None
-    if mechanism.sha256 != entry["sha256"]:
-        raise FileFormatError(
-            f"{name}: the mechanism is not the one its sha256 names; the file was edited"
-        )
-    return str(entry["field"]), mechanism
+        listed = ", ".join(sorted(keys))
+        raise FileFormatError(f"an entry of its description must hold: {listed}")
+    mechanism = extracted(values, seeded=seeded)
+    if mechanism.sha256 != values["sha256"]:
+        message = "the mechanism is not the one its sha256 names; the file was edited"
+        raise FileFormatError(message)
+    return values["field"], mechanism

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import asdict, dataclass, fields
-from typing import final
+from typing import Any, final
 
 from mezzotint.collect.charging import Charged
 from mezzotint.collect.encoder import Encoder, Tally
@@ -19,11 +19,26 @@ RAW_COUNTS_REMARK = (
 )
 
 
-class Seen(Claimed):
-    """Base of the results of runs, shown with the remark that the raw counts need."""
+@dataclass(frozen=True, kw_only=True)
+class RunResult(Claimed):
+    """Base of the results of runs, shown with the remark that the raw counts need; see
+    `ColumnsResult`.
+    """
 
     beside = ("remark",)
     remark = RAW_COUNTS_REMARK
+
+    out: str
+    reports: int
+    missing: int
+    claim: Claim | None
+    seeded: bool
+    seconds: float
+    blocks: int = 1
+    resumed: int = 0
+    beyond: int = 0
+    shift: float | None = None
+    charged: Charged | None = None
 
 
 @final
@@ -34,14 +49,15 @@ class ColumnResult(Record):
     Arguments:
         column, field: the input column, and the field of the output that holds its codes.
         below, above: inputs clipped to lower and upper. Counted on raw data: not private.
-        unlisted, respelled: values that no category names, reported as `(other)`; and values that name a category in
-            another spelling. Counted on raw data: not private.
+        unlisted, respelled: values that no category names, reported as `(other)`; and values that
+            name a category in another spelling. Counted on raw data: not private.
         epsilon: pure epsilon of one report, rounded up; None when the draw was seeded.
         bits: bits of one report.
         sha256: hash of the table used.
 
     Example:
-        >>> mz.collect.ColumnResult(column="x", field="x_code", below=0, above=3, bits=1, sha256="2f...").above
+        >>> names = {"column": "x", "field": "x_code", "sha256": "2f..."}
+        >>> mz.collect.ColumnResult(below=0, above=3, bits=1, **names).above
         3
     """
 
@@ -58,46 +74,39 @@ class ColumnResult(Record):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ColumnsResult(Seen):
+class ColumnsResult(RunResult):
     """The outcome of a run over several columns: what was written and what was seen.
 
     Arguments:
         out: the file or folder written.
         columns: one entry per column.
-        claim: what one record pays for all its reports, however often the run was interrupted; None when the draw was
-            seeded.
+        claim: what one record pays for all its reports, however often the run was interrupted; None
+            when the draw was seeded.
         reports: rows in the output.
-        missing: rows dropped because a value was missing. Counted on raw data; who is missing is visible.
+        missing: rows dropped because a value was missing. Counted on raw data; who is missing is
+            visible.
         seeded: True when the draw was reproducible and therefore NOT private.
         seconds: wall time.
-        blocks, resumed: parts of a folder, and how many of them were there before this run began; `missing` and the
-            clipped inputs of those are not counted here.
-        beyond: rows dropped as their person has more than `at_most`. Counted on raw data: not private.
+        blocks, resumed: parts of a folder, and how many of them were there before this run began;
+            `missing` and the clipped inputs of those are not counted here.
+        beyond: rows dropped as their person has more than `at_most`. Counted on raw data: not
+            private.
         shift: how far the kept rows are from all, in total variation: times the range it bounds the
             difference of their means. Not private; None without `at_most`.
-        charged: what the ledger was charged; None without one, and where a finished run had nothing left to do.
+        charged: what the ledger was charged; None without one, and where a finished run had nothing
+            left to do.
 
     Example:
         >>> from pathlib import Path
         >>> _ = Path("in.csv").write_text("x,y\\n" + "1,0\\n0,1\\n" * 50)
         >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
-        >>> result = mz.collect.privatize_columns("in.csv", "out.csv", mechanisms={"x": table, "y": table})
+        >>> tables = {"x": table, "y": table}
+        >>> result = mz.collect.privatize_columns("in.csv", "out.csv", mechanisms=tables)
         >>> result.reports, round(result.claim.epsilon, 6)
         (100, 4.0)
     """
 
-    out: str
     columns: tuple[ColumnResult, ...]
-    claim: Claim | None
-    reports: int
-    missing: int
-    seeded: bool
-    seconds: float
-    blocks: int = 1
-    resumed: int = 0
-    beyond: int = 0
-    shift: float | None = None
-    charged: Charged | None = None
 
     def _rows(self) -> list[JsonObject]:
         return [column.as_dict() for column in self.columns]
@@ -105,79 +114,82 @@ class ColumnsResult(Seen):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class PrivatizeResult(Seen):
+class PrivatizeResult(RunResult):
     """The outcome of `privatize`: what was written and what was seen.
 
     Arguments:
         column, field, below, above, unlisted, respelled, bits, sha256: as in `ColumnResult`.
-        out, reports, missing, claim, seeded, seconds, blocks, resumed, beyond, shift, charged: as in
-            `ColumnsResult`.
+        out, reports, missing, claim, seeded, seconds, blocks, resumed, beyond, shift, charged: as
+            in `ColumnsResult`.
 
     Example:
         >>> from pathlib import Path
         >>> _ = Path("in.csv").write_text("x\\n" + "1\\n0\\n\\n" * 50)
         >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
-        >>> result = mz.collect.privatize("in.csv", "out.csv", column="x", mechanism=table, missing="drop")
+        >>> result = mz.collect.privatize(
+        ...     "in.csv", "out.csv", column="x", mechanism=table, missing="drop"
+        ... )
         >>> result.reports, result.missing, round(result.claim.epsilon, 6)
         (100, 50, 2.0)
     """
 
     column: str
     field: str
-    out: str
-    reports: int
     below: int
     above: int
     unlisted: int = 0
     respelled: int = 0
-    missing: int
-    claim: Claim | None
     bits: int
     sha256: str
-    seeded: bool
-    seconds: float
-    blocks: int = 1
-    resumed: int = 0
-    beyond: int = 0
-    shift: float | None = None
-    charged: Charged | None = None
 
 
 def result_of(
-    encoder: Encoder, tally: Tally, *, out: str | os.PathLike[str], started: float
+    encoder: Encoder,
+    tally: Tally,
+    *,
+    out: str | os.PathLike[str],
+    started: float,
+    **facts: Any,
 ) -> ColumnsResult:
-    """The result of a run that wrote all its output at once."""
-    claim, seeded = report_claim(encoder.mechanisms), encoder.seeded
+    """The result of a run; `facts` are fields of it that only the run knows."""
+    claim: Claim | None = report_claim(encoder.mechanisms)
     columns: list[ColumnResult] = []
     for column, epsilon in claim.parts:
-        mechanism = encoder.mechanisms[column]
+        mechanism, counts = encoder.mechanisms[column], tally.columns[column]
         columns.append(
             ColumnResult(
                 column=column,
                 field=code_field(column),
-                below=tally.below[column],
-                above=tally.above[column],
-                unlisted=tally.unlisted[column],
-                respelled=tally.respelled[column],
-                epsilon=None if seeded else epsilon,
+                below=counts["below"],
+                above=counts["above"],
+                unlisted=counts["unlisted"],
+                respelled=counts["respelled"],
+                epsilon=None if encoder.seeded else epsilon,
                 bits=mechanism.bits,
                 sha256=mechanism.sha256,
             )
         )
+    if encoder.seeded:
+        claim = None
+    seen: JsonObject = {
+        "reports": tally.reports,
+        "missing": tally.missing,
+        "beyond": tally.beyond,
+    }
     return ColumnsResult(
         out=os.fspath(out),
         columns=tuple(columns),
-        claim=None if seeded else claim,
-        reports=tally.reports,
-        missing=tally.missing,
-        beyond=tally.beyond,
-        seeded=seeded,
+        claim=claim,
+        seeded=encoder.seeded,
         seconds=time.perf_counter() - started,
+        **(seen | facts),
     )
 
 
 def of_one_column(result: ColumnsResult) -> PrivatizeResult:
     """The same, for a run over one column."""
-    values = asdict(result.columns[0])
-    values |= {entry.name: getattr(result, entry.name) for entry in fields(result)}
-    return PrivatizeResult(**{entry.name: values[entry.name] for entry in fields(PrivatizeResult)})
+    (column,) = result.columns
+    values = asdict(column)
+    del values["epsilon"]  # that of the claim
+    values |= {entry.name: getattr(result, entry.name) for entry in fields(RunResult)}
+    return PrivatizeResult(**values)

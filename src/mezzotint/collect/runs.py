@@ -1,4 +1,6 @@
-"""Columns of any length in, one private report per row and column out: into one file, or a folder of parts."""
+"""Columns of any length in, one private report per row and column out: into one file, or a folder
+of parts.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,19 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar, Unpack
 
 import pyarrow as pa
 
-from mezzotint.collect.charging import RunCharge, check_budget, fingerprint, selection_of
+from mezzotint.collect.charging import check_budget, selection_of
 from mezzotint.collect.encoder import Encoder, Hashing, Tally
-from mezzotint.collect.folders import FolderRun, is_folder
+from mezzotint.collect.folders import (
+    FolderRun,
+    is_folder,
+    origin_and_charge,
+)
 from mezzotint.collect.listing import (
     AnyPath,
     FileKind,
@@ -25,17 +30,26 @@ from mezzotint.collect.listing import (
     find_files,
     is_remote,
 )
-from mezzotint.collect.reports import Origin, describe
-from mezzotint.collect.results import ColumnsResult, PrivatizeResult, of_one_column, result_of
+from mezzotint.collect.reports import describe
+from mezzotint.collect.results import (
+    ColumnsResult,
+    PrivatizeResult,
+    of_one_column,
+    result_of,
+)
 from mezzotint.collect.settings import Options, Settings
-from mezzotint.collect.sink import check_schema, check_source, open_output, require_schema
+from mezzotint.collect.sink import (
+    check_schema,
+    check_source,
+    open_output,
+    require_schema,
+)
 from mezzotint.collect.source import Batch, Source
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.privacy.accounting import report_claim
 
-T = TypeVar("T")
+Item = TypeVar("Item")
 
 
 def privatize(
@@ -49,11 +63,11 @@ def privatize(
     """Privatizes one column of a file or data set into reports, in constant memory.
 
     Arguments:
-        source, out: as `privatize_columns`. The codes go into the field `<column>_code`; the mechanism and its hash go
-            along (docs/collect.md).
+        source, out: as `privatize_columns`. The codes go into the field `<column>_code`; the
+            mechanism and its hash go along (docs/collect.md).
         column: integers, floats or decimals in data units.
-        mechanism: the table; inputs are clipped to its [lower, upper]. Or a `families.hashed` domain, whose hashes go
-            into the field `<column>_hash`.
+        mechanism: the table; inputs are clipped to its [lower, upper]. Or a `families.hashed`
+            domain, whose hashes go into the field `<column>_hash`.
         options: see `Settings`.
 
     Raises, Guarantees: as `privatize_columns`.
@@ -63,7 +77,10 @@ def privatize(
     Example:
         >>> table = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
         >>> with mz.datasets.flights() as path:
-        ...     mz.collect.privatize(path, "out.csv", column="air_time", mechanism=table, missing="drop").reports
+        ...     result = mz.collect.privatize(
+        ...         path, "out.csv", column="air_time", mechanism=table, missing="drop"
+        ...     )
+        >>> result.reports
         327346
     """
     return of_one_column(privatize_columns(source, out, mechanisms={column: mechanism}, **options))
@@ -76,59 +93,66 @@ def privatize_columns(
     mechanisms: Mapping[str, Mechanism | Hashing],
     **options: Unpack[Options],
 ) -> ColumnsResult:
-    """Privatizes columns of a file or data set in one pass, each by its own table, in constant memory.
+    """Privatizes columns of a file or data set in one pass, each by its own table, in constant
+    memory.
 
     Arguments:
-        source: a file (Parquet, CSV, Arrow IPC, ORC, JSON lines by its ending), "-" for CSV on standard input, a folder
-            of such files, a glob, or an address of any of these in a store (`s3://bucket/key`).
-        out: .parquet, .csv, .csv.gz, "-" for CSV on standard output; or a folder (a name that ends in "/", or has no
-            extension), which gets one part per block of rows and can be resumed.
+        source: a file (Parquet, CSV, Arrow IPC, ORC, JSON lines by its ending), "-" for CSV on
+            standard input, a folder of such files, a glob, or an address of any of these in a store
+            (`s3://bucket/key`).
+        out: .parquet, .csv, .csv.gz, "-" for CSV on standard output; or a folder (a name that ends
+            in "/", or has no extension), which gets one part per block of rows and can be resumed.
         mechanisms: column -> its table. Every column draws from a keystream of its own.
         options: see `Settings`.
 
     Returns: what was written, column by column, and the claim about one record.
 
     Raises:
-        ParameterError: missing, empty or non-numeric column, a missing value under "error" (naming its row), a value
-            out of range under "error", an existing `out`, an unknown option, a resumed run that is another one.
+        ParameterError: missing, empty or non-numeric column, a missing value under "error" (naming
+            its row), a value out of range under "error", an existing `out`, an unknown option, a
+            resumed run that is another one.
         FileFormatError: a damaged source, or files that do not fit together.
-        OSError: reading or writing failed; `out` is as it was, a folder holds whole parts and can be resumed.
+        OSError: reading or writing failed; `out` is as it was, a folder holds whole parts and can
+            be resumed.
 
     Guarantees:
-        A file `out` appears whole or not at all; so does each part of a folder, and its manifest last.
-        Rows keep their order; each value is used for exactly one report in the output, interruptions or not.
-        Without `keep`, nothing of the source but one code per row and column reaches a finished `out`.
-        The claim is about a complete record: all its reports together. A seeded draw has none, neither in the result
+        A file `out` appears whole or not at all; so does each part of a folder, and its manifest
+        last. Rows keep their order; each value is used for exactly one report in the output,
+        interruptions or not. Without `keep`, nothing of the source but one code per row and column
+        reaches a finished `out`.
+        The claim is about a complete record: all its reports together. A seeded draw has none,
+            neither in the result
         nor in the output, and both say that it was seeded.
 
     Example:
         >>> from pathlib import Path
         >>> _ = Path("in.csv").write_text("x,y\\n" + "1,0\\n0,1\\n" * 50)
         >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
-        >>> result = mz.collect.privatize_columns("in.csv", "out.csv", mechanisms={"x": table, "y": table})
+        >>> tables = {"x": table, "y": table}
+        >>> result = mz.collect.privatize_columns("in.csv", "out.csv", mechanisms=tables)
         >>> result.reports, round(result.claim.epsilon, 6)
         (100, 4.0)
     """
     settings = Settings(**options)
-    encoder = Encoder.of(
-        mechanisms,
-        keep=settings.keep,
-        missing=settings.missing,
-        on_out_of_range=settings.on_out_of_range,
-        memo=settings.memo,
-        rng=settings.rng,
-    )
+    encoder = Encoder.of(mechanisms, settings)
     files = tuple(find_files(source))
-    rows = Source(files=files, wanted=encoder.wanted, dialect=settings.dialect)
+    rows_source = Source(files=files, wanted=encoder.wanted, dialect=settings.dialect)
     _refuse_inside(source, out)
     if is_folder(out):
-        return FolderRun(encoder=encoder, source=rows, out=Path(out), settings=settings).execute()
-    _check_one_file(rows, out, settings)
-    return _one_file(encoder, rows, out, settings)
+        return FolderRun(
+            encoder=encoder,
+            source=rows_source,
+            out=Path(out),
+            settings=settings,
+        ).execute()
+    _check_one_file(rows_source, out, settings)
+    return _one_file(encoder, rows_source, out, settings)
 
 
 def _refuse_inside(source: SourcePath, out: AnyPath) -> None:
-    """Raises ParameterError for an output inside a folder that is the source: a later run would take it for data."""
+    """Raises ParameterError for an output inside a folder that is the source: a later run would
+    take it for data.
+    """
     if not isinstance(source, str | os.PathLike) or os.fspath(out) == "-":
         return
     folder = Path(source)
@@ -138,10 +162,13 @@ def _refuse_inside(source: SourcePath, out: AnyPath) -> None:
 
 
 def _check_one_file(source: Source, out: AnyPath, settings: Settings) -> None:
-    """Raises ParameterError for options that one file of reports cannot have, and for an output that is an input."""
-    if is_remote(os.fspath(out)):
+    """Raises ParameterError for options that one file of reports cannot have, and for an output
+    that is an input.
+    """
+    out_name = os.fspath(out)
+    if is_remote(out_name):
         remedy = "reports are written to this machine, whole or not at all; copy them"
-        raise ParameterError("out", os.fspath(out), remedy)
+        raise ParameterError("out", out_name, remedy)
     if file_kind(out, parameter="out", written=True) != "parquet" and settings.record_counts:
         remedy = "a CSV of reports has no place for counts; write Parquet"
         raise ParameterError("record_counts", True, remedy)
@@ -151,14 +178,18 @@ def _check_one_file(source: Source, out: AnyPath, settings: Settings) -> None:
     if settings.engine == "ray":
         remedy = "writes a folder of parts; end the name of the output with /"
         raise ParameterError("engine", "ray", remedy)
-    if os.fspath(out) == "-" or not Path(out).exists():
+    if out_name == "-" or not Path(out).exists():
         return
-    local = [Path(file.path) for file in source.files if Path(file.path).exists()]
-    if any(Path(out).samefile(path) for path in local):
-        raise ParameterError("out", os.fspath(out), "is the source itself; name another file")
+    for source_file in source.files:
+        if Path(source_file.path).exists() and Path(out).samefile(source_file.path):
+            raise ParameterError(
+                "out",
+                out_name,
+                "is the source itself; name another file",
+            )
 
 
-# One file ----------------------------------------------------------------------------------------------------
+# One file -----------------------------------------------------------------------------------------
 
 
 Coded = tuple[pa.RecordBatch, float]
@@ -166,73 +197,82 @@ Coded = tuple[pa.RecordBatch, float]
 
 
 def _one_file(encoder: Encoder, source: Source, out: AnyPath, settings: Settings) -> ColumnsResult:
+    """Privatizes into one file or standard output; nothing is charged or named before the last
+    check has passed.
+    """
     started = time.perf_counter()
-    kind: FileKind = file_kind(out, parameter="out", written=True)
-    target = None if kind == "stream" else Path(out)
+    file_format: FileKind = file_kind(out, parameter="out", written=True)
+    target = None if file_format == "stream" else Path(out)
     if target is not None:
         refuse_existing(target, overwrite=settings.overwrite)
     check_budget(encoder, settings)
     if not source.is_stream:
-        check_source(encoder, source, kind)
-    run = encoder.new_run()
-    selection = selection_of(settings, source, run)
-    source = replace(source, selection=selection)
-    # A thread that waits for a terminal could not be interrupted.
-    threaded = settings.workers > 1 and not source.is_stream
+        check_source(encoder, source, file_format)
+    run_name = encoder.new_run()
+    source = replace(source, selection=selection_of(settings, source, run_name))
+    tally, charged = Tally(), None
     with ThreadPoolExecutor(max_workers=2) as pool:
-        stage = partial(ahead, pool) if threaded else iter
-        tally = Tally()
-        coded = stage(_encoded(encoder, stage(source.batches()), tally))
+        coded = _coded(encoder, source, tally, settings, pool)
         first = _first(coded, encoder.columns[0], source, tally)
         schema = first[0].schema
-        check_schema(schema, kind)
-        content = fingerprint(settings, source.files)
-        charge = RunCharge(
-            claim=report_claim(encoder.mechanisms),
-            settings=settings,
-            source=source,
-            run=run,
-            fingerprint=content,
-        )
-        origin = Origin.of(settings, run=run, source=content)
+        check_schema(schema, file_format)
+        origin, charge = origin_and_charge(encoder, source, settings, run=run_name)
         description = describe(encoder.mechanisms, seeded=encoder.seeded, origin=origin)
-        with open_output(target, kind, schema, description, encoder.columns) as output:
-            charged = charge.pay() if output.early else None
-            for batch, done in chain([first], coded):
-                output.writer.write(batch)
-                settings.report_progress(tally.rows, share=done)
+        with open_output(target, file_format, schema, description, encoder.columns) as output:
+            if output.early:
+                charged = charge.pay()
+            for record_batch, share in chain([first], coded):
+                output.writer.write(record_batch)
+                settings.report_progress(tally.rows, share=share)
             output.writer.close(tally.as_dict() if settings.record_counts else None)
             if not output.early:
                 charged = charge.pay()
             if not output.publish(overwrite=settings.overwrite):
                 refuse_existing(out, parameter="out")
-    result = result_of(encoder, tally, out=out, started=started)
-    shift = None if selection is None else selection.shift
-    return replace(result, charged=charged, shift=shift)
+    facts = {"charged": charged, "shift": source.shift}
+    return result_of(encoder, tally, out=out, started=started, **facts)
+
+
+def _coded(
+    encoder: Encoder,
+    source: Source,
+    tally: Tally,
+    settings: Settings,
+    pool: Executor,
+) -> Iterator[Coded]:
+    """The codes of all batches; reading and encoding go ahead in threads of the pool where there
+    may be several.
+    """
+    batches = source.batches()
+    # A thread that waits for a terminal could not be interrupted.
+    if settings.workers == 1 or source.is_stream:
+        return _encoded(encoder, batches, tally)
+    return ahead(pool, _encoded(encoder, ahead(pool, batches), tally))
 
 
 def _encoded(encoder: Encoder, batches: Iterator[Batch], tally: Tally) -> Iterator[Coded]:
     schema = None
-    for batch in batches:
-        coded = encoder.encode(batch, tally)
+    for record_batch in batches:
+        coded = encoder.encode(record_batch, tally)
         schema = schema or coded.schema
-        require_schema(coded.schema, schema, batch.file)
-        yield coded, batch.done
+        require_schema(coded.schema, schema, record_batch.file)
+        yield coded, record_batch.done
 
 
 def _first(coded: Iterator[Coded], column: str, source: Source, tally: Tally) -> Coded:
     """The first batch with reports in it; before it nothing is written."""
-    for batch, done in coded:
-        if batch.num_rows:
-            return batch, done
+    for record_batch, done in coded:
+        if record_batch.num_rows:
+            return record_batch, done
     raise tally.empty_error(column, source.name)
 
 
-def ahead(pool: Executor, items: Iterator[T]) -> Iterator[T]:
+def ahead(pool: Executor, items: Iterator[Item]) -> Iterator[Item]:
     """The same items, the next one being made by a thread of the pool while this one is worked on.
 
-    The pool is the caller's: a generator that an error leaves unfinished is closed by the collector of garbage, in any
-    thread and at any moment, even while that thread holds the lock that the end of a pool waits for.
+    The pool is the caller's: a generator that an error leaves unfinished is closed by the collector
+    of garbage, in any thread and at any moment, even while that thread holds the lock that the end
+    of a pool waits for.
     """
     pending = pool.submit(next, items, None)
     while (item := pending.result()) is not None:

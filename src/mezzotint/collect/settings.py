@@ -57,32 +57,43 @@ class Settings:
     """How `privatize` and `privatize_columns` work.
 
     Arguments:
-        keep: other columns to copy, also those spelled by folders (`day=7/`). They are published as they are.
-        missing: what to do about a null or NaN in any column: "error", or "drop" its row. It is never filled in.
+        keep: other columns to copy, also those spelled by folders (`day=7/`). They are published as
+            they are.
+        missing: what to do about a null or NaN in any column: "error", or "drop" its row. It is
+            never filled in.
         on_out_of_range: "clip", or "error".
-        record_counts: put the clipped and missing counts into the file's metadata (Parquet only; not private).
+        record_counts: put the clipped and missing counts into the file's metadata (Parquet only;
+            not private).
         overwrite: False refuses an existing `out`. Folders are never overwritten.
         resume: go on with the unfinished run in the folder `out`; a new run where there is none.
         memo: same user and value, same report (`Memo`); None for a fresh draw per row.
-        engine: "local", or "ray": a Ray cluster works on the blocks, and `out` is a folder that all its machines see.
-        address: of the Ray cluster; None for the one that this process is connected to, or that RAY_ADDRESS names, else
-            one started on this machine and stopped at the end.
+        engine: "local", or "ray": a Ray cluster works on the blocks, and `out` is a folder that all
+            its machines see.
+        address: of the Ray cluster; None for the one that this process is connected to, or that
+            RAY_ADDRESS names, else one started on this machine and stopped at the end.
         threads: at most this many on this machine; None for as many as the process may use.
-        block_rows: least rows of a part of a folder, where its file has as many; row groups are never cut.
-        rng: None for the cryptographic generator; a seed or numpy Generator is reproducible and NOT private.
-        progress: called as progress(done, total) with rows; the total is estimated from the share of the source that
-            is read, and inf where that is not known.
-        ledger: file of a `privacy.Ledger`, or one: the claim is charged to everybody before reports can be read. A
-            folder's run is charged once, however often it is resumed; privatizing the data again is another charge.
-        budget: epsilon that everybody's charges in the ledger may not exceed together; None for no limit.
-        charge_by: column of ids: the ledger charges each person for the rows that are theirs, instead of everybody for
-            one. It is read before anything is drawn, and not copied; keep the ledger's key as safe as the ids.
-        at_most: keep at most this many rows of each person (in each period), chosen by a keyed permutation
-            of row numbers that is fresh in every run; None for all. People are charged for the rows kept.
-            The claim is about replacing values: numbers, order and ids of rows are public. A file that is
-            sorted by a private value voids it. Estimates are then about the rows kept.
+        block_rows: least rows of a part of a folder, where its file has as many; row groups are
+            never cut.
+        rng: None for the cryptographic generator; a seed or numpy Generator is reproducible and NOT
+            private.
+        progress: called as progress(done, total) with rows; the total is estimated from the share
+            of the source that is read, and inf where that is not known.
+        ledger: file of a `privacy.Ledger`, or one: the claim is charged to everybody before reports
+            can be read. A folder's run is charged once, however often it is resumed; privatizing
+            the data again is another charge.
+        budget: epsilon that everybody's charges in the ledger may not exceed together; None for no
+            limit.
+        charge_by: column of ids: the ledger charges each person for the rows that are theirs,
+            instead of everybody for one. It is read before anything is drawn, and not copied; keep
+            the ledger's key as safe as the ids.
+        at_most: keep at most this many rows of each person (in each period), chosen by a keyed
+            permutation of row numbers that is fresh in every run; None for all. People are charged
+            for the rows kept. The claim is about replacing values: numbers, order and ids of rows
+            are public. A file that is sorted by a private value voids it. Estimates are then about
+            the rows kept.
         per: column of the period that `at_most` is meant for.
-        delimiter, missing_values, decimal, backslash_is_text: how text files are spelled; see `columns.Dialect`.
+        delimiter, missing_values, decimal, backslash_is_text: how text files are spelled; see
+            `columns.Dialect`.
 
     Raises:
         ParameterError: an option that cannot be.
@@ -118,20 +129,41 @@ class Settings:
     def __post_init__(self) -> None:
         assert self.dialect is not None  # which checks its parts
         check_choice("engine", self.engine, ("local", "ray"))
+        check_choice("missing", self.missing, ("error", "drop"))
+        check_choice("on_out_of_range", self.on_out_of_range, ("clip", "error"))
         if self.address is not None and self.engine != "ray":
-            raise ParameterError("address", self.address, 'needs engine="ray" (--engine ray)')
+            raise ParameterError(
+                "address",
+                self.address,
+                'needs engine="ray" (--engine ray)',
+            )
         if self.threads is not None and self.threads < 1:
             remedy = "need at least one thread; without it all are used"
             raise ParameterError("threads", self.threads, remedy)
         if self.block_rows < 1:
-            raise ParameterError("block_rows", self.block_rows, "a block has at least one row")
+            raise ParameterError(
+                "block_rows",
+                self.block_rows,
+                "a block has at least one row",
+            )
         self._check_charges()
 
     def _check_charges(self) -> None:
+        """Raises ParameterError for options about charges that lack another one, or exclude
+        each other.
+        """
         if self.budget is not None and self.ledger is None:
-            raise ParameterError("budget", self.budget, "needs a ledger; name it (--ledger)")
+            raise ParameterError(
+                "budget",
+                self.budget,
+                "needs a ledger; name it (--ledger)",
+            )
         if self.charge_by is not None and self.ledger is None:
-            raise ParameterError("charge_by", self.charge_by, "needs a ledger; name it (--ledger)")
+            raise ParameterError(
+                "charge_by",
+                self.charge_by,
+                "needs a ledger; name it (--ledger)",
+            )
         if self.at_most is not None and (self.charge_by is None or self.at_most < 1):
             remedy = "needs charge_by (--charge-by), and is at least 1"
             raise ParameterError("at_most", self.at_most, remedy)
@@ -142,17 +174,22 @@ class Settings:
             raise ParameterError("ledger", str(self.ledger), remedy)
 
     def report_progress(self, rows: int, *, share: float) -> None:
-        """Tells `progress` how many rows, and what share of the source, are done; a share of 0 means unknown."""
+        """Tells `progress` how many rows, and what share of the source, are done; a share of 0
+        means unknown.
+        """
+        total = math.inf
+        if share:
+            total = rows / share
         if self.progress is not None:
-            self.progress(rows, rows / share if share else math.inf)
+            self.progress(rows, total)
 
     @property
     def dialect(self) -> Dialect:
         """How text files are spelled."""
-        markers = None if self.missing_values is None else tuple(self.missing_values)
+        markers = self.missing_values
         return Dialect(
             delimiter=self.delimiter,
-            missing_values=markers,
+            missing_values=None if markers is None else tuple(markers),
             decimal=self.decimal,
             backslash_is_text=self.backslash_is_text,
         )

@@ -1,8 +1,10 @@
-"""Mean, variance, shares and quantiles of the inputs behind a set of reports: points, intervals, and what stays open.
+"""Mean, variance, shares and quantiles of the inputs behind a set of reports: points, intervals,
+and what stays open.
 
-A decoder a, one number per code, whose expected value from every input is at least v(input) has a mean report of at
-least E v, whatever the inputs are. The best one for the reports at hand is a small cone program. It is chosen on some
-of the reports and evaluated on others, four times over, so that no choice flatters itself (proofs/estimation.md, E4).
+A decoder a, one number per code, whose expected value from every input is at least v(input) has a
+mean report of at least E v, whatever the inputs are. The best one for the reports at hand is a
+small cone program. It is chosen on some of the reports and evaluated on others, four times over, so
+that no choice flatters itself (proofs/estimation.md, E4).
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ from scipy import special
 
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.intervals import (
-    SAME_CHANCE,
     WIDER,
     Event,
     Interval,
     Spread,
     Sums,
+    event_of_chances,
     spread_of,
     target_of_mean,
     within,
@@ -43,52 +45,65 @@ from mezzotint.core.types import FloatArray
 
 Method = Literal["asymptotic", "safe"]
 
-# The mean ------------------------------------------------------------------------------------------------------
+# The mean -----------------------------------------------------------------------------------------
 
 
 def report_moments(counts: CodeCounts) -> tuple[float, float]:
-    """Mean of the decoded reports, and the unbiased variance of one, not less than the table's least.
+    """Mean of the decoded reports, and the unbiased variance of one, not less than the table's
+    least.
 
-    The second is at least the true least variance of a report whatever the inputs are, so few reports that happen to
-    agree do not suggest that there is no noise. Of a single report it is the greatest variance of a row.
+    The second is at least the true least variance of a report whatever the inputs are, so few
+    reports that happen to agree do not suggest that there is no noise. Of a single report it is the
+    greatest variance of a row.
     """
-    levels, n = counts.mechanism.levels, counts.n
+    levels, report_count = counts.mechanism.levels, counts.n
     centre = float(levels[np.argmax(counts.counts)])
-    mean = centre + float(counts.counts @ (levels - centre)) / n
+    mean_report = centre + float(counts.counts @ (levels - centre)) / report_count
     variances = spread_of(counts.mechanism).variances
-    if n < 2:
-        return mean, float(variances.max())
-    variance = float(counts.counts @ (levels - mean) ** 2) / (n - 1)
-    return mean, max(variance, float(variances.min()))
+    if report_count < 2:
+        return mean_report, float(variances.max())
+    variance = float(counts.counts @ (levels - mean_report) ** 2) / (report_count - 1)
+    return mean_report, max(variance, float(variances.min()))
 
 
 def mean_interval(counts: CodeCounts, *, confidence: float, method: Method) -> Interval:
-    """The mean of the clipped inputs, unbiased up to the table's `max_bias`, which the interval includes.
+    """The mean of the clipped inputs, unbiased up to the table's `max_bias`, which the interval
+    includes.
 
     Of two levels it is Clopper and Pearson's interval, by either method: proved at every n. Of more
     it is the score interval, or by method "safe" that of Bernstein's inequality, proved at every n.
     """
     target, reports = target_of_mean(counts.mechanism), Sums.of_counts(counts.counts)
-    value, bias = target.value(reports), counts.mechanism.max_bias
+    estimated, bias = target.value(reports), counts.mechanism.max_bias
     if method == "asymptotic" or target.proved:
-        low, high = target.interval(reports, confidence=confidence)
+        lower_end, upper_end = target.interval(reports, confidence=confidence)
     else:
         width = bernstein(target.spread, n=counts.n, confidence=confidence)
-        low, high = value - width, value + width
-    return possible_mean(counts.mechanism, value, low - bias, high + bias)
+        lower_end, upper_end = estimated - width, estimated + width
+    return possible_mean(
+        counts.mechanism,
+        estimated,
+        lower_end - bias,
+        upper_end + bias,
+    )
 
 
 def possible_mean(table: Mechanism, mean: float, low: float, high: float) -> Interval:
-    """The interval within the range, where the mean of clipped inputs lies for sure; it keeps the unbiased estimate.
+    """The interval within the range, where the mean of clipped inputs lies for sure; it keeps the
+    unbiased estimate.
 
     What the bias of the table leaves open is `identified`, where it is more than rounding.
     """
-    ends = np.clip([mean - table.max_bias, mean + table.max_bias], table.lower, table.upper)
-    biased = table.max_bias > 1e-6 * (table.upper - table.lower)
-    identified = (float(ends[0]), float(ends[1])) if biased else None
-    return replace(
-        within(mean, low, high, bounds=(table.lower, table.upper)), identified=identified
-    )
+    identified = None
+    if table.max_bias > 1e-6 * (table.upper - table.lower):
+        ends = np.clip(
+            [mean - table.max_bias, mean + table.max_bias],
+            table.lower,
+            table.upper,
+        )
+        identified = (float(ends[0]), float(ends[1]))
+    interval = within(mean, low, high, bounds=(table.lower, table.upper))
+    return replace(interval, identified=identified)
 
 
 def safe_half_width(mechanism: Mechanism, *, n: int, confidence: float) -> float:
@@ -113,8 +128,8 @@ def safe_half_width(mechanism: Mechanism, *, n: int, confidence: float) -> float
 
 def bernstein(spread: Spread, *, n: int, confidence: float) -> float:
     """Half the width of an interval for the expected value of a decoded report, at every n >= 1."""
-    # P(|mean - E mean| >= t) <= 2 exp(-n t^2 / (2 v + 2 R t / 3)) with v >= the average variance and R >= |B - E B|;
-    # setting the right side to 1 - level gives a quadratic in t.
+    # P(|mean - E mean| >= t) <= 2 exp(-n t^2 / (2 v + 2 R t / 3)) with v >= the average variance
+    # and R >= |B - E B|; setting the right side to 1 - level gives a quadratic in t.
     lowest, highest = float(spread.means.min()), float(spread.means.max())
     reach = max(spread.top - lowest, highest - spread.bottom)
     log = math.log(2 / (1 - confidence))
@@ -124,22 +139,35 @@ def bernstein(spread: Spread, *, n: int, confidence: float) -> float:
 
 FOLDS = 4
 FOLD_SEED = 20240611
-"""Part of the method: whoever tries several seeds and picks an interval cheats. Deals reports into folds."""
+"""Part of the method: whoever tries several seeds and picks an interval cheats. Deals reports into
+folds.
+"""
+
 
 FLOOR = 0.02
-"""Weight of the average row in the shares that a decoder is optimised for, so that no code is thought impossible."""
+"""Weight of the average row in the shares that a decoder is optimised for, so that no code is
+thought impossible.
+"""
+
 
 _CANDIDATES = 513
 """Expected values of a decoder that are tried against the reports."""
+
 
 STEPS = 200
 """EM steps per fold. A worse fit makes a wider interval, never a wrong one."""
 
 
+PSEUDO_VARIANCES = 4
+"""Reports of the greatest variance that are added to those seen, for what few reports do not show.
+"""
+
+
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fold:
-    """One part of the reports: (c,) counts, and its share of all. The other parts alone say the rest:
+    """One part of the reports: (c,) counts, and its share of all. The other parts alone say the
+    rest:
 
     (c,) expected shares of the codes, and the mean of the inputs, data units.
     """
@@ -151,92 +179,51 @@ class Fold:
 
 
 def folds_of(nodes: SupportPoints) -> list[tuple[Fold, ...]]:
-    """Reports of each data set, (D, c) counts, dealt into FOLDS parts at random, one by one; empty parts left out.
+    """Reports of each data set, (D, c) counts, dealt into FOLDS parts at random, one by one; empty
+    parts left out.
 
-    Guarantees: depends on a data set's counts alone; parts are independent of each other given their sizes.
+    Guarantees: depends on a data set's counts alone; parts are independent of each other given
+        their sizes.
     """
-    deals = (
-        np.random.default_rng(FOLD_SEED).multinomial(counts, [1 / FOLDS] * FOLDS)
-        for counts in nodes.counts
-    )
-    parts = np.stack([deal.T for deal in deals])
+    deals: list[npt.NDArray[np.int64]] = []
+    for counts in nodes.counts:
+        deal = np.random.default_rng(FOLD_SEED).multinomial(counts, [1 / FOLDS] * FOLDS)
+        deals.append(deal.T)
+    parts = np.stack(deals)
     fitted = quick_fit(nodes.with_counts(nodes.counts[:, None] - parts), steps=STEPS)
     expected = (1 - FLOOR) * (fitted @ nodes.pmf) + FLOOR * nodes.pmf.mean(axis=0)
     shares = parts.sum(axis=-1) / nodes.counts.sum(axis=-1, keepdims=True)
     centres = fitted @ nodes.x
-    return [
-        tuple(
-            Fold(counts=fold, share=float(share), expected=codes, centre=float(centre))
-            for fold, share, codes, centre in zip(*of_set, strict=True)
-            if share
-        )
-        for of_set in zip(parts, shares, expected, centres, strict=True)
-    ]
+    folds: list[tuple[Fold, ...]] = []
+    for columns in zip(
+        parts,
+        shares.tolist(),
+        expected,
+        centres.tolist(),
+        strict=True,
+    ):
+        of_set: list[Fold] = []
+        for counts, share, codes, centre in zip(*columns, strict=True):
+            if share:
+                of_set.append(
+                    Fold(
+                        counts=counts,
+                        share=share,
+                        expected=codes,
+                        centre=centre,
+                    )
+                )
+        folds.append(tuple(of_set))
+    return folds
 
 
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Bounds:
-    """Interval ends of expectations over the inputs, by all (c,) reports and their folds.
-
-    `rows` is the (K, c) pmf at the knots, of which those at all inputs are mixtures.
-    """
-
-    counts: npt.NDArray[np.int64]
-    folds: Sequence[Fold]
-    rows: FloatArray
-
-    @cached_property
-    def _bases(self) -> list[FloatArray]:
-        return [decoder_basis(self.rows, fold.expected) for fold in self.folds]
-
-    def upper(
-        self, pmf: FloatArray, function: Callable[[Fold], FloatArray], *, tail: float
-    ) -> float:
-        """Upper end of the interval of E v at one-sided error `tail`.
-
-        Arguments:
-            pmf: (J, c) codes from the inputs at which the decoder must dominate: v at any other input is at most what
-                it is on the chord between two of them that lie in one segment of the table.
-            function: (J,) v there; of a fold, where v follows from the other folds.
-            tail: in (0, 1/2).
-
-        Guarantees: each decoder dominates v, so that the mean of its reports is an upper estimate at every n; the
-            normal width around it is verified by simulation (benchmarks/coverage.py), not proved.
-        """
-        n, z = int(self.counts.sum()), float(special.ndtri(1 - tail)) + WIDER
-        total = largest = skewness = 0.0
-        top, parts = -math.inf, []
-        for fold, basis in zip(self.folds, self._bases, strict=True):
-            wanted = function(fold)
-            top = max(top, float(wanted.max()))
-            decoder = dominating(pmf, wanted, fold.expected, width=z / math.sqrt(n), basis=basis)
-            spread = Spread(pmf=self.rows, values=decoder)
-            greatest = spread.greatest_of_all
-            mean = float(self.counts @ decoder) / n
-            seen = float(self.counts @ (decoder - mean) ** 2) / n
-            total += float(fold.counts @ decoder) / n
-            # Where no inputs make both ends of the decoder common, one is rare whatever the inputs are: its reports are
-            # a Poisson count of jumps, k of which do not rule out k + z^2/2 + z sqrt(k + z^2/4).
-            rare = 1 - 4 * greatest / spread.reach**2 if spread.reach > 0 else 0.0
-            unseen = max(4 * greatest, rare * (z * spread.reach / 2) ** 2)
-            parts.append((fold.share, spread, mean, seen, unseen))
-            largest += fold.share * (n * max(seen, greatest) + unseen) / (n + 4)
-            if greatest > 0:
-                lopsided = spread.reach * (1 - float(spread.variances.min()) / greatest)
-                skewness += fold.share * lopsided * (1 + rare * (z**2 / 2 - 1))
-        # How far above its reports an expected value may lie; there a report varies by what the table demands at least.
-        away = np.linspace(0.0, z * math.sqrt(largest / n) + skewness / n, _CANDIDATES)
-        variance = np.zeros(_CANDIDATES)
-        for share, spread, mean, seen, unseen in parts:
-            variance += share * (n * np.maximum(seen, spread.least(mean + away)) + unseen) / (n + 4)
-        widths = z * np.sqrt(variance / n) + skewness / n
-        return min(top, total + max(float(widths[0]), float(away[away <= widths].max())))
+# Decoders that dominate ---------------------------------------------------------------------------
 
 
 def greatest_expectation(pmf: FloatArray, values: FloatArray, shares: FloatArray) -> float:
     """Greatest E v over all distributions of inputs that give the codes exactly these shares."""
-    return min(float(values.max()), float(dominating(pmf, values, shares, width=0.0) @ shares))
+    decoder = dominating(pmf, values, shares, width=0.0)
+    return min(float(values.max()), float(decoder @ shares))
 
 
 def dominating(
@@ -247,76 +234,92 @@ def dominating(
     width: float,
     basis: FloatArray | None = None,
 ) -> FloatArray:
-    """The decoder a, pmf a >= values, of the least shares.a + width * (standard deviation of a under the shares).
+    """The decoder a, pmf a >= values, of the least shares.a + width * (standard deviation of a
+    under the shares).
 
     Arguments:
         pmf: (J, c) of the inputs that have these (J,) values.
         shares: (c,) >= 0, summing to 1.
         basis: `decoder_basis` of rows that those of the pmf are mixtures of; None for its own.
 
-    Guarantees: pmf a >= values whatever the solver does: its answer is lifted until it holds, with a margin for
-        rounding; where it has none the constant max(values) stands in. A failure costs width, never validity, and
-        raises nothing.
+    Guarantees: pmf a >= values whatever the solver does: its answer is lifted until it holds, with
+        a margin for rounding; where it has none the constant max(values) stands in. A failure costs
+        width, never validity, and raises nothing.
     """
     top = float(values.max())
-    constant = np.full(shares.size, top)
     scale = top - float(values.min())
-    used = pmf.any(axis=0)
+    constant = np.full(shares.size, top)
     if scale == 0:
         return constant
     if width > 0 and basis is None:
         basis = decoder_basis(pmf, shares)
+    is_used = pmf.any(axis=0)
+    if basis is not None:
+        basis = basis[is_used]
     solution = _solve(
-        pmf[:, used],
+        pmf[:, is_used],
         (values - top) / scale,
-        shares[used],
+        shares[is_used],
         width,
-        None if basis is None else basis[used],
+        basis,
     )
     if solution is None:
         return constant
     decoder = constant.copy()
-    decoder[used] += scale * solution
+    decoder[is_used] += scale * solution
     shortfall = float((values - pmf @ decoder).max())
     decoder += max(0.0, shortfall) + 1e-12 * float(np.abs(decoder).max())
-    return decoder if _cost(decoder, shares, width) <= top else constant
+    if _cost(decoder, shares, width) > top:
+        return constant
+    return decoder
 
 
 def decoder_basis(rows: FloatArray, shares: FloatArray) -> FloatArray:
-    """(c, r) decoders whose combinations are all that their means tell apart, uncorrelated under the shares.
+    """(c, r) decoders whose combinations are all that their means tell apart, uncorrelated under
+    the shares.
 
-    The first is constant, of square 1, the others have mean 0 and variance 1 under the shares, and r <= c. No decoder
-    with the same means from all (K, c) rows varies less, as the shares are a mixture of the rows.
+    The first is constant, of square 1, the others have mean 0 and variance 1 under the shares, and
+    r <= c. No decoder with the same means from all (K, c) rows varies less, as the shares are a
+    mixture of the rows.
     """
     root = np.sqrt(np.maximum(shares, 1e-24))
     return np.linalg.qr(np.vstack([root, rows / root]).T)[0] / root[:, None]
 
 
 def _cost(decoder: FloatArray, shares: FloatArray, width: float) -> float:
-    mean = float(shares @ decoder)
-    return mean + width * math.sqrt(max(0.0, float(shares @ (decoder - mean) ** 2)))
+    mean_report = float(shares @ decoder)
+    return mean_report + width * math.sqrt(max(0.0, float(shares @ (decoder - mean_report) ** 2)))
 
 
 def _solve(
-    pmf: FloatArray, values: FloatArray, shares: FloatArray, width: float, basis: FloatArray | None
+    pmf: FloatArray,
+    values: FloatArray,
+    shares: FloatArray,
+    width: float,
+    basis: FloatArray | None,
 ) -> FloatArray | None:
+    """(c,) the decoder of least cost as the solver finds it, by a linear or a second-order
+    cone program; None where it fails.
+    """
     cones = [clarabel.NonnegativeConeT(values.size)]
     if basis is None:
-        solution, _ = cone_program(None, shares, -pmf, -values, cones)
-        found = np.array(solution.x)
-    else:
-        # By its coordinates y in the basis, a decoder has mean +-y_0 and standard deviation |(y_1, ...)|.
-        size = basis.shape[1]
-        rows = np.zeros((values.size + size, size + 1))
-        rows[: values.size, :size] = -pmf @ basis
-        rows[values.size, size] = -1.0
-        rows[values.size + 1 :, 1:size] = -np.identity(size - 1)
-        right = np.append(-values, np.zeros(size))
-        cones.append(clarabel.SecondOrderConeT(size))
-        solution, _ = cone_program(None, np.append(shares @ basis, width), rows, right, cones)
-        found = basis @ solution.x[:size]
-    return found if np.isfinite(found).all() else None
+        return cone_program(shares, -pmf, -values, cones)
+    # By its coordinates y in the basis, a decoder has mean +-y_0 and standard deviation |(y_1,
+    # ...)|.
+    dimension = basis.shape[1]
+    constraints = np.zeros((values.size + dimension, dimension + 1))
+    constraints[: values.size, :dimension] = -pmf @ basis
+    constraints[values.size, dimension] = -1.0
+    constraints[values.size + 1 :, 1:dimension] = -np.identity(dimension - 1)
+    right = np.append(-values, np.zeros(dimension))
+    cones.append(clarabel.SecondOrderConeT(dimension))
+    solution = cone_program(np.append(shares @ basis, width), constraints, right, cones)
+    if solution is None:
+        return None
+    return basis @ solution[:dimension]
 
+
+# Shapes -------------------------------------------------------------------------------------------
 
 Edges = tuple[float, float]
 
@@ -324,8 +327,9 @@ Edges = tuple[float, float]
 class Shapes(ABC):
     """The evidence of one set of reports about the distribution of the inputs.
 
-    Points come from one fit that knows of no edges, so that they do not depend on what is requested. An interval holds
-    its point, what the table leaves open at the fitted shares of the codes, and the bounds of the method.
+    Points come from one fit that knows of no edges, so that they do not depend on what is
+    requested. An interval holds its point, what the table leaves open at the fitted shares of the
+    codes, and the bounds of the method.
 
     Arguments:
         edges: the edges of all shares that will be requested, inside [lower, upper], data units.
@@ -352,202 +356,401 @@ class Shapes(ABC):
         self.cumulated = np.concatenate([[0.0], np.cumsum(self.base.mass_per_cell(self.masses))])
         self._known: dict[tuple[str, int, bool], float] = {}
 
-    # Requests -------------------------------------------------------------------------------------------
+    @property
+    def tail(self) -> float:
+        """Error of one side of an interval."""
+        return (1 - self.confidence) / 2
+
+    # Requests -------------------------------------------------------------------------------------
 
     def variance(self) -> Interval:
         """Of the inputs, squared data units."""
         nodes, square = self.base, (self.base.x - self.centre) ** 2
-        room = float((nodes.x[-1] - nodes.x[0]) ** 2) / 4
-        left_open = (
+        greatest = float(np.ptp(nodes.x) ** 2) / 4
+        identified = (
             -greatest_expectation(nodes.pmf, -square, self.shares) - nodes.widest() ** 2 / 4,
             greatest_expectation(nodes.pmf, square, self.shares),
         )
-        value = float(self.masses @ square)
-        return _around(value, self._variance_ends(), left_open, (0.0, room))
+        return _around(
+            float(self.masses @ square),
+            self._variance_ends(),
+            identified,
+            (0.0, greatest),
+        )
 
     def share(self, low: float, high: float) -> Interval:
         """Of the inputs between two of the edges."""
-        value = float(np.diff(np.interp([low, high], self.base.breaks, self.cumulated))[0])
+        edges = (low, high)
+        estimated = float(np.diff(np.interp(edges, self.base.breaks, self.cumulated))[0])
         inner, outer = self.nodes.inside(low, high)
-        left_open = (-self._open(-inner, (low, high)), self._open(outer, (low, high)))
+        identified = (
+            -self.open_expectation(-inner, edges),
+            self.open_expectation(outer, edges),
+        )
         event = self.event_of_share(low, high)
         if event is None:
-            ends = (-self._greatest(-inner, (low, high)), self._greatest(outer, (low, high)))
+            ends = -self.greatest(-inner, edges), self.greatest(outer, edges)
         else:
-            reports = Sums.of_counts(self.nodes.counts)
-            lower, upper = event.ends(reports, (1 - self.confidence) / 2)
+            lower, upper = event.ends(Sums.of_counts(self.nodes.counts), self.tail)
             ends = (float(lower), float(upper))
-        return _around(value, ends, left_open, (0.0, 1.0))
+        return _around(estimated, ends, identified, (0.0, 1.0))
 
     def event_of_share(self, low: float, high: float) -> Event | None:
-        """The codes whose chance alone decides the share between two edges, where the table jumps at both.
+        """The codes whose chance alone decides the share between two edges, where the table jumps
+        at both.
 
         Their chance is p from every input inside and q from every other one: Clopper and Pearson's
         interval is proved then, by either method. None where inputs on one side differ.
         """
         inner, outer = self.nodes.inside(low, high)
-        inside = inner > 0
-        if (inner != outer).any() or inside.all() or not inside.any():
+        is_inside = inner > 0
+        if (inner != outer).any() or is_inside.all() or not is_inside.any():
             return None
-        rows = self.nodes.pmf
-        codes = rows[inside].mean(axis=0) > rows[~inside].mean(axis=0)
-        chances = rows[:, codes].sum(axis=1)
-        p_least, p_most = float(chances[inside].min()), float(chances[inside].max())
-        q_least, q_most = float(chances[~inside].min()), float(chances[~inside].max())
-        signal = p_least - q_most
-        if signal <= 0 or max(p_most - p_least, q_most - q_least) >= SAME_CHANCE * signal:
-            return None
-        return Event(
-            codes=codes,
-            lower=(-q_most / (p_most - q_most), 1 / (p_most - q_most)),
-            upper=(-q_least / (p_least - q_least), 1 / (p_least - q_least)),
-        )
+        node_rows = self.nodes.pmf
+        codes = node_rows[is_inside].mean(axis=0) > node_rows[~is_inside].mean(axis=0)
+        chances = node_rows[:, codes].sum(axis=1)
+        return event_of_chances(codes, chances[is_inside], chances[~is_inside])
 
     def quantile(self, probability: float) -> Interval:
         """The input that this share of the inputs does not exceed, data units."""
-        breaks, cells = self.base.breaks, self.cumulated
-        index = int(np.clip(np.searchsorted(cells, probability) - 1, 0, breaks.size - 2))
-        within = (probability - cells[index]) / max(cells[index + 1] - cells[index], 1e-300)
-        value = float(breaks[index] + np.clip(within, 0, 1) * (breaks[index + 1] - breaks[index]))
-        ends = self._quantile_ends(probability, self._greatest)
-        left_open = self._quantile_ends(probability, self._open)
-        return _around(value, ends, left_open, (float(breaks[0]), float(breaks[-1])))
+        breaks, cumulated = self.base.breaks, self.cumulated
+        cell = int(
+            np.clip(
+                np.searchsorted(cumulated, probability) - 1,
+                0,
+                breaks.size - 2,
+            )
+        )
+        mass = max(cumulated[cell + 1] - cumulated[cell], 1e-300)
+        position = np.clip((probability - cumulated[cell]) / mass, 0, 1)
+        estimated = float(breaks[cell] + position * (breaks[cell + 1] - breaks[cell]))
+        ends = self.quantile_ends(probability, self.greatest)
+        identified = self.quantile_ends(probability, self.open_expectation)
+        return _around(
+            estimated,
+            ends,
+            identified,
+            (float(breaks[0]), float(breaks[-1])),
+        )
 
-    def _quantile_ends(
-        self, probability: float, bound: Callable[[FloatArray, Edges], float]
+    def quantile_ends(
+        self,
+        probability: float,
+        bound: Callable[[FloatArray, Edges], float],
     ) -> tuple[float, float]:
-        # The quantile is at least any break up to which even the greatest P(X <= break) falls short, and at most any
-        # break from which on even the least P(X < break) suffices. Both are searched for from outside.
+        """Both ends for a quantile, by a bound on expectations."""
+        # The quantile is at least any break up to which even the greatest P(X <= break) falls
+        # short, and at most any break from which on even the least P(X < break) suffices. Both are
+        # searched for from outside.
         breaks = self.base.breaks
         inner = range(1, breaks.size - 1)
-        low = _last_leading(
-            inner,
-            lambda i: self._cdf(bound, i, greatest=True) < probability,
-            strides=self.strides,
-        )
-        high = _last_leading(
-            inner[::-1],
-            lambda i: self._cdf(bound, i, greatest=False) >= probability,
-            strides=self.strides,
-        )
-        return float(breaks[0 if low is None else low]), float(breaks[-1 if high is None else high])
 
-    def _cdf(self, bound: Callable[[FloatArray, Edges], float], i: int, *, greatest: bool) -> float:
-        """Greatest or least share of the inputs up to a break, by `_greatest` or `_open`."""
-        key = (bound.__name__, i, greatest)
-        if key not in self._known:
-            edges = (float(self.base.breaks[0]), float(self.base.breaks[i]))
+        def falls_short(index: int) -> bool:
+            return self._cdf(bound, index, greatest=True) < probability
+
+        def suffices(index: int) -> bool:
+            return self._cdf(bound, index, greatest=False) >= probability
+
+        lower_end = self._last_leading(inner, falls_short, otherwise=0)
+        upper_end = self._last_leading(inner[::-1], suffices, otherwise=-1)
+        return float(breaks[lower_end]), float(breaks[upper_end])
+
+    def _last_leading(
+        self,
+        indices: range,
+        holds: Callable[[int], bool],
+        *,
+        otherwise: int,
+    ) -> int:
+        """The last index of the run, from the first on, for which a condition holds; `otherwise`
+        where it fails at once.
+
+        Strides above 1 skip indices: the condition is one on functions that are monotone in truth.
+        """
+        start = 0
+        for stride in self.strides:
+            while start + stride <= len(indices) and holds(indices[start + stride - 1]):
+                start += stride
+        if start == 0:
+            return otherwise
+        return indices[start - 1]
+
+    def _cdf(
+        self,
+        bound: Callable[[FloatArray, Edges], float],
+        index: int,
+        *,
+        greatest: bool,
+    ) -> float:
+        """Greatest or least share of the inputs up to a break, by a bound."""
+        request_key = (bound.__name__, index, greatest)
+        if request_key not in self._known:
+            edges = float(self.base.breaks[0]), float(self.base.breaks[index])
             inner, outer = self.nodes.inside(*edges)
-            self._known[key] = bound(outer, edges) if greatest else -bound(-inner, edges)
-        return self._known[key]
+            self._known[request_key] = bound(outer, edges) if greatest else -bound(-inner, edges)
+        return self._known[request_key]
 
-    # Bounds --------------------------------------------------------------------------------------------------
+    # Bounds ---------------------------------------------------------------------------------------
 
     def corners(self, edges: Sequence[float]) -> npt.NDArray[np.bool_]:
-        """(J,) the nodes at which a decoder must dominate a function that is constant between knots and these edges.
+        """(J,) the nodes at which a decoder must dominate a function that is constant between knots
+        and these edges.
 
         Between two of them both the decoder's mean and the function's chord are linear.
         """
         return np.isin(self.nodes.x, self.counts.mechanism.knots) | np.isin(self.nodes.x, edges)
 
-    def _open(self, values: FloatArray, edges: Edges) -> float:
+    def open_expectation(self, values: FloatArray, edges: Edges) -> float:
         """Greatest expectation at exactly the fitted shares of the codes."""
         corners = self.corners(edges)
         return greatest_expectation(self.nodes.pmf[corners], values[corners], self.shares)
 
-    @abstractmethod
-    def _greatest(self, values: FloatArray, edges: Edges) -> float:
-        """Upper end for the expectation of a function, (J,) at the nodes, that is constant between knots and edges."""
+    def greatest(self, values: FloatArray, edges: Edges) -> float:
+        """Upper end for the expectation of a function, (J,) at the nodes, that is constant between
+        knots and edges.
+        """
+        corners = self.corners(edges)
+        wanted = values[corners]
+        pmf = self.nodes.pmf[corners]
+        return self.upper_end(
+            pmf,
+            lambda _: wanted,
+            least=float(wanted.min()),
+            tail=self.tail,
+        )
 
-    @abstractmethod
     def _variance_ends(self) -> tuple[float, float]:
         """Both ends for the variance of the inputs."""
+        # Var X <= E(X - c)^2 for every c, and Var X = E(X - c)^2 - (E X - c)^2: with c from other
+        # reports than those of a fold, both expectations are those of a function that does not
+        # depend on the fold.
+        corners = self.corners(())
+        knots, inputs = self.nodes.x[corners], self.base.x
+        upper = self.upper_end(
+            self.nodes.pmf[corners],
+            lambda fold: (knots - fold.centre) ** 2,
+            least=0.0,
+            tail=self.tail,
+        )
+        # No square is larger, wherever a centre lies: a stake may not know the centres of later
+        # folds.
+        largest_square = float(np.ptp(inputs)) ** 2
+        lower = -self.upper_end(
+            self.base.pmf,
+            lambda fold: -((inputs - fold.centre) ** 2),
+            least=-largest_square,
+            tail=self.tail / 2,
+        )
+        return lower - self._centre_error() - self.base.widest() ** 2 / 4, upper
+
+    @cached_property
+    def knot_rows(self) -> FloatArray:
+        """(K, c) pmf at the knots, of which those at all inputs are mixtures."""
+        return self.base.pmf[np.isin(self.base.x, self.counts.mechanism.knots)]
+
+    @cached_property
+    def bases(self) -> list[FloatArray]:
+        """`decoder_basis` for each fold."""
+        return [decoder_basis(self.knot_rows, fold.expected) for fold in self.folds]
+
+    @property
+    @abstractmethod
+    def folds(self) -> Sequence[Fold]:
+        """Parts of the reports, each with what others suggest."""
+
+    @abstractmethod
+    def upper_end(
+        self,
+        pmf: FloatArray,
+        function: Callable[[Fold], FloatArray],
+        *,
+        least: float,
+        tail: float,
+    ) -> float:
+        """Upper end of the interval of E v at one-sided error `tail`.
+
+        Arguments:
+            pmf: (J, c) codes from the inputs at which the decoder must dominate: v at any other
+                input is at most what it is on the chord between two of them that lie in one segment
+                of the table.
+            function: (J,) v there; of a fold, where v follows from other reports than its own.
+            least: a number that E v is surely not below.
+            tail: in (0, 1/2).
+        """
+
+    @abstractmethod
+    def _centre_error(self) -> float:
+        """Bound on (E X - c)^2, c the centres of the folds, at the error that `_variance_ends`
+        leaves.
+        """
 
 
-def _around(
-    value: float,
-    ends: tuple[float, float],
-    left_open: tuple[float, float],
-    possible: tuple[float, float],
-) -> Interval:
-    """The interval that holds the point, the ends and what is open, within what is possible at all."""
-    low, high = (float(np.clip(end, *possible)) for end in left_open)
-    identified = (min(low, value), max(high, value))
-    low, high = (float(np.clip(end, *possible)) for end in ends)
+def _around(value: float, ends: Edges, identified: Edges, possible: Edges) -> Interval:
+    """The interval that holds the point, the ends and what is open, within what is possible at
+    all.
+    """
+    open_low, open_high = np.clip(identified, *possible).tolist()
+    open_low, open_high = min(open_low, value), max(open_high, value)
+    lower_end, upper_end = np.clip(ends, *possible).tolist()
     return Interval(
         value=value,
-        low=min(low, identified[0]),
-        high=max(high, identified[1]),
-        identified=identified,
+        low=min(lower_end, open_low),
+        high=max(upper_end, open_high),
+        identified=(open_low, open_high),
     )
 
 
-def _last_leading(
-    indices: range, holds: Callable[[int], bool], *, strides: tuple[int, ...]
-) -> int | None:
-    """The last index of the run, from the first on, for which a condition holds; None where it fails at once.
-
-    Strides above 1 skip indices: the condition is one on functions that are monotone in truth.
-    """
-    start = 0
-    for stride in strides:
-        while start + stride <= len(indices) and holds(indices[start + stride - 1]):
-            start += stride
-    return indices[start - 1] if start else None
-
-
-# Cross-fitted decoders ---------------------------------------------------------------------------------------
+# Cross-fitted decoders ----------------------------------------------------------------------------
 
 
 @final
 class CrossFitted(Shapes):
-    """Bounds by decoders that are chosen on some of the reports and evaluated on others."""
+    """Bounds by decoders that are chosen on some of the reports and evaluated on others.
+
+    Each decoder dominates, so that the mean of its reports is an upper estimate at every n; the
+    normal width around it is verified by simulation (benchmarks/coverage.py), not proved.
+    """
 
     @classmethod
     def of_many(
-        cls, many: Sequence[CodeCounts], *, confidence: float, edges: FloatArray | None
+        cls,
+        many: Sequence[CodeCounts],
+        *,
+        confidence: float,
+        edges: FloatArray | None,
     ) -> Iterator[CrossFitted]:
-        """Those of equally large data sets of one table, whose fits are computed together: much faster than in turn."""
+        """Those of equally large data sets of one table, whose fits are computed together: much
+        faster than in turn.
+        """
         nodes = nodes_of(many[0])
         nodes = nodes.with_counts(np.stack([nodes_of(counts).counts for counts in many]))
         for counts, masses, folds in zip(many, smooth_fit(nodes), folds_of(nodes), strict=True):
-            shapes = cls(counts, confidence=confidence, edges=edges, masses=masses)
-            shapes._folds = folds
+            shapes = cls(
+                counts,
+                confidence=confidence,
+                edges=edges,
+                masses=masses,
+            )
+            shapes.folds = folds
             yield shapes
 
     @cached_property
-    def _folds(self) -> tuple[Fold, ...]:
+    def folds(self) -> tuple[Fold, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return folds_of(self.base.with_counts(self.base.counts[None]))[0]
 
-    @cached_property
-    def _bounds(self) -> Bounds:
-        knots = np.isin(self.base.x, self.counts.mechanism.knots)
-        return Bounds(counts=self.base.counts, folds=self._folds, rows=self.base.pmf[knots])
+    def upper_end(
+        self,
+        pmf: FloatArray,
+        function: Callable[[Fold], FloatArray],
+        *,
+        least: float,
+        tail: float,
+    ) -> float:
+        """As in `Shapes`, verified: the mean of the decoded reports and the normal width
+        around it, at the largest variance that reports and table leave possible.
+        """
+        del least
+        report_count = self.base.n
+        quantile = float(special.ndtri(1 - tail)) + WIDER
+        wanted = [function(fold) for fold in self.folds]
+        total = largest = skewness = 0.0
+        parts: list[_FoldSpread] = []
+        for fold, values, basis in zip(self.folds, wanted, self.bases, strict=True):
+            width = quantile / math.sqrt(report_count)
+            decoder = dominating(pmf, values, fold.expected, width=width, basis=basis)
+            fold_spread = _FoldSpread.of(self.knot_rows, decoder, self.base.counts, quantile)
+            parts.append(fold_spread)
+            total += float(fold.counts @ decoder) / report_count
+            largest += fold.share * fold_spread.variance(
+                max(fold_spread.seen, fold_spread.greatest)
+            )
+            skewness += fold.share * fold_spread.skewness
+        # How far above its reports an expected value may lie; there a report varies by what the
+        # table demands at least.
+        farthest = quantile * math.sqrt(largest / report_count) + skewness / report_count
+        away = np.linspace(0.0, farthest, _CANDIDATES)
+        variance = np.zeros(_CANDIDATES)
+        for fold, fold_spread in zip(self.folds, parts, strict=True):
+            least_there = fold_spread.spread.least(fold_spread.mean + away)
+            variance += fold.share * fold_spread.variance(np.maximum(fold_spread.seen, least_there))
+        widths = quantile * np.sqrt(variance / report_count) + skewness / report_count
+        top = max(float(values.max()) for values in wanted)
+        return min(
+            top,
+            total + max(float(widths[0]), float(away[away <= widths].max())),
+        )
+
+    def _centre_error(self) -> float:
+        interval = mean_interval(self.counts, confidence=1 - self.tail, method="asymptotic")
+        errors: list[float] = []
+        for interval_end in (interval.low, interval.high):
+            errors.append(
+                math.fsum(fold.share * (interval_end - fold.centre) ** 2 for fold in self.folds)
+            )
+        return max(errors)
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _FoldSpread:
+    """How the reports vary under the decoder of a fold.
+
+    Arguments:
+        spread: of the decoder.
+        n: reports.
+        mean, seen: of the decoded reports, and their variance.
+        unseen: variance of reports that few do not show, in all.
+        skewness: what rare far values cost an interval, times n.
+    """
+
+    spread: Spread
+    n: int
+    mean: float
+    seen: float
+    unseen: float
+    skewness: float
+
+    @classmethod
+    def of(
+        cls,
+        rows: FloatArray,
+        decoder: FloatArray,
+        counts: npt.NDArray[np.int64],
+        quantile: float,
+    ) -> _FoldSpread:
+        """That of reports under a decoder, for an interval of so many standard errors."""
+        spread = Spread(pmf=rows, values=decoder)
+        greatest, reach = spread.greatest_of_all, spread.reach
+        report_count = int(counts.sum())
+        mean_report = float(counts @ decoder) / report_count
+        # Where no inputs make both ends of the decoder common, one is rare whatever the inputs are:
+        # its reports are a Poisson count of jumps, k of which do not rule out k + z^2/2 + z sqrt(k
+        # + z^2/4).
+        rare = skewness = 0.0
+        if reach > 0:
+            rare = 1 - 4 * greatest / reach**2
+        if greatest > 0:
+            lopsided = reach * (1 - float(spread.variances.min()) / greatest)
+            skewness = lopsided * (1 + rare * (quantile**2 / 2 - 1))
+        return cls(
+            spread=spread,
+            n=report_count,
+            mean=mean_report,
+            seen=float(counts @ (decoder - mean_report) ** 2) / report_count,
+            unseen=max(
+                PSEUDO_VARIANCES * greatest,
+                rare * (quantile * reach / 2) ** 2,
+            ),
+            skewness=skewness,
+        )
 
     @property
-    def _tail(self) -> float:
-        return (1 - self.confidence) / 2
+    def greatest(self) -> float:
+        """Greatest variance whatever the inputs are."""
+        return self.spread.greatest_of_all
 
-    def _greatest(self, values: FloatArray, edges: Edges) -> float:
-        corners = self.corners(edges)
-        return self._bounds.upper(
-            self.nodes.pmf[corners], lambda _: values[corners], tail=self._tail
-        )
-
-    def _variance_ends(self) -> tuple[float, float]:
-        # Var X <= E(X - c)^2 for every c, and Var X = E(X - c)^2 - (E X - c)^2: with c from the other folds both
-        # expectations are those of a function that does not depend on the fold.
-        bounds, corners = self._bounds, self.corners(())
-        knots, x = self.nodes.x[corners], self.base.x
-        upper = bounds.upper(
-            self.nodes.pmf[corners], lambda fold: (knots - fold.centre) ** 2, tail=self._tail
-        )
-        lower = -bounds.upper(
-            self.base.pmf, lambda fold: -((x - fold.centre) ** 2), tail=self._tail / 2
-        )
-        mean = mean_interval(self.counts, confidence=1 - self._tail, method="asymptotic")
-        off = max(
-            math.fsum(fold.share * (end - fold.centre) ** 2 for fold in bounds.folds)
-            for end in (mean.low, mean.high)
-        )
-        return lower - off - self.base.widest() ** 2 / 4, upper
+    def variance(self, believed: npt.ArrayLike) -> FloatArray:
+        """The variance to reckon with, of that which is believed and of what few reports do not
+        show.
+        """
+        return (self.n * np.asarray(believed) + self.unseen) / (self.n + PSEUDO_VARIANCES)

@@ -1,8 +1,8 @@
 """Where reports go: a file that has no name before it is whole, checked and paid for.
 
-On Linux a draft is a file without a name: nothing of it is left after a kill, so no complete set of reports that nobody
-was charged for can end up in a backup. It is charged for when it is complete, and named at once. Elsewhere a draft has
-a hidden name, and the charge comes before its first byte.
+On Linux a draft is a file without a name: nothing of it is left after a kill, so no complete set of
+reports that nobody was charged for can end up in a backup. It is charged for when it is complete,
+and named at once. Elsewhere a draft has a hidden name, and the charge comes before its first byte.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self, final
@@ -28,7 +28,11 @@ from mezzotint.collect.encoder import Encoder
 from mezzotint.collect.listing import FileKind, SourceFile
 from mezzotint.collect.reports import COUNTS_KEY, code_field
 from mezzotint.collect.source import Source
-from mezzotint.core.errors import FileFormatError, ParameterError, StorageError
+from mezzotint.core.errors import (
+    FileFormatError,
+    ParameterError,
+    StorageError,
+)
 from mezzotint.core.files import publish, sync_folder
 from mezzotint.core.records import JsonObject
 
@@ -38,11 +42,13 @@ PRIVATE = 0o600
 
 @final
 class ReportsWriter:
-    """An open file of reports, in a block that ends it with `close`; after an error further failures do not matter.
+    """An open file of reports, in a block that ends it with `close`; after an error further
+    failures do not matter.
 
     Arguments:
-        stream: for Parquet, whose codes are dictionary-encoded and bit-packed (about `bits` bits each) and whose pages
-            carry checksums, or for CSV, which begins with the description as a comment line.
+        stream: for Parquet, whose codes are dictionary-encoded and bit-packed (about `bits` bits
+            each) and whose pages carry checksums, or for CSV, which begins with the description as
+            a comment line.
         columns: those that the codes are of.
     """
 
@@ -54,23 +60,28 @@ class ReportsWriter:
         description: str,
         columns: Sequence[str],
     ) -> None:
-        self._kind: FileKind = kind
         self._packed: gzip.GzipFile | None = None
         if kind == "parquet":
+            options: dict[str, Any] = {
+                "compression": "zstd",
+                "write_page_checksum": True,
+                "use_dictionary": [code_field(column) for column in columns],
+            }
             described = schema.with_metadata({METADATA_KEY: description})
-            codes: Any = [code_field(column) for column in columns]  # annotated as a bool alone
-            options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
-            self._writer: Any = pq.ParquetWriter(stream, described, use_dictionary=codes, **options)
+            self._writer: Any = pq.ParquetWriter(stream, described, **options)
             return
-        text: Any = stream
+        text_stream: Any = stream
         if kind == "csv.gz":
-            self._packed = gzip.GzipFile(
-                fileobj=stream, mode="wb", compresslevel=6, filename="", mtime=0
+            self._packed = text_stream = gzip.GzipFile(
+                fileobj=stream,
+                mode="wb",
+                compresslevel=6,
+                filename="",
+                mtime=0,
             )
-            text = self._packed
-        text.write(COMMENT + description.encode() + b"\n")
-        text.flush()
-        self._writer = pacsv.CSVWriter(text, schema)
+        text_stream.write(COMMENT + description.encode() + b"\n")
+        text_stream.flush()
+        self._writer = pacsv.CSVWriter(text_stream, schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Appends a batch."""
@@ -96,7 +107,9 @@ class ReportsWriter:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """An open output of one file: its writer, whether it is charged for before its first byte, and its publication."""
+    """An open output of one file: its writer, whether it is charged for before its first byte, and
+    its publication.
+    """
 
     writer: ReportsWriter
     early: bool
@@ -105,7 +118,11 @@ class Output:
 
 @contextmanager
 def open_output(
-    out: Path | None, kind: FileKind, schema: pa.Schema, description: str, columns: Sequence[str]
+    out: Path | None,
+    kind: FileKind,
+    schema: pa.Schema,
+    description: str,
+    columns: Sequence[str],
 ) -> Iterator[Output]:
     """Opens an output for reports; None is standard output."""
     if out is None:
@@ -116,62 +133,79 @@ def open_output(
         Draft(out) as draft,
         ReportsWriter(draft.file, kind, schema, description, columns) as writer,
     ):
-        yield Output(writer=writer, early=draft.hidden is not None, publish=draft.publish)
+        yield Output(
+            writer=writer,
+            early=draft.hidden is not None,
+            publish=draft.publish,
+        )
 
 
 def check_source(encoder: Encoder, source: Source, kind: FileKind) -> None:
     """Looks at every file of a source before any of its rows is read.
 
     Raises:
-        ParameterError: a file without a column, or with one of a type that its use, or the output, cannot take.
+        ParameterError: a file without a column, or with one of a type that its use, or the output,
+            cannot take.
         FileFormatError: a kept column that has other types in other files.
     """
     expected: pa.Schema | None = None
-    for file in source.files:
-        with source.open(file) as opened:
+    for source_file in source.files:
+        with source.open(source_file) as opened:
             schema = encoder.schema(opened.kinds())
         if expected is None:
             check_schema(schema, kind)
             expected = schema
-        require_schema(schema, expected, file)
+        require_schema(schema, expected, source_file)
 
 
 def require_schema(schema: pa.Schema, expected: pa.Schema, file: SourceFile) -> None:
-    """Raises FileFormatError for a file whose reports would have other types than those before it."""
-    if schema == expected:
-        return
-    odd = next(field for field in schema if field != expected.field(field.name))
-    before = expected.field(odd.name).type
-    words = f"column {odd.name} holds {odd.type}, in files before it {before}"
-    raise FileFormatError(f"{file.path}: {words}; write the files with one type")
+    """Raises FileFormatError for a file whose reports would have other types than those before
+    it.
+    """
+    for field, before in zip(schema, expected, strict=True):
+        if field != before:
+            message = f"column {field.name} holds {field.type}, in files before it {before.type}"
+            raise FileFormatError(f"{file.path}: {message}; write the files with one type")
 
 
 def check_schema(schema: pa.Schema, kind: FileKind) -> None:
-    """Raises ParameterError for a kept column that the writer of an output cannot take, tried on a row of nulls."""
+    """Raises ParameterError for a kept column that the writer of an output cannot take, tried on a
+    row of nulls.
+    """
     for field in schema:
         alone = pa.schema([field])
         try:
             if kind != "parquet" and _is_binary(field.type):
                 raise pa.ArrowNotImplementedError("bytes are not text")
-            batch = pa.RecordBatch.from_arrays([pa.nulls(1, field.type)], schema=alone)
+            record_batch = pa.RecordBatch.from_arrays([pa.nulls(1, field.type)], schema=alone)
             with ReportsWriter(io.BytesIO(), kind, alone, "{}", ()) as writer:
-                writer.write(batch)
+                writer.write(record_batch)
                 writer.close()
-        except (pa.ArrowException, ValueError, TypeError, NotImplementedError) as error:
+        except (
+            pa.ArrowException,
+            ValueError,
+            TypeError,
+            NotImplementedError,
+        ) as error:
             reason = str(error).partition("\n")[0][:120]
-            remedy = f"holds {field.type}, which the output cannot hold ({reason}); leave it out or convert it"
-            raise ParameterError("keep", field.name, remedy) from None
+            problem = f"holds {field.type}, which the output cannot hold ({reason})"
+            raise ParameterError(
+                "keep",
+                field.name,
+                f"{problem}; leave it out or convert it",
+            ) from None
 
 
 def _is_binary(kind: Any) -> bool:
     types: Any = pa.types
-    binary = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
-    return bool(binary or types.is_fixed_size_binary(kind))
+    checks = "binary", "large_binary", "binary_view", "fixed_size_binary"
+    return any(getattr(types, f"is_{check}")(kind) for check in checks)
 
 
 @final
 class Draft:
-    """A file in the making in the folder of its target; nothing of it is left unless `publish` names it.
+    """A file in the making in the folder of its target; nothing of it is left unless `publish`
+    names it.
 
     Attributes:
         file: open for writing.
@@ -189,30 +223,36 @@ class Draft:
         self.file: Any = os.fdopen(descriptor, "w+b")
 
     def publish(self, *, overwrite: bool = False) -> bool:
-        """Give the complete file its name, durably; False where the name is taken and is not to be overwritten."""
+        """Give the complete file its name, durably; False where the name is taken and is not to be
+        overwritten.
+        """
         self.file.flush()
         os.fsync(self.file.fileno())
         mask = os.umask(0)
         os.umask(mask)
-        os.chmod(self.file.fileno() if self.hidden is None else self.hidden, 0o666 & ~mask)
-        if self.hidden is None:
-            name = draft_name(self.target) if overwrite else self.target
-            if not self._link(name):
-                return False
-            if overwrite:
-                os.replace(name, self.target)
-        elif overwrite:
-            os.replace(self.hidden, self.target)
-        else:
+        os.chmod(self.hidden or self.file.fileno(), 0o666 & ~mask)
+        if self.hidden is not None and not overwrite:
             return publish(self.hidden, self.target)
+        link_path = self.hidden
+        if link_path is None:
+            link_path = draft_name(self.target) if overwrite else self.target
+            if not self._link(link_path):
+                return False
+        if overwrite:
+            os.replace(link_path, self.target)
         sync_folder(self.target.parent)
         return True
 
     def _link(self, name: Path) -> bool:
+        """Give the file without a name this one; False where it is taken."""
         folder = os.open(self.target.parent, os.O_RDONLY)
         try:
             # With a folder given, the system follows the link in /proc to the file without a name.
-            os.link(f"/proc/self/fd/{self.file.fileno()}", name.absolute(), src_dir_fd=folder)
+            os.link(
+                f"/proc/self/fd/{self.file.fileno()}",
+                name.absolute(),
+                src_dir_fd=folder,
+            )
         except FileExistsError:
             return False
         finally:
@@ -230,7 +270,9 @@ class Draft:
 
 
 def _unnamed(folder: Path) -> int | None:
-    """A descriptor of a file without a name in a folder; None where the system has no such files."""
+    """A descriptor of a file without a name in a folder; None where the system has no such
+    files.
+    """
     flag = getattr(os, "O_TMPFILE", 0)
     if not flag or not os.path.exists("/proc/self/fd"):
         return None
@@ -264,10 +306,10 @@ def standard_output(
     Raises:
         StorageError: whoever read it went away before the end: reports that were paid for are lost.
     """
+    stream: Any = sys.stdout.buffer
     try:
-        stream: Any = sys.stdout.buffer
-        with ExitStack() as stack:
-            yield stack.enter_context(ReportsWriter(stream, "csv", schema, description, columns))
+        with ReportsWriter(stream, "csv", schema, description, columns) as writer:
+            yield writer
         stream.flush()
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # the exit flushes it

@@ -1,4 +1,6 @@
-"""A source: files of columns, what is wanted of them, and their rows in batches; the first of `Source -> Encoder -> Sink`."""
+"""A source: files of columns, what is wanted of them, and their rows in batches; the first of
+`Source -> Encoder -> Sink`.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,17 @@ from mezzotint.collect.columns import (
     Dialect,
     OrcReader,
     ParquetReader,
+    TextFile,
+    Uses,
     reading,
     whole_parquet,
 )
-from mezzotint.collect.dates import Derived, derive, parse_derived, part_fault
+from mezzotint.collect.dates import (
+    Derived,
+    derive,
+    parse_derived,
+    part_fault,
+)
 from mezzotint.collect.json_lines import JsonReader
 from mezzotint.collect.listing import (
     STREAM,
@@ -34,21 +43,39 @@ from mezzotint.collect.listing import (
     AnyPath,
     FileKind,
     SourceFile,
+    SourcePath,
     file_kind,
+    find_files,
     is_file,
     open_binary,
     stamp,
 )
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.values import category_fault, numbers
+from mezzotint.core.values import (
+    category_fault,
+    number_fault,
+    numbers,
+)
 
 BLOCK_ROWS = 1 << 20
-"""Rows of a block at least, where its file has as many: neighbouring row groups are joined until they have them."""
+"""Rows of a block at least, where its file has as many: neighbouring row groups are joined until
+they have them.
+"""
 
 
 @contextmanager
-def open_columns(path: AnyPath, *, dialect: Dialect = STANDARD) -> Iterator[ColumnReader]:
-    """Opens a file of columns by its extension, here or at an address, or "-"; closes it when the block ends.
+def open_columns(
+    path: AnyPath,
+    *,
+    dialect: Dialect = STANDARD,
+    groups: tuple[int, int] | None = None,
+) -> Iterator[ColumnReader]:
+    """Opens a file of columns by its extension, here or at an address, or "-"; closes it when the
+    block ends.
+
+    Arguments:
+        groups: row groups of a Parquet file, from the first number up to, not including, the
+            second; None for all.
 
     Raises:
         ParameterError: no such file, or an extension that says nothing.
@@ -56,31 +83,33 @@ def open_columns(path: AnyPath, *, dialect: Dialect = STANDARD) -> Iterator[Colu
 
     Guarantees: memory stays constant in the number of rows.
     """
-    name = os.fspath(path)
-    if name in (STREAM, *STREAMS):
-        yield CsvReader(name="standard input", stream=sys.stdin.buffer, dialect=dialect)
+    file_name = os.fspath(path)
+    if file_name in (STREAM, *STREAMS):
+        text_file = TextFile(name="standard input", stream=sys.stdin.buffer)
+        yield CsvReader(text_file, dialect=dialect)
         return
-    kind = file_kind(name)
-    if not is_file(name):
-        raise ParameterError("source", name, "no such file; check the path")
+    format_name = file_kind(file_name)
+    if not is_file(file_name):
+        raise ParameterError("source", file_name, "no such file; check the path")
     with ExitStack() as stack:
-        if kind == "parquet":
-            yield ParquetReader(name=name, file=stack.enter_context(whole_parquet(name)))
+        if format_name == "parquet":
+            parquet = stack.enter_context(whole_parquet(file_name))
+            yield ParquetReader(name=file_name, file=parquet, groups=groups)
             return
-        with reading(name):
-            raw: Any = stack.enter_context(open_binary(name))
-            stream = _unpacked(raw, kind, stack)
-            size = stamp(name)[0]
-        if kind == "arrow":
-            yield ArrowReader(name=name, source=raw)
-        elif kind == "orc":
-            yield OrcReader(name=name, source=raw)
-        elif kind == "jsonl":
-            yield JsonReader(name=name, stream=stream, raw=raw, size=size)
+        with reading(file_name):
+            raw: Any = stack.enter_context(open_binary(file_name))
+            stream = _unpacked(raw, format_name, stack)
+            file_bytes = stamp(file_name)[0]
+        text_file = TextFile(name=file_name, stream=stream, raw=raw, size=file_bytes)
+        if format_name == "arrow":
+            yield ArrowReader(name=file_name, source=raw)
+        elif format_name == "orc":
+            yield OrcReader(name=file_name, source=raw)
+        elif format_name == "jsonl":
+            yield JsonReader(text_file)
         else:
-            prefer = "\t" if ".tsv" in name.lower()[-8:] else ""
-            options: dict[str, Any] = {"dialect": dialect, "prefer": prefer}
-            yield CsvReader(name=name, stream=stream, raw=raw, size=size, **options)
+            is_tabbed = ".tsv" in file_name.lower()[-8:]
+            yield CsvReader(text_file, dialect=dialect, prefer="\t" * is_tabbed)
 
 
 def _unpacked(raw: Any, kind: FileKind, stack: ExitStack) -> Any:
@@ -95,7 +124,7 @@ def _unpacked(raw: Any, kind: FileKind, stack: ExitStack) -> Any:
     return raw
 
 
-# Rows ------------------------------------------------------------------------------------------------------------
+# Rows ---------------------------------------------------------------------------------------------
 
 
 @final
@@ -106,9 +135,10 @@ class Wanted:
     Arguments:
         columns: whose values are taken as inputs of tables, or as numbers.
         labels: those of them that hold categories, not numbers.
-        others: column to read beside them, of the file or of its folders -> the parameter that names it.
-        reports_missing: whether a missing value is reported as a category. An empty line at the end of a file of one
-            column is refused then: it would be a report of nobody.
+        others: column to read beside them, of the file or of its folders -> the parameter that
+            names it.
+        reports_missing: whether a missing value is reported as a category. An empty line at the end
+            of a file of one column is refused then: it would be a report of nobody.
     """
 
     columns: tuple[str, ...] = ()
@@ -131,8 +161,9 @@ class Selection:
         bits: a bit per row, in the order of the files.
         starts: name of a file in the data set -> the number of its first row.
         rows, kept: rows in all, and kept. Counted on raw data: not private.
-        shift: total variation between the rows and those kept, in [0, 1]: times the range of a column it
-            bounds how far the mean of the kept rows may be from that of all, on average. Not private.
+        shift: total variation between the rows and those kept, in [0, 1]: times the range of a
+            column it bounds how far the mean of the kept rows may be from that of all, on average.
+            Not private.
     """
 
     bits: npt.NDArray[np.uint8]
@@ -187,9 +218,11 @@ class Batch:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Rows that are privatized together: row groups of a Parquet file (first, one past the last), or a complete file.
+    """Rows that are privatized together: row groups of a Parquet file (first, one past the last),
+    or a complete file.
 
-    `index` is its number in the run; before it are `offset` rows of its file; `rows` is None where only reading tells.
+    `index` is its number in the run; before it are `offset` rows of its file; `rows` is None where
+    only reading tells.
     """
 
     index: int
@@ -200,161 +233,210 @@ class Block:
 
 
 def blocks_of(files: Sequence[SourceFile], *, block_rows: int = BLOCK_ROWS) -> list[Block]:
-    """The blocks of a data set, in order: the same of the same files. Only the ends of Parquet files are read."""
+    """The blocks of a data set, in order: the same of the same files. Only the ends of Parquet
+    files are read.
+    """
     blocks: list[Block] = []
-    for file in files:
-        if file_kind(file.path) != "parquet":
-            blocks.append(Block(index=len(blocks), file=file, groups=None, offset=0, rows=None))
-            continue
-        with whole_parquet(file.path) as opened:
-            metadata = opened.metadata
-            sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-        first = before = rows = 0
-        for group, size in enumerate(sizes):
-            rows += size
-            if rows and (rows >= block_rows or group == len(sizes) - 1):
-                groups = (first, group + 1)
-                blocks.append(
-                    Block(index=len(blocks), file=file, groups=groups, offset=before, rows=rows)
+    for source_file in files:
+        if file_kind(source_file.path) != "parquet":
+            blocks.append(
+                Block(
+                    index=len(blocks),
+                    file=source_file,
+                    groups=None,
+                    offset=0,
+                    rows=None,
                 )
-                first, before, rows = group + 1, before + rows, 0
+            )
+            continue
+        offset = first = row_count = 0
+        sizes = _group_sizes(source_file)
+        for group, group_rows in enumerate(sizes):
+            row_count += group_rows
+            is_last = group == len(sizes) - 1
+            if row_count and (is_last or row_count >= block_rows):
+                groups = (first, group + 1)
+                block = Block(
+                    index=len(blocks),
+                    file=source_file,
+                    groups=groups,
+                    offset=offset,
+                    rows=row_count,
+                )
+                blocks.append(block)
+                offset += row_count
+                first, row_count = group + 1, 0
     return blocks
+
+
+def _group_sizes(file: SourceFile) -> list[int]:
+    """Rows of each row group of a Parquet file."""
+    with whole_parquet(file.path) as opened:
+        metadata = opened.metadata
+        return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Column:
+    """A wanted column of a file.
+
+    Arguments:
+        name: as it is wanted.
+        stored: the column that it is read from, of the file or of its folders.
+        derived: the part that is taken of it, if any.
+        kind: its type.
+    """
+
+    name: str
+    stored: str
+    derived: Derived | None
+    kind: pa.DataType
 
 
 @final
 class OpenFile:
-    """An open file of a data set: its own columns, parts of its dates, and what the names of its folders make.
+    """An open file of a data set: its own columns, parts of its dates, and what the names of its
+    folders make.
 
     Arguments:
         where: the words that name it in messages.
 
     Raises:
-        ParameterError: a column that is missing, stands twice, or is of a type that its use cannot take.
+        ParameterError: a column that is missing, stands twice, or is of a type that its use cannot
+            take.
     """
 
     def __init__(
-        self, *, file: SourceFile, reader: ColumnReader, wanted: Wanted, where: str = ""
+        self,
+        *,
+        file: SourceFile,
+        reader: ColumnReader,
+        wanted: Wanted,
+        where: str = "",
     ) -> None:
         self.file, self.reader, self.wanted = file, reader, wanted
         self._where = where
         self._partition = dict(file.partition)
-        self._derived: dict[str, Derived] = {}
-        for column in wanted.columns:
-            self._require(column, "column")
+        self._columns: list[_Column] = []
+        for column_name in wanted.columns:
+            column = self._column(column_name, "column")
             self._require_kind(column)
-        for column, parameter in wanted.others.items():
-            self._require(column, parameter)
+            self._columns.append(column)
+        for column_name, parameter in wanted.others.items():
+            self._columns.append(self._column(column_name, parameter))
 
-    def _require(self, column: str, parameter: str) -> None:
-        derived = None if column in self.reader.names else parse_derived(column)
-        stored = column
+    def _column(self, name: str, parameter: str) -> _Column:
+        """Where a wanted column comes from; ParameterError, of this parameter, where the file
+        and its folders lack it.
+        """
+        derived, stored = None, name
+        arrow_type: pa.DataType = pa.string()
+        if name not in self.reader.names:
+            derived = parse_derived(name)
         if derived is not None:
-            self._derived[column] = derived
             stored = derived.column
         if stored not in self._partition:
             self.reader.require(stored, parameter=parameter)
+            arrow_type = self.reader.kind_of(stored)
         elif stored in self.reader.names:
             remedy = f"is a column of {self.file.name} and also in its folder's name; rename one"
             raise ParameterError(parameter, stored, remedy)
         if derived is not None:
-            fault = part_fault(derived, self._stored_kind(stored))
-            if fault:
-                raise ParameterError(parameter, column, f"{fault} ({self.file.name})")
+            problem = part_fault(derived, arrow_type)
+            if problem:
+                raise ParameterError(parameter, name, f"{problem} ({self.file.name})")
+            arrow_type = derived.kind
+        return _Column(name=name, stored=stored, derived=derived, kind=arrow_type)
 
-    def _require_kind(self, column: str) -> None:
-        if column in self._derived:
+    def _require_kind(self, column: _Column) -> None:
+        """Raises ParameterError for a column of a type that no table of its use takes."""
+        is_label = column.name in self.wanted.labels
+        problem = ""
+        if column.derived is not None:
             return
-        if column in self._partition:
-            if column not in self.wanted.labels:
-                remedy = "is spelled by the folders, as text; use a table of categories"
-                raise ParameterError("column", column, remedy)
-        elif column in self.wanted.labels:
-            fault = category_fault(self.reader.kind_of(column), column)
-            if fault:
-                raise ParameterError("column", column, fault)
-        else:
-            self.reader.require_numbers(column)
-
-    def _stored_kind(self, column: str) -> pa.DataType:
-        return pa.string() if column in self._partition else self.reader.kind_of(column)
+        if column.stored in self._partition:
+            if not is_label:
+                problem = "is spelled by the folders, as text; use a table of categories"
+        elif is_label:
+            problem = category_fault(column.kind, column.name)
+        elif self.reader.is_typed:
+            problem = number_fault(column.kind, column.name)
+            if problem and self._where:
+                problem += f" ({self.file.name})"
+        if problem:
+            raise ParameterError("column", column.name, problem)
 
     def kinds(self) -> dict[str, pa.DataType]:
         """Types of the other columns."""
-        kinds: dict[str, pa.DataType] = {}
-        for column in self.wanted.others:
-            derived = self._derived.get(column)
-            if derived is None:
-                kinds[column] = self._stored_kind(column)
-            else:
-                kinds[column] = pa.string() if derived.part == "date" else pa.float64()
-        return kinds
+        others = self._columns[len(self.wanted.columns) :]
+        return {column.name: column.kind for column in others}
 
     def batches(
         self,
         *,
         first: int = 0,
         row: int = 0,
-        groups: tuple[int, int] | None = None,
         selection: Selection | None = None,
     ) -> Iterator[Batch]:
         """Batches of the wanted columns.
 
         Arguments:
             first, row: numbers of the first row, in the run and in the file.
-            groups: row groups of a Parquet file; None for all of any file.
             selection: the rows that may become reports; None for all.
         """
-        rows = 0
-        for stored in self._stored_batches(groups):
-            count = stored.num_rows
+        row_count = 0
+        for stored in self.reader.batches(self._uses()):
             selected = None
             if selection is not None:
-                selected = selection.mask(self.file, row + rows, count)
+                selected = selection.mask(self.file, row + row_count, stored.num_rows)
+            arrays = [self._array(stored, column, row_count) for column in self._columns]
             yield Batch(
-                values=self._combined(stored, rows),
+                values=pa.RecordBatch.from_arrays(arrays, names=self.wanted.names),
                 file=self.file,
-                row=row + rows,
-                first=first + rows,
+                row=row + row_count,
+                first=first + row_count,
                 markers=self.reader.markers,
                 selected=selected,
                 where=self._where,
                 done=self.reader.done(),
             )
-            rows += count
+            row_count += stored.num_rows
         if self.wanted.reports_missing and self.reader.blank_end:
             remedy = "ends in an empty line, which would count as a missing value; remove that line"
             raise FileFormatError(f"{self.reader.name}: {remedy}")
 
-    def _stored_batches(self, groups: tuple[int, int] | None) -> Iterator[pa.RecordBatch]:
-        """Batches of the columns of the file that make the wanted ones."""
-        stored = [name for name in self.wanted.names if name not in self._derived]
-        stored += [derived.column for derived in self._derived.values()]
-        stored = [name for name in dict.fromkeys(stored) if name not in self._partition]
-        private = [name for name in self.wanted.columns if name in stored]
-        numeric = [name for name in private if name not in self.wanted.labels]
-        others = [name for name in stored if name not in numeric]
-        return self.reader.batches(
-            numeric=numeric, keep=others, labels=self.wanted.labels, groups=groups
+    def _uses(self) -> Uses:
+        """The columns of the file that make the wanted ones."""
+        private = set(self.wanted.columns) - set(self.wanted.labels)
+        numeric: dict[str, None] = {}
+        others: dict[str, None] = {}
+        for column in self._columns:
+            if column.stored in self._partition:
+                continue
+            if column.name in private and column.derived is None:
+                numeric[column.stored] = None
+            else:
+                others[column.stored] = None
+        keep = tuple(column_name for column_name in others if column_name not in numeric)
+        return Uses(
+            numeric=tuple(numeric),
+            keep=keep,
+            labels=self.wanted.labels,
         )
 
-    def _combined(self, stored: pa.RecordBatch, before: int) -> pa.RecordBatch:
-        names = self.wanted.names
-        arrays = [self._array(stored, name, before) for name in names]
-        return pa.RecordBatch.from_arrays(arrays, names=names)
-
-    def _array(self, batch: pa.RecordBatch, name: str, before: int) -> pa.Array:
-        derived = self._derived.get(name)
-        stored = name if derived is None else derived.column
-        if stored in self._partition:
-            value = pa.scalar(self._partition[stored], pa.string())
-            array: pa.Array = pa.repeat(value, batch.num_rows)
+    def _array(self, batch: pa.RecordBatch, column: _Column, before: int) -> pa.Array:
+        """The values of a wanted column in a batch, before which so many rows of the file stand."""
+        if column.stored in self._partition:
+            folder_value = pa.scalar(self._partition[column.stored], pa.string())
+            array: pa.Array = pa.repeat(folder_value, batch.num_rows)
         else:
-            array = batch.column(stored)
-        if derived is None:
+            array = batch.column(column.stored)
+        if column.derived is None:
             return array
         return derive(
             array,
-            derived,
+            column.derived,
             row=lambda index: f"data row {before + index + 1} of {self.file.name}",
             markers=sorted(self.reader.markers),
         )
@@ -387,34 +469,57 @@ class Source:
         """The words for it in messages."""
         if self.is_stream:
             return "standard input"
-        count = len(self.files)
-        return self.files[0].path if count == 1 else f"{count} files"
+        if len(self.files) == 1:
+            return self.files[0].path
+        return f"{len(self.files)} files"
+
+    @property
+    def shift(self) -> float | None:
+        """As in `Selection`; None without one."""
+        return None if self.selection is None else self.selection.shift
 
     @contextmanager
-    def open(self, file: SourceFile) -> Iterator[OpenFile]:
-        """Opens one of the files; raises ParameterError unless it has the columns."""
-        member = file.name if len(self.files) > 1 else ""
-        where = f" of {member}" if member else ""
-        with open_columns(file.path, dialect=self.dialect) as reader:
+    def open(
+        self,
+        file: SourceFile,
+        *,
+        groups: tuple[int, int] | None = None,
+    ) -> Iterator[OpenFile]:
+        """Opens one of the files, or row groups of it; raises ParameterError unless it has the
+        columns.
+        """
+        member = where = ""
+        if len(self.files) > 1:
+            member, where = file.name, f" of {file.name}"
+        with open_columns(file.path, dialect=self.dialect, groups=groups) as reader:
             reader.member = member
-            yield OpenFile(file=file, reader=reader, wanted=self.wanted, where=where)
+            yield OpenFile(
+                file=file,
+                reader=reader,
+                wanted=self.wanted,
+                where=where,
+            )
 
     def batches(self) -> Iterator[Batch]:
         """The rows of all files in turn."""
-        rows = 0
-        for index, file in enumerate(self.files):
-            with self.open(file) as opened:
-                for batch in opened.batches(first=rows, selection=self.selection):
-                    yield replace(batch, done=(index + batch.done) / len(self.files))
-                    rows = batch.first + batch.rows
+        row_count = 0
+        for index, source_file in enumerate(self.files):
+            with self.open(source_file) as opened:
+                for record_batch in opened.batches(first=row_count, selection=self.selection):
+                    yield replace(
+                        record_batch,
+                        done=(index + record_batch.done) / len(self.files),
+                    )
+                    row_count = record_batch.first + record_batch.rows
 
 
-def read_values(path: str | os.PathLike[str], *, column: str) -> npt.NDArray[np.floating]:
+def read_values(path: SourcePath, *, column: str) -> npt.NDArray[np.floating]:
     """All present values of one column, in memory: for priors and small data, not for privatizing.
 
     Arguments:
-        path: as `open_columns`.
-        column: integers, floats or decimals; missing values are left out.
+        path: a source, as of `privatize`.
+        column: integers, floats or decimals, or a part of dates or times; missing values are left
+            out.
 
     Returns: (n,) floats, data units, in the order of the file.
 
@@ -427,10 +532,16 @@ def read_values(path: str | os.PathLike[str], *, column: str) -> npt.NDArray[np.
         >>> values.size
         327346
     """
-    with open_columns(path) as reader:
-        reader.require(column)
-        pieces = [numbers(batch.column(0))[0] for batch in reader.batches(numeric=[column])]
-    values = np.concatenate(pieces) if pieces else np.empty(0)
+    source = Source(
+        files=tuple(find_files(path)),
+        wanted=Wanted(columns=(column,)),
+    )
+    pieces = [numbers(record_batch.values.column(0))[0] for record_batch in source.batches()]
+    values = np.concatenate([np.empty(0), *pieces])
     if values.size == 0:
-        raise ParameterError("column", column, f"is empty in {os.fspath(path)}; name another")
+        raise ParameterError(
+            "column",
+            column,
+            f"is empty in {source.name}; name another",
+        )
     return values

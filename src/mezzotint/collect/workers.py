@@ -1,9 +1,11 @@
 """Blocks of a data set, worked on by threads of this machine or by tasks of a Ray cluster.
 
-A worker that dies has its task run again by Ray, possibly while the first attempt still lives somewhere.
+A worker that dies has its task run again by Ray, possibly while the first attempt still lives
+somewhere.
 
-Plain tasks, not Ray Data's `map_batches`: when one block fails, the threads that Ray Data left behind asked the cluster
-for more after it was shut down, and Ray then ends the whole process without a word.
+Plain tasks, not Ray Data's `map_batches`: when one block fails, the threads that Ray Data left
+behind asked the cluster for more after it was shut down, and Ray then ends the whole process
+without a word.
 """
 
 from __future__ import annotations
@@ -39,9 +41,13 @@ PATIENCE = 10.0
 
 
 def each_block(
-    work: Callable[[Block], T], blocks: Sequence[Block], settings: Settings
+    work: Callable[[Block], T],
+    blocks: Sequence[Block],
+    settings: Settings,
 ) -> Generator[T]:
-    """The results of `work` for each block, as they come; the first failure stops the rest. The caller closes it."""
+    """The results of `work` for each block, as they come; the first failure stops the rest. The
+    caller closes it.
+    """
     if settings.engine == "ray":
         return on_cluster(work, blocks, settings.address)
     return in_threads(work, blocks, settings.workers)
@@ -63,7 +69,9 @@ def in_threads(work: Callable[[Block], T], blocks: Sequence[Block], threads: int
 
 
 def on_cluster(
-    work: Callable[[Block], T], blocks: Sequence[Block], address: str | None
+    work: Callable[[Block], T],
+    blocks: Sequence[Block],
+    address: str | None,
 ) -> Generator[T]:
     """The same on a cluster."""
     if importlib.util.find_spec("ray") is None:
@@ -95,19 +103,26 @@ def on_cluster(
             for task in running:  # nobody waits for them any more
                 ray.cancel(task)
             if running:
-                ray.wait(running, num_returns=len(running), timeout=PATIENCE, fetch_local=False)
+                ray.wait(
+                    running,
+                    num_returns=len(running),
+                    timeout=PATIENCE,
+                    fetch_local=False,
+                )
 
 
 def _wherever(block: Block) -> Block:
     """The block, for workers that have another working folder."""
     if is_remote(block.file.path):
         return block
-    path = os.path.abspath(block.file.path)
-    return replace(block, file=replace(block.file, path=path))
+    file_path = os.path.abspath(block.file.path)
+    return replace(block, file=replace(block.file, path=file_path))
 
 
 def _outcome(work: Callable[[Block], T], block: Block) -> T | MezzotintError:
-    """A worker's task. What the user has to mend is returned: the driver raises it as it is, not as Ray's error."""
+    """A worker's task. What the user has to mend is returned: the driver raises it as it is, not as
+    Ray's error.
+    """
     try:
         return work(block)
     except MezzotintError as error:
@@ -115,7 +130,9 @@ def _outcome(work: Callable[[Block], T], block: Block) -> T | MezzotintError:
 
 
 def _require_listener(address: str) -> None:
-    """Raises ParameterError unless something listens at an address of host and port; Ray would try for minutes."""
+    """Raises ParameterError unless something listens at an address of host and port; Ray would try
+    for minutes.
+    """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         return  # "auto" and the like, which Ray knows
@@ -128,7 +145,9 @@ def _require_listener(address: str) -> None:
 
 @contextmanager
 def _cluster(address: str | None) -> Iterator[None]:
-    """The cluster that this process is connected to, else the one named, else one started here and stopped after."""
+    """The cluster that this process is connected to, else the one named, else one started here and
+    stopped after.
+    """
     import ray
 
     if ray.is_initialized():
