@@ -28,8 +28,7 @@ from scipy import optimize
 
 from mezzotint import families
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.datasets import load_federation
-from mezzotint.datasets.readers import Features, Labels
+from mezzotint.datasets import Features, Labels, load_federation
 from mezzotint.federated.budgets import Sums, noise_within
 from mezzotint.federated.encoding import (
     FixedPointEncoding,

@@ -17,9 +17,9 @@ from mezzotint.datasets import (
     breast_cancer,
     idx_folder,
     image_folder,
+    labelled,
     load_federation,
     read_idx,
-    readers,
     table_file,
 )
 
@@ -52,7 +52,7 @@ def _idx(array: np.ndarray) -> bytes:
 def test_small_files_that_unpack_to_gigabytes_are_refused_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "LARGEST", 1 << 20)
+    monkeypatch.setattr(labelled, "LARGEST", 1 << 20)
     bomb = tmp_path / "train-images-idx3-ubyte.gz"
     bomb.write_bytes(gzip.compress(_idx(np.zeros((3000, 28, 28), dtype=np.uint8))))
     assert bomb.stat().st_size < 10_000

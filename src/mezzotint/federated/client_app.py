@@ -18,7 +18,7 @@ from mezzotint.core.records import JsonObject
 from mezzotint.federated.mod import EXAMPLES, SecureUpdates
 
 if TYPE_CHECKING:
-    from mezzotint.datasets.readers import Features, Labels
+    from mezzotint.datasets import Features, Labels
     from mezzotint.federated.settings import RunSettings
     from mezzotint.federated.tasks import Model
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from mezzotint.core.arguments import check_choice, check_count, check_positive, check_rules
 from mezzotint.core.errors import ParameterError
-from mezzotint.datasets import Federation
-from mezzotint.datasets.readers import Features, Labels
+from mezzotint.datasets import Features, Federation, Labels
 from mezzotint.federated.encoding import Encoding, TableEncoding, Vector
 from mezzotint.federated.secagg.roster import Sampling, turn
 

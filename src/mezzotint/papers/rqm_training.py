@@ -97,8 +97,8 @@ def contestants(theta: float) -> dict[str, Contestant]:
 
 def _divergence(theta: float, name: str, table: Mechanism) -> Callable[[float], float]:
     """Renyi divergence by order, of one report: RQM's and PBM's from their exact laws, a table's own."""
-    laws = {rqm_name(pair): law_of(pair).renyi for pair in PAIRS[theta]}
-    laws[PBM] = poisson_law(theta).renyi
+    laws: dict[str, Callable[[float], float]] = {PBM: poisson_law(theta).renyi}
+    laws |= {rqm_name(pair): law_of(pair).renyi for pair in PAIRS[theta]}
     return laws.get(name, lambda order: table.renyi(order))
 
 
