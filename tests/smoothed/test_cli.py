@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -217,3 +218,14 @@ def test_infinities_are_text_in_json() -> None:
     )
     assert facts["log10_delta"] == "-inf"
     assert not math.isnan(facts["log10_worst_case"])
+
+
+def test_options_that_an_election_would_ignore_are_refused(tmp_path: Path) -> None:
+    votes = tmp_path / "votes.csv"
+    votes.write_text("ann,bob\n30,20\n")
+    for arguments, option in (
+        (("elections", "--columns", "ann,bob"), "columns"),
+        (("elections", str(votes), "--set", "states"), "set"),
+    ):
+        with pytest.raises(ParameterError, match=option):
+            CliRunner().invoke(app, list(arguments), catch_exceptions=False)

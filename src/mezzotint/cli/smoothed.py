@@ -333,8 +333,13 @@ def _distribution(text: str) -> Any:
 
 def _elections(file: str | None, which: str, columns: str | None) -> tuple[Election, ...]:
     if file is not None:
+        if which != "national":
+            raise ParameterError("set", which, "names elections that are bundled: leave FILE out")
         named = columns.split(",") if columns else None
         return mz.datasets.read_elections(sys.stdin if file == "-" else Path(file), columns=named)
+    if columns is not None:
+        remedy = "names columns of a file: give FILE, or leave it out"
+        raise ParameterError("columns", columns, remedy)
     sets = {
         "national": mz.datasets.national_elections,
         "states": mz.datasets.state_elections,

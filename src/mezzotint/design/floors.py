@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast, final
+from typing import Literal, cast, final
 
 import numpy as np
 
@@ -102,6 +102,12 @@ class _SpreadBound:
     ends: FloatArray
 
 
+AVERAGES: dict[str, Literal["mse", "mae"]] = {"mse": "mse", "mae": "mae", "minimax": "mse"}
+"""Loss of a problem -> the average that bounds it from below: a worst squared error is no less than
+the average one. Cells have a design of their own, and any other loss is an error.
+"""
+
+
 @final
 class _PriorBound:
     """A prior in centred units, and the bounds that optima for its spread laws give."""
@@ -109,7 +115,7 @@ class _PriorBound:
     def __init__(self, problem: Problem, units: FloatArray) -> None:
         self.lower = problem.lower
         self.upper = problem.upper
-        self.loss = "mae" if problem.loss == "mae" else "mse"
+        self.loss = AVERAGES[problem.loss]
         self.units = units
         self.ratio = ratio_above(problem.epsilon)
         self.prior, self.between = priors.condensed(problem.prior, self.lower, self.upper)

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.smoothed import logarithms
+from mezzotint.smoothed.bumps import CompositionSearch
 from mezzotint.smoothed.grids import (
     FLOATS,
     Arithmetic,
@@ -46,6 +47,7 @@ from mezzotint.smoothed.model import (
     Loss,
     Sample,
     Sampling,
+    Status,
     log_of,
     read_rational,
 )
@@ -401,6 +403,8 @@ def _expectation(
 
 MAX_RECORDS = 20_000
 """Two types: all compositions are compared up to this many records, n^2 steps."""
+MAX_THRESHOLD_RECORDS = 2_000_000
+"""Thresholds and majorities: bump by bump beyond, up to this many."""
 LOG_ERROR = 2.0**-30
 """Bound on the error of log delta of one histogram in logarithms: of its terms, where no difference
 is nearly zero."""
@@ -483,14 +487,18 @@ def search_two_types(setting: Setting, vertices: Sequence[Distribution]) -> Foun
     replacement; None for others.
     """
     records = setting.records
-    if setting.types != 2 or len(vertices) > 2 or records > MAX_RECORDS:
+    most = MAX_RECORDS
+    if setting.mechanism != Histogram():
+        most = MAX_THRESHOLD_RECORDS
+    if setting.types != 2 or len(vertices) > 2 or records > most:
         return None
     bounds = _log_deltas(setting)
     if bounds is None:
         return None
-    shares = tuple(vertex[0] for vertex in vertices)
-    ends = shares if len(shares) == 2 else shares * 2
     lower, upper = bounds
+    ends = (vertices[0][0], vertices[-1][0])
+    if records > MAX_RECORDS:
+        return _search_bumps(lower, upper, ends, len(vertices))
     best = compare_splits(lower, 0.0, ends)
     bound = compare_splits(upper, 0.0, ends)
     is_closed = bound.log_upper - best.log_lower <= ACCURACY
@@ -504,6 +512,37 @@ def search_two_types(setting: Setting, vertices: Sequence[Distribution]) -> Foun
         reason=f"All {records + 1} compositions, in logarithms.",
     )
     return Found(range=search_range, log_worst=float(upper.max()))
+
+
+def _search_bumps(
+    lower: npt.NDArray[np.float64],
+    upper: npt.NDArray[np.float64],
+    ends: tuple[Fraction, Fraction],
+    vertices: int,
+) -> Found | None:
+    """Compositions bump by bump; None where delta has too many."""
+    search = CompositionSearch(lower=lower, upper=upper, shares=ends)
+    log_upper = search.run()
+    if log_upper is None:
+        return None
+    records = upper.size - 1
+    composition: tuple[int, ...] = (search.split, records - search.split)
+    if vertices == 1:
+        composition = (records,)
+    status: Status = "bracketed"
+    if log_upper - search.best <= ACCURACY:
+        status = "closed"
+    search_range = Range(
+        log_value=search.best,
+        log_lower=search.best,
+        log_upper=min(0.0, log_upper),
+        split=composition,
+        method="bumps",
+        status=status,
+        reason=f"{len(search.uppers)} bumps of delta, each of which has one best composition.",
+        checked=search.evaluations,
+    )
+    return Found(range=search_range, log_worst=min(0.0, float(upper.max())))
 
 
 def _log_deltas(
