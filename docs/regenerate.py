@@ -30,9 +30,9 @@ provenance = importlib.import_module("provenance")
 RESULTS = DOCS / "results"
 COLOURS = 128
 SETTINGS: dict[str, dict[str, Any]] = {
-    "rqm-figure4": {"model": "small-cnn", "rounds": 100, "seeds": 3},
-    "rqm-figure5": {"model": "small-cnn", "rounds": 100, "seeds": 3},
-    "rqm-figure6": {"model": "small-cnn", "rounds": 100, "seeds": 3},
+    "rqm-figure4": {"rounds": 60, "seeds": 2},
+    "rqm-figure5": {"rounds": 60, "seeds": 2},
+    "rqm-figure6": {"rounds": 60, "seeds": 2},
     "rqm-figure11": {"rounds": 20, "seeds": 2},
     "rqm-tradeoff": {"seeds": 5},
 }
