@@ -1,4 +1,6 @@
-"""Readers of real data: what ships with the package, and the standard files of data sets that a user brings."""
+"""Readers of real data: what ships with the package, and the standard files of data sets that a
+user brings.
+"""
 
 from typing import TYPE_CHECKING
 

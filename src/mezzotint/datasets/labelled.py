@@ -48,7 +48,7 @@ def flights() -> AbstractContextManager[Path]:
     return resources.as_file(folder.joinpath("flights", "air_time.parquet"))
 
 
-# Files of images ------------------------------------------------------------------------------------------------------
+# Files of images ----------------------------------------------------------------------------------
 
 
 class ImageSet(NamedTuple):
@@ -61,13 +61,17 @@ class ImageSet(NamedTuple):
 
 
 LARGEST = 1 << 30
-"""Bytes of one file of a data set, unpacked; the largest known, EMNIST's images, has 0.55 of them."""
+"""Bytes of one file of a data set, unpacked; the largest known, EMNIST's images, has 0.55 of
+them.
+"""
 IDX_OF_BYTES = b"\x00\x00\x08"
 """How an idx file of bytes begins; the number of dimensions follows."""
 
 
 def file_bytes(path: Path) -> bytes:
-    """A file of a data set, unpacked if its name ends in .gz; a small one that would unpack to gigabytes is refused."""
+    """A file of a data set, unpacked if its name ends in .gz; a small one that would unpack to
+    gigabytes is refused.
+    """
     opener: Callable[..., Any] = open
     if path.suffix == ".gz":
         opener = gzip.open
@@ -141,7 +145,7 @@ def scikit_learn(name: str) -> tuple[FloatArray, Labels]:
     return np.asarray(bunch.data, dtype=np.float64), np.asarray(bunch.target, dtype=np.int64)
 
 
-# Data sets ------------------------------------------------------------------------------------------------------------
+# Data sets ----------------------------------------------------------------------------------------
 
 
 @final
@@ -158,7 +162,8 @@ class Dataset:
         train_users: (n,) whose record each is; None where nobody says.
 
     Raises:
-        ParameterError: lengths that do not match, no records, labels out of range, features that are not finite.
+        ParameterError: lengths that do not match, no records, labels out of range, features that
+            are not finite.
     """
 
     name: str
@@ -187,7 +192,8 @@ class Dataset:
 
 
 def breast_cancer(*, split: int = 0, train_share: float = 0.8) -> Dataset:
-    """Breast Cancer Wisconsin (Diagnostic): 569 records, 30 features, standardized; split at random.
+    """Breast Cancer Wisconsin (Diagnostic): 569 records, 30 features, standardized; split at
+    random.
 
     Arguments:
         split: seed of the split.
@@ -197,7 +203,8 @@ def breast_cancer(*, split: int = 0, train_share: float = 0.8) -> Dataset:
         ParameterError: a share that leaves no record on one side.
         MissingExtraError: scikit-learn, which carries the data, is not installed.
 
-    Guarantees: mean and scale of the features come from the training records; the note says that this is not private.
+    Guarantees: mean and scale of the features come from the training records; the note says that
+    this is not private.
     """
     x, y = scikit_learn("breast_cancer")
     order = np.random.default_rng(split).permutation(len(x))
@@ -213,7 +220,8 @@ def breast_cancer(*, split: int = 0, train_share: float = 0.8) -> Dataset:
         test_x=standard[test],
         test_y=y[test],
         classes=2,
-        note="features are standardized by the training records' mean and scale, which the claim does not cover",
+        note="features are standardized by the training records' mean and scale, which the claim "
+        "does not cover",
     )
 
 
@@ -242,7 +250,7 @@ def idx_folder(folder: str | Path, *, train: int | None = None, test: int | None
     )
 
 
-# Tables and folders that are not split --------------------------------------------------------------------------------
+# Tables and folders that are not split ------------------------------------------------------------
 
 EVERY = 5
 """A fifth of the records is kept for testing."""
@@ -274,8 +282,9 @@ class _Records:
     def tested(self) -> npt.NDArray[np.bool_]:
         """Which records test.
 
-        By a hash of the record, or of whose it is, as positions would move others when one is added or removed. By
-        position where one is replaced, as another hash would move it from one part to the other.
+        By a hash of the record, or of whose it is, as positions would move others when one is added
+        or removed. By position where one is replaced, as another hash would move it from one part
+        to the other.
         """
         if self.users is not None:
             return _by_hash(str(user).encode() for user in self.users.tolist())
@@ -301,7 +310,8 @@ class _Records:
             test_x=self.x[tested],
             test_y=self.y[tested],
             classes=classes,
-            note=f"the names of the {classes} classes are read from the data, which the claim does not cover",
+            note=f"the names of the {classes} classes are read from the data, which the claim does "
+            f"not cover",
             train_users=train_users,
         )
 
@@ -313,18 +323,23 @@ def table_file(
     users: str | None = None,
     neighboring: Neighboring = "add_or_remove_one",
 ) -> Dataset:
-    """A table of numbers, in CSV or Parquet; a fifth of the rows, or of the users, is kept for testing.
+    """A table of numbers, in CSV or Parquet; a fifth of the rows, or of the users, is kept for
+    testing.
 
-    Which ones depends on a hash of the row, or of the user's name, alone; where a row is replaced, on its position.
+    Which ones depends on a hash of the row, or of the user's name, alone; where a row is replaced,
+    on its position.
 
     Arguments:
         path: ending in .csv (with a header) or .parquet.
-        label: the column to learn; its distinct values, in order, are the classes. All others are features as they are.
+        label: the column to learn; its distinct values, in order, are the classes. All others are
+            features as they are.
         users: the column that says whose record a row is; no feature. None if there is none.
-        neighboring: what a claim about the training will be about: adding or removing a row, or replacing it in place.
+        neighboring: what a claim about the training will be about: adding or removing a row, or
+            replacing it in place.
 
     Raises:
-        ParameterError: another ending, no such file or column, a feature that is missing or no number, too few rows.
+        ParameterError: another ending, no such file or column, a feature that is missing or no
+            number, too few rows.
         FileFormatError: a file that cannot be read.
     """
     table = _read_table(Path(path))
@@ -388,11 +403,12 @@ def _feature(table: pa.Table, name: str, file: str) -> FloatArray:
 
 
 def image_folder(folder: str | Path, *, neighboring: Neighboring = "add_or_remove_one") -> Dataset:
-    """Images in one folder for each class; a fifth of all, chosen as in `table_file`, is kept for testing.
+    """Images in one folder for each class; a fifth of all, chosen as in `table_file`, is kept for
+    testing.
 
     Arguments:
-        folder: holds a folder for each class, of images of one size that Pillow reads. Grey images become (rows,
-            columns), others (3, rows, columns), scaled to [0, 1].
+        folder: holds a folder for each class, of images of one size that Pillow reads. Grey images
+            become (rows, columns), others (3, rows, columns), scaled to [0, 1].
         neighboring: as of `table_file`.
 
     Raises:

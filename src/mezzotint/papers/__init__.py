@@ -1,4 +1,5 @@
-"""The papers that this package stands on: their tables and figures beside our numbers, and their formulas as printed.
+"""The papers that this package stands on: their tables and figures beside our numbers, and their
+formulas as printed.
 
 Nothing here is needed to design, privatize or account; nothing but the command line imports it.
 """

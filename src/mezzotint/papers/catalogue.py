@@ -22,12 +22,14 @@ def figures() -> dict[str, Figure]:
 
 
 def summary(name: str) -> str:
-    """The first line of what a reproduction says about itself."""
-    return (inspect.getdoc(figures()[name].compute) or "").partition("\n")[0]
+    """The first paragraph of what a reproduction says about itself."""
+    text = inspect.getdoc(figures()[name].compute) or ""
+    return " ".join(text.partition("\n\n")[0].split())
 
 
 def reproduce(name: str, **options: Any) -> Reproduction:
-    """Recomputes a table or figure; an option that is None is left at what the reproduction takes by default.
+    """Recomputes a table or figure; an option that is None is left at what the reproduction takes
+    by default.
 
     Arguments:
         name: one of `figures()`.
@@ -53,6 +55,7 @@ def parts(name: str, data: str | None = None) -> tuple[Part, ...]:
 
     Arguments:
         name: one of `figures()`.
-        data: where its data lie, as of the option; parts that need them are left out where it is None.
+        data: where its data lie, as of the option; parts that need them are left out where it is
+            None.
     """
     return figures()[name].checked_parts(data)

@@ -1,7 +1,9 @@
-"""Private gradient descent for linear classifiers in plain numpy: what the papers train, as they print it.
+"""Private gradient descent for linear classifiers in plain numpy: what the papers train, as they
+print it.
 
-It is a simulation: seeded, for comparisons, never a private run. Each source of randomness has a stream of its own, so
-that a change to one (such as random replacement) leaves the others as they were.
+It is a simulation: seeded, for comparisons, never a private run. Each source of randomness has a
+stream of its own, so that a change to one (such as random replacement) leaves the others as they
+were.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class LinearData:
 
     Arguments:
         model: "logreg", "svm" (two classes, one output) or "softmax".
-        x, y: (n, f + 1) features of the training records, and their labels; test_x, test_y: of the test records.
+        x, y: (n, f + 1) features of the training records, and their labels; test_x, test_y: of the
+            test records.
         outputs: columns of the weights: 1, or one for each class.
     """
 
@@ -147,9 +150,10 @@ class Descent:
         noise: deviation of the Gaussian noise on the sum, over `clip`.
         step_size: eta; a step moves the weights by eta / batch times the noisy sum.
         grid: the levels on which gradients are taken and weights are published; None trains floats.
-        weights: "iterate": the rounded weights are what the next step starts from (the paper's Algorithm 1);
-            "master": floats in [-M, M] are kept and rounded anew in each step.
-        reports: with a table each record's clipped gradient is reported coordinate by coordinate instead.
+        weights: "iterate": the rounded weights are what the next step starts from (the paper's
+            Algorithm 1); "master": floats in [-M, M] are kept and rounded anew in each step.
+        reports: with a table each record's clipped gradient is reported coordinate by coordinate
+            instead.
         coordinates: clip each coordinate, without reports: what reports are compared with.
     """
 
@@ -212,7 +216,9 @@ class Descent:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trained:
-    """Weights after training: those that are kept, those in use, and the mean of the latter over the last half."""
+    """Weights after training: those that are kept, those in use, and the mean of the latter over
+    the last half.
+    """
 
     master: FloatArray
     used: FloatArray

@@ -1,7 +1,7 @@
 """Numbers in the errata of the papers, each computed, from exact laws where there are any.
 
-The sentences stand in `docs/tables/errata.template`, which names these numbers; `docs/regenerate.py --errata` fills them
-in and writes `docs/tables/errata.md`, and a test compares.
+The sentences stand in `docs/tables/errata.template`, which names these numbers; `docs/regenerate.py
+--errata` fills them in and writes `docs/tables/errata.md`, and a test compares.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def _table2_optm() -> Numbers:
 def _rqm_at_half() -> Numbers:
     best = design.calibrate("rqm", epsilon=0.5, loss="mae").mechanism
     optm = design.optm(0.5, bins=optm_tables.OPTM_BINS[0.5]).mechanism
-    # With q near 0 it is one bit at -c - Delta and c + Delta, of ratio 1 + 2 c / Delta: no RQM has less.
+    # With q near 0 it is one bit at -c - Delta and c + Delta, of ratio 1 + 2 c / Delta: no RQM has
+    # less.
     return {
         "rqm": optm_tables.grid_mae(best),
         "optm": optm_tables.grid_mae(optm),

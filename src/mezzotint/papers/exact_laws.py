@@ -1,7 +1,8 @@
-"""The law of RQM's report, exactly: what the paper's statements are held against, beside `families.pbm_exact`.
+"""The law of RQM's report, exactly: what the paper's statements are held against, beside
+`families.pbm_exact`.
 
-Tables have integer weights of 2**-32, which changes the losses of outputs that are rarer than that. A statement about
-the paper's mechanism is therefore computed from its own law, never from a table.
+Tables have integer weights of 2**-32, which changes the losses of outputs that are rarer than that.
+A statement about the paper's mechanism is therefore computed from its own law, never from a table.
 """
 
 from __future__ import annotations
@@ -64,8 +65,9 @@ def logarithm_above(value: Fraction) -> float:
 class RandomizedQuantization:
     """RQM (Youn, Hu, Ziani, Abernethy 2023, Algorithm 2) on inputs in [-1, 1], in units of c.
 
-    Levels are evenly spaced over [-1 - extension, 1 + extension]. Each inner level is kept with probability q, the
-    outermost two always; the report is one of the two kept neighbours of the input, drawn so that its mean is the input.
+    Levels are evenly spaced over [-1 - extension, 1 + extension]. Each inner level is kept with
+    probability q, the outermost two always; the report is one of the two kept neighbours of the
+    input, drawn so that its mean is the input.
 
     Arguments:
         levels: number m of levels, 3 to 256.
@@ -74,9 +76,11 @@ class RandomizedQuantization:
 
     Raises: ParameterError, naming the parameter.
     Guarantees: `pmf`, `mse` and `WorstPair.ratio` are exact rationals; `epsilon` is rounded up.
-    Source: with the input between levels j and j + 1, the kept neighbours are l <= j < r with probability
-        (1-q)^(j-l) [q if l > 0] (1-q)^(r-j-1) [q if r < m-1]. That is linear in the input between two levels and
-        continuous, so ratios are largest where both inputs are levels or ends of the range.
+    Source: with the input between levels j and j + 1, the kept neighbours are l <= j < r with
+    probability
+        (1-q)^(j-l) [q if l > 0] (1-q)^(r-j-1) [q if r < m-1]. That is linear in the input between
+        two levels and continuous, so ratios are largest where both inputs are levels or ends of the
+        range.
     Example:
         >>> law = mz.papers.rqm_exact(levels=16, extension=1, q="0.23")
         >>> round(law.epsilon, 6), round(law.between(1, -1).epsilon, 6)
@@ -161,7 +165,9 @@ class RandomizedQuantization:
         return sum(map(Fraction.__mul__, self.pmf(value), squares), Fraction(0))
 
     def floats(self, inputs: npt.ArrayLike) -> FloatArray:
-        """(n, m) probabilities of the outputs at n inputs, in floats: relative error below 1e-12."""
+        """(n, m) probabilities of the outputs at n inputs, in floats: relative error below
+        1e-12.
+        """
         return rqm_floats(self.levels, float(self.extension), float(self.q), inputs)
 
     def renyi(self, order: float) -> float:
@@ -188,11 +194,13 @@ def _worst(inputs: Sequence[Fraction], rows: Sequence[Sequence[Fraction]]) -> Wo
     return max(pairs, key=lambda pair: pair.ratio)
 
 
-# The same law in floats, for curves and searches ----------------------------------------------------------------------
+# The same law in floats, for curves and searches --------------------------------------------------
 
 
 def rqm_floats(levels: int, extension: float, q: float, inputs: npt.ArrayLike) -> FloatArray:
-    """(n, m) probabilities of RQM's outputs at inputs in [-1, 1], in floats: sums of positive terms."""
+    """(n, m) probabilities of RQM's outputs at inputs in [-1, 1], in floats: sums of positive
+    terms.
+    """
     points = np.linspace(-1 - extension, 1 + extension, levels)
     values = np.atleast_1d(np.asarray(inputs, dtype=np.float64))
     rows = np.zeros((values.size, levels))

@@ -1,6 +1,8 @@
-"""Programs of the OPTM paper beside `design.optm`: the family of four bins solved globally, and two as published.
+"""Programs of the OPTM paper beside `design.optm`: the family of four bins solved globally, and two
+as published.
 
-Cai, Zhang, Khalili 2024, "Privacy-Aware Randomized Quantization via Linear Programming"; docs/proofs/design.md, "OPTM".
+Cai, Zhang, Khalili 2024, "Privacy-Aware Randomized Quantization via Linear Programming";
+docs/proofs/design.md, "OPTM".
 """
 
 from __future__ import annotations
@@ -34,11 +36,13 @@ from mezzotint.design.problem import (
     without_bound,
 )
 
-# Four bins, exactly ---------------------------------------------------------------------------------------------------
+# Four bins, exactly -------------------------------------------------------------------------------
 
 _PROBABILITIES = ("1", "x", "y", "z", "a1", "a2", "a3", "b1", "b2", "b3")
-"""Variables of the program, before the four floors: the constant; q_2(1) of the left and of the right side and their
-product; q_3 of the left side (outermost bin first), used in the last cell; q_3 of the right side, used in the first."""
+"""Variables of the program, before the four floors: the constant; q_2(1) of the left and of the
+right side and their product; q_3 of the left side (outermost bin first), used in the last cell; q_3
+of the right side, used in the first.
+"""
 
 _PAIRS: tuple[dict[tuple[int, int], dict[str, int]], ...] = (
     {(0, 3): {"b1": 1}, (0, 2): {"b2": 1}, (0, 1): {"b3": 1}},
@@ -50,7 +54,9 @@ _PAIRS: tuple[dict[tuple[int, int], dict[str, int]], ...] = (
     },
     {(0, 3): {"a1": 1}, (1, 3): {"a2": 1}, (2, 3): {"a3": 1}},
 )
-"""For each of the three cells: pair of bins -> how likely it is selected, as a linear form in the variables."""
+"""For each of the three cells: pair of bins -> how likely it is selected, as a linear form in the
+variables.
+"""
 
 _BINS = 4
 _SIZE = len(_PROBABILITIES) + _BINS
@@ -66,7 +72,9 @@ Box = tuple[float, float, float, float]
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Relaxation:
-    """What the linear program of one box found: a lower bound of the loss there, and the variables."""
+    """What the linear program of one box found: a lower bound of the loss there, and the
+    variables.
+    """
 
     bound: float
     loss: float
@@ -78,9 +86,10 @@ class _Relaxation:
 class FourBins:
     """The pair selections on four bins, two of them inside the range, as one bilinear program.
 
-    Every output's probability at both ends of every cell is linear in the variables but for z = x y. Over a box of x
-    and y McCormick's four inequalities enclose that product, and the linear program with them bounds every member of
-    the family in the box from below. With x and y fixed it is the family itself.
+    Every output's probability at both ends of every cell is linear in the variables but for z = x
+    y. Over a box of x and y McCormick's four inequalities enclose that product, and the linear
+    program with them bounds every member of the family in the box from below. With x and y fixed it
+    is the family itself.
 
     Arguments:
         problem: range, prior, loss and epsilon; bins: (4,) increasing.
@@ -120,14 +129,17 @@ class FourBins:
         )  # fmt: skip
         if answer.status != 0:
             return None
-        # Weak duality: any multipliers bound the optimum from below, however exactly the solver found them.
+        # Weak duality: any multipliers bound the optimum from below, however exactly the solver
+        # found them.
         slopes, levels = np.minimum(answer.ineqlin.marginals, 0.0), answer.eqlin.marginals
         left = self.target - rows.T @ slopes - sums.T @ levels
         bound = slopes @ limits + levels.sum() + np.minimum(left * lows, left * highs).sum()
         return _Relaxation(bound=float(bound), loss=float(answer.fun), values=np.asarray(answer.x))
 
     def _inequalities(self, box: Box, epsilon: float) -> tuple[FloatArray, FloatArray]:
-        """Rows A and limits b of A v <= b: privacy of every output at every limit, and McCormick's four."""
+        """Rows A and limits b of A v <= b: privacy of every output at every limit, and McCormick's
+        four.
+        """
         flat = self.forms.reshape(-1, _SIZE)
         floors = np.zeros((flat.shape[0], _SIZE))
         floors[:, len(_PROBABILITIES) :] = np.tile(np.eye(_BINS), (self.knots.size, 1))
@@ -147,7 +159,9 @@ class FourBins:
         return self.relaxed((x, x, y, y), epsilon)
 
     def solve(self, epsilon: float) -> tuple[float, FloatArray]:
-        """(lower bound of the family, variables of its best member), by branching on the box of x and y."""
+        """(lower bound of the family, variables of its best member), by branching on the box of x
+        and y.
+        """
         best, variables = math.inf, np.zeros(_SIZE)
         whole: Box = (0.0, 1.0, 0.0, 1.0)
         first = self.relaxed(whole, epsilon)
@@ -172,7 +186,9 @@ class FourBins:
         return min(best, remaining), variables
 
     def table(self, budget: float) -> Mechanism:
-        """The certified table of the best member at `budget`, a little less than the problem's epsilon."""
+        """The certified table of the best member at `budget`, a little less than the problem's
+        epsilon.
+        """
         _, variables = self.solve(budget)
         rows = np.clip(self.forms @ variables, 0.0, 1.0)
         rows /= rows.sum(axis=1, keepdims=True)
@@ -186,7 +202,9 @@ class FourBins:
 
 
 def _halves(box: Box, x: float, y: float) -> tuple[Box, Box]:
-    """The box in two, across its longer side: where the relaxation lies, or in the middle if that is near an end."""
+    """The box in two, across its longer side: where the relaxation lies, or in the middle if that
+    is near an end.
+    """
     least_x, most_x, least_y, most_y = box
     if most_x - least_x >= most_y - least_y:
         cut = _cut(least_x, most_x, x)
@@ -209,21 +227,25 @@ def optm_exact(
     loss: Literal["mse", "mae"] = "mae",
     prior: object = None,
 ) -> DesignResult:
-    """The best pair selection on four bins with the two in the middle inside the range, and how near to best it is.
+    """The best pair selection on four bins with the two in the middle inside the range, and how
+    near to best it is.
 
-    Arguments: as `design.optm`; `bins` are four, two of them inside the range; `loss` "mae" or "mse".
+    Arguments: as `design.optm`; `bins` are four, two of them inside the range; `loss` "mae" or
+    "mse".
 
     Returns:
-        The certified table, its exact loss, and `lower_bound`: no pair selection on these bins with the same epsilon
-        has a smaller loss, up to rounding. Its loss is that of the repaired integer table, so `gap` includes the repair.
+        The certified table, its exact loss, and `lower_bound`: no pair selection on these bins with
+        the same epsilon has a smaller loss, up to rounding. Its loss is that of the repaired
+        integer table, so `gap` includes the repair.
 
     Raises:
         ParameterError: not four bins, or not two inside the range.
         InfeasibleError: the family has no member at this epsilon on these bins.
 
-    Guarantees: certified epsilon <= epsilon. The bound is computed: sums of floats, from multipliers of linear programs.
-    Source: docs/proofs/design.md, "OPTM with four bins": branch and bound over one product of two probabilities.
-    Example:
+    Guarantees: certified epsilon <= epsilon. The bound is computed: sums of floats, from
+    multipliers of linear programs.
+    Source: docs/proofs/design.md, "OPTM with four bins": branch and bound over one product of two
+    probabilities. Example:
         >>> found = mz.papers.optm_exact(1.0, bins=[-3, -0.5, 0.5, 3])
         >>> round(found.loss, 5), found.status
         (1.87714, 'optimal')
@@ -242,7 +264,7 @@ def optm_exact(
     return record(problem, draft, mechanism, started=started)
 
 
-# Programs as published ------------------------------------------------------------------------------------------------
+# Programs as published ----------------------------------------------------------------------------
 
 
 def _largest_at_own_bin(tables: SelectionTables, i: int) -> list[FloatArray]:
@@ -257,7 +279,8 @@ def _largest_at_own_bin(tables: SelectionTables, i: int) -> list[FloatArray]:
 
 
 def published_theorem5(tables: SelectionTables, forms: FloatArray, epsilon: float) -> FloatArray:
-    """Theorem 5 as printed: NO guarantee. Bin t has no constraint at all, and outer bins lack pairs of cells.
+    """Theorem 5 as printed: NO guarantee. Bin t has no constraint at all, and outer bins lack pairs
+    of cells.
 
     Arguments: as the constraints of `design.optm`, see `design.pair_selection.theorem5`.
     """
@@ -286,7 +309,8 @@ def published_theorem5(tables: SelectionTables, forms: FloatArray, epsilon: floa
 def optm_as_printed(
     epsilon: float = 1.0, *, bins: npt.ArrayLike, prior: object = None, boxes: int = 99
 ) -> DesignResult:
-    """`design.optm` with the constraints of Theorem 5 as printed: its tables can exceed the nominal epsilon.
+    """`design.optm` with the constraints of Theorem 5 as printed: its tables can exceed the nominal
+    epsilon.
 
     Arguments: as `design.optm`, for inputs in [-1, 1].
 
@@ -314,12 +338,14 @@ def optm_as_printed(
     )
     if best is None:
         raise InfeasibleError(
-            f"bins={bins}: no selection probabilities satisfy the constraints at epsilon={epsilon:g}"
+            f"bins={bins}: no selection probabilities satisfy the constraints at "
+            f"epsilon={epsilon:g}"
         )
     return best
 
 
-# What the paper's published program searches: boxes q_2(1) in [o, o + 0.01] on each side, all other q at least 1e-5.
+# What the paper's published program searches: boxes q_2(1) in [o, o + 0.01] on each side, all other
+# q at least 1e-5.
 _GRID = np.arange(1, 20) * 0.05
 _WIDTH = 0.01
 _LEAST = 1e-5
@@ -331,7 +357,9 @@ BIN_SETS = tuple(
 
 
 def _others(tables: SelectionTables, j: int, x: float, i: int) -> FloatArray:
-    """(size,) coefficients c with p(x, i) = y[own(j, i)] * (c @ y) at x in the closed cell j; bins count from 1."""
+    """(size,) coefficients c with p(x, i) = y[own(j, i)] * (c @ y) at x in the closed cell j; bins
+    count from 1.
+    """
     m, bins = tables.bins.size, tables.bins
     result = np.zeros(tables.size)
     if i <= j:
@@ -342,9 +370,11 @@ def _others(tables: SelectionTables, j: int, x: float, i: int) -> FloatArray:
 
 
 def one_ratio(tables: SelectionTables, low: FloatArray, epsilon: float) -> FloatArray:
-    """Rows A of A y <= 0 that imply epsilon-DP for every y >= low: any p(x, i) <= exp(epsilon) times any p(x', i').
+    """Rows A of A y <= 0 that imply epsilon-DP for every y >= low: any p(x, i) <= exp(epsilon)
+    times any p(x', i').
 
-    i' runs over all outputs where privacy asks for i' = i alone: sufficient, and stricter than needed.
+    i' runs over all outputs where privacy asks for i' = i alone: sufficient, and stricter than
+    needed.
     """
     uppers: list[FloatArray] = []
     lowers: list[FloatArray] = []
@@ -358,7 +388,8 @@ def one_ratio(tables: SelectionTables, low: FloatArray, epsilon: float) -> Float
         uppers.append(
             own if near == tables.bins[i - 1] else own * at_near.sum() if certain else at_near
         )
-        # A cell with one bin on a side is linear in y; elsewhere the other side's q is replaced by its lower bound.
+        # A cell with one bin on a side is linear in y; elsewhere the other side's q is replaced by
+        # its lower bound.
         if certain:
             lowers.append(own * at_far.sum())
         else:
@@ -388,7 +419,9 @@ class _OneRatioSearch:
     def _descend(
         self, tables: SelectionTables, first: tuple[int, int], last: tuple[int, int]
     ) -> None:
-        """Boxes first .. last of the two sides. Their union with the largest lower bound as factor is a relaxation."""
+        """Boxes first .. last of the two sides. Their union with the largest lower bound as factor
+        is a relaxation.
+        """
         target, constant = tables.proxy(self.problem.prior)
         low, high, factors = self._union(tables, first, last)
         self.programs += 1
@@ -432,31 +465,34 @@ def _four_bins(bins: npt.ArrayLike, problem: Problem, parameter: str) -> FloatAr
 def optm_one_ratio(
     epsilon: float = 1.0, *, prior: object = None, bin_sets: Sequence[Sequence[float]] = BIN_SETS
 ) -> DesignResult:
-    """OPTM with separate sides, four bins and one ratio for all outputs, on the coarse grids of the paper's Table 2.
+    """OPTM with separate sides, four bins and one ratio for all outputs, on the coarse grids of the
+    paper's Table 2.
 
     Arguments:
         epsilon: pure epsilon per report, replace-one neighbours.
-        prior: of inputs in [-1, 1]: None (uniform), a frozen scipy.stats distribution or a 1-D sample.
-        bin_sets: output levels to choose among; the default is what the paper's published program searches.
+        prior: of inputs in [-1, 1]: None (uniform), a frozen scipy.stats distribution or a 1-D
+            sample.
+        bin_sets: output levels to choose among; the default is what the paper's published program
+            searches.
 
     Returns:
-        The mechanism of the box and bins with the least bound on the MAE (Theorem 4), and its exact MAE as `loss`;
-        no lower bound. `iterations` counts linear programs.
+        The mechanism of the box and bins with the least bound on the MAE (Theorem 4), and its exact
+        MAE as `loss`; no lower bound. `iterations` counts linear programs.
 
     Raises:
         ParameterError: a bad value.
         InfeasibleError: no box has a solution.
 
-    Guarantees: certified epsilon <= epsilon; unbiased. Never better than `optm_exact` at the same bins: for use beside
-    the paper's numbers.
+    Guarantees: certified epsilon <= epsilon; unbiased. Never better than `optm_exact` at the same
+    bins: for use beside the paper's numbers.
 
     Example:
         >>> searched = mz.papers.optm_one_ratio(2.0, bin_sets=[(-2.0, -0.2, 0.2, 2.0)])
         >>> searched.mechanism.epsilon <= 2.0, round(searched.loss, 2)
         (True, 0.92)
 
-    Source: Cai, Zhang, Khalili 2024, Theorem 4, Table 2 and the program published with it; docs/proofs/design.md,
-    "OPTM".
+    Source: Cai, Zhang, Khalili 2024, Theorem 4, Table 2 and the program published with it;
+    docs/proofs/design.md, "OPTM".
     """
     started = time.perf_counter()
     problem = make_problem(epsilon=epsilon, lower=-1.0, upper=1.0, loss="mae", prior=prior)

@@ -1,6 +1,7 @@
 """Tables 1 and 2, Figures 2 to 4 of the OPTM paper, and the trade-off of optimal tables.
 
-Cai, Zhang, Khalili 2024, "Privacy-Aware Randomized Quantization via Linear Programming"; docs/proofs/design.md, "OPTM".
+Cai, Zhang, Khalili 2024, "Privacy-Aware Randomized Quantization via Linear Programming";
+docs/proofs/design.md, "OPTM".
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def _difference(reproduced: float, paper: float | None) -> float | None:
     return reproduced - paper
 
 
-# Table 1 --------------------------------------------------------------------------------------------------------------
+# Table 1 ------------------------------------------------------------------------------------------
 
 EPSILONS = (0.5, 1.0, 1.5)
 OPTM_BINS = {0.5: (-6.0, -0.4, 0.4, 6.0), 1.0: (-3.0, -0.5, 0.5, 3.0), 1.5: (-3.0, -0.5, 0.5, 3.0)}
@@ -126,14 +127,16 @@ def table1() -> Reproduction:
     """Table 1: uniform inputs on [-1, 1], four levels, epsilon 0.5, 1, 1.5."""
     return Reproduction(
         title="OPTM, Table 1: mean absolute error, uniform inputs, m = 4",
-        note="paper: as printed. reproduced: our mechanism in the paper's convention, the mean over 51 inputs. exact: the "
-        "integral over the range. optimum: the best table at that row's own levels and epsilon, over all mechanisms with "
+        note="paper: as printed. reproduced: our mechanism in the paper's convention, the mean "
+        "over 51 inputs. exact: the "
+        "integral over the range. optimum: the best table at that row's own levels and epsilon, "
+        "over all mechanisms with "
         "these levels; MAE and MSE are of that MAE-optimal table.",
         rows=tuple(_table1_row(name, epsilon) for name in TABLE1_PAPER for epsilon in EPSILONS),
     )
 
 
-# Table 2 --------------------------------------------------------------------------------------------------------------
+# Table 2 ------------------------------------------------------------------------------------------
 
 SIGMAS = (0.1, 0.2, 0.3)
 TABLE2_PAPER = {
@@ -203,15 +206,18 @@ def table2() -> Reproduction:
     """Table 2: inputs N(0.5, sigma) clipped to [-1, 1], four levels, epsilon 1."""
     return Reproduction(
         title="OPTM, Table 2: mean absolute error, clipped Gaussian inputs, m = 4, epsilon = 1",
-        note="reproduced: the exact expectation under the clipped normal distribution of which the paper draws 1000 "
-        "samples. optimum: the best table at that row's own levels. OPTM's published program bounds the probabilities of "
-        "every output by those of every other: privacy asks for less, and the rows below it do just that. At sigma = 0.3 "
+        note="reproduced: the exact expectation under the clipped normal distribution of which the "
+        "paper draws 1000 "
+        "samples. optimum: the best table at that row's own levels. OPTM's published program "
+        "bounds the probabilities of "
+        "every output by those of every other: privacy asks for less, and the rows below it do "
+        "just that. At sigma = 0.3 "
         "its bin search ends at -4 -0.2 0.6 4; the paper prints -4 0.2 0.6 4.",
         rows=tuple(_table2_row(name, sigma) for name in _TABLE2_NOTES for sigma in SIGMAS),
     )
 
 
-# Figures 2 and 3 ------------------------------------------------------------------------------------------------------
+# Figures 2 and 3 ----------------------------------------------------------------------------------
 
 FIGURE2_BINS = (-3.0, -2.0, -0.75, -0.25, 0.25, 0.75, 2.0, 3.0)
 FIGURE2_GAMMA = 0.5
@@ -231,9 +237,12 @@ def figure2() -> Reproduction:
     bins = ", ".join(f"{level:g}" for level in FIGURE2_BINS)
     return Reproduction(
         title="OPTM, Figure 2: an example of output distribution, ERM, m = 8",
-        note=f"The paper prints neither bins nor gamma: ours are {bins} and {FIGURE2_GAMMA:g}. A repeated x is a jump: its "
-        "rows are the limits from below and from above. As Example 1 says, p(x, 3) is greatest on one side of B_3, falls "
-        "away from it up to the next bin and between any two bins beyond, and p(x, 6) is its mirror image. Between knots "
+        note=f"The paper prints neither bins nor gamma: ours are {bins} and {FIGURE2_GAMMA:g}. A "
+        f"repeated x is a jump: its "
+        "rows are the limits from below and from above. As Example 1 says, p(x, 3) is greatest on "
+        "one side of B_3, falls "
+        "away from it up to the next bin and between any two bins beyond, and p(x, 6) is its "
+        "mirror image. Between knots "
         "the probabilities are lines, not curves.",
         rows=tuple(rows),
         series=tuple(series),
@@ -270,7 +279,8 @@ def figure3() -> Reproduction:
             rows += members[::5]
     return Reproduction(
         title="OPTM, Figure 3: E|report - x| at each input, m = 4",
-        note="Exact expectations of the tables, no sampling; jumps at bins are those of pair selection.",
+        note="Exact expectations of the tables, no sampling; jumps at bins are those of pair "
+        "selection.",
         rows=tuple(rows),
         series=curves(points, "x", "mae", name="{mechanism}", panel="epsilon = {epsilon:g}"),
         x_label="input x",
@@ -278,7 +288,7 @@ def figure3() -> Reproduction:
     )
 
 
-# Figures 4a and 4b: vectors -------------------------------------------------------------------------------------------
+# Figures 4a and 4b: vectors -----------------------------------------------------------------------
 
 DRAWS = 10_000
 REPORT_SEED = 4
@@ -288,7 +298,8 @@ _RQM_BINS = (-3.0, -1.0, 1.0, 3.0)
 
 def ball(count: int, dimension: int, seed: int) -> FloatArray:
     """(count, dimension) points uniform in the unit L2 ball."""
-    # Barthe et al. 2005: Gaussian coordinates over the root of their squares plus an exponential variable.
+    # Barthe et al. 2005: Gaussian coordinates over the root of their squares plus an exponential
+    # variable.
     rng = np.random.default_rng(seed)
     normal = rng.standard_normal((count, dimension))
     scale = np.sqrt((normal**2).sum(axis=1) + 2 * rng.exponential(size=count))
@@ -303,7 +314,8 @@ class VectorFigure:
     Arguments:
         title: its title.
         vectors: draws them, (draws, coordinates).
-        sample: of one coordinate, for which the optimal table is designed; it depends on no data. None: uniform.
+        sample: of one coordinate, for which the optimal table is designed; it depends on no data.
+            None: uniform.
     """
 
     title: str
@@ -348,13 +360,20 @@ class VectorFigure:
         ]
         return Reproduction(
             title=self.title,
-            note=f"{DRAWS} seeded random vectors, each coordinate reported independently with epsilon per coordinate; bars "
-            "are one standard deviation, as in the paper. OPTM on the paper's bins +-3, +-0.5; RQM on its bins +-3, +-1 "
-            "with q calibrated; MVU and the MSE-optimal table (for the distribution of one coordinate) with their own "
-            "levels. The paper prints no numbers for this figure and no grid of epsilon: only the order can be compared. "
-            "It has OPTM lowest; here OPTM is below RQM, as there, but MVU with an alphabet of its own at each epsilon is "
-            "below OPTM, which minimises the MAE and keeps its bins at every epsilon. The paper's own parameters "
-            "contradict its figure: at epsilon 1 MVU with the alphabet of Table 1 has an MSE of 4.147 in each coordinate, "
+            note=f"{DRAWS} seeded random vectors, each coordinate reported independently with "
+            f"epsilon per coordinate; bars "
+            "are one standard deviation, as in the paper. OPTM on the paper's bins +-3, +-0.5; RQM "
+            "on its bins +-3, +-1 "
+            "with q calibrated; MVU and the MSE-optimal table (for the distribution of one "
+            "coordinate) with their own "
+            "levels. The paper prints no numbers for this figure and no grid of epsilon: only the "
+            "order can be compared. "
+            "It has OPTM lowest; here OPTM is below RQM, as there, but MVU with an alphabet of its "
+            "own at each epsilon is "
+            "below OPTM, which minimises the MAE and keeps its bins at every epsilon. The paper's "
+            "own parameters "
+            "contradict its figure: at epsilon 1 MVU with the alphabet of Table 1 has an MSE of "
+            "4.147 in each coordinate, "
             "hence a mean error of at most 6.44 in ten, against OPTM's 7.06.",
             rows=tuple(rows),
             series=curves(rows, "epsilon", "error", name="{mechanism}", error="deviation"),
@@ -370,7 +389,8 @@ class VectorFigure:
                 row = self.row(epsilon, name, self.tables(epsilon)[name])
                 return [{key: row[key] for key in ("epsilon", "mechanism", "error")}]
 
-            # Draws are the same as long as the table is; a design within its gap may move the mean by a standard error.
+            # Draws are the same as long as the table is; a design within its gap may move the mean
+            # by a standard error.
             return Part(key=f"{name} {epsilon:g}", seconds=seconds, rows=rows, relative=2e-3)
 
         seconds = {OPTM: 0.4, RQM: 0.4, MVU: 0.8, "optimal": 0.5}
@@ -399,7 +419,7 @@ def figure4b() -> Reproduction:
     return BALL.reproduction()
 
 
-# Figures 4c and 4d: training ------------------------------------------------------------------------------------------
+# Figures 4c and 4d: training ----------------------------------------------------------------------
 
 MARKS = (5, 10, 25, 50, 100, 200, 400)
 DELTA = 1e-6
@@ -432,7 +452,9 @@ class TrainingFigure:
     comparison: str
 
     def tables(self) -> dict[str, Callable[[], Mechanism | None]]:
-        """Clipping alone, the three mechanisms of the figure and the optimal one, all at epsilon 1 per coordinate."""
+        """Clipping alone, the three mechanisms of the figure and the optimal one, all at epsilon 1
+        per coordinate.
+        """
         return {
             CLIPPED: lambda: None,
             OPTM: lambda: design.optm(1.0, bins=list(self.bins)).mechanism,
@@ -461,7 +483,9 @@ class TrainingFigure:
         table: Mechanism | None,
         accuracies: Sequence[list[float]],
     ) -> JsonObject:
-        """Means of the curves of one mechanism (and the largest standard error among them), its error, its cost."""
+        """Means of the curves of one mechanism (and the largest standard error among them), its
+        error, its cost.
+        """
         means = np.mean(accuracies, axis=0).tolist()
         errors = np.std(accuracies, axis=0, ddof=1) / math.sqrt(len(accuracies))
         marks = {f"step {mark}": value for mark, value in zip(MARKS, means, strict=True)}
@@ -505,9 +529,12 @@ class TrainingFigure:
             points += [{"name": name, "x": mark, "y": row[f"step {mark}"]} for mark in MARKS]
         return Reproduction(
             title=self.title,
-            note=f"Training accuracy (%), mean of {runs} runs, seeds from 0. The paper prints curves only, and neither "
-            "step size (1 here) nor length. Its epsilon of 1 is that of a single coordinate; the last column is what a "
-            f"record's reports cost over the run, each report seen (delta = {DELTA:g}, replacing one record). "
+            note=f"Training accuracy (%), mean of {runs} runs, seeds from 0. The paper prints "
+            f"curves only, and neither "
+            "step size (1 here) nor length. Its epsilon of 1 is that of a single coordinate; the "
+            "last column is what a "
+            f"record's reports cost over the run, each report seen (delta = {DELTA:g}, replacing "
+            f"one record). "
             f"{self.comparison}",
             rows=tuple(rows),
             series=curves(points, "x", "y", name="{name}"),
@@ -542,8 +569,10 @@ CANCER = TrainingFigure(
     batch=8,
     runs=20,
     records=455,
-    comparison="As in the paper RQM, whose error is largest, has the lowest means at 25 and 50 steps, by about a standard "
-    "error. OPTM's lead over MVU does not show: these two and the optimal table stay within two standard errors of each "
+    comparison="As in the paper RQM, whose error is largest, has the lowest means at 25 and 50 "
+    "steps, by about a standard "
+    "error. OPTM's lead over MVU does not show: these two and the optimal table stay within two "
+    "standard errors of each "
     "other, and about two points below clipping alone.",
 )
 DIGITS = TrainingFigure(
@@ -554,18 +583,24 @@ DIGITS = TrainingFigure(
     batch=32,
     runs=3,
     records=60_000,
-    comparison="As in the paper OPTM and MVU are level, and in the end all are within about a point of clipping alone. "
-    "That RQM falls behind in the first steps does not show: the differences are smaller than their standard errors.",
+    comparison="As in the paper OPTM and MVU are level, and in the end all are within about a "
+    "point of clipping alone. "
+    "That RQM falls behind in the first steps does not show: the differences are smaller than "
+    "their standard errors.",
 )
 
 
 def figure4c(run: Run) -> Reproduction:
-    """Figure 4c of the OPTM paper: softmax regression on Diagnostic from quantized gradients (Table 8's settings)."""
+    """Figure 4c of the OPTM paper: softmax regression on Diagnostic from quantized gradients (Table
+    8's settings).
+    """
     return CANCER.reproduction(run)
 
 
 def figure4d(run: Run) -> Reproduction:
-    """Figure 4d of the OPTM paper: softmax regression on MNIST from quantized gradients (Table 9's settings)."""
+    """Figure 4d of the OPTM paper: softmax regression on MNIST from quantized gradients (Table 9's
+    settings).
+    """
     return DIGITS.reproduction(run)
 
 
@@ -575,22 +610,26 @@ def _figure4d_parts(data: str | None) -> tuple[Part, ...]:
     return DIGITS.parts(data)
 
 
-# Trade-off ------------------------------------------------------------------------------------------------------------
+# Trade-off ----------------------------------------------------------------------------------------
 
 TRADEOFF_EPSILONS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 TRADEOFF_BITS = (1, 2, 3)
 
 
 def tradeoff() -> Reproduction:
-    """MSE of the optimal table against epsilon for several bits, and the limit of any number of bits."""
+    """MSE of the optimal table against epsilon for several bits, and the limit of any number of
+    bits.
+    """
     rows = design.tradeoff(epsilons=TRADEOFF_EPSILONS, bits=TRADEOFF_BITS)
     shares = [{**row, "share": row["mse"] / row["limit"], "one": 1.0} for row in rows]
     once = [row for row in shares if row["bits"] == TRADEOFF_BITS[0]]
     name, absolute, relative = "{bits:g} bits", "mean squared error", "the same over the limit"
     return Reproduction(
         title="Optimal tables: MSE against epsilon, uniform inputs on [-1, 1]",
-        note="optimal tables with searched levels; limit: certified lower bound for any number of bits. At small epsilon "
-        "one bit is all that is needed: curves that lie on each other on the left are apart on the right.",
+        note="optimal tables with searched levels; limit: certified lower bound for any number of "
+        "bits. At small epsilon "
+        "one bit is all that is needed: curves that lie on each other on the left are apart on the "
+        "right.",
         rows=tuple(rows),
         series=(
             *curves(rows, "epsilon", "mse", name=name, panel=absolute),

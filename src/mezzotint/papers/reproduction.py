@@ -1,4 +1,6 @@
-"""A published table or figure beside our numbers: what is computed, how it is drawn, how it is checked again."""
+"""A published table or figure beside our numbers: what is computed, how it is drawn, how it is
+checked again.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 RUNS = "runs"
-"""The column with the value of each run of a row, in the order of their seeds; stored, not shown."""
+"""The column with the value of each run of a row, in the order of their seeds; stored, not
+shown.
+"""
 
 FIT, ORDER_FIT, WORST_CASE, LIMIT = "fit in n", "fit in sqrt(n) log n", "DP", "limit"
 REFERENCES = (FIT, ORDER_FIT, WORST_CASE, LIMIT, "1/n")
@@ -161,8 +165,8 @@ class Reproduction:
         title, note: what it is, and what to know when comparing.
         rows: one mapping per line.
         series: what to draw.
-        x_label, y_label, log_x, log_y: the axes, of all panels or of each. Where values lie below the range of
-            floats, heights are their log10 and the label says so.
+        x_label, y_label, log_x, log_y: the axes, of all panels or of each. Where values lie below
+            the range of floats, heights are their log10 and the label says so.
     """
 
     title: str
@@ -241,14 +245,17 @@ def _cell(value: object) -> str:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A piece of a reproduction that is recomputed by itself, to see whether what is stored still holds.
+    """A piece of a reproduction that is recomputed by itself, to see whether what is stored still
+    holds.
 
     Arguments:
         key: its name among the parts.
         seconds: what it costs, roughly.
-        rows: computes rows, or columns of rows, of the reproduction. Each belongs to the one stored row that has the
-            same words and whole numbers; where it has `RUNS`, these are the first runs of that row.
-        relative, absolute: how far a number may lie from the stored one: rounding, a solver's gap, one test record.
+        rows: computes rows, or columns of rows, of the reproduction. Each belongs to the one stored
+            row that has the same words and whole numbers; where it has `RUNS`, these are the first
+            runs of that row.
+        relative, absolute: how far a number may lie from the stored one: rounding, a solver's gap,
+            one test record.
     """
 
     key: str
@@ -301,9 +308,11 @@ class Figure:
 
     Arguments:
         name: on the command line.
-        compute: called with a `Run` where it takes options, else with nothing; its first line describes it.
+        compute: called with a `Run` where it takes options, else with nothing; its first line
+            describes it.
         options: fields of `Run` that it heeds.
-        data: what its option `data` names: "mnist" (four idx files), "femnist" (by writer) or "cifar10".
+        data: what its option `data` names: "mnist" (four idx files), "femnist" (by writer) or
+            "cifar10".
         parts: from where the data lie, or None, to what is checked; without it the whole is.
     """
 

@@ -1,4 +1,6 @@
-"""Figures 1 to 3 and 7 to 10 of the RQM paper and its nine parameter pairs, all from the exact laws of the reports."""
+"""Figures 1 to 3 and 7 to 10 of the RQM paper and its nine parameter pairs, all from the exact laws
+of the reports.
+"""
 
 from __future__ import annotations
 
@@ -80,11 +82,13 @@ def poisson_error(law: PoissonBinomial) -> float:
     return float(np.mean(law.mse(list(INPUTS))))
 
 
-# Figure 1b and the nine pairs -----------------------------------------------------------------------------------------
+# Figure 1b and the nine pairs ---------------------------------------------------------------------
 
 
 def figure1() -> Reproduction:
-    """Figure 1b of the RQM paper: the law of the report at x = c, RQM with Delta = c and q = 0.42 beside PBM."""
+    """Figure 1b of the RQM paper: the law of the report at x = c, RQM with Delta = c and q = 0.42
+    beside PBM.
+    """
     rows = [
         {"level": level, "RQM": float(chance), "PBM": rival}
         for level, (chance, rival) in enumerate(
@@ -93,7 +97,8 @@ def figure1() -> Reproduction:
     ]
     return Reproduction(
         title="RQM, Figure 1b: distribution of outputs Q(x) under PBM and RQM, x = c",
-        note="The paper draws bars and prints neither numbers nor q, which is taken to be 0.42; PBM has theta = 0.25 "
+        note="The paper draws bars and prints neither numbers nor q, which is taken to be 0.42; "
+        "PBM has theta = 0.25 "
         "and 15 trials, so that its law at c is Bin(15, 3/4). RQM's from rationals.",
         rows=tuple(rows),
         series=_beside(rows, "level", ""),
@@ -130,18 +135,22 @@ def _pair_row(theta: float, pair: Pair) -> JsonObject:
 
 
 def pairs() -> Reproduction:
-    """The RQM paper's nine (Delta, q): exact epsilon, epsilon between the ends, error and divergence beside PBM's."""
+    """The RQM paper's nine (Delta, q): exact epsilon, epsilon between the ends, error and
+    divergence beside PBM's.
+    """
     rows = [_pair_row(theta, pair) for theta, choices in PAIRS.items() for pair in choices]
     worse = [f"({row['Delta / c']:g} c, {row['q']:g})" for row in rows if not row["less error"]]
     return Reproduction(
         title="RQM: its nine parameter pairs (m = 16) beside PBM at the same theta",
-        note="Exact: rationals, errors over the paper's 30 inputs in units of c^2, PBM with 15 trials. The paper has "
-        f"all nine ahead; {', '.join(worse)} have more error than PBM. All nine have less divergence.",
+        note="Exact: rationals, errors over the paper's 30 inputs in units of c^2, PBM with 15 "
+        "trials. The paper has "
+        f"all nine ahead; {', '.join(worse)} have more error than PBM. All nine have less "
+        f"divergence.",
         rows=tuple(rows),
     )
 
 
-# Figures 3 and 10: errors at equal divergence -------------------------------------------------------------------------
+# Figures 3 and 10: errors at equal divergence -----------------------------------------------------
 
 ORDER, LOW_ORDER = 1.5, 0.5
 SIZES = (4, 16, 64)
@@ -149,7 +158,9 @@ DIVERGENCES = {ORDER: (1.0, 1.5, 2.0, 3.0, 4.0, 5.0), LOW_ORDER: (0.5, 0.75, 1.0
 EXTENSION = 1.0
 """In units of the clipping range; the mechanism's losses depend on nothing else."""
 OPTIMAL_SIZE = 4
-"""Levels at which the optimal table is shown beside the two: with more the solver gives up near divergence 1."""
+"""Levels at which the optimal table is shown beside the two: with more the solver gives up near
+divergence 1.
+"""
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
@@ -207,8 +218,10 @@ def _errors(number: int, order: float, verdict: str, remark: str) -> Reproductio
     optimal = [row for row in rows if "optimal" in row]
     return Reproduction(
         title=f"RQM, Figure {number}: privacy-MSE trade-offs, Renyi divergence of order {order:g}",
-        note="Mean over 30 even inputs, as in the paper, but exact where the paper draws 100,000 samples; Delta = c, "
-        f"in units of c. The paper draws curves and prints no numbers; {verdict}. All divergences are worst cases over "
+        note="Mean over 30 even inputs, as in the paper, but exact where the paper draws 100,000 "
+        "samples; Delta = c, "
+        f"in units of c. The paper draws curves and prints no numbers; {verdict}. All divergences "
+        f"are worst cases over "
         f"all pairs of inputs, and of one coordinate's report. {remark}".strip(),
         rows=tuple(rows),
         series=(
@@ -222,19 +235,23 @@ def _errors(number: int, order: float, verdict: str, remark: str) -> Reproductio
 
 
 def figure3() -> Reproduction:
-    """Figure 3 of the RQM paper: mean squared error against Renyi divergence of order 1.5, RQM against PBM."""
+    """Figure 3 of the RQM paper: mean squared error against Renyi divergence of order 1.5, RQM
+    against PBM.
+    """
     verdict = "its order, RQM below PBM everywhere, holds"
     remark = "optimal: the unbiased table with the least MSE on RQM's own levels at the same divergence (4 levels)."
     return _errors(3, ORDER, verdict, remark)
 
 
 def figure10() -> Reproduction:
-    """Figure 10 of the RQM paper: mean squared error against Renyi divergence of order 0.5, RQM against PBM."""
+    """Figure 10 of the RQM paper: mean squared error against Renyi divergence of order 0.5, RQM
+    against PBM.
+    """
     verdict = "it has RQM below PBM, which holds from divergence 1 on; below, PBM's error is up to 5.5 % the smaller one"
     return _errors(10, LOW_ORDER, verdict, "")
 
 
-# Figures 2 and 9: divergences against the order -----------------------------------------------------------------------
+# Figures 2 and 9: divergences against the order ---------------------------------------------------
 
 
 def _divergences(
@@ -255,8 +272,10 @@ def _divergences(
         row["PBM - RQM"] = row["PBM"] - row["RQM"]
     return Reproduction(
         title=title,
-        note="The paper draws curves and prints no numbers. Ours are worst cases over all pairs of inputs, which its "
-        f"D(c || -c) is not always; {verdict}. PBM has 15 trials here: as many outcomes as RQM has levels. Single "
+        note="The paper draws curves and prints no numbers. Ours are worst cases over all pairs of "
+        "inputs, which its "
+        f"D(c || -c) is not always; {verdict}. PBM has 15 trials here: as many outcomes as RQM has "
+        f"levels. Single "
         "coordinates: a vector costs as many times more.",
         rows=tuple(rows),
         series=series,
@@ -267,7 +286,9 @@ def _divergences(
 
 
 def figure2() -> Reproduction:
-    """Figure 2 of the RQM paper: worst Renyi divergence of one coordinate's report against its order."""
+    """Figure 2 of the RQM paper: worst Renyi divergence of one coordinate's report against its
+    order.
+    """
     title = "RQM, Figure 2: worst Renyi divergence of one report (16 levels)"
     verdict = "at alpha = 1000 it reads 5.468 for (c, 0.42), as we do to three digits"
     return _divergences(title, verdict, list(PAIRS), ALPHAS)
@@ -277,18 +298,21 @@ def figure9() -> Reproduction:
     """Figure 9 of the RQM paper: the left panel of Figure 2, theta 0.15, at low orders."""
     title = "RQM, Figure 9: worst Renyi divergence at low orders (16 levels)"
     verdict = (
-        "as there, the two are close below order 1, where RQM's is up to 5.3 % the greater one, and RQM's is less from "
+        "as there, the two are close below order 1, where RQM's is up to 5.3 % the greater one, "
+        "and RQM's is less from "
         "order 1 on"
     )
     return _divergences(title, verdict, [0.15], LOW_ALPHAS)
 
 
-# Figures 7 and 8: pairs of inputs -------------------------------------------------------------------------------------
+# Figures 7 and 8: pairs of inputs -----------------------------------------------------------------
 
 PAIR_ORDERS = (2.0, 1000.0)
 CUTS = (-1.0, -0.5, 0.0, 0.5, 1.0)
 PRINTED = {1.0: 5.46838, 0.9333: 5.46190}
-"""x / c -> D_1000(x || -c) as the paper prints it (Appendix B.1.1), the second "at a quantization level near c"."""
+"""x / c -> D_1000(x || -c) as the paper prints it (Appendix B.1.1), the second "at a quantization
+level near c".
+"""
 
 
 def _inputs(law: RandomizedQuantization) -> tuple[float, ...]:
@@ -300,7 +324,9 @@ def _inputs(law: RandomizedQuantization) -> tuple[float, ...]:
 def divergences_from(
     law: RandomizedQuantization, inputs: Sequence[float], origin: float, order: float
 ) -> tuple[float, ...]:
-    """Renyi divergence of the report of each input from that of `origin`, nats; order other than 1."""
+    """Renyi divergence of the report of each input from that of `origin`, nats; order other than
+    1.
+    """
     rows = law.floats([*inputs, origin])
     return tuple(renyi_divergences(rows[:-1], rows[-1], order).tolist())
 
@@ -327,8 +353,10 @@ def figure7() -> Reproduction:
         series += cuts
     return Reproduction(
         title="RQM, Figure 7: Renyi divergence of pairs of inputs, Delta = c, q = 0.42, m = 16",
-        note="The paper draws the surface D(x || x'); here are five cuts through it, and the values where they cross. "
-        "As there, the peaks stand at (c, -c) and (-c, c) for this setting; for others they do not (see the errata).",
+        note="The paper draws the surface D(x || x'); here are five cuts through it, and the "
+        "values where they cross. "
+        "As there, the peaks stand at (c, -c) and (-c, c) for this setting; for others they do not "
+        "(see the errata).",
         rows=tuple(rows),
         series=tuple(series),
         x_label="x / c",
@@ -337,7 +365,9 @@ def figure7() -> Reproduction:
 
 
 def figure8() -> Reproduction:
-    """Figure 8 of the RQM paper: the Renyi divergence of each input from -c, with the two values that it prints."""
+    """Figure 8 of the RQM paper: the Renyi divergence of each input from -c, with the two values
+    that it prints.
+    """
     law = law_of(MAIN_PAIR)
     inputs = _inputs(law)
     series = [
@@ -363,7 +393,8 @@ def figure8() -> Reproduction:
         rows.append(row)
     return Reproduction(
         title="RQM, Figure 8: Renyi divergence of each input from -c, Delta = c, q = 0.42, m = 16",
-        note="The rows are the ends of the range and the levels between them, where the curves have their kinks. The "
+        note="The rows are the ends of the range and the levels between them, where the curves "
+        "have their kinks. The "
         "paper prints the values of order 1000 at c and at the kink next to it.",
         rows=tuple(rows),
         series=tuple(series),

@@ -1,4 +1,6 @@
-"""Figures 4 to 6 and 11 of the RQM paper, and privacy against accuracy of five mechanisms: federated training, simulated."""
+"""Figures 4 to 6 and 11 of the RQM paper, and privacy against accuracy of five mechanisms:
+federated training, simulated.
+"""
 
 from __future__ import annotations
 
@@ -52,11 +54,15 @@ from mezzotint.papers.simulation import (
 CLIP = 2.9731e-5
 """c of the paper's experiments on FEMNIST."""
 TRAINING_ORDER = 2.0
-"""Renyi order at which divergences are shown, and the optimal table is given that of the paper's first RQM."""
+"""Renyi order at which divergences are shown, and the optimal table is given that of the paper's
+first RQM.
+"""
 NOISE_FREE, PBM, OPTIMAL = "noise-free clipped", "PBM", "optimal table"
 
 ALONE = Experiment(rounds=400, per_round=1, learning_rate=2000.0)
-"""A setting that tells mechanisms apart: one client a round, so that nobody else's noise averages its own away."""
+"""A setting that tells mechanisms apart: one client a round, so that nobody else's noise averages
+its own away.
+"""
 ALONE_SEEDS = 5
 ALONE_PREFIX = "alone: "
 """Of the columns of that setting."""
@@ -67,7 +73,9 @@ Histories = Mapping[str, FloatArray]
 
 @cache
 def optimal_at(divergence: float) -> Mechanism:
-    """The table on 16 even levels with the least MSE among those with at most this Renyi divergence of order 2."""
+    """The table on 16 even levels with the least MSE among those with at most this Renyi divergence
+    of order 2.
+    """
     tables = [
         design.optimal(
             epsilon=divergence,
@@ -96,14 +104,18 @@ def contestants(theta: float) -> dict[str, Contestant]:
 
 
 def _divergence(theta: float, name: str, table: Mechanism) -> Callable[[float], float]:
-    """Renyi divergence by order, of one report: RQM's and PBM's from their exact laws, a table's own."""
+    """Renyi divergence by order, of one report: RQM's and PBM's from their exact laws, a table's
+    own.
+    """
     laws: dict[str, Callable[[float], float]] = {PBM: poisson_law(theta).renyi}
     laws |= {rqm_name(pair): law_of(pair).renyi for pair in PAIRS[theta]}
     return laws.get(name, lambda order: table.renyi(order))
 
 
 def _losses(theta: float, name: str, table: Mechanism | None) -> JsonObject:
-    """Of one report of one coordinate. The divergence alone bounds the optimal table: its epsilon is the solver's."""
+    """Of one report of one coordinate. The divergence alone bounds the optimal table: its epsilon
+    is the solver's.
+    """
     if table is None:
         return {"epsilon of a report": None, "D_2": None, "MSE / c^2": 0.0}
     epsilons = {rqm_name(pair): law_of(pair).epsilon for pair in PAIRS[theta]}
@@ -185,7 +197,9 @@ def _verdict(rows: Sequence[JsonObject], prefix: str, seeds: int) -> str:
 
 
 def _mean_curves(panel: str, times: Histories, values: Mapping[str, FloatArray]) -> list[Series]:
-    """Means over the seeds of (seeds, points) values, and one standard error on both sides where there are several."""
+    """Means over the seeds of (seeds, points) values, and one standard error on both sides where
+    there are several.
+    """
     series: list[Series] = []
     for name, heights in values.items():
         rounds = tuple(times[name][0, :, 0].tolist())
@@ -225,13 +239,14 @@ def _divergence_curves(theta: float, chosen: Mapping[str, Contestant]) -> list[S
 
 
 def training_figure(number: int, theta: float, run: Run) -> Reproduction:
-    """Figures 4, 5 and 6 of the RQM paper: loss and accuracy of federated training, divergence of a report.
+    """Figures 4, 5 and 6 of the RQM paper: loss and accuracy of federated training, divergence of a
+    report.
 
     Arguments:
         number: of the figure.
         theta: of its PBM.
-        run: how; its data are FEMNIST by writer, or MNIST's folder, whose records are cut in 3,400 parts of 17. The paper
-            has "cnn", 2000 rounds, and names no number of runs.
+        run: how; its data are FEMNIST by writer, or MNIST's folder, whose records are cut in 3,400
+            parts of 17. The paper has "cnn", 2000 rounds, and names no number of runs.
     """
     described, federation = _federation(run)
     seeds, alone_seeds = run.seeds_or(3), ALONE_SEEDS
@@ -254,17 +269,28 @@ def training_figure(number: int, theta: float, run: Run) -> Reproduction:
         rows.append(row)
     panel = "one client a round: loss above noise-free"
     note = (
-        f"{described}. Loss and accuracy: model {paper.model}, {paper.rounds} rounds of {paper.per_round} clients, "
-        f"{seeds} seeds, server's rate {paper.learning_rate:g}; the paper has 3,400 devices, 2,000 rounds of 40, a "
-        "convolutional network, and prints neither numbers nor its rate. The sum of 40 clients hides the noise of each, "
-        "so that this setting cannot tell the mechanisms apart: against PBM, beyond Student's 95 % interval, seed by "
-        f"seed: {_verdict(rows, '', seeds)}. Privacy of a report: the paper's right panel, from the exact laws. Last: "
-        f"softmax regression with one client a round, {alone.rounds} rounds at rate {alone.learning_rate:g}, "
-        f"{alone_seeds} seeds, where the noise shows: {_verdict(rows, ALONE_PREFIX, alone_seeds)}. What is drawn is the "
-        "loss above that of noise-free training with the same clients, and it grows with the MSE, not with the "
-        f"divergence. c = {CLIP:g}, m, theta, Delta / c and q are the paper's; PBM has {TRIALS} trials, as many outcomes. "
-        f"The optimal table has the Renyi divergence of the first RQM at order {TRAINING_ORDER:g}. Bars are one standard "
-        "error. Epsilons are of one coordinate; for a whole vector nothing useful can be claimed, here as in the paper. "
+        f"{described}. Loss and accuracy: model {paper.model}, {paper.rounds} rounds of "
+        f"{paper.per_round} clients, "
+        f"{seeds} seeds, server's rate {paper.learning_rate:g}; the paper has 3,400 devices, 2,000 "
+        f"rounds of 40, a "
+        "convolutional network, and prints neither numbers nor its rate. The sum of 40 clients "
+        "hides the noise of each, "
+        "so that this setting cannot tell the mechanisms apart: against PBM, beyond Student's 95 % "
+        "interval, seed by "
+        f"seed: {_verdict(rows, '', seeds)}. Privacy of a report: the paper's right panel, from "
+        f"the exact laws. Last: "
+        f"softmax regression with one client a round, {alone.rounds} rounds at rate "
+        f"{alone.learning_rate:g}, "
+        f"{alone_seeds} seeds, where the noise shows: {_verdict(rows, ALONE_PREFIX, alone_seeds)}. "
+        f"What is drawn is the "
+        "loss above that of noise-free training with the same clients, and it grows with the MSE, "
+        "not with the "
+        f"divergence. c = {CLIP:g}, m, theta, Delta / c and q are the paper's; PBM has {TRIALS} "
+        f"trials, as many outcomes. "
+        f"The optimal table has the Renyi divergence of the first RQM at order {TRAINING_ORDER:g}. "
+        f"Bars are one standard "
+        "error. Epsilons are of one coordinate; for a whole vector nothing useful can be claimed, "
+        "here as in the paper. "
         "Sums are plain: masks change time only."
     )
     return Reproduction(
@@ -297,7 +323,8 @@ def figure6(run: Run) -> Reproduction:
     return training_figure(6, 0.35, run)
 
 
-# The relative slack of a loss: sums of 32-bit floats in another order move it after 400 rounds by less on the same
+# The relative slack of a loss: sums of 32-bit floats in another order move it after 400 rounds by
+# less on the same
 # platform.
 TRAINING_SLACK = 2e-3
 
@@ -324,7 +351,7 @@ def _alone_parts(theta: float, data: str | None) -> tuple[Part, ...]:
     return (*map(part, names), design_part)
 
 
-# Figure 11 ------------------------------------------------------------------------------------------------------------
+# Figure 11 ----------------------------------------------------------------------------------------
 
 CIFAR_CLIP, CIFAR_CLIENTS, CIFAR_RATE, FREE_RATE = 5.3680e-5, 500, 10.0, 0.01
 CIFAR_NAMES = {"cifar100": "CIFAR-100", "cifar10": "CIFAR-10, for want of CIFAR-100"}
@@ -334,7 +361,8 @@ GAUSSIAN = "central Gaussian"
 def cifar_contestants() -> dict[str, Contestant]:
     """What trains in Figure 11, by name."""
     divergence = law_of(MAIN_PAIR).renyi(TRAINING_ORDER)
-    # Gaussian noise s on a sum that one client moves by at most 2 c: the divergence of order a is a (2 c)^2 / (2 s^2).
+    # Gaussian noise s on a sum that one client moves by at most 2 c: the divergence of order a is a
+    # (2 c)^2 / (2 s^2).
     deviation = 2 * CIFAR_CLIP * math.sqrt(TRAINING_ORDER / (2 * divergence))
     return {
         NOISE_FREE: Contestant(clip=CIFAR_CLIP),
@@ -349,7 +377,8 @@ def figure11(run: Run) -> Reproduction:
     """Figure 11 of the RQM paper: training on CIFAR against PBM, central noise and no clipping.
 
     Arguments:
-        run: how; its data are a folder of CIFAR-100's or CIFAR-10's pickles, or of the package's images.
+        run: how; its data are a folder of CIFAR-100's or CIFAR-10's pickles, or of the package's
+            images.
     """
     remedy = "name the folder of CIFAR-100 or CIFAR-10: pickles, or the package's images"
     data = _required(run.data, remedy)
@@ -387,12 +416,18 @@ def figure11(run: Run) -> Reproduction:
     per_round = experiment.per_round
     return Reproduction(
         title=f"RQM, Figure 11: federated training on {described} (theta = 0.25, m = {LEVELS})",
-        note=f"{described}, {CIFAR_CLIENTS} clients (Dirichlet), {rounds} rounds of {per_round}, {seeds} seeds, model "
-        f"{run.model}; the paper trains a convolutional network on CIFAR-100 and prints neither numbers nor rates "
-        f"({CIFAR_RATE:g} here, {FREE_RATE:g} without clipping). The Gaussian noise has RQM's divergence of order "
-        f"{TRAINING_ORDER:g} for each coordinate, once for the sum: it trusts the server, and is the smaller noise "
-        f"therefore. Clipping at {CIFAR_CLIP:g} leaves little but signs, and with {per_round} clients the noise of all "
-        "three methods is small beside them: this setting cannot tell the mechanisms apart; the last panel shows how "
+        note=f"{described}, {CIFAR_CLIENTS} clients (Dirichlet), {rounds} rounds of {per_round}, "
+        f"{seeds} seeds, model "
+        f"{run.model}; the paper trains a convolutional network on CIFAR-100 and prints neither "
+        f"numbers nor rates "
+        f"({CIFAR_RATE:g} here, {FREE_RATE:g} without clipping). The Gaussian noise has RQM's "
+        f"divergence of order "
+        f"{TRAINING_ORDER:g} for each coordinate, once for the sum: it trusts the server, and is "
+        f"the smaller noise "
+        f"therefore. Clipping at {CIFAR_CLIP:g} leaves little but signs, and with {per_round} "
+        f"clients the noise of all "
+        "three methods is small beside them: this setting cannot tell the mechanisms apart; the "
+        "last panel shows how "
         "little is between them.",
         rows=tuple(rows),
         series=(
@@ -404,7 +439,7 @@ def figure11(run: Run) -> Reproduction:
     )
 
 
-# Privacy against accuracy ---------------------------------------------------------------------------------------------
+# Privacy against accuracy -------------------------------------------------------------------------
 
 TRADEOFF_EPSILONS = (1.0, 2.0, 3.0, 4.0, 6.0)
 TRADEOFF_LEVELS = 4
@@ -428,7 +463,8 @@ def _tradeoff_experiment(run: Run) -> Experiment:
 
 
 def tradeoff(run: Run) -> Reproduction:
-    """Accuracy of federated training against the epsilon of a report: RQM, PBM, MVU, OPTM and the optimal table.
+    """Accuracy of federated training against the epsilon of a report: RQM, PBM, MVU, OPTM and the
+    optimal table.
 
     Arguments:
         run: how; its data are MNIST's folder.
@@ -463,13 +499,19 @@ def tradeoff(run: Run) -> Reproduction:
         rows.append(row)
     ends = (TRADEOFF_EPSILONS[0], TRADEOFF_EPSILONS[-1])
     return Reproduction(
-        title="Privacy against accuracy: five mechanisms of four levels at equal epsilon of a report",
+        title="Privacy against accuracy: five mechanisms of four levels at equal epsilon of a "
+        "report",
         note="MNIST in 3,400 random parts of 17, softmax regression, one client a round, "
-        f"{experiment.rounds} rounds at the server's rate {experiment.learning_rate:g}, coordinates clipped at "
-        f"c = {CLIP:g}, means of {seeds} seeds and one standard error; without noise {ceiling:.1f} %. epsilon is of one "
-        "coordinate's report, certified; a gradient has 7,850 of them. Each mechanism has the parameters, or levels, "
-        "with the least error that it allows: RQM and PBM by calibration, MVU and OPTM by their own searches (OPTM "
-        "minimises an absolute error), the optimal table by its program. Accuracy follows the MSE. PBM has three trials.",
+        f"{experiment.rounds} rounds at the server's rate {experiment.learning_rate:g}, "
+        f"coordinates clipped at "
+        f"c = {CLIP:g}, means of {seeds} seeds and one standard error; without noise {ceiling:.1f} "
+        f"%. epsilon is of one "
+        "coordinate's report, certified; a gradient has 7,850 of them. Each mechanism has the "
+        "parameters, or levels, "
+        "with the least error that it allows: RQM and PBM by calibration, MVU and OPTM by their "
+        "own searches (OPTM "
+        "minimises an absolute error), the optimal table by its program. Accuracy follows the MSE. "
+        "PBM has three trials.",
         rows=tuple(rows),
         series=(
             *curves(rows, "epsilon", "accuracy", name="{mechanism}", error="s.e."),

@@ -1,9 +1,11 @@
-"""Table 1 and Figures 1 and 2 of the RQP-SGD paper, and a study of bits: both readings of its Algorithm 1.
+"""Table 1 and Figures 1 and 2 of the RQP-SGD paper, and a study of bits: both readings of its
+Algorithm 1.
 
-"printed": the rounded weights are what the next step starts from. "master": float weights are kept and rounded anew in
-each step, as is usual for training with few bits. The privacy of the second is DP-SGD's at the same noise: the rounded
-weights are functions of iterates that may all be published, and the noise that they hide stays in the floats. So only
-the first may use the factor kappa by which random replacement lowers the noise (docs/proofs/training.md).
+"printed": the rounded weights are what the next step starts from. "master": float weights are kept
+and rounded anew in each step, as is usual for training with few bits. The privacy of the second is
+DP-SGD's at the same noise: the rounded weights are functions of iterates that may all be published,
+and the noise that they hide stays in the floats. So only the first may use the factor kappa by
+which random replacement lowers the noise (docs/proofs/training.md).
 """
 
 from __future__ import annotations
@@ -49,8 +51,8 @@ class TrainingProblem:
         load: split number to data.
         settings: the paper's, at noise multiplier 1.
         splits, runs: how many splits of the data, and runs on each.
-        published_noise: noise multiplier of the row RQP of Table 1, which the paper does not state; 2.3 is a point of
-            its Theorem-1 curve on Diagnostic.
+        published_noise: noise multiplier of the row RQP of Table 1, which the paper does not state;
+            2.3 is a point of its Theorem-1 curve on Diagnostic.
         noises: where Figure 2 is computed.
         test_records: how many test one run.
         seconds: of a run, roughly.
@@ -78,7 +80,9 @@ class TrainingProblem:
         return self.settings.batch_size / self.settings.dataset_size + RATE_MARGIN
 
     def noise(self) -> float:
-        """Noise multiplier of DP-SGD at (1, 1e-7) under Poisson sampling, one record added or removed."""
+        """Noise multiplier of DP-SGD at (1, 1e-7) under Poisson sampling, one record added or
+        removed.
+        """
         return _noise(self.sampling_rate, self.settings.steps)
 
     def at(self, noise: float) -> RQPSettings:
@@ -93,7 +97,9 @@ def _noise(rate: float, steps: int) -> float:
 
 @functools.cache
 def _epsilon(noise: float, q: float, rate: float, steps: int) -> float:
-    """The epsilon of a run at delta 1e-7, where the rounded iterate is kept; q = 1 is DP-SGD itself."""
+    """The epsilon of a run at delta 1e-7, where the rounded iterate is kept; q = 1 is DP-SGD
+    itself.
+    """
     setting = {"sampling_rate": rate, "steps": steps, "delta": DELTA}
     return training.rqp.epsilon(noise, q=q, bits=BITS, **setting).epsilon
 
@@ -155,7 +161,8 @@ def mnist(folder: str, *, runs: int = 5) -> TrainingProblem:
 
 
 def problems(run: Run) -> list[TrainingProblem]:
-    """Diagnostic with both classifiers and MNIST; with `quick` a tenth of the runs, on Diagnostic alone.
+    """Diagnostic with both classifiers and MNIST; with `quick` a tenth of the runs, on Diagnostic
+    alone.
 
     Raises:
         ParameterError: no folder of MNIST, where it is needed.
@@ -187,7 +194,8 @@ class Line:
         reading: whether rounded weights are kept, floats beside them, or floats alone.
         noise: noise multiplier.
         rounding, q, bits: of the weights.
-        ending: the weights in use at the end, the kept ones to nearest, or the mean of the last half to nearest.
+        ending: the weights in use at the end, the kept ones to nearest, or the mean of the last
+            half to nearest.
     """
 
     label: str
@@ -233,7 +241,9 @@ class Line:
         return accuracies
 
     def epsilon(self, problem: TrainingProblem) -> float | None:
-        """Of the run at delta 1e-7; with master weights and floats that of DP-SGD. None without noise."""
+        """Of the run at delta 1e-7; with master weights and floats that of DP-SGD. None without
+        noise.
+        """
         if self.noise == 0:
             return None
         q = 1.0
@@ -245,7 +255,9 @@ class Line:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A row of a table or figure: a way to train on a problem, and the columns that name the row."""
+    """A row of a table or figure: a way to train on a problem, and the columns that name the
+    row.
+    """
 
     problem: TrainingProblem
     line: Line
@@ -288,7 +300,7 @@ def _computed(
     return tuple(rows)
 
 
-# Table 1 --------------------------------------------------------------------------------------------------------------
+# Table 1 ------------------------------------------------------------------------------------------
 
 PAPER = {
     "Diagnostic, logreg": {
@@ -314,7 +326,9 @@ PAPER = {
 
 
 def lines(problem: TrainingProblem) -> list[Line]:
-    """Every line of Table 1 in both readings and our own, at the noise of (1, 1e-7) but for the paper's RQP."""
+    """Every line of Table 1 in both readings and our own, at the noise of (1, 1e-7) but for the
+    paper's RQP.
+    """
     noise = problem.noise()
     private = Line(label="DP-SGD", paper_row="DP-SGD", reading="floats", noise=noise)
     free = replace(private, label="non-private, clipped", paper_row="non-private", noise=0.0)
@@ -346,7 +360,9 @@ def published_line(problem: TrainingProblem, noise: float, reading: Reading) -> 
 
 
 def standard_error(accuracies: FloatArray) -> float:
-    """Of the median of all runs, taken as that of a mean times sqrt(pi/2); splits vary more than runs do."""
+    """Of the median of all runs, taken as that of a mean times sqrt(pi/2); splits vary more than
+    runs do.
+    """
     units = accuracies[0]
     if len(accuracies) > 1:
         units = accuracies.mean(axis=1)
@@ -381,15 +397,24 @@ def _table_cases(plan: Sequence[TrainingProblem]) -> list[Case]:
 
 
 NOTE = (
-    "Two readings of Algorithm 1: printed keeps the rounded weights, master keeps floats in [-M, M] and rounds them anew "
-    "in each step. epsilon is what holds under Poisson batches for adding or removing one record; with master weights it "
-    "is DP-SGD's, since replaced codes leave the noise in the floats. The paper calls its RQP rows (1, 0)-DP, which is "
-    "false, and draws its batches with replacement: at the noise of these rows that costs up to 21.1 (Diagnostic) and "
-    "27.3 (MNIST) when a record is replaced. It names neither preprocessing nor sigma and q of its RQP rows; here "
-    "features are standardized on Diagnostic and lie in [0, 1] on MNIST. As printed, nearest rounding stalls on MNIST, "
-    "for a step is shorter than half a cell, and with q < 1 each weight is drawn afresh so often that nothing learned is "
-    "left. With master weights its rows are within reach: nearest ends above the paper's 84.3 %. But in neither "
-    "reading is RQP above nearest, as the paper has it, and its 69.74 % of nearest rounding for the SVM appears in "
+    "Two readings of Algorithm 1: printed keeps the rounded weights, master keeps floats in [-M, "
+    "M] and rounds them anew "
+    "in each step. epsilon is what holds under Poisson batches for adding or removing one record; "
+    "with master weights it "
+    "is DP-SGD's, since replaced codes leave the noise in the floats. The paper calls its RQP rows "
+    "(1, 0)-DP, which is "
+    "false, and draws its batches with replacement: at the noise of these rows that costs up to "
+    "21.1 (Diagnostic) and "
+    "27.3 (MNIST) when a record is replaced. It names neither preprocessing nor sigma and q of its "
+    "RQP rows; here "
+    "features are standardized on Diagnostic and lie in [0, 1] on MNIST. As printed, nearest "
+    "rounding stalls on MNIST, "
+    "for a step is shorter than half a cell, and with q < 1 each weight is drawn afresh so often "
+    "that nothing learned is "
+    "left. With master weights its rows are within reach: nearest ends above the paper's 84.3 %. "
+    "But in neither "
+    "reading is RQP above nearest, as the paper has it, and its 69.74 % of nearest rounding for "
+    "the SVM appears in "
     "neither. Run r on split s has the seed 1000 s + r."
 )
 
@@ -398,13 +423,14 @@ def rqp_table1(run: Run) -> Reproduction:
     """Table 1 of the RQP-SGD paper: test accuracy of private classifiers with few bits per weight.
 
     Arguments:
-        run: its data are a folder with MNIST's four idx files; quick: Diagnostic alone, a tenth of the runs.
+        run: its data are a folder with MNIST's four idx files; quick: Diagnostic alone, a tenth of
+            the runs.
     """
     rows = _computed(run, _table_cases(problems(run)), table_row)
     return Reproduction(title="RQP-SGD, Table 1: median test accuracy (%)", note=NOTE, rows=rows)
 
 
-# Figure 1 -------------------------------------------------------------------------------------------------------------
+# Figure 1 -----------------------------------------------------------------------------------------
 
 SIGMAS = (0.01, 0.03, 0.045, 0.06, 0.08, 0.1)
 RQP, RIVAL = "RQP", "Proj-DP-SGD"
@@ -445,7 +471,9 @@ def figure1_row(method: str, sigma: float) -> JsonObject:
 
 
 def rqp_figure1(run: Run) -> Reproduction:
-    """Figure 1 of the RQP-SGD paper: q against noise at published epsilon 1, and both methods' utility bounds."""
+    """Figure 1 of the RQP-SGD paper: q against noise at published epsilon 1, and both methods'
+    utility bounds.
+    """
     private = _noise(1 / 445, 445) * CLIP
     settings = [(RQP, sigma) for sigma in SIGMAS]
     settings += [(RIVAL, sigma) for sigma in (*SIGMAS, private)]
@@ -457,14 +485,22 @@ def rqp_figure1(run: Run) -> Reproduction:
     panel = "b: excess loss"
     replaced = [row for row in rows if row["method"] == RQP]
     return Reproduction(
-        title="RQP-SGD, Figure 1: replacement, noise and bounds (b=4, M=.3, rho=.45, T=445, m/n=1/445)",
-        note="The paper prints curves only, and gives neither dimension nor step size: 31 and 1 here. epsilon is what "
-        f"holds at delta={DELTA:g}, pure_epsilon at delta=0 (Poisson batches, one record added or removed). The curve "
-        "of q reproduces; what the paper concludes from it does not: RQP has a lower bound than Proj-DP-SGD, whose last "
-        "point is at its own epsilon of 1, only because RQP's sigma is chosen for an epsilon that does not hold. At "
-        "equal sigma Proj-DP-SGD (q = 1) has the lower bound. The corrected bound lies below the published one although "
-        "that drops a cross term: the published one counts a replaced weight with 1.47 M^2 where 0.69 M^2 suffices, and "
-        "the noise twice. Without replacement and noise it is the published one that is too low. Above 1.5, the largest "
+        title="RQP-SGD, Figure 1: replacement, noise and bounds (b=4, M=.3, rho=.45, T=445, "
+        "m/n=1/445)",
+        note="The paper prints curves only, and gives neither dimension nor step size: 31 and 1 "
+        "here. epsilon is what "
+        f"holds at delta={DELTA:g}, pure_epsilon at delta=0 (Poisson batches, one record added or "
+        f"removed). The curve "
+        "of q reproduces; what the paper concludes from it does not: RQP has a lower bound than "
+        "Proj-DP-SGD, whose last "
+        "point is at its own epsilon of 1, only because RQP's sigma is chosen for an epsilon that "
+        "does not hold. At "
+        "equal sigma Proj-DP-SGD (q = 1) has the lower bound. The corrected bound lies below the "
+        "published one although "
+        "that drops a cross term: the published one counts a replaced weight with 1.47 M^2 where "
+        "0.69 M^2 suffices, and "
+        "the noise twice. Without replacement and noise it is the published one that is too low. "
+        "Above 1.5, the largest "
         "possible excess loss, either is vacuous.",
         rows=tuple(rows),
         series=(
@@ -485,7 +521,7 @@ def _figure1_parts(data: str | None) -> tuple[Part, ...]:
     return tuple(part(method, sigma) for method in (RQP, RIVAL) for sigma in SIGMAS)
 
 
-# Figure 2 -------------------------------------------------------------------------------------------------------------
+# Figure 2 -----------------------------------------------------------------------------------------
 
 
 def _curve_cases(plan: Sequence[TrainingProblem]) -> list[Case]:
@@ -514,18 +550,23 @@ def _curve_row(case: Case, accuracies: FloatArray) -> JsonObject:
 
 
 def rqp_figure2(run: Run) -> Reproduction:
-    """Figure 2 of the RQP-SGD paper: accuracy along the curve of noise and q on which its epsilon reads 1.
+    """Figure 2 of the RQP-SGD paper: accuracy along the curve of noise and q on which its epsilon
+    reads 1.
 
     Arguments: as of `rqp_table1`.
     """
     rows = _computed(run, _curve_cases(problems(run)), _curve_row)
     shares = [{**row, "100 q": 100 * row["q"]} for row in rows if row["weights"] == "printed"]
     return Reproduction(
-        title="RQP-SGD, Figure 2: noise scale, randomness q and test accuracy at published epsilon 1",
-        note="The paper prints curves only. Its curve of q reproduces and accuracy falls with q, as it says, in both "
+        title="RQP-SGD, Figure 2: noise scale, randomness q and test accuracy at published epsilon "
+        "1",
+        note="The paper prints curves only. Its curve of q reproduces and accuracy falls with q, "
+        "as it says, in both "
         "readings (printed keeps the rounded weights, master floats beside them). But "
-        f"privacy is not constant along it: epsilon is what holds at delta={DELTA:g}, pure_epsilon at delta=0, which "
-        "the paper claims to be 1 throughout; with master weights the epsilon is DP-SGD's, and infinite at delta=0. "
+        f"privacy is not constant along it: epsilon is what holds at delta={DELTA:g}, pure_epsilon "
+        f"at delta=0, which "
+        "the paper claims to be 1 throughout; with master weights the epsilon is DP-SGD's, and "
+        "infinite at delta=0. "
         "Run r has the seed r.",
         rows=rows,
         series=(
@@ -537,7 +578,7 @@ def rqp_figure2(run: Run) -> Reproduction:
     )
 
 
-# Bits -----------------------------------------------------------------------------------------------------------------
+# Bits ---------------------------------------------------------------------------------------------
 
 BIT_RANGE = tuple(range(2, 9))
 BIT_QS = {1.0: "nearest", 0.9: "q=0.9"}
@@ -564,7 +605,8 @@ def _bit_row(case: Case, accuracies: FloatArray) -> JsonObject:
 
 
 def rqp_bits(run: Run) -> Reproduction:
-    """Accuracy against bits a weight, 2 to 8, in both readings of the RQP-SGD paper, which has no gain from more bits.
+    """Accuracy against bits a weight, 2 to 8, in both readings of the RQP-SGD paper, which has no
+    gain from more bits.
 
     Arguments: as of `rqp_table1`.
     """
@@ -574,9 +616,12 @@ def rqp_bits(run: Run) -> Reproduction:
     rows = _computed(run, _bit_cases(chosen), _bit_row)
     return Reproduction(
         title="RQP-SGD: accuracy against bits a weight, at the noise of (1, 1e-7)",
-        note="The paper finds that more bits do not help. With master weights that is so from 2 bits on. As printed, "
-        "nearest rounding stalls on MNIST up to 4 bits, where a step is shorter than half a cell, and random replacement "
-        f"(q = 0.9) forgets what was learned at any number of bits. Means of {BIT_SEEDS} seeds, from 0.",
+        note="The paper finds that more bits do not help. With master weights that is so from 2 "
+        "bits on. As printed, "
+        "nearest rounding stalls on MNIST up to 4 bits, where a step is shorter than half a cell, "
+        "and random replacement "
+        f"(q = 0.9) forgets what was learned at any number of bits. Means of {BIT_SEEDS} seeds, "
+        f"from 0.",
         rows=rows,
         series=curves(rows, "bits", "mean", name="{weights}, {method}", panel="{data}, {model}"),
         x_label="bits",

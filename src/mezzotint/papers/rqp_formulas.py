@@ -1,4 +1,6 @@
-"""The RQP-SGD paper's formulas as printed, which guarantee nothing and say why, and its Theorem 2 as corrected."""
+"""The RQP-SGD paper's formulas as printed, which guarantee nothing and say why, and its Theorem 2
+as corrected.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ class RQPSettings:
     """The settings of the paper's Theorem 1.
 
     Arguments:
-        noise_multiplier: sigma / rho, the noise of the summed clipped gradient over the clip norm, > 0.
+        noise_multiplier: sigma / rho, the noise of the summed clipped gradient over the clip norm,
+            > 0.
         bits: bits of one weight, 1 to 16.
         bound: M, weights lie in [-M, M], > 0.
         clip_norm: rho > 0.
@@ -102,7 +105,8 @@ class RQPSettings:
     def reasons(self) -> tuple[str, ...]:
         """Which of the five flaws of the published bound apply."""
         found = [
-            "C = M - eta rho stands in the proof as the distance between two gradient steps, which it is not (that is "
+            "C = M - eta rho stands in the proof as the distance between two gradient steps, which "
+            "it is not (that is "
             "eta rho / m for one record added or removed, twice that for one replaced)"
         ]
         if self.claimed_distance < 0:
@@ -124,13 +128,14 @@ class RQPSettings:
 
 
 def published_epsilon(settings: RQPSettings, *, q: float) -> PublishedValue:
-    """Theorem 1 of the RQP-SGD paper as printed: T (m/n) eps_t. NOT a differential privacy guarantee.
+    """Theorem 1 of the RQP-SGD paper as printed: T (m/n) eps_t. NOT a differential privacy
+    guarantee.
 
     Arguments:
         settings: see `RQPSettings`.
         q: probability to keep a code, in [1/2**bits, 1].
-    Returns: the number, with the flaws that apply. `training.rqp.epsilon` and `pure_epsilon` give numbers that hold.
-    Raises:
+    Returns: the number, with the flaws that apply. `training.rqp.epsilon` and `pure_epsilon` give
+    numbers that hold. Raises:
         ParameterError: q outside its range.
     Guarantees: none about privacy; exact counterexamples are in the tests.
     Source: Feng and Venkitasubramaniam, RQP-SGD, Theorem 1.
@@ -153,8 +158,8 @@ def published_q(settings: RQPSettings, *, target: float = 1.0) -> PublishedValue
     Arguments:
         settings: see `RQPSettings`.
         target: the nominal value wished for, > 0.
-    Returns: the largest such q, 1 if the published bound stays below `target` for every q; with the flaws.
-    Raises:
+    Returns: the largest such q, 1 if the published bound stays below `target` for every q; with the
+    flaws. Raises:
         ParameterError: target not positive.
     Source: Feng and Venkitasubramaniam, RQP-SGD, Theorem 1 solved for q.
     """
@@ -177,18 +182,21 @@ def utility_bound(
     rounding: Rounding = "stochastic",
     start_distance: float,
 ) -> float:
-    """Expected excess loss of an iterate drawn evenly from all steps: an upper bound for convex, rho-Lipschitz losses.
+    """Expected excess loss of an iterate drawn evenly from all steps: an upper bound for convex,
+    rho-Lipschitz losses.
 
     Arguments:
-        settings: see `RQPSettings`; `sampling="poisson"` means sums divided by the expected batch size.
+        settings: see `RQPSettings`; `sampling="poisson"` means sums divided by the expected batch
+            size.
         q: probability to keep a code, in [1/2**bits, 1].
         rounding: how a weight is projected before codes are replaced.
-        start_distance: L2 distance from the first iterate to a minimizer within [-M, M]^d, >= 0; 2 M sqrt(d) always
-            bounds it.
+        start_distance: L2 distance from the first iterate to a minimizer within [-M, M]^d, >= 0; 2
+            M sqrt(d) always bounds it.
     Returns: the bound, in units of the loss.
     Raises:
         ParameterError: a rounding that is not known, q or distance outside its range.
-    Guarantees: for a minimizer in the box; the average of the iterates is bounded too, but is not quantized.
+    Guarantees: for a minimizer in the box; the average of the iterates is bounded too, but is not
+    quantized.
     Source: corrected Theorem 2 (docs/proofs/training.md).
     """
     check_choice("rounding", rounding, get_args(Rounding))
@@ -196,8 +204,10 @@ def utility_bound(
         raise ParameterError("start_distance", start_distance, "a distance is 0 or more")
     keep, levels = check_q(q, settings.levels), settings.levels
     h, bound, eta = settings.half_cell, settings.bound, settings.step_size
-    # Per coordinate E[(w' - w*)^2 - (v - w*)^2], v clipped. Nearest: |w' - v| <= h and |w' + v - 2 w*| <= 4M + h.
-    # Stochastic: unbiased with variance at most h^2. Replaced by an even level, w' has mean 0, variance
+    # Per coordinate E[(w' - w*)^2 - (v - w*)^2], v clipped. Nearest: |w' - v| <= h and |w' + v - 2
+    # w*| <= 4M + h.
+    # Stochastic: unbiased with variance at most h^2. Replaced by an even level, w' has mean 0,
+    # variance
     # M^2 (L+1) / (3 (L-1)), and w*^2 <= M^2.
     rounded = h**2 if rounding == "stochastic" else 4 * bound * h + h**2
     replaced = bound**2 * (1 + (levels + 1) / (3 * (levels - 1)))
@@ -234,7 +244,8 @@ def published_utility_bound(settings: RQPSettings, *, q: float) -> PublishedValu
         + settings.step_size * sigma**2 * d
     )
     reason = (
-        "the proof drops the cross term of the projection error, and a run whose steps are shorter than half a cell "
+        "the proof drops the cross term of the projection error, and a run whose steps are shorter "
+        "than half a cell "
         "stays above it for ever"
     )
     return PublishedValue(

@@ -1,8 +1,10 @@
-"""Federated training simulated in one process: what the RQM paper's experiments do, fast enough to run them as meant.
+"""Federated training simulated in one process: what the RQM paper's experiments do, fast enough to
+run them as meant.
 
-Sums are plain and noise is seeded: a simulation, never a private run. A coordinate is quantized by one look into an
-array of codes, [knot][16 random bits], so probabilities are multiples of 2^-16 here. The draws of a round depend on the
-seed and the round alone, so that a run goes on exactly where it stopped.
+Sums are plain and noise is seeded: a simulation, never a private run. A coordinate is quantized by
+one look into an array of codes, [knot][16 random bits], so probabilities are multiples of 2^-16
+here. The draws of a round depend on the seed and the round alone, so that a run goes on exactly
+where it stopped.
 """
 
 from __future__ import annotations
@@ -79,8 +81,10 @@ class Experiment:
 
     Arguments:
         model: "softmax", "small-cnn" or "cnn" (the paper's, 1,206,590 parameters on FEMNIST).
-        rounds, per_round: of how many clients each, drawn without replacement; each uses all its records.
-        learning_rate: of the server, on the mean of the clients' updates, which are minus their gradients.
+        rounds, per_round: of how many clients each, drawn without replacement; each uses all its
+            records.
+        learning_rate: of the server, on the mean of the clients' updates, which are minus their
+            gradients.
         evaluations: points of a curve.
         device: "cpu" or "cuda".
     """
@@ -238,7 +242,8 @@ class Simulation:
         Arguments:
             contestant: how updates reach the server.
             seed: of start, clients and noise.
-            checkpoint: file from which an interrupted run of the same settings goes on; removed at the end.
+            checkpoint: file from which an interrupted run of the same settings goes on; removed at
+                the end.
             tick: called after every round.
 
         Returns: the evaluations.
@@ -329,7 +334,8 @@ class FinishedRuns:
     """Finished runs in a file, a line of JSON each; without a file, in memory.
 
     Arguments:
-        path: of the file; runs that it holds are not done again, and the run under way is saved beside it.
+        path: of the file; runs that it holds are not done again, and the run under way is saved
+            beside it.
     """
 
     def __init__(self, path: Path | None) -> None:

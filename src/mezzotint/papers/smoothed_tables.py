@@ -1,4 +1,6 @@
-"""The table and figures of "Smoothed Differential Privacy", and its Theorem 5, recomputed exactly."""
+"""The table and figures of "Smoothed Differential Privacy", and its Theorem 5, recomputed
+exactly.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,16 @@ THIRD_PARTY_2020 = (81_283_501, 74_223_975, 1_870_000)
 
 
 def table1() -> Reproduction:
-    """Table 1: ordinary and smoothed differential privacy of the election of 2020, with and without noise."""
+    """Table 1: ordinary and smoothed differential privacy of the election of 2020, with and without
+    noise.
+    """
     setting = {"vertices": _district_shares(), "loss_rate": LOSS, "epsilon": 1.0}
     result = smoothed.expected(n=VOTES_2020, **setting)
     rate = smoothed.asymptotic_rate(**setting)
     published = smoothed.published_table1_noise_epsilon(1.0, sampling_rate=ETA)
     proved = smoothed.noisy_epsilon(1.0, sampling_rate=ETA)
-    # One of ten records is drawn: what the paper states there, and what its noise does at that epsilon.
+    # One of ten records is drawn: what the paper states there, and what its noise does at that
+    # epsilon.
     small = smoothed.published_table1_noise_epsilon(8.0, sampling_rate=Fraction(1, 10))
     noise_ratio = smoothed.published_noise_ratio(8.0)
     broken = smoothed.profile((1, 9), sampled=1, epsilon=small, noise_ratio=noise_ratio)
@@ -73,12 +78,13 @@ def table1() -> Reproduction:
     )
     return Reproduction(
         title="Smoothed DP, Table 1: DP and smoothed DP of the sampling histogram, eta = 0.998",
-        note="The smoothed row is a computed value with a certificate; the paper gives its order only.",
+        note="The smoothed row is a computed value with a certificate; the paper gives its order "
+        "only.",
         rows=rows,
     )
 
 
-# Figures 1 and 3: elections -------------------------------------------------------------------------------------------
+# Figures 1 and 3: elections -----------------------------------------------------------------------
 
 ELECTION_CURVES = {
     WORST_CASE: "log10_dp",
@@ -92,7 +98,9 @@ THRESHOLDS = (Fraction(1, 2), Fraction(51, 100), Fraction(3, 5))
 
 
 def election_rows(loss_rate: Fraction, odds: Fraction) -> list[JsonObject]:
-    """delta and the adversary's utility of each presidential election, its two strongest candidates alone."""
+    """delta and the adversary's utility of each presidential election, its two strongest candidates
+    alone.
+    """
     rows: list[JsonObject] = []
     for election in datasets.national_elections():
         counts = election.top(2).counts
@@ -126,10 +134,13 @@ def _elections(title: str, note: str, rows: Sequence[JsonObject], panel: str) ->
 
 
 def figure1() -> Reproduction:
-    """Figure 1: delta(x) and the adversary's utility of the presidential elections, 0.2 % lost, t = 51 %."""
+    """Figure 1: delta(x) and the adversary's utility of the presidential elections, 0.2 % lost, t =
+    51 %.
+    """
     third = smoothed.profile(THIRD_PARTY_2020, loss_rate=LOSS, ratio=ODDS)
     note = (
-        "The paper's curves run from about 1e-8 (1920) to 1e-32 (2020) and stay below 1/n up to 2020; exact here. Top two "
+        "The paper's curves run from about 1e-8 (1920) to 1e-32 (2020) and stay below 1/n up to "
+        "2020; exact here. Top two "
         "candidates only: publishing 1.87 million third-party votes of 2020, too, makes delta "
         f"10^{third.log10_delta:.1f}."
     )
@@ -150,7 +161,7 @@ def figure3() -> Reproduction:
     return _elections(title, note, rows, "{panel}")
 
 
-# Fits -----------------------------------------------------------------------------------------------------------------
+# Fits ---------------------------------------------------------------------------------------------
 
 
 def line_fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, float]:
@@ -168,7 +179,9 @@ def growth(n: float) -> float:
 
 
 def fit_lines(series: Sequence[Series], name: str) -> tuple[Series, ...]:
-    """The fits of all curves of a panel as one broken line, by least squares in n or in sqrt(n) log n."""
+    """The fits of all curves of a panel as one broken line, by least squares in n or in sqrt(n) log
+    n.
+    """
     panels: dict[str, Series] = {}
     for curve in series:
         positions = curve.x
@@ -187,12 +200,14 @@ def fit_lines(series: Sequence[Series], name: str) -> tuple[Series, ...]:
 
 
 def worst_lines(rows: Sequence[JsonObject]) -> tuple[Series, ...]:
-    """Ordinary DP, which is the same at every epsilon, in each panel; first, so that it is dashed as in the paper."""
+    """Ordinary DP, which is the same at every epsilon, in each panel; first, so that it is dashed
+    as in the paper.
+    """
     first = [row for row in rows if row["epsilon"] == rows[0]["epsilon"]]
     return curves(first, "n", "log10_dp", name=WORST_CASE, panel="{panel}")
 
 
-# Figures 2 (left) and 4: many votes -----------------------------------------------------------------------------------
+# Figures 2 (left) and 4: many votes ---------------------------------------------------------------
 
 EPSILONS = (0.5, 1.0, 2.0, 7.0)
 SIZES = (500_000, 1_000_000, 2_000_000, 5_000_000)
@@ -209,7 +224,9 @@ SETTINGS = {
 """Panel of Figure 4 -> whose shares, rate of loss, numbers of votes."""
 
 PRINTED_DC = Fraction(9446, 10_000)
-"""The paper prints 94.46 %; the official count gives 94.467 %. Its figure is compared with its own number."""
+"""The paper prints 94.46 %; the official count gives 94.467 %. Its figure is compared with its own
+number.
+"""
 
 
 def _district_shares() -> tuple[Fraction, ...]:
@@ -255,7 +272,9 @@ def _votes(title: str, note: str, rows: Sequence[JsonObject]) -> Reproduction:
 
 
 def figure2_left() -> Reproduction:
-    """Figure 2, left: smoothed delta of the 2020 election against the number of votes, 0.2 % lost."""
+    """Figure 2, left: smoothed delta of the 2020 election against the number of votes, 0.2 %
+    lost.
+    """
     shares = _district_shares()
     rows: list[JsonObject] = []
     slopes: list[str] = []
@@ -268,16 +287,21 @@ def figure2_left() -> Reproduction:
         limits.append(f"{-1e6 * rate:.3f}")
         rows += members
     note = (
-        "Certified values; the optimum is all votes from DC. Dashed: DP, whatever epsilon. Dotted: least squares in n. Both "
-        f"as in the paper. Slopes are {', '.join(slopes)} powers of ten for a million votes at the four epsilons; their "
-        f"limits are {', '.join(limits)}. The paper names NE-2 as the other corner of the hull; it is NE-3."
+        "Certified values; the optimum is all votes from DC. Dashed: DP, whatever epsilon. Dotted: "
+        "least squares in n. Both "
+        f"as in the paper. Slopes are {', '.join(slopes)} powers of ten for a million votes at the "
+        f"four epsilons; their "
+        f"limits are {', '.join(limits)}. The paper names NE-2 as the other corner of the hull; it "
+        f"is NE-3."
     )
     title = "Smoothed DP, Figure 2 (left): smoothed delta, districts of 2020, 0.2 % of votes lost"
     return _votes(title, note, rows)
 
 
 def figure4() -> Reproduction:
-    """Figure 4: smoothed delta for the districts of 2020 and for the history of elections, 0.2 % or 1 % lost."""
+    """Figure 4: smoothed delta for the districts of 2020 and for the history of elections, 0.2 % or
+    1 % lost.
+    """
     rows = [
         vote_row(panel, _shares(name), loss_rate, epsilon, n)
         for panel, (name, loss_rate, sizes) in SETTINGS.items()
@@ -285,7 +309,8 @@ def figure4() -> Reproduction:
         for n in sizes
     ]
     note = (
-        "The paper does not print its loss ratios; 0.2 % and 1 % are used here. Dashed: DP, whatever epsilon. Dotted: least "
+        "The paper does not print its loss ratios; 0.2 % and 1 % are used here. Dashed: DP, "
+        "whatever epsilon. Dotted: least "
         "squares in n. Both as in the paper."
     )
     title = "Smoothed DP, Figure 4: smoothed delta for other sets of distributions"
@@ -307,7 +332,7 @@ def _figure4_parts(data: str | None) -> tuple[Part, ...]:
     )
 
 
-# Figures 2 (right) and 5: gradients -----------------------------------------------------------------------------------
+# Figures 2 (right) and 5: gradients ---------------------------------------------------------------
 
 GRADIENT_EPSILONS = (0.5, 1.0, 2.0)
 RIGHT_SIZES, RIGHT_DRAWS = (64, 100, 196, 400), 8
@@ -328,16 +353,22 @@ def _distributions() -> dict[str, tuple[FloatArray, FloatArray]]:
 
 
 _GRADIENT_NOTE = (
-    "Means of exact delta(x) over {draws} databases, the worst of three compositions (all of one distribution, all of the "
-    "other, halves); 99 % intervals. Dashed: DP, whatever epsilon. Dotted: least squares in n, as in the paper{second}. In "
-    "sqrt(n) log10 n the values are straight: delta is of the order of a power of 1/C(n, sqrt(n)), so not exp(-Theta(n)). "
-    "{fits}It is one coordinate's average; a histogram of 256 levels would have delta = eta, and so has a batch's whole "
+    "Means of exact delta(x) over {draws} databases, the worst of three compositions (all of one "
+    "distribution, all of the "
+    "other, halves); 99 % intervals. Dashed: DP, whatever epsilon. Dotted: least squares in n, as "
+    "in the paper{second}. In "
+    "sqrt(n) log10 n the values are straight: delta is of the order of a power of 1/C(n, sqrt(n)), "
+    "so not exp(-Theta(n)). "
+    "{fits}It is one coordinate's average; a histogram of 256 levels would have delta = eta, and "
+    "so has a batch's whole "
     "gradient as soon as in some coordinate all records but one agree."
 )
 
 
 def gradient_row(panel: str, epsilon: float, n: int, draws: int) -> JsonObject:
-    """Smoothed and ordinary delta of one coordinate's average over a batch of sqrt(n) of n records."""
+    """Smoothed and ordinary delta of one coordinate's average over a batch of sqrt(n) of n
+    records.
+    """
     result = smoothed.expected_gradients(
         n=n,
         distributions=_distributions()[panel],
@@ -400,7 +431,8 @@ def figure2_right(run: Run) -> Reproduction:
     )
     fits = (*fit_lines(lines, FIT), *fit_lines(lines, ORDER_FIT))
     return Reproduction(
-        title="Smoothed DP, Figure 2 (right): SGD with 8-bit gradients, N(0, 0.12^2) and N(0.2, 0.12^2)",
+        title="Smoothed DP, Figure 2 (right): SGD with 8-bit gradients, N(0, 0.12^2) and N(0.2, "
+        "0.12^2)",
         note=note,
         rows=tuple(rows),
         series=(*worst_lines(rows), *lines, *fits),
@@ -421,7 +453,8 @@ def figure5(run: Run) -> Reproduction:
     lines = _gradient_curves(rows)
     note = _GRADIENT_NOTE.format(draws=draws, fits="", second="")
     return Reproduction(
-        title="Smoothed DP, Figure 5: smoothed delta of SGD with 8-bit gradients, other distributions",
+        title="Smoothed DP, Figure 5: smoothed delta of SGD with 8-bit gradients, other "
+        "distributions",
         note=f"{note} L(mu, sigma^2) is read as the Laplace distribution of variance sigma^2.",
         rows=tuple(rows),
         # At three sizes the two fits lie on each other.
@@ -445,7 +478,7 @@ def _figure5_parts(data: str | None) -> tuple[Part, ...]:
     )
 
 
-# Theorem 5, smoothed --------------------------------------------------------------------------------------------------
+# Theorem 5, smoothed ------------------------------------------------------------------------------
 
 THEOREM5_SIZES = (16, 64, 100, 196, 400, 900, 1600)
 THEOREM5_VERTICES = (("3/10", "7/10"), ("3/5", "2/5"))
@@ -474,15 +507,21 @@ def theorem5_row(n: int) -> JsonObject:
 
 
 def theorem5() -> Reproduction:
-    """Theorem 5's smoothed statement: sampling with replacement, delta against n with T = sqrt n draws."""
+    """Theorem 5's smoothed statement: sampling with replacement, delta against n with T = sqrt n
+    draws.
+    """
     rows = [theorem5_row(n) for n in THEOREM5_SIZES]
     sizes = tuple(map(float, THEOREM5_SIZES))
     falling = tuple(THEOREM5_RATE * size for size in sizes)
     return Reproduction(
-        title="Smoothed DP, Theorem 5: sampling with replacement, T = sqrt(n), epsilon = 1 + 2 T / n",
-        note="Distributions (.3, .7) and (.6, .4). The paper proves that delta is exponentially small in n and draws "
-        "nothing. Exact up to 400 records, certified beyond. Only histograms with at most M1 records of a type have any "
-        f"delta, M1 the largest M with (M/(M-1))^T > e^epsilon: so it falls like .7^n, {THEOREM5_RATE:.4f} n (dotted).",
+        title="Smoothed DP, Theorem 5: sampling with replacement, T = sqrt(n), epsilon = 1 + 2 T / "
+        "n",
+        note="Distributions (.3, .7) and (.6, .4). The paper proves that delta is exponentially "
+        "small in n and draws "
+        "nothing. Exact up to 400 records, certified beyond. Only histograms with at most M1 "
+        "records of a type have any "
+        f"delta, M1 the largest M with (M/(M-1))^T > e^epsilon: so it falls like .7^n, "
+        f"{THEOREM5_RATE:.4f} n (dotted).",
         rows=tuple(rows),
         series=(
             *curves(rows, "n", "log10_dp", name=WORST_CASE),
