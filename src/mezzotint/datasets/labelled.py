@@ -178,6 +178,9 @@ class Dataset:
     def __post_init__(self) -> None:
         self._check("train", self.train_x, self.train_y)
         self._check("test", self.test_x, self.test_y)
+        if self.classes < 2:
+            remedy = "there is nothing to learn from one label; need two or more"
+            raise ParameterError("train_y", self.classes, remedy)
 
     def _check(self, name: str, x: Features, y: Labels) -> None:
         if len(x) != len(y) or len(x) == 0:
@@ -189,6 +192,12 @@ class Dataset:
         if y.min() < 0 or y.max() >= self.classes:
             remedy = f"labels go from 0 to {self.classes - 1}"
             raise ParameterError(f"{name}_y", int(y.max()), remedy)
+        if x.dtype != np.float32 or x.shape[1:] != self.train_x.shape[1:]:
+            shape = f"{x.dtype} records of shape {x.shape[1:]}"
+            raise ParameterError(f"{name}_x", shape, "need float32 records of one shape")
+        if y.dtype != np.int64 or y.ndim != 1:
+            shape = f"{y.dtype} labels of shape {y.shape}"
+            raise ParameterError(f"{name}_y", shape, "need one int64 label for each record")
 
 
 def breast_cancer(*, split: int = 0, train_share: float = 0.8) -> Dataset:
@@ -347,6 +356,11 @@ def table_file(
     if users is not None:
         owners = np.asarray(_named_column(table, "users", users))
     classes, y = np.unique(np.asarray(_named_column(table, "label", label)), return_inverse=True)
+    if classes.dtype.kind == "f" and not np.isfinite(classes).all():
+        raise ParameterError("label", label, "some rows hold no finite number; drop them")
+    if len(classes) > 2 and 2 * len(classes) > len(y):
+        remedy = f"it has {len(classes)} values in {len(y)} rows; name a column of classes"
+        raise ParameterError("label", label, remedy)
     if users == label:
         raise ParameterError("users", str(users), "this column is what is learned; name another")
     features = [name for name in table.column_names if name not in (label, users)]
