@@ -7,12 +7,6 @@ from typing import TYPE_CHECKING
 from mezzotint.core import on_demand
 
 if TYPE_CHECKING:
-    from mezzotint.datasets.elections import Election as Election
-    from mezzotint.datasets.elections import district_elections as district_elections
-    from mezzotint.datasets.elections import national_elections as national_elections
-    from mezzotint.datasets.elections import party_shares as party_shares
-    from mezzotint.datasets.elections import read_elections as read_elections
-    from mezzotint.datasets.elections import state_elections as state_elections
     from mezzotint.datasets.federations import CLIENT_DATASETS as CLIENT_DATASETS
     from mezzotint.datasets.federations import Federation as Federation
     from mezzotint.datasets.federations import dirichlet_split as dirichlet_split
@@ -30,5 +24,11 @@ if TYPE_CHECKING:
     from mezzotint.datasets.labelled import read_idx as read_idx
     from mezzotint.datasets.labelled import read_image_set as read_image_set
     from mezzotint.datasets.labelled import table_file as table_file
+    from mezzotint.datasets.votes import Election as Election
+    from mezzotint.datasets.votes import district_elections as district_elections
+    from mezzotint.datasets.votes import national_elections as national_elections
+    from mezzotint.datasets.votes import party_shares as party_shares
+    from mezzotint.datasets.votes import read_elections as read_elections
+    from mezzotint.datasets.votes import state_elections as state_elections
 
 __getattr__, __dir__ = on_demand(__name__, __file__)
