@@ -358,6 +358,29 @@ def test_a_simulation_and_its_dry_run_warn_of_noise_that_hides_everything(tmp_pa
     assert told[0].startswith("warning: the noise of a mean is 0.17 clipping norms")
 
 
+def test_a_dry_run_says_how_many_rounds_fit_the_budget_and_refuses_where_none_does(
+    tmp_path, capsys
+):
+    """As the run itself would: with the sums of what clients measure, too."""
+    noise = {"kind": "rounded-gaussian", "clip_norm": 1.0, "noise_multiplier": 6.0}
+    sets = {"rounds": {"count": 6}, "mechanism": noise, "privacy": {"epsilon": 4.0}}
+    assert run(federate(tmp_path, "--dry-run", "--json", **sets)) == 0
+    alone = json.loads(capsys.readouterr().out)
+    assert 1 < alone["rounds"] < alone["wanted"] == 6
+    assert alone["epsilon"] <= 4.0
+    sets["evaluate"] = {"every": 2, "noise_multiplier": 40.0}
+    assert run(federate(tmp_path, "--dry-run", "--json", **sets)) == 0
+    measured = json.loads(capsys.readouterr().out)
+    assert measured["rounds"] < alone["rounds"]
+    del sets["evaluate"]
+    assert run(federate(tmp_path, "--dry-run", **sets)) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"ends the run after {alone['rounds']} of 6 rounds" in told
+    sets["privacy"] = {"epsilon": 0.5}
+    assert run(federate(tmp_path, "--dry-run", **sets)) == 2
+    assert "one round costs epsilon" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_dry_run_of_single_reports_says_what_they_cost(capsys, tmp_path):
     ranked = {"kind": "ranked", "epsilon": 4.0}
     words = federate(tmp_path, "--dry-run", "--json", mechanism=ranked, rounds={"count": 3})

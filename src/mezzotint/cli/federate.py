@@ -204,6 +204,11 @@ def _dry_run(run: RunFile, settings: RunSettings, as_json: bool) -> None:
         f"the run would cost: {told}, delta {above(settings.delta)}, at most {facts['rounds']} rounds of a client",
         "nothing was read, kept or charged",
     ]
+    if facts["rounds"] < facts["wanted"]:
+        lines.append(
+            f"warning: the budget of epsilon {settings.epsilon:g} ends the run after {facts['rounds']} of "
+            f"{facts['wanted']} rounds of a client"
+        )
     if facts["warning"]:
         lines.append(f"warning: {facts['warning']}")
     console.show(facts, as_json, lambda: lines)

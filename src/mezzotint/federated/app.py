@@ -114,16 +114,19 @@ def check_run(settings: RunSettings, scheme: Scheme) -> None:
     if isinstance(scheme, RankedCodebook):
         return
     try:
-        _strategy(
-            replace(settings, out=""),
-            scheme,
-            Checkpoint(parameters=np.zeros(1), done=0, session=bytes(16)),
-            1,
-        )
+        prospective_strategy(settings, scheme, 1)
     except PlanRefused as error:
         borne = f"with dropping={settings.dropping:g} and per_round={settings.per_round} no plan is safe ({error.what})"
         remedy = f"{borne}; lower one of the shares, or draw more clients"
         raise ParameterError("colluding", settings.colluding, remedy) from None
+
+
+def prospective_strategy(
+    settings: RunSettings, scheme: Scheme, coordinates: int
+) -> RoundStrategy[Any]:
+    """The strategy of a run that has not begun, with ledgers in memory."""
+    fresh = Checkpoint(parameters=np.zeros(1), done=0, session=bytes(16))
+    return _strategy(replace(settings, out=""), scheme, fresh, coordinates)
 
 
 def _strategy(

@@ -20,6 +20,7 @@ from typing import Any, cast, final
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
+import mezzotint
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import refuse_existing, write_text
 from mezzotint.core.records import JsonObject
@@ -119,9 +120,9 @@ def _dependencies() -> str:
     needed = requirement()
     if needed:
         return f"dependencies = [{json.dumps(needed)}]"
-    version = importlib.metadata.version("mezzotint")
     return (
-        f"# mezzotint {version} was installed from a folder, not from a package index: install the same version\n"
+        f"# mezzotint {mezzotint.__version__} was installed from a folder, not from a package index: install the "
+        "same version\n"
         "# on every machine of the federation, in a checkout: pip install '.[flower]'\n"
         "dependencies = []"
     )
@@ -169,7 +170,7 @@ def _write(folder: Path, settings: RunSettings, encoding: Scheme | None) -> None
     ]
     package = folder / PACKAGE
     package.mkdir(exist_ok=True)
-    facts = {"version": importlib.metadata.version("mezzotint"), "trust": settings.trust}
+    facts = {"version": mezzotint.__version__, "trust": settings.trust}
     files = {package / f"{name}.py": text.format(**facts) for name, text in _MODULES.items()}
     if encoding is not None:
         files[package / ENCODING] = described(encoding)

@@ -8,15 +8,16 @@ import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import Record
 from mezzotint.datasets import Federation
-from mezzotint.federated.app import check_run
-from mezzotint.federated.budgets import Sums
+from mezzotint.federated.app import check_run, prospective_strategy
+from mezzotint.federated.budgets import rounds_within
+from mezzotint.federated.rounds import RoundStrategy
 from mezzotint.federated.settings import RunSettings, Scheme
 from mezzotint.federated.tasks import Rehearsal, model_for, optimizer_named
 from mezzotint.vectors import RankedCodebook
@@ -42,9 +43,10 @@ class DryRun(Record):
         clients: of the round.
         parameters: of the model.
         bits: on the wire, of each parameter; of a whole report where the server sees reports.
-        epsilon: of a client in `rounds` rounds, by the claim that a budget counts; None without a
-            claim.
-        rounds: most rounds of one client.
+        epsilon: of a client in `rounds` rounds, by the claim that a budget counts, with the sums of
+            what clients measure; None without a claim.
+        rounds: most rounds of one client that the budget allows.
+        wanted: most rounds of one client without a budget.
         seconds: that the round took, without Flower.
         warning: that the noise leaves little to be learnt; empty where it does not.
     """
@@ -54,6 +56,7 @@ class DryRun(Record):
     bits: int
     epsilon: float | None
     rounds: int
+    wanted: int
     seconds: float
     warning: str
 
@@ -100,6 +103,7 @@ def rehearse(settings: RunSettings, scheme: Scheme) -> DryRun:
     Raises:
         ParameterError: as of the run: settings that no client would answer, a scheme for another
             model, data that are not there.
+        InfeasibleError: not one round is within the budget.
     """
     check_run(settings, scheme)
     check_data(settings)
@@ -107,13 +111,11 @@ def rehearse(settings: RunSettings, scheme: Scheme) -> DryRun:
     federation = made_up(settings, settings.per_round)
     model = model_for(settings.model, federation)
     size = model.initial(settings.seed).size
-    rounds, epsilon, warning = settings.participations, math.inf, ""
+    strategy = prospective_strategy(settings, scheme, size)
+    rounds, epsilon = _spending(strategy, settings, size)
+    warning = ""
     if isinstance(scheme, RankedCodebook):
-        if scheme.dimension != size:
-            remedy = f"the model has {size} parameters"
-            raise ParameterError("mechanism", f"{scheme.dimension} coordinates", remedy)
         scheme.encode(model.initial(settings.seed), 0, rng=settings.seed)
-        bits, epsilon = scheme.bits, scheme.claim(rounds=rounds, delta=settings.delta).epsilon
     else:
         rehearsal = Rehearsal(
             federation=federation,
@@ -126,24 +128,34 @@ def rehearse(settings: RunSettings, scheme: Scheme) -> DryRun:
             optimizer=optimizer_named(settings.server_optimizer),
         )
         rehearsal.run(scheme, seed=settings.seed)
-        bits = scheme.bits(settings.per_round + settings.spare)
         warning = scheme.noise_warning(settings.per_round)
-        clients = max(settings.fewest_summands, settings.corrupted + 1)
-        sums = Sums(
-            size=size,
-            clients=clients,
-            rounds=rounds,
-            corrupted=settings.corrupted,
-            delta=settings.delta,
-        )
-        claim = scheme.central(sums)
-        epsilon = math.inf if claim is None else claim.epsilon
     return DryRun(
         clients=settings.per_round,
         parameters=size,
-        bits=bits,
-        epsilon=None if math.isinf(epsilon) else epsilon,
+        bits=strategy.message_bits,
+        epsilon=epsilon,
         rounds=rounds,
+        wanted=settings.participations,
         seconds=time.perf_counter() - start,
         warning=warning,
     )
+
+
+def _spending(
+    strategy: RoundStrategy[Any], settings: RunSettings, size: int
+) -> tuple[int, float | None]:
+    """The most rounds of a client within the budget, and their epsilon, if one can be claimed."""
+
+    def cost(rounds: int) -> float:
+        return strategy.cost(rounds, size=size, delta=settings.delta, corrupted=settings.corrupted)
+
+    rounds = settings.participations
+    if settings.epsilon:
+        rounds = rounds_within(settings.epsilon, cost, rounds)
+    try:
+        epsilon = cost(rounds)
+    except ParameterError:  # without noise
+        return rounds, None
+    if math.isinf(epsilon):
+        return rounds, None
+    return rounds, epsilon
