@@ -81,6 +81,17 @@ def test_servers_at_the_same_time_keep_every_clients_budget(tmp_path):
 
 
 @judges("federated.ledger.RunLedger.claims")
+def test_a_round_that_nobody_was_asked_in_is_charged_to_nobody() -> None:
+    """As those that clients dealt in ahead, before their server died."""
+    ledger = RunLedger(None, {})
+    first, second = ledger.start(), ledger.start()
+    ledger.ask(first, ["1", "2"], minimum=2)
+    assert ledger.rounds == {first: "interrupted", second: "not announced"}
+    assert ledger.charges == {"1": 1, "2": 1}
+    ledger.fail(second, "a test")
+    assert ledger.rounds[second] == "failed: a test"
+
+
 def test_an_interrupted_round_is_charged_as_the_smallest_sum_that_it_may_have_been(tmp_path):
     # Forty were asked; a server that died while it unmasked may have summed any 21 of them.
     path = tmp_path / "ledger.jsonl"

@@ -49,7 +49,11 @@ class _LoggedRound:
     def outcome(self) -> str:
         if self.released is not None:
             return "released"
-        return "interrupted" if self.failed is None else f"failed: {self.failed}"
+        if self.failed is not None:
+            return f"failed: {self.failed}"
+        if not self.asked:
+            return "not announced"
+        return "interrupted"
 
 
 @final
@@ -205,7 +209,9 @@ class RunLedger:
 
     @property
     def rounds(self) -> dict[int, str]:
-        """round -> "released", "failed: ..." or "interrupted"."""
+        """round -> "released", "failed: ...", "interrupted", or "not announced": no client was asked
+        for its data.
+        """
         return {number: entry.outcome for number, entry in self._known().items()}
 
     @property
