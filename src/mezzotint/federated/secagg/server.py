@@ -10,7 +10,7 @@ dealt wrongly by the signer.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, final
@@ -28,32 +28,8 @@ from mezzotint.federated.secagg.messages import Clients, Deal, OfClients, Outbox
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Roster
 
-Rows = npt.NDArray[np.uint8]
 _SEALED = slice(0, messages.SEALED_BYTES)
 _COMMITMENTS = slice(messages.SEALED_BYTES, messages.PORTION_BYTES)
-
-
-@final
-class ByClient(OfClients[bytes], MutableMapping[int, bytes]):
-    """Bytes of one length by client, ascending, as rows of one array: a third of the size of a
-    dictionary.
-    """
-
-    def __init__(self, rows: Rows, there: npt.NDArray[np.bool_] | None = None) -> None:
-        super().__init__(np.zeros(len(rows), dtype=np.bool_) if there is None else there)
-        self._rows = rows
-
-    def _of(self, index: int) -> bytes:
-        return self._rows[index].tobytes()
-
-    def __setitem__(self, index: int, data: bytes) -> None:
-        self._rows[index] = np.frombuffer(data, dtype=np.uint8)
-        self._there[index] = True
-
-    def __delitem__(self, index: int) -> None:
-        if index not in self:
-            raise KeyError(index)
-        self._there[index] = False
 
 
 @final
@@ -110,9 +86,9 @@ class Dealings(OfClients[Deal]):
         """A client's commitment to its self mask's seed."""
         return self._public[index, messages.DEAL_BYTES :].tobytes()
 
-    def coins(self) -> Mapping[int, bytes]:
+    def coins(self) -> dict[int, bytes]:
         """The coins of all dealers."""
-        return ByClient(self._public[:, messages.COINS], self._there.copy())
+        return {index: self._public[index, messages.COINS].tobytes() for index in self}
 
     def promised(self, member: int) -> Iterator[tuple[int, bytes, bytes]]:
         """Each dealer's commitments to one member's shares of its seed and of its mask key."""
@@ -206,7 +182,7 @@ class Server:
         self._dealt = Dealings(plan)
         self._masking: Mapping[int, Clients] = {}
         self._among = b""
-        self._masked = ByClient(np.zeros((plan.clients, masks.SIGNATURE_BYTES), dtype=np.uint8))
+        self._masked: dict[int, bytes] = {}
         self._total = np.zeros(plan.coordinates, dtype=word_type(plan.bits))
         self._agreed: dict[int, bytes] = {}
         self._opened: set[int] = set()
