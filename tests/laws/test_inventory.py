@@ -58,6 +58,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     "starts or holds a run: what it returns are `RunLedger.claims`, `Encoding.claims` and `RankedCodebook.claim`": (
         "federated.app.run_server", "federated.local.LocalStrategy.claims", "federated.rounds.RoundStrategy.claims",
         "federated.folder.simulate", "federated.strategy.SecureStrategy.claims",
+        "federated.app.prospective_strategy",
     ),
     "hands on, for the sums that took place, what an issuer with a law says of them: tests/federated compare the two": (
         "federated.encoding.Encoding.central", "federated.budgets.Claiming.central", "federated.rehearsal.rehearse",

@@ -20,7 +20,6 @@ from typing import Any, cast, final
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
-import mezzotint
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import refuse_existing, write_text
 from mezzotint.core.records import JsonObject
@@ -64,13 +63,14 @@ clientapp = "mezzotint_run.client:client_app"
 _MODULES = {
     "__init__": '''"""The apps of the installed mezzotint, with the files beside this one."""
 
-import mezzotint
+import importlib.metadata
 
 WRITTEN_BY = "{version}"
+INSTALLED = importlib.metadata.version("mezzotint")
 
-if mezzotint.__version__ != WRITTEN_BY:
+if INSTALLED != WRITTEN_BY:
     raise ImportError(
-        f"this app was written by mezzotint {{WRITTEN_BY}}, but {{mezzotint.__version__}} is installed here; install "
+        f"this app was written by mezzotint {{WRITTEN_BY}}, but {{INSTALLED}} is installed here; install "
         "that version, or write the app anew with this one"
     )
 ''',
@@ -120,9 +120,9 @@ def _dependencies() -> str:
     needed = requirement()
     if needed:
         return f"dependencies = [{json.dumps(needed)}]"
+    version = importlib.metadata.version("mezzotint")
     return (
-        f"# mezzotint {mezzotint.__version__} was installed from a folder, not from a package index: install the "
-        "same version\n"
+        f"# mezzotint {version} was installed from a folder, not from a package index: install the same version\n"
         "# on every machine of the federation, in a checkout: pip install '.[flower]'\n"
         "dependencies = []"
     )
@@ -170,7 +170,7 @@ def _write(folder: Path, settings: RunSettings, encoding: Scheme | None) -> None
     ]
     package = folder / PACKAGE
     package.mkdir(exist_ok=True)
-    facts = {"version": mezzotint.__version__, "trust": settings.trust}
+    facts = {"version": importlib.metadata.version("mezzotint"), "trust": settings.trust}
     files = {package / f"{name}.py": text.format(**facts) for name, text in _MODULES.items()}
     if encoding is not None:
         files[package / ENCODING] = described(encoding)
