@@ -277,15 +277,15 @@ def test_killed_before_every_change_of_a_file(tmp_path: Path, runs: Runs, torn: 
         shutil.rmtree(folder)
 
 
-PEOPLE = 50_000
+PEOPLE = 20_000
 KILLS = 80
 
 
 def wave_that_dies(words: list[str]) -> int:
     """A run that the system ends after so many seconds, people sorted and merged in small pieces."""
     path, name, seconds = words
-    people.RUN = 1 << 13
-    people.RANGE_RECORDS = 1 << 12
+    people.RUN = 1 << 12
+    people.RANGE_RECORDS = 1 << 11
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, as SIGKILL does
     began = time.perf_counter()
     signal.setitimer(signal.ITIMER_REAL, float(seconds))
