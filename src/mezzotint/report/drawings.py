@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from mezzotint.core import brought_by
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
-from mezzotint.core.records import JsonObject
+from mezzotint.core.types import FloatArray
 from mezzotint.report.contents import Curve, Figure, Page, Slider, Table
 from mezzotint.report.svg import names_things
 
@@ -32,11 +33,43 @@ LINE_HEIGHT = 22
 MARKERS = "os^DvP"
 
 MOST_ABOVE = 2
-"""The most lines on top of another for which that one is widened: beyond, no width would show them all."""
+"""The most lines on top of another for which that one is widened: beyond, no width shows all."""
 
 DASHES = ("--", ":", "-.")
-FEW = 40
+
+MOST_MARKED = 40
 """The most points of a curve that are marked, so that overlapping lines can be distinguished."""
+
+SHEET_WIDTHS = {1: 7.4, 2: 10.4, 3: 12.6}
+"""Inches by the number of columns: as wide as a page shows a sheet without making words small."""
+
+LINE_HEIGHTS = {1: 4.6, 2: 4.2, 3: 3.9}
+"""Inches of a line of figures, by the number of columns."""
+
+TABLE_SIZE = (16.0, 5.0)
+"""Inches of a sheet that is a table."""
+
+LETTERS_PER_INCH = 10
+"""Of a title; longer ones are wrapped."""
+
+CELL_LETTERS = 30
+"""Letters on a line of a table's cell."""
+
+RESOLUTION = 130
+"""Dots per inch."""
+
+COINCIDENCE = 1 / 50
+"""Of the plot's height: lines that are nowhere farther apart look like one."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """Colour, line and marker of a curve, in matplotlib's words."""
+
+    color: str
+    linestyle: str
+    marker: str
 
 
 def height_of(figure: Figure) -> int:
@@ -64,187 +97,237 @@ def write_png(page: Page, folder: Path, *, overwrite: bool = False) -> tuple[Pat
     """
     if not folder.is_dir():
         raise ParameterError("png", str(folder), "no such folder; create it first")
-    drawn = {folder / f"{slider.key}.png": _draw_slider(slider) for slider in page.sliders}
+    drawings = {folder / f"{slider.key}.png": _draw_slider(slider) for slider in page.sliders}
     for figure in page.figures:
-        drawing = drawn[folder / f"{figure.key}.png"] = _drawing(
-            6.4, 4.2 * height_of(figure) / HEIGHT
-        )
+        drawing = _drawing(6.4, 4.2 * height_of(figure) / HEIGHT)
         _draw_onto(drawing.subplots(), figure, _looks([figure]))
-    for path in drawn:
+        drawings[folder / f"{figure.key}.png"] = drawing
+    for path in drawings:
         refuse_existing(path, overwrite=overwrite, parameter="png")
-    for path, drawing in drawn.items():
+    for path, drawing in drawings.items():
         with replacing(path, overwrite=overwrite, parameter="png") as temporary:
-            drawing.savefig(temporary, format="png", dpi=130)
-    return tuple(drawn)
+            drawing.savefig(temporary, format="png", dpi=RESOLUTION)
+    return tuple(drawings)
 
 
 def sheet(figures: Sequence[Figure], *, title: str = "", table: Table | None = None) -> Drawing:
     """Figures side by side as one drawing, or a table where there are none.
 
     Arguments:
-        figures: in reading order, three to a line. One legend below explains them: a name looks the same everywhere.
+        figures: in reading order, three to a line. One legend below explains them: a name looks
+            the same everywhere.
         title: above all of them; of a single figure it replaces the figure's own.
         table: drawn where there are no figures.
     Returns: a matplotlib figure.
     Example:
         >>> curve = mz.report.Curve(name="error", x=(1.0, 2.0), y=(4.0, 0.8))
-        >>> figure = mz.report.Figure(key="error", title="Error", x_label="epsilon", y_label="MSE", curves=(curve,))
+        >>> axes = {"x_label": "epsilon", "y_label": "MSE"}
+        >>> figure = mz.report.Figure(key="error", title="Error", **axes, curves=(curve,))
         >>> drawing = mz.report.sheet([figure])
         >>> drawing.savefig("error.png")
     """
-    columns = 2 if len(figures) == 4 else min(3, max(1, len(figures)))
-    lines = -(-max(1, len(figures)) // columns)
-    # As wide as a page of text shows it without making words small.
-    size = (
-        ({1: 7.4, 2: 10.4, 3: 12.6}[columns], {1: 4.6, 2: 4.2, 3: 3.9}[columns] * lines)
-        if figures
-        else (16.0, 5.0)
-    )
-    drawing = _drawing(*size)
-    drawing.set_dpi(130)
-    drawing.suptitle(textwrap.fill(title, round(10 * size[0])))
-    looks = _looks(figures)
-    for place, figure in enumerate(figures, start=1):
-        axes = drawing.add_subplot(lines, columns, place)
-        _draw_onto(axes, figure, looks, legend=len(figures) == 1)
-        if len(figures) == 1 and title:
-            axes.set_title("")
-    if len(figures) > 1 and len(looks) > 1:
-        found: JsonObject = {}
-        for axes in drawing.axes:
-            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-                if label not in found or _width(handle) < _width(
-                    found[label]
-                ):  # as it is where nothing lies on it
-                    found[label] = handle
-        inside = {"ncols": min(len(found), 2 * columns), "frameon": False}
-        drawing.legend(found.values(), found, loc="outside lower center", **inside)
-    if not figures and table is not None:
-        axes = drawing.add_subplot()
-        axes.axis("off")
-        cells = [[textwrap.fill(cell, 30) for cell in row] for row in table.rows]
-        drawn = axes.table(cellText=cells, colLabels=table.headings, loc="center", cellLoc="left")
-        drawn.auto_set_font_size(False)
-        drawn.set_fontsize(7)
-        drawn.scale(1.0, max(text.count("\n") for row in cells for text in row) + 1.0)
+    if figures:
+        return _sheet_of_figures(figures, title)
+    drawing = _drawing(*TABLE_SIZE, title=title)
+    if table is not None:
+        _draw_table(drawing, table)
     return drawing
 
 
-def _width(handle: Artist) -> float:
-    """The width of a legend's line; 0 for bars."""
+def _sheet_of_figures(figures: Sequence[Figure], title: str) -> Drawing:
+    columns = _columns(len(figures))
+    lines = -(-len(figures) // columns)
+    drawing = _drawing(SHEET_WIDTHS[columns], LINE_HEIGHTS[columns] * lines, title=title)
+    looks = _looks(figures)
+    alone = len(figures) == 1
+    for position, figure in enumerate(figures, start=1):
+        axes = drawing.add_subplot(lines, columns, position)
+        _draw_onto(axes, figure, looks, legend=alone)
+        if alone and title:
+            axes.set_title("")
+    if not alone and len(looks) > 1:
+        _draw_shared_legend(drawing, most_columns=2 * columns)
+    return drawing
+
+
+def _columns(figures: int) -> int:
+    if figures == 4:
+        return 2
+    return min(3, figures)
+
+
+def _draw_shared_legend(drawing: Drawing, *, most_columns: int) -> None:
+    """One legend for all axes; each name as it looks where no line lies on top of it."""
+    handles: dict[str, Any] = {}
+    for axes in drawing.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            known = handles.get(label)
+            if known is None or _line_width(handle) < _line_width(known):
+                handles[label] = handle
+    drawing.legend(
+        handles.values(),
+        handles,
+        loc="outside lower center",
+        ncols=min(len(handles), most_columns),
+        frameon=False,
+    )
+
+
+def _line_width(handle: Artist) -> float:
+    """Returns the width of a legend's line; 0 for bars."""
     return getattr(handle, "get_linewidth", lambda: 0.0)()
 
 
-def _drawing(width: float, height: float) -> Drawing:
+def _draw_table(drawing: Drawing, table: Table) -> None:
+    axes = drawing.add_subplot()
+    axes.axis("off")
+    cells = [[textwrap.fill(cell, CELL_LETTERS) for cell in row] for row in table.rows]
+    drawn = axes.table(cellText=cells, colLabels=table.headings, loc="center", cellLoc="left")
+    drawn.auto_set_font_size(False)
+    drawn.set_fontsize(7)
+    lines = 1 + max(cell.count("\n") for row in cells for cell in row)
+    drawn.scale(1.0, float(lines))
+
+
+def _drawing(width: float, height: float, *, title: str | None = None) -> Drawing:
+    """Makes an empty drawing; one with a title, even an empty one, is a sheet."""
     with brought_by("report"):
         from matplotlib import figure as drawings
-    return drawings.Figure(figsize=(width, height), layout="constrained")
+    drawing = drawings.Figure(figsize=(width, height), layout="constrained")
+    if title is not None:
+        drawing.set_dpi(RESOLUTION)
+        drawing.suptitle(textwrap.fill(title, round(LETTERS_PER_INCH * width)))
+    return drawing
 
 
 def _draw_slider(slider: Slider) -> Drawing:
     drawing = _drawing(10, 3.4)
     drawing.suptitle(slider.title)
-    for axes, i in zip(
-        drawing.subplots(1, 3, sharey=True), (0, len(slider.inputs) // 2, -1), strict=True
-    ):
-        axes.bar(slider.levels, slider.frames[i], width=slider.width, color=COLOURS[0])
-        axes.axvline(slider.inputs[i], color=COLOURS[1], linestyle=":")
-        axes.set_title(f"input {slider.inputs[i]:.4g}", fontsize="medium")
+    stops = (0, len(slider.inputs) // 2, -1)
+    for axes, stop in zip(drawing.subplots(1, 3, sharey=True), stops, strict=True):
+        axes.bar(slider.levels, slider.frames[stop], width=slider.width, color=COLOURS[0])
+        axes.axvline(slider.inputs[stop], color=COLOURS[1], linestyle=":")
+        axes.set_title(f"input {slider.inputs[stop]:.4g}", fontsize="medium")
         axes.set_xlabel("decoded report (data units)")
     drawing.axes[0].set_ylabel("probability")
     return drawing
 
 
-def _looks(figures: Sequence[Figure]) -> dict[str, JsonObject]:
-    """Colour, line and marker of every name, in order of appearance: bounds are grey and dashed."""
-    found: dict[str, JsonObject] = {}
-    grey = 0
-    for curve in (curve for figure in figures for curve in figure.curves):
-        if curve.name in found:
-            continue
-        place = len(found) - grey
-        if curve.style == "dashed":
-            found[curve.name] = {
-                "color": GREY,
-                "linestyle": DASHES[grey % len(DASHES)],
-                "marker": "",
-            }
-            grey += 1
-        else:
-            look = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
-            found[curve.name] = {**look, "linestyle": "-" if place < len(COLOURS) else "-."}
-    return found
+def _looks(figures: Sequence[Figure]) -> dict[str, Look]:
+    """The look of every name, in order of appearance: bounds are grey and dashed."""
+    looks: dict[str, Look] = {}
+    bounds = 0
+    for figure in figures:
+        for curve in figure.curves:
+            if curve.name in looks:
+                continue
+            if curve.style == "dashed":
+                dash = DASHES[bounds % len(DASHES)]
+                looks[curve.name] = Look(color=GREY, linestyle=dash, marker="")
+                bounds += 1
+            else:
+                looks[curve.name] = _look_of_curve(len(looks) - bounds)
+    return looks
 
 
-def _draw_onto(
-    axes: Axes, figure: Figure, looks: dict[str, JsonObject], *, legend: bool = True
-) -> None:
-    lying = names_things(figure)
-    for place, curve in enumerate(figure.curves):
-        look = dict(looks[curve.name])
-        if len(curve.x) > FEW:
-            look["marker"] = ""
-        above = (
-            0
-            if lying
-            else sum(_coincide(curve, other, figure) for other in figure.curves[place + 1 :])
-        )
-        _draw_curve(axes, curve, look, min(above, MOST_ABOVE), lying=lying)
-    axes.set_title(figure.title, fontsize="medium")
-    axes.set_xlabel(figure.y_label if lying else figure.x_label)
-    axes.set_ylabel(figure.x_label if lying else figure.y_label)
-    if lying:
-        axes.invert_yaxis()
+def _look_of_curve(index: int) -> Look:
+    """The look of the curve with this index among those that are no bounds."""
+    second_turn = index >= len(COLOURS)
+    return Look(
+        color=COLOURS[index % len(COLOURS)],
+        linestyle="-." if second_turn else "-",
+        marker=MARKERS[index % len(MARKERS)],
+    )
+
+
+def _draw_onto(axes: Axes, figure: Figure, looks: dict[str, Look], *, legend: bool = True) -> None:
+    if names_things(figure):
+        _draw_lying(axes, figure, looks)
     else:
-        axes.set_xscale("log" if figure.log_x else "linear")
-        axes.set_yscale("log" if figure.log_y else "linear")
+        _draw_standing(axes, figure, looks)
+    axes.set_title(figure.title, fontsize="medium")
     axes.grid(alpha=0.3)
     if legend and len(figure.curves) > 1:
         axes.legend(fontsize="small")
 
 
+def _draw_lying(axes: Axes, figure: Figure, looks: dict[str, Look]) -> None:
+    """Draws bars that stand for things, from top to bottom."""
+    for curve in figure.curves:
+        if curve.style == "bars":
+            color = looks[curve.name].color
+            axes.barh(curve.x, curve.y, color=color, label=curve.name)
+        else:
+            axes.plot(curve.y, curve.x, "--", color=COLOURS[1], label=curve.name)
+        if curve.low:
+            ends = _interval_lengths(curve)
+            axes.errorbar(curve.y, curve.x, xerr=ends, fmt="none", ecolor="#333333", capsize=3)
+    axes.set_xlabel(figure.y_label)
+    axes.set_ylabel(figure.x_label)
+    axes.invert_yaxis()
+
+
+def _draw_standing(axes: Axes, figure: Figure, looks: dict[str, Look]) -> None:
+    """Draws lines and bars over numbers."""
+    for index, curve in enumerate(figure.curves):
+        look = looks[curve.name]
+        if len(curve.x) > MOST_MARKED:
+            look = replace(look, marker="")
+        if curve.style == "bars":
+            width = _bar_width(curve)
+            axes.bar(curve.x, curve.y, color=look.color, label=curve.name, width=width)
+        else:
+            above = sum(_coincide(curve, later, figure) for later in figure.curves[index + 1 :])
+            _draw_line(axes, curve, look, min(above, MOST_ABOVE))
+        if curve.low:
+            ends = _interval_lengths(curve)
+            marks: Any = {"fmt": "none", "ecolor": look.color, "capsize": 3, "alpha": 0.7}
+            axes.errorbar(curve.x, curve.y, yerr=ends, **marks)
+    axes.set_xlabel(figure.x_label)
+    axes.set_ylabel(figure.y_label)
+    axes.set_xscale("log" if figure.log_x else "linear")
+    axes.set_yscale("log" if figure.log_y else "linear")
+
+
+def _draw_line(axes: Axes, curve: Curve, look: Look, above: int) -> None:
+    """Draws a line under `above` others that coincide with it: wider, with rings as markers."""
+    options: Any = {
+        "color": look.color,
+        "linestyle": look.linestyle,
+        "marker": look.marker,
+        "linewidth": 1.6 + 2.4 * above,
+        "markersize": 4 + 4 * above,
+    }
+    if above:
+        options |= {"alpha": 0.55, "markerfacecolor": "none"}
+    axes.plot(curve.x, curve.y, label=curve.name, **options)
+
+
+def _bar_width(curve: Curve) -> float:
+    """Most of the least distance between two bars, in data units."""
+    if len(curve.x) < 2:
+        return 0.8
+    return 0.8 * float(np.diff(np.array(curve.x, dtype=np.float64)).min())
+
+
+def _interval_lengths(curve: Curve) -> FloatArray:
+    """(2, n) how far intervals reach below and above their heights."""
+    below = np.subtract(curve.y, curve.low)
+    above = np.subtract(curve.high, curve.y)
+    return np.maximum((below, above), 0.0)
+
+
 def _coincide(first: Curve, second: Curve, figure: Figure) -> bool:
-    """Whether two lines lie within a fiftieth of the plot's height of each other, everywhere."""
+    """Whether two lines lie within `COINCIDENCE` of the plot's height of each other everywhere."""
     if "bars" in (first.style, second.style) or first.x != second.x:
         return False
-    scale = np.log if figure.log_y else np.asarray
-    heights = [scale(np.array(curve.y, dtype=np.float64)) for curve in figure.curves]
-    span = max(float(np.nanmax(one)) for one in heights) - min(
-        float(np.nanmin(one)) for one in heights
-    )
-    gap = scale(np.array(first.y, dtype=np.float64)) - scale(np.array(second.y, dtype=np.float64))
-    return bool(np.nanmax(np.abs(gap)) <= span / 50)
+    heights = [_drawn_heights(curve, figure) for curve in figure.curves]
+    highest = max(float(np.nanmax(values)) for values in heights)
+    lowest = min(float(np.nanmin(values)) for values in heights)
+    distance = np.abs(_drawn_heights(first, figure) - _drawn_heights(second, figure))
+    return bool(np.nanmax(distance) <= COINCIDENCE * (highest - lowest))
 
 
-def _draw_curve(axes: Axes, curve: Curve, look: JsonObject, above: int, *, lying: bool) -> None:
-    """A line under `above` others that coincide with it is so much wider, and its markers are rings around theirs.
-
-    `lying` are bars that stand for things, from top to bottom.
-    """
-    if lying and curve.style == "bars":
-        axes.barh(curve.x, curve.y, color=look["color"], label=curve.name)
-    elif lying:
-        axes.plot(curve.y, curve.x, "--", color=COLOURS[1], label=curve.name)
-    elif curve.style == "bars":
-        width = (
-            0.8 * float(np.diff(np.array(curve.x, dtype=np.float64)).min())
-            if len(curve.x) > 1
-            else 0.8
-        )
-        axes.bar(curve.x, curve.y, color=look["color"], label=curve.name, width=width)
-    else:
-        ring: JsonObject = {"markerfacecolor": "none"} if above else {}
-        wide = {
-            "linewidth": 1.6 + 2.4 * above,
-            "markersize": 4 + 4 * above,
-            "alpha": 0.55 if above else 1.0,
-        }
-        axes.plot(curve.x, curve.y, label=curve.name, **look, **wide, **ring)
-    if curve.low:
-        ends = np.maximum((np.subtract(curve.y, curve.low), np.subtract(curve.high, curve.y)), 0.0)
-        if lying:
-            axes.errorbar(curve.y, curve.x, xerr=ends, fmt="none", ecolor="#333333", capsize=3)
-        else:
-            axes.errorbar(
-                curve.x, curve.y, yerr=ends, fmt="none", ecolor=look["color"], capsize=3, alpha=0.7
-            )
+def _drawn_heights(curve: Curve, figure: Figure) -> FloatArray:
+    heights = np.array(curve.y, dtype=np.float64)
+    return np.log(heights) if figure.log_y else heights
