@@ -1,6 +1,7 @@
 """Pages about the user's own mechanisms, reports and runs: pure data first, drawing last.
 
-`page_of` reads a file and says what it holds; `html_page`, `write_png` and `sheet` draw what it returns.
+`page_of` reads a file and says what it holds; `html_page`, `write_png` and `sheet` draw what it
+returns.
 """
 
 from typing import TYPE_CHECKING
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
     from mezzotint.report.contents import Table as Table
     from mezzotint.report.drawings import sheet as sheet
     from mezzotint.report.drawings import write_png as write_png
+    from mezzotint.report.federated_pages import federated_page as federated_page
     from mezzotint.report.file_pages import page_of as page_of
     from mezzotint.report.mechanism_pages import mechanism_page as mechanism_page
     from mezzotint.report.mechanism_pages import tradeoff_figure as tradeoff_figure
     from mezzotint.report.page_html import html_page as html_page
     from mezzotint.report.reports_pages import reports_page as reports_page
-    from mezzotint.report.run_pages import federated_page as federated_page
-    from mezzotint.report.run_pages import history_figure as history_figure
+    from mezzotint.report.training_pages import history_figure as history_figure
 
 __getattr__, __dir__ = on_demand(__name__, __file__)

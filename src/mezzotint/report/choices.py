@@ -1,4 +1,4 @@
-"""Which mechanism should I use? Every family at one epsilon and size, and the command that makes each."""
+"""Mechanisms to choose from: every family at one epsilon and size, and how to make each."""
 
 from __future__ import annotations
 
@@ -56,8 +56,10 @@ class Choice(Record):
 
     Arguments:
         name: of its family.
-        mse, mae, max_bias: of one report, under the situation's prior; data units, squared for the first.
-        half_width: of the 95 % interval of the mean at the inputs of the widest interval, data units.
+        mse, mae, max_bias: of one report, under the situation's prior; data units, squared for the
+            first.
+        half_width: of the 95 % interval of the mean, in data units, at the inputs for which it is
+            widest.
         command: the line that makes it.
         mechanism: the table.
     """

@@ -25,7 +25,7 @@ def claim_page(source: Path) -> Page:
     release = cast(JsonObject, claim.document()["release"] or {})
     rows = {**claim.statement, **release}
     words = (
-        "The numbers stand as they are in the file. The assumptions are what the proof does not show.",
+        "The numbers are as the file has them. The assumptions are what the proof does not show.",
     )
     return Page(
         title=f"Claim in {source.name}",
@@ -60,18 +60,20 @@ CLAIM_WORDS = {
 
 
 def _in_words(rows: JsonObject) -> dict[str, str]:
-    """A claim's fields as words; what has none stands as the file spells it, without underscores."""
-    return {
-        CLAIM_WORDS.get(name, name.replace("_", " ")): _phrase(value)
-        for name, value in rows.items()
-    }
+    """A claim's fields as words; others as the file spells them, without underscores."""
+    fields: dict[str, str] = {}
+    for name, value in rows.items():
+        words = CLAIM_WORDS.get(name, name.replace("_", " "))
+        fields[words] = _phrase(value)
+    return fields
 
 
 def _phrase(value: Json) -> str:
     if isinstance(value, Mapping):
         if "sha256" in value and "coordinates" in value:
             count = value["coordinates"]
-            return f"{count} coordinate{'s' * (count != 1)} from table {str(value['sha256'])[:12]}"
+            plural = "" if count == 1 else "s"
+            return f"{count} coordinate{plural} from table {str(value['sha256'])[:12]}"
         return ", ".join(
             f"{name.replace('_', ' ')} {_phrase(inner)}" for name, inner in value.items()
         )

@@ -1,4 +1,4 @@
-"""What a page holds, as plain data: sections of paragraphs, figures, sliders, tables and lines to type."""
+"""Data of a page: sections of paragraphs, figures, sliders, tables and lines to type."""
 
 from __future__ import annotations
 
@@ -46,13 +46,16 @@ class Curve:
         style: Style = "line",
     ) -> Curve:
         """The points that are finite."""
-        kept = [
-            (a if isinstance(a, str) else float(a), float(b))
-            for a, b in zip(x, y, strict=True)
-            if math.isfinite(b) and (isinstance(a, str) or math.isfinite(a))
-        ]
-        places = cast("tuple[float, ...]", tuple(a for a, _ in kept))
-        return cls(name=name, x=places, y=tuple(b for _, b in kept), style=style)
+        positions: list[float | str] = []
+        heights: list[float] = []
+        for position, height in zip(x, y, strict=True):
+            named = isinstance(position, str)
+            if not math.isfinite(height) or not (named or math.isfinite(position)):
+                continue
+            positions.append(position if named else float(position))
+            heights.append(float(height))
+        along = cast("tuple[float, ...]", tuple(positions))
+        return cls(name=name, x=along, y=tuple(heights), style=style)
 
 
 @final
@@ -66,7 +69,8 @@ class Figure:
 
     Example:
         >>> curve = mz.report.Curve(name="error", x=(1.0, 2.0), y=(4.0, 0.8))
-        >>> figure = mz.report.Figure(key="error", title="Error", x_label="epsilon", y_label="MSE", curves=(curve,))
+        >>> axes = {"x_label": "epsilon", "y_label": "MSE"}
+        >>> figure = mz.report.Figure(key="error", title="Error", **axes, curves=(curve,))
         >>> len(figure.curves)
         1
     """
@@ -83,7 +87,10 @@ class Figure:
     def of(
         cls, key: str, title: str, axes: tuple[str, str], *curves: Curve, log: str = ""
     ) -> Figure:
-        """From the labels of both axes and the curves; `log` names the logarithmic axes: "x", "y" or "xy"."""
+        """From the labels of both axes and the curves.
+
+        `log` names the logarithmic axes: "x", "y" or "xy".
+        """
         along, up = axes
         return cls(
             key=key,
@@ -99,7 +106,9 @@ class Figure:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Slider:
-    """The distribution of one report, drawn for the input to which the reader moves a slider; data units throughout.
+    """The distribution of one report at the input to which the reader moves a slider.
+
+    Data units throughout.
 
     Arguments:
         key: its name on the page and in files; title: its heading.
@@ -112,8 +121,8 @@ class Slider:
         >>> from mezzotint.report.contents import Slider
         >>> frames = ((0.75, 0.25), (0.25, 0.75))
         >>> slider = Slider(
-        ...     key="bit", title="One bit", inputs=(-0.5, 0.5), levels=(-1.0, 1.0), frames=frames, means=(-0.5, 0.5),
-        ...     deviations=(0.75**0.5, 0.75**0.5),
+        ...     key="bit", title="One bit", inputs=(-0.5, 0.5), levels=(-1.0, 1.0), frames=frames,
+        ...     means=(-0.5, 0.5), deviations=(0.75**0.5, 0.75**0.5),
         ... )
         >>> slider.width
         1.6
@@ -130,9 +139,9 @@ class Slider:
     @property
     def width(self) -> float:
         """Of a bar, wide enough to be seen."""
-        return max(
-            0.8 * float(np.diff(self.levels).min()), (self.levels[-1] - self.levels[0]) / 150
-        )
+        most_of_a_gap = 0.8 * float(np.diff(self.levels).min())
+        visible = (self.levels[-1] - self.levels[0]) / 150
+        return max(most_of_a_gap, visible)
 
 
 @final
@@ -146,7 +155,8 @@ class Table:
         own: index of the row that the page is about, or None.
 
     Example:
-        >>> table = mz.report.Table(headings=("epsilon", "error"), rows=(("1", "4.0"), ("2", "0.8")), own=1)
+        >>> rows = (("1", "4.0"), ("2", "0.8"))
+        >>> table = mz.report.Table(headings=("epsilon", "error"), rows=rows, own=1)
         >>> len(table.rows)
         2
     """
@@ -162,6 +172,11 @@ class Table:
         """Of names and values."""
         rows = tuple((name.replace("_", " "), show(value)) for name, value in facts.items())
         return cls(headings=(what, "value"), rows=rows)
+
+
+def nearest_percent(share: float) -> str:
+    """An accuracy as a percentage, rounded to nearest: only privacy numbers are rounded up."""
+    return f"{100 * share:.4g} %"
 
 
 @final

@@ -11,10 +11,11 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.kernel.claim import FORMAT as CLAIM
 from mezzotint.report.claim_pages import claim_page, ranked_page
 from mezzotint.report.contents import Page
+from mezzotint.report.federated_pages import LEDGER, REPORT, SETTINGS, federated_page
 from mezzotint.report.mechanism_pages import mechanism_page
 from mezzotint.report.reports_pages import reports_page
-from mezzotint.report.run_pages import LEDGER, REPORT, SETTINGS, federated_page, training_page
 from mezzotint.report.smoothed_pages import smoothed_page
+from mezzotint.report.training_pages import training_page
 
 REPORTS = (".parquet", ".csv", ".gz")
 LOGS = (".jsonl", ".log")
@@ -26,14 +27,16 @@ def page_of(source: Path, *, column: str | None = None, confidence: float = 0.95
     """The report of a file or folder.
 
     Arguments:
-        source: a mechanism, ranked codebook or claim file (.json); reports (.parquet, .csv, .csv.gz), a folder of them
-            or their saved counts (.json); a training log (.jsonl); the folder of a federated run, or its report.json;
-            what a verb of `mezzotint smoothed` printed with --json (.json).
+        source: a mechanism, ranked codebook or claim file (.json); reports (.parquet, .csv,
+            .csv.gz), a folder of them or their saved counts (.json); a training log (.jsonl); the
+            folder of a federated run, or its report.json; what a verb of `mezzotint smoothed`
+            printed with --json (.json).
         column: the field of codes, where reports have several.
         confidence: of each interval, for reports.
     Returns: the page, for `html_page` or `write_png`.
     Raises:
-        ParameterError: a column of a file without columns. FileFormatError: an unknown kind of file, or a damaged one.
+        ParameterError: a column of a file without columns.
+        FileFormatError: an unknown kind of file, or a damaged one.
     Example:
         >>> from pathlib import Path
         >>> mz.families.randomized_response(epsilon=1.0).save("m.json")

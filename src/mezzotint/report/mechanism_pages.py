@@ -1,4 +1,6 @@
-"""The report of one mechanism: what it does and guarantees, how good it is beside its rivals, how to check it."""
+"""The report of one mechanism: what it does and guarantees, how good it is beside its rivals, how
+to check it.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,14 @@ from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, above, number, percent
 from mezzotint.core.types import FloatArray
+from mezzotint.design.comparison import Row
 from mezzotint.privacy.accounting import report_claim
 from mezzotint.report.contents import Curve, Figure, Page, Section, Slider, Table
 
 MOST_LEVELS = 32
 """Beyond, designing the rivals would take minutes."""
 
+LEAST_EPSILON = 0.001
 GREATEST_EPSILON = 15.0
 """Beyond, 32-bit tables are too coarse for a comparison at equal epsilon."""
 
@@ -58,10 +62,13 @@ class Rival:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A mechanism, first among its rivals, and what could not be compared, and why.
+    """A mechanism, first among its rivals.
 
-    No exactly unbiased mechanism with this epsilon has an MSE below `limit`, at any number of levels; None where there
-    is no comparison.
+    Arguments:
+        rivals: the mechanism and its rivals.
+        limit: no exactly unbiased mechanism with this epsilon has a smaller MSE, at any number of
+            levels; None where there is no comparison.
+        remarks: what could not be compared, and why.
     """
 
     rivals: tuple[Rival, ...]
@@ -70,61 +77,82 @@ class Comparison:
 
 
 def compare(mechanism: Mechanism) -> Comparison:
-    """Designs every rival at the mechanism's own certified epsilon, range and number of levels, for uniform inputs.
+    """Designs every rival at the mechanism's own epsilon, range and number of levels.
+
+    Inputs are uniform.
 
     Guarantees: no rival's certified epsilon is above the mechanism's.
-    Edge cases: no comparison where epsilon is below 0.001, above 15 or unbounded, or beyond 32 levels; the remarks
-        say so.
+    Edge cases: no comparison where epsilon is below 0.001, above 15 or unbounded, or beyond 32
+        levels; the remarks say so.
     """
-    own = Rival(
-        name="this mechanism", epsilon=mechanism.epsilon, bits=mechanism.bits, mse=mechanism.mse(),
-        mae=mechanism.mae(), max_bias=mechanism.max_bias, certified=report_claim(mechanism).certified,
-    )  # fmt: skip
-    epsilon, levels = mechanism.epsilon, mechanism.levels.size
-    remark = ""
-    if levels > MOST_LEVELS:
-        remark = f"There is no comparison: rivals are designed for up to {MOST_LEVELS} levels, this table has {levels}."
-    if not 1e-3 <= epsilon <= GREATEST_EPSILON:
-        remark = f"There is no comparison at equal epsilon: {epsilon:g} lies outside [0.001, {GREATEST_EPSILON:g}]."
-    if remark:
-        return Comparison(rivals=(own,), limit=None, remarks=(remark,))
+    subject = Rival(
+        name="this mechanism",
+        epsilon=mechanism.epsilon,
+        bits=mechanism.bits,
+        mse=mechanism.mse(),
+        mae=mechanism.mae(),
+        max_bias=mechanism.max_bias,
+        certified=report_claim(mechanism).certified,
+    )
+    obstacle = _obstacle_to_comparison(mechanism)
+    if obstacle:
+        return Comparison(rivals=(subject,), limit=None, remarks=(obstacle,))
+    levels = mechanism.levels.size
     families = [name for name in NAMES if levels <= SLOW.get(name, MOST_LEVELS)]
     rows = mz.design.compare(
-        epsilon=epsilon,
+        epsilon=mechanism.epsilon,
         levels=levels,
         lower=mechanism.lower,
         upper=mechanism.upper,
         families=families,
     )
-    remarks = [
-        f"{NAMES[row.family]} is missing: {row.note}." for row in rows if row.mechanism is None
-    ]
-    left_out = [NAMES[name] for name in NAMES if name not in families]
-    if left_out:
+    rivals = [subject]
+    limits = []
+    remarks = []
+    for row in rows:
+        if row.mechanism is None:
+            remarks.append(f"{NAMES[row.family]} is missing: {row.note}.")
+            continue
+        rivals.append(_rival(row))
+        if row.mse is not None and row.above_limit is not None:
+            limits.append(row.mse / (1 + row.above_limit / 100))
+    slow = [NAMES[name] for name in NAMES if name not in families]
+    if slow:
         remarks.append(
-            f"Not designed for {levels} levels, as their search is long: {', '.join(left_out)}."
+            f"Not designed for {levels} levels, as their search is long: {', '.join(slow)}."
         )
-    made = [row for row in rows if row.mechanism is not None]
-    limits = [
-        row.mse / (1 + row.above_limit / 100)
-        for row in made
-        if row.mse is not None and row.above_limit is not None
-    ]
+    limit = max(limits, default=None)
+    return Comparison(rivals=tuple(rivals), limit=limit, remarks=tuple(remarks))
+
+
+def _obstacle_to_comparison(mechanism: Mechanism) -> str:
+    """Why no rivals can be designed; empty where they can."""
+    levels = mechanism.levels.size
+    epsilon = mechanism.epsilon
+    if not LEAST_EPSILON <= epsilon <= GREATEST_EPSILON:
+        return (
+            f"There is no comparison at equal epsilon: {epsilon:g} lies outside "
+            f"[{LEAST_EPSILON:g}, {GREATEST_EPSILON:g}]."
+        )
+    if levels > MOST_LEVELS:
+        return (
+            f"There is no comparison: rivals are designed for up to {MOST_LEVELS} levels, this "
+            f"table has {levels}."
+        )
+    return ""
+
+
+def _rival(row: Row) -> Rival:
+    name = NAMES[row.family]
+    if row.note == "biased":
+        name = f"{name} (biased)"
     shared = ("epsilon", "bits", "mse", "mae", "max_bias", "certified")
-    rivals = [
-        Rival(
-            name=NAMES[row.family] + (" (biased)" if row.note == "biased" else ""),
-            **{field: getattr(row, field) for field in shared},
-        )
-        for row in made
-    ]
-    return Comparison(
-        rivals=(own, *rivals), limit=max(limits, default=None), remarks=tuple(remarks)
-    )
+    return Rival(name=name, **{field: getattr(row, field) for field in shared})
 
 
 def tradeoff_figure(points: Sequence[JsonObject]) -> Figure:
-    """MSE against epsilon: of the optimal table for each number of bits, of families, and the limit of any bits.
+    """MSE against epsilon: of the optimal table for each number of bits, of families, and the
+    limit of any bits.
 
     Arguments:
         points: what `design.tradeoff` returns.
@@ -138,25 +166,31 @@ def tradeoff_figure(points: Sequence[JsonObject]) -> Figure:
         ['1 bit', '2 bits', 'limit']
     """
     best = [point for point in points if "family" not in point]
+    points_of_bits: dict[int, list[JsonObject]] = {}
+    for point in best:
+        points_of_bits.setdefault(point["bits"], []).append(point)
+    points_of_family: dict[str, list[JsonObject]] = {}
+    for point in points:
+        if "family" in point:
+            points_of_family.setdefault(point["family"], []).append(point)
     curves = []
-    for bits in sorted({point["bits"] for point in best}):
-        those = [point for point in best if point["bits"] == bits]
-        plural = "s" if bits > 1 else ""
-        curves.append(_of_points(f"{bits:g} bit{plural}", those))
-    families = dict.fromkeys(point["family"] for point in points if "family" in point)
-    curves += [
-        _of_points(family, [point for point in points if point.get("family") == family])
-        for family in families
-    ]
+    for bits, members in sorted(points_of_bits.items()):
+        curves.append(_error_curve(in_bits(bits), members))
+    for family, members in points_of_family.items():
+        curves.append(_error_curve(family, members))
     limits = {point["epsilon"]: point["limit"] for point in best if point["limit"] > 0}
     curves.append(Curve.of("limit", limits, limits.values(), "dashed"))
     return Figure.of("tradeoff", "trade-off", ("epsilon", "mean squared error"), *curves, log="y")
 
 
-def _of_points(name: str, points: Sequence[JsonObject]) -> Curve:
-    return Curve.of(
-        name, [point["epsilon"] for point in points], [point["mse"] for point in points]
-    )
+def _error_curve(name: str, points: Sequence[JsonObject]) -> Curve:
+    epsilons = [point["epsilon"] for point in points]
+    return Curve.of(name, epsilons, [point["mse"] for point in points])
+
+
+def in_bits(count: int) -> str:
+    """A number of bits, in words."""
+    return f"{count:g} bit" if count == 1 else f"{count:g} bits"
 
 
 POSITIONS = 101
@@ -168,8 +202,20 @@ MOST_BARS = 128
 MOST_ATTACHED = 40_000
 """Characters; larger mechanism files are not put into the page."""
 
-_WORK = 2e8
-"""Table cells compared per curve, at most; large tables get fewer points."""
+MOST_CELLS = 2e8
+"""Of the table that are compared for a curve; large tables get fewer points."""
+
+ROUNDING = 1e-14
+"""What floating point makes of 0, as a share of the levels' reach: far below any table's bias."""
+
+SHOWN_BIAS = 1e-6
+"""A curve of smaller bias, as a share of the range, would be one of rounding."""
+
+MOST_ALIGNED = 1e6
+"""The ratio of two numbers beyond which one number of decimals for both is of no use."""
+
+NEEDED_SHARES = (0.1, 0.03, 0.01, 0.001)
+"""Half widths for which reports are counted, as shares of the range."""
 
 NORMAL = 1.959963984540054
 """97.5 % quantile of the normal distribution."""
@@ -188,18 +234,19 @@ def mechanism_page(mechanism: Mechanism, *, file: str = "m.json") -> Page:
         >>> len(page.sections) > 2
         True
     """
-    text = mechanism.to_json()
-    unbounded = math.isinf(mechanism.epsilon)
-    claim = mz.privacy.report_claim(mechanism)
-    promise = (
-        "no pure epsilon" if unbounded else f"epsilon {above(mechanism.epsilon)} ({claim.basis})"
-    )
-    bits = f"{mechanism.bits} bit{'s' if mechanism.bits > 1 else ''}"
+    promise = "no pure epsilon"
+    if math.isfinite(mechanism.epsilon):
+        basis = mz.privacy.report_claim(mechanism).basis
+        promise = f"epsilon {above(mechanism.epsilon)} ({basis})"
+    bits = in_bits(mechanism.bits)
     inputs = f"[{mechanism.lower:g}, {mechanism.upper:g}]"
+    deviation = number(math.sqrt(mechanism.mse()), 3)
+    text = mechanism.to_json()
+    attachment = (file, text) if len(text) <= MOST_ATTACHED else None
     return Page(
         title=f"{mechanism.name}: {bits} for inputs in {inputs}",
-        summary=f"{bits} per report of a number in {inputs}, "
-        f"{promise} per report, standard deviation about {number(math.sqrt(mechanism.mse()), 3)}.",
+        summary=f"{bits} per report of a number in {inputs}, {promise} per report, standard "
+        f"deviation about {deviation}.",
         sections=(
             what_it_does(mechanism),
             what_it_guarantees(mechanism),
@@ -207,7 +254,7 @@ def mechanism_page(mechanism: Mechanism, *, file: str = "m.json") -> Page:
             what_reports_buy(mechanism),
             how_to_verify(mechanism, file),
         ),
-        attachment=(file, text) if len(text) <= MOST_ATTACHED else None,
+        attachment=attachment,
     )
 
 
@@ -216,19 +263,22 @@ def _numbers(values: npt.ArrayLike) -> tuple[float, ...]:
 
 
 def _settled(mechanism: Mechanism, values: npt.ArrayLike) -> FloatArray:
-    """Values less what floating point makes of 0: to 1e-14 of the levels' reach, far below the bias of any table."""
-    grain = 1e-14 * float(np.abs(mechanism.levels).max())
-    return np.where(np.abs(values) < grain, 0.0, values)
+    """Values, those that are 0 but for rounding as 0."""
+    rounding = ROUNDING * float(np.abs(mechanism.levels).max())
+    return np.where(np.abs(values) < rounding, 0.0, values)
 
 
-# What it does ------------------------------------------------------------------------------------------------
+# What it does
+# ------------------------------------------------------------------------------------------------
 
 
 def what_it_does(mechanism: Mechanism) -> Section:
     """The distribution of the report at every input; bias and error over the inputs."""
     words = (
-        "An input is clipped to the range and answered by one level, drawn at random with the probabilities below. "
-        "Move the slider: the distribution changes little from one end to the other (that is the privacy), and its "
+        "An input is clipped to the range and answered by one level, drawn at random with the "
+        "probabilities below. "
+        "Move the slider: the distribution changes little from one end to the other (that is the "
+        "privacy), and its "
         "mean stays at the input (that is the use).",
     )
     rows = (
@@ -252,30 +302,27 @@ def what_it_does(mechanism: Mechanism) -> Section:
 
 
 def _over_inputs(mechanism: Mechanism) -> tuple[Figure, ...]:
-    grid = np.unique(
-        np.concatenate([np.linspace(mechanism.lower, mechanism.upper, 201), mechanism.knots[:800]])
-    )
-    away = mechanism.mean(grid) - grid
-    axes = ("input (data units)", "mean of the report - input (data units)")
-    bias = Figure.of(
-        "bias", "Bias over the inputs", axes, Curve.of("bias", grid, _settled(mechanism, away))
-    )
-    error = Figure.of(
+    """Mean squared error over the inputs, and bias where there is any."""
+    even = np.linspace(mechanism.lower, mechanism.upper, 201)
+    grid = np.unique(np.concatenate([even, mechanism.knots[:800]]))
+    bias = mechanism.mean(grid) - grid
+    ends = (mechanism.lower, mechanism.upper)
+    error_figure = Figure.of(
         "mse",
         "Mean squared error over the inputs",
         ("input (data units)", "MSE (squared data units)"),
-        Curve.of("at this input", grid, mechanism.variance(grid) + away**2),
-        Curve.of(
-            "average, uniform inputs",
-            (mechanism.lower, mechanism.upper),
-            (mechanism.mse(),) * 2,
-            "dashed",
-        ),
+        Curve.of("at this input", grid, mechanism.variance(grid) + bias**2),
+        Curve.of("average, uniform inputs", ends, (mechanism.mse(),) * 2, "dashed"),
     )
-    biased = mechanism.max_bias > 1e-6 * (
-        mechanism.upper - mechanism.lower
-    )  # else it draws rounding
-    return (bias, error) if biased else (error,)
+    if mechanism.max_bias <= SHOWN_BIAS * (mechanism.upper - mechanism.lower):
+        return (error_figure,)
+    bias_figure = Figure.of(
+        "bias",
+        "Bias over the inputs",
+        ("input (data units)", "mean of the report - input (data units)"),
+        Curve.of("bias", grid, _settled(mechanism, bias)),
+    )
+    return (bias_figure, error_figure)
 
 
 def _slider(mechanism: Mechanism) -> Slider:
@@ -288,35 +335,47 @@ def _slider(mechanism: Mechanism) -> Slider:
         levels = np.add.reduceat(levels, starts) / np.diff(np.append(starts, levels.size))
         title += f" (neighbouring levels summed into {MOST_BARS} bars)"
     return Slider(
-        key="pmf", title=title, inputs=_numbers(inputs), levels=_numbers(levels),
+        key="pmf",
+        title=title,
+        inputs=_numbers(inputs),
+        levels=_numbers(levels),
         frames=tuple(_numbers(np.round(frame, 7)) for frame in frames),
         means=_numbers(_settled(mechanism, mechanism.mean(inputs))),
         deviations=_numbers(np.sqrt(mechanism.variance(inputs))),
-    )  # fmt: skip
+    )
 
 
-# What it guarantees ------------------------------------------------------------------------------------------
+# What it guarantees
+# ------------------------------------------------------------------------------------------
 
 
 def _points(mechanism: Mechanism, most: int) -> int:
     rows = len(np.unique(mechanism.weights, axis=0))
-    return int(np.clip(_WORK / (rows**2 * mechanism.levels.size), 5, most))
+    return int(np.clip(MOST_CELLS / (rows**2 * mechanism.levels.size), 5, most))
 
 
 def what_it_guarantees(mechanism: Mechanism) -> Section:
-    """The certificate in words, the privacy profile, the Renyi curve and what an attacker can reach."""
+    """The certificate in words, the privacy profile, the Renyi curve and what an attacker can
+    reach.
+    """
     profile = mz.privacy.tradeoff(mechanism)
     alarms, hits = profile.corners
     at_five = profile.power(0.05)
     guess = (1 + mechanism.delta(0.0)) / 2
     words = (
         *mz.privacy.report_words(mechanism).split("\n"),
-        "The trade-off curve says the same as an attack: somebody who sees one report, knows two possible inputs, and "
-        "wrongly names the second at most at the false-alarm rate, rightly names it at most at the rate drawn. "
-        f"Accusing falsely in 5 % of the cases, the best attack detects at most {percent(at_five)}; when both "
-        f"inputs are equally likely it guesses right in at most {percent(guess)} of the cases (blind guessing: 50 %).",
-        "The privacy profile is the probability delta by which epsilon-differential privacy may fail at a smaller "
-        "epsilon; the Renyi curve bounds the moments of the privacy loss. All are worst cases over pairs of inputs.",
+        "The trade-off curve says the same as an attack: somebody who sees one report, knows two "
+        "possible inputs, and "
+        "wrongly names the second at most at the false-alarm rate, rightly names it at most at "
+        "the rate drawn. "
+        "Accusing falsely in 5 % of the cases, the best attack detects at most "
+        f"{percent(at_five)}; when both "
+        f"inputs are equally likely it guesses right in at most {percent(guess)} of the cases "
+        "(blind guessing: 50 %).",
+        "The privacy profile is the probability delta by which epsilon-differential privacy may "
+        "fail at a smaller "
+        "epsilon; the Renyi curve bounds the moments of the privacy loss. All are worst cases "
+        "over pairs of inputs.",
     )
     tradeoff = Figure.of(
         "tradeoff",
@@ -341,63 +400,67 @@ def _profile(mechanism: Mechanism) -> Figure:
 
 def _renyi(mechanism: Mechanism) -> Figure:
     orders = np.geomspace(1.05, 256.0, _points(mechanism, 41)).tolist()
-    found = Curve.of("Renyi divergence", orders, map(mechanism.renyi, orders))
-    curves = [found] if found.x else []
+    divergences = Curve.of("Renyi divergence", orders, map(mechanism.renyi, orders))
+    title = "Renyi curve of one report"
+    curves = []
+    if divergences.x:
+        curves.append(divergences)
+    else:
+        title = f"{title}: unbounded at every order"
     if math.isfinite(mechanism.epsilon):
-        curves.append(
-            Curve.of("epsilon", (orders[0], orders[-1]), (mechanism.epsilon,) * 2, "dashed")
-        )
-    title = "Renyi curve of one report" + ("" if found.x else ": unbounded at every order")
+        ends = (orders[0], orders[-1])
+        curves.append(Curve.of("epsilon", ends, (mechanism.epsilon,) * 2, "dashed"))
     return Figure.of("renyi", title, ("order alpha", "divergence"), *curves, log="x")
 
 
-# How good it is ----------------------------------------------------------------------------------------------
+# How good it is
+# ----------------------------------------------------------------------------------------------
 
 
 def how_good_it_is(mechanism: Mechanism, comparison: Comparison) -> Section:
     """Its distance from the limit and from every rival at the same epsilon."""
     ranked = sorted(comparison.rivals, key=lambda rival: rival.mse)
-    own = comparison.rivals[0]
+    subject = comparison.rivals[0]
+    names = [rival.name for rival in ranked]
+    errors = [rival.mse for rival in ranked]
     words = list(comparison.remarks)
-    names, errors = [rival.name for rival in ranked], [rival.mse for rival in ranked]
     curves = [Curve.of("mean squared error", names, errors, "bars")]
     if comparison.limit is not None:
-        excess = max(0.0, own.mse / comparison.limit - 1)
-        words.insert(
-            0,
-            f"No exactly unbiased mechanism with this epsilon has a mean squared error below "
-            f"{number(comparison.limit)} on uniform inputs, however many bits it sends (a proven bound). This one is "
-            f"{100 * excess:.3g} % above it.",
+        excess = max(0.0, subject.mse / comparison.limit - 1)
+        bound = (
+            "No exactly unbiased mechanism with this epsilon has a mean squared error below "
+            f"{number(comparison.limit)} on uniform inputs, however many bits it sends (a proven "
+            f"bound). This one is {100 * excess:.3g} % above it."
         )
-        curves.append(
-            Curve.of("limit, any number of bits", names, [comparison.limit] * len(names), "dashed")
-        )
-    axes = ("", "MSE (squared data units)")
-    figure = Figure.of("rivals", "Error at the same epsilon, uniform inputs", axes, *curves)
-    rows = tuple(
-        (
-            rival.name,
-            _up(rival.epsilon),
-            str(rival.bits),
-            mse,
-            mae,
-            f"{float(above(rival.max_bias, 2)):.1e}",
-        )
-        for rival, mse, mae in zip(
-            ranked, _aligned(errors), _aligned([one.mae for one in ranked]), strict=True
-        )
-    )
+        words.insert(0, bound)
+        limits = [comparison.limit] * len(names)
+        curves.append(Curve.of("limit, any number of bits", names, limits, "dashed"))
+    figures: tuple[Figure, ...] = ()
+    if len(ranked) > 1:
+        axes = ("", "MSE (squared data units)")
+        title = "Error at the same epsilon, uniform inputs"
+        figures = (Figure.of("rivals", title, axes, *curves),)
+    table = _table_of_rivals(ranked, subject)
+    return Section(title="How good it is", words=tuple(words), figures=figures, table=table)
+
+
+def _table_of_rivals(ranked: Sequence[Rival], subject: Rival) -> Table:
+    squared = _aligned([rival.mse for rival in ranked])
+    absolute = _aligned([rival.mae for rival in ranked])
+    rows = []
+    for rival, mse, mae in zip(ranked, squared, absolute, strict=True):
+        bias = f"{float(above(rival.max_bias, 2)):.1e}"
+        rows.append((rival.name, _up(rival.epsilon), str(rival.bits), mse, mae, bias))
+    certified = all(rival.certified for rival in ranked)
     headings = (
         "mechanism",
-        f"epsilon ({mz.privacy.basis(certified=all(one.certified for one in ranked))})",
+        f"epsilon ({mz.privacy.basis(certified=certified)})",
         "bits",
         "MSE (squared data units)",
         "MAE (data units)",
         "greatest bias (data units)",
     )
-    table = Table(headings=headings, rows=rows, own=ranked.index(own))
-    figures = (figure,) if len(ranked) > 1 else ()
-    return Section(title="How good it is", words=tuple(words), figures=figures, table=table)
+    return Table(headings=headings, rows=tuple(rows), own=list(ranked).index(subject))
 
 
 def _up(epsilon: float) -> str:
@@ -408,45 +471,50 @@ def _up(epsilon: float) -> str:
 
 
 def _aligned(values: list[float]) -> list[str]:
-    """One number of decimals for all, four digits of the smallest; six digits each where they span too much."""
+    """One number of decimals for all, four digits of the smallest; six digits each where they span
+    too much.
+    """
     low, high = min(values), max(values)
-    if not 0 < low <= high < 1e6 * low:
+    if not 0 < low <= high < MOST_ALIGNED * low:
         return [number(value) for value in values]
     decimals = max(0, 3 - math.floor(math.log10(low)))
     return [f"{value:,.{decimals}f}" for value in values]
 
 
-# What n reports buy ------------------------------------------------------------------------------------------
+# What n reports buy
+# ------------------------------------------------------------------------------------------
 
 
 def what_reports_buy(mechanism: Mechanism) -> Section:
-    """Half width of the interval for the mean against the number of reports, as `collect.plan` predicts it."""
+    """Half width of the interval for the mean against the number of reports, as `collect.plan`
+    predicts it.
+    """
     from mezzotint.collect.plans import half_widths
     from mezzotint.collect.questions import Question
 
-    counts = np.unique(np.geomspace(10, 1e7, 31).round())
-    span = mechanism.lower, mechanism.upper
-    uniform = (np.arange(512) + 0.5) / 512 * (span[1] - span[0]) + span[0]
-    worst = Question(estimand="mean", tables=mechanism, lower=span[0], upper=span[1])
-    even = replace(worst, inputs=uniform)
+    lower, upper = mechanism.lower, mechanism.upper
+    width = upper - lower
     epsilon = mechanism.epsilon
-    rows = NORMAL * (span[1] - span[0]) / np.sqrt(12 * counts)
+    counts = np.unique(np.geomspace(10, 1e7, 31).round())
+    uniform = lower + width * (np.arange(512) + 0.5) / 512
+    worst = Question(estimand="mean", tables=mechanism, lower=lower, upper=upper)
+    even = replace(worst, inputs=uniform)
+    without_privacy = NORMAL * width / np.sqrt(12 * counts)
     figure = Figure.of(
         "interval",
         "Half width of the 95 % interval for the mean",
         ("number of reports n", "half width (data units)"),
         Curve.of("worst inputs", counts, half_widths(worst, epsilon, counts)),
         Curve.of("uniform inputs", counts, half_widths(even, epsilon, counts)),
-        Curve.of("without privacy, uniform inputs", counts, rows, "dashed"),
+        Curve.of("without privacy, uniform inputs", counts, without_privacy, "dashed"),
         log="xy",
     )
     words = (
-        "The half width that the estimator gives on expected counts: half of the realised ones are wider. More "
-        "columns, waves, groups and shares: mezzotint plan.",
+        "The half width that the estimator gives on expected counts: half of the realised ones are "
+        "wider. More columns, waves, groups and shares: mezzotint plan.",
     )
-    return Section(
-        title="What n reports buy", words=words, figures=(figure,), table=_reports_needed(mechanism)
-    )
+    table = _reports_needed(mechanism)
+    return Section(title="What n reports buy", words=words, figures=(figure,), table=table)
 
 
 def _reports_needed(mechanism: Mechanism) -> Table:
@@ -455,7 +523,7 @@ def _reports_needed(mechanism: Mechanism) -> Table:
 
     width = mechanism.upper - mechanism.lower
     rows = []
-    for share in (0.1, 0.03, 0.01, 0.001):
+    for share in NEEDED_SHARES:
         try:
             needed = f"{people_for(mechanism, share * width):,}"
         except InfeasibleError:
@@ -465,15 +533,19 @@ def _reports_needed(mechanism: Mechanism) -> Table:
     return Table(headings=headings, rows=tuple(rows))
 
 
-# How to verify -----------------------------------------------------------------------------------------------
+# How to verify
+# -----------------------------------------------------------------------------------------------
 
 
 def how_to_verify(mechanism: Mechanism, file: str) -> Section:
     """The commands that check the claim, and what they check."""
     words = (
-        "Trust none of the above: the table is integers, and its epsilon is the logarithm of a ratio of two of them. "
-        "The check reads the file itself, in rational arithmetic, and shares no code with what made it.",
-        "The claim is about one report. Ten reports about the same person, or a vector of a thousand coordinates, "
+        "Trust none of the above: the table is integers, and its epsilon is the logarithm of a "
+        "ratio of two of them. "
+        "The check reads the file itself, in rational arithmetic, and shares no code with what "
+        "made it.",
+        "The claim is about one report. Ten reports about the same person, or a vector of a "
+        "thousand coordinates, "
         "cost more: ask mezzotint account.",
     )
     rows = tuple((name, str(value)) for name, value in mechanism.certificate().as_dict().items())

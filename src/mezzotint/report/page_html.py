@@ -10,13 +10,16 @@ from mezzotint.core.records import Json, JsonObject
 from mezzotint.report.contents import Page, Section, Table
 from mezzotint.report.svg import figure_html, slider_data, slider_html, text_of
 
-# What the browser may do is in the page itself: no connection to anywhere, so that nothing about the data or its
-# reader can leave, and a forgotten link to a library would fail in the tests.
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+# What the browser may do is in the page itself: no connection to anywhere, so that nothing about
+# the data or its reader can leave, and a forgotten link to a library would fail in the tests.
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; font-src data:"
+)
 
 
 def html_page(page: Page) -> str:
-    """The page as text; it contains everything it needs, and its policy forbids it to load anything.
+    """The page as text: it contains everything it needs, and its policy forbids loading.
 
     Arguments:
         page: the report.
@@ -114,6 +117,7 @@ def _look(column: tuple[str, ...]) -> str:
 def _attachment(name: str, text: str) -> str:
     shown = text_of(name)
     return (
-        f'<p><a id="save" download="{shown}" href="#">Save {shown}</a>: the file, as it is in this page.</p>'
+        f'<p><a id="save" download="{shown}" href="#">Save {shown}</a>: '
+        "the file, as it is in this page.</p>"
         f'<script type="application/json" id="attachment">{embedded(text)}</script>'
     )

@@ -25,11 +25,17 @@ LEAST = -400.0
 
 _DELTA = "log10 of delta"
 
+ELSEWHERE = ("asked", "verb", "reason")
+"""Facts that are not in a page's table of facts."""
+
 _SAMPLING = ("loss_rate", "sampled", "replacement", "poisson", "noise_ratio")
 
 
 def smoothed_page(source: Path) -> Page:
-    """The report of the JSON object that a verb of `mezzotint smoothed` printed: curves anew, all upper bounds."""
+    """The report of what a verb of `mezzotint smoothed` printed as JSON.
+
+    Curves are computed anew; all are upper bounds.
+    """
     try:
         facts = read_object(source)
         make = PAGES[facts["verb"]]
@@ -61,10 +67,13 @@ def power(log10: float | str | None) -> str:
 
 
 def _rate(asked: JsonObject) -> str:
-    how = "drawn with replacement" if asked.get("replacement") else "drawn without replacement"
+    how = "drawn without replacement"
+    if asked.get("replacement"):
+        how = "drawn with replacement"
     if "loss_rate" not in asked:
         return f"{asked['sampled']:,} of them {how}"
-    how = "each lost or kept independently" if asked.get("poisson") else how
+    if asked.get("poisson"):
+        how = "each lost or kept independently"
     return f"a share of {asked['loss_rate']} of them lost, the rest {how}"
 
 
@@ -72,37 +81,49 @@ T = TypeVar("T")
 
 
 def _curves(values: Mapping[float, object], records: int, **fields: str) -> list[Curve]:
-    """Of each field of the results over their positions, by its name on the page; and the level 1/n."""
-    found = [
-        Curve.of(label, values, [getattr(one, field) for one in values.values()])
-        for field, label in fields.items()
-    ]
-    return [*found, Curve.of("1/n", values, [-math.log10(records)] * len(values), "dashed")]
+    """Curves of fields of the results over their positions, and the level 1/n.
+
+    Arguments:
+        values: position -> result.
+        records: n.
+        fields: field of a result -> the curve's name on the page.
+    """
+    curves = []
+    for field, label in fields.items():
+        heights = [getattr(result, field) for result in values.values()]
+        curves.append(Curve.of(label, values, heights))
+    level = [-math.log10(records)] * len(values)
+    curves.append(Curve.of("1/n", values, level, "dashed"))
+    return curves
 
 
 def _evaluated(xs: list[float], compute: Callable[[float], T]) -> dict[float, T]:
-    """Results at as many of the positions as fit into the time, spread over all of them; the first always."""
-    begin, found = time.perf_counter(), {xs[0]: compute(xs[0])}
-    each = max(time.perf_counter() - begin, 1e-6)
-    affordable = int(np.clip(SECONDS / each, 1, len(xs) - 1))
-    for place in np.unique(np.linspace(1, len(xs) - 1, affordable).round().astype(int)):
-        found[xs[place]] = compute(xs[place])
-    return dict(sorted(found.items()))
+    """Results at as many of the positions as fit into the time, spread over all of them.
+
+    The first is always there.
+    """
+    begin = time.perf_counter()
+    results = {xs[0]: compute(xs[0])}
+    seconds_each = max(time.perf_counter() - begin, 1e-6)
+    affordable = int(np.clip(SECONDS / seconds_each, 1, len(xs) - 1))
+    for index in np.unique(np.linspace(1, len(xs) - 1, affordable).round().astype(int)):
+        results[xs[index]] = compute(xs[index])
+    return dict(sorted(results.items()))
 
 
 def _facts_table(facts: JsonObject) -> Table:
-    left_out = ("asked", "verb", "reason")
-    shown = {
-        name: value
-        for name, value in facts.items()
-        if name not in left_out and value not in (None, [])
-    }
-    return Table.of(
-        shown, show=lambda value: number(value) if isinstance(value, float) else str(value)
-    )
+    shown: JsonObject = {}
+    for name, value in facts.items():
+        if name not in ELSEWHERE and value not in (None, []):
+            shown[name] = value
+    return Table.of(shown, show=_shown)
 
 
-# One database ------------------------------------------------------------------------------------------------
+def _shown(value: object) -> str:
+    return number(value) if isinstance(value, float) else str(value)
+
+
+# One database ------------------------------------------------------------------------------------
 
 
 def _asked(facts: JsonObject) -> tuple[JsonObject, JsonObject]:
@@ -123,8 +144,9 @@ def _profile_page(facts: JsonObject) -> Page:
     curves = _curves(values, records, **names)
     figure = Figure.of("profile", "Privacy profile of this database", ("epsilon", _DELTA), *curves)
     summary = (
-        f"{records:,} records, {_rate(asked)}: delta at most {power(facts['log10_upper'])} at epsilon "
-        f"{above(epsilon)} ({basis('model')}), where the worst database has {power(facts['log10_worst_case'])}."
+        f"{records:,} records, {_rate(asked)}: delta at most {power(facts['log10_upper'])} at "
+        f"epsilon {above(epsilon)} ({basis('model')}), where the worst database has "
+        f"{power(facts['log10_worst_case'])}."
     )
     words = (str(facts["reason"]), _MEANING)
     about = Section(
@@ -138,10 +160,10 @@ def _profile_page(facts: JsonObject) -> Page:
 
 
 _MEANING = (
-    "delta is the share of outcomes, weighted by chance, in which the published counts would say more about one record "
-    "than epsilon allows. It is of this database: the worst database, which ordinary differential privacy is about, "
-    "is far more revealing. A delta well below 1/n is taken for private; nothing here protects a database that "
-    "happens to be unusual."
+    "delta is the share of outcomes, weighted by chance, in which the published counts would say "
+    "more about one record than epsilon allows. It is of this database: the worst database, which "
+    "ordinary differential privacy is about, is far more revealing. A delta well below 1/n is "
+    "taken for private; nothing here protects a database that happens to be unusual."
 )
 
 
@@ -159,8 +181,8 @@ def _utility_page(facts: JsonObject) -> Page:
         "utility", "What an adversary gains who knows all other records", axes, *curves
     )
     summary = (
-        f"{int(facts['records']):,} records, {_rate(asked)}: utility at most {power(facts['log10_upper'])} "
-        f"beyond an accuracy of {chosen:g}."
+        f"{int(facts['records']):,} records, {_rate(asked)}: utility at most "
+        f"{power(facts['log10_upper'])} beyond an accuracy of {chosen:g}."
     )
     words = (
         str(facts["reason"]),
@@ -176,7 +198,7 @@ def _utility_page(facts: JsonObject) -> Page:
     )
 
 
-# A model of databases ----------------------------------------------------------------------------------------
+# A model of databases ----------------------------------------------------------------------------
 
 
 def _expected_page(facts: JsonObject) -> Page:
@@ -192,14 +214,17 @@ def _expected_page(facts: JsonObject) -> Page:
     bound = f"at most {power(facts['log10_upper'])}"
     if facts["confidence"] is not None:
         level, low, high = (float(value) for value in facts["confidence"])
-        bound = f"{power(facts['log10_delta'])} ({level:.0%} interval {power(low)} to {power(high)}; no guarantee)"
+        interval = f"{level:.0%} interval {power(low)} to {power(high)}; no guarantee"
+        bound = f"{power(facts['log10_delta'])} ({interval})"
     summary = (
-        f"{records:,} records that follow the model, {facts['sampled']:,} of them published: expected delta {bound} at "
-        f"epsilon {above(epsilon)} ({basis('model')}); the worst database has {power(facts['log10_worst_case'])}."
+        f"{records:,} records that follow the model, {facts['sampled']:,} of them published: "
+        f"expected delta {bound} at epsilon {above(epsilon)} ({basis('model')}); the worst "
+        f"database has {power(facts['log10_worst_case'])}."
     )
     words = (
         str(facts["reason"]),
-        "The guarantee is an average over databases that the model draws. It holds as far as the model does.",
+        "The guarantee is an average over databases that the model draws. It holds as far as the "
+        "model does.",
     )
     about = Section(
         title="What the model implies", words=words, figures=figures, table=_facts_table(facts)
@@ -208,7 +233,7 @@ def _expected_page(facts: JsonObject) -> Page:
     return Page(title="Smoothed differential privacy", summary=summary, sections=sections)
 
 
-# Elections ---------------------------------------------------------------------------------------------------
+# Elections ---------------------------------------------------------------------------------------
 
 
 def _elections_page(facts: JsonObject) -> Page:
@@ -222,7 +247,9 @@ def _elections_page(facts: JsonObject) -> Page:
     cells = tuple(tuple(_cell(name, row[name]) for name in shown) for row in rows)
     worst = max(rows, key=lambda row: _number(row["log10_upper"]))
     share = facts["loss_rate"]
-    at = f"e^epsilon = {facts['ratio']}" if facts.get("ratio") else f"epsilon {facts['epsilon']}"
+    at = f"epsilon {facts['epsilon']}"
+    if facts.get("ratio"):
+        at = f"e^epsilon = {facts['ratio']}"
     summary = (
         f"{len(rows)} elections, a share of {share} of the votes lost at random: delta at most "
         f"{power(worst['log10_upper'])} at {at} ({worst['election']}; {basis('model')})."
@@ -239,19 +266,22 @@ def _elections_page(facts: JsonObject) -> Page:
 def _cell(name: str, value: float | str | None) -> str:
     if name == "records":
         return f"{value:,}"
-    return str(value) if name == "election" else number(_number(value), 8)
+    if name == "election":
+        return str(value)
+    return number(_number(value), 8)
 
 
-# How to verify -----------------------------------------------------------------------------------------------
+# How to verify -----------------------------------------------------------------------------------
 
 
 def _verify(verb: str, asked: JsonObject) -> Section:
     words = ("The values are exact sums of rationals, or bounds of them. This gives them again:",)
-    given = {name: repr(value) for name, value in asked.items() if value is not False}
-    given |= {"distributions": "[...]"} if "distributions" in asked else {}
-    call = ", ".join(f"{name}={value}" for name, value in given.items())
-    name = {"gradients": "expected_gradients"}.get(verb, verb)
-    code = f">>> import mezzotint as mz\n>>> mz.smoothed.{name}({call})"
+    arguments = {name: repr(value) for name, value in asked.items() if value is not False}
+    if "distributions" in asked:
+        arguments["distributions"] = "[...]"
+    call = ", ".join(f"{name}={value}" for name, value in arguments.items())
+    function = {"gradients": "expected_gradients"}.get(verb, verb)
+    code = f">>> import mezzotint as mz\n>>> mz.smoothed.{function}({call})"
     return Section(title="How to verify it", words=words, code=code)
 
 

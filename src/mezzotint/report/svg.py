@@ -1,4 +1,7 @@
-"""Figures as SVG inside HTML: colours come from the page's style, so that one figure serves light and dark pages."""
+"""Figures as SVG inside HTML.
+
+Colours come from the page's style, so that one figure serves light and dark pages.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import html
 import itertools
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast, final
 
@@ -180,7 +183,8 @@ def _legend(figure: Figure) -> str:
         swatch = '<line x1="0" y1="6" x2="22" y2="6"/>'
         if curve.style == "bars":
             swatch = '<rect x="4" y="0" width="14" height="12"/>'
-        icon = f'<svg class="{_class(curve, index)}" width="22" height="12" aria-hidden="true">{swatch}</svg>'
+        attributes = f'class="{_class(curve, index)}" width="22" height="12" aria-hidden="true"'
+        icon = f"<svg {attributes}>{swatch}</svg>"
         items.append(f"<li>{icon}{text_of(curve.name)}</li>")
     return f'<ul class="legend">{"".join(items)}</ul>'
 
@@ -199,7 +203,7 @@ def _svg(height: float, label: str, inner: Sequence[str]) -> str:
     )
 
 
-# Curves and bars over numbers ----------------------------------------------------------------------
+# Curves and bars over numbers --------------------------------------------------------------------
 
 
 def _standing(figure: Figure, label: str) -> str:
@@ -256,10 +260,11 @@ def _grid(along: Axis, up: Axis) -> str:
 def _labels(x_label: str, y_label: str, height: float) -> str:
     middle = (MARGIN_LEFT + WIDTH - MARGIN_RIGHT) / 2
     across = (MARGIN_TOP + height - MARGIN_BOTTOM) / 2
+    below = f'x="{middle:g}" y="{height - 6:g}"'
+    beside = f'transform="translate(13 {across:g}) rotate(-90)"'
     return (
-        f'<text class="axis" x="{middle:g}" y="{height - 6:g}" text-anchor="middle">{text_of(x_label)}</text>'
-        f'<text class="axis" transform="translate(13 {across:g}) rotate(-90)" text-anchor="middle">'
-        f"{text_of(y_label)}</text>"
+        f'<text class="axis" {below} text-anchor="middle">{text_of(x_label)}</text>'
+        f'<text class="axis" {beside} text-anchor="middle">{text_of(y_label)}</text>'
     )
 
 
@@ -312,7 +317,7 @@ def _whiskers(curve: Curve, along: Axis, up: Axis) -> str:
     return f'<path class="whisker" d="{"".join(paths)}"/>' if paths else ""
 
 
-# Bars that stand for things -------------------------------------------------------------------------
+# Bars that stand for things ----------------------------------------------------------------------
 
 
 def _lying(figure: Figure, label: str) -> str:
@@ -375,11 +380,11 @@ def _lying_curve(curve: Curve, index: int, along: Axis, middle: dict[str, float]
     return f'<g class="{_class(curve, index)}">{"".join(shapes)}</g>'
 
 
-# The slider -----------------------------------------------------------------------------------------
+# The slider --------------------------------------------------------------------------------------
 
 
 def slider_html(slider: Slider) -> str:
-    """Bars at the middle input, a handle below them, and what it says: the page's script moves the bars."""
+    """Bars at the middle input, a handle below them, and what it says; a script moves the bars."""
     along, up = _slider_axes(slider)
     start = len(slider.inputs) // 2
     key, title = text_of(slider.key), text_of(slider.title)
@@ -389,9 +394,9 @@ def slider_html(slider: Slider) -> str:
         left = along.position(level - slider.width / 2)
         width = max(along.position(level + slider.width / 2) - left, 1.0)
         top = up.position(probability)
-        bars.append(
-            f'<rect x="{left:.1f}" width="{width:.1f}" y="{top:.1f}" height="{up.start - top:.1f}"/>'
-        )
+        height = up.start - top
+        across = f'x="{left:.1f}" width="{width:.1f}"'
+        bars.append(f'<rect {across} y="{top:.1f}" height="{height:.1f}"/>')
     at = along.position(slider.inputs[start])
     inner.append(f'<g class="bars k0">{"".join(bars)}</g>')
     inner.append(f'<path class="input" d="M{at:.1f} {up.start:g}V{up.end:g}"/>')
@@ -399,8 +404,9 @@ def slider_html(slider: Slider) -> str:
     return (
         f'<div class="slider" id="{key}"><figure class="figure"><figcaption>{title}</figcaption>'
         f"{_svg(HEIGHT, title, inner)}</figure>"
-        f'<input type="range" id="{key}-input" min="0" max="{last}" value="{start}" aria-label="input" '
-        f'aria-describedby="{key}-says"><p id="{key}-says" aria-live="polite"></p></div>'
+        f'<input type="range" id="{key}-input" min="0" max="{last}" value="{start}" '
+        f'aria-label="input" aria-describedby="{key}-says">'
+        f'<p id="{key}-says" aria-live="polite"></p></div>'
     )
 
 
@@ -414,15 +420,21 @@ def _slider_axes(slider: Slider) -> tuple[Axis, Axis]:
 
 
 def slider_data(slider: Slider) -> dict[str, object]:
-    """What the page's script needs to move the bars: positions of inputs, probabilities in millionths."""
+    """What the page's script needs to move the bars.
+
+    Returns: positions of inputs, probabilities in millionths, moments and the scale.
+    """
     along, up = _slider_axes(slider)
-    millionths: Callable[[float], int] = lambda chance: round(PER_MILLION * chance)  # noqa: E731
     return {
         "inputs": slider.inputs,
         "places": [round(along.position(value), 1) for value in slider.inputs],
-        "frames": [[millionths(chance) for chance in frame] for frame in slider.frames],
+        "frames": [_millionths(frame) for frame in slider.frames],
         "means": slider.means,
         "deviations": slider.deviations,
         "bottom": up.start,
         "unit": (up.start - up.end) / (up.high * PER_MILLION),
     }
+
+
+def _millionths(chances: Sequence[float]) -> list[int]:
+    return [round(PER_MILLION * chance) for chance in chances]

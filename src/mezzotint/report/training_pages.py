@@ -1,0 +1,290 @@
+"""The report of a training log: what was learnt, what it cost, what to check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import mezzotint as mz
+from mezzotint.core.errors import FileFormatError
+from mezzotint.core.files import parse_object, read_text
+from mezzotint.core.records import JsonObject, above, number
+from mezzotint.privacy.claim import basis
+from mezzotint.report.contents import Curve, Figure, Page, Section, Table, nearest_percent
+
+if TYPE_CHECKING:
+    from mezzotint.training import rqp
+    from mezzotint.training.trainer import Standing
+
+DELTAS = tuple(10.0**-exponent for exponent in range(3, 11))
+"""Deltas at which the complete run is accounted again, where the log suffices."""
+
+SIMULATED = "Simulation; not private: this run was seeded and can be repeated bit for bit."
+
+REPORTED = ("step", "loss", "train_accuracy", "test_accuracy", "epsilon")
+"""Numbers of a line of the log that reports progress."""
+
+CURVE_NAMES = {"test_accuracy": "test records", "train_accuracy": "training records"}
+
+
+def training_page(source: Path) -> Page:
+    """The report of a training log, as `mezzotint train --out` writes it, even of a run under way.
+
+    Guarantees: every privacy number shown is rounded up.
+    """
+    lines = _lines(source)
+    header = _first_line_of_run(lines)
+    end = _last_line_of_run(lines)
+    history = [_progress(line, source) for line in lines if "step" in line]
+    if header is None or not history:
+        raise FileFormatError(
+            f"{source.name}: holds no report of a training run; make one with mezzotint train --out"
+        )
+    last = history[-1]
+    method = (end or header).get("method", "no method")
+    delta = above(header.get("delta", 0.0), 4)
+    accuracy = nearest_percent(last["test_accuracy"])
+    return Page(
+        title=f"Training of {header.get('model', 'a model')} on {header.get('data', 'records')}",
+        summary=f"{last['step']:,.0f} of {header['steps']:,} steps with {method}; "
+        f"test accuracy {accuracy}; {_cost_in_words(header, last)} at delta {delta}.",
+        sections=(_learnt(header, end, history), _cost(header, end, history), _verify(header, end)),
+    )
+
+
+def _first_line_of_run(lines: Sequence[JsonObject]) -> JsonObject | None:
+    """The line with the run's settings; None where there is none."""
+    for line in lines:
+        if "step" not in line and "steps" in line:
+            return line
+    return None
+
+
+def _last_line_of_run(lines: Sequence[JsonObject]) -> JsonObject:
+    """The line that a run ends with, its claim in it; empty where the run has not ended."""
+    for line in reversed(lines):
+        if "step" not in line and "claim" in line:
+            return line
+    return {}
+
+
+def _cost_in_words(header: JsonObject, last: JsonObject) -> str:
+    cost = "no privacy is claimed"
+    if last["epsilon"] is not None:
+        cost = f"epsilon {above(last['epsilon'])} spent ({basis('model')})"
+    if header.get("seed") is not None:
+        return f"simulation; not private ({cost})"
+    return cost
+
+
+def _lines(source: Path) -> list[JsonObject]:
+    objects = []
+    for line_number, text in enumerate(read_text(source).splitlines(), start=1):
+        try:
+            objects.append(parse_object(text, name=source.name))
+        except FileFormatError:
+            raise FileFormatError(
+                f"{source.name}: line {line_number} is not a JSON object; the log is cut or of "
+                "another kind"
+            ) from None
+    return objects
+
+
+def _progress(line: JsonObject, source: Path) -> JsonObject:
+    """One report; JSON's words for infinity and NaN become numbers again."""
+    progress: JsonObject = {}
+    try:
+        for name in REPORTED:
+            progress[name] = line[name]
+            if name != "epsilon" or line[name] is not None:
+                progress[name] = float(line[name])
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileFormatError(
+            f"{source.name}: a report lacks or garbles {error}; the log was edited"
+        ) from None
+    return progress
+
+
+# What it learnt ---------------------------------------------------------------------------------
+
+
+def _along(history: Sequence[JsonObject], x: str, y: str, factor: float = 1.0) -> Curve:
+    """One number of the reports against another, where both are there."""
+    known = [line for line in history if line[x] is not None]
+    heights = [factor * line[y] for line in known]
+    return Curve.of(CURVE_NAMES.get(y, y), [line[x] for line in known], heights)
+
+
+def _learnt(header: JsonObject, end: JsonObject, history: Sequence[JsonObject]) -> Section:
+    curves = [_along(history, "step", name, 100.0) for name in ("test_accuracy", "train_accuracy")]
+    accuracy = Figure.of("accuracy", "Accuracy", ("steps", "accuracy (%)"), *curves)
+    loss = Figure.of("loss", "Loss of a batch", ("steps", "loss"), _along(history, "step", "loss"))
+    words = [
+        "Losses and accuracies are computed from the records without noise: they are for the "
+        "operator's eyes, and no claim covers publishing them.",
+    ]
+    if end.get("caveat"):
+        words.append(f"Note: {end['caveat']}.")
+    if header.get("seed") is not None:
+        words.insert(0, SIMULATED)
+    table = Table.of(_settings(header, end, history[-1]), "setting", _cell)
+    figures = (accuracy, loss)
+    return Section(title="What it learnt", words=tuple(words), figures=figures, table=table)
+
+
+def _settings(header: JsonObject, end: JsonObject, last: JsonObject) -> JsonObject:
+    """The settings of the run and where they led."""
+    facts = {name: value for name, value in header.items() if value is not None}
+    facts.pop("outputs", None)
+    facts["final test accuracy"] = nearest_percent(last["test_accuracy"])
+    facts["final training accuracy"] = nearest_percent(last["train_accuracy"])
+    # The header has the method's internal name; the end, the one that was asked for.
+    if "method" in facts and "method" in end:
+        facts["method"] = end["method"]
+    return facts
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return number(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)
+
+
+def history_figure(history: Sequence[Standing]) -> Figure:
+    """Test and training accuracy against epsilon spent (against steps where nothing is private).
+
+    Arguments:
+        history: the `Standing`s of a run.
+
+    Returns: the figure, for a page or `sheet`.
+
+    Example:
+        >>> history = [
+        ...     mz.training.trainer.Standing(
+        ...         step=step, loss=1.0, train_accuracy=0.8, test_accuracy=0.7, epsilon=0.1 * step,
+        ...         seconds=1.0,
+        ...     )
+        ...     for step in (1, 2)
+        ... ]
+        >>> len(mz.report.history_figure(history).curves)
+        2
+    """
+    spent = [standing.epsilon for standing in history if standing.epsilon is not None]
+    private = len(spent) == len(history)
+    positions = spent if private else [standing.step for standing in history]
+    train = [100 * standing.train_accuracy for standing in history]
+    test = [100 * standing.test_accuracy for standing in history]
+    along = "epsilon spent" if private else "steps"
+    return Figure.of(
+        "history",
+        "Accuracy",
+        (along, "accuracy (%)"),
+        Curve.of("test", positions, test),
+        Curve.of("training (not for release)", positions, train, "dashed"),
+    )
+
+
+# What it cost -----------------------------------------------------------------------------------
+
+
+def _cost(header: JsonObject, end: JsonObject, history: Sequence[JsonObject]) -> Section:
+    if history[-1]["epsilon"] is None:
+        words = (
+            "No noise was added and no table stands between the records and the weights: nothing "
+            "is private.",
+        )
+        return Section(title="What it cost", words=words)
+    words = [
+        str(end.get("claim", "The log does not hold the run's claim.")),
+        "Every step counts from the moment its batch is drawn, lost ones after a crash too.",
+    ]
+    if header.get("seed") is not None:
+        words.insert(0, f"{SIMULATED} What is shown is what it would cost without its seed.")
+    spent = Figure.of(
+        "spent",
+        f"Epsilon spent, at delta {header['delta']:g}",
+        ("steps", "epsilon"),
+        _along(history, "step", "epsilon"),
+    )
+    accuracy = Figure.of(
+        "accuracy-epsilon",
+        "Accuracy against epsilon",
+        ("epsilon spent", "test accuracy (%)"),
+        _along(history, "epsilon", "test_accuracy", 100.0),
+    )
+    figures = [spent, accuracy]
+    profile = _profile(header, end)
+    if profile is not None:
+        figures.append(profile)
+    return Section(title="What it cost", words=tuple(words), figures=tuple(figures))
+
+
+def _phase(header: JsonObject, end: JsonObject) -> rqp.Phase | None:
+    """The run's steps as `rqp` accounts them.
+
+    Returns: None where the log does not say enough, or a table protects.
+    """
+    from mezzotint.training import rqp
+
+    if "sampling_rate" not in end or not header.get("noise_multiplier"):
+        return None
+    records_per_user = header.get("records_per_user") or 1
+    return rqp.Phase(
+        noise_multiplier=header["noise_multiplier"],
+        kappa=header.get("kappa", 1.0),
+        sampling=rqp.Poisson(rate=end["sampling_rate"], records_per_user=records_per_user),
+        steps=end["steps"],
+        bands=header.get("bands", 1),
+    )
+
+
+def _profile(header: JsonObject, end: JsonObject) -> Figure | None:
+    """Epsilon of the complete run at several deltas; None where the log does not say enough."""
+    from mezzotint.training import rqp
+
+    phase = _phase(header, end)
+    if phase is None:
+        return None
+    neighboring = end.get("neighboring") or "add_or_remove_one"
+    deltas = []
+    epsilons = []
+    for delta in DELTAS:
+        release = rqp.training_release([phase], delta=delta, neighboring=neighboring)
+        claim = mz.privacy.account(release)
+        deltas.append(claim.delta)
+        epsilons.append(claim.epsilon)
+    curve = Curve.of("epsilon", deltas, epsilons)
+    title = "Privacy profile of the whole run"
+    return Figure.of("profile", title, ("delta", "epsilon"), curve, log="x")
+
+
+# How to verify ----------------------------------------------------------------------------------
+
+
+def _verify(header: JsonObject, end: JsonObject) -> Section:
+    title = "How to verify it"
+    words = (
+        "The claim follows from the noise, the sampling and the number of steps alone, whatever "
+        "the records are. That the program adds this noise is not seen in a log: read it, or "
+        "audit it (mezzotint.training.audit).",
+    )
+    phase = _phase(header, end)
+    if phase is None:
+        return Section(title=title, words=words)
+    code = (
+        ">>> from mezzotint.privacy import account\n>>> from mezzotint.training import rqp\n"
+        f">>> phase = rqp.Phase(steps={phase.steps}, noise_multiplier={phase.noise_multiplier!r}, "
+        f"kappa={phase.kappa!r}, bands={phase.bands}, sampling=rqp.{phase.sampling!r})\n"
+        f">>> release = rqp.training_release([phase], delta={header['delta']!r}, "
+        f"neighboring={end['neighboring']!r})\n"
+        ">>> print(account(release))"
+    )
+    packed = end.get("packed_test_accuracy")
+    if packed is None:
+        return Section(title=title, words=words, code=code)
+    facts = {"accuracy of the packed model": nearest_percent(packed)}
+    table = Table.of(facts, "of the weights as stored")
+    return Section(title=title, words=words, table=table, code=code)
