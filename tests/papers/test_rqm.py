@@ -140,10 +140,12 @@ def test_a_training_figure_in_small(tmp_path):
     assert "45 writers" in found.note
     assert len(told) == 6 * 2 * (4 + 20)
     for row in found.rows[1:]:
-        assert row["epsilon of a report"] > 3
         assert len(row["runs"]) == 2
+    assert all(row["epsilon of a report"] > 3 for row in found.rows[1:-1])
+    # Its divergence bounds the optimal table; its epsilon is the solver's.
+    assert found.rows[-1]["epsilon of a report"] is None
     assert found.rows[1]["loss below PBM"] == 0
-    assert len(found.series) == 18 + 5
+    assert len(found.series) == 18 + 4
     again = training.training_figure(4, 0.15, Run(**asked))
     assert again.rows == found.rows
     assert len(keep.read_text().splitlines()) == 6 * (2 + 2)
