@@ -91,6 +91,14 @@ def test_the_nine_pairs_of_the_paper_and_the_three_with_more_error() -> None:
     worse = [(row["Delta / c"], row["q"]) for row in rows if row["MSE"] > row["MSE of PBM"]]
     assert worse == [(4.0, 0.5), (1.0, 0.23), (0.66, 0.33)]
     assert all(row["D_2"] < row["D_2 of PBM"] for row in rows)
+    divergences = {
+        (row["Delta / c"], row["q"]): (row["D_2"], row["D_2 of PBM"])
+        for row in rows
+        if row["MSE"] > row["MSE of PBM"]
+    }
+    assert divergences[4.0, 0.5] == pytest.approx((2.72, 5.00), abs=printed(2))
+    assert divergences[1.0, 0.23] == pytest.approx((2.73, 5.00), abs=printed(2))
+    assert divergences[0.66, 0.33] == pytest.approx((4.80, 12.71), abs=printed(2))
     assert [row["MSE at c"] for row in rows if row["theta"] == 0.25] == pytest.approx(
         [0.2154, 0.2086, 0.2091], abs=printed(4)
     )

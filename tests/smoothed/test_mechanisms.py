@@ -264,11 +264,20 @@ def test_floats_bracket_the_rationals_and_an_adversary_bounds_them(
     assert 10**bracket.log10_lower <= Fraction(value) <= 10**bracket.log10_upper
 
 
-THEOREM5 = {16: -2.209, 64: -9.267, 100: -14.614, 400: -59.231}
+THEOREM5 = {16: -2.209, 64: -9.267, 100: -14.614, 400: -59.231, 1600: -239.406}
 """n -> log10 delta with T = sqrt n draws with replacement at epsilon 1 + 2 T / n: rationals of a separate program."""
 
 
-@pytest.mark.parametrize("n", [16, 64, 100, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "n",
+    [
+        16,
+        64,
+        100,
+        pytest.param(400, marks=pytest.mark.slow),
+        pytest.param(1600, marks=pytest.mark.slow),
+    ],
+)
 def test_theorem_5_smoothed(n: int) -> None:
     draws = math.isqrt(n)
     result = mz.smoothed.expected(
