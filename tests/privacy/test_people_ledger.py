@@ -71,6 +71,10 @@ def test_ids_are_hashed_one_to_one_and_short_ones_come_back() -> None:
     part = pa.array(["drop", *ids]).slice(1)
     assert HASHES.of_arrow(part).tobytes() == hashed.tobytes()
     assert IdHash(bytes(32)).of(["a"]).tobytes() != hashed[1].tobytes()
+    # Ids of one length, which are hashed without masks, have the hashes that they have among others.
+    assert HASHES.of(["a", "b"]).tobytes() == HASHES.of(["a", "b", "longer"])[:2].tobytes()
+    assert HASHES.of(["", ""]).tobytes() == HASHES.of(["", "", "a"])[:2].tobytes()
+    assert HASHES.of([]).shape == (0, 16)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 1 / 3, 1e-9, 20.0])

@@ -114,7 +114,7 @@ class IdHash:
         blocks[:, 0] = np.where(lengths <= SHORT_ID, lengths, _LONG_MARK)
         longest = int(lengths.max(initial=0))
         if longest <= SHORT_ID and (lengths == longest).all():
-            blocks[:, 1 : 1 + longest] = text.reshape(-1, longest)
+            blocks[:, 1 : 1 + longest] = text.reshape(lengths.size, longest)
         else:
             padded = np.append(text, np.zeros(SHORT_ID, dtype=np.uint8))
             windows = np.lib.stride_tricks.sliding_window_view(padded, SHORT_ID)
