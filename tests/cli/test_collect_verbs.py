@@ -82,6 +82,9 @@ def test_folders_are_written_resumed_and_estimated(
         1000,
         done.json["blocks"],
     )
+    said = invoke("privatize", column_file, *arguments, "--resume").out
+    assert f"the run in {tmp_path / 'out'} is finished" in said
+    assert "nothing was drawn" in said
     again = invoke("estimate", tmp_path / "out", "--save-counts", tmp_path / "c.json")
     assert again.status == 2
     assert "exists already" in again.err

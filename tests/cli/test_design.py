@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mezzotint import collect, privacy
+from mezzotint import collect, design, privacy
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.design import metric_epsilon
 from tolerances import FEW
@@ -361,6 +361,21 @@ def test_a_table_above_the_epsilon_asked_for_is_not_listed_as_within_it(
     first, *others = invoke(*arguments, "--json").json["mechanisms"]
     assert first["epsilon"] > 1
     assert "above the one asked for" in first["note"]
-    assert first["above_limit"] is None
+    limit = design.limit(first["epsilon"]).loss
+    assert first["above_limit"] == pytest.approx(100 * (first["mse"] / limit - 1), rel=1e-6)
     assert all("above the one" not in row["note"] for row in others)
     assert "but where a note says otherwise" in invoke(*arguments).out
+
+
+def test_a_table_is_compared_with_the_limit_of_its_own_epsilon(
+    invoke: Invoke, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine.json"
+    assert invoke("design", "--epsilon", 0.5, "--levels", 2, "--out", mine).status == 0
+    arguments = ("compare", "--epsilon", 1, "--bits", 1, "--mechanism", mine)
+    rows = invoke(*arguments, "--json").json["mechanisms"]
+    (table,) = [row for row in rows if row["epsilon"] is not None and row["epsilon"] < 0.6]
+    alone = invoke("compare", "--epsilon", 0.5, "--bits", 1, "--json").json["mechanisms"]
+    (optimal,) = [row for row in alone if row["family"] == "optimal"]
+    assert table["above_limit"] == pytest.approx(optimal["above_limit"], rel=1e-6)
+    assert "of a file of the epsilon in its row" in " ".join(invoke(*arguments).out.split())

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -417,3 +418,26 @@ def test_reproductions_are_found_by_name(invoke: Invoke, tmp_path: Path) -> None
     assert set(outcome.json) >= {"name", "title", "rows", "note"}
     assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
     assert outcome.json["title"] in " ".join(invoke("reproduce", "smoothed-table1").out.split())
+
+
+def test_a_table_without_a_pure_epsilon_claims_nothing_and_says_for_which_delta_it_has_one(
+    invoke: Invoke, tmp_path: Path
+) -> None:
+    rounding, rare = tmp_path / "rounding.json", tmp_path / "rare.json"
+    families.stochastic_rounding(lower=0, upper=1, levels=4).save(rounding)
+    half, mass = 2**31, 400  # of 2**32: 9.3132...e-08
+    weights = np.array([[half - mass, half, mass, 0], [half - mass, half, 0, mass]])
+    levels = np.array([-1.0, 0.0, 1.0, 2.0])
+    Mechanism(knots=np.array([0.0, 1.0]), levels=levels, weights=weights).save(rare)
+    for file, words in (
+        (rounding, "no epsilon can be claimed at any delta below 1"),
+        (rare, f"an epsilon can be claimed only at a delta above 9.31323e-08"),
+    ):
+        outcome = invoke("verify", file)
+        assert outcome.status == 0
+        assert "nothing private is claimed of a report" in outcome.out
+        assert words in outcome.out
+        assert "epsilon <=" not in outcome.out
+    claimed = invoke("account", rare, "--delta", 1e-7, "--json").json
+    assert claimed["epsilon"] < 1e-6
+    assert invoke("account", rare, "--delta", 9e-8, "--json").json["epsilon"] == "inf"

@@ -147,8 +147,9 @@ def test_the_same_command_goes_on_and_finishes(invoke: Invoke, tmp_path: Path) -
     # As left by a kill between publishing and the last line of the log.
     log = (place / "log.jsonl").read_text().splitlines(keepends=True)
     (place / "log.jsonl").write_text("".join(log[:-1]))
-    again, _ = invoke("--noise-multiplier", 1, "--out", place)
+    again, remarks = invoke("--noise-multiplier", 1, "--out", place)
     assert again == first
+    assert f"the run in {place} is finished" in remarks
     assert (place / "log.jsonl").read_text().splitlines(keepends=True) == log
     assert again["test_accuracy"] == whole["test_accuracy"]
     assert again["epsilon"] == whole["epsilon"]

@@ -109,7 +109,6 @@ def _facts(row: mz.design.Row, epsilon: float, lower: float, upper: float) -> Js
     if facts["epsilon"] is not None and float(facts["epsilon"]) > epsilon:
         remark = "its epsilon is above the one asked for"
         facts["note"] = "; ".join(filter(None, (facts["note"], remark)))
-        facts["above_limit"] = None  # the limit is that of the epsilon asked for
     return facts
 
 
@@ -141,8 +140,8 @@ _MEANING = (
     "Errors of one report, in data units (squared for mse and worst). mse and mae: averages over inputs; worst: mse at "
     "the worst input; cdf: error of the distribution function times the root of the number of reports; max_bias: "
     "largest bias at any input; people: for a 95 % interval of the mean of +-5 % of the range, "
-    "whatever the inputs; % above limit: mse above the limit for unbiased mechanisms of that epsilon with any "
-    "number of bits."
+    "whatever the inputs; % above limit: mse above the limit for unbiased mechanisms of the epsilon asked "
+    "for, of a file of the epsilon in its row, with any number of bits."
 )
 
 

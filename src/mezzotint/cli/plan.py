@@ -275,12 +275,16 @@ def _draw(planned: Plan, path: Path, *, overwrite: bool) -> None:
 
     answering = planned.options[0].people
     people = np.unique(np.geomspace(max(1.0, answering / 10), answering * 10, POINTS).round())
-    fixed = isinstance(planned.question.tables, Mechanism)
+    factors = CURVES
+    if isinstance(planned.question.tables, Mechanism):
+        factors = (1.0,)
     curves = []
-    for factor in CURVES[1:2] if fixed else CURVES:
-        epsilon = planned.report_epsilon * factor
-        widths = half_widths(planned.question, epsilon, people)
-        curves.append(mz.report.Curve.of(f"epsilon {epsilon:.3g}", people, widths))
+    with progress.bar("half widths", len(factors)) as tell:
+        for count, factor in enumerate(factors, start=1):
+            epsilon = planned.report_epsilon * factor
+            widths = half_widths(planned.question, epsilon, people)
+            curves.append(mz.report.Curve.of(f"epsilon {epsilon:.3g}", people, widths))
+            tell(count, len(factors))
     drawn = mz.report.Figure.of(
         "plan",
         f"Half width of the {100 * planned.confidence:g} % interval: {planned.estimand}",

@@ -273,7 +273,11 @@ def _lines(result: Result, numeric: set[str]) -> list[str]:
         lines.append(f"claim: {result.claim or common.SEEDED}")
         tallies = [(f"{column.column} ", column) for column in result.columns]
         clippable = [(name, tally) for name, tally in tallies if tally.column in numeric]
-    if result.resumed:
+    if result.resumed and result.resumed == result.blocks:
+        lines.append(
+            f"the run in {result.out} is finished: all {result.blocks} parts existed already, and nothing was drawn"
+        )
+    elif result.resumed:
         lines.append(
             f"{result.resumed} of {result.blocks} parts existed already; the counts below leave them out"
         )

@@ -67,12 +67,22 @@ def command(
         "keep": keep,
         "device": device,
     }
+    kept_bytes = _size(keep)
     result = _computed(name, options)
+    if kept_bytes and _size(keep) == kept_bytes:
+        console.note(f"every run was in {keep} already, finished: none was made")
     _draw(result, "png", png, overwrite)
     _draw(result, "html", html, overwrite)
     facts = result.as_dict()
     standing = {"name": name, "certified": False, "observer": "as in the paper"}
     console.show({**standing, **facts}, as_json, lambda: _picture(result))
+
+
+def _size(file: Path | None) -> int:
+    """Bytes of a file; 0 where there is none."""
+    if file is None or not file.is_file():
+        return 0
+    return file.stat().st_size
 
 
 def _list(as_json: bool) -> None:

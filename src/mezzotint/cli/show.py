@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -209,9 +210,27 @@ def _checked_mechanism(file: Path, report: mz.privacy.VerificationReport, as_jso
     claim = _claim_of(file)
     assumptions = ["reports_are_drawn_from_the_tables"]
     facts |= {**claim.standing, "claim": str(claim), "relies_on": assumptions}
-    text = f"{report}\n{claim}\n{_reliance(assumptions)}"
-    console.show(facts, as_json, lambda: text, style=_STYLES[True])
+    lines = [str(report), str(claim), _reliance(assumptions)]
+    if math.isinf(report.epsilon_upper):
+        lines.insert(2, _accountable(Mechanism.load(file)))
+    console.show(facts, as_json, lambda: "\n".join(lines), style=_STYLES[True])
     return GOOD
+
+
+def _accountable(mechanism: Mechanism) -> str:
+    """For which delta a table without a pure epsilon has one."""
+    disjoint_mass = mechanism.delta(math.inf)
+    if disjoint_mass >= 1:
+        limits = "no epsilon can be claimed at any delta below 1"
+    else:
+        limits = (
+            f"an epsilon can be claimed only at a delta above {above(disjoint_mass)} "
+            "(mezzotint account --delta DELTA)"
+        )
+    return (
+        "A report that one input gives has probability 0 at another: every Renyi divergence of order 1 or more is "
+        f"infinite, and {limits}."
+    )
 
 
 def _claim_of(file: Path) -> mz.privacy.Claim:

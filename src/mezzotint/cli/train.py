@@ -193,6 +193,8 @@ def command(
     with _warnings_as_lines():
         trainer = prepare(described, place, overwrite=overwrite)
         _refuse_without_steps(trainer, described, place)
+        if trainer.taken >= described.steps:
+            console.note(f"the run in {out} is finished: no step is left to take")
         history = _run(trainer, described, outputs, resumed=trainer.taken > 0)
         facts = finish(trainer, history, described, outputs)
         facts |= _proven(trainer, proof, overwrite=own)

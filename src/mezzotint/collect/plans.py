@@ -23,7 +23,7 @@ from mezzotint.collect.questions import (
     Question,
     Tables,
 )
-from mezzotint.core.arguments import check_count
+from mezzotint.core.arguments import check_count, check_numbers
 from mezzotint.core.errors import (
     InfeasibleError,
     ParameterError,
@@ -348,6 +348,7 @@ class Goal:
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         if self.half_width is not None and not self.half_width > 0:
             raise ParameterError("half_width", self.half_width, "must be above 0")
         if self.power is not None and not 0 < self.power < 1:

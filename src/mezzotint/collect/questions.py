@@ -32,7 +32,7 @@ from mezzotint.collect.intervals import (
 )
 from mezzotint.collect.pairs import PairCounts, relation
 from mezzotint.collect.shapes import CrossFitted, possible_mean
-from mezzotint.core.arguments import check_choice, check_count
+from mezzotint.core.arguments import check_choice, check_count, check_numbers
 from mezzotint.core.errors import ParameterError, as_real
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import FloatArray
@@ -148,6 +148,7 @@ class Question:
     simultaneous: bool = False
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         check_choice("estimand", self.estimand, get_args(Estimand))
         check_confidence(self.confidence)
         check_count("levels", self.levels, least=2, most=256)

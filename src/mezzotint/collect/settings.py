@@ -13,7 +13,7 @@ import numpy as np
 from mezzotint.collect.columns import Dialect
 from mezzotint.collect.memo import Memo
 from mezzotint.collect.source import BLOCK_ROWS
-from mezzotint.core.arguments import check_choice
+from mezzotint.core.arguments import check_choice, check_numbers
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import Progress
 from mezzotint.core.sampler import usable_cores
@@ -127,6 +127,7 @@ class Settings:
     backslash_is_text: bool = False
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         assert self.dialect is not None  # which checks its parts
         check_choice("engine", self.engine, ("local", "ray"))
         check_choice("missing", self.missing, ("error", "drop"))

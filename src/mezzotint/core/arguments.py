@@ -4,6 +4,7 @@ remedy.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import math
@@ -76,6 +77,28 @@ def check_count(
         limit = f"{most:,}" if most < 10**6 else f"{most:.4g}"
         raise ParameterError(name, value, f"need an integer >= {least}, at most {limit}")
     return number
+
+
+NUMBER_TYPES = frozenset({"int", "float", "None"})
+"""Annotations of the fields that `check_numbers` checks, as they are written."""
+
+
+def check_numbers(record: object) -> None:
+    """Raises ParameterError for the first field that is annotated as a number, or as one or None,
+    and holds anything else: comparisons with it would end in TypeError.
+
+    Arguments:
+        record: a dataclass, in a module whose annotations are text.
+    """
+    for field in dataclasses.fields(record):  # pyright: ignore[reportArgumentType]  # a dataclass
+        types = set(str(field.type).split(" | "))
+        if not types <= NUMBER_TYPES:
+            continue
+        value = getattr(record, field.name)
+        if value is None and "None" in types:
+            continue
+        if not isinstance(value, Real):
+            raise ParameterError(field.name, value, "need a number")
 
 
 def check_rules(record: object, *rules: tuple[str, bool, str]) -> None:

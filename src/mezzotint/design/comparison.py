@@ -84,8 +84,9 @@ class Row(Record):
         mse, mae: exact losses under the prior, squared data units and data units.
         max_bias: largest bias over the inputs, data units.
         above_limit: how far the MSE is above what any unbiased mechanism with any number of bits
-            can reach, percent. Negative only for biased mechanisms; None where that limit is not
-            known to exceed 0.
+            can reach at the epsilon asked for, percent; a `Mechanism` as it is: at its own
+            epsilon. Negative only for biased mechanisms; None where that limit is not known to
+            exceed 0.
         seconds: time of the design.
         note: why there is no mechanism, or what to know about it.
 
@@ -184,6 +185,20 @@ def _above(mse: float, limit: float) -> float | None:
     if limit <= 0:
         return None
     return 100 * (mse / limit - 1)
+
+
+def _limit_at(epsilon: float, problem: Problem) -> float:
+    """The limit on the problem's range at another epsilon; 0, which bounds every MSE, where there
+    is no finite one.
+    """
+    if math.isinf(epsilon):
+        return 0.0
+    try:
+        own_problem = make_problem(epsilon=epsilon, prior=problem.prior, **problem.span)
+    except ParameterError:
+        return 0.0
+    limit, _ = limit_of(own_problem, None)
+    return limit
 
 
 def _continuous(
@@ -360,7 +375,10 @@ def compare(
         family = families[index]
         if not isinstance(family, str):
             name, build = user_family(family, problem)
-            rows[index] = _row(name, build, problem.prior, limit, cell_count)
+            own_limit = limit
+            if isinstance(family, Mechanism):
+                own_limit = _limit_at(family.epsilon, problem)
+            rows[index] = _row(name, build, problem.prior, own_limit, cell_count)
         elif family in CONTINUOUS:
             rows[index] = _continuous(family, problem, limit)
         else:

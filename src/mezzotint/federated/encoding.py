@@ -17,7 +17,13 @@ from typing import Generic, TypeVar, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_count, check_epsilon, check_scale, check_vector
+from mezzotint.core.arguments import (
+    check_count,
+    check_epsilon,
+    check_numbers,
+    check_scale,
+    check_vector,
+)
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
@@ -412,6 +418,7 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
     name: str = field(default="rounded Gaussian", compare=False)
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         check_scale("l2_norm", self.l2_norm)
         check_scale("granularity", self.granularity)
         if self.l2_norm > MOST_STEPS * self.granularity:

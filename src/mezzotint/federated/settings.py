@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, final
 
-from mezzotint.core.arguments import check_choice, check_count, check_rules
+from mezzotint.core.arguments import check_choice, check_count, check_numbers, check_rules
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
 from mezzotint.core.records import JsonObject, Record
@@ -134,6 +134,7 @@ class RunSettings(Record):
     pause: float = 0.0
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         local, share = self.trust == "local", "need a share of the clients in [0, 1)"
         check_rules(
             self,

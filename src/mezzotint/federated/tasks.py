@@ -11,7 +11,13 @@ from typing import Literal, final
 
 import numpy as np
 
-from mezzotint.core.arguments import check_choice, check_count, check_positive, check_rules
+from mezzotint.core.arguments import (
+    check_choice,
+    check_count,
+    check_numbers,
+    check_positive,
+    check_rules,
+)
 from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import Features, Federation, Labels
 from mezzotint.federated.encoding import Encoding, TableEncoding, Vector
@@ -181,6 +187,7 @@ class FedAvgM(ServerOptimizer):
     momentum: float = 0.9
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         check_rules(self, ("momentum", 0 <= self.momentum < 1, "need a share in [0, 1)"))
 
     def step(self, state: State, mean: Vector) -> tuple[State, Vector]:
@@ -242,6 +249,7 @@ class Rehearsal:
     optimizer: ServerOptimizer = field(default_factory=FedAvg)
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         check_choice("sampling", self.sampling, ("fixed", "cyclic"))
         population = len(self.federation.clients)
         if not 1 <= self.per_round <= population:

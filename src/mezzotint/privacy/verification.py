@@ -128,6 +128,11 @@ class VerificationReport:
         if self.claim is not None:
             return words(self.claim)
         standing = "computed in rationals, to an observer of every single report; replace_one"
+        if math.isinf(self.epsilon_upper):
+            return (
+                f"valid table without a pure epsilon: nothing private is claimed of a report "
+                f"({standing}), table {self.sha256[:12]}"
+            )
         return (
             f"valid: epsilon <= {_twelve(self.epsilon_upper)} per report ({standing}), "
             f"table {self.sha256[:12]}"
@@ -139,8 +144,6 @@ def _twelve(value: float) -> str:
 
     As the rest of the package shows it, by code of this module's own.
     """
-    if math.isinf(value):
-        return "unbounded"
     digits = Context(prec=12, rounding=ROUND_CEILING).create_decimal(repr(value))
     return f"{float(digits):.12g}"
 

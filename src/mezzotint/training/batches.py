@@ -14,7 +14,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_count
+from mezzotint.core.arguments import check_count, check_numbers
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.sampler import BLOCK, ElementWords, fresh_key, key_from
 from mezzotint.core.types import Seed
@@ -42,6 +42,7 @@ class PoissonBatches:
     dataset_size: int
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         if not 1 <= self.batch_size <= self.dataset_size:
             raise ParameterError(
                 "batch_size",

@@ -24,7 +24,13 @@ from dp_accounting.pld.privacy_loss_distribution import (
 from scipy.special import log_ndtr, ndtr, ndtri
 from scipy.stats import binom
 
-from mezzotint.core.arguments import Neighboring, check_count, check_positive, check_rate
+from mezzotint.core.arguments import (
+    Neighboring,
+    check_count,
+    check_numbers,
+    check_positive,
+    check_rate,
+)
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
@@ -315,6 +321,7 @@ class Phase:
     bands: int = 1
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         check_positive("noise_multiplier", self.noise_multiplier)
         if not 0 <= self.kappa <= 1:
             raise ParameterError("kappa", self.kappa, "a contraction lies in [0, 1]")

@@ -23,7 +23,7 @@ from typing import Any, Literal, cast, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_choice, check_count, check_positive
+from mezzotint.core.arguments import check_choice, check_count, check_numbers, check_positive
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, replacing
 from mezzotint.core.records import JsonObject, Progress, plain
@@ -105,6 +105,7 @@ class TrainingSettings:
     records_per_user: int | None = None
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         check_count("steps", self.steps)
         check_count("batch_size", self.batch_size)
         check_positive("step_size", self.step_size)

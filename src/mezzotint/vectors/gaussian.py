@@ -24,6 +24,7 @@ from scipy.special import ndtri
 from mezzotint.core.arguments import (
     check_count,
     check_finite,
+    check_numbers,
     check_positive,
     check_residues,
     check_scale,
@@ -88,6 +89,7 @@ class RoundedGaussian:
     sigma: float
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         if not 0 < self.sigma <= LARGEST:
             raise ParameterError("sigma", self.sigma, f"a standard deviation in (0, {LARGEST:g}]")
 
