@@ -361,7 +361,7 @@ def test_a_table_above_the_epsilon_asked_for_is_not_listed_as_within_it(
     first, *others = invoke(*arguments, "--json").json["mechanisms"]
     assert first["epsilon"] > 1
     assert "above the one asked for" in first["note"]
-    limit = design.limit(first["epsilon"]).loss
+    limit = design.limit(first["epsilon"]).lower_bound
     assert first["above_limit"] == pytest.approx(100 * (first["mse"] / limit - 1), rel=1e-6)
     assert all("above the one" not in row["note"] for row in others)
     assert "but where a note says otherwise" in invoke(*arguments).out
