@@ -431,7 +431,7 @@ def test_a_table_without_a_pure_epsilon_claims_nothing_and_says_for_which_delta_
     Mechanism(knots=np.array([0.0, 1.0]), levels=levels, weights=weights).save(rare)
     for file, words in (
         (rounding, "no epsilon can be claimed at any delta below 1"),
-        (rare, f"an epsilon can be claimed only at a delta above 9.31323e-08"),
+        (rare, "an epsilon can be claimed only at a delta above 9.31323e-08"),
     ):
         outcome = invoke("verify", file)
         assert outcome.status == 0
