@@ -465,13 +465,13 @@ def engine(nodes: int, coordinates: int, rounds: int, console: Console) -> None:
     deployed = load(tests / "federated" / "deployed.py")
     settings = {
         "nodes": nodes, "minimum": nodes - 1, "corrupted": 0.0, "dropped": 0.0, "plain": rounds, "rounds": rounds,
-        "coordinates": coordinates, "stage-timeout": 300.0,
+        "coordinates": coordinates, "stage-timeout": 900.0,
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         deployment = deployed.Deployment(Path(folder), nodes, {})
         try:
             deployment.submit(" ".join(f"{key}={value}" for key, value in settings.items()))
-            outcome = json.loads(deployment.await_file("outcome.json", 200.0 * rounds).read_text())
+            outcome = json.loads(deployment.await_file("outcome.json", 900.0 * rounds).read_text())
             starts = [
                 (Path(folder) / f"marker-{place}-starts").read_text().split()[1::2]
                 for place in range(nodes)

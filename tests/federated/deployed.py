@@ -414,7 +414,7 @@ class Deployment:
             )
 
     def _await_port(self) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while time.monotonic() < deadline:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", self.port)) == 0:
@@ -447,7 +447,7 @@ class Deployment:
 
     def log(self, run: str, *, until: str) -> str:
         """What `flwr log` shows of a run, once these words are in it: lines are sent there from time to time."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while until not in (told := self._flwr("log", run, "test", "--show")):
             assert time.monotonic() < deadline, told
             time.sleep(0.5)
@@ -456,7 +456,7 @@ class Deployment:
     def _flwr(self, *words: str) -> str:
         command = [str(self.bin / "flwr"), *words]
         done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=120
+            command, env=self.environment, capture_output=True, text=True, timeout=600
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

@@ -24,6 +24,8 @@ from mezzotint.federated.lifetime import LifetimeLedger, lifetime_path
 from mezzotint.federated.secagg import Client, bits_needed, read_introduction
 
 NODES, COORDINATES = 8, 3000
+PATIENCE = 1200.0
+"""Seconds that a deployment may take on a busy machine."""
 pytestmark = pytest.mark.slow
 
 
@@ -49,9 +51,9 @@ def _deployed(
 def _run(deployment: Deployment, stops: dict[int, str], settings: str = "") -> dict:
     deployment.submit(settings)
     for place in stops:
-        deployment.await_file(f"marker-{place}", 240)
+        deployment.await_file(f"marker-{place}", PATIENCE)
         deployment.kill(f"node-{place}")
-    return json.loads(deployment.await_file("outcome.json", 300).read_text())
+    return json.loads(deployment.await_file("outcome.json", PATIENCE).read_text())
 
 
 def _masked(outcome: dict) -> dict[str, bytes]:
@@ -68,7 +70,7 @@ def test_two_nodes_are_killed_and_the_sum_of_the_others_is_right_bit_for_bit(tmp
     with _deployed(tmp_path, stops) as deployment:
         outcome = _run(deployment, stops)
         deployment.submit('nodes=6 minimum=4 outcome="again"')
-        again = json.loads(deployment.await_file("again.json", 300).read_text())
+        again = json.loads(deployment.await_file("again.json", PATIENCE).read_text())
     survivors = [place for place in range(NODES) if place != 2]
     # Whoever was killed is missed, perhaps by name; nobody else is.
     assert {client for client, _ in outcome["incidents"]} <= {"2", "5"}
@@ -102,10 +104,10 @@ def test_an_ordinary_client_starts_once_a_round_and_once_to_deal(tmp_path):
     What a round takes beside a plain one is a row of the benchmark: `benchmarks/federated.py --engine`.
     """
     nodes, plain, rounds = 4, 2, 3
-    settings = f"nodes={nodes} minimum=3 corrupted=0.0 dropped=0.0 plain={plain} rounds={rounds} stage-timeout=120.0"
+    settings = f"nodes={nodes} minimum=3 corrupted=0.0 dropped=0.0 plain={plain} rounds={rounds} stage-timeout=600.0"
     with _deployed(tmp_path, {}, nodes) as deployment:
         deployment.submit(settings)
-        outcome = json.loads(deployment.await_file("outcome.json", 400).read_text())
+        outcome = json.loads(deployment.await_file("outcome.json", PATIENCE).read_text())
         starts = [
             (tmp_path / f"marker-{place}-starts").read_text().split() for place in range(nodes)
         ]
@@ -150,7 +152,7 @@ def _enrolled(folder: Path, nodes: int, policy: str) -> dict[int, dict[str, Path
 def _mezzotint(*words: str) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).parent / "mezzotint"
     return subprocess.run(
-        [program, *words], capture_output=True, text=True, timeout=120, check=True
+        [program, *words], capture_output=True, text=True, timeout=PATIENCE, check=True
     )
 
 
@@ -166,7 +168,7 @@ def test_members_that_die_between_answer_and_state_give_no_second_answer(tmp_pat
         for stage in ("deal", "sum", "agree", "unite"):
             forget = stage if forgets else ""
             deployment.submit(f'nodes={NODES} attack="{stage}" forget="{forget}" outcome="{stage}"')
-            outcome = json.loads(deployment.await_file(f"{stage}.json", 300).read_text())
+            outcome = json.loads(deployment.await_file(f"{stage}.json", PATIENCE).read_text())
             assert outcome.get("first", NODES) == NODES
             assert outcome["answers"] == 0, stage
     for place in range(NODES):
@@ -235,7 +237,7 @@ def test_the_written_app_is_built_moved_and_run_from_another_folder(tmp_path, mo
     monkeypatch.chdir(moved)
     flwr = Path(sys.executable).parent / "flwr"
     built = subprocess.run(
-        [flwr, "build", "--app", app], cwd=moved, capture_output=True, text=True, timeout=120
+        [flwr, "build", "--app", app], cwd=moved, capture_output=True, text=True, timeout=PATIENCE
     )
     assert built.returncode == 0, built.stdout + built.stderr
     assert list(moved.glob("*.fab"))
@@ -243,7 +245,7 @@ def test_the_written_app_is_built_moved_and_run_from_another_folder(tmp_path, mo
         folder, {}, nodes, configs
     ) as deployment:  # every stage starts a process per node
         started = deployment.submit('out="results"', app)
-        report = json.loads(deployment.await_file("results/report.json", 500).read_text())
+        report = json.loads(deployment.await_file("results/report.json", PATIENCE).read_text())
         log = deployment.log(started, until="clients measured")
     assert report["ledger"]["rounds"] == {"1": "released", "2": "released"}
     cards = [
