@@ -94,7 +94,7 @@ def test_rows_of_a_secure_round_on_the_engine_are_those_of_the_benchmark() -> No
     stages = {
         name: "its stage {name!r}, median seconds" for name in names if name.startswith("its stage")
     }
-    assert len(names) == 8
+    assert len(names) == 10
     assert [name for name in names if stages.get(name, name) not in source] == []
 
 
