@@ -502,7 +502,7 @@ def test_whatever_was_sent_is_charged_and_no_round_is_asked_twice(
             charged = json.loads(found.output.rstrip().splitlines()[-1])
             # One round at most was interrupted, and asked its clients for nothing twice.
             assert sent <= sum(charged.values()) <= CLIENTS * (ROUNDS + 1)
-            assert sum(charged.values()) >= CLIENTS * ROUNDS
+            assert sum(charged.values()) >= CLIENTS * ROUNDS, (at, found.output)
             lines = (tmp_path / str(at) / "ledger.jsonl").read_text().splitlines()
             asked = [line["round"] for line in map(json.loads, lines) if line.get("asked")]
             assert len(asked) == len(set(asked))
