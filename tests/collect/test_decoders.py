@@ -16,17 +16,11 @@ from scipy import optimize, stats
 from mezzotint import collect, datasets, design, families
 from mezzotint.collect import shapes
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.collect.intervals import spread_of
+from mezzotint.collect.decoders import dominating, greatest_expectation
+from mezzotint.collect.means import mean_interval
 from mezzotint.collect.nodes import nodes_of, quick_fit
-from mezzotint.collect.shapes import (
-    FLOOR,
-    FOLDS,
-    CrossFitted,
-    dominating,
-    folds_of,
-    greatest_expectation,
-    mean_interval,
-)
+from mezzotint.collect.shapes import FLOOR, FOLDS, CrossFitted, folds_of
+from mezzotint.collect.spreads import spread_of
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import TOTAL
 from strategies import mechanisms

@@ -16,7 +16,7 @@ from scipy import stats
 from laws.registry import judges
 from mezzotint import collect, families
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.collect.intervals import Spread, spread_of
+from mezzotint.collect.means import mean_interval, report_moments
 from mezzotint.collect.nodes import (
     deviance,
     least_deviance,
@@ -24,7 +24,7 @@ from mezzotint.collect.nodes import (
     quick_fit,
     smooth_fit,
 )
-from mezzotint.collect.shapes import mean_interval, report_moments
+from mezzotint.collect.spreads import Spread, spread_of
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import TOTAL

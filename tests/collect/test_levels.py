@@ -16,19 +16,18 @@ from mezzotint import Mechanism, collect, design, families
 from mezzotint.collect import bets, intervals
 from mezzotint.collect.bets import Betting, chunks_of
 from mezzotint.collect.counts import CodeCounts
+from mezzotint.collect.decoders import dominating
 from mezzotint.collect.intervals import (
     LADDER,
-    Spread,
     Sums,
     clopper_pearson,
     event_of_category,
     normal_quantile,
-    spread_of,
     target_of_mean,
     targets_of_categories,
 )
 from mezzotint.collect.nodes import nodes_of
-from mezzotint.collect.shapes import dominating
+from mezzotint.collect.spreads import Spread, spread_of
 from reference.outcomes import ones_of_fixed, outcomes, probabilities, score_accepts
 from tolerances import FEW, MANY
 

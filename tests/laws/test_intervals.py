@@ -47,8 +47,8 @@ def ends(interval: collect.Interval) -> np.ndarray:
 
 
 @judges(
-    "collect.shapes.safe_half_width",
-    "collect.shapes.mean_interval",
+    "collect.means.safe_half_width",
+    "collect.means.mean_interval",
     "collect.intervals.Target.interval",
     "collect.estimates.estimate",
 )

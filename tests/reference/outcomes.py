@@ -6,7 +6,8 @@ import numpy as np
 from scipy import special, stats
 
 from mezzotint import Mechanism
-from mezzotint.collect.intervals import Sums, normal_quantile, score_widths, spread_of
+from mezzotint.collect.intervals import Sums, normal_quantile, score_widths
+from mezzotint.collect.spreads import spread_of
 
 ROUNDING = 1e-12
 """Of a table's span: what floats may err by where a mean lies on the edge of an interval."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     )
     from mezzotint.collect.hitters import read_hashed as read_hashed
     from mezzotint.collect.intervals import Interval as Interval
+    from mezzotint.collect.means import safe_half_width as safe_half_width
     from mezzotint.collect.memo import Memo as Memo
     from mezzotint.collect.memo import load_memo_key as load_memo_key
     from mezzotint.collect.memo import memoised as memoised
@@ -79,9 +80,6 @@ if TYPE_CHECKING:
     )
     from mezzotint.collect.settings import Options as Options
     from mezzotint.collect.settings import Settings as Settings
-    from mezzotint.collect.shapes import (
-        safe_half_width as safe_half_width,
-    )
     from mezzotint.collect.source import read_values as read_values
     from mezzotint.collect.spending import Spending as Spending
     from mezzotint.collect.spending import spending_of as spending_of

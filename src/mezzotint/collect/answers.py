@@ -335,9 +335,9 @@ def _differences(
         if group_name == against:
             continue
         for quantity, answer in estimated[group_name].items():
-            other = estimated[against][quantity]
-            if isinstance(answer, Part) and isinstance(other, Part):
-                gap = difference(answer, other, same_people=same_people)
+            reference = estimated[against][quantity]
+            if isinstance(answer, Part) and isinstance(reference, Part):
+                gap = difference(answer, reference, same_people=same_people)
             else:
                 gap = _gap(
                     halved[group_name][quantity],

@@ -18,15 +18,10 @@ import numpy as np
 from scipy import special
 
 from mezzotint.collect.counts import CodeCounts
+from mezzotint.collect.decoders import dominating
+from mezzotint.collect.means import mean_interval
 from mezzotint.collect.nodes import SupportPoints, quick_fit
-from mezzotint.collect.shapes import (
-    FLOOR,
-    STEPS,
-    Fold,
-    Shapes,
-    dominating,
-    mean_interval,
-)
+from mezzotint.collect.shapes import FLOOR, STEPS, Fold, Shapes
 from mezzotint.core.search import bracket
 from mezzotint.core.types import FloatArray
 

@@ -231,21 +231,21 @@ def derive(
     """
     array = stripped(array)
     arrow_type: Any = array.type
-    place = _Place(derived=derived, row=row)
+    column_place = _Place(derived=derived, row=row)
     problem = part_fault(derived, arrow_type)
     if problem:
-        raise place.error(problem)
+        raise column_place.error(problem)
     if of.is_null(arrow_type):
         return pa.nulls(len(array), derived.kind)
     if of.is_duration(arrow_type) or of.is_time(arrow_type):
         return _amounts(array, derived.part)
     if _is_text(arrow_type):
-        moments = _from_text(array, place, markers)
+        moments = _from_text(array, column_place, markers)
     elif of.is_date(arrow_type):
         days, present = _integers(array.cast(pa.date32()).cast(pa.int32()))
         moments = _Moments(clock=days * DAY_SECONDS, present=present)
     else:
-        moments = _from_timestamps(array, place)
+        moments = _from_timestamps(array, column_place)
     return _part(moments, derived.part)
 
 
@@ -448,8 +448,8 @@ def _clock_of(
     digits = compute.utf8_slice_codeunits(_or_else(second, ":0"), 1)
     seconds = plain(digits.cast(pa.float64()))
     place.require(seconds < 60, _NOT_ISO)
-    whole = np.floor(seconds)
-    return clock + whole.astype(np.int64), seconds - whole
+    whole_seconds = np.floor(seconds)
+    return clock + whole_seconds.astype(np.int64), seconds - whole_seconds
 
 
 def _spelled_offsets(zones: pa.Array) -> Integers:

@@ -26,19 +26,13 @@ from mezzotint.collect.intervals import (
     Sums,
     check_confidence,
     each_confidence,
-    spread_of,
     targets_of_categories,
     within,
 )
+from mezzotint.collect.means import Method, bernstein, mean_interval, report_moments
 from mezzotint.collect.nodes import deviance, least_deviance
-from mezzotint.collect.shapes import (
-    CrossFitted,
-    Method,
-    Shapes,
-    bernstein,
-    mean_interval,
-    report_moments,
-)
+from mezzotint.collect.shapes import CrossFitted, Shapes
+from mezzotint.collect.spreads import spread_of
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import (
     InfeasibleError,
@@ -682,9 +676,11 @@ def _added(total: float, inputs: Interval, mechanism: Mechanism) -> Interval:
     """The variance that the table added: what that of the inputs leaves of a report's, not below
     the table's least.
     """
-    least = float(spread_of(mechanism).variances.min())
+    least_variance = float(spread_of(mechanism).variances.min())
     shares = [inputs.high, inputs.value, inputs.low]
-    lower_end, middle, upper_end = (min(max(total - share, least), total) for share in shares)
+    lower_end, middle, upper_end = (
+        min(max(total - share, least_variance), total) for share in shares
+    )
     return Interval(value=middle, low=lower_end, high=upper_end)
 
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from mezzotint.collect.coded import Total, open_reports, total_of
 from mezzotint.collect.counts import CodeCounts
+from mezzotint.collect.decoders import dominating
 from mezzotint.collect.intervals import (
     LADDER,
     WIDER,
@@ -27,15 +28,14 @@ from mezzotint.collect.intervals import (
     check_confidence,
     largest_sums,
     normal_quantile,
-    spread_of,
     target_of_mean,
     targets_of_categories,
     within,
 )
 from mezzotint.collect.nodes import MAX_CODES, nodes_of
 from mezzotint.collect.settings import Settings
-from mezzotint.collect.shapes import dominating
 from mezzotint.collect.source import Block
+from mezzotint.collect.spreads import spread_of
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.table import MISSING
@@ -381,12 +381,12 @@ def groups_of(
         )
     counted = None
     if weights is not None:
-        given = pa.array(np.asarray(weights, dtype=np.float64).ravel())
-        counted = _weights(pa.record_batch([given], names=["weights"]), "weights", 0)
-        if len(given) != array.size:
+        weight_array = pa.array(np.asarray(weights, dtype=np.float64).ravel())
+        counted = _weights(pa.record_batch([weight_array], names=["weights"]), "weights", 0)
+        if len(weight_array) != array.size:
             raise ParameterError(
                 "weights",
-                len(given),
+                len(weight_array),
                 f"need one for each of {array.size} codes",
             )
     groups = _counted(

@@ -98,14 +98,14 @@ def nodes_of(counts: CodeCounts, *, edges: FloatArray | None = None) -> SupportP
         breaks = np.append(breaks, edges)
     breaks = np.unique(breaks)
     breaks = breaks[(breaks >= mechanism.lower) & (breaks <= mechanism.upper)]
-    left, right = breaks[:-1], breaks[1:]
-    at_left, at_right = _ends(mechanism, left, right)
-    cells = np.arange(left.size)
+    left_ends, right_ends = breaks[:-1], breaks[1:]
+    at_left, at_right = _ends(mechanism, left_ends, right_ends)
+    cells = np.arange(left_ends.size)
     # Where the table is continuous the right end of a cell and the left end of the next are one
     # node.
     is_joined = np.append((at_right[:-1] == at_left[1:]).all(axis=1), False)
     is_first = np.insert(~is_joined[:-1], 0, True)
-    positions = np.concatenate([left[is_first], right])
+    positions = np.concatenate([left_ends[is_first], right_ends])
     first_cell = np.concatenate([cells[is_first], cells])
     last_cell = np.concatenate([cells[is_first], cells + is_joined])
     order = np.lexsort((first_cell + last_cell, positions))

@@ -24,14 +24,15 @@ from mezzotint.collect.intervals import (
     check_confidence,
     clopper_pearson,
     each_confidence,
-    spread_of,
     target_of_mean,
     target_of_values,
     targets_of_categories,
     within,
 )
+from mezzotint.collect.means import possible_mean
 from mezzotint.collect.pairs import PairCounts, relation
-from mezzotint.collect.shapes import CrossFitted, possible_mean
+from mezzotint.collect.shapes import CrossFitted
+from mezzotint.collect.spreads import spread_of
 from mezzotint.core.arguments import check_choice, check_count, check_numbers
 from mezzotint.core.errors import ParameterError, as_real
 from mezzotint.core.mechanism import Mechanism

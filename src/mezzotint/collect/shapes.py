@@ -12,129 +12,34 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
 from mezzotint.collect.counts import CodeCounts
+from mezzotint.collect.decoders import decoder_basis, dominating, greatest_expectation
 from mezzotint.collect.intervals import (
     WIDER,
     Event,
     Interval,
-    Spread,
     Sums,
     event_of_chances,
-    spread_of,
-    target_of_mean,
-    within,
 )
+from mezzotint.collect.means import mean_interval
 from mezzotint.collect.nodes import (
     SupportPoints,
-    clarabel,
-    cone_program,
     nodes_of,
     quick_fit,
     smooth_fit,
 )
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.collect.spreads import Spread
 from mezzotint.core.types import FloatArray
 
-Method = Literal["asymptotic", "safe"]
-
 # The mean -----------------------------------------------------------------------------------------
-
-
-def report_moments(counts: CodeCounts) -> tuple[float, float]:
-    """Mean of the decoded reports, and the unbiased variance of one, not less than the table's
-    least.
-
-    The second is at least the true least variance of a report whatever the inputs are, so few
-    reports that happen to agree do not suggest that there is no noise. Of a single report it is the
-    greatest variance of a row.
-    """
-    levels, report_count = counts.mechanism.levels, counts.n
-    centre = float(levels[np.argmax(counts.counts)])
-    mean_report = centre + float(counts.counts @ (levels - centre)) / report_count
-    variances = spread_of(counts.mechanism).variances
-    if report_count < 2:
-        return mean_report, float(variances.max())
-    variance = float(counts.counts @ (levels - mean_report) ** 2) / (report_count - 1)
-    return mean_report, max(variance, float(variances.min()))
-
-
-def mean_interval(counts: CodeCounts, *, confidence: float, method: Method) -> Interval:
-    """The mean of the clipped inputs, unbiased up to the table's `max_bias`, which the interval
-    includes.
-
-    Of two levels it is Clopper and Pearson's interval, by either method: proved at every n. Of more
-    it is the score interval, or by method "safe" that of Bernstein's inequality, proved at every n.
-    """
-    target, reports = target_of_mean(counts.mechanism), Sums.of_counts(counts.counts)
-    estimated, bias = target.value(reports), counts.mechanism.max_bias
-    if method == "asymptotic" or target.proved:
-        lower_end, upper_end = target.interval(reports, confidence=confidence)
-    else:
-        width = bernstein(target.spread, n=counts.n, confidence=confidence)
-        lower_end, upper_end = estimated - width, estimated + width
-    return possible_mean(
-        counts.mechanism,
-        estimated,
-        lower_end - bias,
-        upper_end + bias,
-    )
-
-
-def possible_mean(table: Mechanism, mean: float, low: float, high: float) -> Interval:
-    """The interval within the range, where the mean of clipped inputs lies for sure; it keeps the
-    unbiased estimate.
-
-    What the bias of the table leaves open is `identified`, where it is more than rounding.
-    """
-    identified = None
-    if table.max_bias > 1e-6 * (table.upper - table.lower):
-        ends = np.clip(
-            [mean - table.max_bias, mean + table.max_bias],
-            table.lower,
-            table.upper,
-        )
-        identified = (float(ends[0]), float(ends[1]))
-    interval = within(mean, low, high, bounds=(table.lower, table.upper))
-    return replace(interval, identified=identified)
-
-
-def safe_half_width(mechanism: Mechanism, *, n: int, confidence: float) -> float:
-    """Half the width that holds at every n >= 1, data units: known before any report is collected.
-
-    Arguments:
-        mechanism: a table of numbers.
-        n: reports.
-        confidence: in (0, 1).
-
-    Returns: data units.
-
-    Source: Bernstein's inequality for independent bounded variables.
-
-    Example:
-        >>> mechanism = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
-        >>> round(mz.collect.safe_half_width(mechanism, n=10_000, confidence=0.95), 3)
-        0.03
-    """
-    return bernstein(spread_of(mechanism), n=n, confidence=confidence) + mechanism.max_bias
-
-
-def bernstein(spread: Spread, *, n: int, confidence: float) -> float:
-    """Half the width of an interval for the expected value of a decoded report, at every n >= 1."""
-    # P(|mean - E mean| >= t) <= 2 exp(-n t^2 / (2 v + 2 R t / 3)) with v >= the average variance
-    # and R >= |B - E B|; setting the right side to 1 - level gives a quadratic in t.
-    lowest, highest = float(spread.means.min()), float(spread.means.max())
-    reach = max(spread.top - lowest, highest - spread.bottom)
-    log = math.log(2 / (1 - confidence))
-    linear = reach * log / 3
-    return (linear + math.sqrt(linear**2 + 2 * n * spread.greatest_of_all * log)) / n
 
 
 FOLDS = 4
@@ -218,105 +123,6 @@ def folds_of(nodes: SupportPoints) -> list[tuple[Fold, ...]]:
 
 
 # Decoders that dominate ---------------------------------------------------------------------------
-
-
-def greatest_expectation(pmf: FloatArray, values: FloatArray, shares: FloatArray) -> float:
-    """Greatest E v over all distributions of inputs that give the codes exactly these shares."""
-    decoder = dominating(pmf, values, shares, width=0.0)
-    return min(float(values.max()), float(decoder @ shares))
-
-
-def dominating(
-    pmf: FloatArray,
-    values: FloatArray,
-    shares: FloatArray,
-    *,
-    width: float,
-    basis: FloatArray | None = None,
-) -> FloatArray:
-    """The decoder a, pmf a >= values, of the least shares.a + width * (standard deviation of a
-    under the shares).
-
-    Arguments:
-        pmf: (J, c) of the inputs that have these (J,) values.
-        shares: (c,) >= 0, summing to 1.
-        basis: `decoder_basis` of rows that those of the pmf are mixtures of; None for its own.
-
-    Guarantees: pmf a >= values whatever the solver does: its answer is lifted until it holds, with
-        a margin for rounding; where it has none the constant max(values) stands in. A failure costs
-        width, never validity, and raises nothing.
-    """
-    top = float(values.max())
-    scale = top - float(values.min())
-    constant = np.full(shares.size, top)
-    if scale == 0:
-        return constant
-    if width > 0 and basis is None:
-        basis = decoder_basis(pmf, shares)
-    is_used = pmf.any(axis=0)
-    if basis is not None:
-        basis = basis[is_used]
-    solution = _solve(
-        pmf[:, is_used],
-        (values - top) / scale,
-        shares[is_used],
-        width,
-        basis,
-    )
-    if solution is None:
-        return constant
-    decoder = constant.copy()
-    decoder[is_used] += scale * solution
-    shortfall = float((values - pmf @ decoder).max())
-    decoder += max(0.0, shortfall) + 1e-12 * float(np.abs(decoder).max())
-    if _cost(decoder, shares, width) > top:
-        return constant
-    return decoder
-
-
-def decoder_basis(rows: FloatArray, shares: FloatArray) -> FloatArray:
-    """(c, r) decoders whose combinations are all that their means tell apart, uncorrelated under
-    the shares.
-
-    The first is constant, of square 1, the others have mean 0 and variance 1 under the shares, and
-    r <= c. No decoder with the same means from all (K, c) rows varies less, as the shares are a
-    mixture of the rows.
-    """
-    root = np.sqrt(np.maximum(shares, 1e-24))
-    return np.linalg.qr(np.vstack([root, rows / root]).T)[0] / root[:, None]
-
-
-def _cost(decoder: FloatArray, shares: FloatArray, width: float) -> float:
-    mean_report = float(shares @ decoder)
-    return mean_report + width * math.sqrt(max(0.0, float(shares @ (decoder - mean_report) ** 2)))
-
-
-def _solve(
-    pmf: FloatArray,
-    values: FloatArray,
-    shares: FloatArray,
-    width: float,
-    basis: FloatArray | None,
-) -> FloatArray | None:
-    """(c,) the decoder of least cost as the solver finds it, by a linear or a second-order
-    cone program; None where it fails.
-    """
-    cones = [clarabel.NonnegativeConeT(values.size)]
-    if basis is None:
-        return cone_program(shares, -pmf, -values, cones)
-    # By its coordinates y in the basis, a decoder has mean +-y_0 and standard deviation |(y_1,
-    # ...)|.
-    dimension = basis.shape[1]
-    constraints = np.zeros((values.size + dimension, dimension + 1))
-    constraints[: values.size, :dimension] = -pmf @ basis
-    constraints[values.size, dimension] = -1.0
-    constraints[values.size + 1 :, 1:dimension] = -np.identity(dimension - 1)
-    right = np.append(-values, np.zeros(dimension))
-    cones.append(clarabel.SecondOrderConeT(dimension))
-    solution = cone_program(np.append(shares @ basis, width), constraints, right, cones)
-    if solution is None:
-        return None
-    return basis @ solution[:dimension]
 
 
 # Shapes -------------------------------------------------------------------------------------------
