@@ -129,7 +129,7 @@ def test_weights_that_are_none(tmp_path: Path, column: str, remedy: str) -> None
 def test_a_column_that_is_no_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: Path
 ) -> None:
-    monkeypatch.setattr(groups, "MAX_GROUPS", 2)
+    monkeypatch.setattr("mezzotint.collect.grouping.MAX_GROUPS", 2)
     with pytest.raises(ParameterError, match="more than 2 values"):
         collect.read_groups(table, by="region", column="x_code")
 

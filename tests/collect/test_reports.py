@@ -324,7 +324,7 @@ def test_an_error_leaves_no_thread_to_the_collector_of_garbage(
 ) -> None:
     """A pool that the collector closes can wait for a lock that the collecting thread itself holds: for ever."""
     monkeypatch.setattr("mezzotint.collect.columns.BATCH_ROWS", 100)
-    monkeypatch.setattr("mezzotint.collect.groups.MAX_GROUPS", 1)
+    monkeypatch.setattr("mezzotint.collect.grouping.MAX_GROUPS", 1)
     data, coded = tmp_path / "data", tmp_path / "coded"
     data.mkdir()
     for name in ("a", "b", "c"):

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from mezzotint.collect.estimates import Quantiles as Quantiles
     from mezzotint.collect.estimates import SharesAbove as SharesAbove
     from mezzotint.collect.estimates import estimate as estimate
+    from mezzotint.collect.grouping import groups_of as groups_of
+    from mezzotint.collect.grouping import read_groups as read_groups
     from mezzotint.collect.groups import Group as Group
     from mezzotint.collect.groups import Part as Part
     from mezzotint.collect.groups import difference as difference
-    from mezzotint.collect.groups import groups_of as groups_of
     from mezzotint.collect.groups import parts_of as parts_of
-    from mezzotint.collect.groups import read_groups as read_groups
     from mezzotint.collect.groups import stratified as stratified
     from mezzotint.collect.groups import total as total
     from mezzotint.collect.hitters import HashedCounts as HashedCounts

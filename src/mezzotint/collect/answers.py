@@ -16,7 +16,6 @@ from mezzotint.collect.counts import (
     refuse_seeded,
     seeded_together,
 )
-from mezzotint.collect.estimates import Request
 from mezzotint.collect.groups import (
     Group,
     Part,
@@ -32,6 +31,7 @@ from mezzotint.collect.intervals import (
     each_confidence,
     normal_quantile,
 )
+from mezzotint.collect.requests import Request
 from mezzotint.collect.shapes import CrossFitted
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism

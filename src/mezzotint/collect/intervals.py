@@ -112,9 +112,6 @@ def normal_quantile(confidence: float) -> float:
     return float(special.ndtri((1 + confidence) / 2))
 
 
-# What a table says about the variance of a decoded report -----------------------------------------
-
-
 # Reports, and what one event says -----------------------------------------------------------------
 
 

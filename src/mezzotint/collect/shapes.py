@@ -39,9 +39,6 @@ from mezzotint.collect.nodes import (
 from mezzotint.collect.spreads import Spread
 from mezzotint.core.types import FloatArray
 
-# The mean -----------------------------------------------------------------------------------------
-
-
 FOLDS = 4
 FOLD_SEED = 20240611
 """Part of the method: whoever tries several seeds and picks an interval cheats. Deals reports into
@@ -120,9 +117,6 @@ def folds_of(nodes: SupportPoints) -> list[tuple[Fold, ...]]:
                 )
         folds.append(tuple(of_set))
     return folds
-
-
-# Decoders that dominate ---------------------------------------------------------------------------
 
 
 # Shapes -------------------------------------------------------------------------------------------

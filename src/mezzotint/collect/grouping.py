@@ -1,0 +1,303 @@
+"""Reports counted by public groups, with public weights."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mezzotint.collect.coded import Total, open_reports, total_of
+from mezzotint.collect.counts import CodeCounts
+from mezzotint.collect.groups import Group
+from mezzotint.collect.settings import Settings
+from mezzotint.collect.source import Block
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.table import MISSING
+from mezzotint.core.types import FloatArray
+from mezzotint.core.values import numbers, plain
+
+compute: Any = pc  # its functions are made at import time, unseen by type checkers
+
+MAX_GROUPS = 10_000
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Groups:
+    """The reports of a part of a source, by the values of columns."""
+
+    by: tuple[str, ...]
+    groups: Mapping[str, Group]
+
+    @property
+    def n(self) -> int:
+        return sum(group.counts.n for group in self.groups.values())
+
+    def merge(self, other: _Groups) -> _Groups:
+        """Both; raises ParameterError for too many groups."""
+        groups = dict(self.groups)
+        for group_name, group in other.groups.items():
+            if group_name in groups:
+                groups[group_name] = groups[group_name].merge(group)
+            else:
+                groups[group_name] = group
+        if len(groups) > MAX_GROUPS:
+            remedy = f"has more than {MAX_GROUPS:,} values; choose a column of groups"
+            raise ParameterError("by", ", ".join(self.by), remedy)
+        return _Groups(by=self.by, groups=groups)
+
+
+def read_groups(
+    source: str | os.PathLike[str],
+    *,
+    by: str | Sequence[str] | None,
+    weights: str | None = None,
+    column: str | None = None,
+    mechanism: Mechanism | None = None,
+    threads: int | None = None,
+) -> dict[str, Group]:
+    """Counts the reports of a file or data set, by the values of a public column that was kept
+    beside them.
+
+    Arguments:
+        source: as `read_counts`.
+        by: column of groups (also one spelled by folders, `day=7/`), or several, for a cross table
+            of groups named "a, b"; missing values are the group "(missing)". None takes all reports
+            as one group, "".
+        weights: column of positive numbers, a weight per report. They must be public: a weight that
+            was computed from the private value gives it away.
+        column, mechanism, threads: as `read_counts`.
+
+    Returns: group -> its reports, in the order of the names; numbers first, by their size.
+
+    Raises:
+        ParameterError, FileFormatError: as `read_counts`; no such column, a missing or non-positive
+            weight, or more than 10,000 groups.
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("in.csv").write_text("x,town\\n" + "1,a\\n0,b\\n" * 50)
+        >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
+        >>> written = mz.collect.privatize(
+        ...     "in.csv", "out.csv", column="x", mechanism=table, keep=["town"]
+        ... )
+        >>> groups = mz.collect.read_groups("out.csv", by="town")
+        >>> {name: group.counts.n for name, group in groups.items()}
+        {'a': 50, 'b': 50}
+    """
+    labels = (by,) if isinstance(by, str) else tuple(by or ())
+    for entry_name in labels:
+        if labels.count(entry_name) > 1:
+            raise ParameterError(
+                "by",
+                entry_name,
+                "is named twice; name each column once",
+            )
+
+    def count(block: Block) -> _Groups:
+        total = _Groups(by=labels, groups={})
+        numeric = [] if weights is None else [weights]
+        with open_reports(block, columns=[column], mechanism=mechanism) as reports:
+            others = dict.fromkeys(labels, "by")
+            for (codes,), record_batch in reports.batches(numeric=numeric, others=others):
+                counted = _counted(
+                    codes,
+                    labels=[record_batch.values.column(entry_name) for entry_name in labels],
+                    weights=_weights(record_batch.values, weights, record_batch.row),
+                    table=reports.tables[0],
+                    seeded=reports.seeded,
+                    memoised=reports.memoised,
+                )
+                total = total.merge(_Groups(by=labels, groups=counted))
+        return total
+
+    total = total_of(
+        source,
+        count,
+        column=column,
+        settings=Settings(threads=threads),
+    )
+    groups = total.counted.groups
+    return {
+        entry_name: _named(groups[entry_name], labels, entry_name, total)
+        for entry_name in sorted(groups, key=_order)
+    }
+
+
+def _named(
+    group: Group,
+    by: tuple[str, ...],
+    name: str,
+    total: Total[_Groups],
+) -> Group:
+    """The group under its own name: reports of other groups of the same run are different
+    reports.
+    """
+    runs = total.runs
+    if by:
+        runs = frozenset(f"{run_name} where {', '.join(by)} is {name}" for run_name in runs)
+    return replace(
+        group,
+        counts=replace(group.counts, runs=runs, sources=total.sources),
+    )
+
+
+def _order(name: str) -> list[tuple[bool, float, str]]:
+    """Numbers by their size, before everything else: rounds 2 and 10 in their order; dates are in
+    it as text.
+    """
+    return [_order_of(label) for label in name.split(", ")]
+
+
+def _order_of(name: str) -> tuple[bool, float, str]:
+    """A key by which numbers come first, in their order, then all other text."""
+    try:
+        number = float(name)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number):
+        return True, 0.0, name
+    return False, number, name
+
+
+def _counted(
+    codes: npt.NDArray[np.integer],
+    *,
+    labels: Sequence[pa.Array],
+    weights: FloatArray | None,
+    table: Mechanism,
+    seeded: bool | None,
+    memoised: bool | None = None,
+) -> dict[str, Group]:
+    """Counts codes by groups.
+
+    Arguments:
+        codes: (n,) of the table.
+        labels: (n,) each, of any type that is text when it is written.
+        weights: (n,), positive; None for equal ones.
+    """
+    names, group_of_row = _labelled(labels, codes.size)
+    level_count = table.levels.size
+    cells = group_of_row * level_count + codes
+    shape = (len(names), level_count)
+
+    def sums(summed: FloatArray | None) -> npt.NDArray[Any]:
+        return np.bincount(cells, weights=summed, minlength=math.prod(shape)).reshape(shape)
+
+    counts = sums(None)
+    totals = squares = counts.astype(np.float64)
+    heaviest = np.ones(len(names))
+    if weights is not None:
+        totals, squares = sums(weights), sums(weights**2)
+        heaviest = np.zeros(len(names))
+        np.maximum.at(heaviest, group_of_row, weights)
+    groups: dict[str, Group] = {}
+    for index, group_name in enumerate(names):
+        groups[group_name] = Group(
+            counts=CodeCounts(mechanism=table, counts=counts[index], seeded=seeded),
+            weights=totals[index],
+            squares=squares[index],
+            heaviest=float(heaviest[index]),
+            memoised=memoised,
+        )
+    return groups
+
+
+def _labelled(labels: Sequence[pa.Array], rows: int) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """The groups that rows are in, and the index of each row's."""
+    if not labels:
+        return [""], np.zeros(rows, dtype=np.int64)
+    texts = [
+        compute.fill_null(compute.cast(label, pa.string()), pa.scalar(MISSING)) for label in labels
+    ]
+    coded = compute.binary_join_element_wise(*texts, ", ").dictionary_encode()
+    return coded.dictionary.to_pylist(), plain(coded.indices).astype(np.int64)
+
+
+def _weights(batch: pa.RecordBatch, column: str | None, before: int) -> FloatArray | None:
+    """The weights of reports, positive and none missing."""
+    if column is None:
+        return None
+    values, present = numbers(batch.column(column))
+    if present is not None:
+        report = before + int(np.argmin(present)) + 1
+        raise ParameterError("weights", column, f"report {report} has none: give one")
+    is_weight = np.isfinite(values) & (values > 0)
+    if not is_weight.all():
+        report = before + int(np.argmin(is_weight)) + 1
+        raise ParameterError(
+            "weights",
+            column,
+            f"report {report} needs a positive number",
+        )
+    return values.astype(np.float64)
+
+
+def groups_of(
+    codes: npt.ArrayLike,
+    *,
+    by: npt.ArrayLike | Sequence[npt.ArrayLike],
+    mechanism: Mechanism,
+    weights: npt.ArrayLike | None = None,
+    seeded: bool | None = None,
+) -> dict[str, Group]:
+    """Counts the codes of an array or a column of a frame by public groups.
+
+    Arguments:
+        codes: (n,) codes of one table.
+        by: (n,) labels of any kind, or several such columns; missing ones (None, NaN) are
+            "(missing)".
+        mechanism: the table.
+        weights: (n,) public weights, positive; None for equal ones.
+        seeded: as in `CodeCounts`.
+
+    Returns: group -> its reports, as `read_groups`.
+
+    Raises:
+        ParameterError: columns of different lengths, or a weight that is none.
+
+    Example:
+        >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
+        >>> codes = table.privatize([0.0, 1.0] * 50)
+        >>> groups = mz.collect.groups_of(codes, by=(["a", "b"] * 50, [1] * 100), mechanism=table)
+        >>> {name: group.counts.n for name, group in groups.items()}
+        {'a, 1': 50, 'b, 1': 50}
+    """
+    array = mechanism.check_codes(codes).ravel().astype(np.int64)
+    columns: Any = [by]
+    if isinstance(by, (tuple, list)) and len(by) and not np.isscalar(by[0]):
+        columns = by
+    labels = [pa.array(column) for column in columns]
+    lengths = [len(label) for label in labels]
+    if any(length != array.size for length in lengths):
+        raise ParameterError(
+            "by",
+            lengths,
+            f"need a label for each of {array.size} codes",
+        )
+    counted = None
+    if weights is not None:
+        weight_array = pa.array(np.asarray(weights, dtype=np.float64).ravel())
+        counted = _weights(pa.record_batch([weight_array], names=["weights"]), "weights", 0)
+        if len(weight_array) != array.size:
+            raise ParameterError(
+                "weights",
+                len(weight_array),
+                f"need one for each of {array.size} codes",
+            )
+    groups = _counted(
+        array,
+        labels=labels,
+        weights=counted,
+        table=mechanism,
+        seeded=seeded,
+    )
+    return {group_name: groups[group_name] for group_name in sorted(groups, key=_order)}
