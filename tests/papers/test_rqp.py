@@ -108,7 +108,9 @@ def test_bits_do_not_help_with_master_weights(shared_data: Path) -> None:
     noted = {2: 87.3, 3: 87.3, 4: 87.1, 5: 87.2, 6: 87.2, 7: 87.2, 8: 87.2}
     for bits, value in noted.items():
         assert accuracy(bits, "master") == pytest.approx(value, abs=1.0)
-    assert accuracy(2, "printed") == pytest.approx(9.8, abs=5.0)
+    # It stalls: steps seldom reach half a cell. Where it stays depends on how the start at 0, midway
+    # between two levels, is rounded: 9.8 in a separate program, 18 to 32 over three seeds here.
+    assert accuracy(2, "printed") < 35
     assert accuracy(6, "printed") == pytest.approx(86.9, abs=1.0)
 
 
