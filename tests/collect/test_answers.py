@@ -129,7 +129,7 @@ def test_shares_above_of_one_column() -> None:
     own, other = CLEAR.pmf([9.0])[0, 1], CLEAR.pmf([1.0])[0, 1]
     assert found.shares_above.values[0].low == pytest.approx((low - other) / (own - other))
     assert found.shares_above.values[0].high == pytest.approx((high - other) / (own - other))
-    assert {row["quantity"] for row in found._rows()} >= {"mean", "share above 4"}
+    assert set(found.to_frame()["quantity"]) >= {"mean", "share above 4"}
     assert found.as_dict()["shares_above"][0]["above"] == 4.0
     assert counts.to_frame()["reports"].tolist() == [300, 700]
     assert "<table>" in counts._repr_html_()

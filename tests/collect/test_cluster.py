@@ -67,10 +67,10 @@ def test_a_worker_hands_back_results_and_what_the_user_must_mend() -> None:
             raise RuntimeError("a fault")
         return block * 10
 
-    assert workers._outcome(work, 1) == 10
-    assert isinstance(workers._outcome(work, 2), ParameterError)
+    assert workers.outcome_of(work, 1) == 10
+    assert isinstance(workers.outcome_of(work, 2), ParameterError)
     with pytest.raises(RuntimeError, match="a fault"):  # Ray's to report
-        workers._outcome(work, 3)
+        workers.outcome_of(work, 3)
 
 
 def test_workers_get_no_key_unless_seeded(

@@ -426,7 +426,7 @@ def test_links_are_not_needed(days: Path, tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError("no links here")
 
     monkeypatch.setattr(os, "link", refuse)
-    monkeypatch.setattr("mezzotint.collect.sink._unnamed", lambda _: None)
+    monkeypatch.setattr("mezzotint.collect.sink.unnamed_draft", lambda _: None)
     assert collect.privatize(days, tmp_path / "out", column="x", mechanism=ONE).reports == sum(
         SIZES
     )

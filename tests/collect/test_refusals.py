@@ -171,7 +171,7 @@ def umask() -> int:
 def test_without_such_files_the_charge_comes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mezzotint.collect.sink._unnamed", lambda _: None)
+    monkeypatch.setattr("mezzotint.collect.sink.unnamed_draft", lambda _: None)
     parquet(tmp_path / "in.parquet")
     ledger = tmp_path / "ledger.jsonl"
 

@@ -215,7 +215,7 @@ class Draft:
     def __init__(self, target: Path) -> None:
         self.target = target
         self.hidden: Path | None = None
-        descriptor = _unnamed(target.parent)
+        descriptor = unnamed_draft(target.parent)
         if descriptor is None:
             self.hidden = draft_name(target)
             flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
@@ -269,7 +269,7 @@ class Draft:
             self.hidden.unlink(missing_ok=True)
 
 
-def _unnamed(folder: Path) -> int | None:
+def unnamed_draft(folder: Path) -> int | None:
     """A descriptor of a file without a name in a folder; None where the system has no such
     files.
     """

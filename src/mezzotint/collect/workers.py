@@ -82,7 +82,7 @@ def on_cluster(
         return
     with _cluster(address):
         # As Ray Data does: a dead worker's block is begun again, however often that takes.
-        remote = ray.remote(max_retries=-1)(_outcome)
+        remote = ray.remote(max_retries=-1)(outcome_of)
         shared = ray.put(work)
         waiting = iter(blocks)
         running: list[ray.ObjectRef] = []
@@ -119,7 +119,7 @@ def _wherever(block: Block) -> Block:
     return replace(block, file=replace(block.file, path=file_path))
 
 
-def _outcome(work: Callable[[Block], T], block: Block) -> T | MezzotintError:
+def outcome_of(work: Callable[[Block], T], block: Block) -> T | MezzotintError:
     """A worker's task. What the user has to mend is returned: the driver raises it as it is, not as
     Ray's error.
     """
