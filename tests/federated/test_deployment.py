@@ -26,7 +26,7 @@ from mezzotint.federated.secagg import Client, bits_needed, read_introduction
 NODES, COORDINATES = 8, 3000
 PATIENCE = 1200.0
 """Seconds that a deployment may take on a busy machine."""
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 
 def _inputs(place: int) -> np.ndarray:

@@ -34,6 +34,7 @@ from mezzotint.vectors import ranked_codebook
 
 TABLE = Path(__file__).parents[2] / "docs" / "tables" / "crashes.md"
 CLIENTS, ROUNDS = 4, 2
+PATIENCE = pytest.mark.timeout(3600)  # of tests of many processes, on a busy machine
 STRIDE = 3  # a round changes files about thirty times, in one order
 SENT = {
     "sum": "mezzotint.federated.secagg.client:Client.sum",
@@ -404,6 +405,7 @@ def test_a_client_that_forgot_its_round_answers_it_no_second_time(
 
 
 @pytest.mark.slow
+@PATIENCE
 @pytest.mark.parametrize("torn", [False, True], ids=["before", "within"])
 def test_a_client_killed_at_its_records_answers_no_plan_twice(tmp_path: Path, torn: bool) -> None:
     """SIGKILL at every change of the ledger of its life; then the same plan again, and another."""
@@ -444,6 +446,7 @@ def _settings(folder: Path, trust: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@PATIENCE
 @pytest.mark.parametrize(("who", "stage"), _cells("test_the_server_dies"))
 def test_the_server_dies(tmp_path: Path, who: str, stage: str) -> None:
     """SIGKILL when the first message of a stage is on its way, and when the last answer is; then the run goes on."""
@@ -476,6 +479,7 @@ def test_the_server_dies(tmp_path: Path, who: str, stage: str) -> None:
 
 
 @pytest.mark.slow
+@PATIENCE
 @pytest.mark.parametrize("trust", list(SENT))
 @pytest.mark.parametrize("torn", [False, True], ids=["before", "within"])
 def test_whatever_was_sent_is_charged_and_no_round_is_asked_twice(
@@ -509,6 +513,7 @@ def test_whatever_was_sent_is_charged_and_no_round_is_asked_twice(
 
 
 @pytest.mark.slow
+@PATIENCE
 @pytest.mark.parametrize(("optimizer", "kills"), [("fedavgm", 20)])
 def test_a_server_killed_at_any_moment_ends_with_the_model_of_one_that_was_not(
     tmp_path: Path, optimizer: str, kills: int

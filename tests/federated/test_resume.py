@@ -15,7 +15,7 @@ import pytest
 
 from federated.run_files import run_file
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 ROUNDS = 6
 
