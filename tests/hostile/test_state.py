@@ -7,7 +7,6 @@ bytes, and every value of the JSON inside, where there is some, is replaced by s
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ from hostile.damaged import DAMAGES, STRANGE, _places
 from mezzotint.core.files import _encoded
 from mezzotint.federated.ledger import Checkpoint
 from mezzotint.federated.secagg.roster import introduce, read_introduction
-from mezzotint.training.packed import _LENGTH_BYTES, MAGIC, PackedModel, pack_weights
+from mezzotint.training.packed import PackedModel, _digest, pack_weights
 
 POLICY: dict[str, Any] = {
     "minimum": 2, "corrupted": 0.1, "report_epsilon": 2.0, "budget": 5.0, "delta": 1e-6, "mechanisms": ["ab" * 32],
@@ -195,12 +194,16 @@ def test_strange_values_in_settings_are_refused_or_in_order(tmp_path: Path) -> N
 
 
 def test_strange_values_in_packed_models_are_refused_or_in_order(tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors")
+    pytest.importorskip("safetensors.numpy")
     _write("packed", tmp_path / "packed")
-    body = (tmp_path / "packed").read_bytes()[len(MAGIC) + hashlib.sha256().digest_size :]
-    size = _LENGTH_BYTES + int.from_bytes(body[:_LENGTH_BYTES], "little")
-    for other in _changed(json.loads(body[_LENGTH_BYTES:size])):
-        head = json.dumps(other).encode()
-        forged = len(head).to_bytes(_LENGTH_BYTES, "little") + head + body[size:]
+    with safetensors.safe_open(tmp_path / "packed", framework="np") as file:
+        header = json.loads(file.metadata()["mezzotint"])
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    for other in _changed(header):
+        text = json.dumps(other)
+        metadata = {"mezzotint": text, "sha256": _digest(text, arrays)}
+        safetensors.numpy.save_file(arrays, tmp_path / "other", metadata=metadata)
         _in_order_or_refused(
-            PackedModel.load, tmp_path / "other", MAGIC + hashlib.sha256(forged).digest() + forged
+            PackedModel.load, tmp_path / "other", (tmp_path / "other").read_bytes()
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,32 +69,32 @@ def test_what_does_not_fit_is_refused() -> None:
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 4, 8])
 def test_safetensors(bits: int, tmp_path: Path) -> None:
+    # What the docstring says of a file suffices to read it.
     safetensors = pytest.importorskip("safetensors")
     packed, _ = packed_of("cnn", bits=bits)
-    size = export.export_model(packed, tmp_path / "m.safetensors")
-    assert (
-        size
-        == (tmp_path / "m.safetensors").stat().st_size
-        < packed.packed_bytes + 8 * len(packed.levels) + 4000
-    )
-    with safetensors.safe_open(tmp_path / "m.safetensors", framework="np") as file:
-        assert file.metadata()["bits"] == str(bits)
-        levels = file.get_tensor("levels")
-        for name, values in packed.values().items():
-            shape = file.get_tensor(f"{name}.shape")
-            codes = unpack(file.get_tensor(name).tobytes(), bits, int(np.prod(shape))).reshape(
-                shape
-            )
-            scale = file.get_tensor(f"{name}.scale").astype(float)
+    path = tmp_path / "m.safetensors"
+    size = export.export_model(packed, path)
+    assert size == path.stat().st_size < packed.packed_bytes + 8 * len(packed.levels) + 4000
+    with safetensors.safe_open(path, framework="np") as file:
+        header = json.loads(file.metadata()["mezzotint"])
+        levels = np.array(header["levels"])
+        for entry in header["tensors"]:
+            name, shape = entry["name"], entry["shape"]
+            content = file.get_tensor(f"{name}.codes").tobytes()
+            codes = unpack(content, bits, int(np.prod(shape))).reshape(shape)
+            scale = np.array(entry["scale"], dtype=float)
+            if entry["scale"] is None:
+                scale = file.get_tensor(f"{name}.scale").astype(float)
             if bits < 4:
-                chosen, own = file.get_tensor(f"{name}.chosen"), codes.reshape(len(scale), -1)
-                codes = np.stack(
-                    [row[code] for row, code in zip(chosen, own, strict=True)]
-                ).reshape(shape)
+                chosen = file.get_tensor(f"{name}.chosen")
+                rows = codes.reshape(max(1, scale.size), -1)
+                pairs = zip(chosen, rows, strict=True)
+                codes = np.stack([row[code] for row, code in pairs]).reshape(shape)
             weights = scale.reshape(-1, *(1,) * (codes.ndim - 1)) * levels[codes]
-            np.testing.assert_array_equal(weights.astype(np.float32), values)
+            np.testing.assert_array_equal(weights.astype(np.float32), packed.values()[name])
     with pytest.raises(ParameterError, match="exists"):
-        export.export_model(packed, tmp_path / "m.safetensors")
+        export.export_model(packed, path)
+    assert PackedModel.load(path).note == packed.note
 
 
 def session_of(path: Path) -> Any:

@@ -7,13 +7,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import numpy as np
-
 from mezzotint.core import brought_by
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
-from mezzotint.core.sampler import pack
 from mezzotint.training.packed import PackedModel
 
 if TYPE_CHECKING:
@@ -30,47 +27,18 @@ def export_model(
     Arguments:
         packed: the model.
         path: ending in .onnx (see `save_onnx`, which takes the settings) or .safetensors (see
-            `save_safetensors`).
+            `PackedModel.save`).
         overwrite: replaces the file if it exists.
     Returns: the size of the file in bytes.
     Raises:
         ParameterError: another ending, an existing file.
     """
-    savers = {".onnx": save_onnx, ".safetensors": save_safetensors}
+    savers = {".onnx": save_onnx, ".safetensors": PackedModel.save}
     ending = Path(path).suffix
     if ending not in savers:
         remedy = f"the ending says the format; use one of {', '.join(savers)}"
         raise ParameterError("path", ending, remedy)
     return savers[ending](packed, path, overwrite=overwrite, **settings)
-
-
-def save_safetensors(
-    packed: PackedModel, path: str | os.PathLike[str], *, overwrite: bool = False
-) -> int:
-    """Writes packed codes, scales and levels.
-
-    For a tensor `name`: `name` holds its codes without gaps, `bits` each, first code in the lowest
-    bits (uint8, flat); `name.scale` one float64, or one float32 for each index of the first axis;
-    `name.shape` int64; `levels` float64. A weight is scale * levels[code]; where there is
-    `name.chosen` (uint8, channels x 2**bits), scale * levels[chosen[channel, code]]. The metadata
-    hold `bits` and `note` (JSON).
-
-    Returns: the size of the file in bytes.
-    """
-    with brought_by("export"):
-        from safetensors.numpy import save_file
-    tensors: dict[str, Any] = {"levels": np.asarray(packed.levels, dtype=np.float64)}
-    for tensor in packed.tensors:
-        content = pack(tensor.codes, packed.bits_of(tensor))
-        tensors[tensor.name] = np.frombuffer(content, dtype=np.uint8).copy()
-        if tensor.chosen is not None:
-            tensors[f"{tensor.name}.chosen"] = tensor.chosen
-        tensors[f"{tensor.name}.scale"] = np.atleast_1d(tensor.scale)
-        tensors[f"{tensor.name}.shape"] = np.array(tensor.codes.shape, dtype=np.int64)
-    metadata = {"format": "mezzotint", "bits": str(packed.bits), "note": _note(packed)}
-    with replacing(path, overwrite=overwrite) as temporary:
-        save_file(tensors, temporary, metadata=metadata)
-        return Path(temporary).stat().st_size
 
 
 def save_onnx(
@@ -115,11 +83,8 @@ def save_onnx(
     whole = packed.to_module(module).eval()
     model = float_graph(whole, size, inputs)
     put_integers(model, packed)
-    onnx.helper.set_model_props(model, {"note": _note(packed)})
+    note = json.dumps(dict(packed.note), sort_keys=True)
+    onnx.helper.set_model_props(model, {"note": note})
     onnx.checker.check_model(model, full_check=True)
     with replacing(path, overwrite=overwrite) as temporary:
         return Path(temporary).write_bytes(model.SerializeToString())
-
-
-def _note(packed: PackedModel) -> str:
-    return json.dumps(dict(packed.note), sort_keys=True)

@@ -1,0 +1,153 @@
+"""Scales and levels of least squared error for the weights of a channel, by looking at every scale of a grid."""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.types import Codes
+
+Floats = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.intp]
+
+LEAST_BITS = 4
+"""Channels of fewer bits choose among the integers of this many, so that each model has integers of 4 or 8 bits."""
+
+_SMALLEST_SIZE = 1e-30
+"""Size that a channel of zeros is given."""
+
+_FEWEST_CHANNELS = 8
+"""From which on the mean square of an input's weights is known well enough to say how much it matters."""
+
+_SHRINKAGES = 2.0 ** (np.arange(2, -31, -1) / 10)
+"""Scales that are tried, in units of the one at which no weight is cut off."""
+
+
+def integers(bits: int) -> Floats:
+    """(2**bits,) integers in a row, from 1 - 2**(bits - 1) on."""
+    half = 2 ** (bits - 1)
+    return np.arange(1 - half, half + 1, dtype=np.float64)
+
+
+def round_channels(
+    rows: Floats, bits: int
+) -> tuple[npt.NDArray[np.float32], Codes, npt.NDArray[np.uint8] | None]:
+    """Rounds each row to levels of its own.
+
+    Arguments:
+        rows: (channels, width) weights.
+        bits: of a code.
+    Returns: (channels,) scales; (channels, width) codes; (channels, 2**bits) which of the integers
+        of LEAST_BITS each channel uses, or None where it uses all of them.
+    """
+    importances = np.ones(rows.shape[1])
+    if len(rows) >= _FEWEST_CHANNELS:
+        importances = np.mean(rows**2, axis=0)
+    scales = np.empty(len(rows), dtype=np.float32)
+    codes = np.empty(rows.shape, dtype=np.uint8)
+    chosen = None
+    if bits < LEAST_BITS:
+        chosen = np.empty((len(rows), 2**bits), dtype=np.uint8)
+    whole_numbers = integers(max(bits, LEAST_BITS))
+    for index, row in enumerate(rows):
+        scale, positions = _best_levels(row, importances, whole_numbers, bits)
+        levels = float(scale) * whole_numbers[positions]
+        nearest = np.searchsorted((levels[1:] + levels[:-1]) / 2, row)
+        scales[index] = scale
+        if chosen is None:
+            codes[index] = positions[nearest]
+        else:
+            chosen[index] = positions
+            codes[index] = nearest
+    return scales, codes, chosen
+
+
+def _best_levels(
+    row: Floats, importances: Floats, whole_numbers: Floats, bits: int
+) -> tuple[np.float32, Positions]:
+    """The scale of least error, and the integers that are levels, so that levels increase."""
+    largest = max(float(np.abs(row).max(initial=0.0)), _SMALLEST_SIZE)
+    sizes = largest / whole_numbers[-1] * _SHRINKAGES
+    scales = np.concatenate([sizes, -sizes])
+    ladders = scales[:, None] * whole_numbers
+    ladders[scales < 0] = ladders[scales < 0, ::-1]
+    channel = _Channel(row, importances)
+    if bits < LEAST_BITS:
+        best, positions = channel.choose(ladders, 2**bits)
+    else:
+        best = int(np.argmin(channel.errors(ladders)))
+        positions = np.arange(len(whole_numbers))
+    if scales[best] < 0:
+        positions = len(whole_numbers) - 1 - positions
+    return np.float32(scales[best]), positions
+
+
+@final
+class _Channel:
+    """Weights in order, and sums up to each, so that levels are judged without looking at every weight."""
+
+    def __init__(self, row: Floats, importances: Floats) -> None:
+        order = np.argsort(row, kind="stable")
+        self._row = row[order]
+        counts = importances[order]
+        if not counts.any():
+            counts = np.ones(len(counts))
+        powers = np.stack([counts, counts * self._row, counts * self._row**2])
+        sums = np.cumsum(powers, axis=1)
+        self._sums = np.concatenate([np.zeros((3, 1)), sums], axis=1)
+
+    def _sums_below(self, points: Floats) -> Floats:
+        """(3, ...) sums over the weights below each point."""
+        return np.take(self._sums, np.searchsorted(self._row, points), axis=1)
+
+    def errors(self, ladders: Floats) -> Floats:
+        """(n,) squared error of the nearest of n sets of increasing levels (n, L), weighed by importance."""
+        middles = (ladders[:, 1:] + ladders[:, :-1]) / 2
+        ends = np.pad(self._sums_below(middles), ((0, 0), (0, 0), (1, 1)))
+        ends[:, :, -1] = self._sums[:, -1:]
+        return _squared_error(np.diff(ends, axis=2), ladders).sum(axis=1)
+
+    def choose(self, ladders: Floats, count: int) -> tuple[int, Positions]:
+        """Of n sets of increasing levels (n, L) the index of one, and `count` levels of it, of least error.
+
+        By dynamic programming over the last level that is chosen: what lies between two neighbours
+        goes to the nearer.
+        """
+        between = self._errors_between(ladders)
+        below_last = self._sums_below(ladders)
+        errors = _squared_error(below_last, ladders)
+        predecessors: list[npt.NDArray[np.intp]] = []
+        for _ in range(count - 1):
+            through = errors.T[:, :, None] + between
+            predecessors.append(through.argmin(axis=0))
+            errors = through.min(axis=0)
+        above_last = self._sums[:, -1][:, None, None] - below_last
+        errors = errors + _squared_error(above_last, ladders)
+        best, last = np.unravel_index(int(errors.argmin()), errors.shape)
+        positions = [int(last)]
+        for predecessor in reversed(predecessors):
+            positions.append(int(predecessor[best, positions[-1]]))
+        return int(best), np.array(positions[::-1])
+
+    def _errors_between(self, ladders: Floats) -> Floats:
+        """(L, n, L) error of the weights between two levels that are neighbours in a choice; inf in other orders."""
+        size = ladders.shape[1]
+        lower, upper = np.triu_indices(size, k=1)
+        rising = np.argsort(lower + upper, kind="stable")  # middles in order are looked up faster
+        lower, upper = lower[rising], upper[rising]
+        low, high = ladders[:, lower], ladders[:, upper]
+        sums = self._sums_below(ladders)
+        middle_sums = self._sums_below((low + high) / 2)
+        to_lower = _squared_error(middle_sums - np.take(sums, lower, axis=2), low)
+        to_upper = _squared_error(np.take(sums, upper, axis=2) - middle_sums, high)
+        between = np.full((size, *ladders.shape), np.inf)
+        between[lower, :, upper] = (to_lower + to_upper).T
+        return between
+
+
+def _squared_error(sums: Floats, levels: Floats) -> Floats:
+    """Squared error around levels of weights, from sums of their counts, values and squares."""
+    count, first, second = sums
+    return second - 2 * levels * first + levels**2 * count
