@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,10 +13,7 @@ import numpy.typing as npt
 
 from mezzotint.core import gpu
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.kernels import (
-    compiled,
-    inlined,
-)
+from mezzotint.core.kernels import compiled, inlined
 from mezzotint.core.types import FloatArray, IntArray
 from mezzotint.training.models import torch
 from mezzotint.vectors import gaussian, octaves
@@ -33,8 +29,9 @@ Totals = npt.NDArray[np.signedinteger]
 class Gradients:
     """The gradients of n records in one parameter tensor, as outer products.
 
-    A record's gradient is gains[:, None] * rows, flat. Of a dense layer's weight, these are what the layer sends back
-    and what it was given; they need not be multiplied out. Any gradients are outer products with a single 1.
+    A record's gradient is gains[:, None] * rows, flat. Of a dense layer's weight, these are what the
+    layer sends back and what it was given; they need not be multiplied out. Any gradients are outer
+    products with a single 1.
 
     Arguments:
         rows: (n, width) contiguous float32.
@@ -78,10 +75,10 @@ def _sum_of_squares(values: npt.NDArray[np.float32]) -> float:
 @compiled
 def squares(rows: npt.NDArray[np.float32]) -> FloatArray:
     """(n,) each row's sum of squares, in an order that depends on its length alone; rows (n, width) contiguous."""
-    found = np.zeros(rows.shape[0])
+    totals = np.zeros(rows.shape[0])
     for i in range(rows.shape[0]):
-        found[i] = _sum_of_squares(rows[i])
-    return found
+        totals[i] = _sum_of_squares(rows[i])
+    return totals
 
 
 @inlined
@@ -119,13 +116,15 @@ def add_integers(
     """Adds the records' scaled gradients, rounded toward zero, and each record's sum of squares of what it adds.
 
     Arguments:
-        rows, gains: (n, width) and (n, repeat) contiguous float32: a record's gradient is their outer product, flat.
+        rows, gains: (n, width) and (n, repeat) contiguous float32: a record's gradient is their outer
+            product, flat.
         factors: (n,) float32: multiplies a record's gradient; records with 0 are left out.
         units: no coordinate counts as more than units + 1.
         totals: (repeat, width) int32 or int64, added to.
         squares: (n,) int64, added to; a sum that exceeds units^2 grows no further.
     """
-    limit, enough = np.float32(units + 1), units * units
+    limit = np.float32(units + 1)
+    largest_square = units * units
     width = rows.shape[1]
     chunk = max(1, min(CACHED, EXACT // ((units + 1) * (units + 1))))
     for r in range(gains.shape[1]):
@@ -134,11 +133,10 @@ def add_integers(
             for i in range(rows.shape[0]):
                 if factors[i] == 0:
                     continue
-                found = _add_rounded(
-                    rows[i, start:end], gains[i, r] * factors[i], limit, totals[r, start:end]
-                )
-                if squares[i] <= enough:
-                    squares[i] += np.int64(found)
+                gain = gains[i, r] * factors[i]
+                added = _add_rounded(rows[i, start:end], gain, limit, totals[r, start:end])
+                if squares[i] <= largest_square:
+                    squares[i] += np.int64(added)
 
 
 _MANY = 10**6
@@ -149,6 +147,7 @@ _ROOM = 1 - 2.0**-18
 
 _SHORTER = 1 - 2.0**-10
 _ATTEMPTS = 4
+"""How often records that are too long are shortened before they are left out."""
 
 
 @final
@@ -160,9 +159,9 @@ class ClippedSums:
         clip_norm: C > 0.
         coordinates: D, of a record's gradient in all tensors.
     Guarantees:
-        The integers that a record adds have an L2 norm of at most `units`: each record's sum of squares is computed
-        in integers, and a record that exceeds it is shortened or left out. No rounding of a float has a say in it.
-        Sums are exact, in whatever order records come.
+        The integers that a record adds have an L2 norm of at most `units`: each record's sum of
+        squares is computed in integers, and a record that exceeds it is shortened or left out. No
+        rounding of a float has a say in it. Sums are exact, in whatever order records come.
     """
 
     clip_norm: float
@@ -171,7 +170,9 @@ class ClippedSums:
     @property
     def units(self) -> int:
         """Units of the grid in a clip norm: 2^16, from a million coordinates on 2^20."""
-        return 2**20 if self.coordinates >= _MANY else 2**16
+        if self.coordinates >= _MANY:
+            return 2**20
+        return 2**16
 
     @property
     def unit(self) -> float:
@@ -194,24 +195,25 @@ class ClippedSums:
 
     def _settled(self, gradients: Sequence[Gradients]) -> tuple[Totals, npt.NDArray[np.float32]]:
         check_records(_lengths(gradients))
-        norms = np.asarray(
-            sum(squares(gradient.rows) * squares(gradient.gains) for gradient in gradients)
-        )
-        return _settled(norms, self, partial(self._added, gradients))
+        squared_norms = np.zeros(len(gradients[0].rows))
+        for gradient in gradients:
+            squared_norms += squares(gradient.rows) * squares(gradient.gains)
+        return _settled(squared_norms, self, partial(self._added, gradients))
 
     def _added(
         self, gradients: Sequence[Gradients], factors: npt.NDArray[np.float32]
     ) -> tuple[Totals, IntArray]:
         """(D,) sums, and (n,) sums of squares of what each record has added."""
-        narrow = len(factors) * (self.units + 1) < 2**31
-        totals = np.zeros(self.coordinates, dtype=np.int32 if narrow else np.int64)
+        is_narrow = len(factors) * (self.units + 1) < 2**31
+        totals = np.zeros(self.coordinates, dtype=np.int32 if is_narrow else np.int64)
         squares = np.zeros(len(factors), dtype=np.int64)
-        ends = itertools.accumulate(gradient.coordinates for gradient in gradients)
-        for gradient, end in zip(gradients, ends, strict=True):
-            part = totals[end - gradient.coordinates : end].reshape(
-                gradient.gains.shape[1], gradient.rows.shape[1]
-            )
-            add_integers(gradient.rows, gradient.gains, factors, self.units, part, squares)
+        start = 0
+        for gradient in gradients:
+            end = start + gradient.coordinates
+            shape = (gradient.gains.shape[1], gradient.rows.shape[1])
+            tensor_totals = totals[start:end].reshape(shape)
+            add_integers(gradient.rows, gradient.gains, factors, self.units, tensor_totals, squares)
+            start = end
         return totals, squares
 
 
@@ -219,25 +221,30 @@ Numbers = TypeVar("Numbers", np.ndarray, torch.Tensor)
 
 
 def _settled(
-    norms: Numbers, sums: ClippedSums, added: Callable[[Numbers], tuple[Numbers, Numbers]]
+    squared_norms: Numbers,
+    sums: ClippedSums,
+    add: Callable[[Numbers], tuple[Numbers, Numbers]],
 ) -> tuple[Numbers, Numbers]:
     """Sums, and the factors that no record is too long with.
 
     Arguments:
-        norms: (n,) squared L2 norms of the records' gradients, about.
-        added: what factors lead to: (D,) sums, and (n,) sums of squares of what each record has added.
+        squared_norms: (n,) of the records' gradients, about.
+        add: what factors lead to: (D,) sums, and (n,) sums of squares of what each record has added.
     """
-    module: Any = np if isinstance(norms, np.ndarray) else torch
-    wanted = sums.units * _ROOM / (norms**0.5).clip(min=sums.clip_norm)
-    finite = (wanted < math.inf) & (norms < math.inf)
-    factors = module.asarray(module.where(finite, wanted, 0.0), dtype=module.float32)
+    module: Any = np if isinstance(squared_norms, np.ndarray) else torch
+    norms = (squared_norms**0.5).clip(min=sums.clip_norm)
+    scales = sums.units * _ROOM / norms
+    is_finite = (scales < math.inf) & (squared_norms < math.inf)
+    factors = module.asarray(module.where(is_finite, scales, 0.0), dtype=module.float32)
     attempts = 0
     while True:
-        totals, found = added(factors)
-        long, attempts = found > sums.units**2, attempts + 1
-        if not long.any():
+        totals, added_squares = add(factors)
+        too_long = added_squares > sums.units**2
+        if not too_long.any():
             return totals, factors
-        factors[long] *= _SHORTER if attempts < _ATTEMPTS else 0.0
+        attempts += 1
+        shortening = _SHORTER if attempts < _ATTEMPTS else 0.0
+        factors[too_long] *= shortening
 
 
 Factored = tuple[torch.Tensor, torch.Tensor]
@@ -254,15 +261,17 @@ def clipped_sum(gradients: Sequence[Factored], sums: ClippedSums) -> tuple[torch
     Returns: (D,) int64 sums, and how many records were left out as their gradients are not finite.
     Guarantees: each record's integers have an L2 norm of at most `units`, as checked in exact arithmetic.
     """
-    check_records(len(factor) for factored in gradients for factor in factored)
-    rows = [
-        given.double().square().sum(dim=1) * back.double().square().sum(dim=1)
-        for back, given in gradients
-    ]
+    check_records(len(factor) for factors in gradients for factor in factors)
+    squared_norms = torch.stack([_squared_norms(gains, rows) for gains, rows in gradients])
     totals, factors = _settled(
-        torch.stack(rows).sum(dim=0), sums, lambda found: _added(gradients, found, sums)
+        squared_norms.sum(dim=0), sums, lambda candidates: _added(gradients, candidates, sums)
     )
     return totals, int((factors == 0).sum())
+
+
+def _squared_norms(gains: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """(n,) squared L2 norms of outer products."""
+    return gains.double().square().sum(dim=1) * rows.double().square().sum(dim=1)
 
 
 def _added(
@@ -270,21 +279,24 @@ def _added(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(D,) int64 sums, and (n,) sums of squares of what each record has added.
 
-    The squares are summed in 64-bit floats: exact to 2^53, and whatever is beyond is found to be too long all the same.
+    The squares are summed in 64-bit floats: exact to 2^53, and whatever is beyond is found to be too
+    long all the same.
     """
     limit = float(sums.units + 1)
+    # A compiler writes no record's gradient out; without one, a few records at a time.
+    is_compiled = factors.is_cuda and gpu.compiler_works()
     totals: list[torch.Tensor] = []
     squares = torch.zeros(len(factors), dtype=torch.float64, device=factors.device)
-    for back, given in gradients:
-        gains = back * factors[:, None]
-        size = back.shape[1] * given.shape[1]
+    for gains, rows in gradients:
+        scaled_gains = gains * factors[:, None]
+        size = gains.shape[1] * rows.shape[1]
         total = torch.zeros(size, dtype=torch.int64, device=factors.device)
-        # A compiler writes no record's gradient out; without one, a few records at a time.
-        compiled = factors.is_cuda and gpu.compiler_works()
-        together = len(factors) if compiled else max(1, AT_ONCE // max(1, size))
-        for first in range(0, len(factors), together):
-            records = slice(first, first + together)
-            arguments = (gains[records], given[records], factors[records], limit)
+        group = max(1, AT_ONCE // max(1, size))
+        if is_compiled:
+            group = len(factors)
+        for first in range(0, len(factors), group):
+            records = slice(first, first + group)
+            arguments = (scaled_gains[records], rows[records], factors[records], limit)
             total += _integer_sums(*arguments).flatten()
             squares[records] += _integer_squares(*arguments)
         totals.append(total)
@@ -292,10 +304,10 @@ def _added(
 
 
 def _integers_of_records(
-    gains: torch.Tensor, given: torch.Tensor, factors: torch.Tensor, limit: float
+    gains: torch.Tensor, rows: torch.Tensor, factors: torch.Tensor, limit: float
 ) -> torch.Tensor:
     """(n, repeat, width) float32: the clipped gradients in units, cut to whole numbers."""
-    scaled = gains[:, :, None] * given[:, None, :]
+    scaled = gains[:, :, None] * rows[:, None, :]
     # A record with factor 0 may hold infinities, which times 0 are NaN.
     scaled = torch.where(factors[:, None, None] > 0, scaled, 0.0).nan_to_num(-limit)
     return scaled.clamp(-limit, limit).trunc()
@@ -303,18 +315,18 @@ def _integers_of_records(
 
 @gpu.compiled_on_devices
 def _integer_sums(
-    gains: torch.Tensor, given: torch.Tensor, factors: torch.Tensor, limit: float
+    gains: torch.Tensor, rows: torch.Tensor, factors: torch.Tensor, limit: float
 ) -> torch.Tensor:
     """(repeat, width) int64 sums over the records."""
-    return _integers_of_records(gains, given, factors, limit).long().sum(dim=0)
+    return _integers_of_records(gains, rows, factors, limit).long().sum(dim=0)
 
 
 @gpu.compiled_on_devices
 def _integer_squares(
-    gains: torch.Tensor, given: torch.Tensor, factors: torch.Tensor, limit: float
+    gains: torch.Tensor, rows: torch.Tensor, factors: torch.Tensor, limit: float
 ) -> torch.Tensor:
     """(n,) float64 sums of the squares of each record's integers."""
-    return _integers_of_records(gains, given, factors, limit).double().square().sum(dim=(1, 2))
+    return _integers_of_records(gains, rows, factors, limit).double().square().sum(dim=(1, 2))
 
 
 def decide(words: torch.Tensor, table: torch.Tensor, law: RoundedGaussian) -> torch.Tensor:
@@ -326,17 +338,17 @@ def decide(words: torch.Tensor, table: torch.Tensor, law: RoundedGaussian) -> to
 def _decide(words: torch.Tensor, table: torch.Tensor, sigma: float, margin: float) -> torch.Tensor:
     bits = (words & octaves.MAGNITUDE).double().view(torch.int64)
     cell = (bits >> octaves.SHIFT) - octaves.FIRST_CELL
-    row = table[cell.clamp(min=0)]
-    t = ((bits & octaves.IN_CELL) | octaves.ONE).view(torch.float64) - octaves.MIDDLE
-    z = row[:, -1]
+    coefficients = table[cell.clamp(min=0)]
+    offset = ((bits & octaves.IN_CELL) | octaves.ONE).view(torch.float64) - octaves.MIDDLE
+    quantile = coefficients[:, -1]
     for term in range(octaves.TERMS - 2, -1, -1):
-        z = z * t + row[:, term]
-    spread = sigma * z
-    raised = torch.where(words < 0, -spread, spread) + 0.5
+        quantile = quantile * offset + coefficients[:, term]
+    size = sigma * quantile
+    raised = torch.where(words < 0, -size, size) + 0.5
     whole = raised.floor()
-    rest = raised - whole
-    decided = (cell >= 0) & (rest > margin) & (rest < 1 - margin)
-    return torch.where(decided, whole.long(), UNDECIDED)
+    fraction = raised - whole
+    is_decided = (cell >= 0) & (fraction > margin) & (fraction < 1 - margin)
+    return torch.where(is_decided, whole.long(), UNDECIDED)
 
 
 def rounded_gaussian(
@@ -350,14 +362,14 @@ def rounded_gaussian(
     device_key = gpu.key_on(key, device)
     draws = torch.empty(size, dtype=torch.int64, device=device)
     for begin in range(0, size, gpu.CHUNK):
-        part = draws[begin : begin + gpu.CHUNK]
-        words = gpu.draw_words(device_key, begin // gpu.WORDS_PER_BLOCK, part.numel())
-        part.copy_(decide(words, table, law))
-        places = (part == UNDECIDED).nonzero().flatten()
-        closer = [
-            law.closer(word & (2**64 - 1), gaussian.further_words(key, begin + place))
-            for word, place in zip(words[places].tolist(), places.tolist(), strict=True)
-        ]
-        part[places] = torch.tensor(closer, dtype=torch.int64, device=device)
+        chunk = draws[begin : begin + gpu.CHUNK]
+        words = gpu.draw_words(device_key, begin // gpu.WORDS_PER_BLOCK, chunk.numel())
+        chunk.copy_(decide(words, table, law))
+        undecided = (chunk == UNDECIDED).nonzero().flatten()
+        closer: list[int] = []
+        for word, position in zip(words[undecided].tolist(), undecided.tolist(), strict=True):
+            further_words = gaussian.further_words(key, begin + position)
+            closer.append(law.closer(word & (2**64 - 1), further_words))
+        chunk[undecided] = torch.tensor(closer, dtype=torch.int64, device=device)
     device_key.zero_()
     return draws
