@@ -37,10 +37,10 @@ class Accountant(IAccountant):
         steps: planned; one more is refused. None for no limit.
         seeded: the run is a simulation, and its claim says so.
         noise: how the noise of steps hangs together.
-    Guarantees: a step is counted before its noise is drawn; the claim covers every released iterate,
-        with the noise multiplier of each step and the worst contraction that held in any. Deep copies
-        of an optimizer are counted here as well. What was pickled makes claims, and counts nothing:
-        the run that it comes from would not know.
+    Guarantees: a step is counted before its noise is drawn; the claim covers every released
+        iterate, with the noise multiplier of each step and the worst contraction that held in any.
+        Deep copies of an optimizer are counted here as well. What was pickled makes claims, and
+        counts nothing: the run that it comes from would not know.
     """
 
     _pickled = False
@@ -103,7 +103,8 @@ class Accountant(IAccountant):
         """Counts steps of the same run that another process took or may have taken.
 
         Arguments:
-            steps: of all processes, those counted here included; fewer than are counted change nothing.
+            steps: of all processes, those counted here included; fewer than are counted change
+                nothing.
             optimizer: of this process, whose settings all of them share.
         """
         missing = steps - len(self)
@@ -170,7 +171,8 @@ class Accountant(IAccountant):
 
         Raises:
             ParameterError: a run of other bands or users; fewer steps than are counted here. To go
-                back to earlier weights, load module and optimizer alone: the later ones are released.
+                back to earlier weights, load module and optimizer alone: the later ones are
+                released.
         """
         for name, value in self._identity().items():
             earlier = int(state_dict.get(name, 1))

@@ -1,4 +1,6 @@
-"""Attacks on our own claims: lower bounds on epsilon from runs with and without a canary, or from one run with many."""
+"""Attacks on our own claims: lower bounds on epsilon from runs with and without a canary, or from
+one run with many.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ class Audit:
     """What an attack proves about a mechanism.
 
     Arguments:
-        epsilon: lower bound on epsilon at `delta`, valid with the stated confidence; 0 if the attack fails.
+        epsilon: lower bound on epsilon at `delta`, valid with the stated confidence; 0 if the
+            attack fails.
         delta: of the claim under attack.
         confidence: probability that the bound holds, over the runs.
         hits, misses: runs with the canary that the attack says have it, and that it says have not.
@@ -63,7 +66,9 @@ class _Answers:
 
 
 def _bound(with_canary: _Answers, without_canary: _Answers, *, delta: float, error: float) -> float:
-    """Lower bound on epsilon from one direction of the test, each limit missed with this probability."""
+    """Lower bound on epsilon from one direction of the test, each limit missed with this
+    probability.
+    """
     power = with_canary.lower_limit(error)
     false_alarm = without_canary.upper_limit(error)
     if power <= delta or false_alarm == 0:
@@ -83,14 +88,16 @@ def audit(
 
     Arguments:
         with_canary, without_canary: one score per run; larger is evidence for the canary.
-        threshold: the attack answers "it is there" above it. Choose it before looking at these runs.
+        threshold: the attack answers "it is there" above it. Choose it before looking at these
+            runs.
         delta: of the claim under attack, in [0, 1).
         confidence: in (0, 1); both directions of the test and both limits share the error.
     Returns: the larger of the two directions' bounds, at least 0.
     Raises:
-        ParameterError: no runs, scores that are not numbers, delta or confidence outside their range.
-    Guarantees: for an (epsilon, delta)-DP mechanism the bound exceeds epsilon with probability at most
-        1 - confidence, whatever the scores are.
+        ParameterError: no runs, scores that are not numbers, delta or confidence outside their
+            range.
+    Guarantees: for an (epsilon, delta)-DP mechanism the bound exceeds epsilon with probability at
+        most 1 - confidence, whatever the scores are.
     Source: Jagielski, Ullman and Oprea 2020; Clopper and Pearson 1934.
     """
     present = _answers("with_canary", with_canary, threshold)
@@ -112,7 +119,8 @@ def audit(
 
 
 LIMITS = 4
-"""One-sided limits of a test in both directions; each is missed with an equal share of the error."""
+"""One-sided limits of a test in both directions; each is missed with an equal share of the error.
+"""
 
 
 def _answers(name: str, scores: npt.ArrayLike, threshold: float) -> _Answers:
@@ -128,11 +136,13 @@ class OneRunAudit:
     """What an attack proves about a mechanism from a single run.
 
     Arguments:
-        epsilon: lower bound on epsilon at `delta`, for adding or removing one record; 0 if the attack fails.
+        epsilon: lower bound on epsilon at `delta`, for adding or removing one record; 0 if the
+            attack fails.
         delta: of the claim under attack.
         confidence: probability that the bound holds, over the coins and the run.
         canaries: records that a coin was thrown for.
-        guesses, right: canaries that the attack said something about, and about how many it was right.
+        guesses, right: canaries that the attack said something about, and about how many it was
+            right.
     """
 
     epsilon: float
@@ -151,21 +161,26 @@ def audit_one_run(
     delta: float = 0.0,
     confidence: float = 0.95,
 ) -> OneRunAudit:
-    """Lower bound on epsilon from one run whose data holds each of many canaries if a fair coin says so.
+    """Lower bound on epsilon from one run whose data holds each of many canaries if a fair coin
+    says so.
 
     Arguments:
-        scores: (m,) one for each canary, larger is evidence that it is there. They may depend on all that was released.
-        included: (m,) what the coins said: fair, independent, and unknown to whatever made the scores.
-        guesses: how many canaries the attack guesses: the first half, rounded up, of the largest scores are said
-            to be there, the rest, of the smallest, not to be. Choose it before looking at this run.
+        scores: (m,) one for each canary, larger is evidence that it is there. They may depend on
+            all that was released.
+        included: (m,) what the coins said: fair, independent, and unknown to whatever made the
+            scores.
+        guesses: how many canaries the attack guesses: the first half, rounded up, of the largest
+            scores are said to be there, the rest, of the smallest, not to be. Choose it before
+            looking at this run.
         delta: of the claim under attack, in [0, 1).
         confidence: in (0, 1).
     Raises:
-        ParameterError: no canaries, scores that are not numbers, lengths that differ, more guesses than canaries, delta
-            or confidence outside their range.
-    Guarantees: for a mechanism that is (epsilon, delta)-DP for adding or removing one record the bound exceeds epsilon
-        with probability at most 1 - confidence, whatever the canaries and scores are. It is loose: the
-        guesses cannot show more than about log(guesses / log(1 / (1 - confidence))).
+        ParameterError: no canaries, scores that are not numbers, lengths that differ, more guesses
+            than canaries, delta or confidence outside their range.
+    Guarantees: for a mechanism that is (epsilon, delta)-DP for adding or removing one record the
+        bound exceeds epsilon with probability at most 1 - confidence, whatever the canaries and
+        scores are. It is loose: the guesses cannot show more than about log(guesses / log(1 / (1 -
+        confidence))).
     Example:
         >>> audit_one_run(range(100), [0] * 50 + [1] * 50, guesses=40).epsilon
         2.554...
@@ -200,7 +215,9 @@ def audit_one_run(
 
 
 def chance_of(right: int, guesses: int, canaries: int, *, epsilon: float, delta: float) -> float:
-    """Bound on the probability that an attack on an (epsilon, delta)-DP mechanism makes this many correct guesses."""
+    """Bound on the probability that an attack on an (epsilon, delta)-DP mechanism makes this many
+    correct guesses.
+    """
     accuracy = 1 / (1 + math.exp(-epsilon))
     tail = float(binom.sf(right - 1, guesses, accuracy))
     if delta == 0:

@@ -1,4 +1,6 @@
-"""Which records enter a batch, drawn from a keystream by exact integers, so that what is drawn is what is claimed."""
+"""Which records enter a batch, drawn from a keystream by exact integers, so that what is drawn is
+what is claimed.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ class PoissonBatches:
         dataset_size: number of records, at least batch_size.
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
-    Guarantees: a record enters with probability `threshold` / 2^64 exactly, and `sampling.rate` is not below that.
+    Guarantees: a record enters with probability `threshold` / 2^64 exactly, and `sampling.rate` is
+        not below that.
     """
 
     batch_size: int
@@ -99,7 +102,8 @@ def first_records(users: Any, limit: int, *, records: int) -> npt.NDArray[np.int
 
 @final
 class Parts:
-    """Every record belongs to one part, at random and for good; batch t takes its records from part t mod `count`.
+    """Every record belongs to one part, at random and for good; batch t takes its records from part
+    t mod `count`.
 
     Arguments:
         count: number of parts.
@@ -123,9 +127,10 @@ class Draws:
     """What to hand to `core.sampler.key_from` for each draw of a run, by its purpose.
 
     Arguments:
-        seed: None for private draws; an integer for a simulation that can be repeated, which is NOT private.
-        replicas: whether the processes of PyTorch's default group take part in the run: they then draw the same noise
-            and the same codes, each its own batches.
+        seed: None for private draws; an integer for a simulation that can be repeated, which is NOT
+            private.
+        replicas: whether the processes of PyTorch's default group take part in the run: they then
+            draw the same noise and the same codes, each its own batches.
     Guarantees: without a seed no key is ever given out twice, to whatever fork or replica.
     """
 
@@ -158,9 +163,11 @@ _DATA = torch.utils.data
 
 @final
 class Drawn:
-    """The batches that a loader has given to the loop. Copies of an optimizer look at the same loader: they share it.
+    """The batches that a loader has given to the loop. Copies of an optimizer look at the same
+    loader: they share it.
 
-    `count` of them so far; `size`, the records of the last one; `used`, the last one that a step was taken for.
+    `count` of them so far; `size`, the records of the last one; `used`, the last one that a step
+    was taken for.
     """
 
     def __init__(self) -> None:
@@ -185,9 +192,12 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
         batches: size and rate, of this replica's records.
         steps: batches of one pass.
         rng: called once per batch; None for private draws, else a seed or a numpy Generator.
-        first, every: this replica's records are first, first + every, ...; each record belongs to one replica.
-        parts: what the batches, counted through all passes, are drawn from in turn; None for all records.
-        ahead: batches are drawn in advance, as worker processes do; the loader counts those it gives.
+        first, every: this replica's records are first, first + every, ...; each record belongs to
+            one replica.
+        parts: what the batches, counted through all passes, are drawn from in turn; None for all
+            records.
+        ahead: batches are drawn in advance, as worker processes do; the loader counts those it
+            gives.
     """
 
     def __init__(
@@ -228,7 +238,9 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
 
 
 def check_loader(loader: object) -> None:
-    """Raises ParameterError for anything but a DataLoader of batches, in order or shuffled, of data with an index."""
+    """Raises ParameterError for anything but a DataLoader of batches, in order or shuffled, of data
+    with an index.
+    """
     remedy = (
         "records are sampled by index; give a torch.utils.data.DataLoader over a map-style data set"
     )
@@ -277,7 +289,9 @@ class CollateOrEmpty:
 
 @final
 class _AheadLoader(_DATA.DataLoader[Any]):
-    """A loader with worker processes: a batch counts when the loop gets it, not when they begin to prepare it."""
+    """A loader with worker processes: a batch counts when the loop gets it, not when they begin to
+    prepare it.
+    """
 
     def __iter__(self) -> Iterator[Any]:
         sampler: Any = self.batch_sampler

@@ -1,4 +1,6 @@
-"""Scales and levels of least squared error for the weights of a channel, by looking at every scale of a grid."""
+"""Scales and levels of least squared error for the weights of a channel, by looking at every scale
+of a grid.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,17 @@ Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.intp]
 
 LEAST_BITS = 4
-"""Channels of fewer bits choose among the integers of this many, so that each model has integers of 4 or 8 bits."""
+"""Channels of fewer bits choose among the integers of this many, so that each model has integers of
+4 or 8 bits.
+"""
 
 _SMALLEST_SIZE = 1e-30
 """Size that a channel of zeros is given."""
 
 _FEWEST_CHANNELS = 8
-"""From which on the mean square of an input's weights is known well enough to say how much it matters."""
+"""From which on the mean square of an input's weights is known well enough to say how much it
+matters.
+"""
 
 _SHRINKAGES = 2.0 ** (np.arange(2, -31, -1) / 10)
 """Scales that are tried, in units of the one at which no weight is cut off."""
@@ -86,7 +92,9 @@ def _best_levels(
 
 @final
 class _Channel:
-    """Weights in order, and sums up to each, so that levels are judged without looking at every weight."""
+    """Weights in order, and sums up to each, so that levels are judged without looking at every
+    weight.
+    """
 
     def __init__(self, row: Floats, importances: Floats) -> None:
         order = np.argsort(row, kind="stable")
@@ -103,14 +111,17 @@ class _Channel:
         return np.take(self._sums, np.searchsorted(self._row, points), axis=1)
 
     def errors(self, ladders: Floats) -> Floats:
-        """(n,) squared error of the nearest of n sets of increasing levels (n, L), weighed by importance."""
+        """(n,) squared error of the nearest of n sets of increasing levels (n, L), weighed by
+        importance.
+        """
         middles = (ladders[:, 1:] + ladders[:, :-1]) / 2
         ends = np.pad(self._sums_below(middles), ((0, 0), (0, 0), (1, 1)))
         ends[:, :, -1] = self._sums[:, -1:]
         return _squared_error(np.diff(ends, axis=2), ladders).sum(axis=1)
 
     def choose(self, ladders: Floats, count: int) -> tuple[int, Positions]:
-        """Of n sets of increasing levels (n, L) the index of one, and `count` levels of it, of least error.
+        """Of n sets of increasing levels (n, L) the index of one, and `count` levels of it, of
+        least error.
 
         By dynamic programming over the last level that is chosen: what lies between two neighbours
         goes to the nearer.
@@ -132,7 +143,9 @@ class _Channel:
         return int(best), np.array(positions[::-1])
 
     def _errors_between(self, ladders: Floats) -> Floats:
-        """(L, n, L) error of the weights between two levels that are neighbours in a choice; inf in other orders."""
+        """(L, n, L) error of the weights between two levels that are neighbours in a choice; inf in
+        other orders.
+        """
         size = ladders.shape[1]
         lower, upper = np.triu_indices(size, k=1)
         rising = np.argsort(lower + upper, kind="stable")  # middles in order are looked up faster

@@ -29,9 +29,9 @@ Totals = npt.NDArray[np.signedinteger]
 class Gradients:
     """The gradients of n records in one parameter tensor, as outer products.
 
-    A record's gradient is gains[:, None] * rows, flat. Of a dense layer's weight, these are what the
-    layer sends back and what it was given; they need not be multiplied out. Any gradients are outer
-    products with a single 1.
+    A record's gradient is gains[:, None] * rows, flat. Of a dense layer's weight, these are what
+    the layer sends back and what it was given; they need not be multiplied out. Any gradients are
+    outer products with a single 1.
 
     Arguments:
         rows: (n, width) contiguous float32.
@@ -74,7 +74,9 @@ def _sum_of_squares(values: npt.NDArray[np.float32]) -> float:
 
 @compiled
 def squares(rows: npt.NDArray[np.float32]) -> FloatArray:
-    """(n,) each row's sum of squares, in an order that depends on its length alone; rows (n, width) contiguous."""
+    """(n,) each row's sum of squares, in an order that depends on its length alone; rows (n, width)
+    contiguous.
+    """
     totals = np.zeros(rows.shape[0])
     for i in range(rows.shape[0]):
         totals[i] = _sum_of_squares(rows[i])
@@ -113,11 +115,12 @@ def add_integers(
     totals: Totals,
     squares: IntArray,
 ) -> None:
-    """Adds the records' scaled gradients, rounded toward zero, and each record's sum of squares of what it adds.
+    """Adds the records' scaled gradients, rounded toward zero, and each record's sum of squares of
+    what it adds.
 
     Arguments:
-        rows, gains: (n, width) and (n, repeat) contiguous float32: a record's gradient is their outer
-            product, flat.
+        rows, gains: (n, width) and (n, repeat) contiguous float32: a record's gradient is their
+            outer product, flat.
         factors: (n,) float32: multiplies a record's gradient; records with 0 are left out.
         units: no coordinate counts as more than units + 1.
         totals: (repeat, width) int32 or int64, added to.
@@ -153,7 +156,8 @@ _ATTEMPTS = 4
 @final
 @dataclass(frozen=True, kw_only=True)
 class ClippedSums:
-    """Clips every record's gradient to an L2 norm, rounds it toward zero on a public grid, and adds up integers.
+    """Clips every record's gradient to an L2 norm, rounds it toward zero on a public grid, and adds
+    up integers.
 
     Arguments:
         clip_norm: C > 0.
@@ -190,7 +194,9 @@ class ClippedSums:
         return totals.astype(np.int64, copy=False), int((factors == 0).sum())
 
     def factors(self, gradients: Sequence[Gradients]) -> npt.NDArray[np.float32]:
-        """(n,) what the records' gradients are multiplied by before they are rounded; 0 leaves a record out."""
+        """(n,) what the records' gradients are multiplied by before they are rounded; 0 leaves a
+        record out.
+        """
         return self._settled(gradients)[1]
 
     def _settled(self, gradients: Sequence[Gradients]) -> tuple[Totals, npt.NDArray[np.float32]]:
@@ -229,7 +235,8 @@ def _settled(
 
     Arguments:
         squared_norms: (n,) of the records' gradients, about.
-        add: what factors lead to: (D,) sums, and (n,) sums of squares of what each record has added.
+        add: what factors lead to: (D,) sums, and (n,) sums of squares of what each record has
+            added.
     """
     module: Any = np if isinstance(squared_norms, np.ndarray) else torch
     norms = (squared_norms**0.5).clip(min=sums.clip_norm)
@@ -248,7 +255,9 @@ def _settled(
 
 
 Factored = tuple[torch.Tensor, torch.Tensor]
-"""(n, repeat) and (n, width) float32: a record's gradient in a parameter is their outer product, flat."""
+"""(n, repeat) and (n, width) float32: a record's gradient in a parameter is their outer product,
+flat.
+"""
 
 
 AT_ONCE = 1 << 24
@@ -259,7 +268,8 @@ def clipped_sum(gradients: Sequence[Factored], sums: ClippedSums) -> tuple[torch
     """What `sums` makes of the records' gradients, on their device.
 
     Returns: (D,) int64 sums, and how many records were left out as their gradients are not finite.
-    Guarantees: each record's integers have an L2 norm of at most `units`, as checked in exact arithmetic.
+    Guarantees: each record's integers have an L2 norm of at most `units`, as checked in exact
+        arithmetic.
     """
     check_records(len(factor) for factors in gradients for factor in factors)
     squared_norms = torch.stack([_squared_norms(gains, rows) for gains, rows in gradients])
@@ -279,8 +289,8 @@ def _added(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(D,) int64 sums, and (n,) sums of squares of what each record has added.
 
-    The squares are summed in 64-bit floats: exact to 2^53, and whatever is beyond is found to be too
-    long all the same.
+    The squares are summed in 64-bit floats: exact to 2^53, and whatever is beyond is found to be
+    too long all the same.
     """
     limit = float(sums.units + 1)
     # A compiler writes no record's gradient out; without one, a few records at a time.
@@ -330,7 +340,9 @@ def _integer_squares(
 
 
 def decide(words: torch.Tensor, table: torch.Tensor, law: RoundedGaussian) -> torch.Tensor:
-    """(n,) draws that (n,) int64 words lead to, UNDECIDED where they do not: `compiled.draw`, step by step."""
+    """(n,) draws that (n,) int64 words lead to, UNDECIDED where they do not: `compiled.draw`, step
+    by step.
+    """
     return _decide(words, table, law.sigma, law.margin)
 
 
@@ -354,7 +366,8 @@ def _decide(words: torch.Tensor, table: torch.Tensor, sigma: float, margin: floa
 def rounded_gaussian(
     law: RoundedGaussian, key: bytes, size: int, device: torch.device
 ) -> torch.Tensor:
-    """(size,) int64 independent draws on a device; coordinate i takes word i of the key's ChaCha20 stream.
+    """(size,) int64 independent draws on a device; coordinate i takes word i of the key's ChaCha20
+    stream.
 
     The few draws that their word does not decide look closer on the CPU, at words of their own.
     """

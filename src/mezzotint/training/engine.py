@@ -1,4 +1,6 @@
-"""Opacus's PrivacyEngine, so that a script changes by its import alone; a shell around `make_private`."""
+"""Opacus's PrivacyEngine, so that a script changes by its import alone; a shell around
+`make_private`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ _IGNORED = ("noise_generator", "criterion", "wrap_model", "alphas")
 
 @final
 class PrivacyEngine:
-    """Makes scripts that were written for Opacus private: `from mezzotint.training import PrivacyEngine`.
+    """Makes scripts that were written for Opacus private: `from mezzotint.training import
+    PrivacyEngine`.
 
     Arguments:
         accountant: accepted for Opacus's sake; epsilon is that of the privacy loss distribution.

@@ -55,19 +55,19 @@ def save_onnx(
     Arguments:
         packed: on even levels.
         path: of the file.
-        module: whose forward pass takes one tensor, records first, and gives one; by default the one
-            that the note describes. It is exported as it is after eval().
+        module: whose forward pass takes one tensor, records first, and gives one; by default the
+            one that the note describes. It is exported as it is after eval().
         shape: of one record's features; the note's by default.
         inputs: what features are: "float32", or "int64" for tokens.
     Returns: the size of the file in bytes.
     Raises:
-        ParameterError: levels that are not even; a shape that is not known; a pass that PyTorch cannot
-            follow, that looks at values or at the number of records, draws random numbers, mixes
-            records, or gives anything but one tensor of floats, records first.
+        ParameterError: levels that are not even; a shape that is not known; a pass that PyTorch
+            cannot follow, that looks at values or at the number of records, draws random numbers,
+            mixes records, or gives anything but one tensor of floats, records first.
         MissingExtraError: onnx is not installed.
     Guarantees: weights are those of `packed.values()` up to rounding in float32; those of one
-        dimension (biases, norms) are stored as floats. onnxruntime rounds the inputs of dense layers
-        to 8 bits, unless its session option session.qdq_matmulnbits_accuracy_level is 1.
+        dimension (biases, norms) are stored as floats. onnxruntime rounds the inputs of dense
+        layers to 8 bits, unless its session option session.qdq_matmulnbits_accuracy_level is 1.
     """
     with brought_by("export"):
         import onnx

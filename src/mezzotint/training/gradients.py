@@ -40,7 +40,8 @@ class PrivateModule(GradSampleModule):
 
     Where a dense layer sends back b (n, out) for inputs a (n, in), record i's gradient is the outer
     product of b[i] and a[i]. Opacus writes these n * out * in numbers twice; here `factors` gives b
-    and a. What Opacus's own optimizers would read instead is NaN, so that none takes a step with it.
+    and a. What Opacus's own optimizers would read instead is NaN, so that none takes a step with
+    it.
 
     Arguments:
         module: whose per-record gradients are taken.
@@ -102,7 +103,9 @@ class PrivateModule(GradSampleModule):
             yield module
 
     def _get_module_type(self, module: torch.nn.Module) -> Any:
-        """The class of a layer; of one whose settings Opacus's own rule ignores, a class without a rule."""
+        """The class of a layer; of one whose settings Opacus's own rule ignores, a class without a
+        rule.
+        """
         return _Ruleless if _is_ignored(module) else type(module)
 
     def __getattr__(self, name: str) -> Any:
@@ -117,8 +120,8 @@ class PrivateModule(GradSampleModule):
     def backward(self, loss: Loss, batch: Any, *, chunk: int = 32) -> torch.Tensor:
         """Takes each record's gradient by itself, through torch.func, in place of loss.backward().
 
-        It takes what hooks refuse (nn.LSTM, nn.MultiheadAttention, layers that are given one row for
-        the whole batch), and no loss can mix records.
+        It takes what hooks refuse (nn.LSTM, nn.MultiheadAttention, layers that are given one row
+        for the whole batch), and no loss can mix records.
 
         Arguments:
             loss: called as loss(module, batch) with a batch of one record.
@@ -214,7 +217,9 @@ def factors(sample: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
 
 
 def _samplers(module: torch.nn.Module) -> dict[Any, Any]:
-    """What takes the gradients of layers, by class; of those that `quantize_aware` has given a rule, too."""
+    """What takes the gradients of layers, by class; of those that `quantize_aware` has given a
+    rule, too.
+    """
     samplers: dict[Any, Any] = dict(GradSampleModule.GRAD_SAMPLERS)
     for layer in module.modules():
         kind = plain_type(layer)
@@ -289,7 +294,8 @@ def _first_parameter(module: torch.nn.Module) -> torch.Tensor:
 
 
 def _check_calls(module: Any, *, axis: int) -> None:
-    """Whether all calls of a layer, and of those that share its weights, had a row for every record.
+    """Whether all calls of a layer, and of those that share its weights, had a row for every
+    record.
 
     Opacus adds the gradients of several calls row by row: those of a call with fewer rows would be
     added to the first records.

@@ -25,7 +25,8 @@ _LAYERS = (
 )
 
 _TOP_PER_RMS = {1: 0.7979, 2: 1.4936}
-"""The largest of even levels of least squared error for normal weights (Max 1960), over their RMS."""
+"""The largest of even levels of least squared error for normal weights (Max 1960), over their RMS.
+"""
 
 
 def quantize_aware(
@@ -35,16 +36,17 @@ def quantize_aware(
 
     Call it before `make_private`, and make the optimizer of the same parameters. The gradient with
     respect to a level is taken for that of its weight (straight through). Levels are a function of
-    the weights, which are released with noise: the run costs what DP-SGD costs, whichever of weights
-    and levels are published.
+    the weights, which are released with noise: the run costs what DP-SGD costs, whichever of
+    weights and levels are published.
 
     Arguments:
         module: changed in place: weights of dense, convolution and embedding layers are projected.
         bits: per weight, 1 to 8.
-        bound: levels lie evenly from -bound to bound; by default each output of a layer has its own:
-            its largest weight, and for 1 and 2 bits the bound of least error of normal weights.
-        q: in training a level is kept with this probability, else replaced by another, as in RQP-SGD.
-            That saves no noise here: the claim has kappa = 1.
+        bound: levels lie evenly from -bound to bound; by default each output of a layer has its
+            own: its largest weight, and for 1 and 2 bits the bound of least error of normal
+            weights.
+        q: in training a level is kept with this probability, else replaced by another, as in
+            RQP-SGD. That saves no noise here: the claim has kappa = 1.
     Returns: the module.
     Raises:
         ParameterError: bits, q or bound outside their range; no layer to quantize, or one twice.
@@ -173,10 +175,11 @@ def without_rules(module: torch.nn.Module) -> torch.nn.Module:
 
 @torch.no_grad()
 def pack_levels(module: torch.nn.Module, *, note: JsonObject | None = None) -> PackedModel:
-    """Packs the levels that a forward pass of a `quantize_aware` module sees, under the plain names.
+    """Packs the levels that a forward pass of a `quantize_aware` module sees, under the plain
+    names.
 
-    Parameters without a rule, such as biases, are rounded to as many levels from minus to plus their
-    largest weight.
+    Parameters without a rule, such as biases, are rounded to as many levels from minus to plus
+    their largest weight.
 
     Raises:
         ParameterError: a module without rules, or with rules of different bits.

@@ -1,4 +1,6 @@
-"""What training needs of its extra, and the models that the command line trains; any torch module works as well."""
+"""What training needs of its extra, and the models that the command line trains; any torch module
+works as well.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,8 @@ def _linear(features: int, outputs: int) -> torch.nn.Module:
 
 
 def _convolutional(rows: int, columns: int, classes: int) -> torch.nn.Module:
-    # Two convolutions and two dense layers, bounded activations: what small private image models use.
+    # Two convolutions and two dense layers, bounded activations: what small private image models
+    # use.
     body = torch.nn.Sequential(
         torch.nn.Unflatten(1, (1, rows)),
         torch.nn.Conv2d(1, 16, 8, stride=2, padding=3),
@@ -95,7 +98,9 @@ def _convolutional(rows: int, columns: int, classes: int) -> torch.nn.Module:
 
 @final
 class _Block(torch.nn.Module):
-    """Attention over all tokens, then two dense layers on each; both added to what came, after a norm."""
+    """Attention over all tokens, then two dense layers on each; both added to what came, after a
+    norm.
+    """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -237,16 +242,17 @@ def task(model: str, *, shape: tuple[int, ...], classes: int, seed: int = 0) -> 
     """One of the five models for features of a shape, or a user's module.
 
     Arguments:
-        model: "logreg" or "svm" (two classes, one output), "softmax", "cnn" (images), or "transformer"
-            (records of rows, each a token); or "file.py:Net", the file and what to call in it, without arguments, for a
-            module with one output for each class.
+        model: "logreg" or "svm" (two classes, one output), "softmax", "cnn" (images), or
+            "transformer" (records of rows, each a token); or "file.py:Net", the file and what to
+            call in it, without arguments, for a module with one output for each class.
         shape: of one record's features.
         classes: number of labels.
-        seed: of the initial weights of "cnn", "transformer" and modules; the linear models start at zero.
+        seed: of the initial weights of "cnn", "transformer" and modules; the linear models start at
+            zero.
     Raises:
-        ParameterError: an unknown model, two-class models with more classes, a CNN on anything but images, a
-            transformer on records without rows; a file or a module that is not there, layers that mix records, outputs
-            of another shape.
+        ParameterError: an unknown model, two-class models with more classes, a CNN on anything but
+            images, a transformer on records without rows; a file or a module that is not there,
+            layers that mix records, outputs of another shape.
     """
     if ".py:" in model:
         return _classifier(_module_from(model, shape, classes, seed))

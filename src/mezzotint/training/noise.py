@@ -1,4 +1,5 @@
-"""How the noise of a run's steps hangs together: drawn afresh in each, or correlated over some of them.
+"""How the noise of a run's steps hangs together: drawn afresh in each, or correlated over some of
+them.
 
 Correlated noise cancels in part from step to step; each record then pays once for a block of steps.
 """
@@ -49,9 +50,11 @@ class Budget:
 
 
 class Noise(ABC):
-    """How the noise of a run's steps hangs together; how much of it there is, is the noise multiplier.
+    """How the noise of a run's steps hangs together; how much of it there is, is the noise
+    multiplier.
 
-    `bands` is the number of steps that share noise. Records fall into as many parts, which take turns.
+    `bands` is the number of steps that share noise. Records fall into as many parts, which take
+    turns.
     """
 
     bands: int | Literal["auto"] = 1
@@ -188,7 +191,8 @@ class Banded(Noise):
 
 
 def choose_bands(budget: Budget) -> int:
-    """The number of bands, of 1, 2, 4, 8 and 16, with the least noise in the last iterate of plain SGD.
+    """The number of bands, of 1, 2, 4, 8 and 16, with the least noise in the last iterate of plain
+    SGD.
 
     Nothing but the budget decides, so the choice costs nothing.
     """
@@ -209,15 +213,16 @@ def choose_bands(budget: Budget) -> int:
 
 @final
 class CorrelatedNoise:
-    """Mixes integer sums of several steps before the noise, and solves for the steps' sums behind it.
+    """Mixes integer sums of several steps before the noise, and solves for the steps' sums behind
+    it.
 
     Arguments:
         bands: how many steps a sum is spread over.
-        batches_drawn: how many batches the loader has drawn so far: the records of `bands` batches in
-            a row are disjoint.
-    Guarantees: released is C X + N, X the sums of the steps, N independent rounded Gaussian noise of
-        multiplier z in units of SCALE clip norms; what `solve` makes of it depends on nothing else.
-        Sums of earlier steps are kept in memory alone, and never copied or pickled.
+        batches_drawn: how many batches the loader has drawn so far: the records of `bands` batches
+            in a row are disjoint.
+    Guarantees: released is C X + N, X the sums of the steps, N independent rounded Gaussian noise
+        of multiplier z in units of SCALE clip norms; what `solve` makes of it depends on nothing
+        else. Sums of earlier steps are kept in memory alone, and never copied or pickled.
     Source: docs/proofs/training.md, "Correlated noise"; Choquette-Choo et al. 2023.
     """
 
@@ -233,7 +238,8 @@ class CorrelatedNoise:
         raise ParameterError("optimizer", "bands", remedy)
 
     def check(self, *settings: object) -> None:
-        """Checks, before a step releases anything, that its batch is the next and nothing has changed.
+        """Checks, before a step releases anything, that its batch is the next and nothing has
+        changed.
 
         Arguments:
             settings: noise, clip norm and weights.

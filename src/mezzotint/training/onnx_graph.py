@@ -21,7 +21,9 @@ with brought_by("export"):
     from onnx import numpy_helper
 
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 16, 256
-"""Inputs of a dense layer that share a scale: onnxruntime takes powers of two, and larger ones are faster."""
+"""Inputs of a dense layer that share a scale: onnxruntime takes powers of two, and larger ones are
+faster.
+"""
 
 _UINT8, _UINT4 = 2, 21
 """ONNX's numbers for types."""
@@ -147,7 +149,9 @@ class _Editor:
         )
 
     def _drop_copies(self) -> None:
-        """Leaves out nodes that copy a constant, as the exporter writes for equal weights, or repeat one."""
+        """Leaves out nodes that copy a constant, as the exporter writes for equal weights, or
+        repeat one.
+        """
         originals: dict[str, str] = {}
         names_by_content: dict[bytes, str] = {}
         kept_nodes: list[Any] = []
@@ -203,7 +207,9 @@ class _Editor:
         return name in self._constants and len(self._constants[name].dims) == 1
 
     def _add_dense(self, inputs: str, weight: str, bias: str, output: str) -> None:
-        """Adds the product of inputs and a weight's transpose, plus a bias if there is a name of it."""
+        """Adds the product of inputs and a weight's transpose, plus a bias if there is a name of
+        it.
+        """
         integers = self._ladder.integers(self._tensors[weight])
         columns = self._columns(weight)
         product = f"{output}.product" if bias or integers.shortfall is not None else output

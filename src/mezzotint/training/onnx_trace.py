@@ -1,4 +1,6 @@
-"""What a module computes of any number of records, as an ONNX graph with weights in floats, by PyTorch's exporter."""
+"""What a module computes of any number of records, as an ONNX graph with weights in floats, by
+PyTorch's exporter.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ _EXPORTER_OPSET = 20
 """The latest that PyTorch writes."""
 
 _TOLERANCE = 1e-4
-"""Of the largest output, between records together and each alone; sums may be taken in another order."""
+"""Of the largest output, between records together and each alone; sums may be taken in another
+order.
+"""
 
 
 def float_graph(module: torch.nn.Module, shape: tuple[int, ...], inputs: Inputs) -> Any:
@@ -81,7 +85,9 @@ def _traced_model(
 
 @final
 class _SingleInput(torch.nn.Module):
-    """A module called with its features alone: the exporter would make tensors of settings by default."""
+    """A module called with its features alone: the exporter would make tensors of settings by
+    default.
+    """
 
     def __init__(self, plain: torch.nn.Module) -> None:
         super().__init__()
@@ -127,7 +133,9 @@ def _refusal(module: torch.nn.Module, reason: str) -> ParameterError:
 
 
 def _check_pass(module: torch.nn.Module, shape: tuple[int, ...], inputs: Inputs) -> tuple[int, ...]:
-    """Refuses a pass that an exported graph would not repeat; returns the shape of a record's output."""
+    """Refuses a pass that an exported graph would not repeat; returns the shape of a record's
+    output.
+    """
     with _quiet_export(module, shape):
         records = torch.zeros(2, *shape, dtype=_DTYPES[inputs])
         any_number = ({0: torch.export.Dim.DYNAMIC},)

@@ -1,4 +1,6 @@
-"""Optimizers around Opacus: sums of clipped gradients with noise, weights that land on levels after each step."""
+"""Optimizers around Opacus: sums of clipped gradients with noise, weights that land on levels after
+each step.
+"""
 
 from __future__ import annotations
 
@@ -58,14 +60,18 @@ _OTHER_SETTINGS = ("weight_decay", "maximize", "differentiable")
 
 
 class _Wrapper(torch.optim.Optimizer):
-    """An optimizer around another one, which holds parameters and state; hooks and copies are its own."""
+    """An optimizer around another one, which holds parameters and state; hooks and copies are its
+    own.
+    """
 
     def _become_optimizer(self) -> None:
-        # torch's own constructor would make a second set of parameters and state; this makes the tables of hooks.
+        # torch's own constructor would make a second set of parameters and state; this makes the
+        # tables of hooks.
         torch.optim.Optimizer.__setstate__(self, {})
 
     def __getstate__(self) -> dict[str, object]:
-        # A scheduler's wrapper of `step`, and a pass through a loader, belong to the optimizer that they were made for.
+        # A scheduler's wrapper of `step`, and a pass through a loader, belong to the optimizer that
+        # they were made for.
         return {
             name: value for name, value in vars(self).items() if name not in ("step", "_splitting")
         }
@@ -76,23 +82,26 @@ class _Wrapper(torch.optim.Optimizer):
 
 @final
 class ProjectedOptimizer(_Wrapper):
-    """Wraps the optimizer that Opacus calls after clipping and noise, and projects every weight after its step.
+    """Wraps the optimizer that Opacus calls after clipping and noise, and projects every weight
+    after its step.
 
     Give it to `opacus.PrivacyEngine.make_private` or `DPOptimizer` in place of the plain optimizer.
 
     Arguments:
         inner: the optimizer that makes the step.
         projection: what each weight goes through.
-        bounds: one bound per parameter tensor, in order of the parameter groups; weights are divided by it before
-            the table and multiplied by it afterwards. A single number serves all tensors.
-        rng: called once per step; None for private draws of the system's entropy, an integer or numpy Generator for
-            reproducible ones, which are NOT private.
+        bounds: one bound per parameter tensor, in order of the parameter groups; weights are
+            divided by it before the table and multiplied by it afterwards. A single number serves
+            all tensors.
+        rng: called once per step; None for private draws of the system's entropy, an integer or
+            numpy Generator for reproducible ones, which are NOT private.
         quantize: which parameter tensors are projected; all by default. Frozen ones never are.
     Raises:
         ParameterError: a bound that is not positive, or a wrong number of them.
     Guarantees:
-        Between steps every projected weight is one of the levels of its tensor, and `codes` says which.
-        `contraction` is below 1 only where Theorem A holds: around a stateless inner optimizer.
+        Between steps every projected weight is one of the levels of its tensor, and `codes` says
+        which. `contraction` is below 1 only where Theorem A holds: around a stateless inner
+        optimizer.
     """
 
     def __init__(
@@ -164,7 +173,9 @@ class ProjectedOptimizer(_Wrapper):
         return self.inner.defaults
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds tensors; their bound is the common one if there is one, else twice their largest weight (or 1)."""
+        """Adds tensors; their bound is the common one if there is one, else twice their largest
+        weight (or 1).
+        """
         self.inner.add_param_group(param_group)
         added = self.inner.param_groups[-1]["params"]
         self._bounds += [self._common or derived_bound(parameter) for parameter in added]
@@ -185,12 +196,13 @@ class ProjectedOptimizer(_Wrapper):
 
     @property
     def contraction(self) -> float:
-        """Share of the noise's privacy loss that may be claimed to survive, worst over the steps so far.
+        """Share of the noise's privacy loss that may be claimed to survive, worst over the steps so
+        far.
 
-        The projection's kappa while the inner optimizer is known to be stateless and every trained weight is
-        projected, else 1: momentum carries noisy gradients past the random replacement, and each step reads them
-        again through fresh coins. Whatever is not known (other classes, subclasses, hooks, a `step` that was
-        wrapped) counts as stateful.
+        The projection's kappa while the inner optimizer is known to be stateless and every trained
+        weight is projected, else 1: momentum carries noisy gradients past the random replacement,
+        and each step reads them again through fresh coins. Whatever is not known (other classes,
+        subclasses, hooks, a `step` that was wrapped) counts as stateful.
         """
         known = _is_stateless(self.inner) and not _has_hooks(self) and not _is_replaced(self)
         holds = known and sum(one.requires_grad for one in self._every()) == len(self._chosen())
@@ -215,9 +227,11 @@ class ProjectedOptimizer(_Wrapper):
         return loss
 
     def _plain_moves(self) -> list[tuple[npt.NDArray[np.float32], float]] | None:
-        """Gradients and step sizes, one for each projected tensor, if the step is their product and nothing else.
+        """Gradients and step sizes, one for each projected tensor, if the step is their product and
+        nothing else.
 
-        Weights then are moved and projected in one pass. None where the inner optimizer has to make the step.
+        Weights then are moved and projected in one pass. None where the inner optimizer has to make
+        the step.
         """
         rates: dict[int, float] = {}
         for group in self.inner.param_groups if _is_stateless(self.inner) else []:
@@ -248,7 +262,9 @@ class ProjectedOptimizer(_Wrapper):
                 parameter.grad = gradient
 
     def project(self) -> None:
-        """Puts every weight onto a level; also called once at the start, so that the first iterate is one too."""
+        """Puts every weight onto a level; also called once at the start, so that the first iterate
+        is one too.
+        """
         self._project(None)
 
     def _in_place(self) -> bool:
@@ -281,7 +297,8 @@ class ProjectedOptimizer(_Wrapper):
                 parameter.copy_(flat.view_as(parameter))
 
     def _project_together(self, chosen: list[tuple[torch.Tensor, float]]) -> None:
-        # One draw for all tensors, where the first of them lies, and few operations on each: the time goes into these.
+        # One draw for all tensors, where the first of them lies, and few operations on each: the
+        # time goes into these.
         levels, device = self.projection.table.levels, chosen[0][0].device
         together = torch.cat(
             [parameter.detach().to(device, torch.float32).flatten() for parameter, _ in chosen]
@@ -330,7 +347,9 @@ def _has_hooks(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def _is_replaced(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a method was put in place of the class's own; a learning rate scheduler's counter around `step` may."""
+    """Whether a method was put in place of the class's own; a learning rate scheduler's counter
+    around `step` may.
+    """
     return any(
         callable(getattr(type(optimizer), name, None))
         and not (name == "step" and hasattr(method, "_wrapped_by_lr_sched"))
@@ -339,7 +358,9 @@ def _is_replaced(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def _is_stateless(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a step is known to depend on the present gradients and weights alone, coordinate by coordinate."""
+    """Whether a step is known to depend on the present gradients and weights alone, coordinate by
+    coordinate.
+    """
     everyone = vars(sys.modules[torch.optim.Optimizer.__module__])
     hooks = everyone["_global_optimizer_pre_hooks"] or everyone["_global_optimizer_post_hooks"]
     return (
@@ -357,34 +378,41 @@ def _is_stateless(optimizer: torch.optim.Optimizer) -> bool:
 
 @final
 class NoisyOptimizer(_Wrapper, DPOptimizer):
-    """DP-SGD on integers: clips each record's gradient, adds up on a public grid, adds rounded Gaussian noise.
+    """DP-SGD on integers: clips each record's gradient, adds up on a public grid, adds rounded
+    Gaussian noise.
 
     Arguments:
         inner: the optimizer that makes the step.
-        noise_multiplier: z >= 0, noise of the sum over the clip norm; 0 adds none and is not private.
+        noise_multiplier: z >= 0, noise of the sum over the clip norm; 0 adds none and is not
+            private.
         clip_norm: C > 0, L2 norm of a record's gradient in all tensors.
         expected_batch_size: what the sum is divided by.
         rng: as in `ProjectedOptimizer`, for the noise.
-        record: called with this optimizer before each release, for accounting; what it raises stops the step.
-        replicas: the processes of PyTorch's default group each hold part of a batch: their integer sums are added
-            up, and all must draw the same noise.
-        mixer: spreads every sum and its noise over several steps; None for noise that is drawn afresh.
-        drawn: what counts the batches that the loader gives: each step needs one of its own, and one row of every
-            tensor for each of its records. None if nobody counts.
+        record: called with this optimizer before each release, for accounting; what it raises stops
+            the step.
+        replicas: the processes of PyTorch's default group each hold part of a batch: their integer
+            sums are added up, and all must draw the same noise.
+        mixer: spreads every sum and its noise over several steps; None for noise that is drawn
+            afresh.
+        drawn: what counts the batches that the loader gives: each step needs one of its own, and
+            one row of every tensor for each of its records. None if nobody counts.
     Raises:
-        ParameterError: clip_norm not positive, noise_multiplier negative or too large for the grid; from a step, one
-            that no batch was drawn for, or rows that are not the records of the batch.
+        ParameterError: clip_norm not positive, noise_multiplier negative or too large for the grid;
+            from a step, one that no batch was drawn for, or rows that are not the records of the
+            batch.
     Warns:
-        LeftOutWarning: once, when a record's gradient is not finite. It then counts as zero: a run that stopped for
-            it would tell, without noise, that it was there.
+        LeftOutWarning: once, when a record's gradient is not finite. It then counts as zero: a run
+            that stopped for it would tell, without noise, that it was there.
     Guarantees:
-        What is released is the rounded output of the Gaussian mechanism of noise multiplier z, exactly: a record
-        changes the integer sum by an L2 norm of at most one clip norm, and the noise is drawn without error.
+        What is released is the rounded output of the Gaussian mechanism of noise multiplier z,
+        exactly: a record changes the integer sum by an L2 norm of at most one clip norm, and the
+        noise is drawn without error.
     Source: docs/proofs/training.md, "Noise".
     """
 
     _step_supports_amp_scaling = True
-    """So that a GradScaler calls `step`, which refuses it, instead of leaving steps out by itself."""
+    """So that a GradScaler calls `step`, which refuses it, instead of leaving steps out by itself.
+    """
 
     _splitting: Any = None
     """The pass of Opacus's memory manager that batches are split by."""
@@ -428,9 +456,11 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
 
     @property
     def contraction(self) -> float:
-        """Share of the noise's privacy loss that may be claimed: `ProjectedOptimizer.contraction`, 1 without one.
+        """Share of the noise's privacy loss that may be claimed: `ProjectedOptimizer.contraction`,
+        1 without one.
 
-        Also 1 where hooks on this optimizer, or methods put in place of its own, may keep noisy gradients.
+        Also 1 where hooks on this optimizer, or methods put in place of its own, may keep noisy
+        gradients.
         """
         inner = self.original_optimizer
         unknown = _has_hooks(self) or _is_replaced(self) or self.step_hook is not None
@@ -439,7 +469,8 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         return inner.contraction
 
     def _grid(self) -> ClippedSums:
-        # The clip norm may be changed between steps, as Opacus's schedulers do; the noise multiplier as well.
+        # The clip norm may be changed between steps, as Opacus's schedulers do; the noise
+        # multiplier as well.
         coordinates = sum(parameter.numel() for parameter in self.params)
         return ClippedSums(clip_norm=self.max_grad_norm, coordinates=coordinates)
 
@@ -450,13 +481,14 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         scale = 1 if self.mixer is None else SCALE
         return RoundedGaussian(sigma=self.noise_multiplier * self._grid().units * scale)
 
-    # Batches that Opacus's memory manager splits --------------------------------------------------------------
+    # Batches that Opacus's memory manager splits
 
     def signal_skip_step(self, do_skip: bool = True) -> None:
         """What Opacus's memory manager calls where it splits a batch; refused to everybody else.
 
-        Parts of one batch hold different records. Batches of several draws may share records, so that a sum over
-        them is changed by more than one clip norm, and by more often than the accountant counts.
+        Parts of one batch hold different records. Batches of several draws may share records, so
+        that a sum over them is changed by more than one clip norm, and by more often than the
+        accountant counts.
 
         Raises:
             ParameterError: any other caller; a part that no step was taken for.
@@ -475,7 +507,7 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
             raise ParameterError("signal_skip_step", len(self._step_skip_queue), remedy)
         super().signal_skip_step(do_skip)
 
-    # Sums of clipped gradients --------------------------------------------------------------------------------
+    # Sums of clipped gradients
 
     def pre_step(self, closure: Any = None) -> Any:
         """What Opacus calls before the inner optimizer's step."""
@@ -558,7 +590,7 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
             )
         return summed
 
-    # Noise ----------------------------------------------------------------------------------------------------
+    # Noise
 
     @torch.no_grad()
     def add_noise(self) -> None:

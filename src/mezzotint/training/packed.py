@@ -1,4 +1,6 @@
-"""Models as few bits: codes packed without gaps, scales and levels of channels, in one checked safetensors file."""
+"""Models as few bits: codes packed without gaps, scales and levels of channels, in one checked
+safetensors file.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,14 @@ _FEWEST_WEIGHTS = 16
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PackedTensor:
-    """One tensor on levels of the model: value = scale * levels[code], or scale * levels[chosen[channel, code]].
+    """One tensor on levels of the model: value = scale * levels[code], or scale *
+    levels[chosen[channel, code]].
 
     Arguments:
         name: the parameter's name in the module.
         codes: unsigned integers below the number of levels, shape of the tensor.
-        scale: weight units per level unit, not 0: a number, or float32 numbers, one for each index of
-            the first axis (a channel). A negative one turns the levels around.
+        scale: weight units per level unit, not 0: a number, or float32 numbers, one for each index
+            of the first axis (a channel). A negative one turns the levels around.
         chosen: (channels, 2**bits) uint8, the levels that each channel uses, where its codes have
             fewer bits than the model has levels for; one channel where the scale is a number. None
             for all levels.
@@ -70,7 +73,9 @@ class PackedTensor:
         return scales.reshape(-1, *(1,) * (self.codes.ndim - 1))
 
     def check(self, bits: int, level_count: int) -> None:
-        """Raises ParameterError for scales, choices and codes that do not fit a model of these levels."""
+        """Raises ParameterError for scales, choices and codes that do not fit a model of these
+        levels.
+        """
         scale = np.asarray(self.scale)
         if not np.all(np.isfinite(scale) & (scale != 0)):
             remedy = f"tensor {self.name!r} needs scales that are not 0"
@@ -109,7 +114,8 @@ class PackedModel:
         levels: (2**bits or fewer,) increasing level values in units of a tensor's scale.
         note: plain values that belong to the model (its claim, its data), kept in the file.
     Raises:
-        ParameterError: codes that name no level, scales that are 0 or not finite, names that repeat.
+        ParameterError: codes that name no level, scales that are 0 or not finite, names that
+            repeat.
     Guarantees: what `save` writes `load` gives back bit for bit; an edited or cut file is refused.
     """
 
@@ -145,7 +151,9 @@ class PackedModel:
 
     @property
     def packed_bytes(self) -> int:
-        """Bytes of the packed codes, tensor by tensor; scales, chosen levels and header not counted."""
+        """Bytes of the packed codes, tensor by tensor; scales, chosen levels and header not
+        counted.
+        """
         return sum(packed_size(tensor.codes.size, self.bits_of(tensor)) for tensor in self.tensors)
 
     @property
@@ -163,13 +171,17 @@ class PackedModel:
         return values
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """The weights by name as PyTorch tensors, for `module.load_state_dict`; buffers are not in it."""
+        """The weights by name as PyTorch tensors, for `module.load_state_dict`; buffers are not in
+        it.
+        """
         from mezzotint.training.models import torch
 
         return {name: torch.from_numpy(values) for name, values in self.values().items()}
 
     def load_into(self, module: torch.nn.Module) -> torch.nn.Module:
-        """Sets all parameters of a PyTorch module, in place, and returns it; names and shapes must be the same."""
+        """Sets all parameters of a PyTorch module, in place, and returns it; names and shapes must
+        be the same.
+        """
         parameters = dict(module.named_parameters())
         tensors = self.state_dict()
         if set(parameters) != set(tensors):
@@ -183,7 +195,9 @@ class PackedModel:
         return module
 
     def to_module(self, module: torch.nn.Module | None = None) -> torch.nn.Module:
-        """A PyTorch module with these weights: a copy of the one given, else the one that the note describes."""
+        """A PyTorch module with these weights: a copy of the one given, else the one that the note
+        describes.
+        """
         from mezzotint.training.models import task
 
         if module is not None:
@@ -199,10 +213,11 @@ class PackedModel:
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
         """Writes the model as a safetensors file, atomically.
 
-        Its tensors are, for each tensor `name`, `name.codes` (uint8, flat: codes without gaps, the first
-        in the lowest bits), `name.scale` where each channel has one (float32), and `name.chosen`
-        (uint8, channels x 2**bits) where channels choose among the levels. Its metadata are one JSON
-        text, `mezzotint`, with levels, shapes, single scales and the note, and the `sha256` of all.
+        Its tensors are, for each tensor `name`, `name.codes` (uint8, flat: codes without gaps, the
+        first in the lowest bits), `name.scale` where each channel has one (float32), and
+        `name.chosen` (uint8, channels x 2**bits) where channels choose among the levels. Its
+        metadata are one JSON text, `mezzotint`, with levels, shapes, single scales and the note,
+        and the `sha256` of all.
 
         Returns: the size of the file in bytes.
         Raises:

@@ -1,4 +1,6 @@
-"""Layers that are given one row for the whole batch, as position embeddings are, given one for each record."""
+"""Layers that are given one row for the whole batch, as position embeddings are, given one for each
+record.
+"""
 
 from __future__ import annotations
 

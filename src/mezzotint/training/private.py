@@ -95,10 +95,12 @@ def make_private(
             epoch. One that an earlier call returned stands for the loader given there.
         delta: of the claim, in [1e-11, 1).
         data_loader: the same as loader, by Opacus's name.
-        epochs: passes through the loader that the budget is planned for; needed with target_epsilon.
-        target_epsilon: the noise is chosen so that all epochs cost at most this much; a further step
-            is refused.
-        noise_multiplier: the noise itself, instead: noise of the summed gradients over max_grad_norm.
+        epochs: passes through the loader that the budget is planned for; needed with
+            target_epsilon.
+        target_epsilon: the noise is chosen so that all epochs cost at most this much; a further
+            step is refused.
+        noise_multiplier: the noise itself, instead: noise of the summed gradients over
+            max_grad_norm.
         bits: per weight, for "proj-dp-sgd" and "rqp"; 4 by default.
         method: "dp-sgd" (float weights), "proj-dp-sgd" (weights of two and more dimensions stand on
             2^bits levels after each step, rounded without bias: free), "rqp" (all weights nearest
@@ -106,20 +108,22 @@ def make_private(
             "proj-dp-sgd".
         max_grad_norm: L2 norm that a record's gradient is clipped to.
         q: for "rqp"; 0.99 by default.
-        bound: weights on levels lie in [-bound, bound]; by default twice the tensor's largest initial
-            weight.
+        bound: weights on levels lie in [-bound, bound]; by default twice the tensor's largest
+            initial weight.
         neighboring: "add_or_remove_one" or "replace_one".
         loss_reduction: of the loss that the loop computes: a mean or sum over records of a function
             of each record alone (`check_records` finds others). "sum" where gradients have 16 bits.
-        noise: how the noise of the steps hangs together: `Fresh()`, or `Banded(8)`, correlated over 8
-            steps, which lets much of it cancel in the iterates; `Banded()` chooses for target_epsilon.
+        noise: how the noise of the steps hangs together: `Fresh()`, or `Banded(8)`, correlated over
+            8 steps, which lets much of it cancel in the iterates; `Banded()` chooses for
+            target_epsilon.
         users: whose record each is, in the order of the loader's data; the claim is then about all
             records of one user.
         records_per_user: with users, the maximum number of each user's records to train on and
             account for together.
         seed: for a simulation that can be repeated; NOT private, and its claim says so.
-        grad_sample_mode: "hooks" for loss.backward(); "vmap" for `PrivateModule.backward`, which takes
-            modules that hooks refuse (nn.LSTM, nn.MultiheadAttention, layers given one row for all).
+        grad_sample_mode: "hooks" for loss.backward(); "vmap" for `PrivateModule.backward`, which
+            takes modules that hooks refuse (nn.LSTM, nn.MultiheadAttention, layers given one row
+            for all).
     Returns: module, optimizer, loader, and the accountant, whose `claim()` is what all steps so far
         cost one record.
     Raises:
@@ -131,10 +135,11 @@ def make_private(
     Guarantees:
         Gradients are clipped and summed as integers, noise and batches come from cryptographic
         keystreams, and each step is counted before its noise is drawn. The claim uses a contraction
-        below 1 only where Theorem A holds. In a process group of PyTorch every replica takes part: it
-        gets its own share of the records, sums are added up, and all replicas make the same step.
-        Each step needs a batch that the loader has given since the last one, and one row of every
-        tensor for each of its records. That they are the same records is the loop's to see to.
+        below 1 only where Theorem A holds. In a process group of PyTorch every replica takes part:
+        it gets its own share of the records, sums are added up, and all replicas make the same
+        step. Each step needs a batch that the loader has given since the last one, and one row of
+        every tensor for each of its records. That they are the same records is the loop's to see
+        to.
     Source: docs/training.md.
     Example:
         >>> records = torch.utils.data.TensorDataset(torch.randn(200, 5), torch.randint(2, (200,)))
@@ -452,7 +457,9 @@ def _check_correlated(settings: Settings, loader: Any, replicas: _Replicas) -> N
 
 
 def _check_replacement(settings: Settings, inner: torch.optim.Optimizer) -> None:
-    """Refuses codes that are replaced at random where that is not accounted for, whoever wrapped them."""
+    """Refuses codes that are replaced at random where that is not accounted for, whoever wrapped
+    them.
+    """
     if not isinstance(inner, ProjectedOptimizer) or inner.projection.kappa == 1:
         return
     if settings.noise.is_correlated:

@@ -1,8 +1,9 @@
 """A probe of the premise of DP-SGD: whether a loss is a mean or sum of one loss per record.
 
-Rows that count right may still be wrong: of tensors with time first and as many times as records, of batch
-statistics, of losses that weigh a record by the others. The probe takes a few public or made-up records, replaces
-one, and compares bit for bit: no other record's gradient may change, nor anything that a later batch meets.
+Rows that count right may still be wrong: of tensors with time first and as many times as records,
+of batch statistics, of losses that weigh a record by the others. The probe takes a few public or
+made-up records, replaces one, and compares bit for bit: no other record's gradient may change, nor
+anything that a later batch meets.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def check_records(
 
     Arguments:
         module: as for `make_private`; it is copied, and not changed.
-        loss: called as loss(module, batch), as in the loop; its value is what backward() is called of.
+        loss: called as loss(module, batch), as in the loop; its value is what backward() is called
+            of.
         batch: a few records, 6 to 8, public or made up, never private: the verdict is a function of
             them. Labels and lengths should differ. Tensors with records first, in tuples, lists and
             mappings; with `collate`, a list of records.
@@ -94,8 +96,8 @@ def check_records(
     Returns: the largest differences, by tensor; prints as a small table.
     Raises:
         ParameterError: naming the module, the tensor and how records are mixed.
-    Guarantees: none for other records than these: class weights show only where labels differ, means
-        over tokens where lengths do.
+    Guarantees: none for other records than these: class weights show only where labels differ,
+        means over tokens where lengths do.
     Example:
         >>> module = torch.nn.Linear(3, 2)
         >>> batch = torch.randn(6, 3), torch.tensor([0, 1, 0, 0, 1, 1])

@@ -1,4 +1,6 @@
-"""Weights put onto 2**bits levels: tables for it, a pass that does it in place, warnings where it harms training."""
+"""Weights put onto 2**bits levels: tables for it, a pass that does it in place, warnings where it
+harms training.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,12 @@ class Projection:
     """What happens to the weights after every noisy step.
 
     Arguments:
-        table: draws a code for a weight. Weights are divided by the bound of their tensor first, so the table's
-            range is [-1, 1] unless bounds are given in its own units.
-        kappa: share of the noise's privacy loss that survives the table (Theorem A or B); 1 for mere rounding.
-        rounding: how a weight comes onto the levels before codes are replaced; "table" for a user's own.
+        table: draws a code for a weight. Weights are divided by the bound of their tensor first, so
+            the table's range is [-1, 1] unless bounds are given in its own units.
+        kappa: share of the noise's privacy loss that survives the table (Theorem A or B); 1 for
+            mere rounding.
+        rounding: how a weight comes onto the levels before codes are replaced; "table" for a user's
+            own.
         q: probability to keep a code; 1 for no replacement.
     Guarantees: whatever the table, a step costs no more than its noise (kappa <= 1).
     """
@@ -57,13 +61,16 @@ class Projection:
 
     @property
     def replacement(self) -> float:
-        """Probability that a code is drawn afresh, evenly from all levels: lambda = L (1-q) / (L-1)."""
+        """Probability that a code is drawn afresh, evenly from all levels: lambda = L (1-q) /
+        (L-1).
+        """
         levels = self.table.levels.size
         return levels * (1 - self.q) / (levels - 1)
 
 
 def projection(*, bits: int = 4, rounding: Rounding = "stochastic", q: float = 1.0) -> Projection:
-    """Even levels on [-1, 1], rounded to, then kept with probability q or replaced by one of the others.
+    """Even levels on [-1, 1], rounded to, then kept with probability q or replaced by one of the
+    others.
 
     Arguments:
         bits: bits of one weight, 1 to 8.
@@ -72,8 +79,8 @@ def projection(*, bits: int = 4, rounding: Rounding = "stochastic", q: float = 1
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
     Guarantees:
-        Stochastic with q=1 is unbiased within [-1, 1]. The table's own q is at most the one requested, by less than
-        2**-24, and its contraction at most `contraction(q, bits)`.
+        Stochastic with q=1 is unbiased within [-1, 1]. The table's own q is at most the one
+        requested, by less than 2**-24, and its contraction at most `contraction(q, bits)`.
     Source: RQP-SGD paper, Algorithm 1 (nearest); docs/training.md for stochastic rounding.
     """
     levels = 2 ** check_count("bits", bits, most=MAX_BITS)
@@ -91,7 +98,8 @@ def projection(*, bits: int = 4, rounding: Rounding = "stochastic", q: float = 1
     if rounding == "stochastic":
         table = Mechanism(knots=values, levels=values, weights=rows, name=name)
     else:
-        # A jump halfway between neighbours: its first row is the lower level, its second the upper one.
+        # A jump halfway between neighbours: its first row is the lower level, its second the upper
+        # one.
         middles = np.repeat((values[1:] + values[:-1]) / 2, 2)
         knots = np.concatenate([[-1.0], middles, [1.0]])
         table = Mechanism(knots=knots, levels=values, weights=np.repeat(rows, 2, axis=0), name=name)
@@ -102,7 +110,8 @@ def projection_from(table: Mechanism) -> Projection:
     """Any table as a projection; its contraction is bounded by Theorem B.
 
     Arguments:
-        table: a `Mechanism` of at most 256 levels; give the bounds of weights in units of its range.
+        table: a `Mechanism` of at most 256 levels; give the bounds of weights in units of its
+            range.
     Raises:
         ParameterError: more than 256 levels.
     """
@@ -207,7 +216,8 @@ def onto_levels(
     top: int,
     bound: float,
 ) -> int:
-    """Rounds each weight to one of the even levels 0 .. top on [-bound, bound], then keeps or replaces its number.
+    """Rounds each weight to one of the even levels 0 .. top on [-bound, bound], then keeps or
+    replaces its number.
 
     Arguments:
         weights: (n,) float32, overwritten with the values of the levels.
@@ -216,7 +226,8 @@ def onto_levels(
         coins: uint16 or uint32, uniform. Coin i rounds weight i, coin i + offset replaces it.
         offset: 0 where at most one of the two needs a coin.
         stochastic: round to one of the two neighbours, without bias, instead of the nearest.
-        other: of 2^32 equally likely coins, how many lead to each of the other levels; 0 for no replacement.
+        other: of 2^32 equally likely coins, how many lead to each of the other levels; 0 for no
+            replacement.
         top: number of the highest level.
         bound: value of the highest level.
     Returns: how many weights are NaN; what they become means nothing.
@@ -255,7 +266,9 @@ def coins_for(projected: Projection) -> int:
 
 
 def coin_type(projected: Projection) -> type[Coin]:
-    """32 bits where codes are replaced, which privacy rests on; 16 to round, which nothing rests on."""
+    """32 bits where codes are replaced, which privacy rests on; 16 to round, which nothing rests
+    on.
+    """
     return np.uint32 if projected.q < 1 else np.uint16
 
 
@@ -266,17 +279,19 @@ def place(
     key: bytes,
     moves: Sequence[tuple[Floats, float]] | None = None,
 ) -> int:
-    """Puts weights onto the levels of a `projection`, as its table would, but for half a coin in rounding's chances.
+    """Puts weights onto the levels of a `projection`, as its table would, but for half a coin in
+    rounding's chances.
 
     Arguments:
         tensors: contiguous 1-D arrays, overwritten.
         bounds: of each of them.
         projected: with even levels, from `projection.projection`.
         key: of the stream that coins come from; used for this call alone.
-        moves: for each tensor an array of its size, and what is subtracted first in units of it; None for nothing.
+        moves: for each tensor an array of its size, and what is subtracted first in units of it;
+            None for nothing.
     Returns: how many weights are NaN.
-    Guarantees: chances of replacement are the table's own, in exact integers. Those of rounding without bias are
-        within 2^-17 of the table's, within 2^-33 where codes are replaced as well.
+    Guarantees: chances of replacement are the table's own, in exact integers. Those of rounding
+        without bias are within 2^-17 of the table's, within 2^-33 where codes are replaced as well.
     """
     top = projected.table.levels.size - 1
     coins_each, kind = coins_for(projected), coin_type(projected)

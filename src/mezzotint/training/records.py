@@ -1,4 +1,6 @@
-"""The premise of DP-SGD, checked where it is used: row i of every tensor is the gradient of record i alone."""
+"""The premise of DP-SGD, checked where it is used: row i of every tensor is the gradient of record
+i alone.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ _RECURRENT = {
 
 
 def refuse_recurrent_layers(module: torch.nn.Module) -> None:
-    """Raises ParameterError for recurrent layers and attention of PyTorch, naming what hooks follow."""
+    """Raises ParameterError for recurrent layers and attention of PyTorch, naming what hooks
+    follow.
+    """
     for name, layer in module.named_modules():
         if type(layer) in _RECURRENT:
             remedy = (
@@ -151,7 +155,8 @@ class StateWatch:
     """Parameters and buffers before a forward pass, to be compared with those after it.
 
     Arguments:
-        layers: that the pass goes through; listing them at each pass would take longer than looking.
+        layers: that the pass goes through; listing them at each pass would take longer than
+            looking.
         copies: compares values as well, and can put them back; version counters alone miss what
             is written through `.data`.
     """

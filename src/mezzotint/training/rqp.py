@@ -1,4 +1,5 @@
-"""The cost of a run of RQP-SGD or DP-SGD: quantized weights, Gaussian noise, random replacement. Works without torch.
+"""The cost of a run of RQP-SGD or DP-SGD: quantized weights, Gaussian noise, random replacement.
+Works without torch.
 
 Claims, proofs, and `dp_accounting` events of runs.
 """
@@ -38,7 +39,9 @@ from mezzotint.training.phases import contraction as contraction
 from mezzotint.training.phases import table_contraction as table_contraction
 
 LARGEST_RAISE = 1.28e-2
-"""By how much of itself the float epsilon (dp-accounting's, pessimistic by its buckets) is raised at most."""
+"""By how much of itself the float epsilon (dp-accounting's, pessimistic by its buckets) is raised
+at most.
+"""
 
 Way = Literal["direct", "removal", "noise"]
 _WAYS: tuple[Way, ...] = get_args(Way)
@@ -50,10 +53,15 @@ def _grid(
     """Where a grid of one step's losses ends, in points, and how many points a nat has."""
     largest = shift**2 / 2 + (math.sqrt(2 * math.log(1e4 * steps / delta)) + 1) * shift
     reach = largest + math.log(rate + (1 - rate) * math.exp(-largest))
-    # A step's losses deviate by about rate * (e^(shift^2) - 1)^1/2; the grid must be fine against that.
+    points_per_nat = fineness or _points_per_nat(shift, rate)
+    return math.ceil(reach * points_per_nat) + 1, points_per_nat
+
+
+def _points_per_nat(shift: float, rate: float) -> int:
+    """A power of two, fine against the deviation of a step's losses: about rate * (e^(shift^2) - 1)^1/2."""
     deviation = max(rate * math.sqrt(math.expm1(min(shift**2, 20.0))), 1e-5)
-    fine = fineness or 2 ** math.ceil(math.log2(min(2**13, max(16.0, 20 / deviation))))
-    return math.ceil(reach * fine) + 1, fine
+    points = min(2**13, max(16.0, 20 / deviation))
+    return 2 ** math.ceil(math.log2(points))
 
 
 def _model_release(
@@ -70,10 +78,17 @@ def _model_release(
     """A run with Poisson batches as the kernel describes it."""
     rate = exact_rate(sampling_rate)
     return kernel.ExactRelease(
-        observer="model", rounds=steps, sampling="none" if rate == 1 else "poisson", rate=rate, neighboring=neighboring,
-        noise_multiplier=exact_rate(noise_multiplier), kept=exact_rate(q), levels=2**bits, seeded=seeded,
+        observer="model",
+        rounds=steps,
+        sampling="none" if rate == 1 else "poisson",
+        rate=rate,
+        neighboring=neighboring,
+        noise_multiplier=exact_rate(noise_multiplier),
+        kept=exact_rate(q),
+        levels=2**bits,
+        seeded=seeded,
         records_per_user=records_per_user,
-    )  # fmt: skip
+    )
 
 
 def propose_training(
@@ -99,41 +114,61 @@ def propose_training(
         noise_multiplier, steps, sampling_rate, q, bits, neighboring: as there.
         records_per_user: of a claim about users, the most records of one, at most 100; else 1.
         seeded: the run followed from a seed.
-        way: how replacing a record is proved: by its own curve, as removing a record and adding another, or by the
-            noise alone, as if no code were replaced. Where codes are, the latter two are tried in turn.
+        way: how replacing a record is proved: by its own curve, as removing a record and adding
+            another, or by the noise alone, as if no code were replaced. Where codes are, the latter
+            two are tried in turn.
         fineness: grid points per nat; None: a power of two that costs about 1e-3 of epsilon.
         seconds: processor time for each check.
     """
-    kept = exact_rate(q)
     release = _model_release(
-        noise_multiplier=noise_multiplier, steps=steps, sampling_rate=sampling_rate, neighboring=neighboring, q=q,
-        bits=bits, records_per_user=records_per_user, seeded=seeded,
-    )  # fmt: skip
+        noise_multiplier=noise_multiplier,
+        steps=steps,
+        sampling_rate=sampling_rate,
+        neighboring=neighboring,
+        q=q,
+        bits=bits,
+        records_per_user=records_per_user,
+        seeded=seeded,
+    )
     if records_per_user > 1:
         return _propose_users(release, epsilon, delta, fineness=fineness, seconds=seconds)
-    several = neighboring == "replace_one" and kept < 1
-    for tried in _WAYS[_WAYS.index(way) :] if several else (way,):
-        content: JsonObject = {"kappa": "1"}
-        if (
-            kept < 1
-            and tried != "noise"
-            and Fraction(kappa := exact_text(contraction(q, bits) * 1.0002)) < 1
-        ):
-            content = {"kappa": kappa, "range": "8", "depth": 40}
-        shift = float(Fraction(str(content["kappa"]))) / noise_multiplier
-        if tried == "removal":
+    replaces = exact_rate(q) < 1
+    ways: tuple[Way, ...] = (way,)
+    if neighboring == "replace_one" and replaces:
+        ways = _WAYS[_WAYS.index(way) :]
+    for attempted in ways:
+        kappa = "1"
+        if replaces and attempted != "noise":
+            kappa = _stated_contraction(q, bits)
+        content: JsonObject = {"kappa": kappa}
+        if kappa != "1":
+            content |= {"range": "8", "depth": 40}
+        shift = float(Fraction(kappa)) / noise_multiplier
+        if attempted == "removal":
             content["by"] = "removal"
         elif neighboring == "replace_one":
             shift *= 2
-        high, fine = _grid(shift, steps, sampling_rate, delta, fineness)
-        grid = {"low": -high, "high": high}
+        high, points = _grid(shift, steps, sampling_rate, delta, fineness)
         proof = functools.partial(
-            sealed, kind="gaussian", step=f"1/{fine}", tail=TAIL, sampled=grid, **content
+            sealed,
+            kind="gaussian",
+            step=f"1/{points}",
+            tail=TAIL,
+            sampled={"low": -high, "high": high},
+            **content,
         )
         outcome = accepted(release, epsilon, delta, proof, largest=LARGEST_RAISE, seconds=seconds)
         if outcome.proof is not None:
             break
     return outcome
+
+
+def _stated_contraction(q: float, bits: int) -> str:
+    """A contraction slightly above the least, which is proved faster; at most 1."""
+    kappa = exact_text(contraction(q, bits) * 1.0002)
+    if Fraction(kappa) >= 1:
+        return "1"
+    return kappa
 
 
 def _propose_users(
@@ -144,19 +179,26 @@ def _propose_users(
     fineness: int | None,
     seconds: int,
 ) -> Outcome:
-    """A certified claim about all records of one user: only the noise protects them, whatever follows it."""
+    """A certified claim about all records of one user: only the noise protects them."""
     rate, records, steps = float(release.rate), release.records_per_user, release.rounds
-    # More records of a user than this enter a batch so rarely that the grid need not reach their losses.
-    several = int(binom.isf(delta / (1e3 * steps), records, rate)) + 1
-    shift, chance = 1 / float(release.noise_multiplier or 1), 1 - (1 - rate) ** records
+    # More records of a user than this enter a batch so rarely that the grid need not reach their
+    # losses.
+    copies = int(binom.isf(delta / (1e3 * steps), records, rate)) + 1
+    chance = 1 - (1 - rate) ** records
+    shift = 1 / float(release.noise_multiplier or 1)
     if release.neighboring == "replace_one":
         shift *= 2
     # As fine as the losses of one record ask for, as far as those of several reach.
-    _, fine = _grid(shift, steps, chance, delta, fineness)
-    high, fine = _grid(min(several, records) * shift, steps, chance, delta, fine)
+    _, points = _grid(shift, steps, chance, delta, fineness)
+    high, points = _grid(min(copies, records) * shift, steps, chance, delta, points)
     proof = functools.partial(
-        sealed, kind="gaussian", kappa="1", step=f"1/{fine}", tail=TAIL, sampled={"low": -high, "high": high}
-    )  # fmt: skip
+        sealed,
+        kind="gaussian",
+        kappa="1",
+        step=f"1/{points}",
+        tail=TAIL,
+        sampled={"low": -high, "high": high},
+    )
     return accepted(release, epsilon, delta, proof, largest=LARGEST_RAISE, seconds=seconds)
 
 
@@ -196,80 +238,94 @@ def _composed(lossy: Sequence[Phase], neighboring: Neighboring) -> PrivacyLossDi
         _step(phase.effective_noise, phase.sampling, neighboring, spacing, phase.kappa < 1)
         for phase in lossy
     ]
-    with np.errstate(over="ignore"):  # in moments of high orders, which then bound no tail
-        parts = [
+    # Moments of high orders overflow, and then bound no tail.
+    with np.errstate(over="ignore"):
+        runs = [
             step.self_compose(phase.participations)
             for step, phase in zip(steps, lossy, strict=True)
         ]
-    return functools.reduce(lambda first, second: first.compose(second), parts)
+    return functools.reduce(lambda first, second: first.compose(second), runs)
 
 
 def _doubled(once: PrivacyLossDistribution, delta: float) -> float:
-    """Epsilon of replacing one record as removing it and adding another: (2 e, (1 + e^e) d) from (e, d)."""
+    """Epsilon of replacing one record as removing it and adding another: (2 e, (1 + e^e) d) from
+    (e, d).
+    """
     # (1 + e^e) d(e) need not fall with e, so the least e that does is found on a grid.
     halves = np.arange(1, _GRID + 1) * _GRID_STEP
-    twice = (np.asarray(once.get_delta_for_epsilon(halves.tolist())) + _CONVOLUTION_ERROR) * (
-        1 + np.exp(halves)
-    )
-    met = np.flatnonzero(twice <= delta)
-    return 2 * float(halves[met[0]]) if met.size else math.inf
+    deltas = np.asarray(once.get_delta_for_epsilon(halves.tolist())) + _CONVOLUTION_ERROR
+    doubled_deltas = deltas * (1 + np.exp(halves))
+    sufficient = np.flatnonzero(doubled_deltas <= delta)
+    if not sufficient.size:
+        return math.inf
+    return 2 * float(halves[sufficient[0]])
 
 
-@functools.lru_cache(
-    maxsize=256
-)  # a run asks again and again: for its ledger, its reports and its claim
+@functools.lru_cache(maxsize=256)
 def _bounds(
-    lossy: tuple[Phase, ...], neighboring: Neighboring, spent: float
+    lossy: tuple[Phase, ...], neighboring: Neighboring, delta: float
 ) -> Mapping[str, float]:
+    """Valid epsilons of phases; kept, as a run asks again for its ledger, its reports and its claim."""
+
     def cost(total: PrivacyLossDistribution | None) -> float:
-        return float(total.get_epsilon_for_delta(spent)) if total else math.inf
+        return math.inf if total is None else float(total.get_epsilon_for_delta(delta))
 
     bounds = {PLD: cost(_composed(lossy, neighboring))}
-    if neighboring == "replace_one" and any(
-        phase.kappa < 1 and phase.records_per_user == 1 for phase in lossy
-    ):
-        # What is known of contracted steps is less than of their noise, which may be the better bound.
-        bounds[PLD + " of the noise alone"] = cost(
-            _composed([replace(one, kappa=1.0) for one in lossy], neighboring)
-        )
-        if all(isinstance(one.sampling, Poisson) for one in lossy):
-            once = _composed(lossy, "add_or_remove_one")
-            bounds[PLD + ", removal then addition"] = _doubled(once, spent) if once else math.inf
+    if neighboring != "replace_one" or not any(map(_is_contracted, lossy)):
+        return types.MappingProxyType(bounds)
+    # What is known of contracted steps is less than of their noise, which may be the better bound.
+    noise_alone = [replace(phase, kappa=1.0) for phase in lossy]
+    bounds[PLD + " of the noise alone"] = cost(_composed(noise_alone, neighboring))
+    if all(isinstance(phase.sampling, Poisson) for phase in lossy):
+        once = _composed(lossy, "add_or_remove_one")
+        doubled = math.inf
+        if once is not None:
+            doubled = _doubled(once, delta)
+        bounds[PLD + ", removal then addition"] = doubled
     return types.MappingProxyType(bounds)
+
+
+def _is_contracted(phase: Phase) -> bool:
+    return phase.kappa < 1 and phase.records_per_user == 1
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """The steps of a training run, every iterate of which is released: what `mezzotint.privacy.account` takes.
+    """The steps of a training run, every iterate of which is released: what
+    `mezzotint.privacy.account` takes.
 
     Arguments:
         phases: the run, in any order.
         seeded: the draws of the run followed from a seed: it was a simulation.
     Guarantees: claims never understate; epsilon = 0 for no steps and for kappa = 0.
-    Source: Theorem A and sampling lemmas (docs/proofs/training.md); Doroshenko et al. 2022 for the discretization.
+    Source: Theorem A and sampling lemmas (docs/proofs/training.md); Doroshenko et al. 2022 for the
+        discretization.
     """
 
     phases: tuple[Phase, ...]
     seeded: bool = False
 
     def __post_init__(self) -> None:
-        if len({phase.records_per_user for phase in self.phases}) > 1:
+        records = [phase.records_per_user for phase in self.phases]
+        if len(set(records)) > 1:
             remedy = "the phases are about users with different numbers of records; use the largest for all"
-            raise ParameterError(
-                "phases", [phase.records_per_user for phase in self.phases], remedy
-            )
+            raise ParameterError("phases", records, remedy)
 
     @property
     def records_per_user(self) -> int:
         """Records that a user has at most, where the claim is about users; else 1."""
-        return self.phases[0].records_per_user if self.phases else 1
+        if not self.phases:
+            return 1
+        return self.phases[0].records_per_user
 
     @property
     def facts(self) -> JsonObject:
         """Plain values for JSON."""
-        users = {"records_per_user": self.records_per_user} if self.records_per_user > 1 else {}
-        return {"phases": [phase.facts for phase in self.phases], **users}
+        facts: JsonObject = {"phases": [phase.facts for phase in self.phases]}
+        if self.records_per_user > 1:
+            facts["records_per_user"] = self.records_per_user
+        return facts
 
     @property
     def released(self) -> str:
@@ -280,8 +336,9 @@ class Steps:
     @property
     def between(self) -> str:
         """The data that a claim about users is limited to, in words; else empty."""
-        many = self.records_per_user
-        return f"data in which a user has at most {many} records" if many > 1 else ""
+        if self.records_per_user <= 1:
+            return ""
+        return f"data in which a user has at most {self.records_per_user} records"
 
     def account(self, release: Release) -> Claim:
         """The claim about one record, against an observer of every iterate; delta in [1e-11, 1)."""
@@ -294,9 +351,9 @@ class Steps:
         if not LEAST_DELTA <= delta < 1:
             raise ParameterError("delta", delta, f"must lie in [{LEAST_DELTA:g}, 1)")
         lossy = tuple(phase for phase in self.phases if phase.steps > 0 and phase.kappa > 0)
-        return (
-            dict(_bounds(lossy, neighboring, delta - _CONVOLUTION_ERROR)) if lossy else {PLD: 0.0}
-        )
+        if not lossy:
+            return {PLD: 0.0}
+        return dict(_bounds(lossy, neighboring, delta - _CONVOLUTION_ERROR))
 
     def claim(self, release: Release, bounds: Mapping[str, float]) -> Claim:
         """The claim made of valid bounds.
@@ -305,49 +362,87 @@ class Steps:
             ParameterError: what a run says by itself, such as its rounds, or somebody else trusted.
         """
         release.require_only("central", "neighboring")
-        users = {"unit": "user"} if self.records_per_user > 1 else {}
-        rates = {
-            phase.sampling.rate if isinstance(phase.sampling, Poisson) else 0.0
-            for phase in self.phases
-        }
-        poisson = len(rates) == 1 and 0.0 < max(rates) < 1
+        users: dict[str, str] = {}
+        if self.records_per_user > 1:
+            users = {"unit": "user"}
+        sampling, rate = "none", 1.0
+        common_rate = self._common_rate()
+        if common_rate is not None:
+            sampling, rate = "poisson", common_rate
         return release.claim(
-            bounds, rounds=sum(phase.steps for phase in self.phases),
-            sampling="poisson" if poisson else "none", sampling_rate=max(rates) if poisson else 1.0, seeded=self.seeded,
+            bounds,
+            rounds=sum(phase.steps for phase in self.phases),
+            sampling=sampling,
+            sampling_rate=rate,
+            seeded=self.seeded,
             **users,
-        )  # fmt: skip
+        )
+
+    def _common_rate(self) -> float | None:
+        """The rate of all phases' Poisson batches; None where they differ, or each holds all records."""
+        rates: set[float] = set()
+        for phase in self.phases:
+            if not isinstance(phase.sampling, Poisson):
+                return None
+            rates.add(phase.sampling.rate)
+        if len(rates) != 1 or rates == {1.0}:
+            return None
+        return rates.pop()
+
+    def _single_poisson_phase(self) -> tuple[Phase, Poisson] | None:
+        """The phase of a run that has one, with its Poisson batches."""
+        if len(self.phases) != 1:
+            return None
+        (phase,) = self.phases
+        if not isinstance(phase.sampling, Poisson):
+            return None
+        return phase, phase.sampling
 
     def exact(self, release: Release) -> kernel.ExactRelease | None:
         """One phase of Poisson batches as the kernel describes it, no code of which is replaced."""
-        (phase, *more) = self.phases or (None,)
-        if phase is None or more or not isinstance(phase.sampling, Poisson):
+        single = self._single_poisson_phase()
+        if single is None:
             return None
-        # Noise that is correlated over steps is no other noise of each.
+        phase, sampling = single
         if phase.bands != 1:
-            return None
+            return None  # noise that is correlated over steps is no other noise of each
         try:
             release.require_only("central", "neighboring")
         except ParameterError:
             return None
         return _model_release(
-            noise_multiplier=phase.noise_multiplier, steps=phase.steps, sampling_rate=phase.sampling.rate,
-            neighboring=release.neighboring, records_per_user=self.records_per_user, seeded=self.seeded,
-        )  # fmt: skip
+            noise_multiplier=phase.noise_multiplier,
+            steps=phase.steps,
+            sampling_rate=sampling.rate,
+            neighboring=release.neighboring,
+            records_per_user=self.records_per_user,
+            seeded=self.seeded,
+        )
 
     def propose(self, release: Release, claim: Claim, *, seconds: int) -> Outcome | str:
         """A proof, of runs of one phase with Poisson batches whose weights are rounded or free."""
-        (phase, *more) = self.phases or (None,)
-        if phase is None or more or not isinstance(phase.sampling, Poisson):
+        single = self._single_poisson_phase()
+        if single is None:
             return "proofs are about runs of one phase with Poisson batches"
+        phase, sampling = single
         if phase.bands != 1:
             return "proofs are about noise that is independent from step to step"
         if phase.kappa != 1:
-            return "proofs are about runs without random replacement of codes; propose_training has them by q and bits"
+            return (
+                "proofs are about runs without random replacement of codes; propose_training has them "
+                "by q and bits"
+            )
         return propose_training(
-            epsilon=claim.epsilon, delta=claim.delta, noise_multiplier=phase.noise_multiplier, steps=phase.steps,
-            sampling_rate=phase.sampling.rate, neighboring=release.neighboring, seeded=self.seeded, seconds=seconds,
+            epsilon=claim.epsilon,
+            delta=claim.delta,
+            noise_multiplier=phase.noise_multiplier,
+            steps=phase.steps,
+            sampling_rate=sampling.rate,
+            neighboring=release.neighboring,
+            seeded=self.seeded,
+            seconds=seconds,
             records_per_user=phase.records_per_user,
-        )  # fmt: skip
+        )
 
 
 def training_release(
@@ -366,7 +461,10 @@ def _rule(sampling_rate: float | None, sampling: Sampling | None) -> Sampling:
     if sampling is not None and sampling_rate is None:
         return sampling
     if sampling_rate is None or sampling is not None:
-        remedy = "give one of the two: sampling_rate= of Poisson batches, or sampling= such as WithReplacement(...)"
+        remedy = (
+            "give one of the two: sampling_rate= of Poisson batches, or sampling= such as "
+            "WithReplacement(...)"
+        )
         raise ParameterError("sampling_rate", sampling_rate, remedy)
     return Poisson(rate=sampling_rate)
 
@@ -386,39 +484,39 @@ def epsilon(
     """The (epsilon, delta) of RQP-SGD: that of DP-SGD with noise multiplier z / kappa(q, bits).
 
     Arguments:
-        noise_multiplier: z = sigma / rho > 0, noise of the summed clipped gradients over the clip norm.
-        q: probability to keep a code, in [1/2**bits, 1]; 1 is DP-SGD, with or without rounding of the weights.
+        noise_multiplier: z = sigma / rho > 0, noise of the summed clipped gradients over the clip
+            norm.
+        q: probability to keep a code, in [1/2**bits, 1]; 1 is DP-SGD, with or without rounding of
+            the weights.
         bits: bits of one weight.
         steps: T >= 1.
         delta: in [1e-11, 1).
         sampling_rate: p in (0, 1] of Poisson batches: batch size over data size.
-        sampling: instead of sampling_rate another rule: `WithReplacement` (the paper's), or `Poisson` with
-            records_per_user, for a claim about all records of one user.
+        sampling: instead of sampling_rate another rule: `WithReplacement` (the paper's), or
+            `Poisson` with records_per_user, for a claim about all records of one user.
         neighboring: "add_or_remove_one" or "replace_one".
-        dimension: number of weights; with Poisson batches and q < 1 the pure bound, which needs it, is then
-            considered too: it is the smaller one for next to no noise on few weights.
+        dimension: number of weights; with Poisson batches and q < 1 the pure bound, which needs it,
+            is then considered too: it is the smaller one for next to no noise on few weights.
     Returns: the claim; `.epsilon` is its number, `str` its sentence.
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
-    Guarantees: never understates; holds for all iterates, in any dimension, for any bound on the weights.
+    Guarantees: never understates; holds for all iterates, in any dimension, for any bound on the
+        weights.
     Source: Theorem A (docs/proofs/training.md).
     """
-    rule, count = _rule(sampling_rate, sampling), check_count("steps", steps)
     phase = Phase(
-        noise_multiplier=noise_multiplier, kappa=contraction(q, bits), sampling=rule, steps=count
+        noise_multiplier=noise_multiplier,
+        kappa=contraction(q, bits),
+        sampling=_rule(sampling_rate, sampling),
+        steps=check_count("steps", steps),
     )
     release = training_release([phase], delta=delta, neighboring=neighboring)
     if dimension is None or not isinstance(phase.sampling, Poisson) or phase.records_per_user > 1:
         return account(release)
-    pure = _pure(
-        phase,
-        q=q,
-        bits=bits,
-        dimension=check_count("dimension", dimension),
-        neighboring=neighboring,
-    )
-    found = Steps(phases=(phase,))
-    return found.claim(release, {**found.bounds(release), PURE: pure})
+    check_count("dimension", dimension)
+    pure = _pure(phase, q=q, bits=bits, dimension=dimension, neighboring=neighboring)
+    run = Steps(phases=(phase,))
+    return run.claim(release, {**run.bounds(release), PURE: pure})
 
 
 def noise_multiplier(
@@ -432,7 +530,8 @@ def noise_multiplier(
     sampling: Sampling | None = None,
     neighboring: Neighboring = "add_or_remove_one",
 ) -> float:
-    """The least noise multiplier whose claim is at most (target_epsilon, delta), within 1e-5 relative, rounded up.
+    """The least noise multiplier whose claim is at most (target_epsilon, delta), within 1e-5
+    relative, rounded up.
 
     Arguments: as for `epsilon`; target_epsilon > 0.
     Returns: z. It is kappa(q, bits) times what DP-SGD needs.
@@ -440,7 +539,8 @@ def noise_multiplier(
         ParameterError: naming the parameter, its value and the remedy.
         InfeasibleError: not even a noise multiplier of 10000 is enough.
     Guarantees: `epsilon(z, ...)` with the same settings is at most `target_epsilon`.
-    Edge cases: q = 1/2**bits needs no noise; the smallest number searched, 0.01 kappa, is returned where it suffices.
+    Edge cases: q = 1/2**bits needs no noise; the smallest number searched, 0.01 kappa, is returned
+        where it suffices.
     """
     check_positive("target_epsilon", target_epsilon)
     rule = _rule(sampling_rate, sampling)
@@ -450,37 +550,39 @@ def noise_multiplier(
         phase = Phase(noise_multiplier=noise, kappa=1.0, sampling=rule, steps=steps)
         return account(training_release([phase], delta=delta, neighboring=neighboring)).epsilon
 
-    found = _least_noise(spent, target_epsilon)
+    least = _least_noise(spent, target_epsilon)
     kappa = contraction(q, bits)
     # Multiplying and dividing by kappa again may round; the margin keeps the claim below the target.
-    return max(found * kappa * (1 + 1e-12), math.ulp(1.0))
+    return max(least * kappa * (1 + 1e-12), math.ulp(1.0))
 
 
 def _least_noise(spent: Callable[[float], float], target: float) -> float:
-    """The noise at which `spent` (falling) reaches `target` or just less: false position in logarithms."""
-    low, high = _NOISE_RANGE
+    """The noise at which `spent` (falling) reaches `target` or just less: false position in
+    logarithms.
+    """
+    too_low, largest = _NOISE_RANGE
     noise, cost = 1.0, spent(1.0)
-    while cost > target and noise < high:
-        low, noise = noise, min(noise * 2, high)
+    while cost > target and noise < largest:
+        too_low, noise = noise, min(noise * 2, largest)
         cost = spent(noise)
     if cost > target:
         raise InfeasibleError(
-            f"target_epsilon={target:g}: even a noise multiplier of {noise:g} gives epsilon {cost:.4g}; choose a "
-            "larger target, fewer steps, smaller batches or a larger delta"
+            f"target_epsilon={target:g}: even a noise multiplier of {noise:g} gives epsilon "
+            f"{cost:.4g}; choose a larger target, fewer steps, smaller batches or a larger delta"
         )
-    best, too_low, too_much = (noise, cost), low, math.inf
-    while best[0] > too_low * (1 + _CLOSE) and best[1] < target * (1 - _CLOSE):
-        guess = math.sqrt(best[0] * too_low)
-        if math.isfinite(too_much) and best[1] > 0:
-            share = math.log(target / best[1]) / math.log(too_much / best[1])
+    excess = math.inf
+    while noise > too_low * (1 + _CLOSE) and cost < target * (1 - _CLOSE):
+        guess = math.sqrt(noise * too_low)
+        if math.isfinite(excess) and cost > 0:
+            share = math.log(target / cost) / math.log(excess / cost)
             # A little towards the safe side, and never out of the bracket.
-            guess = best[0] * (too_low / best[0]) ** min(max(0.999 * share, 0.01), 0.99)
-        cost = spent(guess)
-        if cost <= target:
-            best = (guess, cost)
+            guess = noise * (too_low / noise) ** min(max(0.999 * share, 0.01), 0.99)
+        guess_cost = spent(guess)
+        if guess_cost <= target:
+            noise, cost = guess, guess_cost
         else:
-            too_low, too_much = guess, cost
-    return best[0]
+            too_low, excess = guess, guess_cost
+    return noise
 
 
 def pure_epsilon(
@@ -503,17 +605,14 @@ def pure_epsilon(
     Source: docs/proofs/training.md, "Pure epsilon".
     """
     check_neighboring(neighboring)
-    rule, count = Poisson(rate=sampling_rate), check_count("steps", steps)
     phase = Phase(
-        noise_multiplier=noise_multiplier, kappa=contraction(q, bits), sampling=rule, steps=count
+        noise_multiplier=noise_multiplier,
+        kappa=contraction(q, bits),
+        sampling=Poisson(rate=sampling_rate),
+        steps=check_count("steps", steps),
     )
-    total = _pure(
-        phase,
-        q=q,
-        bits=bits,
-        dimension=check_count("dimension", dimension),
-        neighboring=neighboring,
-    )
+    check_count("dimension", dimension)
+    total = _pure(phase, q=q, bits=bits, dimension=dimension, neighboring=neighboring)
     release = training_release([phase], delta=0.0, neighboring=neighboring)
     return Steps(phases=(phase,)).claim(release, {PURE: total})
 
@@ -525,49 +624,57 @@ def _pure(phase: Phase, *, q: float, bits: int, dimension: int, neighboring: Nei
     if keep == 1:
         return math.inf
     assert isinstance(phase.sampling, Poisson)
+    rate = phase.sampling.rate
     # One record moves the sum by one clip norm when it comes or goes, by two when it is replaced.
-    shift = (2 if neighboring == "replace_one" else 1) / phase.noise_multiplier
-    other, rate = (1 - keep) / (levels - 1), phase.sampling.rate
-    step = step_loss(shift, dimension, max(0.0, keep - other), other)
+    clip_norms = 2 if neighboring == "replace_one" else 1
+    other = (1 - keep) / (levels - 1)
+    gap = max(0.0, keep - other)
+    loss = step_loss(clip_norms / phase.noise_multiplier, dimension, gap, other)
     # log(1 + p (e^x - 1)) = x + log(p + (1 - p) e^-x) does not overflow.
-    return phase.steps * (step + math.log(rate + (1 - rate) * math.exp(-step))) * (1 + 1e-12)
+    sampled_loss = loss + math.log(rate + (1 - rate) * math.exp(-loss))
+    return phase.steps * sampled_loss * (1 + 1e-12)
 
 
 def to_event(released: Claim | Release) -> dp_accounting.DpEvent:
-    """The event that an accountant of `dp_accounting` composes; the neighbouring relation is the accountant's.
+    """The event that an accountant of `dp_accounting` composes; the neighbouring relation is the
+    accountant's.
 
     Arguments:
         released: a claim of a training run, or its release.
     Raises:
-        ParameterError: what no event describes, and why: reports of tables and vectors, noise that is contracted by
-            random replacement, batches that are not drawn by Poisson sampling, users of several records, seeded runs.
+        ParameterError: what no event describes, and why: reports of tables and vectors, noise that
+            is contracted by random replacement, batches that are not drawn by Poisson sampling,
+            users of several records, seeded runs.
     Guarantees: `from_event` gives back an equal release, but for phases without steps.
 
     >>> phase = Phase(noise_multiplier=1.0, kappa=1.0, sampling=Poisson(rate=0.01), steps=100)
     >>> to_event(training_release([phase], delta=1e-5)).count
     100
     """
-    release = released.release if isinstance(released, Claim) else released
-    if release is None or not isinstance(release.mechanism, Steps):
-        kind = "no release" if release is None else type(release.mechanism).__name__
-        raise ParameterError(
-            "released", kind, "events are about the Gaussian steps of training runs"
-        )
+    release = released
+    if isinstance(released, Claim):
+        release = released.release
+    if not isinstance(release, Release) or not isinstance(release.mechanism, Steps):
+        kind = "no release" if release is None else type(release).__name__
+        if isinstance(release, Release):
+            kind = type(release.mechanism).__name__
+        remedy = "events are about the Gaussian steps of training runs"
+        raise ParameterError("released", kind, remedy)
     if release.mechanism.seeded:
-        raise ParameterError(
-            "released", "seeded", "a seeded run is not private: no event says what it costs"
-        )
+        remedy = "a seeded run is not private: no event says what it costs"
+        raise ParameterError("released", "seeded", remedy)
     events = [_event(phase) for phase in release.mechanism.phases if phase.steps > 0]
     if not events:
         return dp_accounting.NoOpDpEvent()
-    return events[0] if len(events) == 1 else dp_accounting.ComposedDpEvent(events)
+    if len(events) == 1:
+        return events[0]
+    return dp_accounting.ComposedDpEvent(events)
 
 
 def _event(phase: Phase) -> dp_accounting.DpEvent:
     if not isinstance(phase.sampling, Poisson):
-        raise ParameterError(
-            "sampling", phase.sampling.words(), "only Poisson sampling is converted"
-        )
+        remedy = "only Poisson sampling is converted"
+        raise ParameterError("sampling", phase.sampling.words(), remedy)
     if phase.records_per_user != 1:
         remedy = "an event is about one record; accountants have no word for users with several"
         raise ParameterError("records_per_user", phase.records_per_user, remedy)
@@ -577,9 +684,9 @@ def _event(phase: Phase) -> dp_accounting.DpEvent:
     if phase.kappa != 1:
         remedy = "random replacement of codes has no event; that of the noise alone costs more: use kappa=1"
         raise ParameterError("kappa", phase.kappa, remedy)
-    gaussian = dp_accounting.GaussianDpEvent(phase.noise_multiplier)
-    rate = phase.sampling.rate
-    step = gaussian if rate == 1 else dp_accounting.PoissonSampledDpEvent(rate, gaussian)
+    step: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(phase.noise_multiplier)
+    if phase.sampling.rate < 1:
+        step = dp_accounting.PoissonSampledDpEvent(phase.sampling.rate, step)
     return dp_accounting.SelfComposedDpEvent(step, phase.steps)
 
 
@@ -589,7 +696,8 @@ def from_event(
     """The release that an event describes, for `mezzotint.privacy.account`.
 
     Arguments:
-        event: Gaussian, Poisson-sampled Gaussian, and whatever is composed or self-composed of them.
+        event: Gaussian, Poisson-sampled Gaussian, and whatever is composed or self-composed of
+            them.
         delta, neighboring: of the claim; an event has neither.
     Raises:
         ParameterError: another event, by its name.
@@ -603,20 +711,25 @@ def _phases(event: dp_accounting.DpEvent, count: int) -> Iterator[Phase]:
     if isinstance(event, dp_accounting.SelfComposedDpEvent):
         yield from _phases(event.event, count * event.count)
     elif isinstance(event, dp_accounting.ComposedDpEvent):
-        for _ in range(
-            count
-        ):  # in turn: a repeated sequence is not the sequence of its repeated parts
-            for part in event.events:
-                yield from _phases(part, 1)
+        # In turn: a repeated sequence is not the sequence of its repeated events.
+        for _ in range(count):
+            for component in event.events:
+                yield from _phases(component, 1)
     else:
-        sampled = isinstance(event, dp_accounting.PoissonSampledDpEvent)
-        rate, inner = (event.sampling_probability, event.event) if sampled else (1.0, event)
-        if not isinstance(inner, dp_accounting.GaussianDpEvent):
-            remedy = "only Gaussian and Poisson-sampled Gaussian events, and compositions of them, are converted"
-            raise ParameterError("event", type(inner).__name__, remedy)
-        yield Phase(
-            noise_multiplier=inner.noise_multiplier,
-            kappa=1.0,
-            sampling=Poisson(rate=rate),
-            steps=count,
-        )
+        yield _phase_of(event, count)
+
+
+def _phase_of(event: dp_accounting.DpEvent, steps: int) -> Phase:
+    """Steps with Gaussian noise, sampled or not."""
+    rate, gaussian = 1.0, event
+    if isinstance(event, dp_accounting.PoissonSampledDpEvent):
+        rate, gaussian = event.sampling_probability, event.event
+    if not isinstance(gaussian, dp_accounting.GaussianDpEvent):
+        remedy = "only Gaussian and Poisson-sampled Gaussian events, and compositions of them, are converted"
+        raise ParameterError("event", type(gaussian).__name__, remedy)
+    return Phase(
+        noise_multiplier=gaussian.noise_multiplier,
+        kappa=1.0,
+        sampling=Poisson(rate=rate),
+        steps=steps,
+    )

@@ -1,6 +1,8 @@
-"""The loop of `mezzotint train`, on `make_private`: a ledger ahead of every step, checkpoints, accuracies.
+"""The loop of `mezzotint train`, on `make_private`: a ledger ahead of every step, checkpoints,
+accuracies.
 
-An interrupted run goes on from its checkpoint; what it may have released before is in the ledger beside it.
+An interrupted run goes on from its checkpoint; what it may have released before is in the ledger
+beside it.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ Weights = dict[str, npt.NDArray[np.float32]]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """Where a run stands. Loss and accuracy are computed without noise: for the operator's eyes, not for release.
+    """Where a run stands. Loss and accuracy are computed without noise: for the operator's eyes,
+    not for release.
 
     Arguments:
         step: steps taken.
@@ -84,14 +87,18 @@ class TrainingSettings:
 
     Arguments:
         steps: T >= 1.
-        batch_size: expected records per batch, m; a record enters each batch with probability m / n.
+        batch_size: expected records per batch, m; a record enters each batch with probability m /
+            n.
         step_size: eta > 0.
-        averaging: share of the last steps whose weights are averaged (post-processing, free); 0 for the last alone.
-        optimizer: one of `OPTIMIZERS`: "sgd", "momentum" (0.9) or "adam". But for "sgd" steps remember gradients, so
-            that replacing codes buys nothing.
-        records_per_user: maximum number of each user's records to train on; the claim is about all of them
-            together; None for a claim about one record. Needs data that say whose each record is.
-        schedule: of the step size, one of `SCHEDULES`: "constant", or falling to 0 at the end, "linear" or "cosine".
+        averaging: share of the last steps whose weights are averaged (post-processing, free); 0 for
+            the last alone.
+        optimizer: one of `OPTIMIZERS`: "sgd", "momentum" (0.9) or "adam". But for "sgd" steps
+            remember gradients, so that replacing codes buys nothing.
+        records_per_user: maximum number of each user's records to train on; the claim is about all
+            of them together; None for a claim about one record. Needs data that say whose each
+            record is.
+        schedule: of the step size, one of `SCHEDULES`: "constant", or falling to 0 at the end,
+            "linear" or "cosine".
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
     """
@@ -186,18 +193,19 @@ class Trainer:
         data: what to learn.
         task: model, loss and decision; its weights are trained in place.
         settings: see `TrainingSettings`.
-        private: how gradients become private; steps, users and the loss's reduction are the run's own.
+        private: how gradients become private; steps, users and the loss's reduction are the run's
+            own.
         levels: what all weights are put onto after each step; None keeps floats.
     Raises:
         ParameterError: as of `make_private`; a task that does not fit the data.
     Guarantees:
-        `spent` (what the claim is about) counts a step before its noise is drawn. It exceeds `taken` when a
-        run was interrupted after its last checkpoint: the steps since then are paid for twice. `stopped` says why a run
-        ended before its last step; empty when it did not.
-        Sums are divided by the expected batch size, never by the realised one, which is private.
-        With a seed, a run that was interrupted and resumed ends in the same weights; it cannot be resumed with
-        correlated noise.
-        With correlated noise, steps are spent in whole blocks: a run resumed after an interruption begins a new one.
+        `spent` (what the claim is about) counts a step before its noise is drawn. It exceeds
+        `taken` when a run was interrupted after its last checkpoint: the steps since then are paid
+        for twice. `stopped` says why a run ended before its last step; empty when it did not. Sums
+        are divided by the expected batch size, never by the realised one, which is private. With a
+        seed, a run that was interrupted and resumed ends in the same weights; it cannot be resumed
+        with correlated noise. With correlated noise, steps are spent in whole blocks: a run resumed
+        after an interruption begins a new one.
     """
 
     def __init__(
@@ -267,10 +275,12 @@ class Trainer:
 
     @property
     def sampling_rate(self) -> float:
-        """A record's probability of entering a batch (of its own part, if there are several), rounded up."""
+        """A record's probability of entering a batch (of its own part, if there are several),
+        rounded up.
+        """
         return self._sampler.batches.sampling.rate
 
-    # Steps -----------------------------------------------------------------------------------------------------
+    # Steps
 
     @property
     def coordinates(self) -> int:
@@ -299,7 +309,9 @@ class Trainer:
         self._losses = losses.detach()
 
     def step(self) -> None:
-        """One step. Raises NotFiniteError, naming the step and what is spent; the weights are then unchanged."""
+        """One step. Raises NotFiniteError, naming the step and what is spent; the weights are then
+        unchanged.
+        """
         if self.taken >= self.settings.steps:
             remedy = "all steps are taken; start another run"
             raise ParameterError("steps", self.settings.steps, remedy)
@@ -340,9 +352,12 @@ class Trainer:
 
         Arguments:
             every: steps per block, rounded up to whole blocks of correlated noise; 0 for one block.
-            progress: called as progress(done, total), with steps, after every block; `last` then says where it stands.
-            checkpoint: file to save to after every block (overwritten); beside it, a ledger is written before.
-            target_epsilon: the run ends, with `stopped` saying so, before its claim exceeds this; None sets no limit.
+            progress: called as progress(done, total), with steps, after every block; `last` then
+                says where it stands.
+            checkpoint: file to save to after every block (overwritten); beside it, a ledger is
+                written before.
+            target_epsilon: the run ends, with `stopped` saying so, before its claim exceeds this;
+                None sets no limit.
         Returns: `last`.
         Raises:
             NotFiniteError: a weight that is not a number; ledger and last checkpoint stand.
@@ -362,7 +377,8 @@ class Trainer:
                 )
                 break
             if checkpoint is not None and not is_saved:
-                # So that a run that dies in its first block can be resumed as well; one without a step writes nothing.
+                # So that a run that dies in its first block can be resumed as well; one without a
+                # step writes nothing.
                 save(self, checkpoint)
                 is_saved = True
             self._take(block)
@@ -375,15 +391,17 @@ class Trainer:
 
     def _take(self, steps: int) -> None:
         with warnings.catch_warnings():
-            # Opacus listens with full backward hooks on modules whose inputs need no gradient; torch remarks on that.
+            # Opacus listens with full backward hooks on modules whose inputs need no gradient;
+            # torch remarks on that.
             warnings.filterwarnings("ignore", message="Full backward hook is firing")
             for _ in range(steps):
                 self.step()
 
-    # Results ---------------------------------------------------------------------------------------------------
+    # Results
 
     def claim(self, steps: int | None = None) -> Claim | None:
-        """What the steps spent so far (or `steps` of them) cost one record; None where there is no limit.
+        """What the steps spent so far (or `steps` of them) cost one record; None where there is no
+        limit.
 
         Of a seeded run it is what the run would cost without its seed, and says so.
         """
@@ -436,7 +454,9 @@ class Trainer:
         )
 
     def weights(self) -> Weights:
-        """The weights to be used, by name: averaged if the settings say so and an averaged step was taken."""
+        """The weights to be used, by name: averaged if the settings say so and an averaged step was
+        taken.
+        """
         return {
             name: self.averaged.get(name, parameter.detach()).cpu().numpy().copy()
             for name, parameter in self.task.module.named_parameters()
@@ -464,7 +484,9 @@ class Trainer:
         scales: Literal["channel", "tensor"] = "channel",
         note: JsonObject | None = None,
     ) -> PackedModel:
-        """The weights in few bits: their codes if they stand on levels, else rounded as by `packed.pack_weights`."""
+        """The weights in few bits: their codes if they stand on levels, else rounded as by
+        `packed.pack_weights`.
+        """
         if self._has_rules:
             module = copy.deepcopy(self.task.module)
             tensors = {name: torch.from_numpy(value) for name, value in self.weights().items()}
@@ -531,18 +553,19 @@ def _identity(trainer: Trainer) -> JsonObject:
 
 @final
 class StepLedger:
-    """Steps that are reserved on disk before they are taken, by whichever process and however often.
+    """Steps that are reserved on disk before they are taken, by whichever process and however
+    often.
 
-    A run that was killed, or is started anew over its checkpoint, draws fresh noise: what was reserved stays spent,
-    also that of another process on the same files, and so does the rest of a block of correlated noise. With a seed
-    the same noise is drawn again: nothing is spent twice.
+    A run that was killed, or is started anew over its checkpoint, draws fresh noise: what was
+    reserved stays spent, also that of another process on the same files, and so does the rest of a
+    block of correlated noise. With a seed the same noise is drawn again: nothing is spent twice.
 
     Arguments:
         trainer: the run.
         checkpoint: its checkpoint file; None keeps the ledger in memory.
     Raises:
-        FileFormatError: the ledger there is of a run with other settings or data, or damaged. A ledger is
-            never overwritten.
+        FileFormatError: the ledger there is of a run with other settings or data, or damaged. A
+            ledger is never overwritten.
     """
 
     def __init__(self, trainer: Trainer, checkpoint: str | os.PathLike[str] | None) -> None:
@@ -556,12 +579,14 @@ class StepLedger:
         self.reserved = max(self.reserved, int(line["reserved"]))
 
     def reserve(self, steps: int, *, target_epsilon: float | None = None) -> int:
-        """Counts steps as spent before they are taken, and tells the trainer what was spent before them.
+        """Counts steps as spent before they are taken, and tells the trainer what was spent before
+        them.
 
         Arguments:
             steps: wanted.
             target_epsilon: what the claim must not exceed; None sets no limit.
-        Returns: how many may be taken: fewer than wanted, or none, where more would exceed the target.
+        Returns: how many may be taken: fewer than wanted, or none, where more would exceed the
+            target.
         """
         with self._log.transaction() as append:
             granted = self.affordable(steps, target_epsilon=target_epsilon)
@@ -581,7 +606,8 @@ class StepLedger:
         """What `reserve` would return; nothing is reserved, but the trainer learns what was spent."""
         trainer = self._trainer
         if not trainer.seeded and not trainer.private.noiseless:
-            # A record pays once for each block that is begun, and every attempt begins with a new one.
+            # A record pays once for each block that is begun, and every attempt begins with a new
+            # one.
             spent = trainer.accountant.noise.whole_blocks(max(trainer.spent, self.reserved))
             trainer.accountant.count_earlier(spent, trainer.optimizer)
         if trainer.accountant.steps is not None:
@@ -602,7 +628,9 @@ class StepLedger:
 
 
 def save(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
-    """Writes weights and position, atomically. No generator's state: it would reveal the noise drawn so far."""
+    """Writes weights and position, atomically. No generator's state: it would reveal the noise
+    drawn so far.
+    """
     state = {
         "schema": SCHEMA,
         "identity": json.dumps(_identity(trainer), sort_keys=True),
@@ -638,12 +666,12 @@ def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
         trainer: made with the data, task and settings of the interrupted run; no step taken.
         checkpoint: what `save` wrote; its ledger beside it.
     Raises:
-        ParameterError: no such file; the trainer has taken steps, or its settings or data differ; correlated
-            noise under a seed, as the sums that it goes on with are never written down.
+        ParameterError: no such file; the trainer has taken steps, or its settings or data differ;
+            correlated noise under a seed, as the sums that it goes on with are never written down.
         FileFormatError: a damaged checkpoint or ledger.
     Guarantees:
-        Without a seed, every step that the ledger reserved counts as spent, also those that were lost; with a seed
-        the same noise is drawn again, and nothing is released twice.
+        Without a seed, every step that the ledger reserved counts as spent, also those that were
+        lost; with a seed the same noise is drawn again, and nothing is released twice.
     """
     if trainer.taken:
         raise ParameterError("trainer", trainer.taken, "has taken steps already; make a fresh one")
