@@ -92,11 +92,11 @@ class Accountant(IAccountant):
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Counts one step."""
         check_positive("noise_multiplier", noise_multiplier)
-        last = self.history[-1] if self.history else None
-        if self._goes_on and last is not None and last[:2] == (noise_multiplier, sample_rate):
-            self.history[-1] = (noise_multiplier, sample_rate, last[2] + 1)
+        settings = (noise_multiplier, sample_rate)
+        if self._goes_on and self.history and self.history[-1][:2] == settings:
+            self.history[-1] = (*settings, self.history[-1][2] + 1)
         else:
-            self.history.append((noise_multiplier, sample_rate, 1))
+            self.history.append((*settings, 1))
         self._goes_on = True
 
     def count_earlier(self, steps: int, optimizer: NoisyOptimizer) -> None:
@@ -120,7 +120,9 @@ class Accountant(IAccountant):
     def claim(self, delta: float | None = None) -> Claim:
         """What all steps so far cost one record, at the run's delta or another."""
         phases = [self._phase(steps, self.contraction) for steps in self.history]
-        return self._claim(phases, self.delta if delta is None else delta)
+        if delta is None:
+            delta = self.delta
+        return self._claim(phases, delta)
 
     def claim_of(self, steps: int, optimizer: NoisyOptimizer) -> Claim:
         """What a run of this many steps in all costs, if each is made as the optimizer is now."""

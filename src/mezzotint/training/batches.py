@@ -63,19 +63,22 @@ class PoissonBatches:
         """The rule that claims are made for."""
         exact = Fraction(self.threshold, _WORDS)
         rate = float(exact)
-        return Poisson(rate=rate if rate >= exact else math.nextafter(rate, 1.0))
+        if rate < exact:
+            rate = math.nextafter(rate, 1.0)
+        return Poisson(rate=rate)
 
     def draw(self, key: bytes, *, records: int | None = None) -> npt.NDArray[np.int64]:
         """Indices of the records of one batch, increasing; among the first `records`, if given."""
-        size = self.dataset_size if records is None else records
+        if records is None:
+            records = self.dataset_size
         if self.threshold == _WORDS:
-            return np.arange(size)
-        words = ElementWords(key)
+            return np.arange(records)
+        stream = ElementWords(key)
         chosen = [np.empty(0, dtype=np.int64)]
-        for first in range(0, size, BLOCK):
-            drawn = np.empty(min(BLOCK, size - first), dtype=np.uint64)
-            words.fill(drawn)
-            chosen.append(first + np.flatnonzero(drawn < np.uint64(self.threshold)))
+        for first in range(0, records, BLOCK):
+            words = np.empty(min(BLOCK, records - first), dtype=np.uint64)
+            stream.fill(words)
+            chosen.append(first + np.flatnonzero(words < np.uint64(self.threshold)))
         return np.concatenate(chosen)
 
 
@@ -284,7 +287,9 @@ class CollateOrEmpty:
         self._collate, self._empty = collate, empty
 
     def __call__(self, records: list[Any]) -> Any:
-        return self._collate(records) if records else copy.deepcopy(self._empty)
+        if not records:
+            return copy.deepcopy(self._empty)
+        return self._collate(records)
 
 
 @final
@@ -328,9 +333,13 @@ def poisson_loader(
         sampler: of the batches.
         kept: indices of the records that are drawn from; None for all.
     """
-    data: Any = loader.dataset if kept is None else _DATA.Subset(loader.dataset, kept.tolist())
-    kind = _AheadLoader if sampler.ahead else _DATA.DataLoader
-    private: Any = kind(
+    data: Any = loader.dataset
+    if kept is not None:
+        data = _DATA.Subset(loader.dataset, kept.tolist())
+    loader_type: type[_DATA.DataLoader[Any]] = _DATA.DataLoader
+    if sampler.ahead:
+        loader_type = _AheadLoader
+    private: Any = loader_type(
         data,
         batch_sampler=sampler,
         collate_fn=CollateOrEmpty(loader.collate_fn, template),

@@ -106,7 +106,9 @@ class PrivateModule(GradSampleModule):
         """The class of a layer; of one whose settings Opacus's own rule ignores, a class without a
         rule.
         """
-        return _Ruleless if _is_ignored(module) else type(module)
+        if _is_ignored(module):
+            return _Ruleless
+        return type(module)
 
     def __getattr__(self, name: str) -> Any:
         """Attributes and methods of the plain module, such as `config`, where there are none here."""
@@ -175,7 +177,7 @@ class PrivateModule(GradSampleModule):
         is_elsewhere = not self.training and not getattr(module, "activations", None)
         if not self.hooks_enabled or is_elsewhere:
             return  # gradients of inputs, of a module that is not being trained
-        _check_calls(module, axis=0 if batch_first else 1)
+        _check_calls(module, axis=int(not batch_first))
         _check_precision(module, forward_output[0], loss_reduction)
         parameters = [p for p in module.parameters() if p.requires_grad]
         if self._factored and _is_simple(module, parameters):
@@ -200,11 +202,11 @@ class PrivateModule(GradSampleModule):
             module=layer, backprops=back, loss_reduction=loss_reduction, batch_first=batch_first
         )
         del layer.max_batch_len
-        given = cast(Any, activations)[0].to(back.dtype)
+        inputs = cast(Any, activations)[0].to(back.dtype)
         weight: Any = trained_weight(layer)
         unreadable = back.new_full((1, 1, 1), math.nan).expand(len(back), *weight.shape)
         weight.grad_sample = unreadable
-        setattr(unreadable, _FACTORS, (back, given))
+        setattr(unreadable, _FACTORS, (back, inputs))
         weight._forward_counter -= 1
         if layer.bias is not None and layer.bias.requires_grad:
             layer.bias.grad_sample = back
@@ -255,8 +257,8 @@ def _refuse_keywords(layer: Any, _: Any, settings: Any) -> None:
     """Hook before layers that torch.func calls again, with what came by position alone."""
     if layer.training and settings and torch.is_grad_enabled():
         remedy = (
-            f"{type(layer).__name__} is called with {', '.join(settings)}=, which per-record gradients "
-            "would leave out; give them by position, or use grad_sample_mode='vmap'"
+            f"{type(layer).__name__} is called with {', '.join(settings)}=, which per-record "
+            "gradients would leave out; give them by position, or use grad_sample_mode='vmap'"
         )
         raise ParameterError("module", label(_first_parameter(layer)), remedy)
 
@@ -390,7 +392,8 @@ REMEDIES = (
     ),
     (
         "vmap: ",
-        "torch.func cannot follow this pass; use grad_sample_mode='hooks', and layers of opacus.layers",
+        "torch.func cannot follow this pass; use grad_sample_mode='hooks', and layers of "
+        "opacus.layers",
     ),
 )
 """What PyTorch says, and what to do about it."""

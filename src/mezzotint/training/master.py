@@ -98,11 +98,11 @@ class Levels(torch.nn.Module):
         shape = (len(weight), *(1,) * (weight.dim() - 1))
         if self.bound is not None:
             return torch.full(shape, self.bound, dtype=weight.dtype, device=weight.device)
-        least = torch.finfo(weight.dtype).tiny  # weights that are 0 need a scale, too
+        smallest = torch.finfo(weight.dtype).tiny  # weights that are 0 need a scale, too
         if self.bits in _TOP_PER_RMS:
             spread = outputs.square().mean(dim=1).sqrt() * _TOP_PER_RMS[self.bits]
-            return spread.clamp(min=least).view(shape)
-        return outputs.abs().amax(dim=1).clamp(min=least).view(shape)
+            return spread.clamp(min=smallest).view(shape)
+        return outputs.abs().amax(dim=1).clamp(min=smallest).view(shape)
 
     def codes(self, weight: torch.Tensor) -> torch.Tensor:
         """The number of the nearest level of each weight, as integers in floats."""
@@ -118,8 +118,8 @@ class Levels(torch.nn.Module):
     def replaced(self, codes: torch.Tensor) -> torch.Tensor:
         """Codes, of which each is replaced by another one with probability 1 - q."""
         shift = torch.randint_like(codes, 1, 2**self.bits)
-        kept = torch.rand_like(codes) < self.q
-        return torch.where(kept, codes, (codes + shift) % 2**self.bits)
+        is_kept = torch.rand_like(codes) < self.q
+        return torch.where(is_kept, codes, (codes + shift) % 2**self.bits)
 
 
 class _StraightThrough(torch.autograd.Function):
@@ -149,7 +149,9 @@ def rule_of(layer: torch.nn.Module) -> Levels | None:
     if list(parametrizations) != ["weight"] or len(parametrizations.weight) != 1:
         return None
     rule = parametrizations.weight[0]
-    return rule if isinstance(rule, Levels) else None
+    if isinstance(rule, Levels):
+        return rule
+    return None
 
 
 def plain_type(layer: torch.nn.Module) -> type[torch.nn.Module]:
@@ -161,7 +163,9 @@ def plain_type(layer: torch.nn.Module) -> type[torch.nn.Module]:
 
 def trained_weight(layer: Any) -> torch.Tensor:
     """The parameter behind a layer's weight."""
-    return layer.weight if rule_of(layer) is None else layer.parametrizations.weight.original
+    if rule_of(layer) is None:
+        return layer.weight
+    return layer.parametrizations.weight.original
 
 
 def without_rules(module: torch.nn.Module) -> torch.nn.Module:

@@ -104,19 +104,15 @@ class _Block(torch.nn.Module):
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        dense = torch.nn.Linear
         self.heads = heads
-        self.before, self.between = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
-        self.query, self.key, self.value = (
-            dense(width, width),
-            dense(width, width),
-            dense(width, width),
-        )
-        self.out, self.up, self.down = (
-            dense(width, width),
-            dense(width, 2 * width),
-            dense(2 * width, width),
-        )
+        self.before = torch.nn.LayerNorm(width)
+        self.between = torch.nn.LayerNorm(width)
+        self.query = torch.nn.Linear(width, width)
+        self.key = torch.nn.Linear(width, width)
+        self.value = torch.nn.Linear(width, width)
+        self.out = torch.nn.Linear(width, width)
+        self.up = torch.nn.Linear(width, 2 * width)
+        self.down = torch.nn.Linear(2 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         normed = self.before(x)
@@ -168,7 +164,9 @@ def _module_from(name: str, shape: tuple[int, ...], classes: int, seed: int) -> 
         remedy = f"{errors[0]}; opacus.validators.ModuleValidator.fix replaces such layers"
         raise ParameterError("model", name, remedy)
     outputs = _outputs_of(module, torch.zeros(2, *shape), name)
-    sizes = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+    sizes: object = type(outputs).__name__
+    if isinstance(outputs, Tensor):
+        sizes = tuple(outputs.shape)
     if sizes != (2, classes):
         remedy = (
             f"two records of shape {shape} gave {sizes}, not (2, {classes}), one for each class"

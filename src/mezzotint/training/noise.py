@@ -180,14 +180,20 @@ class Banded(Noise):
         return PoissonBatches(batch_size=bands * batch_size, dataset_size=dataset_size)
 
     def parts(self, records: int, key: bytes) -> Parts | None:
-        return Parts(self.steps_shared, records=records, key=key) if self.is_correlated else None
+        if not self.is_correlated:
+            return None
+        return Parts(self.steps_shared, records=records, key=key)
 
     def mixer(self, batches_drawn: Callable[[], int]) -> CorrelatedNoise | None:
-        return CorrelatedNoise(self.steps_shared, batches_drawn) if self.is_correlated else None
+        if not self.is_correlated:
+            return None
+        return CorrelatedNoise(self.steps_shared, batches_drawn)
 
     @property
     def facts(self) -> JsonObject:
-        return {"bands": self.steps_shared} if self.is_correlated else {}
+        if not self.is_correlated:
+            return {}
+        return {"bands": self.steps_shared}
 
 
 def choose_bands(budget: Budget) -> int:
@@ -250,8 +256,8 @@ class CorrelatedNoise:
         batch = self._batches_drawn()
         if batch != self._last_batch + 1:
             remedy = (
-                "with bands every batch of the loader needs one step, in order; none may be left out "
-                "or come twice"
+                "with bands every batch of the loader needs one step, in order; none may be left "
+                "out or come twice"
             )
             raise ParameterError("loader", f"batch {batch} after {self._last_batch}", remedy)
         if self._settings not in (None, settings):

@@ -212,21 +212,24 @@ class _Editor:
         """
         integers = self._ladder.integers(self._tensors[weight])
         columns = self._columns(weight)
-        product = f"{output}.product" if bias or integers.shortfall is not None else output
+        last = output
+        if bias:
+            last = f"{output}.without_bias"
+        product = last
+        if integers.shortfall is not None:
+            product = f"{output}.product"
         self._add("MatMul", [inputs, columns], product)
         if integers.shortfall is not None:
             # (W + m) x = W x + m sum(x): runtimes multiply by W, of plain integers.
-            total, addend = f"{output}.total", f"{output}.shortfall"
+            total, correction = f"{output}.total", f"{output}.correction"
             axis = self._constant("last_axis", np.array([-1], dtype=np.int64))
             negative = self._constant(f"{weight}.shortfall", -integers.shortfall)
             self._add("ReduceSum", [inputs, axis], total, keepdims=1)
-            self._add("Mul", [total, negative], addend)
-            corrected = f"{output}.corrected" if bias else output
-            self._add("Sub", [product, addend], corrected)
-            product = corrected
-        self._products.add(product)
+            self._add("Mul", [total, negative], correction)
+            self._add("Sub", [product, correction], last)
+        self._products.add(last)
         if bias:
-            self._add_bias(product, bias, output)
+            self._add_bias(last, bias, output)
 
     def _add_bias(self, product: str, bias: str, output: str) -> None:
         negative = f"{bias}.negative"

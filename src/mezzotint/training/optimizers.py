@@ -72,9 +72,10 @@ class _Wrapper(torch.optim.Optimizer):
     def __getstate__(self) -> dict[str, object]:
         # A scheduler's wrapper of `step`, and a pass through a loader, belong to the optimizer that
         # they were made for.
-        return {
-            name: value for name, value in vars(self).items() if name not in ("step", "_splitting")
-        }
+        state = dict(vars(self))
+        for name in ("step", "_splitting"):
+            state.pop(name, None)
+        return state
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
@@ -120,37 +121,42 @@ class ProjectedOptimizer(_Wrapper):
         self._contracted = 0.0
         self._become_optimizer()
         count = len(self._every())
-        common = isinstance(bounds, int | float)
-        self._common = float(bounds) if common else None
-        self._bounds = [float(bounds)] * count if common else [*map(float, bounds)]
+        self._common: float | None = None
+        if isinstance(bounds, int | float):
+            self._common = float(bounds)
+            self._bounds = [self._common] * count
+        else:
+            self._bounds = [float(bound) for bound in bounds]
         self._check_bounds()
         self.project()
 
     def _check_bounds(self) -> None:
         count = len(self._every())
-        if len(self._bounds) != count or not all(
-            0 < bound < float("inf") for bound in self._bounds
-        ):
-            raise ParameterError(
-                "bounds", self._bounds, f"need one positive number, or {count} of them"
-            )
+        are_positive = all(0 < bound < math.inf for bound in self._bounds)
+        if len(self._bounds) != count or not are_positive:
+            remedy = f"need one positive number, or {count} of them"
+            raise ParameterError("bounds", self._bounds, remedy)
 
     def _every(self) -> list[torch.Tensor]:
         return [parameter for group in self.inner.param_groups for parameter in group["params"]]
 
-    def _chosen(self) -> list[tuple[torch.Tensor, float]]:
-        pairs = zip(self._every(), self._bounds, strict=True)
-        return [(one, bound) for one, bound in pairs if one.requires_grad and self.quantize(one)]
+    def _projected(self) -> list[tuple[torch.Tensor, float]]:
+        """The tensors that are projected, and their bounds."""
+        return [
+            (parameter, bound)
+            for parameter, bound in zip(self._every(), self._bounds, strict=True)
+            if parameter.requires_grad and self.quantize(parameter)
+        ]
 
     @property
     def parameters(self) -> list[torch.Tensor]:
         """The parameter tensors that are projected, in order of the groups."""
-        return [parameter for parameter, _ in self._chosen()]
+        return [parameter for parameter, _ in self._projected()]
 
     @property
     def bounds(self) -> list[float]:
         """Their bounds."""
-        return [bound for _, bound in self._chosen()]
+        return [bound for _, bound in self._projected()]
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -177,8 +183,8 @@ class ProjectedOptimizer(_Wrapper):
         weight (or 1).
         """
         self.inner.add_param_group(param_group)
-        added = self.inner.param_groups[-1]["params"]
-        self._bounds += [self._common or derived_bound(parameter) for parameter in added]
+        for parameter in self.inner.param_groups[-1]["params"]:
+            self._bounds.append(self._common or derived_bound(parameter))
         self._check_bounds()
         self.project()
 
@@ -204,51 +210,55 @@ class ProjectedOptimizer(_Wrapper):
         and each step reads them again through fresh coins. Whatever is not known (other classes,
         subclasses, hooks, a `step` that was wrapped) counts as stateful.
         """
-        known = _is_stateless(self.inner) and not _has_hooks(self) and not _is_replaced(self)
-        holds = known and sum(one.requires_grad for one in self._every()) == len(self._chosen())
-        return max(self._contracted, self.projection.kappa if holds else 1.0)
+        is_stateless = _is_stateless(self.inner)
+        is_plain = not _has_hooks(self) and not _is_replaced(self)
+        trained = sum(parameter.requires_grad for parameter in self._every())
+        present = 1.0
+        if is_stateless and is_plain and trained == len(self._projected()):
+            present = self.projection.kappa
+        return max(self._contracted, present)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         self._contracted = self.contraction
-        gradients: list[Any] = (
-            [parameter.grad for parameter in self.parameters] if self.projection.kappa < 1 else []
-        )
+        gradients: list[Any] = []
+        if self.projection.kappa < 1:
+            gradients = [parameter.grad for parameter in self.parameters]
         for gradient in gradients:
             # Noise that two projections read tells more than noise that one has read.
             check_unused(gradient)
-        moves = self._plain_moves() if closure is None else None
-        if moves is None:
-            loss = self.inner.step(closure) if closure is not None else self.inner.step()
+        moves = None
+        if closure is not None:
+            loss = self.inner.step(closure)
         else:
-            loss = self._step_of_the_others()
+            moves = self._plain_moves()
+            step = self.inner.step if moves is None else self._step_of_the_others
+            loss = step()
         for gradient in gradients:
             mark_used(gradient)
         self._project(moves)
         return loss
 
-    def _plain_moves(self) -> list[tuple[npt.NDArray[np.float32], float]] | None:
-        """Gradients and step sizes, one for each projected tensor, if the step is their product and
-        nothing else.
+    def _plain_moves(self) -> list[Move] | None:
+        """What is subtracted from each projected tensor, if the step does that and nothing else.
 
         Weights then are moved and projected in one pass. None where the inner optimizer has to make
         the step.
         """
+        if not self._in_place() or not _is_stateless(self.inner):
+            return None
         rates: dict[int, float] = {}
-        for group in self.inner.param_groups if _is_stateless(self.inner) else []:
+        for group in self.inner.param_groups:
             if not isinstance(group["lr"], float) or any(group[name] for name in _OTHER_SETTINGS):
                 return None
             rates.update({id(parameter): group["lr"] for parameter in group["params"]})
-        found: list[tuple[npt.NDArray[np.float32], float]] = []
-        for parameter, _ in self._chosen() if self._in_place() else []:
+        moves: list[Move] = []
+        for parameter in self.parameters:
             gradient = parameter.grad
-            if id(parameter) not in rates or gradient is None or gradient.layout != torch.strided:
+            if gradient is None or not _are_plain(parameter, gradient):
                 return None
-            if not parameter.is_contiguous() or {parameter.dtype, gradient.dtype} != {
-                torch.float32
-            }:
-                return None
-            found.append((gradient.detach().contiguous().flatten().numpy(), rates[id(parameter)]))
-        return found or None
+            flat = gradient.detach().contiguous().flatten()
+            moves.append((flat.numpy(), rates[id(parameter)]))
+        return moves or None
 
     def _step_of_the_others(self) -> float | None:
         """The inner optimizer's step for tensors that are not projected."""
@@ -268,78 +278,77 @@ class ProjectedOptimizer(_Wrapper):
         self._project(None)
 
     def _in_place(self) -> bool:
-        return self.projection.rounding in ROUNDINGS and all(
-            one.device.type == "cpu" for one in self.parameters
-        )
+        """Whether the compiled pass over even levels takes all tensors."""
+        devices = {parameter.device.type for parameter in self.parameters}
+        return self.projection.rounding in ROUNDINGS and devices <= {"cpu"}
 
     @torch.no_grad()
-    def _project(self, moves: list[tuple[npt.NDArray[np.float32], float]] | None) -> None:
-        if (chosen := self._chosen()) and self._in_place():
-            self._project_in_place(chosen, moves)
-        elif chosen:
-            self._project_together(chosen)
+    def _project(self, moves: list[Move] | None) -> None:
+        projected = self._projected()
+        if not projected:
+            return
+        if self._in_place():
+            self._project_in_place(projected, moves)
+        else:
+            self._project_together(projected)
 
     def _project_in_place(
-        self,
-        chosen: list[tuple[torch.Tensor, float]],
-        moves: list[tuple[npt.NDArray[np.float32], float]] | None,
+        self, projected: list[tuple[torch.Tensor, float]], moves: list[Move] | None
     ) -> None:
         flats = [
-            parameter.detach().to(torch.float32).contiguous().flatten() for parameter, _ in chosen
+            parameter.detach().to(torch.float32).contiguous().flatten()
+            for parameter, _ in projected
         ]
-        bounds = [bound for _, bound in chosen]
-        if place(
-            [flat.numpy() for flat in flats], bounds, self.projection, key_from(self.rng()), moves
-        ):
+        arrays = [flat.numpy() for flat in flats]
+        bounds = [bound for _, bound in projected]
+        if place(arrays, bounds, self.projection, key_from(self.rng()), moves):
             raise NotFiniteError("a weight is not a number")
-        for (parameter, _), flat in zip(chosen, flats, strict=True):
+        for (parameter, _), flat in zip(projected, flats, strict=True):
             if flat.data_ptr() != parameter.data_ptr():
                 parameter.copy_(flat.view_as(parameter))
 
-    def _project_together(self, chosen: list[tuple[torch.Tensor, float]]) -> None:
+    def _project_together(self, projected: list[tuple[torch.Tensor, float]]) -> None:
         # One draw for all tensors, where the first of them lies, and few operations on each: the
         # time goes into these.
-        levels, device = self.projection.table.levels, chosen[0][0].device
-        together = torch.cat(
-            [parameter.detach().to(device, torch.float32).flatten() for parameter, _ in chosen]
-        )
-        sizes, bounds = (
-            [parameter.numel() for parameter, _ in chosen],
-            [bound for _, bound in chosen],
-        )
-        divisors = torch.tensor(bounds, dtype=torch.float32, device=device)
-        same = len(set(bounds)) == 1
-        together /= (
-            divisors[0] if same else divisors.repeat_interleave(torch.tensor(sizes, device=device))
-        )
-        codes = self.projection.table.privatize(together, self.rng())
-        values = {
-            bound: torch.tensor(levels * bound, dtype=torch.float32, device=device)
-            for bound in set(bounds)
-        }
-        for (parameter, bound), part in zip(chosen, codes.split(sizes), strict=True):
-            parameter.copy_(values[bound].index_select(0, part.int()).view_as(parameter))
+        device = projected[0][0].device
+        relative = [
+            (parameter.detach().to(device, torch.float32) / bound).flatten()
+            for parameter, bound in projected
+        ]
+        codes = self.projection.table.privatize(torch.cat(relative), self.rng())
+        levels = self.projection.table.levels
+        sizes = [parameter.numel() for parameter, _ in projected]
+        for (parameter, bound), tensor_codes in zip(projected, codes.split(sizes), strict=True):
+            values = torch.tensor(levels * bound, dtype=torch.float32, device=device)
+            parameter.copy_(values.index_select(0, tensor_codes.int()).view_as(parameter))
 
     @property
     def codes(self) -> list[Codes]:
         """Which level each weight stands on, tensor by tensor; uint8."""
         levels = self.projection.table.levels
-        between = (levels[1:] + levels[:-1]) / 2
-        return [
-            np.searchsorted(between, (parameter.detach().float() / bound).cpu().numpy()).astype(
-                np.uint8
-            )
-            for parameter, bound in self._chosen()
-        ]
+        middles = (levels[1:] + levels[:-1]) / 2
+        codes: list[Codes] = []
+        for parameter, bound in self._projected():
+            relative = (parameter.detach().float() / bound).cpu().numpy()
+            codes.append(np.searchsorted(middles, relative).astype(np.uint8))
+        return codes
+
+
+Move = tuple[npt.NDArray[np.float32], float]
+"""A tensor's gradient, flat, and the step size: their product is subtracted from the weights."""
+
+
+def _are_plain(parameter: torch.Tensor, gradient: torch.Tensor) -> bool:
+    """Whether a tensor and its gradient are floats of 32 bits in order."""
+    is_dense = gradient.layout == torch.strided and parameter.is_contiguous()
+    return is_dense and {parameter.dtype, gradient.dtype} == {torch.float32}
 
 
 def derived_bound(parameter: torch.Tensor) -> float:
     """Twice the largest weight of a tensor that is public, as initial weights are; 1 if all are 0."""
-    return (
-        2 * float(parameter.detach().abs().max())
-        if parameter.numel() and bool(parameter.any())
-        else 1.0
-    )
+    if not parameter.numel() or not bool(parameter.any()):
+        return 1.0
+    return 2 * float(parameter.detach().abs().max())
 
 
 def _has_hooks(optimizer: torch.optim.Optimizer) -> bool:
@@ -361,18 +370,16 @@ def _is_stateless(optimizer: torch.optim.Optimizer) -> bool:
     """Whether a step is known to depend on the present gradients and weights alone, coordinate by
     coordinate.
     """
-    everyone = vars(sys.modules[torch.optim.Optimizer.__module__])
-    hooks = everyone["_global_optimizer_pre_hooks"] or everyone["_global_optimizer_post_hooks"]
-    return (
-        type(optimizer) is torch.optim.SGD
-        and "step" not in vars(optimizer)
-        and not optimizer.state
-        and not hooks
-        and not _has_hooks(optimizer)
-        and all(
-            group["momentum"] == 0 and group["dampening"] == 0 and not group["nesterov"]
-            for group in optimizer.param_groups
-        )
+    of_all_optimizers = vars(sys.modules[torch.optim.Optimizer.__module__])
+    if of_all_optimizers["_global_optimizer_pre_hooks"]:
+        return False
+    if of_all_optimizers["_global_optimizer_post_hooks"] or _has_hooks(optimizer):
+        return False
+    if type(optimizer) is not torch.optim.SGD or "step" in vars(optimizer) or optimizer.state:
+        return False
+    return not any(
+        group["momentum"] or group["dampening"] or group["nesterov"]
+        for group in optimizer.param_groups
     )
 
 
@@ -478,8 +485,10 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         """The noise of a sum, in units of the grid; None where there is none."""
         if self.noise_multiplier == 0:
             return None
-        scale = 1 if self.mixer is None else SCALE
-        return RoundedGaussian(sigma=self.noise_multiplier * self._grid().units * scale)
+        sigma = self.noise_multiplier * self._grid().units
+        if self.mixer is not None:
+            sigma *= SCALE
+        return RoundedGaussian(sigma=sigma)
 
     # Batches that Opacus's memory manager splits
 
@@ -495,7 +504,10 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         """
         caller = sys._getframe(1)
         if caller.f_code is not BatchSplittingSampler.__iter__.__code__:
-            remedy = "only Opacus's BatchMemoryManager may split a batch; for larger batches give the loader a larger size"
+            remedy = (
+                "only Opacus's BatchMemoryManager may split a batch; for larger batches give the loader "
+                "a larger size"
+            )
             raise ParameterError("signal_skip_step", caller.f_code.co_name, remedy)
         if caller is not self._splitting:
             # The pass before may have ended in the middle of a batch, whose parts are dropped.
@@ -503,7 +515,10 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
             self._step_skip_queue.clear()
             self._forget_sums()
         elif self._step_skip_queue:
-            remedy = "every part of a batch needs one step, in order; and no worker processes, which draw in advance"
+            remedy = (
+                "every part of a batch needs one step, in order; and no worker processes, which draw in "
+                "advance"
+            )
             raise ParameterError("signal_skip_step", len(self._step_skip_queue), remedy)
         super().signal_skip_step(do_skip)
 
@@ -536,16 +551,16 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         """Refuses gradients that were used before, of several batches, or scaled by their own size."""
         if hasattr(self, "found_inf"):
             remedy = (
-                "its scale follows overflows in gradients that are not released; use autocast without it, in bfloat16 "
-                "where float16 loses too much"
+                "its scale follows overflows in gradients that are not released; use autocast without "
+                "it, in bfloat16 where float16 loses too much"
             )
             raise ParameterError("optimizer", "GradScaler", remedy)
         for parameter in cast(list[Any], self.params):
             check_unused(parameter.grad_sample)
             if isinstance(parameter.grad_sample, list) and len(parameter.grad_sample) > 1:
                 remedy = (
-                    "gradients of several batches, which may share records; take one backward pass to a step, and "
-                    "opacus.utils.batch_memory_manager for batches that do not fit"
+                    "gradients of several batches, which may share records; take one backward pass to a "
+                    "step, and opacus.utils.batch_memory_manager for batches that do not fit"
                 )
                 raise ParameterError("grad_sample", len(parameter.grad_sample), remedy)
 
@@ -559,19 +574,20 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         samples = self._samples()
         self._records += record_count(self.params, samples)
         attributed: list[Any] = self.params  # Opacus hangs its sums onto the parameters
-        for parameter, part in zip(
-            attributed, self._split(self._clipped_sum(samples)), strict=True
-        ):
+        sums = self._split(self._clipped_sum(samples))
+        for parameter, summed in zip(attributed, sums, strict=True):
             if parameter.summed_grad is None:
-                parameter.summed_grad = part
+                parameter.summed_grad = summed
             else:
-                parameter.summed_grad = parameter.summed_grad + part
+                parameter.summed_grad = parameter.summed_grad + summed
             mark_used(parameter.grad_sample)
 
     def _split(self, together: torch.Tensor) -> list[torch.Tensor]:
-        """Parts of (D,) coordinates in the shape of each tensor."""
-        parts = together.split([parameter.numel() for parameter in self.params])
-        return [part.view_as(parameter) for parameter, part in zip(self.params, parts, strict=True)]
+        """(D,) coordinates, cut into the shape of each tensor."""
+        pieces = together.split([parameter.numel() for parameter in self.params])
+        return [
+            piece.view_as(parameter) for parameter, piece in zip(self.params, pieces, strict=True)
+        ]
 
     def _clipped_sum(self, samples: list[torch.Tensor]) -> torch.Tensor:
         """(D,) integers: the sum over the records of their clipped gradients, in units of the grid."""
@@ -583,8 +599,8 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         if left_out and not self._warned:
             self._warned = True
             warnings.warn(
-                f"the gradients of {left_out} record(s) are not finite and count as zero; lower the step size, or "
-                "look for overflowing features (said once)",
+                f"the gradients of {left_out} record(s) are not finite and count as zero; lower the "
+                "step size, or look for overflowing features (said once)",
                 LeftOutWarning,
                 stacklevel=2,
             )
@@ -606,8 +622,8 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         # The extremes are infinite or NaN if any entry is.
         if released.numel() and not all(math.isfinite(end) for end in released.aminmax()):
             raise NotFiniteError("its gradient is not finite")
-        for parameter, part in zip(attributed, self._split(released), strict=True):
-            parameter.grad = part.to(parameter.dtype)
+        for parameter, gradient in zip(attributed, self._split(released), strict=True):
+            parameter.grad = gradient.to(parameter.dtype)
 
     def _check_batch(self) -> None:
         """Whether the loader gave a batch since the last step, and the sum is of its records."""
@@ -635,15 +651,12 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
             # Integers: the sum does not depend on the order of the replicas.
             summed = summed.to(device)
             torch.distributed.all_reduce(summed)
-        law = self._law_of_noise()
         if self.mixer is None and summed.device.type in GPU:
-            if law is not None:
-                key = key_from(self.rng())
-                summed = summed + rounded_gaussian(law, key, summed.numel(), summed.device)
-            return (summed.double() * self._grid().unit).float()
+            return self._released_on_device(summed)
         integers: npt.NDArray[Any] = summed.cpu().numpy()
         if self.mixer is not None:
             integers = self.mixer.mix(integers)
+        law = self._law_of_noise()
         if law is not None:
             noisy = law.draw(key_from(self.rng()), integers.size)
             noisy += integers
@@ -654,15 +667,26 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         np.multiply(integers, self._grid().unit, out=gradient, casting="same_kind")
         return torch.from_numpy(gradient).to(device)
 
+    def _released_on_device(self, summed: torch.Tensor) -> torch.Tensor:
+        law = self._law_of_noise()
+        if law is not None:
+            key = key_from(self.rng())
+            summed = summed + rounded_gaussian(law, key, summed.numel(), summed.device)
+        return (summed.double() * self._grid().unit).float()
+
 
 def _factored(sample: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    back, given = factors(sample) or (sample.new_ones((len(sample), 1)), sample.flatten(1))
-    return back.detach().float(), given.detach().float()
+    """Gains and rows whose outer products are the records' gradients in one tensor."""
+    pair = factors(sample)
+    if pair is None:
+        pair = sample.new_ones((len(sample), 1)), sample.flatten(1)
+    gains, rows = pair
+    return gains.detach().float(), rows.detach().float()
 
 
 def _gradients(sample: torch.Tensor) -> Gradients:
-    back, given = _factored(sample)
-    return Gradients(rows=_array(given), gains=_array(back))
+    gains, rows = _factored(sample)
+    return Gradients(rows=_array(rows), gains=_array(gains))
 
 
 def _array(values: torch.Tensor) -> npt.NDArray[np.float32]:

@@ -312,8 +312,10 @@ def _model_of(header: JsonObject, arrays: dict[str, npt.NDArray[Any]]) -> Packed
     for entry in header["tensors"]:
         name, shape = entry["name"], tuple(entry["shape"])
         chosen = unused.pop(f"{name}.chosen", None)
-        bits = _bits_for(len(header["levels"]) if chosen is None else chosen.shape[1])
-        count = math.prod(shape)
+        level_count = len(header["levels"])
+        if chosen is not None:
+            level_count = chosen.shape[1]
+        bits, count = _bits_for(level_count), math.prod(shape)
         codes = unpack(unused.pop(f"{name}.codes").tobytes(), bits, count).reshape(shape)
         scale = entry["scale"]
         if scale is None:

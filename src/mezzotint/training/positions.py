@@ -58,7 +58,9 @@ class _Expansion:
     def note_records(self, _: object, inputs: Any, settings: Any) -> None:
         """Hook before the module."""
         tensors = [tensor for tensor in tensors_of([inputs, settings]) if tensor.dim()]
-        self._records = len(tensors[0]) if tensors else None
+        self._records = None
+        if tensors:
+            self._records = len(tensors[0])
 
     def expand(self, _: object, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Hook before the layer."""

@@ -59,6 +59,9 @@ METHODS = get_args(PrivateMethod)
 
 FRESH = Fresh()
 
+DEFAULT_BITS, DEFAULT_Q = 4, 0.99
+"""Of methods with levels, and of "rqp"."""
+
 Private = tuple[PrivateModule, NoisyOptimizer, torch.utils.data.DataLoader[Any], Accountant]
 """What a script goes on with: module, optimizer, loader, and what counts its steps."""
 
@@ -143,7 +146,8 @@ def make_private(
     Source: docs/training.md.
     Example:
         >>> records = torch.utils.data.TensorDataset(torch.randn(200, 5), torch.randint(2, (200,)))
-        >>> module, data = torch.nn.Linear(5, 2), torch.utils.data.DataLoader(records, batch_size=20)
+        >>> module = torch.nn.Linear(5, 2)
+        >>> data = torch.utils.data.DataLoader(records, batch_size=20)
         >>> module, optimizer, loader, accountant = make_private(
         ...     module, torch.optim.SGD(module.parameters()), data, target_epsilon=2.0, delta=1e-5,
         ...     epochs=5, bits=4,
@@ -155,13 +159,15 @@ def make_private(
         >>> 0 < accountant.claim().epsilon < 2.0
         True
     """
+    if method is None:
+        method = "dp-sgd" if bits is None else "proj-dp-sgd"
     settings = Settings(
         delta=delta,
         epochs=epochs,
         target_epsilon=target_epsilon,
         noise_multiplier=noise_multiplier,
         bits=bits,
-        method=method or ("dp-sgd" if bits is None else "proj-dp-sgd"),
+        method=method,
         max_grad_norm=max_grad_norm,
         q=q,
         bound=bound,
@@ -231,8 +237,9 @@ class Settings:
         self._check_users()
 
     def _check_noise(self) -> None:
-        amounts = (self.target_epsilon, self.noise_multiplier)
-        if amounts.count(None) != (2 if self.noiseless else 1):
+        amounts = [self.target_epsilon, self.noise_multiplier]
+        stated = [amount for amount in amounts if amount is not None]
+        if len(stated) != int(not self.noiseless):
             remedy = "give one of target_epsilon and noise_multiplier"
             raise ParameterError("target_epsilon", self.target_epsilon, remedy)
         if self.noise_multiplier is not None:
@@ -272,7 +279,9 @@ class Settings:
         """Steps that are planned."""
         if self.planned_steps is not None:
             return self.planned_steps
-        return None if self.epochs is None else self.epochs * max(1, len(loader))
+        if self.epochs is None:
+            return None
+        return self.epochs * max(1, len(loader))
 
     def budget(self, loader: Any, *, batch_size: int, records: int) -> Budget | None:
         """What noise is chosen for; None without a target."""
@@ -316,14 +325,10 @@ def made_private(
     _check_replacement(settings, inner)
     multiplier = _noise_multiplier(settings, plan, inner)
     _warn(settings, plan, inner, multiplier)
-    accountant = Accountant(
-        sampling=plan.sampling,
-        delta=settings.delta,
-        neighboring=settings.neighboring,
-        steps=None if settings.target_epsilon is None else plan.steps,
-        seeded=settings.seed is not None,
-        noise=plan.noise,
-    )
+    accountant = _accountant(settings, plan)
+    record = accountant.record
+    if settings.noiseless:
+        record = uncounted
     private_optimizer = NoisyOptimizer(
         inner,
         noise_multiplier=multiplier,
@@ -331,14 +336,30 @@ def made_private(
         expected_batch_size=plan.batch_size,
         drawn=plan.sampler.drawn,
         rng=partial(draws, "noise"),
-        record=uncounted if settings.noiseless else accountant.record,
+        record=record,
         replicas=replicas.several,
         mixer=plan.noise.mixer(plan.sampler.drawn),
     )
     private_optimizer.zero_grad()  # gradients from before would be applied as they are
     private_module = _private_module(module, settings, steady)
-    private_loader = poisson_loader(loader, template=template, sampler=plan.sampler, kept=plan.kept)
+    private_loader = poisson_loader(
+        loader, template=template, sampler=plan.sampler, kept=plan.kept_records
+    )
     return private_module, private_optimizer, private_loader, accountant
+
+
+def _accountant(settings: Settings, plan: _Plan) -> Accountant:
+    planned_steps = None
+    if settings.target_epsilon is not None:
+        planned_steps = plan.steps
+    return Accountant(
+        sampling=plan.sampling,
+        delta=settings.delta,
+        neighboring=settings.neighboring,
+        steps=planned_steps,
+        seeded=settings.seed is not None,
+        noise=plan.noise,
+    )
 
 
 def _private_module(
@@ -357,7 +378,9 @@ def _private_module(
 def _single(loader: Any, data_loader: Any) -> Any:
     if (loader is None) == (data_loader is None):
         raise ParameterError("loader", loader, "give one loader, as loader or as data_loader")
-    return data_loader if loader is None else loader
+    if loader is None:
+        return data_loader
+    return loader
 
 
 @final
@@ -380,7 +403,7 @@ class _Plan:
         sampler: of the batches.
         sampling: the rule that claims are made for.
         batch_size: expected records of a batch, over all replicas.
-        kept: indices of the records that are drawn from; None for all.
+        kept_records: indices of the records that are drawn from; None for all.
         steps: planned; those of one pass where no number is planned.
         budget: what noise is chosen for; None without a target.
     """
@@ -389,23 +412,26 @@ class _Plan:
     sampler: PoissonBatchSampler
     sampling: Poisson
     batch_size: int
-    kept: npt.NDArray[np.int64] | None
+    kept_records: npt.NDArray[np.int64] | None
     steps: int
     budget: Budget | None
 
 
 def _plan(settings: Settings, loader: Any, replicas: _Replicas, draws: Draws) -> _Plan:
-    kept = None
+    kept_records = None
     records = len(loader.dataset)
     if settings.users is not None:
-        kept = first_records(settings.users, settings.records_per_user, records=records)
-        records = len(kept)
+        limit = settings.records_per_user
+        kept_records = first_records(settings.users, limit, records=records)
+        records = len(kept_records)
     batch_size = expected_batch_size(loader)
     budget = settings.budget(loader, batch_size=batch_size, records=records)
     noise = settings.noise.settled(budget)
     batches = noise.batches(batch_size=batch_size, dataset_size=records)
     rng = partial(draws, "batch")
-    parts = noise.parts(records, key_from(rng())) if noise.is_correlated else None
+    parts = None
+    if noise.is_correlated:
+        parts = noise.parts(records, key_from(rng()))
     steps_of_pass = max(1, len(loader))
     sampler = PoissonBatchSampler(
         batches,
@@ -421,7 +447,7 @@ def _plan(settings: Settings, loader: Any, replicas: _Replicas, draws: Draws) ->
         sampler=sampler,
         sampling=replace(batches.sampling, records_per_user=settings.records_per_user),
         batch_size=batch_size,
-        kept=kept,
+        kept_records=kept_records,
         steps=settings.steps(loader) or steps_of_pass,
         budget=budget,
     )
@@ -433,15 +459,17 @@ def _noise_multiplier(settings: Settings, plan: _Plan, inner: torch.optim.Optimi
         return 0.0
     if plan.budget is None:
         return check_positive("noise_multiplier", settings.noise_multiplier)
-    least = least_noise(
+    multiplier = least_noise(
         plan.budget.target_epsilon,
         sampling=plan.sampling,
         steps=plan.noise.participations(plan.budget.steps),
         delta=plan.budget.delta,
         neighboring=plan.budget.neighboring,
     )
-    # Less where codes that are replaced hide something of the noise.
-    return least * inner.contraction if isinstance(inner, ProjectedOptimizer) else least
+    if isinstance(inner, ProjectedOptimizer):
+        # Less where codes that are replaced hide something of the noise.
+        return multiplier * inner.contraction
+    return multiplier
 
 
 def _check_correlated(settings: Settings, loader: Any, replicas: _Replicas) -> None:
@@ -511,10 +539,10 @@ def _check_module(
             "give the module inside (module.module): sums over replicas are taken before the noise"
         )
         raise ParameterError("module", type(module).__name__, remedy)
-    if any(isinstance(part, FSDPModule | FullyShardedDataParallel) for part in module.modules()):
+    if any(isinstance(layer, FSDPModule | FullyShardedDataParallel) for layer in module.modules()):
         remedy = (
-            "a record's norm is taken over all weights, which no process has; give a module that is "
-            "not sharded (DDP)"
+            "a record's norm is taken over all weights, which no process has; give a module that "
+            "is not sharded (DDP)"
         )
         raise ParameterError("module", f"sharded {type(module).__name__}", remedy)
     refuse_layers(module, hooks=mode == "hooks")
@@ -549,7 +577,8 @@ def _settle_activations(module: torch.nn.Module) -> None:
     if in_place:
         kinds = ", ".join(sorted({type(layer).__name__ for layer in in_place}))
         warnings.warn(
-            f"inplace=True of {kinds} is set to False: per-record gradients need inputs as they were",
+            f"inplace=True of {kinds} is set to False: per-record gradients need inputs as they "
+            "were",
             TrainingWarning,
             stacklevel=4,
         )
@@ -585,7 +614,9 @@ def _probed(module: torch.nn.Module, template: Any, settings: Settings) -> froze
 
 
 def _first_input(batch: Any) -> Any:
-    return batch[0] if isinstance(batch, list | tuple) else batch
+    if isinstance(batch, list | tuple):
+        return batch[0]
+    return batch
 
 
 def _made_up_loss(module: torch.nn.Module, inputs: Any, device: Any) -> Loss | None:
@@ -595,11 +626,17 @@ def _made_up_loss(module: torch.nn.Module, inputs: Any, device: Any) -> Loss | N
         each of them.
     """
 
-    def called(private: torch.nn.Module, batch: Any) -> list[torch.Tensor]:
-        moved = tree_map(
-            lambda value: value.to(device) if isinstance(value, torch.Tensor) else value, batch
-        )
-        outputs = private(**moved) if isinstance(moved, dict) else private(moved)
+    def moved(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.to(device)
+        return value
+
+    def outputs_by_record(private: torch.nn.Module, batch: Any) -> list[torch.Tensor]:
+        arguments = tree_map(moved, batch)
+        if isinstance(arguments, dict):
+            outputs = private(**arguments)
+        else:
+            outputs = private(arguments)
         count = len(tensors_of(batch)[0])
         return [
             tensor
@@ -609,17 +646,19 @@ def _made_up_loss(module: torch.nn.Module, inputs: Any, device: Any) -> Loss | N
 
     def loss(private: torch.nn.Module, batch: Any) -> torch.Tensor:
         total = torch.zeros((), device=device)
-        for tensor in called(private, batch):
+        for tensor in outputs_by_record(private, batch):
             flat = tensor.float().flatten(1)
             weights = torch.cos(torch.arange(flat.shape[1], device=device) + 1.0)
             total = total + (flat * weights).sum() + (flat.square() * weights).sum()
         return total
 
     try:
-        found = called(copy.deepcopy(module), inputs)
+        outputs = outputs_by_record(copy.deepcopy(module), inputs)
     except Exception:
         return None
-    return loss if found else None
+    if not outputs:
+        return None
+    return loss
 
 
 @torch.no_grad()
@@ -647,9 +686,9 @@ def _onto_levels(
     """
     if settings.method == "dp-sgd":
         return optimizer
-    bits = 4 if settings.bits is None else settings.bits
+    bits = settings.bits or DEFAULT_BITS
     if settings.method == "rqp":
-        q = 0.99 if settings.q is None else settings.q
+        q = settings.q or DEFAULT_Q
         levels, quantize = projection(bits=bits, rounding="nearest", q=q), every
     else:
         levels, quantize = projection(bits=bits), _is_matrix

@@ -194,7 +194,9 @@ class Probe:
         self._check_seen(rows, alone)
         if any(not same_bits(rows[name], again[name]) for name in rows):
             return {}, False  # numbers that cannot be fixed, of which other passes draw others
-        limit = max(tolerance, _COARSE) if mode.sixteen_bits else tolerance
+        limit = tolerance
+        if mode.sixteen_bits:
+            limit = max(tolerance, _COARSE)
         expected = {name: torch.stack([single[name] for single in alone]) for name in rows}
         differences = _differences(rows, expected)
         if max(differences.values(), default=0.0) <= limit:
@@ -219,8 +221,8 @@ class Probe:
         worst = max(differences, key=differences.__getitem__)
         remedy = (
             f"rows of {worst} differ from the gradients of single records by "
-            f"{differences[worst]:.2g}: the loss must be a mean or sum of one loss per record, with "
-            "no part that is not of a record (a penalty of weights belongs into the optimizer)"
+            f"{differences[worst]:.2g}: the loss must be a mean or sum of one loss per record, "
+            "with no part that is not of a record (a penalty of weights belongs into the optimizer)"
         )
         return ParameterError("module", type(self.module).__name__, remedy)
 
@@ -228,8 +230,8 @@ class Probe:
         for name in alone[0]:
             if name not in rows:
                 remedy = (
-                    f"{name} has a gradient but no rows: it is used outside of its layer's forward; "
-                    "call the layer itself"
+                    f"{name} has a gradient but no rows: it is used outside of its layer's "
+                    "forward; call the layer itself"
                 )
                 raise ParameterError("module", type(self.module).__name__, remedy)
 
@@ -297,7 +299,9 @@ class Probe:
             return self.records.batch(order)
         position, extreme = replaced
         order[position] = (position + 1) % self.records.count
-        return self.records.batch(order, extreme=position if extreme else None)
+        if extreme:
+            return self.records.batch(order, extreme=position)
+        return self.records.batch(order)
 
     def _compare(self, before: _Trace, after: _Trace, *, exact: bool) -> None:
         changed = _changed_rows if exact else _distant_rows
@@ -306,8 +310,8 @@ class Probe:
         for name, tensor in before.state.items():
             if not same_bits(tensor, after.state[name]):
                 remedy = (
-                    f"a forward pass writes into {name} what depends on records, and it is released "
-                    "without noise; keep no statistics of records"
+                    f"a forward pass writes into {name} what depends on records, and it is "
+                    "released without noise; keep no statistics of records"
                 )
                 raise ParameterError("module", type(self.module).__name__, remedy)
         if changed(before.later, after.later):
@@ -354,7 +358,9 @@ def _private(module: torch.nn.Module, reduction: Literal["mean", "sum"]) -> Priv
 
 def _dense(tensor: torch.Tensor | None) -> torch.Tensor:
     assert tensor is not None
-    return (tensor.to_dense() if tensor.layout != torch.strided else tensor).detach()
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
+    return tensor.detach()
 
 
 def _changed_rows(before: Rows, after: Rows) -> int:
@@ -487,5 +493,6 @@ def _fixed(operation: Any, arguments: Any, result: Any) -> Any:
         return result.fill_(1)
     if result.is_floating_point():
         return result.fill_(0.37)
-    low = arguments[0] if "randint.low" in name else 0
-    return result.fill_(low)
+    if "randint.low" in name:
+        return result.fill_(arguments[0])
+    return result.fill_(0)

@@ -169,32 +169,40 @@ def warn_about(
         MemoryLossWarning: lambda T > 1, lambda the probability that a code is drawn afresh.
         ContractionWarning: q < 1.
     """
-    half = projection.half_cell * bound
+    half_cell = projection.half_cell * bound
+    longest_step = step_size * clip_norm
     if projection.rounding == "nearest" and (
-        step_size * clip_norm < half or weight_noise < half / 2
+        longest_step < half_cell or weight_noise < half_cell / 2
     ):
         warnings.warn(
-            f"nearest rounding has a dead zone: steps of at most {step_size * clip_norm:.3g} with noise "
-            f"{weight_noise:.3g} against half a cell of {half:.3g}; use stochastic rounding",
+            f"nearest rounding has a dead zone: steps of at most {longest_step:.3g} with noise "
+            f"{weight_noise:.3g} against half a cell of {half_cell:.3g}; use stochastic rounding",
             DeadZoneWarning,
             stacklevel=stacklevel,
         )
-    fresh = projection.replacement * steps
-    if fresh > 1:
-        least, most = 1 - (1 - projection.q) / fresh, 1 / projection.replacement
+    draws = projection.replacement * steps
+    if draws > 1:
+        smallest_q = 1 - (1 - projection.q) / draws
+        most_steps = 1 / projection.replacement
         warnings.warn(
-            f"a weight is drawn afresh {fresh:.3g} times over {steps} steps: most of what is learned is lost; take "
-            f"q=1, or q of at least {least:.6g}, or at most {most:.0f} steps",
+            f"a weight is drawn afresh {draws:.3g} times over {steps} steps: most of what is learned "
+            f"is lost; take q=1, or q of at least {smallest_q:.6g}, or at most {most_steps:.0f} steps",
             MemoryLossWarning,
             stacklevel=stacklevel,
         )
     if projection.q < 1 and not math.isclose(projection.q, 1.0):
-        kappa = projection.kappa if contraction is None else contraction
+        kappa = projection.kappa
+        if contraction is not None:
+            kappa = contraction
         effect = f"lowers the noise needed by a factor of {kappa:.3f} only"
         if kappa == 1:
-            effect = "buys nothing around an optimizer that may remember gradients, or where weights stay floats"
+            effect = (
+                "buys nothing around an optimizer that may remember gradients, or where weights stay "
+                "floats"
+            )
         warnings.warn(
-            f"q={projection.q:.4g} {effect}; stochastic rounding with q=1 usually learns more at the same epsilon",
+            f"q={projection.q:.4g} {effect}; stochastic rounding with q=1 usually learns more at the "
+            "same epsilon",
             ContractionWarning,
             stacklevel=stacklevel,
         )
@@ -233,15 +241,15 @@ def onto_levels(
     Returns: how many weights are NaN; what they become means nothing.
     """
     nans = 0
-    half, step, scale = top / 2, 2 / top, top / 2 / bound
+    half, spacing, scale = top / 2, 2 / top, top / 2 / bound
     inverse, replaced = 1 / max(other, 1), other * top
     unit = 2.0 ** (-8 * coins.itemsize)
     for i in range(weights.size):
-        given = np.float64(take(weights, i))
+        weight = np.float64(take(weights, i))
         if gradients is not None:  # decided when this is compiled
-            given = given - rate * np.float64(take(gradients, i))
-        nans += given != given
-        position = given * scale
+            weight = weight - rate * np.float64(take(gradients, i))
+        nans += weight != weight
+        position = weight * scale
         position = position if position > -half else -half  # NaN fails the comparison
         position = position if position < half else half
         # The middle of what a coin stands for: chances are too small as often as too large.
@@ -256,7 +264,7 @@ def onto_levels(
             moved = code + np.float64(1 + further)
             moved = moved - (top + 1) if moved > top else moved
             code = moved if coin < replaced else code
-        put(weights, i, np.float32((code * step - 1) * bound))
+        put(weights, i, np.float32((code * spacing - 1) * bound))
     return nans
 
 
@@ -269,7 +277,9 @@ def coin_type(projected: Projection) -> type[Coin]:
     """32 bits where codes are replaced, which privacy rests on; 16 to round, which nothing rests
     on.
     """
-    return np.uint32 if projected.q < 1 else np.uint16
+    if projected.q < 1:
+        return np.uint32
+    return np.uint16
 
 
 def place(

@@ -84,8 +84,8 @@ def refuse_recurrent_layers(module: torch.nn.Module) -> None:
     for name, layer in module.named_modules():
         if type(layer) in _RECURRENT:
             remedy = (
-                f"hooks cannot follow it; use {_RECURRENT[type(layer)]} (for LSTM, GRU and attention "
-                "ModuleValidator.fix(module) puts it there; make the optimizer after that), or "
+                f"hooks cannot follow it; use {_RECURRENT[type(layer)]} (for LSTM, GRU and "
+                "attention ModuleValidator.fix(module) puts it there; make the optimizer after that), or "
                 "grad_sample_mode='vmap' and its backward(loss, batch)"
             )
             raise ParameterError("module", f"{type(layer).__name__} {name}".strip(), remedy)
@@ -138,8 +138,8 @@ def _batch_state(layer: torch.nn.Module) -> str:
     if isinstance(layer, _BatchNorm) and (layer.training or not layer.track_running_stats):
         return (
             "it normalizes by statistics of the batch, frozen or not; use GroupNorm, as "
-            "opacus.validators.ModuleValidator.fix(module) does, or eval() and requires_grad_(False) "
-            "on this layer"
+            "opacus.validators.ModuleValidator.fix(module) does, or eval() and "
+            "requires_grad_(False) on this layer"
         )
     if isinstance(layer, _InstanceNorm) and layer.training and layer.track_running_stats:
         return "running statistics are released without noise; use track_running_stats=False"
@@ -240,8 +240,8 @@ def refuse_changed_state(watch: StateWatch, steady: Mapping[str, object] | froze
         return
     watch.restore()
     remedy = (
-        "the forward pass changes it in training mode, and it is released without noise; use layers "
-        "that keep no statistics of records (GroupNorm, LayerNorm), or update it from released "
+        "the forward pass changes it in training mode, and it is released without noise; use "
+        "layers that keep no statistics of records (GroupNorm, LayerNorm), or update it from released "
         "weights, outside of forward"
     )
     raise ParameterError("module", changed[0], remedy)

@@ -30,8 +30,9 @@ class Records:
 
     def batch(self, positions: Sequence[int] | None = None, *, extreme: int | None = None) -> Any:
         """A batch of the records at these positions, all in order by default."""
-        chosen = range(self.count) if positions is None else positions
-        return self.select(list(chosen), extreme)
+        if positions is None:
+            positions = range(self.count)
+        return self.select(list(positions), extreme)
 
 
 def records_of(batch: Any, collate: Callable[[list[Any]], Any] | None) -> Records:
@@ -137,8 +138,8 @@ def empty_batch(single: Any, double: Any) -> Any:
     packed = isinstance(single, torch.nn.utils.rnn.PackedSequence)
     if packed or not isinstance(single, Mapping | list | tuple):
         remedy = (
-            "Poisson batches may be empty, and how this holds no record is not known; let collate_fn "
-            "return tensors, and tuples, named tuples, lists or mappings of them"
+            "Poisson batches may be empty, and how this holds no record is not known; let "
+            "collate_fn return tensors, and tuples, named tuples, lists or mappings of them"
         )
         raise ParameterError("loader", f"batches of {type(single).__name__}", remedy)
     if isinstance(single, Mapping):
@@ -185,8 +186,8 @@ def made_up_batch(empty: Any, generator: torch.Generator) -> Any:
             return None
         return values
     if isinstance(empty, list | tuple) and empty:
-        parts = [made_up_batch(value, generator) for value in empty]
-        if any(part is None for part in parts):
+        made_up = [made_up_batch(value, generator) for value in empty]
+        if any(value is None for value in made_up):
             return None
-        return rebuilt(empty, parts)
+        return rebuilt(empty, made_up)
     return None

@@ -67,7 +67,10 @@ class Standing:
     seeded: bool = False
 
 
-OPTIMIZERS: Mapping[str, Callable[[Iterable[torch.nn.Parameter], float], torch.optim.Optimizer]] = {
+Optimizers = Callable[[Iterable[torch.nn.Parameter], float], torch.optim.Optimizer]
+"""Makes an optimizer of parameters and a step size."""
+
+OPTIMIZERS: Mapping[str, Optimizers] = {
     "sgd": lambda parameters, rate: torch.optim.SGD(parameters, lr=rate),
     "momentum": lambda parameters, rate: torch.optim.SGD(parameters, lr=rate, momentum=0.9),
     "adam": lambda parameters, rate: torch.optim.Adam(parameters, lr=rate),
@@ -146,12 +149,14 @@ class Levels:
     def facts(self) -> JsonObject:
         """Plain values for logs."""
         bounds = self.bounds
+        if not isinstance(bounds, int | float):
+            bounds = list(bounds)
         return {
             "projection": self.projection.table.name,
             "bits": self.projection.bits,
             "q": self.projection.q,
             "kappa": self.projection.kappa,
-            "bound": bounds if isinstance(bounds, int | float) else list(bounds),
+            "bound": bounds,
             "table": self.projection.table.sha256,
         }
 
@@ -219,12 +224,16 @@ class Trainer:
     ) -> None:
         data = of_users(data, settings.records_per_user)
         check_task(task, shape=data.train_x.shape[1:], classes=data.classes)
-        self.data, self.task, self.settings, self.levels = data, task, settings, levels
+        self.data, self.task = data, task
+        self.settings, self.levels = settings, levels
+        users = None
+        if settings.records_per_user is not None:
+            users = data.train_users
         self.private = replace(
             private,
             planned_steps=settings.steps,
             loss_reduction="sum",
-            users=None if settings.records_per_user is None else data.train_users,
+            users=users,
             records_per_user=settings.records_per_user or 1,
         )
         self.taken = 0
@@ -290,7 +299,9 @@ class Trainer:
     @property
     def spent(self) -> int:
         """Steps that the claim is about."""
-        return self.taken if self.private.noiseless else len(self.accountant)
+        if self.private.noiseless:
+            return self.taken
+        return len(self.accountant)
 
     @property
     def loss(self) -> float:
@@ -325,8 +336,9 @@ class Trainer:
             self.optimizer.step()
         except NotFiniteError as error:
             raise NotFiniteError(
-                f"step {self.taken} of {self.settings.steps}: {error}; the step was not taken. Its cost counts: "
-                f"{self.spent} steps are spent. Lower step_size, or look for overflowing features"
+                f"step {self.taken} of {self.settings.steps}: {error}; the step was not taken. Its "
+                f"cost counts: {self.spent} steps are spent. Lower step_size, or look for overflowing "
+                "features"
             ) from error
         if self.settings.averaging > 0 and self.taken >= self.settings.first_averaged:
             self._average()
@@ -372,8 +384,8 @@ class Trainer:
             block = ledger.reserve(wanted, target_epsilon=target_epsilon)
             if block == 0:
                 self.stopped = (
-                    f"{self.spent} steps are spent, {self.taken} of {self.settings.steps} of them in this model; "
-                    f"one more would exceed epsilon {target_epsilon}"
+                    f"{self.spent} steps are spent, {self.taken} of {self.settings.steps} of them in "
+                    f"this model; one more would exceed epsilon {target_epsilon}"
                 )
                 break
             if checkpoint is not None and not is_saved:
@@ -407,7 +419,9 @@ class Trainer:
         """
         if self.private.noiseless:
             return None
-        return self.accountant.claim_of(self.spent if steps is None else steps, self.optimizer)
+        if steps is None:
+            steps = self.spent
+        return self.accountant.claim_of(steps, self.optimizer)
 
     @property
     def seeded(self) -> bool:
@@ -417,18 +431,21 @@ class Trainer:
     def sentence(self, steps: int | None = None) -> str:
         """The claim in words, with the seed if there is one."""
         claim = self.claim(steps)
-        return "No privacy is claimed." if claim is None else str(claim)
+        if claim is None:
+            return "No privacy is claimed."
+        return str(claim)
 
     @property
     def privacy_facts(self) -> JsonObject:
         """Noise, clipping and levels as plain values."""
-        levels = {} if self.levels is None else self.levels.facts
-        return {
+        facts: JsonObject = {
             "noise_multiplier": self.optimizer.noise_multiplier,
             "clip_norm": self.private.max_grad_norm,
             **self.accountant.noise.facts,
-            **levels,
         }
+        if self.levels is not None:
+            facts |= self.levels.facts
+        return facts
 
     def describe(self) -> JsonObject:
         """All settings as plain values, for logs and checkpoints."""
@@ -442,13 +459,17 @@ class Trainer:
 
     def standing(self, seconds: float = 0.0) -> Standing:
         """Where the run stands."""
-        claim, weights = self.claim(), self.weights()
+        weights = self.weights()
+        claim = self.claim()
+        epsilon = None
+        if claim is not None:
+            epsilon = claim.epsilon
         return Standing(
             step=self.taken,
             loss=self.loss,
             train_accuracy=self.accuracy(self.data.train_x, self.data.train_y, weights),
             test_accuracy=self.accuracy(self.data.test_x, self.data.test_y, weights),
-            epsilon=None if claim is None else claim.epsilon,
+            epsilon=epsilon,
             seconds=seconds,
             seeded=self.seeded,
         )
@@ -470,7 +491,9 @@ class Trainer:
 
     def packed_accuracy(self, packed: PackedModel) -> float:
         """Share of the test records that a packed model decides rightly."""
-        module = without_rules(self.task.module) if self._has_rules else self.task.module
+        module = self.task.module
+        if self._has_rules:
+            module = without_rules(module)
         return _accuracy(self.task, module, self.data.test_x, self.data.test_y, packed.values())
 
     @property
@@ -571,7 +594,9 @@ class StepLedger:
     def __init__(self, trainer: Trainer, checkpoint: str | os.PathLike[str] | None) -> None:
         self.reserved = 0
         self._trainer = trainer
-        path = None if checkpoint is None else ledger_path(checkpoint)
+        path = None
+        if checkpoint is not None:
+            path = ledger_path(checkpoint)
         header = {"format": FORMAT, "version": 2, **_identity(trainer)}
         self._log = AppendLog(path, header=header, take=self._take, what="ledger")
 
@@ -599,7 +624,9 @@ class StepLedger:
         if self._log.path is None:
             return {}  # nobody reads it, and claims take time
         claim = self._trainer.claim(steps)
-        facts = None if claim is None else claim.as_dict()
+        facts = None
+        if claim is not None:
+            facts = claim.as_dict()
         return cast(JsonObject, plain({"claim": facts, "sentence": self._trainer.sentence(steps)}))
 
     def affordable(self, steps: int, *, target_epsilon: float | None) -> int:
@@ -650,13 +677,21 @@ def _reading(checkpoint: str | os.PathLike[str]) -> Generator[None]:
     """Turns what PyTorch raises for damaged files into FileFormatError."""
     try:
         yield
-    except (
-        RuntimeError, LookupError, TypeError, AttributeError, ValueError, EOFError, pickle.UnpicklingError
-    ) as error:  # fmt: skip
+    except _READING_ERRORS as error:
         reason = " ".join(str(error).split())
-        raise FileFormatError(
-            f"{Path(checkpoint).name}: no readable checkpoint ({reason})"
-        ) from error
+        name = Path(checkpoint).name
+        raise FileFormatError(f"{name}: no readable checkpoint ({reason})") from error
+
+
+_READING_ERRORS = (
+    RuntimeError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ValueError,
+    EOFError,
+    pickle.UnpicklingError,
+)
 
 
 def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
@@ -676,7 +711,10 @@ def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
     if trainer.taken:
         raise ParameterError("trainer", trainer.taken, "has taken steps already; make a fresh one")
     if trainer.accountant.noise.is_correlated and trainer.seeded:
-        remedy = "correlated noise begins anew where a run was interrupted, so a seed does not repeat it; start over"
+        remedy = (
+            "correlated noise begins anew where a run was interrupted, so a seed does not repeat it; "
+            "start over"
+        )
         raise ParameterError("seed", trainer.private.seed, remedy)
     state = _read_state(trainer, checkpoint)
     path = ledger_path(checkpoint)
@@ -690,7 +728,9 @@ def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
         trainer.draws.counts.clear()
         trainer.draws.counts.update(state["draws"])
     trainer.taken = state["taken"]
-    spent = state["spent"] if trainer.seeded else max(state["spent"], ledger.reserved)
+    spent = state["spent"]
+    if not trainer.seeded:
+        spent = max(spent, ledger.reserved)
     if not trainer.private.noiseless:
         trainer.accountant.count_earlier(spent, trainer.optimizer)
 
