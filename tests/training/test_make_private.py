@@ -275,6 +275,8 @@ def test_batches_are_poisson_samples(blobs: Dataset) -> None:
         ({"q": 0.9}, "q=0.9"),
         ({"neighboring": "some"}, "neighboring=some"),
         ({"loss_reduction": "max"}, "loss_reduction=max"),
+        ({"bits": 0}, "bits=0"),
+        ({"method": "rqp", "q": 0.0}, "q=0"),
         ({"bits": 9}, "bits=9"),
         ({"delta": 0.0}, "delta=0"),
         ({"max_grad_norm": 0.0}, "clip_norm=0"),

@@ -71,8 +71,8 @@ class Accountant(IAccountant):
         """
         if self._pickled:
             remedy = (
-                "the run would not count its steps; call make_private, and load_state_dict of what "
-                "was saved"
+                "the run would not count its steps; call make_private, and load_state_dict of "
+                "what was saved"
             )
             raise ParameterError("optimizer", "a pickled copy", remedy)
         if self.steps is not None and len(self) >= self.steps:
@@ -131,12 +131,12 @@ class Accountant(IAccountant):
         return self._claim([self._phase(planned, contraction)], self.delta)
 
     def _phase(self, steps: Steps, contraction: float) -> Phase:
-        noise_multiplier, rate, count = steps
+        noise_multiplier, sample_rate, step_count = steps
         return self.noise.phase(
             noise_multiplier=noise_multiplier,
             kappa=contraction,
-            sampling=replace(self.sampling, rate=rate),
-            steps=count,
+            sampling=replace(self.sampling, rate=sample_rate),
+            steps=step_count,
         )
 
     def _claim(self, phases: Sequence[Phase], delta: float | None) -> Claim:
@@ -157,9 +157,9 @@ class Accountant(IAccountant):
         return "mezzotint"
 
     def state_dict(self, destination: Any = None) -> Any:
-        state = super().state_dict(destination)
-        state["contraction"] = self.contraction
-        return state | self._identity()
+        state_dict = super().state_dict(destination)
+        state_dict["contraction"] = self.contraction
+        return state_dict | self._identity()
 
     def _identity(self) -> dict[str, int]:
         """What a run that goes on must share with the one before."""
@@ -176,20 +176,21 @@ class Accountant(IAccountant):
                 back to earlier weights, load module and optimizer alone: the later ones are
                 released.
         """
-        for name, value in self._identity().items():
+        for name, present_value in self._identity().items():
             earlier = int(state_dict.get(name, 1))
-            if earlier != value:
-                raise ParameterError(name, value, f"the run so far had {earlier}")
+            if earlier != present_value:
+                raise ParameterError(name, present_value, f"the run so far had {earlier}")
         history = [
-            (float(noise), float(rate), int(steps)) for noise, rate, steps in state_dict["history"]
+            (float(noise_multiplier), float(sample_rate), int(steps))
+            for noise_multiplier, sample_rate, steps in state_dict["history"]
         ]
         if not _totals(self.history) <= _totals(history):
             remedy = (
                 "released steps stay counted; to go back to earlier weights, load module and "
                 "optimizer alone"
             )
-            value = f"{_totals(history).total()} steps, {len(self)} counted"
-            raise ParameterError("state_dict", value, remedy)
+            present_value = f"{_totals(history).total()} steps, {len(self)} counted"
+            raise ParameterError("state_dict", present_value, remedy)
         super().load_state_dict(state_dict)
         self.history = history
         self.contraction = max(self.contraction, float(state_dict["contraction"]))
@@ -199,6 +200,6 @@ class Accountant(IAccountant):
 def _totals(history: Sequence[Steps]) -> Counter[tuple[float, float]]:
     """Steps by noise multiplier and sampling rate."""
     totals: Counter[tuple[float, float]] = Counter()
-    for noise, rate, steps in history:
-        totals[noise, rate] += steps
+    for noise_multiplier, sample_rate, steps in history:
+        totals[noise_multiplier, sample_rate] += steps
     return totals

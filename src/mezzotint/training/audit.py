@@ -69,11 +69,11 @@ def _bound(with_canary: _Answers, without_canary: _Answers, *, delta: float, err
     """Lower bound on epsilon from one direction of the test, each limit missed with this
     probability.
     """
-    power = with_canary.lower_limit(error)
+    power_limit = with_canary.lower_limit(error)
     false_alarm = without_canary.upper_limit(error)
-    if power <= delta or false_alarm == 0:
+    if power_limit <= delta or false_alarm == 0:
         return 0.0
-    return math.log((power - delta) / false_alarm)
+    return math.log((power_limit - delta) / false_alarm)
 
 
 def audit(
@@ -104,9 +104,9 @@ def audit(
     absent = _answers("without_canary", without_canary, threshold)
     check_delta(delta)
     check_probability("confidence", confidence)
-    error = (1 - confidence) / LIMITS
-    adding = _bound(present, absent, delta=delta, error=error)
-    removing = _bound(absent.flipped(), present.flipped(), delta=delta, error=error)
+    limit_error = (1 - confidence) / LIMITS
+    adding = _bound(present, absent, delta=delta, error=limit_error)
+    removing = _bound(absent.flipped(), present.flipped(), delta=delta, error=limit_error)
     return Audit(
         epsilon=max(0.0, adding, removing),
         delta=delta,
@@ -188,21 +188,21 @@ def audit_one_run(
     Source: Steinke, Nasr and Jagielski 2023, Theorem 5.2.
     """
     evidence = np.asarray(scores, dtype=float).ravel()
-    coins = np.asarray(included, dtype=bool).ravel()
+    coin_values = np.asarray(included, dtype=bool).ravel()
     canaries = evidence.size
     check_count("scores", canaries)
     refuse_nan("scores", evidence, "score")
-    if coins.size != canaries:
+    if coin_values.size != canaries:
         remedy = f"need one coin for each of the {canaries} scores"
-        raise ParameterError("included", coins.size, remedy)
+        raise ParameterError("included", coin_values.size, remedy)
     check_count("guesses", guesses, most=canaries)
     check_delta(delta)
     check_probability("confidence", confidence)
-    order = np.argsort(-evidence, kind="stable")
+    score_order = np.argsort(-evidence, kind="stable")
     guessed_in = (guesses + 1) // 2
     guessed_out = guesses - guessed_in
-    correct_in = int(coins[order[:guessed_in]].sum())
-    correct_out = int((~coins[order[canaries - guessed_out :]]).sum())
+    correct_in = int(coin_values[score_order[:guessed_in]].sum())
+    correct_out = int((~coin_values[score_order[canaries - guessed_out :]]).sum())
     correct = correct_in + correct_out
     return OneRunAudit(
         epsilon=_refuted(correct, guesses, canaries, delta, 1 - confidence),
@@ -219,17 +219,21 @@ def chance_of(right: int, guesses: int, canaries: int, *, epsilon: float, delta:
     correct guesses.
     """
     accuracy = 1 / (1 + math.exp(-epsilon))
-    tail = float(binom.sf(right - 1, guesses, accuracy))
+    tail_probability = float(binom.sf(right - 1, guesses, accuracy))
     if delta == 0:
-        return tail
+        return tail_probability
     # A failure of probability delta may make i more guesses right at the price of i failures.
     failures = np.arange(1, right + 1)
-    gains = np.cumsum(binom.pmf(right - failures, guesses, accuracy)) / failures
-    return min(1.0, tail + 2 * canaries * delta * float(gains.max(initial=0.0)))
+    cumulated_gains = np.cumsum(binom.pmf(right - failures, guesses, accuracy)) / failures
+    return min(
+        1.0, tail_probability + 2 * canaries * delta * float(cumulated_gains.max(initial=0.0))
+    )
 
 
 def _refuted(correct: int, guesses: int, canaries: int, delta: float, error: float) -> float:
-    """The largest epsilon at which so many correct guesses have less than this chance; 0 if none."""
+    """The largest epsilon at which so many correct guesses have less than this chance; 0 if
+    none.
+    """
 
     def is_refuted(epsilon: float) -> bool:
         return chance_of(correct, guesses, canaries, epsilon=epsilon, delta=delta) < error

@@ -61,11 +61,11 @@ class PoissonBatches:
     @property
     def sampling(self) -> Poisson:
         """The rule that claims are made for."""
-        exact = Fraction(self.threshold, _WORDS)
-        rate = float(exact)
-        if rate < exact:
-            rate = math.nextafter(rate, 1.0)
-        return Poisson(rate=rate)
+        exact_rate = Fraction(self.threshold, _WORDS)
+        sampling_rate = float(exact_rate)
+        if sampling_rate < exact_rate:
+            sampling_rate = math.nextafter(sampling_rate, 1.0)
+        return Poisson(rate=sampling_rate)
 
     def draw(self, key: bytes, *, records: int | None = None) -> npt.NDArray[np.int64]:
         """Indices of the records of one batch, increasing; among the first `records`, if given."""
@@ -76,9 +76,9 @@ class PoissonBatches:
         stream = ElementWords(key)
         chosen = [np.empty(0, dtype=np.int64)]
         for first in range(0, records, BLOCK):
-            words = np.empty(min(BLOCK, records - first), dtype=np.uint64)
-            stream.fill(words)
-            chosen.append(first + np.flatnonzero(words < np.uint64(self.threshold)))
+            random_words = np.empty(min(BLOCK, records - first), dtype=np.uint64)
+            stream.fill(random_words)
+            chosen.append(first + np.flatnonzero(random_words < np.uint64(self.threshold)))
         return np.concatenate(chosen)
 
 
@@ -91,16 +91,16 @@ def first_records(users: Any, limit: int, *, records: int) -> npt.NDArray[np.int
         ParameterError: as many names as records are needed.
     """
     check_count("records_per_user", limit)
-    names = np.asarray(users)
-    if names.shape != (records,):
+    user_names = np.asarray(users)
+    if user_names.shape != (records,):
         remedy = f"name the user of each of the {records} records, in order"
-        raise ParameterError("users", str(names.shape), remedy)
-    _, numbers = np.unique(names, return_inverse=True)
-    order = np.argsort(numbers, kind="stable")
+        raise ParameterError("users", str(user_names.shape), remedy)
+    _, numbers = np.unique(user_names, return_inverse=True)
+    user_order = np.argsort(numbers, kind="stable")
     counts = np.bincount(numbers)
     earlier_records = np.repeat(np.cumsum(counts) - counts, counts)
-    ranks = np.arange(records) - earlier_records
-    return np.sort(order[ranks < limit])
+    rank_in_user = np.arange(records) - earlier_records
+    return np.sort(user_order[rank_in_user < limit])
 
 
 @final
@@ -115,10 +115,10 @@ class Parts:
     """
 
     def __init__(self, count: int, *, records: int, key: bytes) -> None:
-        words = np.empty(records, dtype=np.uint64)
-        ElementWords(key).fill(words)
+        random_words = np.empty(records, dtype=np.uint64)
+        ElementWords(key).fill(random_words)
         self._count = count
-        self._part_of_record = (words % np.uint64(count)).astype(np.int64)
+        self._part_of_record = (random_words % np.uint64(count)).astype(np.int64)
 
     def __call__(self, chosen: npt.NDArray[np.int64], turn: int) -> npt.NDArray[np.int64]:
         """The records that belong to the part whose turn it is."""
@@ -149,8 +149,8 @@ class Draws:
             if is_own and self.replicas:
                 purpose = f"batch {torch.distributed.get_rank()}"
             self.counts[purpose] += 1
-            text = f"mezzotint {self.seed} {self.counts[purpose]} {purpose}"
-            return int.from_bytes(hashlib.sha256(text.encode()).digest(), "little")
+            seed_text = f"mezzotint {self.seed} {self.counts[purpose]} {purpose}"
+            return int.from_bytes(hashlib.sha256(seed_text.encode()).digest(), "little")
         if is_own or not self.replicas:
             return None
         # Rank 0 draws for all; 256 bits, as good as a key of the operating system's.
@@ -228,16 +228,16 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
         return self._draw(self.waiting)
 
     def _draw(self, waiting: deque[int]) -> Iterator[list[int]]:
-        mine = range(self.first, self.batches.dataset_size, self.every)
+        own_positions = range(self.first, self.batches.dataset_size, self.every)
         for _ in range(self.steps):
-            chosen = self.batches.draw(key_from(self.rng()), records=len(mine))
+            chosen = self.batches.draw(key_from(self.rng()), records=len(own_positions))
             if self.parts is not None:
                 chosen = self.parts(chosen, self.drawn())
             if self.ahead:
                 waiting.append(len(chosen))
             else:
                 self.drawn.add(len(chosen))
-            yield [mine[i] for i in chosen.tolist()]
+            yield [own_positions[position] for position in chosen.tolist()]
 
 
 def check_loader(loader: object) -> None:
@@ -304,9 +304,9 @@ class _AheadLoader(_DATA.DataLoader[Any]):
         waiting = (
             sampler.waiting
         )  # of this pass: others may be left in their midst, or go on beside it
-        for batch in batches:
+        for collated_batch in batches:
             sampler.drawn.add(waiting.popleft())
-            yield batch
+            yield collated_batch
 
 
 def expected_batch_size(loader: _DATA.DataLoader[Any]) -> int:

@@ -33,8 +33,8 @@ _SHRINKAGES = 2.0 ** (np.arange(2, -31, -1) / 10)
 
 def integers(bits: int) -> Floats:
     """(2**bits,) integers in a row, from 1 - 2**(bits - 1) on."""
-    half = 2 ** (bits - 1)
-    return np.arange(1 - half, half + 1, dtype=np.float64)
+    half_count = 2 ** (bits - 1)
+    return np.arange(1 - half_count, half_count + 1, dtype=np.float64)
 
 
 def round_channels(
@@ -57,16 +57,16 @@ def round_channels(
     if bits < LEAST_BITS:
         chosen = np.empty((len(rows), 2**bits), dtype=np.uint8)
     whole_numbers = integers(max(bits, LEAST_BITS))
-    for index, row in enumerate(rows):
-        scale, positions = _best_levels(row, importances, whole_numbers, bits)
+    for channel_index, weights in enumerate(rows):
+        scale, positions = _best_levels(weights, importances, whole_numbers, bits)
         levels = float(scale) * whole_numbers[positions]
-        nearest = np.searchsorted((levels[1:] + levels[:-1]) / 2, row)
-        scales[index] = scale
+        nearest = np.searchsorted((levels[1:] + levels[:-1]) / 2, weights)
+        scales[channel_index] = scale
         if chosen is None:
-            codes[index] = positions[nearest]
+            codes[channel_index] = positions[nearest]
         else:
-            chosen[index] = positions
-            codes[index] = nearest
+            chosen[channel_index] = positions
+            codes[channel_index] = nearest
     return scales, codes, chosen
 
 
@@ -75,19 +75,19 @@ def _best_levels(
 ) -> tuple[np.float32, Positions]:
     """The scale of least error, and the integers that are levels, so that levels increase."""
     largest = max(float(np.abs(row).max(initial=0.0)), _SMALLEST_SIZE)
-    sizes = largest / whole_numbers[-1] * _SHRINKAGES
-    scales = np.concatenate([sizes, -sizes])
+    scale_sizes = largest / whole_numbers[-1] * _SHRINKAGES
+    scales = np.concatenate([scale_sizes, -scale_sizes])
     ladders = scales[:, None] * whole_numbers
     ladders[scales < 0] = ladders[scales < 0, ::-1]
     channel = _Channel(row, importances)
     if bits < LEAST_BITS:
-        best, positions = channel.choose(ladders, 2**bits)
+        best_ladder, positions = channel.choose(ladders, 2**bits)
     else:
-        best = int(np.argmin(channel.errors(ladders)))
+        best_ladder = int(np.argmin(channel.errors(ladders)))
         positions = np.arange(len(whole_numbers))
-    if scales[best] < 0:
+    if scales[best_ladder] < 0:
         positions = len(whole_numbers) - 1 - positions
-    return np.float32(scales[best]), positions
+    return np.float32(scales[best_ladder]), positions
 
 
 @final
@@ -97,14 +97,14 @@ class _Channel:
     """
 
     def __init__(self, row: Floats, importances: Floats) -> None:
-        order = np.argsort(row, kind="stable")
-        self._row = row[order]
-        counts = importances[order]
+        weight_order = np.argsort(row, kind="stable")
+        self._row = row[weight_order]
+        counts = importances[weight_order]
         if not counts.any():
             counts = np.ones(len(counts))
         powers = np.stack([counts, counts * self._row, counts * self._row**2])
-        sums = np.cumsum(powers, axis=1)
-        self._sums = np.concatenate([np.zeros((3, 1)), sums], axis=1)
+        running_sums = np.cumsum(powers, axis=1)
+        self._sums = np.concatenate([np.zeros((3, 1)), running_sums], axis=1)
 
     def _sums_below(self, points: Floats) -> Floats:
         """(3, ...) sums over the weights below each point."""
@@ -115,9 +115,9 @@ class _Channel:
         importance.
         """
         middles = (ladders[:, 1:] + ladders[:, :-1]) / 2
-        ends = np.pad(self._sums_below(middles), ((0, 0), (0, 0), (1, 1)))
-        ends[:, :, -1] = self._sums[:, -1:]
-        return _squared_error(np.diff(ends, axis=2), ladders).sum(axis=1)
+        level_sums = np.pad(self._sums_below(middles), ((0, 0), (0, 0), (1, 1)))
+        level_sums[:, :, -1] = self._sums[:, -1:]
+        return _squared_error(np.diff(level_sums, axis=2), ladders).sum(axis=1)
 
     def choose(self, ladders: Floats, count: int) -> tuple[int, Positions]:
         """Of n sets of increasing levels (n, L) the index of one, and `count` levels of it, of
@@ -136,11 +136,11 @@ class _Channel:
             errors = through.min(axis=0)
         above_last = self._sums[:, -1][:, None, None] - below_last
         errors = errors + _squared_error(above_last, ladders)
-        best, last = np.unravel_index(int(errors.argmin()), errors.shape)
-        positions = [int(last)]
+        best_ladder, last_level = np.unravel_index(int(errors.argmin()), errors.shape)
+        positions = [int(last_level)]
         for predecessor in reversed(predecessors):
-            positions.append(int(predecessor[best, positions[-1]]))
-        return int(best), np.array(positions[::-1])
+            positions.append(int(predecessor[best_ladder, positions[-1]]))
+        return int(best_ladder), np.array(positions[::-1])
 
     def _errors_between(self, ladders: Floats) -> Floats:
         """(L, n, L) error of the weights between two levels that are neighbours in a choice; inf in
@@ -150,11 +150,11 @@ class _Channel:
         lower, upper = np.triu_indices(size, k=1)
         rising = np.argsort(lower + upper, kind="stable")  # middles in order are looked up faster
         lower, upper = lower[rising], upper[rising]
-        low, high = ladders[:, lower], ladders[:, upper]
-        sums = self._sums_below(ladders)
-        middle_sums = self._sums_below((low + high) / 2)
-        to_lower = _squared_error(middle_sums - np.take(sums, lower, axis=2), low)
-        to_upper = _squared_error(np.take(sums, upper, axis=2) - middle_sums, high)
+        lower_levels, upper_levels = ladders[:, lower], ladders[:, upper]
+        level_sums = self._sums_below(ladders)
+        middle_sums = self._sums_below((lower_levels + upper_levels) / 2)
+        to_lower = _squared_error(middle_sums - np.take(level_sums, lower, axis=2), lower_levels)
+        to_upper = _squared_error(np.take(level_sums, upper, axis=2) - middle_sums, upper_levels)
         between = np.full((size, *ladders.shape), np.inf)
         between[lower, :, upper] = (to_lower + to_upper).T
         return between

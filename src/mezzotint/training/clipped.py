@@ -48,7 +48,9 @@ class Gradients:
 
 
 def check_records(lengths: Iterable[int]) -> None:
-    """Raises ParameterError unless all arrays hold as many records: a loop would read beyond one."""
+    """Raises ParameterError unless all arrays hold as many records: a loop would read beyond
+    one.
+    """
     if len(set(lengths)) > 1:
         remedy = "every tensor needs one row for each record"
         raise ParameterError("gradients", "different numbers of rows", remedy)
@@ -239,8 +241,8 @@ def _settled(
             added.
     """
     module: Any = np if isinstance(squared_norms, np.ndarray) else torch
-    norms = (squared_norms**0.5).clip(min=sums.clip_norm)
-    scales = sums.units * _ROOM / norms
+    clipped_norms = (squared_norms**0.5).clip(min=sums.clip_norm)
+    scales = sums.units * _ROOM / clipped_norms
     is_finite = (scales < math.inf) & (squared_norms < math.inf)
     factors = module.asarray(module.where(is_finite, scales, 0.0), dtype=module.float32)
     attempts = 0
@@ -299,17 +301,17 @@ def _added(
     squares = torch.zeros(len(factors), dtype=torch.float64, device=factors.device)
     for gains, rows in gradients:
         scaled_gains = gains * factors[:, None]
-        size = gains.shape[1] * rows.shape[1]
-        total = torch.zeros(size, dtype=torch.int64, device=factors.device)
-        group = max(1, AT_ONCE // max(1, size))
+        coordinate_count = gains.shape[1] * rows.shape[1]
+        tensor_total = torch.zeros(coordinate_count, dtype=torch.int64, device=factors.device)
+        group_size = max(1, AT_ONCE // max(1, coordinate_count))
         if is_compiled:
-            group = len(factors)
-        for first in range(0, len(factors), group):
-            records = slice(first, first + group)
+            group_size = len(factors)
+        for first in range(0, len(factors), group_size):
+            records = slice(first, first + group_size)
             arguments = (scaled_gains[records], rows[records], factors[records], limit)
-            total += _integer_sums(*arguments).flatten()
+            tensor_total += _integer_sums(*arguments).flatten()
             squares[records] += _integer_squares(*arguments)
-        totals.append(total)
+        totals.append(tensor_total)
     return torch.cat(totals), squares
 
 
@@ -349,18 +351,18 @@ def decide(words: torch.Tensor, table: torch.Tensor, law: RoundedGaussian) -> to
 @gpu.compiled_on_devices
 def _decide(words: torch.Tensor, table: torch.Tensor, sigma: float, margin: float) -> torch.Tensor:
     bits = (words & octaves.MAGNITUDE).double().view(torch.int64)
-    cell = (bits >> octaves.SHIFT) - octaves.FIRST_CELL
-    coefficients = table[cell.clamp(min=0)]
+    octave_cell = (bits >> octaves.SHIFT) - octaves.FIRST_CELL
+    coefficients = table[octave_cell.clamp(min=0)]
     offset = ((bits & octaves.IN_CELL) | octaves.ONE).view(torch.float64) - octaves.MIDDLE
     quantile = coefficients[:, -1]
     for term in range(octaves.TERMS - 2, -1, -1):
         quantile = quantile * offset + coefficients[:, term]
-    size = sigma * quantile
-    raised = torch.where(words < 0, -size, size) + 0.5
-    whole = raised.floor()
-    fraction = raised - whole
-    is_decided = (cell >= 0) & (fraction > margin) & (fraction < 1 - margin)
-    return torch.where(is_decided, whole.long(), UNDECIDED)
+    deviation = sigma * quantile
+    raised = torch.where(words < 0, -deviation, deviation) + 0.5
+    whole_number = raised.floor()
+    fraction = raised - whole_number
+    is_decided = (octave_cell >= 0) & (fraction > margin) & (fraction < 1 - margin)
+    return torch.where(is_decided, whole_number.long(), UNDECIDED)
 
 
 def rounded_gaussian(
@@ -373,16 +375,18 @@ def rounded_gaussian(
     """
     table = gpu.to_device(gaussian.quantiles(), device)
     device_key = gpu.key_on(key, device)
-    draws = torch.empty(size, dtype=torch.int64, device=device)
-    for begin in range(0, size, gpu.CHUNK):
-        chunk = draws[begin : begin + gpu.CHUNK]
-        words = gpu.draw_words(device_key, begin // gpu.WORDS_PER_BLOCK, chunk.numel())
-        chunk.copy_(decide(words, table, law))
+    integer_draws = torch.empty(size, dtype=torch.int64, device=device)
+    for chunk_start in range(0, size, gpu.CHUNK):
+        chunk = integer_draws[chunk_start : chunk_start + gpu.CHUNK]
+        chunk_words = gpu.draw_words(device_key, chunk_start // gpu.WORDS_PER_BLOCK, chunk.numel())
+        chunk.copy_(decide(chunk_words, table, law))
         undecided = (chunk == UNDECIDED).nonzero().flatten()
         closer: list[int] = []
-        for word, position in zip(words[undecided].tolist(), undecided.tolist(), strict=True):
-            further_words = gaussian.further_words(key, begin + position)
-            closer.append(law.closer(word & (2**64 - 1), further_words))
+        for random_word, position in zip(
+            chunk_words[undecided].tolist(), undecided.tolist(), strict=True
+        ):
+            further_words = gaussian.further_words(key, chunk_start + position)
+            closer.append(law.closer(random_word & (2**64 - 1), further_words))
         chunk[undecided] = torch.tensor(closer, dtype=torch.int64, device=device)
     device_key.zero_()
-    return draws
+    return integer_draws

@@ -75,16 +75,16 @@ def save_onnx(
     from mezzotint.training.onnx_graph import put_integers
     from mezzotint.training.onnx_trace import float_graph
 
-    size = shape or tuple(packed.note.get("architecture", {}).get("shape", ()))
-    if not size:
+    record_shape = shape or tuple(packed.note.get("architecture", {}).get("shape", ()))
+    if not record_shape:
         remedy = "the packed model does not say what a record looks like; give its shape"
         raise ParameterError("shape", None, remedy)
     check_choice("inputs", inputs, get_args(Inputs))
-    whole = packed.to_module(module).eval()
-    model = float_graph(whole, size, inputs)
-    put_integers(model, packed)
-    note = json.dumps(dict(packed.note), sort_keys=True)
-    onnx.helper.set_model_props(model, {"note": note})
-    onnx.checker.check_model(model, full_check=True)
+    packed_module = packed.to_module(module).eval()
+    onnx_model = float_graph(packed_module, record_shape, inputs)
+    put_integers(onnx_model, packed)
+    note_text = json.dumps(dict(packed.note), sort_keys=True)
+    onnx.helper.set_model_props(onnx_model, {"note": note_text})
+    onnx.checker.check_model(onnx_model, full_check=True)
     with replacing(path, overwrite=overwrite) as temporary:
-        return Path(temporary).write_bytes(model.SerializeToString())
+        return Path(temporary).write_bytes(onnx_model.SerializeToString())

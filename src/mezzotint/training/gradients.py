@@ -1,4 +1,6 @@
-"""The private module: per-record gradients by Opacus's hooks, with the premises of DP-SGD checked."""
+"""The private module: per-record gradients by Opacus's hooks, with the premises of DP-SGD
+checked.
+"""
 
 from __future__ import annotations
 
@@ -75,8 +77,8 @@ class PrivateModule(GradSampleModule):
         self.mode: GradSampleMode = mode
         for layer in self.iterate_submodules(module):
             if self._get_module_type(layer) not in self.GRAD_SAMPLERS:
-                hook = layer.register_forward_pre_hook(_refuse_keywords, with_kwargs=True)
-                self.autograd_grad_sample_hooks.append(hook)
+                hook_handle = layer.register_forward_pre_hook(_refuse_keywords, with_kwargs=True)
+                self.autograd_grad_sample_hooks.append(hook_handle)
         self._factored = factored
         self._steady = frozenset(steady)
         self._passes = 0
@@ -88,10 +90,10 @@ class PrivateModule(GradSampleModule):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if not (self.training and torch.is_grad_enabled()):
             return self._module(*args, **kwargs)
-        watch = StateWatch(self._layers, copies=self._passes == 0)
+        state_watch = StateWatch(self._layers, copies=self._passes == 0)
         with translated():
             outputs = self._module(*args, **kwargs)
-        refuse_changed_state(watch, self._steady)
+        refuse_changed_state(state_watch, self._steady)
         self._passes += 1
         return outputs
 
@@ -111,7 +113,9 @@ class PrivateModule(GradSampleModule):
         return type(module)
 
     def __getattr__(self, name: str) -> Any:
-        """Attributes and methods of the plain module, such as `config`, where there are none here."""
+        """Attributes and methods of the plain module, such as `config`, where there are none
+        here.
+        """
         try:
             return super().__getattr__(name)
         except AttributeError:
@@ -139,14 +143,14 @@ class PrivateModule(GradSampleModule):
         if any(getattr(p, "grad_sample", None) is not None for p in attributed.values()):
             remedy = "one backward pass to a step; call optimizer.zero_grad() before the next"
             raise ParameterError("gradients", "of several batches", remedy)
-        watch = StateWatch(self._layers, copies=self._passes == 0)
+        state_watch = StateWatch(self._layers, copies=self._passes == 0)
         with translated(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="There is a performance drop")
-            rows, losses = _rows_alone(self._module, trained, loss, batch, chunk)
-        refuse_changed_state(watch, self._steady)
+            record_rows, losses = _rows_alone(self._module, trained, loss, batch, chunk)
+        refuse_changed_state(state_watch, self._steady)
         self._passes += 1
         for name, parameter in attributed.items():
-            parameter.grad_sample = rows[name]
+            parameter.grad_sample = record_rows[name]
         return losses.mean()
 
     def capture_activations_hook(
@@ -224,16 +228,16 @@ def _samplers(module: torch.nn.Module) -> dict[Any, Any]:
     """
     samplers: dict[Any, Any] = dict(GradSampleModule.GRAD_SAMPLERS)
     for layer in module.modules():
-        kind = plain_type(layer)
-        if kind is not type(layer) and kind in samplers:
-            samplers[type(layer)] = partial(_sample_trained, samplers[kind])
+        layer_type = plain_type(layer)
+        if layer_type is not type(layer) and layer_type in samplers:
+            samplers[type(layer)] = partial(_sample_trained, samplers[layer_type])
     return samplers
 
 
 def _sample_trained(sampler: Any, layer: Any, activations: Any, back: Any) -> dict[Any, Any]:
     """Rows of a layer with a rule; those of its levels are those of the weight behind them."""
-    kind = plain_type(layer)
-    plain = kind.__new__(kind)
+    layer_type = plain_type(layer)
+    plain = layer_type.__new__(layer_type)
     plain.__dict__.update(layer.__dict__)
     plain._parameters = {**layer._parameters, "weight": cast(Any, trained_weight(layer))}
     return sampler(plain, activations, back)
@@ -277,11 +281,13 @@ def _unfollowed(layer: torch.nn.Module, error: Exception) -> Exception:
 
 
 def _is_simple(module: torch.nn.Module, parameters: list[Any]) -> bool:
-    """A dense layer, called once with a vector per record, whose parameters nothing else has used."""
+    """A dense layer, called once with a vector per record, whose parameters nothing else has
+    used.
+    """
     if plain_type(module) is not torch.nn.Linear or not trained_weight(module).requires_grad:
         return False
-    calls: Any = getattr(module, "activations", ())
-    if len(calls) != 1 or calls[0][0].dim() != 2:
+    layer_calls: Any = getattr(module, "activations", ())
+    if len(layer_calls) != 1 or layer_calls[0][0].dim() != 2:
         return False
     return all(
         parameter._forward_counter == 1
@@ -304,13 +310,13 @@ def _check_calls(module: Any, *, axis: int) -> None:
     """
     if isinstance(module, RNNLinear):
         return  # of a packed sequence, whose later steps have fewer records
-    rows = {inputs[-1].shape[axis] for inputs in getattr(module, "activations", ()) if inputs}
+    row_counts = {inputs[-1].shape[axis] for inputs in getattr(module, "activations", ()) if inputs}
     if hasattr(module, "max_batch_len"):
-        rows.add(module.max_batch_len)
+        row_counts.add(module.max_batch_len)
     for parameter in module.parameters():
         if hasattr(parameter, "_current_grad_sample"):
-            rows.add(len(parameter._current_grad_sample))
-    if len(rows) > 1:
+            row_counts.add(len(parameter._current_grad_sample))
+    if len(row_counts) > 1:
         remedy = (
             "each call of a layer needs one row for every record of the batch: expand what it is "
             "given to the batch (x.expand(n, -1)), and put passes without backward() under "
@@ -342,8 +348,10 @@ def _rows_alone(
         remedy = "give tensors with records first, in tuples, lists and mappings"
         raise ParameterError("batch", type(batch).__name__, remedy)
     if not len(leaves[0]):
-        rows = {name: tensor.new_zeros((0, *tensor.shape)) for name, tensor in trained.items()}
-        return rows, leaves[0].new_zeros(0, dtype=torch.float32)
+        record_rows = {
+            name: tensor.new_zeros((0, *tensor.shape)) for name, tensor in trained.items()
+        }
+        return record_rows, leaves[0].new_zeros(0, dtype=torch.float32)
 
     def loss_of_one(weights: Mapping[str, torch.Tensor], record: list[torch.Tensor]) -> Any:
         single = structure.unflatten([leaf.unsqueeze(0) for leaf in record])
@@ -351,8 +359,10 @@ def _rows_alone(
 
     gradient = torch.func.grad_and_value(loss_of_one)
     mapped = torch.func.vmap(gradient, in_dims=(None, 0), randomness="different", chunk_size=chunk)
-    rows, losses = mapped(dict(trained), leaves)
-    return {name: row.detach() for name, row in rows.items()}, losses.detach()
+    record_rows, losses = mapped(dict(trained), leaves)
+    return {
+        name: gradient_row.detach() for name, gradient_row in record_rows.items()
+    }, losses.detach()
 
 
 def _plain(batch: Any) -> Any:
@@ -407,8 +417,8 @@ def translated() -> Iterator[None]:
     except ParameterError:
         raise
     except RuntimeError as error:
-        text = str(error)
-        for words, remedy in REMEDIES:
-            if words in text:
-                raise ParameterError("module", text.splitlines()[0][:80], remedy) from error
+        message = str(error)
+        for fragment, remedy in REMEDIES:
+            if fragment in message:
+                raise ParameterError("module", message.splitlines()[0][:80], remedy) from error
         raise

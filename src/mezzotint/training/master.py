@@ -95,31 +95,33 @@ class Levels(torch.nn.Module):
     def scales(self, weight: torch.Tensor) -> torch.Tensor:
         """(outputs, 1, ...) the largest level of each output."""
         outputs = weight.detach().flatten(1)
-        shape = (len(weight), *(1,) * (weight.dim() - 1))
+        scale_shape = (len(weight), *(1,) * (weight.dim() - 1))
         if self.bound is not None:
-            return torch.full(shape, self.bound, dtype=weight.dtype, device=weight.device)
+            return torch.full(scale_shape, self.bound, dtype=weight.dtype, device=weight.device)
         smallest = torch.finfo(weight.dtype).tiny  # weights that are 0 need a scale, too
         if self.bits in _TOP_PER_RMS:
             spread = outputs.square().mean(dim=1).sqrt() * _TOP_PER_RMS[self.bits]
-            return spread.clamp(min=smallest).view(shape)
-        return outputs.abs().amax(dim=1).clamp(min=smallest).view(shape)
+            return spread.clamp(min=smallest).view(scale_shape)
+        return outputs.abs().amax(dim=1).clamp(min=smallest).view(scale_shape)
 
     def codes(self, weight: torch.Tensor) -> torch.Tensor:
         """The number of the nearest level of each weight, as integers in floats."""
-        top = 2**self.bits - 1
+        top_code = 2**self.bits - 1
         relative = weight.detach() / self.scales(weight)
-        return ((relative + 1) * (top / 2)).round().clamp(0, top)
+        return ((relative + 1) * (top_code / 2)).round().clamp(0, top_code)
 
     def values(self, codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
         """The levels that codes stand for."""
-        grid = torch.linspace(-1.0, 1.0, 2**self.bits, dtype=torch.float64, device=scales.device)
-        return (scales.double() * grid[codes.long()]).to(scales.dtype)
+        level_grid = torch.linspace(
+            -1.0, 1.0, 2**self.bits, dtype=torch.float64, device=scales.device
+        )
+        return (scales.double() * level_grid[codes.long()]).to(scales.dtype)
 
     def replaced(self, codes: torch.Tensor) -> torch.Tensor:
         """Codes, of which each is replaced by another one with probability 1 - q."""
-        shift = torch.randint_like(codes, 1, 2**self.bits)
+        code_shift = torch.randint_like(codes, 1, 2**self.bits)
         is_kept = torch.rand_like(codes) < self.q
-        return torch.where(is_kept, codes, (codes + shift) % 2**self.bits)
+        return torch.where(is_kept, codes, (codes + code_shift) % 2**self.bits)
 
 
 class _StraightThrough(torch.autograd.Function):
@@ -170,11 +172,11 @@ def trained_weight(layer: Any) -> torch.Tensor:
 
 def without_rules(module: torch.nn.Module) -> torch.nn.Module:
     """A copy of a module with plain weights, those behind the levels."""
-    plain = copy.deepcopy(module)
-    for layer in list(plain.modules()):
+    plain_module = copy.deepcopy(module)
+    for layer in list(plain_module.modules()):
         if rule_of(layer) is not None:
             parametrize.remove_parametrizations(layer, "weight", leave_parametrized=False)
-    return plain
+    return plain_module
 
 
 @torch.no_grad()
@@ -188,23 +190,23 @@ def pack_levels(module: torch.nn.Module, *, note: JsonObject | None = None) -> P
     Raises:
         ParameterError: a module without rules, or with rules of different bits.
     """
-    rules = {name: rule_of(layer) for name, layer in module.named_modules()}
-    bits = {rule.bits for rule in rules.values() if rule is not None}
+    rules_by_name = {name: rule_of(layer) for name, layer in module.named_modules()}
+    bits = {rule.bits for rule in rules_by_name.values() if rule is not None}
     if len(bits) != 1:
         remedy = "call quantize_aware on it first, with one number of bits"
         raise ParameterError("module", type(module).__name__, remedy)
-    (size,) = bits
+    (bit_count,) = bits
     tensors: list[PackedTensor] = []
     for name, layer in module.named_modules():
-        rule = rules[name]
+        rule = rules_by_name[name]
         if rule is not None:
             tensors.append(_packed(f"{name}.weight".lstrip("."), trained_weight(layer), rule))
     for name, parameter in module.named_parameters():
         if not name.endswith(BEHIND):
-            plain = parameter.detach().flatten()[None]
-            rule = Levels(bits=size, bound=None, q=1.0)
-            tensors.append(_packed(name, plain, rule, shape=parameter.shape))
-    levels = np.linspace(-1.0, 1.0, 2**size)
+            flat_weights = parameter.detach().flatten()[None]
+            rule = Levels(bits=bit_count, bound=None, q=1.0)
+            tensors.append(_packed(name, flat_weights, rule, shape=parameter.shape))
+    levels = np.linspace(-1.0, 1.0, 2**bit_count)
     return PackedModel(tensors=tuple(tensors), levels=tuple(levels.tolist()), note=dict(note or {}))
 
 

@@ -70,16 +70,16 @@ _MARGIN_LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _linear(features: int, outputs: int) -> torch.nn.Module:
-    layer = torch.nn.Linear(features, outputs)
-    torch.nn.init.zeros_(layer.weight)
-    torch.nn.init.zeros_(layer.bias)
-    return torch.nn.Sequential(torch.nn.Flatten(), layer)
+    linear_layer = torch.nn.Linear(features, outputs)
+    torch.nn.init.zeros_(linear_layer.weight)
+    torch.nn.init.zeros_(linear_layer.bias)
+    return torch.nn.Sequential(torch.nn.Flatten(), linear_layer)
 
 
 def _convolutional(rows: int, columns: int, classes: int) -> torch.nn.Module:
     # Two convolutions and two dense layers, bounded activations: what small private image models
     # use.
-    body = torch.nn.Sequential(
+    convolutions = torch.nn.Sequential(
         torch.nn.Unflatten(1, (1, rows)),
         torch.nn.Conv2d(1, 16, 8, stride=2, padding=3),
         torch.nn.Tanh(),
@@ -90,9 +90,9 @@ def _convolutional(rows: int, columns: int, classes: int) -> torch.nn.Module:
         torch.nn.Flatten(),
     )
     with torch.no_grad():
-        features = body(torch.zeros(1, rows, columns)).shape[1]
+        features = convolutions(torch.zeros(1, rows, columns)).shape[1]
     return torch.nn.Sequential(
-        body, torch.nn.Linear(features, 32), torch.nn.Tanh(), torch.nn.Linear(32, classes)
+        convolutions, torch.nn.Linear(features, 32), torch.nn.Tanh(), torch.nn.Linear(32, classes)
     )
 
 
@@ -117,8 +117,8 @@ class _Block(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         normed = self.before(x)
         query, key, value = (
-            layer(normed).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for layer in (self.query, self.key, self.value)
+            linear_layer(normed).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for linear_layer in (self.query, self.key, self.value)
         )
         attended = torch.nn.functional.scaled_dot_product_attention(query, key, value)
         x = x + self.out(attended.transpose(1, 2).flatten(2))
@@ -164,12 +164,13 @@ def _module_from(name: str, shape: tuple[int, ...], classes: int, seed: int) -> 
         remedy = f"{errors[0]}; opacus.validators.ModuleValidator.fix replaces such layers"
         raise ParameterError("model", name, remedy)
     outputs = _outputs_of(module, torch.zeros(2, *shape), name)
-    sizes: object = type(outputs).__name__
+    output_sizes: object = type(outputs).__name__
     if isinstance(outputs, Tensor):
-        sizes = tuple(outputs.shape)
-    if sizes != (2, classes):
+        output_sizes = tuple(outputs.shape)
+    if output_sizes != (2, classes):
         remedy = (
-            f"two records of shape {shape} gave {sizes}, not (2, {classes}), one for each class"
+            f"two records of shape {shape} gave {output_sizes}, not (2, {classes}), one for each "
+            "class"
         )
         raise ParameterError("model", name, remedy)
     return module
@@ -217,12 +218,12 @@ def check_task(task: Task, *, shape: tuple[int, ...], classes: int) -> None:
 def _factory_from(name: str) -> Callable[[], object]:
     """What "file.py:Net" names; running the file is the user's wish."""
     file, attribute = name.rsplit(":", 1)
-    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
-    if spec is None or spec.loader is None or not Path(file).is_file():
+    module_spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    if module_spec is None or module_spec.loader is None or not Path(file).is_file():
         raise ParameterError("model", name, f"no such file: {file}; write file.py:Net")
-    code = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(code)
-    factory = getattr(code, attribute, None)
+    user_module = importlib.util.module_from_spec(module_spec)
+    module_spec.loader.exec_module(user_module)
+    factory = getattr(user_module, attribute, None)
     if not callable(factory):
         raise ParameterError("model", name, f"{Path(file).name} has nothing to call by that name")
     return factory
@@ -273,10 +274,10 @@ def _margin_task(model: str, features: int, classes: int) -> Task:
     if classes != 2:
         remedy = f"it tells 2 classes apart, the data has {classes}; use softmax"
         raise ParameterError("model", model, remedy)
-    loss = _MARGIN_LOSSES[model]
+    margin_loss = _MARGIN_LOSSES[model]
     return Task(
         module=_linear(features, 1),
-        losses=lambda outputs, labels: loss(outputs.squeeze(1) * (2 * labels - 1)),
+        losses=lambda outputs, labels: margin_loss(outputs.squeeze(1) * (2 * labels - 1)),
         decide=lambda outputs: (outputs.squeeze(1) > 0).long(),
     )
 

@@ -62,7 +62,9 @@ class Noise(ABC):
     @property
     @abstractmethod
     def is_correlated(self) -> bool:
-        """Whether steps share noise, so that each batch needs one step, in order, in one process."""
+        """Whether steps share noise, so that each batch needs one step, in order, in one
+        process.
+        """
 
     @abstractmethod
     def settled(self, budget: Budget | None) -> Noise:
@@ -202,19 +204,19 @@ def choose_bands(budget: Budget) -> int:
 
     Nothing but the budget decides, so the choice costs nothing.
     """
-    costs: dict[int, float] = {}
+    noise_by_bands: dict[int, float] = {}
     for bands in CHOICES:
         if bands * budget.batch_size > budget.dataset_size:
             continue
-        noise = least_noise(
+        noise_multiplier = least_noise(
             budget.target_epsilon,
             sampling_rate=bands * budget.batch_size / budget.dataset_size,
             steps=participations(budget.steps, bands),
             delta=budget.delta,
             neighboring=budget.neighboring,
         )
-        costs[bands] = noise * last_noise(bands, budget.steps)
-    return min(costs, key=costs.__getitem__)
+        noise_by_bands[bands] = noise_multiplier * last_noise(bands, budget.steps)
+    return min(noise_by_bands, key=noise_by_bands.__getitem__)
 
 
 @final
@@ -253,25 +255,25 @@ class CorrelatedNoise:
             ParameterError: a batch that was left out or is used again, other settings than in the
                 first step.
         """
-        batch = self._batches_drawn()
-        if batch != self._last_batch + 1:
+        batch_number = self._batches_drawn()
+        if batch_number != self._last_batch + 1:
             remedy = (
                 "with bands every batch of the loader needs one step, in order; none may be left "
                 "out or come twice"
             )
-            raise ParameterError("loader", f"batch {batch} after {self._last_batch}", remedy)
+            raise ParameterError("loader", f"batch {batch_number} after {self._last_batch}", remedy)
         if self._settings not in (None, settings):
             remedy = "with bands noise, clip norm and weights stay what they were"
             raise ParameterError("optimizer", "changed", remedy)
-        self._last_batch, self._settings = batch, settings
+        self._last_batch, self._settings = batch_number, settings
 
     def mix(self, summed: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """(D,) C X of this step, from its sum and those kept."""
-        mixed = self.integers[0] * summed
+        mixed_sums = self.integers[0] * summed
         for factor, earlier in zip(self.integers[1:], self._sums, strict=False):
-            mixed = mixed + factor * earlier
+            mixed_sums = mixed_sums + factor * earlier
         self._sums.appendleft(summed)
-        return mixed
+        return mixed_sums
 
     def solve(self, released: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """(D,) the step's sum with its noise, from what was released in this step and before."""

@@ -141,11 +141,11 @@ class _Editor:
         for node in self._graph.node:
             self._rewrite_node(node)
         nodes = [*self._first_nodes, *self._nodes]
-        used = {name for node in nodes for name in node.input}
+        used_names = {name for node in nodes for name in node.input}
         del self._graph.node[:], self._graph.initializer[:], self._graph.value_info[:]
         self._graph.node.extend(nodes)
         self._graph.initializer.extend(
-            value for name, value in self._constants.items() if name in used
+            value for name, value in self._constants.items() if name in used_names
         )
 
     def _drop_copies(self) -> None:
@@ -181,8 +181,10 @@ class _Editor:
             return False
         output = node.output[0]
         return all(
-            user.op_type == "MatMul" and user.input[1] == output and user.input[0] != output
-            for user in self._users[output]
+            consumer.op_type == "MatMul"
+            and consumer.input[1] == output
+            and consumer.input[0] != output
+            for consumer in self._users[output]
         )
 
     def _rewrite_node(self, node: Any) -> None:
@@ -212,24 +214,24 @@ class _Editor:
         """
         integers = self._ladder.integers(self._tensors[weight])
         columns = self._columns(weight)
-        last = output
+        last_name = output
         if bias:
-            last = f"{output}.without_bias"
-        product = last
+            last_name = f"{output}.without_bias"
+        product = last_name
         if integers.shortfall is not None:
             product = f"{output}.product"
         self._add("MatMul", [inputs, columns], product)
         if integers.shortfall is not None:
             # (W + m) x = W x + m sum(x): runtimes multiply by W, of plain integers.
-            total, correction = f"{output}.total", f"{output}.correction"
-            axis = self._constant("last_axis", np.array([-1], dtype=np.int64))
+            total_name, correction = f"{output}.total", f"{output}.correction"
+            last_axis = self._constant("last_axis", np.array([-1], dtype=np.int64))
             negative = self._constant(f"{weight}.shortfall", -integers.shortfall)
-            self._add("ReduceSum", [inputs, axis], total, keepdims=1)
-            self._add("Mul", [total, negative], correction)
-            self._add("Sub", [product, correction], last)
-        self._products.add(last)
+            self._add("ReduceSum", [inputs, last_axis], total_name, keepdims=1)
+            self._add("Mul", [total_name, negative], correction)
+            self._add("Sub", [product, correction], last_name)
+        self._products.add(last_name)
         if bias:
-            self._add_bias(last, bias, output)
+            self._add_bias(last_name, bias, output)
 
     def _add_bias(self, product: str, bias: str, output: str) -> None:
         negative = f"{bias}.negative"
@@ -242,52 +244,52 @@ class _Editor:
 
     def _columns(self, name: str) -> str:
         """A matrix as inputs x outputs, from integers in blocks of inputs."""
-        key = (name, True)
-        if key not in self._weights:
+        weight_key = (name, True)
+        if weight_key not in self._weights:
             integers = self._ladder.integers(self._tensors[name])
             inputs = integers.codes.shape[1]
-            block = min(max(_SMALLEST_BLOCK, 1 << (inputs - 1).bit_length()), _LARGEST_BLOCK)
-            blocks = (-(-inputs // block), 1)
-            parts = [
+            block_size = min(max(_SMALLEST_BLOCK, 1 << (inputs - 1).bit_length()), _LARGEST_BLOCK)
+            blocks = (-(-inputs // block_size), 1)
+            operands = [
                 self._integers(f"{name}.codes", integers.codes.T),
                 self._constant(f"{name}.width", np.tile(integers.widths, blocks)),
                 self._integers(f"{name}.zero", np.tile(integers.zeros, blocks)),
             ]
             output = f"{name}.columns"
-            self._add_first("DequantizeLinear", parts, output, axis=0, block_size=block)
-            self._weights[key] = output
-        return self._weights[key]
+            self._add_first("DequantizeLinear", operands, output, axis=0, block_size=block_size)
+            self._weights[weight_key] = output
+        return self._weights[weight_key]
 
     def _whole_weight(self, name: str) -> str:
         """A weight in floats as it stands in the module."""
-        key = (name, False)
-        if key not in self._weights:
-            rows = f"{name}.rows"
+        weight_key = (name, False)
+        if weight_key not in self._weights:
+            rows_name = f"{name}.rows"
             if name in self._dense_names:  # a matrix of dense layers, too, is stored once
-                self._add_first("Transpose", [self._columns(name)], rows, perm=[1, 0])
+                self._add_first("Transpose", [self._columns(name)], rows_name, perm=[1, 0])
             else:
-                self._add_rows(name, rows)
-            self._weights[key] = self._with_shortfall(name, rows)
-        return self._weights[key]
+                self._add_rows(name, rows_name)
+            self._weights[weight_key] = self._with_shortfall(name, rows_name)
+        return self._weights[weight_key]
 
     def _add_rows(self, name: str, output: str) -> None:
         """Adds a weight without its shortfall."""
         integers = self._ladder.integers(self._tensors[name])
-        parts = [
+        operands = [
             self._integers(f"{name}.codes", integers.codes),
             self._constant(f"{name}.width", integers.widths),
             self._integers(f"{name}.zero", integers.zeros),
         ]
-        self._add_first("DequantizeLinear", parts, output, axis=0)
+        self._add_first("DequantizeLinear", operands, output, axis=0)
 
     def _with_shortfall(self, name: str, rows: str) -> str:
         integers = self._ladder.integers(self._tensors[name])
         if integers.shortfall is None:
             return rows
         addend = _along_first(integers.shortfall, integers.codes.ndim)
-        whole = f"{name}.whole"
-        self._add_first("Add", [rows, self._constant(f"{name}.missing", addend)], whole)
-        return whole
+        whole_name = f"{name}.whole"
+        self._add_first("Add", [rows, self._constant(f"{name}.missing", addend)], whole_name)
+        return whole_name
 
     def _add(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> None:
         self._nodes.append(onnx.helper.make_node(kind, inputs, [output], **attributes))
@@ -305,9 +307,9 @@ class _Editor:
     def _integers(self, name: str, values: Codes) -> str:
         """Adds integers: of 4 bits two to a byte, the first in the lower half."""
         bits = self._ladder.bits
-        kind = _UINT4 if bits == 4 else _UINT8
+        onnx_type = _UINT4 if bits == 4 else _UINT8
         content = pack(np.ascontiguousarray(values), bits)
-        tensor = onnx.helper.make_tensor(name, kind, values.shape, content, raw=True)
+        tensor = onnx.helper.make_tensor(name, onnx_type, values.shape, content, raw=True)
         self._constants[name] = tensor
         return name
 

@@ -45,18 +45,18 @@ def float_graph(module: torch.nn.Module, shape: tuple[int, ...], inputs: Inputs)
         ParameterError: as of `export.save_onnx`.
     """
     results = _check_pass(module, shape, inputs)
-    model = _traced_model(module, shape, inputs, records=2)
-    if model != _traced_model(module, shape, inputs, records=3):
+    onnx_model = _traced_model(module, shape, inputs, records=2)
+    if onnx_model != _traced_model(module, shape, inputs, records=3):
         raise _refusal(module, "its forward pass looks at the number of records")
-    model = onnx.version_converter.convert_version(model, OPSET)
+    onnx_model = onnx.version_converter.convert_version(onnx_model, OPSET)
     outputs = onnx.helper.make_tensor_value_info(
         "outputs", onnx.TensorProto.FLOAT, ["records", *results]
     )
-    del model.graph.output[:], model.graph.value_info[:]
-    model.graph.output.append(outputs)
-    model.ir_version = FORMAT
-    model.producer_name = "mezzotint"
-    return model
+    del onnx_model.graph.output[:], onnx_model.graph.value_info[:]
+    onnx_model.graph.output.append(outputs)
+    onnx_model.ir_version = FORMAT
+    onnx_model.producer_name = "mezzotint"
+    return onnx_model
 
 
 def _traced_model(
@@ -78,9 +78,9 @@ def _traced_model(
             output_names=["outputs"],
             dynamic_axes={"features": {0: "records"}, "outputs": {0: "records"}},
         )
-    model = onnx.load_from_string(buffer.getvalue())
-    _shorten_names(model.graph)
-    return model
+    onnx_model = onnx.load_from_string(buffer.getvalue())
+    _shorten_names(onnx_model.graph)
+    return onnx_model
 
 
 @final
@@ -99,22 +99,22 @@ class _SingleInput(torch.nn.Module):
 
 def _shorten_names(graph: Any) -> None:
     """Gives weights the names of the plain module, and numbers to whatever nodes give."""
-    names = {value.name: value.name.removeprefix("plain.") for value in graph.initializer}
+    short_names = {value.name: value.name.removeprefix("plain.") for value in graph.initializer}
     for value in graph.initializer:
-        value.name = names[value.name]
-    names |= {"features": "features", "outputs": "outputs", "": ""}
-    for node in graph.node:
-        node.name = ""
-        for position, name in enumerate(node.input):
-            node.input[position] = names[name]
-        for position, name in enumerate(node.output):
-            node.output[position] = names.setdefault(name, f"value{len(names)}")
+        value.name = short_names[value.name]
+    short_names |= {"features": "features", "outputs": "outputs", "": ""}
+    for operation in graph.node:
+        operation.name = ""
+        for position, name in enumerate(operation.input):
+            operation.input[position] = short_names[name]
+        for position, name in enumerate(operation.output):
+            operation.output[position] = short_names.setdefault(name, f"value{len(short_names)}")
 
 
 @contextmanager
 def _quiet_export(module: torch.nn.Module, shape: tuple[int, ...]) -> Iterator[None]:
     """Turns the exporters' errors into ParameterError; attention is followed in its parts."""
-    fused = torch.backends.mha.get_fastpath_enabled()
+    fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with torch.no_grad(), warnings.catch_warnings():
@@ -125,7 +125,7 @@ def _quiet_export(module: torch.nn.Module, shape: tuple[int, ...]) -> Iterator[N
         remedy = f"PyTorch cannot follow it with any number of records of shape {shape}: {reason}"
         raise _refusal(module, remedy) from error
     finally:
-        torch.backends.mha.set_fastpath_enabled(fused)
+        torch.backends.mha.set_fastpath_enabled(fast_path)
 
 
 def _refusal(module: torch.nn.Module, reason: str) -> ParameterError:
@@ -141,9 +141,9 @@ def _check_pass(module: torch.nn.Module, shape: tuple[int, ...], inputs: Inputs)
         any_number = ({0: torch.export.Dim.DYNAMIC},)
         program = torch.export.export(module, (records,), dynamic_shapes=any_number)
     _check_number_of_records(module, program)
-    for node in program.graph.nodes:
-        if _draws(node):
-            raise _refusal(module, f"it draws random numbers ({node.target})")
+    for operation in program.graph.nodes:
+        if _draws(operation):
+            raise _refusal(module, f"it draws random numbers ({operation.target})")
     results = _result_shape(module, program)
     with _quiet_export(module, shape):
         _check_each_alone(module, shape, inputs)
@@ -151,7 +151,9 @@ def _check_pass(module: torch.nn.Module, shape: tuple[int, ...], inputs: Inputs)
 
 
 def _check_number_of_records(module: torch.nn.Module, program: Any) -> None:
-    """Refuses what holds for some numbers of records only: PyTorch notes it as a range or a guard."""
+    """Refuses what holds for some numbers of records only: PyTorch notes it as a range or a
+    guard.
+    """
     findings = [
         f"{limits.lower} to {limits.upper} records"
         for limits in program.range_constraints.values()
@@ -170,18 +172,22 @@ def _draws(node: Any) -> bool:
     """Whether an operation draws random numbers; dropout and attention may, and say so."""
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
-    names = [argument.name for argument in node.target._schema.arguments]
-    values = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-    if "train" in names:
+    argument_names = [argument.name for argument in node.target._schema.arguments]
+    values = {**dict(zip(argument_names, node.args, strict=False)), **node.kwargs}
+    if "train" in argument_names:
         return bool(values.get("train", True))
-    return values.get("dropout_p", 0.0) != 0 or "dropout_p" not in names
+    return values.get("dropout_p", 0.0) != 0 or "dropout_p" not in argument_names
 
 
 def _result_shape(module: torch.nn.Module, program: Any) -> tuple[int, ...]:
     """Sizes of a record's output."""
     (inputs,) = program.graph_signature.user_inputs
-    (output_node,) = [node for node in program.graph.nodes if node.op == "output"]
-    (records,) = [node.meta["val"].shape[0] for node in program.graph.nodes if node.name == inputs]
+    (output_node,) = [operation for operation in program.graph.nodes if operation.op == "output"]
+    (records,) = [
+        operation.meta["val"].shape[0]
+        for operation in program.graph.nodes
+        if operation.name == inputs
+    ]
     values: list[Any] = [getattr(result, "meta", {}).get("val") for result in output_node.args[0]]
     if len(values) != 1 or not _has_records_first(values[0], records):
         remedy = f"it has to give one tensor of floats, records first, not {values}"
@@ -203,7 +209,9 @@ def _check_each_alone(module: torch.nn.Module, shape: tuple[int, ...], inputs: I
     else:
         records = torch.randn(3, *shape, generator=generator)
     together = module(records)
-    alone = torch.cat([module(record[None]) for record in records])
+    single_outputs = torch.cat([module(record[None]) for record in records])
     largest = together.nan_to_num(0.0, 0.0, 0.0).abs().max()
-    if not torch.allclose(together, alone, rtol=0.0, atol=_TOLERANCE * largest, equal_nan=True):
+    if not torch.allclose(
+        together, single_outputs, rtol=0.0, atol=_TOLERANCE * largest, equal_nan=True
+    ):
         raise _refusal(module, "its outputs of some records are not those of each record alone")

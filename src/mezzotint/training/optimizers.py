@@ -138,7 +138,11 @@ class ProjectedOptimizer(_Wrapper):
             raise ParameterError("bounds", self._bounds, remedy)
 
     def _every(self) -> list[torch.Tensor]:
-        return [parameter for group in self.inner.param_groups for parameter in group["params"]]
+        return [
+            parameter
+            for parameter_group in self.inner.param_groups
+            for parameter in parameter_group["params"]
+        ]
 
     def _projected(self) -> list[tuple[torch.Tensor, float]]:
         """The tensors that are projected, and their bounds."""
@@ -226,16 +230,16 @@ class ProjectedOptimizer(_Wrapper):
         for gradient in gradients:
             # Noise that two projections read tells more than noise that one has read.
             check_unused(gradient)
-        moves = None
+        plain_moves = None
         if closure is not None:
             loss = self.inner.step(closure)
         else:
-            moves = self._plain_moves()
-            step = self.inner.step if moves is None else self._step_of_the_others
+            plain_moves = self._plain_moves()
+            step = self.inner.step if plain_moves is None else self._step_of_the_others
             loss = step()
         for gradient in gradients:
             mark_used(gradient)
-        self._project(moves)
+        self._project(plain_moves)
         return loss
 
     def _plain_moves(self) -> list[Move] | None:
@@ -246,19 +250,23 @@ class ProjectedOptimizer(_Wrapper):
         """
         if not self._in_place() or not _is_stateless(self.inner):
             return None
-        rates: dict[int, float] = {}
-        for group in self.inner.param_groups:
-            if not isinstance(group["lr"], float) or any(group[name] for name in _OTHER_SETTINGS):
+        step_sizes: dict[int, float] = {}
+        for parameter_group in self.inner.param_groups:
+            if not isinstance(parameter_group["lr"], float) or any(
+                parameter_group[name] for name in _OTHER_SETTINGS
+            ):
                 return None
-            rates.update({id(parameter): group["lr"] for parameter in group["params"]})
-        moves: list[Move] = []
+            step_sizes.update(
+                {id(parameter): parameter_group["lr"] for parameter in parameter_group["params"]}
+            )
+        plain_moves: list[Move] = []
         for parameter in self.parameters:
             gradient = parameter.grad
             if gradient is None or not _are_plain(parameter, gradient):
                 return None
-            flat = gradient.detach().contiguous().flatten()
-            moves.append((flat.numpy(), rates[id(parameter)]))
-        return moves or None
+            flat_weights = gradient.detach().contiguous().flatten()
+            plain_moves.append((flat_weights.numpy(), step_sizes[id(parameter)]))
+        return plain_moves or None
 
     def _step_of_the_others(self) -> float | None:
         """The inner optimizer's step for tensors that are not projected."""
@@ -295,17 +303,17 @@ class ProjectedOptimizer(_Wrapper):
     def _project_in_place(
         self, projected: list[tuple[torch.Tensor, float]], moves: list[Move] | None
     ) -> None:
-        flats = [
+        flat_tensors = [
             parameter.detach().to(torch.float32).contiguous().flatten()
             for parameter, _ in projected
         ]
-        arrays = [flat.numpy() for flat in flats]
+        arrays = [flat_weights.numpy() for flat_weights in flat_tensors]
         bounds = [bound for _, bound in projected]
         if place(arrays, bounds, self.projection, key_from(self.rng()), moves):
             raise NotFiniteError("a weight is not a number")
-        for (parameter, _), flat in zip(projected, flats, strict=True):
-            if flat.data_ptr() != parameter.data_ptr():
-                parameter.copy_(flat.view_as(parameter))
+        for (parameter, _), flat_weights in zip(projected, flat_tensors, strict=True):
+            if flat_weights.data_ptr() != parameter.data_ptr():
+                parameter.copy_(flat_weights.view_as(parameter))
 
     def _project_together(self, projected: list[tuple[torch.Tensor, float]]) -> None:
         # One draw for all tensors, where the first of them lies, and few operations on each: the
@@ -315,10 +323,12 @@ class ProjectedOptimizer(_Wrapper):
             (parameter.detach().to(device, torch.float32) / bound).flatten()
             for parameter, bound in projected
         ]
-        codes = self.projection.table.privatize(torch.cat(relative), self.rng())
+        level_codes = self.projection.table.privatize(torch.cat(relative), self.rng())
         levels = self.projection.table.levels
-        sizes = [parameter.numel() for parameter, _ in projected]
-        for (parameter, bound), tensor_codes in zip(projected, codes.split(sizes), strict=True):
+        tensor_sizes = [parameter.numel() for parameter, _ in projected]
+        for (parameter, bound), tensor_codes in zip(
+            projected, level_codes.split(tensor_sizes), strict=True
+        ):
             values = torch.tensor(levels * bound, dtype=torch.float32, device=device)
             parameter.copy_(values.index_select(0, tensor_codes.int()).view_as(parameter))
 
@@ -327,11 +337,11 @@ class ProjectedOptimizer(_Wrapper):
         """Which level each weight stands on, tensor by tensor; uint8."""
         levels = self.projection.table.levels
         middles = (levels[1:] + levels[:-1]) / 2
-        codes: list[Codes] = []
+        level_codes: list[Codes] = []
         for parameter, bound in self._projected():
             relative = (parameter.detach().float() / bound).cpu().numpy()
-            codes.append(np.searchsorted(middles, relative).astype(np.uint8))
-        return codes
+            level_codes.append(np.searchsorted(middles, relative).astype(np.uint8))
+        return level_codes
 
 
 Move = tuple[npt.NDArray[np.float32], float]
@@ -345,7 +355,9 @@ def _are_plain(parameter: torch.Tensor, gradient: torch.Tensor) -> bool:
 
 
 def derived_bound(parameter: torch.Tensor) -> float:
-    """Twice the largest weight of a tensor that is public, as initial weights are; 1 if all are 0."""
+    """Twice the largest weight of a tensor that is public, as initial weights are; 1 if all are
+    0.
+    """
     if not parameter.numel() or not bool(parameter.any()):
         return 1.0
     return 2 * float(parameter.detach().abs().max())
@@ -378,8 +390,8 @@ def _is_stateless(optimizer: torch.optim.Optimizer) -> bool:
     if type(optimizer) is not torch.optim.SGD or "step" in vars(optimizer) or optimizer.state:
         return False
     return not any(
-        group["momentum"] or group["dampening"] or group["nesterov"]
-        for group in optimizer.param_groups
+        parameter_group["momentum"] or parameter_group["dampening"] or parameter_group["nesterov"]
+        for parameter_group in optimizer.param_groups
     )
 
 
@@ -505,8 +517,8 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         caller = sys._getframe(1)
         if caller.f_code is not BatchSplittingSampler.__iter__.__code__:
             remedy = (
-                "only Opacus's BatchMemoryManager may split a batch; for larger batches give the loader "
-                "a larger size"
+                "only Opacus's BatchMemoryManager may split a batch; for larger batches give the "
+                "loader a larger size"
             )
             raise ParameterError("signal_skip_step", caller.f_code.co_name, remedy)
         if caller is not self._splitting:
@@ -516,8 +528,8 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
             self._forget_sums()
         elif self._step_skip_queue:
             remedy = (
-                "every part of a batch needs one step, in order; and no worker processes, which draw in "
-                "advance"
+                "every part of a batch needs one step, in order; and no worker processes, which "
+                "draw in advance"
             )
             raise ParameterError("signal_skip_step", len(self._step_skip_queue), remedy)
         super().signal_skip_step(do_skip)
@@ -548,19 +560,22 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
             parameter.summed_grad = None
 
     def _check_samples(self) -> None:
-        """Refuses gradients that were used before, of several batches, or scaled by their own size."""
+        """Refuses gradients that were used before, of several batches, or scaled by their own
+        size.
+        """
         if hasattr(self, "found_inf"):
             remedy = (
-                "its scale follows overflows in gradients that are not released; use autocast without "
-                "it, in bfloat16 where float16 loses too much"
+                "its scale follows overflows in gradients that are not released; use autocast "
+                "without it, in bfloat16 where float16 loses too much"
             )
             raise ParameterError("optimizer", "GradScaler", remedy)
         for parameter in cast(list[Any], self.params):
             check_unused(parameter.grad_sample)
             if isinstance(parameter.grad_sample, list) and len(parameter.grad_sample) > 1:
                 remedy = (
-                    "gradients of several batches, which may share records; take one backward pass to a "
-                    "step, and opacus.utils.batch_memory_manager for batches that do not fit"
+                    "gradients of several batches, which may share records; take one backward "
+                    "pass to a step, and opacus.utils.batch_memory_manager for batches that do "
+                    "not fit"
                 )
                 raise ParameterError("grad_sample", len(parameter.grad_sample), remedy)
 
@@ -574,8 +589,8 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         samples = self._samples()
         self._records += record_count(self.params, samples)
         attributed: list[Any] = self.params  # Opacus hangs its sums onto the parameters
-        sums = self._split(self._clipped_sum(samples))
-        for parameter, summed in zip(attributed, sums, strict=True):
+        tensor_sums = self._split(self._clipped_sum(samples))
+        for parameter, summed in zip(attributed, tensor_sums, strict=True):
             if parameter.summed_grad is None:
                 parameter.summed_grad = summed
             else:
@@ -586,11 +601,14 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         """(D,) coordinates, cut into the shape of each tensor."""
         pieces = together.split([parameter.numel() for parameter in self.params])
         return [
-            piece.view_as(parameter) for parameter, piece in zip(self.params, pieces, strict=True)
+            tensor_piece.view_as(parameter)
+            for parameter, tensor_piece in zip(self.params, pieces, strict=True)
         ]
 
     def _clipped_sum(self, samples: list[torch.Tensor]) -> torch.Tensor:
-        """(D,) integers: the sum over the records of their clipped gradients, in units of the grid."""
+        """(D,) integers: the sum over the records of their clipped gradients, in units of the
+        grid.
+        """
         if samples[0].device.type in GPU:
             summed, left_out = clipped_sum([_factored(sample) for sample in samples], self._grid())
         else:
@@ -599,8 +617,8 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         if left_out and not self._warned:
             self._warned = True
             warnings.warn(
-                f"the gradients of {left_out} record(s) are not finite and count as zero; lower the "
-                "step size, or look for overflowing features (said once)",
+                f"the gradients of {left_out} record(s) are not finite and count as zero; lower "
+                "the step size, or look for overflowing features (said once)",
                 LeftOutWarning,
                 stacklevel=2,
             )
@@ -620,7 +638,7 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         summed = torch.cat([parameter.summed_grad.flatten() for parameter in attributed])
         released = self._released(summed)
         # The extremes are infinite or NaN if any entry is.
-        if released.numel() and not all(math.isfinite(end) for end in released.aminmax()):
+        if released.numel() and not all(math.isfinite(extreme) for extreme in released.aminmax()):
             raise NotFiniteError("its gradient is not finite")
         for parameter, gradient in zip(attributed, self._split(released), strict=True):
             parameter.grad = gradient.to(parameter.dtype)
@@ -630,7 +648,10 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         if self.drawn is None:
             return
         if self.drawn.used >= self.drawn():
-            remedy = "each step needs a batch of its own, drawn by the loader that make_private has returned"
+            remedy = (
+                "each step needs a batch of its own, drawn by the loader that make_private has "
+                "returned"
+            )
             raise ParameterError("loader", f"no batch since {self.drawn.used}", remedy)
         if self._records != self.drawn.size:
             raise refuse_other_rows(self.params[0], self._records)
@@ -656,11 +677,11 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         integers: npt.NDArray[Any] = summed.cpu().numpy()
         if self.mixer is not None:
             integers = self.mixer.mix(integers)
-        law = self._law_of_noise()
-        if law is not None:
-            noisy = law.draw(key_from(self.rng()), integers.size)
-            noisy += integers
-            integers = noisy
+        noise_law = self._law_of_noise()
+        if noise_law is not None:
+            noisy_sums = noise_law.draw(key_from(self.rng()), integers.size)
+            noisy_sums += integers
+            integers = noisy_sums
         if self.mixer is not None:
             integers = self.mixer.solve(integers)
         gradient = np.empty(integers.size, dtype=np.float32)
@@ -668,25 +689,25 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         return torch.from_numpy(gradient).to(device)
 
     def _released_on_device(self, summed: torch.Tensor) -> torch.Tensor:
-        law = self._law_of_noise()
-        if law is not None:
-            key = key_from(self.rng())
-            summed = summed + rounded_gaussian(law, key, summed.numel(), summed.device)
+        noise_law = self._law_of_noise()
+        if noise_law is not None:
+            noise_key = key_from(self.rng())
+            summed = summed + rounded_gaussian(noise_law, noise_key, summed.numel(), summed.device)
         return (summed.double() * self._grid().unit).float()
 
 
 def _factored(sample: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Gains and rows whose outer products are the records' gradients in one tensor."""
-    pair = factors(sample)
-    if pair is None:
-        pair = sample.new_ones((len(sample), 1)), sample.flatten(1)
-    gains, rows = pair
-    return gains.detach().float(), rows.detach().float()
+    factor_pair = factors(sample)
+    if factor_pair is None:
+        factor_pair = sample.new_ones((len(sample), 1)), sample.flatten(1)
+    sent_back, rows = factor_pair
+    return sent_back.detach().float(), rows.detach().float()
 
 
 def _gradients(sample: torch.Tensor) -> Gradients:
-    gains, rows = _factored(sample)
-    return Gradients(rows=_array(rows), gains=_array(gains))
+    sent_back, rows = _factored(sample)
+    return Gradients(rows=_array(rows), gains=_array(sent_back))
 
 
 def _array(values: torch.Tensor) -> npt.NDArray[np.float32]:

@@ -61,8 +61,8 @@ class PackedTensor:
         """Which of the model's levels each weight stands on, shape of the tensor."""
         if self.chosen is None:
             return self.codes
-        rows = self.codes.reshape(len(self.chosen), -1).astype(np.intp)
-        return np.take_along_axis(self.chosen, rows, axis=1).reshape(self.codes.shape)
+        channel_rows = self.codes.reshape(len(self.chosen), -1).astype(np.intp)
+        return np.take_along_axis(self.chosen, channel_rows, axis=1).reshape(self.codes.shape)
 
     @property
     def scales(self) -> Floats:
@@ -94,12 +94,12 @@ class PackedTensor:
     def _check_chosen(
         self, chosen: npt.NDArray[np.uint8], channels: int, bits: int, level_count: int
     ) -> None:
-        shapes = [(channels, 2**fewer) for fewer in range(1, bits)]
-        fits = chosen.shape in shapes and chosen.dtype == np.uint8
-        if not fits or int(chosen.max(initial=0)) >= level_count:
+        shapes = [(channels, 2**fewer_bits) for fewer_bits in range(1, bits)]
+        has_right_shape = chosen.shape in shapes and chosen.dtype == np.uint8
+        if not has_right_shape or int(chosen.max(initial=0)) >= level_count:
             remedy = (
-                f"tensor {self.name!r} needs fewer levels than the model has, a power of 2, for each "
-                "channel"
+                f"tensor {self.name!r} needs fewer levels than the model has, a power of 2, for "
+                "each channel"
             )
             raise ParameterError("chosen", chosen.shape, remedy)
 
@@ -246,8 +246,8 @@ class PackedModel:
             "tensors": entries,
             "note": dict(self.note),
         }
-        text = json.dumps(header, sort_keys=True, allow_nan=False)
-        metadata = {_HEADER: text, _DIGEST: _digest(text, arrays)}
+        header_text = json.dumps(header, sort_keys=True, allow_nan=False)
+        metadata = {_HEADER: header_text, _DIGEST: _digest(header_text, arrays)}
         with replacing(path, overwrite=overwrite) as temporary:
             save_file(arrays, temporary, metadata=metadata)
             return Path(temporary).stat().st_size
@@ -272,10 +272,12 @@ class PackedModel:
             raise FileFormatError(f"{path}: cannot be read ({reason}); check the path") from None
         except (SafetensorError, TypeError, ValueError, KeyError) as error:
             raise FileFormatError(f"{name}: no packed model ({error})") from None
-        text = metadata.get(_HEADER, "")
-        if metadata.keys() != {_HEADER, _DIGEST} or metadata[_DIGEST] != _digest(text, arrays):
+        header_text = metadata.get(_HEADER, "")
+        if metadata.keys() != {_HEADER, _DIGEST} or metadata[_DIGEST] != _digest(
+            header_text, arrays
+        ):
             raise FileFormatError(f"{name}: truncated, edited, or no packed model")
-        header = parse_object(text, name=name)
+        header = parse_object(header_text, name=name)
         try:
             if header["schema"] != SCHEMA:
                 reason = f"schema {header['schema']}, this version reads {SCHEMA}"
@@ -299,9 +301,11 @@ def _bits_for(count: int) -> int:
 def _digest(header: str, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
     """SHA-256 of a header and of arrays by name, with their types and shapes."""
     digest = hashlib.sha256(header.encode())
-    for name, array in sorted(arrays.items()):
-        digest.update(json.dumps([name, str(array.dtype), list(array.shape)]).encode())
-        digest.update(array.tobytes())
+    for name, weight_array in sorted(arrays.items()):
+        digest.update(
+            json.dumps([name, str(weight_array.dtype), list(weight_array.shape)]).encode()
+        )
+        digest.update(weight_array.tobytes())
     return digest.hexdigest()
 
 
@@ -309,18 +313,18 @@ def _model_of(header: JsonObject, arrays: dict[str, npt.NDArray[Any]]) -> Packed
     """The model of a file's header and arrays, each of which is used."""
     unused = dict(arrays)
     tensors: list[PackedTensor] = []
-    for entry in header["tensors"]:
-        name, shape = entry["name"], tuple(entry["shape"])
+    for tensor_entry in header["tensors"]:
+        name, shape = tensor_entry["name"], tuple(tensor_entry["shape"])
         chosen = unused.pop(f"{name}.chosen", None)
         level_count = len(header["levels"])
         if chosen is not None:
             level_count = chosen.shape[1]
         bits, count = _bits_for(level_count), math.prod(shape)
-        codes = unpack(unused.pop(f"{name}.codes").tobytes(), bits, count).reshape(shape)
-        scale = entry["scale"]
+        packed_codes = unpack(unused.pop(f"{name}.codes").tobytes(), bits, count).reshape(shape)
+        scale = tensor_entry["scale"]
         if scale is None:
             scale = unused.pop(f"{name}.scale")
-        tensors.append(PackedTensor(name=name, codes=codes, scale=scale, chosen=chosen))
+        tensors.append(PackedTensor(name=name, codes=packed_codes, scale=scale, chosen=chosen))
     if unused:
         raise ValueError(f"{min(unused)} belongs to no tensor")
     levels = tuple(header["levels"])
@@ -362,10 +366,10 @@ def pack_weights(
         round_tensor, levels = _round_evenly, np.linspace(-1.0, 1.0, 2**bits)
     tensors: list[PackedTensor] = []
     for name, values in weights.items():
-        array = np.asarray(values, dtype=np.float64)
-        if not np.isfinite(array).all():
+        weight_array = np.asarray(values, dtype=np.float64)
+        if not np.isfinite(weight_array).all():
             raise ParameterError("weights", name, "every weight must be finite")
-        tensors.append(round_tensor(name, array, bits))
+        tensors.append(round_tensor(name, weight_array, bits))
     return PackedModel(tensors=tuple(tensors), levels=tuple(levels.tolist()), note=dict(note or {}))
 
 
@@ -374,18 +378,24 @@ def _round_by_channel(name: str, array: Floats, bits: int) -> PackedTensor:
     channels = 1
     if array.ndim > 1 and array.size >= _FEWEST_WEIGHTS * array.shape[0] > 0:
         channels = array.shape[0]
-    scales, codes, chosen = round_channels(array.reshape(channels, -1), bits)
+    scales, packed_codes, chosen = round_channels(array.reshape(channels, -1), bits)
     scale = float(scales[0]) if channels == 1 else scales
-    return PackedTensor(name=name, codes=codes.reshape(array.shape), scale=scale, chosen=chosen)
+    return PackedTensor(
+        name=name, codes=packed_codes.reshape(array.shape), scale=scale, chosen=chosen
+    )
 
 
 def _round_evenly(name: str, array: Floats, bits: int) -> PackedTensor:
-    """A tensor on even levels between its extremes of magnitude, as floats of 32 bits and never 0."""
-    top = 2**bits - 1
+    """A tensor on even levels between its extremes of magnitude, as floats of 32 bits and never
+    0.
+    """
+    top_code = 2**bits - 1
     largest = max(np.abs(array).max(initial=0.0), np.finfo(np.float32).tiny)
     scale = float(np.float32(largest))
-    positions = np.rint((array / scale + 1) / 2 * top)
-    return PackedTensor(name=name, codes=np.clip(positions, 0, top).astype(np.uint8), scale=scale)
+    positions = np.rint((array / scale + 1) / 2 * top_code)
+    return PackedTensor(
+        name=name, codes=np.clip(positions, 0, top_code).astype(np.uint8), scale=scale
+    )
 
 
 def pack_codes(

@@ -85,10 +85,10 @@ class Sampling(ABC):
             # side.
             clip_norms = 2 if neighboring == "replace_one" else 1
             shift = clip_norms / noise
-            reach = shift * shift / 2 + 9 * shift
+            loss_reach = shift * shift / 2 + 9 * shift
         else:
-            reach = max(map(_reach, set(curves)))
-        return max(_FINEST, reach / _POINTS)
+            loss_reach = max(map(_reach, set(curves)))
+        return max(_FINEST, loss_reach / _POINTS)
 
     def step(
         self, noise: float, neighboring: Neighboring, spacing: float, *, contracted: bool = False
@@ -167,8 +167,8 @@ class Poisson(Sampling):
         missing = float(masses[~is_kept].sum())
         present = Shifts(masses[is_kept], copies[is_kept] / noise, missing)
         if neighboring == "replace_one":
-            curve = mixture_curve(present, present.mirrored())
-            return curve, curve
+            height_curve = mixture_curve(present, present.mirrored())
+            return height_curve, height_curve
         absent = Shifts(np.ones(1), np.zeros(1), 0.0)
         return mixture_curve(present, absent), mixture_curve(absent, present.mirrored())
 
@@ -223,10 +223,10 @@ class WithReplacement(Sampling):
             # Given k copies in the batch, exchanging them all moves the sum by at most 2 k clip
             # norms (Balle, Barthe and Gaboardi 2018, Theorem 10).
             inner = _inner(target, participation)
-            total = np.full(target.shape, uncounted)
+            summed_heights = np.full(target.shape, uncounted)
             for number, mass in zip(copies[:counted], masses[:counted], strict=True):
-                total += mass * hockey_stick(2 * float(number) / noise, inner)
-            return total
+                summed_heights += mass * hockey_stick(2 * float(number) / noise, inner)
+            return summed_heights
 
         return curve, curve
 
@@ -280,12 +280,12 @@ def _half_line_heights(
     up.
     """
     under_first = ndtr(first.means - points[:, None]) @ first.weights + first.missing
-    tails = np.log(second.weights) + log_ndtr(second.means - points[:, None])
-    under_second = np.exp(np.minimum(ratios[:, None] + tails, 0.0)).sum(axis=1)
+    log_tails = np.log(second.weights) + log_ndtr(second.means - points[:, None])
+    under_second = np.exp(np.minimum(ratios[:, None] + log_tails, 0.0)).sum(axis=1)
     heights = under_first * (1 + RELATIVE_ERROR)
     heights = heights - np.minimum(under_second, 1.0) * (1 - RELATIVE_ERROR)
-    least = np.maximum(0.0, -np.expm1(np.minimum(ratios, 0.0)))
-    return np.clip(heights, least, 1.0)
+    floor_heights = np.maximum(0.0, -np.expm1(np.minimum(ratios, 0.0)))
+    return np.clip(heights, floor_heights, 1.0)
 
 
 def _log_ratio(first: Shifts, second: Shifts, points: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -300,8 +300,8 @@ def _log_density(shifts: Shifts, points: FloatArray) -> tuple[FloatArray, FloatA
     exponents = np.log(shifts.weights) + shifts.means * (points[:, None] - shifts.means / 2)
     largest = exponents.max(axis=1)
     masses = np.exp(exponents - largest[:, None])
-    total = masses.sum(axis=1)
-    return largest + np.log(total), masses @ shifts.means / total
+    mixture_total = masses.sum(axis=1)
+    return largest + np.log(mixture_total), masses @ shifts.means / mixture_total
 
 
 def _inner(target: FloatArray, rate: float) -> FloatArray:
@@ -311,10 +311,10 @@ def _inner(target: FloatArray, rate: float) -> FloatArray:
 
 
 def _reach(curve: Curve) -> float:
-    reach = 1.0
-    while reach < _FARTHEST and curve(np.array([reach]))[0] > _NEGLIGIBLE:
-        reach *= 1.25
-    return reach
+    loss_reach = 1.0
+    while loss_reach < _FARTHEST and curve(np.array([loss_reach]))[0] > _NEGLIGIBLE:
+        loss_reach *= 1.25
+    return loss_reach
 
 
 def _losses(ahead: Curve, behind: Curve, spacing: float) -> Any:
@@ -324,10 +324,10 @@ def _losses(ahead: Curve, behind: Curve, spacing: float) -> Any:
     # Connect the dots: through points on or above a curve that is convex in e^t it stays above that
     # curve. Where our points are not convex themselves, dp-accounting raises negative masses to 0,
     # which only adds to delta.
-    reach = max(map(_reach, {ahead, behind}))
-    index = np.arange(math.ceil(reach / spacing) + 1)
+    loss_reach = max(map(_reach, {ahead, behind}))
+    index = np.arange(math.ceil(loss_reach / spacing) + 1)
     target = np.asarray(index * spacing, dtype=np.float64)
-    heights = {curve: _falling(curve(target)) for curve in {ahead, behind}}
+    heights = {height_curve: _falling(height_curve(target)) for height_curve in {ahead, behind}}
     # H_-t(P, Q) = 1 - e^-t + e^-t H_t(Q, P).
     negative = -np.expm1(-target) + np.exp(-target) * heights[behind]
     deltas = np.concatenate([negative[:0:-1], heights[ahead]])
@@ -384,8 +384,8 @@ class Phase:
             raise ParameterError("bands", self.bands, remedy)
         if self.bands > 1 and self.records_per_user > 1:
             remedy = (
-                "a user's records are in several parts, whose blocks of correlated noise overlap; use "
-                "bands=1"
+                "a user's records are in several parts, whose blocks of correlated noise "
+                "overlap; use bands=1"
             )
             raise ParameterError("bands", self.bands, remedy)
 
@@ -414,24 +414,24 @@ class Phase:
         return self.noise_multiplier / self.kappa
 
     def __str__(self) -> str:
-        noise = f"noise multiplier {self.noise_multiplier:.6g}"
+        noise_words = f"noise multiplier {self.noise_multiplier:.6g}"
         if self.kappa != 1:
-            noise += f" contracted by kappa {self.kappa:.6g}"
+            noise_words += f" contracted by kappa {self.kappa:.6g}"
         if self.bands > 1:
-            noise += f" correlated over {self.bands} steps, one of which may use a record"
-        return f"{self.steps} step(s) with {noise}, {self.sampling.words()}"
+            noise_words += f" correlated over {self.bands} steps, one of which may use a record"
+        return f"{self.steps} step(s) with {noise_words}, {self.sampling.words()}"
 
     @property
     def facts(self) -> JsonObject:
         """Plain values for JSON."""
-        facts: JsonObject = {
+        phase_facts: JsonObject = {
             "noise_multiplier": self.noise_multiplier,
             "kappa": self.kappa,
             "steps": self.steps,
         }
         if self.bands > 1:
-            facts["bands"] = self.bands
-        return facts
+            phase_facts["bands"] = self.bands
+        return phase_facts
 
 
 def isoperimetric(mass: FloatArray, complement: FloatArray) -> FloatArray:
@@ -569,8 +569,8 @@ def channel_contraction(low: FloatArray, gap: FloatArray, top: FloatArray) -> fl
     low, gap, top = _largest(low, gap, top)
     best = 0.0
     for start in range(0, low.size, _CHUNK):
-        chunk = slice(start, start + _CHUNK)
-        best = _attained(low[chunk], gap[chunk], top[chunk], best)
+        channel_chunk = slice(start, start + _CHUNK)
+        best = _attained(low[channel_chunk], gap[channel_chunk], top[channel_chunk], best)
     return min(1.0, best * (1 + 2 * TOLERANCE))
 
 
@@ -580,8 +580,8 @@ def _largest(
     """Drops channels that another one can imitate: [low, high] inside a wider interval never
     contracts less.
     """
-    order = np.lexsort((top, low))
-    low, gap, top = low[order], gap[order], top[order]
+    channel_order = np.lexsort((top, low))
+    low, gap, top = low[channel_order], gap[channel_order], top[channel_order]
     earlier = np.concatenate([[np.inf], np.minimum.accumulate(top)[:-1]])
     keep = top < earlier
     return low[keep], gap[keep], top[keep]
@@ -607,13 +607,15 @@ def contraction(q: float, bits: int) -> float:
     Source: Theorem A (docs/proofs/training.md).
     """
     levels = check_bits(bits)
-    keep = check_q(q, levels)
-    if keep == 1:
+    probability = check_q(q, levels)
+    if probability == 1:
         return 1.0
     # kappa = sup_m (q-u) I(m) / I((q-u) m + u): the channel from u to q, k = 1 of the L levels.
-    other = (1 - keep) / (levels - 1)
-    gap = max(0.0, keep - other)
-    return channel_contraction(np.array([other]), np.array([gap]), np.array([1 - keep]))
+    replacement = (1 - probability) / (levels - 1)
+    gap = max(0.0, probability - replacement)
+    return channel_contraction(
+        np.array([replacement]), np.array([gap]), np.array([1 - probability])
+    )
 
 
 def _integer_rows(rows: Any) -> npt.NDArray[np.int64]:
@@ -656,9 +658,9 @@ def table_contraction(rows: Mechanism | npt.NDArray[np.int64]) -> float:
         with np.errstate(divide="ignore", invalid="ignore"):
             where_impossible = np.where(row > 0, math.inf, 0.0)
             ratio = np.where(table > 0, row / table, where_impossible)
-        order = np.argsort(ratio, axis=1, kind="stable")
-        lows.append(_inner_prefixes(row[order]))
-        highs.append(_inner_prefixes(np.take_along_axis(table, order, axis=1)))
+        channel_order = np.argsort(ratio, axis=1, kind="stable")
+        lows.append(_inner_prefixes(row[channel_order]))
+        highs.append(_inner_prefixes(np.take_along_axis(table, channel_order, axis=1)))
     pairs = np.stack([np.concatenate(lows), np.concatenate(highs)])
     low, high = np.unique(pairs, axis=1)
     # Integers below 2**53: these floats are exact.
@@ -696,11 +698,11 @@ def coordinate_loss(shift: float, gap: float, other: float) -> float:
     def is_rising(x: float) -> bool:
         return _rate(x, gap, other) < _rate(x + shift, gap, other)
 
-    left, right = bracket(is_rising, -_FAR - shift, _FAR)
+    window_start, window_end = bracket(is_rising, -_FAR - shift, _FAR)
     # Numerator at the right end and denominator at the left end bound every x between.
-    above = gap * float(ndtr(right + shift)) + other
-    below = gap * float(ndtr(left)) + other
-    return math.log(above / below) * (1 + RELATIVE_ERROR) + RELATIVE_ERROR
+    numerator = gap * float(ndtr(window_end + shift)) + other
+    denominator = gap * float(ndtr(window_start)) + other
+    return math.log(numerator / denominator) * (1 + RELATIVE_ERROR) + RELATIVE_ERROR
 
 
 def step_loss(shift: float, dimension: int, gap: float, other: float) -> float:

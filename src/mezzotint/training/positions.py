@@ -50,7 +50,9 @@ def records_first(module: torch.nn.Module, name: str) -> torch.nn.Module:
 
 @final
 class _Expansion:
-    """Knows how many records the module was called with, and expands a layer's inputs to as many."""
+    """Knows how many records the module was called with, and expands a layer's inputs to as
+    many.
+    """
 
     def __init__(self) -> None:
         self._records: int | None = None

@@ -220,8 +220,8 @@ class Settings:
         check_choice("method", self.method, METHODS)
         if self.bits is not None and self.method == "dp-sgd":
             remedy = (
-                "weights are floats; pack them into few bits after training, which is free, or use "
-                "proj-dp-sgd"
+                "weights are floats; pack them into few bits after training, which is free, or "
+                "use proj-dp-sgd"
             )
             raise ParameterError("bits", self.bits, remedy)
         if self.q is not None and self.method != "rqp":
@@ -320,30 +320,30 @@ def made_private(
     _settle_activations(module)
     steady = _probed(module, template, settings)
     draws = draws or Draws(settings.seed, replicas=replicas.several)
-    plan = _plan(settings, loader, replicas, draws)
-    inner = _onto_levels(optimizer, settings, draws)
-    _check_replacement(settings, inner)
-    multiplier = _noise_multiplier(settings, plan, inner)
-    _warn(settings, plan, inner, multiplier)
-    accountant = _accountant(settings, plan)
+    run_plan = _plan(settings, loader, replicas, draws)
+    inner_optimizer = _onto_levels(optimizer, settings, draws)
+    _check_replacement(settings, inner_optimizer)
+    multiplier = _noise_multiplier(settings, run_plan, inner_optimizer)
+    _warn(settings, run_plan, inner_optimizer, multiplier)
+    accountant = _accountant(settings, run_plan)
     record = accountant.record
     if settings.noiseless:
         record = uncounted
     private_optimizer = NoisyOptimizer(
-        inner,
+        inner_optimizer,
         noise_multiplier=multiplier,
         clip_norm=settings.max_grad_norm,
-        expected_batch_size=plan.batch_size,
-        drawn=plan.sampler.drawn,
+        expected_batch_size=run_plan.batch_size,
+        drawn=run_plan.sampler.drawn,
         rng=partial(draws, "noise"),
         record=record,
         replicas=replicas.several,
-        mixer=plan.noise.mixer(plan.sampler.drawn),
+        mixer=run_plan.noise.mixer(run_plan.sampler.drawn),
     )
     private_optimizer.zero_grad()  # gradients from before would be applied as they are
     private_module = _private_module(module, settings, steady)
     private_loader = poisson_loader(
-        loader, template=template, sampler=plan.sampler, kept=plan.kept_records
+        loader, template=template, sampler=run_plan.sampler, kept=run_plan.kept_records
     )
     return private_module, private_optimizer, private_loader, accountant
 
@@ -421,8 +421,8 @@ def _plan(settings: Settings, loader: Any, replicas: _Replicas, draws: Draws) ->
     kept_records = None
     records = len(loader.dataset)
     if settings.users is not None:
-        limit = settings.records_per_user
-        kept_records = first_records(settings.users, limit, records=records)
+        records_per_user = settings.records_per_user
+        kept_records = first_records(settings.users, records_per_user, records=records)
         records = len(kept_records)
     batch_size = expected_batch_size(loader)
     budget = settings.budget(loader, batch_size=batch_size, records=records)
@@ -498,7 +498,9 @@ def _check_replacement(settings: Settings, inner: torch.optim.Optimizer) -> None
 
 
 def _forget_sums_of_autograd(module: torch.nn.Module) -> None:
-    """Drops autograd's own sums, which are not private, before a plain optimizer could read them."""
+    """Drops autograd's own sums, which are not private, before a plain optimizer could read
+    them.
+    """
     for parameter in module.parameters():
         if parameter.requires_grad:
             parameter.register_post_accumulate_grad_hook(_forget)
@@ -509,7 +511,7 @@ def _warn(
 ) -> None:
     if not isinstance(inner, ProjectedOptimizer):
         return
-    step_size = max(float(group["lr"]) for group in inner.param_groups)
+    step_size = max(float(parameter_group["lr"]) for parameter_group in inner.param_groups)
     weight_noise = step_size * noise_multiplier * settings.max_grad_norm / plan.batch_size
     warn_about(
         inner.projection,
@@ -530,8 +532,8 @@ def _check_module(
         remedy = "it is private already; give the plain module"
         if isinstance(module, GradSampleModuleFastGradientClipping):
             remedy = (
-                "ghost clipping sums floats, sums here are integers of clipped gradients; give the "
-                "plain module"
+                "ghost clipping sums floats, sums here are integers of clipped gradients; give "
+                "the plain module"
             )
         raise ParameterError("module", type(module).__name__, remedy)
     if isinstance(module, torch.nn.parallel.DistributedDataParallel):
@@ -558,7 +560,11 @@ def _check_optimizer(module: torch.nn.Module, optimizer: torch.optim.Optimizer) 
         remedy = "it looks at a batch several times in a step; use SGD or Adam"
         raise ParameterError("optimizer", kind, remedy)
     present = {id(parameter) for parameter in module.parameters()}
-    optimized = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    optimized = [
+        parameter
+        for parameter_group in optimizer.param_groups
+        for parameter in parameter_group["params"]
+    ]
     if any(id(parameter) not in present for parameter in optimized):
         remedy = (
             "leave out parameters that the module does not have; after ModuleValidator.fix(module) "
@@ -575,10 +581,10 @@ def _settle_activations(module: torch.nn.Module) -> None:
     for layer in in_place:
         layer.inplace = False  # type: ignore[assignment]
     if in_place:
-        kinds = ", ".join(sorted({type(layer).__name__ for layer in in_place}))
+        activation_names = ", ".join(sorted({type(layer).__name__ for layer in in_place}))
         warnings.warn(
-            f"inplace=True of {kinds} is set to False: per-record gradients need inputs as they "
-            "were",
+            f"inplace=True of {activation_names} is set to False: per-record gradients need "
+            "inputs as they were",
             TrainingWarning,
             stacklevel=4,
         )
@@ -608,9 +614,11 @@ def _probed(module: torch.nn.Module, template: Any, settings: Settings) -> froze
         loss = _made_up_loss(module, inputs, device)
         if loss is None:
             return frozenset()
-        probe = Probe(module=module, loss=loss, records=records_of(inputs, None), reduction="sum")
-        probe.replace_each(_PROBED)
-        return probe.steady_state()
+        record_probe = Probe(
+            module=module, loss=loss, records=records_of(inputs, None), reduction="sum"
+        )
+        record_probe.replace_each(_PROBED)
+        return record_probe.steady_state()
 
 
 def _first_input(batch: Any) -> Any:
@@ -637,20 +645,24 @@ def _made_up_loss(module: torch.nn.Module, inputs: Any, device: Any) -> Loss | N
             outputs = private(**arguments)
         else:
             outputs = private(arguments)
-        count = len(tensors_of(batch)[0])
+        record_count = len(tensors_of(batch)[0])
         return [
             tensor
             for tensor in tensors_of(outputs)
-            if tensor.requires_grad and tensor.dim() and len(tensor) == count
+            if tensor.requires_grad and tensor.dim() and len(tensor) == record_count
         ]
 
     def loss(private: torch.nn.Module, batch: Any) -> torch.Tensor:
-        total = torch.zeros((), device=device)
+        summed_loss = torch.zeros((), device=device)
         for tensor in outputs_by_record(private, batch):
-            flat = tensor.float().flatten(1)
-            weights = torch.cos(torch.arange(flat.shape[1], device=device) + 1.0)
-            total = total + (flat * weights).sum() + (flat.square() * weights).sum()
-        return total
+            flat_outputs = tensor.float().flatten(1)
+            weights = torch.cos(torch.arange(flat_outputs.shape[1], device=device) + 1.0)
+            summed_loss = (
+                summed_loss
+                + (flat_outputs * weights).sum()
+                + (flat_outputs.square() * weights).sum()
+            )
+        return summed_loss
 
     try:
         outputs = outputs_by_record(copy.deepcopy(module), inputs)
@@ -666,11 +678,13 @@ def _replicas(module: torch.nn.Module) -> _Replicas:
     """The processes of PyTorch's default group, whose modules begin alike then."""
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return _Replicas()
-    count = torch.distributed.get_world_size()
-    if count > 1:
+    process_count = torch.distributed.get_world_size()
+    if process_count > 1:
         for tensor in [*module.parameters(), *module.buffers()]:
             torch.distributed.broadcast(tensor.data, src=0)
-    return _Replicas(several=count > 1, rank=torch.distributed.get_rank(), count=count)
+    return _Replicas(
+        several=process_count > 1, rank=torch.distributed.get_rank(), count=process_count
+    )
 
 
 def _forget(parameter: torch.Tensor) -> None:
@@ -686,13 +700,20 @@ def _onto_levels(
     """
     if settings.method == "dp-sgd":
         return optimizer
-    bits = settings.bits or DEFAULT_BITS
+    bits, q = settings.bits, settings.q
+    if bits is None:
+        bits = DEFAULT_BITS
+    if q is None:
+        q = DEFAULT_Q
     if settings.method == "rqp":
-        q = settings.q or DEFAULT_Q
         levels, quantize = projection(bits=bits, rounding="nearest", q=q), every
     else:
         levels, quantize = projection(bits=bits), _is_matrix
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    parameters = [
+        parameter
+        for parameter_group in optimizer.param_groups
+        for parameter in parameter_group["params"]
+    ]
     return ProjectedOptimizer(
         optimizer,
         projection=levels,

@@ -67,9 +67,13 @@ class RecordCheck:
     differences: dict[str, float]
 
     def __str__(self) -> str:
-        lines = [f"{self.records} records, {self.replaced} replaced one by one: rows are separate"]
-        lines += [f"{name:40} {worst:.1e}" for name, worst in self.differences.items()]
-        return "\n".join(lines)
+        table_lines = [
+            f"{self.records} records, {self.replaced} replaced one by one: rows are separate"
+        ]
+        table_lines += [
+            f"{name:40} {difference:.1e}" for name, difference in self.differences.items()
+        ]
+        return "\n".join(table_lines)
 
 
 def check_records(
@@ -180,48 +184,49 @@ class Probe:
         """
         problem = ParameterError("module", type(self.module).__name__, "")
         for seed in _SEEDS:
-            start = _perturbed(self.module, seed)
+            perturbed_module = _perturbed(self.module, seed)
             try:
-                return self._compared(start, tolerance)
+                return self._compared(perturbed_module, tolerance)
             except ParameterError as error:
                 problem = error
         raise problem
 
     def _compared(self, start: torch.nn.Module, tolerance: float) -> tuple[dict[str, float], bool]:
-        rows, mode = self._fixed_rows(start, seed=0)
+        rows, draw_mode = self._fixed_rows(start, seed=0)
         again, _ = self._fixed_rows(start, seed=1)
         alone = [self._alone(start, position) for position in range(self.records.count)]
         self._check_seen(rows, alone)
         if any(not same_bits(rows[name], again[name]) for name in rows):
             return {}, False  # numbers that cannot be fixed, of which other passes draw others
-        limit = tolerance
-        if mode.sixteen_bits:
-            limit = max(tolerance, _COARSE)
+        largest_difference = tolerance
+        if draw_mode.sixteen_bits:
+            largest_difference = max(tolerance, _COARSE)
         expected = {name: torch.stack([single[name] for single in alone]) for name in rows}
         differences = _differences(rows, expected)
-        if max(differences.values(), default=0.0) <= limit:
+        if max(differences.values(), default=0.0) <= largest_difference:
             return differences, False
         permuted = _differences(_nearest(rows, expected), expected)
-        if max(permuted.values(), default=0.0) <= limit:
+        if max(permuted.values(), default=0.0) <= largest_difference:
             return permuted, True
-        raise self._refusal_of(rows, expected, differences, limit)
+        raise self._refusal_of(rows, expected, differences, largest_difference)
 
     def _refusal_of(
         self, rows: Rows, expected: Rows, differences: dict[str, float], limit: float
     ) -> ParameterError:
         factor = _common_factor(rows, expected)
         if factor > 0 and abs(factor - 1) > limit:
-            scaled = {name: row / factor for name, row in rows.items()}
+            scaled = {name: gradient_row / factor for name, gradient_row in rows.items()}
             if max(_differences(scaled, expected).values()) <= limit:
                 remedy = (
-                    f"rows are {factor:.3g} times the gradients of single records: the loss is not "
-                    "the mean or sum that it is said to be"
+                    f"rows are {factor:.3g} times the gradients of single records: the loss is "
+                    "not the mean or sum that it is said to be"
                 )
                 return ParameterError("reduction", self.reduction, remedy)
-        worst = max(differences, key=differences.__getitem__)
+        worst_name = max(differences, key=differences.__getitem__)
         remedy = (
-            f"rows of {worst} differ from the gradients of single records by "
-            f"{differences[worst]:.2g}: the loss must be a mean or sum of one loss per record, "
+            f"rows of {worst_name} differ from the gradients of single records by "
+            f"{differences[worst_name]:.2g}: the loss must be a mean or sum of one loss per "
+            "record, "
             "with no part that is not of a record (a penalty of weights belongs into the optimizer)"
         )
         return ParameterError("module", type(self.module).__name__, remedy)
@@ -237,9 +242,9 @@ class Probe:
 
     def _fixed_rows(self, start: torch.nn.Module, *, seed: int) -> tuple[Rows, FixedDraws]:
         _seed(seed)
-        with FixedDraws() as mode:
+        with FixedDraws() as draw_mode:
             rows = self._rows(_private(start, self.reduction), self.records.batch())
-        return rows, mode
+        return rows, draw_mode
 
     def _alone(self, start: torch.nn.Module, position: int) -> Rows:
         """The gradient of one record by plain autograd."""
@@ -284,24 +289,24 @@ class Probe:
     def _trace(self, replaced: tuple[int, bool] | None) -> _Trace:
         """What two passes lead to, the first one with a record replaced."""
         private = _private(self.module, self.reduction)
-        order = list(range(self.records.count))
+        positions = list(range(self.records.count))
         batch = self._replaced(replaced)
         rows = self._rows(private, batch)
         state = {name: _dense(tensor).clone() for name, tensor in state_of(private._module).items()}
         _seed(1)
-        later = self._rows(private, self.records.batch(order[::-1]))
-        return _Trace(rows=rows, state=state, later=later)
+        later_rows = self._rows(private, self.records.batch(positions[::-1]))
+        return _Trace(rows=rows, state=state, later=later_rows)
 
     def _replaced(self, replaced: tuple[int, bool] | None) -> Any:
-        order = list(range(self.records.count))
+        positions = list(range(self.records.count))
         _seed(0)
         if replaced is None:
-            return self.records.batch(order)
+            return self.records.batch(positions)
         position, extreme = replaced
-        order[position] = (position + 1) % self.records.count
+        positions[position] = (position + 1) % self.records.count
         if extreme:
-            return self.records.batch(order, extreme=position)
-        return self.records.batch(order)
+            return self.records.batch(positions, extreme=position)
+        return self.records.batch(positions)
 
     def _compare(self, before: _Trace, after: _Trace, *, exact: bool) -> None:
         changed = _changed_rows if exact else _distant_rows
@@ -316,8 +321,8 @@ class Probe:
                 raise ParameterError("module", type(self.module).__name__, remedy)
         if changed(before.later, after.later):
             remedy = (
-                "what a batch leaves behind changes the gradients of the next one; keep nothing of "
-                "records between batches"
+                "what a batch leaves behind changes the gradients of the next one; keep nothing "
+                "of records between batches"
             )
             raise ParameterError("module", type(self.module).__name__, remedy)
 
@@ -326,8 +331,8 @@ class Probe:
         name = max(counts, key=counts.__getitem__)
         remedy = (
             f"replacing one record changes {max(counts[name], 2)} of {self.records.count} rows of "
-            f"{name}: records are mixed (statistics of the batch, time before records, a loss that "
-            "weighs records by others); the loss must be a mean or sum of one loss per record"
+            f"{name}: records are mixed (statistics of the batch, time before records, a loss "
+            "that weighs records by others); the loss must be a mean or sum of one loss per record"
         )
         return _MixedError("module", type(self.module).__name__, remedy)
 
@@ -382,39 +387,44 @@ def _distant_rows(before: Rows, after: Rows) -> int:
 
 
 def _fingerprints(rows: Rows) -> list[bytes]:
-    tensors = [row.float().flatten(1).cpu().contiguous().numpy() for row in rows.values()]
-    return [_fingerprint([array[i] for array in tensors]) for i in range(len(tensors[0]))]
+    tensors = [
+        gradient_row.float().flatten(1).cpu().contiguous().numpy() for gradient_row in rows.values()
+    ]
+    return [
+        _fingerprint([row_array[row_index] for row_array in tensors])
+        for row_index in range(len(tensors[0]))
+    ]
 
 
 def _fingerprint(parts: Sequence[Any]) -> bytes:
     digest = hashlib.sha256()
-    for part in parts:
-        digest.update((part + np.float32(0)).tobytes())  # -0 becomes 0
+    for row_part in parts:
+        digest.update((row_part + np.float32(0)).tobytes())  # -0 becomes 0
     return digest.digest()
 
 
 def _differences(rows: Rows, expected: Rows) -> dict[str, float]:
     """By tensor, the largest distance of a row, relative to the largest gradient of a record."""
     sizes = torch.stack([tensor.float().flatten(1).norm(dim=1) for tensor in expected.values()])
-    floor = _SMALL * float(sizes.norm(dim=0).max())
+    smallest_scale = _SMALL * float(sizes.norm(dim=0).max())
     differences: dict[str, float] = {}
     for name, tensor in expected.items():
-        scale = max(float(tensor.float().flatten(1).norm(dim=1).max()), floor, 1e-30)
+        scale = max(float(tensor.float().flatten(1).norm(dim=1).max()), smallest_scale, 1e-30)
         distance = (rows[name].float() - tensor.float()).flatten(1).norm(dim=1).max()
         differences[name] = float(distance) / scale
     return differences
 
 
 def _flat(rows: Rows) -> torch.Tensor:
-    return torch.cat([row.float().flatten(1) for row in rows.values()], dim=1)
+    return torch.cat([gradient_row.float().flatten(1) for gradient_row in rows.values()], dim=1)
 
 
 def _nearest(rows: Rows, expected: Rows) -> Rows:
     """Rows in the order of the gradients that they are nearest to, if that is an order."""
-    order = torch.cdist(_flat(expected), _flat(rows)).argmin(dim=1)
-    if len(set(order.tolist())) < len(order):
+    positions = torch.cdist(_flat(expected), _flat(rows)).argmin(dim=1)
+    if len(set(positions.tolist())) < len(positions):
         return rows
-    return {name: row[order] for name, row in rows.items()}
+    return {name: gradient_row[positions] for name, gradient_row in rows.items()}
 
 
 def _common_factor(rows: Rows, expected: Rows) -> float:
@@ -425,17 +435,17 @@ def _common_factor(rows: Rows, expected: Rows) -> float:
 
 def _perturbed(module: torch.nn.Module, seed: int) -> torch.nn.Module:
     """A copy whose weights are moved a little, off ties and zeros."""
-    moved = copy.deepcopy(module)
-    name_parameters(moved)
+    perturbed = copy.deepcopy(module)
+    name_parameters(perturbed)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in moved.parameters():
+        for parameter in perturbed.parameters():
             if not parameter.is_floating_point():
                 continue
             spread = float(parameter.float().square().mean().sqrt()) * _NOISE or _NOISE
             noise = torch.randn(parameter.shape, generator=generator) * spread
             parameter.add_(noise.to(parameter.device, parameter.dtype))
-    return moved
+    return perturbed
 
 
 def _seed(number: int) -> None:
@@ -447,14 +457,14 @@ def _seed(number: int) -> None:
 @contextmanager
 def kept_randomness() -> Iterator[None]:
     """Leaves the generators of the process as they were, and warns of nothing."""
-    legacy, plain = np.random.get_state(), random.getstate()  # noqa: NPY002
+    legacy, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
     try:
         with torch.random.fork_rng(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
         np.random.set_state(legacy)  # noqa: NPY002
-        random.setstate(plain)
+        random.setstate(python_state)
 
 
 @final

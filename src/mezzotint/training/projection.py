@@ -85,25 +85,32 @@ def projection(*, bits: int = 4, rounding: Rounding = "stochastic", q: float = 1
     """
     levels = 2 ** check_count("bits", bits, most=MAX_BITS)
     check_choice("rounding", rounding, ROUNDINGS)
-    keep = check_q(q, levels)
+    keep_probability = check_q(q, levels)
     values = np.linspace(-1.0, 1.0, levels)
     # Rounding the replacement up keeps the table at least as private as the formula.
-    other = math.ceil((1 - keep) / (levels - 1) * TOTAL)
-    kept = TOTAL - other * (levels - 1)
-    rows = np.full((levels, levels), other, dtype=np.int64)
-    np.fill_diagonal(rows, kept)
+    other_weight = math.ceil((1 - keep_probability) / (levels - 1) * TOTAL)
+    kept_weight = TOTAL - other_weight * (levels - 1)
+    rows = np.full((levels, levels), other_weight, dtype=np.int64)
+    np.fill_diagonal(rows, kept_weight)
     name = f"{rounding} to {levels} levels"
-    if keep < 1:
-        name += f", kept with probability {keep:g}"
+    if keep_probability < 1:
+        name += f", kept with probability {keep_probability:g}"
     if rounding == "stochastic":
         table = Mechanism(knots=values, levels=values, weights=rows, name=name)
     else:
         # A jump halfway between neighbours: its first row is the lower level, its second the upper
         # one.
         middles = np.repeat((values[1:] + values[:-1]) / 2, 2)
-        knots = np.concatenate([[-1.0], middles, [1.0]])
-        table = Mechanism(knots=knots, levels=values, weights=np.repeat(rows, 2, axis=0), name=name)
-    return Projection(table=table, kappa=contraction(keep, bits), rounding=rounding, q=kept / TOTAL)
+        table_knots = np.concatenate([[-1.0], middles, [1.0]])
+        table = Mechanism(
+            knots=table_knots, levels=values, weights=np.repeat(rows, 2, axis=0), name=name
+        )
+    return Projection(
+        table=table,
+        kappa=contraction(keep_probability, bits),
+        rounding=rounding,
+        q=kept_weight / TOTAL,
+    )
 
 
 def projection_from(table: Mechanism) -> Projection:
@@ -185,8 +192,9 @@ def warn_about(
         smallest_q = 1 - (1 - projection.q) / draws
         most_steps = 1 / projection.replacement
         warnings.warn(
-            f"a weight is drawn afresh {draws:.3g} times over {steps} steps: most of what is learned "
-            f"is lost; take q=1, or q of at least {smallest_q:.6g}, or at most {most_steps:.0f} steps",
+            f"a weight is drawn afresh {draws:.3g} times over {steps} steps: most of what is "
+            f"learned is lost; take q=1, or q of at least {smallest_q:.6g}, or at most "
+            f"{most_steps:.0f} steps",
             MemoryLossWarning,
             stacklevel=stacklevel,
         )
@@ -197,12 +205,12 @@ def warn_about(
         effect = f"lowers the noise needed by a factor of {kappa:.3f} only"
         if kappa == 1:
             effect = (
-                "buys nothing around an optimizer that may remember gradients, or where weights stay "
-                "floats"
+                "buys nothing around an optimizer that may remember gradients, or where weights "
+                "stay floats"
             )
         warnings.warn(
-            f"q={projection.q:.4g} {effect}; stochastic rounding with q=1 usually learns more at the "
-            "same epsilon",
+            f"q={projection.q:.4g} {effect}; stochastic rounding with q=1 usually learns more at "
+            "the same epsilon",
             ContractionWarning,
             stacklevel=stacklevel,
         )
@@ -240,7 +248,7 @@ def onto_levels(
         bound: value of the highest level.
     Returns: how many weights are NaN; what they become means nothing.
     """
-    nans = 0
+    nan_count = 0
     half, spacing, scale = top / 2, 2 / top, top / 2 / bound
     inverse, replaced = 1 / max(other, 1), other * top
     unit = 2.0 ** (-8 * coins.itemsize)
@@ -248,7 +256,7 @@ def onto_levels(
         weight = np.float64(take(weights, i))
         if gradients is not None:  # decided when this is compiled
             weight = weight - rate * np.float64(take(gradients, i))
-        nans += weight != weight
+        nan_count += weight != weight
         position = weight * scale
         position = position if position > -half else -half  # NaN fails the comparison
         position = position if position < half else half
@@ -265,7 +273,7 @@ def onto_levels(
             moved = moved - (top + 1) if moved > top else moved
             code = moved if coin < replaced else code
         put(weights, i, np.float32((code * spacing - 1) * bound))
-    return nans
+    return nan_count
 
 
 def coins_for(projected: Projection) -> int:
@@ -306,7 +314,7 @@ def place(
     top = projected.table.levels.size - 1
     coins_each, kind = coins_for(projected), coin_type(projected)
     words_each = max(coins_each, 1)  # a loop without coins is handed some that it does not read
-    other = round((1 - projected.q) * TOTAL) // top
+    other_weight = round((1 - projected.q) * TOTAL) // top
     starts = [0, *itertools.accumulate(tensor.size for tensor in tensors)]
     per_word = 8 // np.dtype(kind).itemsize
     length = PART * per_word // words_each
@@ -322,7 +330,7 @@ def place(
         offset = 0
         if coins_each > 1:
             offset = end - first
-        nans = 0
+        nan_count = 0
         for i, (tensor, bound, start) in enumerate(zip(tensors, bounds, starts, strict=False)):
             elements = slice(max(first - start, 0), max(end - start, 0))
             weights = tensor[elements]
@@ -332,10 +340,10 @@ def place(
             if moves is not None:
                 gradient, rate = moves[i][0][elements], moves[i][1]
             tensor_coins = coins[max(start - first, 0) :]
-            nans += onto_levels(
-                weights, gradient, rate, tensor_coins, offset, stochastic, other, top, bound
+            nan_count += onto_levels(
+                weights, gradient, rate, tensor_coins, offset, stochastic, other_weight, top, bound
             )
-        return nans
+        return nan_count
 
-    tasks = [functools.partial(place_from, first) for first in range(0, starts[-1], length)]
-    return sum(in_threads(tasks, threads=usable_cores()))
+    placing_tasks = [functools.partial(place_from, first) for first in range(0, starts[-1], length)]
+    return sum(in_threads(placing_tasks, threads=usable_cores()))

@@ -35,10 +35,10 @@ def record_count(parameters: Sequence[torch.Tensor], samples: Sequence[torch.Ten
             the whole batch (a learned query, a position embedding) gives one row that holds the
             gradients of all records.
     """
-    rows = [len(sample) for sample in samples]
-    fewest = min(rows)
-    if fewest != max(rows):
-        name = label(parameters[rows.index(fewest)])
+    row_counts = [len(sample) for sample in samples]
+    fewest = min(row_counts)
+    if fewest != max(row_counts):
+        name = label(parameters[row_counts.index(fewest)])
         raise ParameterError("gradients", _rows_in_words(name, fewest), _REMEDY)
     return fewest
 
@@ -59,7 +59,9 @@ _OTHER_REMEDY = (
 
 
 def _rows_in_words(name: str, rows: int) -> str:
-    """How many rows a tensor has; more than one may tell the size of the batch, which is private."""
+    """How many rows a tensor has; more than one may tell the size of the batch, which is
+    private.
+    """
     if rows == 1:
         return f"1 row in {name}"
     return f"rows in {name} that are not those of the batch"
@@ -85,8 +87,8 @@ def refuse_recurrent_layers(module: torch.nn.Module) -> None:
         if type(layer) in _RECURRENT:
             remedy = (
                 f"hooks cannot follow it; use {_RECURRENT[type(layer)]} (for LSTM, GRU and "
-                "attention ModuleValidator.fix(module) puts it there; make the optimizer after that), or "
-                "grad_sample_mode='vmap' and its backward(loss, batch)"
+                "attention ModuleValidator.fix(module) puts it there; make the optimizer after "
+                "that), or grad_sample_mode='vmap' and its backward(loss, batch)"
             )
             raise ParameterError("module", f"{type(layer).__name__} {name}".strip(), remedy)
 
@@ -103,12 +105,15 @@ def refuse_layers(module: torch.nn.Module, *, hooks: bool = True) -> None:
     refuse_recurrent_layers(module)
     errors = ModuleValidator.validate(module, strict=False)
     if errors:
-        remedy = f"{errors[0]}; opacus.validators.ModuleValidator.fix(module) replaces what mixes records"
+        remedy = (
+            f"{errors[0]}; opacus.validators.ModuleValidator.fix(module) replaces what mixes "
+            "records"
+        )
         raise ParameterError("module", type(module).__name__, remedy)
     if GradSampleModule.validate(module, strict=False):
         remedy = (
-            "a trained layer has buffers, which a pass may change by what records are; use layers "
-            "without them (weight_norm in place of spectral_norm), or freeze this one"
+            "a trained layer has buffers, which a pass may change by what records are; use "
+            "layers without them (weight_norm in place of spectral_norm), or freeze this one"
         )
         raise ParameterError("module", type(module).__name__, remedy)
 
@@ -170,34 +175,37 @@ class StateWatch:
 
     def changed(self) -> list[str]:
         """Names of the tensors that were changed, replaced or added since."""
-        after = _present(self._layers)
-        same = len(after) == len(self._before) and all(
-            old[2] is new[2] and old[3] == new[3]
-            for old, new in zip(self._before, after, strict=True)
+        present_entries = _present(self._layers)
+        are_unwritten = len(present_entries) == len(self._before) and all(
+            former_entry[2] is later_entry[2] and former_entry[3] == later_entry[3]
+            for former_entry, later_entry in zip(self._before, present_entries, strict=True)
         )
-        if same and all(
-            same_bits(entry[2], copy) for entry, copy in zip(after, self._copies, strict=False)
+        if are_unwritten and all(
+            same_bits(state_entry[2], saved_copy)
+            for state_entry, saved_copy in zip(present_entries, self._copies, strict=False)
         ):
             return []
-        return self._names_of_changed(after)
+        return self._names_of_changed(present_entries)
 
     def _names_of_changed(self, after: Sequence[_Entry]) -> list[str]:
-        before = {entry[:2]: entry for entry in self._before}
+        before = {state_entry[:2]: state_entry for state_entry in self._before}
         copies = dict(zip(before, self._copies, strict=False))
         names: list[str] = []
         for layer, name, tensor, version in after:
-            entry = before.get((layer, name))
-            kept = entry is not None and entry[2] is tensor and entry[3] == version
-            copy = copies.get((layer, name))
-            if not kept or (copy is not None and not same_bits(tensor, copy)):
+            state_entry = before.get((layer, name))
+            is_unchanged = (
+                state_entry is not None and state_entry[2] is tensor and state_entry[3] == version
+            )
+            saved_copy = copies.get((layer, name))
+            if not is_unchanged or (saved_copy is not None and not same_bits(tensor, saved_copy)):
                 names.append(f"{layer}.{name}".lstrip("."))
         return names
 
     @torch.no_grad()
     def restore(self) -> None:
         """Puts values back where copies were made."""
-        for entry, copy in zip(self._before, self._copies, strict=False):
-            entry[2].copy_(copy)
+        for state_entry, saved_copy in zip(self._before, self._copies, strict=False):
+            state_entry[2].copy_(saved_copy)
 
 
 _Entry = tuple[str, str, torch.Tensor, int]
@@ -241,7 +249,7 @@ def refuse_changed_state(watch: StateWatch, steady: Mapping[str, object] | froze
     watch.restore()
     remedy = (
         "the forward pass changes it in training mode, and it is released without noise; use "
-        "layers that keep no statistics of records (GroupNorm, LayerNorm), or update it from released "
-        "weights, outside of forward"
+        "layers that keep no statistics of records (GroupNorm, LayerNorm), or update it from "
+        "released weights, outside of forward"
     )
     raise ParameterError("module", changed[0], remedy)

@@ -58,7 +58,9 @@ def _grid(
 
 
 def _points_per_nat(shift: float, rate: float) -> int:
-    """A power of two, fine against the deviation of a step's losses: about rate * (e^(shift^2) - 1)^1/2."""
+    """A power of two, fine against the deviation of a step's losses: about rate * (e^(shift^2) -
+    1)^1/2.
+    """
     deviation = max(rate * math.sqrt(math.expm1(min(shift**2, 20.0))), 1e-5)
     points = min(2**13, max(16.0, 20 / deviation))
     return 2 ** math.ceil(math.log2(points))
@@ -133,10 +135,10 @@ def propose_training(
     if records_per_user > 1:
         return _propose_users(release, epsilon, delta, fineness=fineness, seconds=seconds)
     replaces = exact_rate(q) < 1
-    ways: tuple[Way, ...] = (way,)
+    attempted_ways: tuple[Way, ...] = (way,)
     if neighboring == "replace_one" and replaces:
-        ways = _WAYS[_WAYS.index(way) :]
-    for attempted in ways:
+        attempted_ways = _WAYS[_WAYS.index(way) :]
+    for attempted in attempted_ways:
         kappa = "1"
         if replaces and attempted != "noise":
             kappa = _stated_contraction(q, bits)
@@ -265,7 +267,9 @@ def _doubled(once: PrivacyLossDistribution, delta: float) -> float:
 def _bounds(
     lossy: tuple[Phase, ...], neighboring: Neighboring, delta: float
 ) -> Mapping[str, float]:
-    """Valid epsilons of phases; kept, as a run asks again for its ledger, its reports and its claim."""
+    """Valid epsilons of phases; kept, as a run asks again for its ledger, its reports and its
+    claim.
+    """
 
     def cost(total: PrivacyLossDistribution | None) -> float:
         return math.inf if total is None else float(total.get_epsilon_for_delta(delta))
@@ -277,10 +281,10 @@ def _bounds(
     noise_alone = [replace(phase, kappa=1.0) for phase in lossy]
     bounds[PLD + " of the noise alone"] = cost(_composed(noise_alone, neighboring))
     if all(isinstance(phase.sampling, Poisson) for phase in lossy):
-        once = _composed(lossy, "add_or_remove_one")
+        single_change = _composed(lossy, "add_or_remove_one")
         doubled = math.inf
-        if once is not None:
-            doubled = _doubled(once, delta)
+        if single_change is not None:
+            doubled = _doubled(single_change, delta)
         bounds[PLD + ", removal then addition"] = doubled
     return types.MappingProxyType(bounds)
 
@@ -309,7 +313,10 @@ class Steps:
     def __post_init__(self) -> None:
         records = [phase.records_per_user for phase in self.phases]
         if len(set(records)) > 1:
-            remedy = "the phases are about users with different numbers of records; use the largest for all"
+            remedy = (
+                "the phases are about users with different numbers of records; use the largest "
+                "for all"
+            )
             raise ParameterError("phases", records, remedy)
 
     @property
@@ -350,10 +357,10 @@ class Steps:
         delta, neighboring = release.delta, check_neighboring(release.neighboring)
         if not LEAST_DELTA <= delta < 1:
             raise ParameterError("delta", delta, f"must lie in [{LEAST_DELTA:g}, 1)")
-        lossy = tuple(phase for phase in self.phases if phase.steps > 0 and phase.kappa > 0)
-        if not lossy:
+        lossy_phases = tuple(phase for phase in self.phases if phase.steps > 0 and phase.kappa > 0)
+        if not lossy_phases:
             return {PLD: 0.0}
-        return dict(_bounds(lossy, neighboring, delta - _CONVOLUTION_ERROR))
+        return dict(_bounds(lossy_phases, neighboring, delta - _CONVOLUTION_ERROR))
 
     def claim(self, release: Release, bounds: Mapping[str, float]) -> Claim:
         """The claim made of valid bounds.
@@ -362,9 +369,9 @@ class Steps:
             ParameterError: what a run says by itself, such as its rounds, or somebody else trusted.
         """
         release.require_only("central", "neighboring")
-        users: dict[str, str] = {}
+        user_facts: dict[str, str] = {}
         if self.records_per_user > 1:
-            users = {"unit": "user"}
+            user_facts = {"unit": "user"}
         sampling, rate = "none", 1.0
         common_rate = self._common_rate()
         if common_rate is not None:
@@ -375,11 +382,13 @@ class Steps:
             sampling=sampling,
             sampling_rate=rate,
             seeded=self.seeded,
-            **users,
+            **user_facts,
         )
 
     def _common_rate(self) -> float | None:
-        """The rate of all phases' Poisson batches; None where they differ, or each holds all records."""
+        """The rate of all phases' Poisson batches; None where they differ, or each holds all
+        records.
+        """
         rates: set[float] = set()
         for phase in self.phases:
             if not isinstance(phase.sampling, Poisson):
@@ -429,8 +438,8 @@ class Steps:
             return "proofs are about noise that is independent from step to step"
         if phase.kappa != 1:
             return (
-                "proofs are about runs without random replacement of codes; propose_training has them "
-                "by q and bits"
+                "proofs are about runs without random replacement of codes; propose_training has "
+                "them by q and bits"
             )
         return propose_training(
             epsilon=claim.epsilon,
@@ -515,8 +524,8 @@ def epsilon(
         return account(release)
     check_count("dimension", dimension)
     pure = _pure(phase, q=q, bits=bits, dimension=dimension, neighboring=neighboring)
-    run = Steps(phases=(phase,))
-    return run.claim(release, {**run.bounds(release), PURE: pure})
+    training_steps = Steps(phases=(phase,))
+    return training_steps.claim(release, {**training_steps.bounds(release), PURE: pure})
 
 
 def noise_multiplier(
@@ -550,10 +559,11 @@ def noise_multiplier(
         phase = Phase(noise_multiplier=noise, kappa=1.0, sampling=rule, steps=steps)
         return account(training_release([phase], delta=delta, neighboring=neighboring)).epsilon
 
-    least = _least_noise(spent, target_epsilon)
+    dp_sgd_noise = _least_noise(spent, target_epsilon)
     kappa = contraction(q, bits)
-    # Multiplying and dividing by kappa again may round; the margin keeps the claim below the target.
-    return max(least * kappa * (1 + 1e-12), math.ulp(1.0))
+    # Multiplying and dividing by kappa again may round; the margin keeps the claim below the
+    # target.
+    return max(dp_sgd_noise * kappa * (1 + 1e-12), math.ulp(1.0))
 
 
 def _least_noise(spent: Callable[[float], float], target: float) -> float:
@@ -572,16 +582,18 @@ def _least_noise(spent: Callable[[float], float], target: float) -> float:
         )
     excess = math.inf
     while noise > too_low * (1 + _CLOSE) and cost < target * (1 - _CLOSE):
-        guess = math.sqrt(noise * too_low)
+        noise_guess = math.sqrt(noise * too_low)
         if math.isfinite(excess) and cost > 0:
-            share = math.log(target / cost) / math.log(excess / cost)
+            logarithmic_share = math.log(target / cost) / math.log(excess / cost)
             # A little towards the safe side, and never out of the bracket.
-            guess = noise * (too_low / noise) ** min(max(0.999 * share, 0.01), 0.99)
-        guess_cost = spent(guess)
+            noise_guess = noise * (too_low / noise) ** min(
+                max(0.999 * logarithmic_share, 0.01), 0.99
+            )
+        guess_cost = spent(noise_guess)
         if guess_cost <= target:
-            noise, cost = guess, guess_cost
+            noise, cost = noise_guess, guess_cost
         else:
-            too_low, excess = guess, guess_cost
+            too_low, excess = noise_guess, guess_cost
     return noise
 
 
@@ -612,24 +624,24 @@ def pure_epsilon(
         steps=check_count("steps", steps),
     )
     check_count("dimension", dimension)
-    total = _pure(phase, q=q, bits=bits, dimension=dimension, neighboring=neighboring)
+    total_loss = _pure(phase, q=q, bits=bits, dimension=dimension, neighboring=neighboring)
     release = training_release([phase], delta=0.0, neighboring=neighboring)
-    return Steps(phases=(phase,)).claim(release, {PURE: total})
+    return Steps(phases=(phase,)).claim(release, {PURE: total_loss})
 
 
 def _pure(phase: Phase, *, q: float, bits: int, dimension: int, neighboring: Neighboring) -> float:
     """T log(1 + p (e^x - 1)), x the worst loss of a step; rounded up, inf for q = 1."""
     levels = check_bits(bits)
-    keep = check_q(q, levels)
-    if keep == 1:
+    keep_probability = check_q(q, levels)
+    if keep_probability == 1:
         return math.inf
     assert isinstance(phase.sampling, Poisson)
     rate = phase.sampling.rate
     # One record moves the sum by one clip norm when it comes or goes, by two when it is replaced.
     clip_norms = 2 if neighboring == "replace_one" else 1
-    other = (1 - keep) / (levels - 1)
-    gap = max(0.0, keep - other)
-    loss = step_loss(clip_norms / phase.noise_multiplier, dimension, gap, other)
+    replacement = (1 - keep_probability) / (levels - 1)
+    gap = max(0.0, keep_probability - replacement)
+    loss = step_loss(clip_norms / phase.noise_multiplier, dimension, gap, replacement)
     # log(1 + p (e^x - 1)) = x + log(p + (1 - p) e^-x) does not overflow.
     sampled_loss = loss + math.log(rate + (1 - rate) * math.exp(-loss))
     return phase.steps * sampled_loss * (1 + 1e-12)
@@ -655,11 +667,11 @@ def to_event(released: Claim | Release) -> dp_accounting.DpEvent:
     if isinstance(released, Claim):
         release = released.release
     if not isinstance(release, Release) or not isinstance(release.mechanism, Steps):
-        kind = "no release" if release is None else type(release).__name__
+        mechanism_name = "no release" if release is None else type(release).__name__
         if isinstance(release, Release):
-            kind = type(release.mechanism).__name__
+            mechanism_name = type(release.mechanism).__name__
         remedy = "events are about the Gaussian steps of training runs"
-        raise ParameterError("released", kind, remedy)
+        raise ParameterError("released", mechanism_name, remedy)
     if release.mechanism.seeded:
         remedy = "a seeded run is not private: no event says what it costs"
         raise ParameterError("released", "seeded", remedy)
@@ -679,10 +691,16 @@ def _event(phase: Phase) -> dp_accounting.DpEvent:
         remedy = "an event is about one record; accountants have no word for users with several"
         raise ParameterError("records_per_user", phase.records_per_user, remedy)
     if phase.bands != 1:
-        remedy = "correlated noise has no event; phases of as many steps as a record takes part in have one"
+        remedy = (
+            "correlated noise has no event; phases of as many steps as a record takes part in "
+            "have one"
+        )
         raise ParameterError("bands", phase.bands, remedy)
     if phase.kappa != 1:
-        remedy = "random replacement of codes has no event; that of the noise alone costs more: use kappa=1"
+        remedy = (
+            "random replacement of codes has no event; that of the noise alone costs more: use "
+            "kappa=1"
+        )
         raise ParameterError("kappa", phase.kappa, remedy)
     step: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(phase.noise_multiplier)
     if phase.sampling.rate < 1:
@@ -725,7 +743,10 @@ def _phase_of(event: dp_accounting.DpEvent, steps: int) -> Phase:
     if isinstance(event, dp_accounting.PoissonSampledDpEvent):
         rate, gaussian = event.sampling_probability, event.event
     if not isinstance(gaussian, dp_accounting.GaussianDpEvent):
-        remedy = "only Gaussian and Poisson-sampled Gaussian events, and compositions of them, are converted"
+        remedy = (
+            "only Gaussian and Poisson-sampled Gaussian events, and compositions of them, are "
+            "converted"
+        )
         raise ParameterError("event", type(gaussian).__name__, remedy)
     return Phase(
         noise_multiplier=gaussian.noise_multiplier,

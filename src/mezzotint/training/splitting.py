@@ -1,4 +1,6 @@
-"""Batches taken apart into records and put together again; batches without records; made-up ones."""
+"""Batches taken apart into records and put together again; batches without records; made-up
+ones.
+"""
 
 from __future__ import annotations
 
@@ -72,9 +74,9 @@ def tensors_of(batch: Any) -> list[torch.Tensor]:
     if isinstance(batch, torch.Tensor):
         return [batch]
     if isinstance(batch, Mapping):
-        return [tensor for value in batch.values() for tensor in tensors_of(value)]
+        return [tensor for entry in batch.values() for tensor in tensors_of(entry)]
     if isinstance(batch, list | tuple):
-        return [tensor for value in batch for tensor in tensors_of(value)]
+        return [tensor for entry in batch for tensor in tensors_of(entry)]
     return []
 
 
@@ -86,16 +88,21 @@ def rebuilt(batch: Any, values: Sequence[Any]) -> Any:
 
 
 def _selected(batch: Any, count: int, positions: Sequence[int], extreme: int | None) -> Any:
-    """The records at positions of everything that has `count` of them; -1 scales a single record."""
+    """The records at positions of everything that has `count` of them; -1 scales a single
+    record.
+    """
     if isinstance(batch, torch.Tensor):
         return _selected_rows(batch, count, positions, extreme)
     if isinstance(batch, Mapping):
-        values = {key: _selected(value, count, positions, extreme) for key, value in batch.items()}
+        values = {
+            entry_name: _selected(entry, count, positions, extreme)
+            for entry_name, entry in batch.items()
+        }
         return _mapping_like(batch, values)
     if isinstance(batch, list | tuple):
         if count >= 0 and len(batch) == count and not tensors_of(batch):
             return rebuilt(batch, [batch[position] for position in positions])
-        return rebuilt(batch, [_selected(value, count, positions, extreme) for value in batch])
+        return rebuilt(batch, [_selected(entry, count, positions, extreme) for entry in batch])
     return batch
 
 
@@ -110,10 +117,10 @@ def _selected_rows(
         return record
     if tensor.dim() == 0 or len(tensor) != count:
         return tensor
-    rows = tensor[list(positions)]
-    if extreme is not None and rows.is_floating_point():
-        rows[extreme] *= _EXTREME
-    return rows
+    chosen_rows = tensor[list(positions)]
+    if extreme is not None and chosen_rows.is_floating_point():
+        chosen_rows[extreme] *= _EXTREME
+    return chosen_rows
 
 
 def _mapping_like(batch: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
@@ -143,25 +150,33 @@ def empty_batch(single: Any, double: Any) -> Any:
         )
         raise ParameterError("loader", f"batches of {type(single).__name__}", remedy)
     if isinstance(single, Mapping):
-        values = {key: empty_batch(value, double[key]) for key, value in single.items()}
+        values = {
+            entry_name: empty_batch(entry, double[entry_name])
+            for entry_name, entry in single.items()
+        }
         return _mapping_like(single, values)
     if len(single) == 1 and len(double) == 2:
         return rebuilt(single, [])
-    return rebuilt(single, [empty_batch(*pair) for pair in zip(single, double, strict=True)])
+    return rebuilt(
+        single, [empty_batch(*size_pair) for size_pair in zip(single, double, strict=True)]
+    )
 
 
 def _empty_tensor(single: torch.Tensor, double: torch.Tensor) -> torch.Tensor:
     if single.shape == double.shape:
         return torch.zeros_like(single)
-    sizes = list(single.shape)
-    for axis, pair in enumerate(zip(single.shape, double.shape, strict=True)):
-        if pair == (1, 2):
-            sizes[axis] = 0
-    changed = sum(first != second for first, second in zip(single.shape, double.shape, strict=True))
-    if changed != 1 or 0 not in sizes:
+    empty_shape = list(single.shape)
+    for axis_number, size_pair in enumerate(zip(single.shape, double.shape, strict=True)):
+        if size_pair == (1, 2):
+            empty_shape[axis_number] = 0
+    changed = sum(
+        single_size != second
+        for single_size, second in zip(single.shape, double.shape, strict=True)
+    )
+    if changed != 1 or 0 not in empty_shape:
         remedy = "one size of every tensor must be the number of records"
         raise ParameterError("loader", "tensors of other sizes", remedy)
-    return single.new_empty(sizes)
+    return single.new_empty(empty_shape)
 
 
 MADE_UP = 6
@@ -181,13 +196,15 @@ def made_up_batch(empty: Any, generator: torch.Generator) -> Any:
             return torch.randn(shape, generator=generator).to(empty.device, empty.dtype)
         return torch.randint(2, shape, generator=generator).to(empty.device, empty.dtype)
     if isinstance(empty, Mapping):
-        values = {key: made_up_batch(value, generator) for key, value in empty.items()}
-        if any(value is None for value in values.values()):
+        values = {
+            entry_name: made_up_batch(entry, generator) for entry_name, entry in empty.items()
+        }
+        if any(entry is None for entry in values.values()):
             return None
         return values
     if isinstance(empty, list | tuple) and empty:
-        made_up = [made_up_batch(value, generator) for value in empty]
-        if any(value is None for value in made_up):
+        made_up = [made_up_batch(entry, generator) for entry in empty]
+        if any(entry is None for entry in made_up):
             return None
         return rebuilt(empty, made_up)
     return None

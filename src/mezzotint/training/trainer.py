@@ -172,9 +172,14 @@ def of_users(data: Dataset, limit: int | None) -> Dataset:
     if data.train_users is None:
         remedy = "the data do not say whose the records are"
         raise ParameterError("records_per_user", limit, remedy)
-    kept = first_records(data.train_users, limit, records=len(data.train_x))
-    users = data.train_users[kept]
-    return replace(data, train_x=data.train_x[kept], train_y=data.train_y[kept], train_users=users)
+    kept_records = first_records(data.train_users, limit, records=len(data.train_x))
+    record_users = data.train_users[kept_records]
+    return replace(
+        data,
+        train_x=data.train_x[kept_records],
+        train_y=data.train_y[kept_records],
+        train_users=record_users,
+    )
 
 
 class _Indices(torch.utils.data.Dataset[int]):
@@ -226,14 +231,14 @@ class Trainer:
         check_task(task, shape=data.train_x.shape[1:], classes=data.classes)
         self.data, self.task = data, task
         self.settings, self.levels = settings, levels
-        users = None
+        record_users = None
         if settings.records_per_user is not None:
-            users = data.train_users
+            record_users = data.train_users
         self.private = replace(
             private,
             planned_steps=settings.steps,
             loss_reduction="sum",
-            users=users,
+            users=record_users,
             records_per_user=settings.records_per_user or 1,
         )
         self.taken = 0
@@ -326,9 +331,9 @@ class Trainer:
         if self.taken >= self.settings.steps:
             remedy = "all steps are taken; start another run"
             raise ParameterError("steps", self.settings.steps, remedy)
-        share = SCHEDULES[self.settings.schedule](self.taken / self.settings.steps)
+        step_share = SCHEDULES[self.settings.schedule](self.taken / self.settings.steps)
         for group in self.inner.param_groups:
-            group["lr"] = self.settings.step_size * share
+            group["lr"] = self.settings.step_size * step_share
         self.taken += 1
         try:
             self.optimizer.zero_grad()
@@ -336,19 +341,19 @@ class Trainer:
             self.optimizer.step()
         except NotFiniteError as error:
             raise NotFiniteError(
-                f"step {self.taken} of {self.settings.steps}: {error}; the step was not taken. Its "
-                f"cost counts: {self.spent} steps are spent. Lower step_size, or look for overflowing "
-                "features"
+                f"step {self.taken} of {self.settings.steps}: {error}; the step was not taken. "
+                f"Its cost counts: {self.spent} steps are spent. Lower step_size, or look for "
+                "overflowing features"
             ) from error
         if self.settings.averaging > 0 and self.taken >= self.settings.first_averaged:
             self._average()
 
     @torch.no_grad()
     def _average(self) -> None:
-        share = 1 / (self.taken - self.settings.first_averaged + 1)
+        step_share = 1 / (self.taken - self.settings.first_averaged + 1)
         for name, parameter in self.task.module.named_parameters():
             if name in self.averaged:
-                self.averaged[name].lerp_(parameter, share)
+                self.averaged[name].lerp_(parameter, step_share)
             else:
                 self.averaged[name] = parameter.detach().clone()
 
@@ -374,18 +379,18 @@ class Trainer:
         Raises:
             NotFiniteError: a weight that is not a number; ledger and last checkpoint stand.
         """
-        begin = time.perf_counter()
+        begin_time = time.perf_counter()
         self.last = self.standing()
         ledger = StepLedger(self, checkpoint)
         is_saved = False
         block_size = self.accountant.noise.whole_blocks(every or self.settings.steps)
         while self.taken < self.settings.steps:
             wanted = min(block_size, self.settings.steps - self.taken)
-            block = ledger.reserve(wanted, target_epsilon=target_epsilon)
-            if block == 0:
+            block_steps = ledger.reserve(wanted, target_epsilon=target_epsilon)
+            if block_steps == 0:
                 self.stopped = (
-                    f"{self.spent} steps are spent, {self.taken} of {self.settings.steps} of them in "
-                    f"this model; one more would exceed epsilon {target_epsilon}"
+                    f"{self.spent} steps are spent, {self.taken} of {self.settings.steps} of them "
+                    f"in this model; one more would exceed epsilon {target_epsilon}"
                 )
                 break
             if checkpoint is not None and not is_saved:
@@ -393,10 +398,10 @@ class Trainer:
                 # step writes nothing.
                 save(self, checkpoint)
                 is_saved = True
-            self._take(block)
+            self._take(block_steps)
             if checkpoint is not None:
                 save(self, checkpoint)
-            self.last = self.standing(time.perf_counter() - begin)
+            self.last = self.standing(time.perf_counter() - begin_time)
             if progress is not None:
                 progress(self.taken, self.settings.steps)
         return self.last
@@ -430,22 +435,22 @@ class Trainer:
 
     def sentence(self, steps: int | None = None) -> str:
         """The claim in words, with the seed if there is one."""
-        claim = self.claim(steps)
-        if claim is None:
+        present_claim = self.claim(steps)
+        if present_claim is None:
             return "No privacy is claimed."
-        return str(claim)
+        return str(present_claim)
 
     @property
     def privacy_facts(self) -> JsonObject:
         """Noise, clipping and levels as plain values."""
-        facts: JsonObject = {
+        fact_values: JsonObject = {
             "noise_multiplier": self.optimizer.noise_multiplier,
             "clip_norm": self.private.max_grad_norm,
             **self.accountant.noise.facts,
         }
         if self.levels is not None:
-            facts |= self.levels.facts
-        return facts
+            fact_values |= self.levels.facts
+        return fact_values
 
     def describe(self) -> JsonObject:
         """All settings as plain values, for logs and checkpoints."""
@@ -460,10 +465,10 @@ class Trainer:
     def standing(self, seconds: float = 0.0) -> Standing:
         """Where the run stands."""
         weights = self.weights()
-        claim = self.claim()
+        present_claim = self.claim()
         epsilon = None
-        if claim is not None:
-            epsilon = claim.epsilon
+        if present_claim is not None:
+            epsilon = present_claim.epsilon
         return Standing(
             step=self.taken,
             loss=self.loss,
@@ -512,7 +517,10 @@ class Trainer:
         """
         if self._has_rules:
             module = copy.deepcopy(self.task.module)
-            tensors = {name: torch.from_numpy(value) for name, value in self.weights().items()}
+            tensors = {
+                name: torch.from_numpy(weight_values)
+                for name, weight_values in self.weights().items()
+            }
             module.load_state_dict(tensors, strict=False)
             return pack_levels(module, note=note)
         inner = self.optimizer.original_optimizer
@@ -541,7 +549,7 @@ def _accuracy(
     labels: npt.NDArray[np.int64],
     weights: Weights,
 ) -> float:
-    tensors = {name: torch.from_numpy(value) for name, value in weights.items()}
+    tensors = {name: torch.from_numpy(weight_values) for name, weight_values in weights.items()}
     is_training = module.training
     module.eval()
     correct = 0
@@ -560,18 +568,18 @@ FORMAT = "mezzotint-training-ledger"
 
 def ledger_path(checkpoint: str | os.PathLike[str]) -> Path:
     """Where the ledger of a checkpoint stands: beside it, with .ledger.jsonl appended."""
-    path = Path(checkpoint)
-    return path.with_name(path.name + ".ledger.jsonl")
+    checkpoint_path = Path(checkpoint)
+    return checkpoint_path.with_name(checkpoint_path.name + ".ledger.jsonl")
 
 
 def _identity(trainer: Trainer) -> JsonObject:
     """What must not change between interruption and resumption."""
-    facts = {
+    fact_values = {
         "settings": trainer.describe(),
         "records": len(trainer.data.train_x),
         "coordinates": trainer.coordinates,
     }
-    return cast(JsonObject, plain(facts))
+    return cast(JsonObject, plain(fact_values))
 
 
 @final
@@ -594,11 +602,11 @@ class StepLedger:
     def __init__(self, trainer: Trainer, checkpoint: str | os.PathLike[str] | None) -> None:
         self.reserved = 0
         self._trainer = trainer
-        path = None
+        checkpoint_path = None
         if checkpoint is not None:
-            path = ledger_path(checkpoint)
+            checkpoint_path = ledger_path(checkpoint)
         header = {"format": FORMAT, "version": 2, **_identity(trainer)}
-        self._log = AppendLog(path, header=header, take=self._take, what="ledger")
+        self._log = AppendLog(checkpoint_path, header=header, take=self._take, what="ledger")
 
     def _take(self, line: JsonObject) -> None:
         self.reserved = max(self.reserved, int(line["reserved"]))
@@ -623,20 +631,24 @@ class StepLedger:
     def _claim_in_words(self, steps: int) -> JsonObject:
         if self._log.path is None:
             return {}  # nobody reads it, and claims take time
-        claim = self._trainer.claim(steps)
-        facts = None
-        if claim is not None:
-            facts = claim.as_dict()
-        return cast(JsonObject, plain({"claim": facts, "sentence": self._trainer.sentence(steps)}))
+        present_claim = self._trainer.claim(steps)
+        fact_values = None
+        if present_claim is not None:
+            fact_values = present_claim.as_dict()
+        return cast(
+            JsonObject, plain({"claim": fact_values, "sentence": self._trainer.sentence(steps)})
+        )
 
     def affordable(self, steps: int, *, target_epsilon: float | None) -> int:
-        """What `reserve` would return; nothing is reserved, but the trainer learns what was spent."""
+        """What `reserve` would return; nothing is reserved, but the trainer learns what was
+        spent.
+        """
         trainer = self._trainer
         if not trainer.seeded and not trainer.private.noiseless:
             # A record pays once for each block that is begun, and every attempt begins with a new
             # one.
-            spent = trainer.accountant.noise.whole_blocks(max(trainer.spent, self.reserved))
-            trainer.accountant.count_earlier(spent, trainer.optimizer)
+            spent_steps = trainer.accountant.noise.whole_blocks(max(trainer.spent, self.reserved))
+            trainer.accountant.count_earlier(spent_steps, trainer.optimizer)
         if trainer.accountant.steps is not None:
             steps = max(0, min(steps, trainer.accountant.steps - trainer.spent))
         if target_epsilon is None or self._fits(steps, target_epsilon):
@@ -650,15 +662,15 @@ class StepLedger:
         """Whether so many more steps keep to the target."""
         if steps == 0:
             return True
-        claim = self._trainer.claim(self._trainer.spent + steps)
-        return claim is None or claim.epsilon <= target_epsilon
+        present_claim = self._trainer.claim(self._trainer.spent + steps)
+        return present_claim is None or present_claim.epsilon <= target_epsilon
 
 
 def save(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
     """Writes weights and position, atomically. No generator's state: it would reveal the noise
     drawn so far.
     """
-    state = {
+    saved_state = {
         "schema": SCHEMA,
         "identity": json.dumps(_identity(trainer), sort_keys=True),
         "taken": trainer.taken,
@@ -669,7 +681,7 @@ def save(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
         "optimizer": trainer.inner.state_dict(),
     }
     with replacing(checkpoint, overwrite=True, parameter="checkpoint") as temporary:
-        torch.save(state, temporary)
+        torch.save(saved_state, temporary)
 
 
 @contextmanager
@@ -712,27 +724,29 @@ def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
         raise ParameterError("trainer", trainer.taken, "has taken steps already; make a fresh one")
     if trainer.accountant.noise.is_correlated and trainer.seeded:
         remedy = (
-            "correlated noise begins anew where a run was interrupted, so a seed does not repeat it; "
-            "start over"
+            "correlated noise begins anew where a run was interrupted, so a seed does not repeat "
+            "it; start over"
         )
         raise ParameterError("seed", trainer.private.seed, remedy)
-    state = _read_state(trainer, checkpoint)
-    path = ledger_path(checkpoint)
-    if not path.is_file() or not path.stat().st_size:
-        raise FileFormatError(f"{path.name}: no readable ledger; what was spent is not known")
+    saved_state = _read_state(trainer, checkpoint)
+    checkpoint_path = ledger_path(checkpoint)
+    if not checkpoint_path.is_file() or not checkpoint_path.stat().st_size:
+        raise FileFormatError(
+            f"{checkpoint_path.name}: no readable ledger; what was spent is not known"
+        )
     ledger = StepLedger(trainer, checkpoint)
     with _reading(checkpoint):
-        trainer.task.module.load_state_dict(state["weights"])
-        trainer.averaged = state["averaged"]
-        trainer.inner.load_state_dict(state["optimizer"])
+        trainer.task.module.load_state_dict(saved_state["weights"])
+        trainer.averaged = saved_state["averaged"]
+        trainer.inner.load_state_dict(saved_state["optimizer"])
         trainer.draws.counts.clear()
-        trainer.draws.counts.update(state["draws"])
-    trainer.taken = state["taken"]
-    spent = state["spent"]
+        trainer.draws.counts.update(saved_state["draws"])
+    trainer.taken = saved_state["taken"]
+    spent_steps = saved_state["spent"]
     if not trainer.seeded:
-        spent = max(spent, ledger.reserved)
+        spent_steps = max(spent_steps, ledger.reserved)
     if not trainer.private.noiseless:
-        trainer.accountant.count_earlier(spent, trainer.optimizer)
+        trainer.accountant.count_earlier(spent_steps, trainer.optimizer)
 
 
 def _read_state(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> dict[str, Any]:
@@ -741,20 +755,24 @@ def _read_state(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> dict[st
         remedy = "no such file; a run that has written none starts anew"
         raise ParameterError("checkpoint", str(checkpoint), remedy)
     with _reading(checkpoint):
-        state = torch.load(checkpoint, weights_only=True)
-        schema, taken, spent = state["schema"], state["taken"], state["spent"]
-        numbers = all(isinstance(number, int) for number in (schema, taken, spent))
-        if not numbers or not 0 <= taken <= spent:
-            raise ValueError(f"schema {schema}, {taken} steps taken, {spent} spent")
+        saved_state = torch.load(checkpoint, weights_only=True)
+        schema, taken, spent_steps = (
+            saved_state["schema"],
+            saved_state["taken"],
+            saved_state["spent"],
+        )
+        numbers = all(isinstance(number, int) for number in (schema, taken, spent_steps))
+        if not numbers or not 0 <= taken <= spent_steps:
+            raise ValueError(f"schema {schema}, {taken} steps taken, {spent_steps} spent")
     if schema != SCHEMA:
         raise FileFormatError(
             f"{Path(checkpoint).name}: schema {schema}, this version reads {SCHEMA}"
         )
-    changed = _changed(json.loads(state["identity"]), _identity(trainer))
+    changed = _changed(json.loads(saved_state["identity"]), _identity(trainer))
     if changed:
         remedy = f"belongs to a run with other settings or data ({', '.join(changed)})"
         raise ParameterError("checkpoint", str(checkpoint), remedy)
-    return state
+    return saved_state
 
 
 def _changed(earlier: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
