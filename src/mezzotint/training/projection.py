@@ -176,44 +176,60 @@ def warn_about(
         MemoryLossWarning: lambda T > 1, lambda the probability that a code is drawn afresh.
         ContractionWarning: q < 1.
     """
-    half_cell = projection.half_cell * bound
     longest_step = step_size * clip_norm
-    if projection.rounding == "nearest" and (
-        longest_step < half_cell or weight_noise < half_cell / 2
-    ):
-        warnings.warn(
-            f"nearest rounding has a dead zone: steps of at most {longest_step:.3g} with noise "
-            f"{weight_noise:.3g} against half a cell of {half_cell:.3g}; use stochastic rounding",
-            DeadZoneWarning,
-            stacklevel=stacklevel,
-        )
+    findings = (
+        _dead_zone(projection, bound, longest_step, weight_noise),
+        _memory_loss(projection, steps),
+        _contraction_effect(projection, contraction),
+    )
+    for finding in findings:
+        if finding is not None:
+            warnings.warn(finding, stacklevel=stacklevel)
+
+
+def _dead_zone(
+    projection: Projection, bound: float, longest_step: float, weight_noise: float
+) -> DeadZoneWarning | None:
+    half_cell = projection.half_cell * bound
+    is_dead = longest_step < half_cell or weight_noise < half_cell / 2
+    if projection.rounding != "nearest" or not is_dead:
+        return None
+    return DeadZoneWarning(
+        f"nearest rounding has a dead zone: steps of at most {longest_step:.3g} with noise "
+        f"{weight_noise:.3g} against half a cell of {half_cell:.3g}; use stochastic rounding"
+    )
+
+
+def _memory_loss(projection: Projection, steps: int) -> MemoryLossWarning | None:
     draws = projection.replacement * steps
-    if draws > 1:
-        smallest_q = 1 - (1 - projection.q) / draws
-        most_steps = 1 / projection.replacement
-        warnings.warn(
-            f"a weight is drawn afresh {draws:.3g} times over {steps} steps: most of what is "
-            f"learned is lost; take q=1, or q of at least {smallest_q:.6g}, or at most "
-            f"{most_steps:.0f} steps",
-            MemoryLossWarning,
-            stacklevel=stacklevel,
+    if draws <= 1:
+        return None
+    smallest_q = 1 - (1 - projection.q) / draws
+    most_steps = 1 / projection.replacement
+    return MemoryLossWarning(
+        f"a weight is drawn afresh {draws:.3g} times over {steps} steps: most of what is learned "
+        f"is lost; take q=1, or q of at least {smallest_q:.6g}, or at most {most_steps:.0f} steps"
+    )
+
+
+def _contraction_effect(
+    projection: Projection, contraction: float | None
+) -> ContractionWarning | None:
+    if projection.q >= 1 or math.isclose(projection.q, 1.0):
+        return None
+    kappa = projection.kappa
+    if contraction is not None:
+        kappa = contraction
+    effect = f"lowers the noise needed by a factor of {kappa:.3f} only"
+    if kappa == 1:
+        effect = (
+            "buys nothing around an optimizer that may remember gradients, or where weights stay "
+            "floats"
         )
-    if projection.q < 1 and not math.isclose(projection.q, 1.0):
-        kappa = projection.kappa
-        if contraction is not None:
-            kappa = contraction
-        effect = f"lowers the noise needed by a factor of {kappa:.3f} only"
-        if kappa == 1:
-            effect = (
-                "buys nothing around an optimizer that may remember gradients, or where weights "
-                "stay floats"
-            )
-        warnings.warn(
-            f"q={projection.q:.4g} {effect}; stochastic rounding with q=1 usually learns more at "
-            "the same epsilon",
-            ContractionWarning,
-            stacklevel=stacklevel,
-        )
+    return ContractionWarning(
+        f"q={projection.q:.4g} {effect}; stochastic rounding with q=1 usually learns more at the "
+        "same epsilon"
+    )
 
 
 Floats = npt.NDArray[np.float32]

@@ -5,7 +5,7 @@ i alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import final
+from typing import NamedTuple, final
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.models import GradSampleModule, ModuleValidator, torch
@@ -171,55 +171,75 @@ class StateWatch:
         self._before = _present(layers)
         self._copies: list[torch.Tensor] = []
         if copies:
-            self._copies = [tensor.detach().clone() for _, _, tensor, _ in self._before]
+            self._copies = [entry.tensor.detach().clone() for entry in self._before]
 
     def changed(self) -> list[str]:
         """Names of the tensors that were changed, replaced or added since."""
-        present_entries = _present(self._layers)
-        are_unwritten = len(present_entries) == len(self._before) and all(
-            former_entry[2] is later_entry[2] and former_entry[3] == later_entry[3]
-            for former_entry, later_entry in zip(self._before, present_entries, strict=True)
-        )
-        if are_unwritten and all(
-            same_bits(state_entry[2], saved_copy)
-            for state_entry, saved_copy in zip(present_entries, self._copies, strict=False)
-        ):
+        entries = _present(self._layers)
+        if self._are_unwritten(entries) and self._are_copied(entries):
             return []
-        return self._names_of_changed(present_entries)
+        return self._names_of_changed(entries)
 
-    def _names_of_changed(self, after: Sequence[_Entry]) -> list[str]:
-        before = {state_entry[:2]: state_entry for state_entry in self._before}
-        copies = dict(zip(before, self._copies, strict=False))
+    def _are_unwritten(self, entries: Sequence[_Entry]) -> bool:
+        """Whether the tensors are the same ones, and PyTorch counted no write to them."""
+        if len(entries) != len(self._before):
+            return False
+        return all(
+            former.tensor is entry.tensor and former.version == entry.version
+            for former, entry in zip(self._before, entries, strict=True)
+        )
+
+    def _are_copied(self, entries: Sequence[_Entry]) -> bool:
+        """Whether values are those of the copies, where copies were made."""
+        pairs = zip(entries, self._copies, strict=False)
+        return all(same_bits(entry.tensor, saved_copy) for entry, saved_copy in pairs)
+
+    def _names_of_changed(self, entries: Sequence[_Entry]) -> list[str]:
+        former_entries = {(entry.layer, entry.name): entry for entry in self._before}
+        copies = dict(zip(former_entries, self._copies, strict=False))
         names: list[str] = []
-        for layer, name, tensor, version in after:
-            state_entry = before.get((layer, name))
-            is_unchanged = (
-                state_entry is not None and state_entry[2] is tensor and state_entry[3] == version
-            )
-            saved_copy = copies.get((layer, name))
-            if not is_unchanged or (saved_copy is not None and not same_bits(tensor, saved_copy)):
-                names.append(f"{layer}.{name}".lstrip("."))
+        for entry in entries:
+            former = former_entries.get((entry.layer, entry.name))
+            saved_copy = copies.get((entry.layer, entry.name))
+            is_changed = former is None or former.tensor is not entry.tensor
+            if former is not None and former.version != entry.version:
+                is_changed = True
+            if saved_copy is not None and not same_bits(entry.tensor, saved_copy):
+                is_changed = True
+            if is_changed:
+                names.append(f"{entry.layer}.{entry.name}".lstrip("."))
         return names
 
     @torch.no_grad()
     def restore(self) -> None:
         """Puts values back where copies were made."""
-        for state_entry, saved_copy in zip(self._before, self._copies, strict=False):
-            state_entry[2].copy_(saved_copy)
+        for entry, saved_copy in zip(self._before, self._copies, strict=False):
+            entry.tensor.copy_(saved_copy)
 
 
-_Entry = tuple[str, str, torch.Tensor, int]
-"""A layer's name, a tensor's name in it, the tensor, and how often it was written to."""
+class _Entry(NamedTuple):
+    """A parameter or buffer of a layer, and how often it was written to."""
+
+    layer: str
+    name: str
+    tensor: torch.Tensor
+    version: int
 
 
 def _present(layers: Layers) -> list[_Entry]:
     return [
-        (layer, name, tensor, 0 if tensor.is_inference() else tensor._version)
+        _Entry(layer, name, tensor, _version(tensor))
         for layer, module in layers
         for table in (module._parameters, module._buffers)
         for name, tensor in table.items()
         if tensor is not None
     ]
+
+
+def _version(tensor: torch.Tensor) -> int:
+    if tensor.is_inference():
+        return 0
+    return tensor._version
 
 
 def state_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal, final, get_args
+from typing import Any, Literal, final, get_args
 
 import dp_accounting
 import numpy as np
@@ -139,38 +139,38 @@ def propose_training(
     if neighboring == "replace_one" and replaces:
         attempted_ways = _WAYS[_WAYS.index(way) :]
     for attempted in attempted_ways:
-        kappa = "1"
+        content: JsonObject = {"kappa": "1"}
         if replaces and attempted != "noise":
-            kappa = _stated_contraction(q, bits)
-        content: JsonObject = {"kappa": kappa}
-        if kappa != "1":
-            content |= {"range": "8", "depth": 40}
-        shift = float(Fraction(kappa)) / noise_multiplier
+            content = _contracted_content(q, bits)
+        shift = float(Fraction(content["kappa"])) / noise_multiplier
         if attempted == "removal":
             content["by"] = "removal"
         elif neighboring == "replace_one":
             shift *= 2
         high, points = _grid(shift, steps, sampling_rate, delta, fineness)
-        proof = functools.partial(
-            sealed,
-            kind="gaussian",
-            step=f"1/{points}",
-            tail=TAIL,
-            sampled={"low": -high, "high": high},
-            **content,
-        )
+        proof = _gaussian_proof(high, points, content)
         outcome = accepted(release, epsilon, delta, proof, largest=LARGEST_RAISE, seconds=seconds)
         if outcome.proof is not None:
             break
     return outcome
 
 
-def _stated_contraction(q: float, bits: int) -> str:
-    """A contraction slightly above the least, which is proved faster; at most 1."""
+def _gaussian_proof(high: int, points: int, content: JsonObject) -> Callable[..., Any]:
+    """Seals a proof over losses from -high to high, of so many points to a nat."""
+    grid = {"low": -high, "high": high}
+    return functools.partial(
+        sealed, kind="gaussian", step=f"1/{points}", tail=TAIL, sampled=grid, **content
+    )
+
+
+def _contracted_content(q: float, bits: int) -> JsonObject:
+    """What a proof says of a contraction slightly above the least, which is checked faster; at
+    most 1.
+    """
     kappa = exact_text(contraction(q, bits) * 1.0002)
     if Fraction(kappa) >= 1:
-        return "1"
-    return kappa
+        return {"kappa": "1"}
+    return {"kappa": kappa, "range": "8", "depth": 40}
 
 
 def _propose_users(
@@ -193,14 +193,7 @@ def _propose_users(
     # As fine as the losses of one record ask for, as far as those of several reach.
     _, points = _grid(shift, steps, chance, delta, fineness)
     high, points = _grid(min(copies, records) * shift, steps, chance, delta, points)
-    proof = functools.partial(
-        sealed,
-        kind="gaussian",
-        kappa="1",
-        step=f"1/{points}",
-        tail=TAIL,
-        sampled={"low": -high, "high": high},
-    )
+    proof = _gaussian_proof(high, points, {"kappa": "1"})
     return accepted(release, epsilon, delta, proof, largest=LARGEST_RAISE, seconds=seconds)
 
 
