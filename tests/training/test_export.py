@@ -258,7 +258,25 @@ def normed(layer: Any, norm: Any) -> Any:
     return module
 
 
+class Looked(torch.nn.Module):
+    """Scores of a table of vectors, which a dense layer is given; and a bias of two dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = torch.nn.Linear(4, 5)
+        self.table, self.shift = (
+            torch.nn.Parameter(torch.zeros(*size)) for size in ((3, 4), (1, 3))
+        )
+
+    def forward(self, x: Any) -> Any:
+        vectors = self.dense(self.table)
+        return torch.addmm(self.shift, x, vectors.t()) + torch.addmm(
+            self.shift, x[:, :4], self.table.t()
+        )
+
+
 KINDS = {
+    "weights that layers are given": (Looked, (5,)),
     "lstm": (lambda: Recurrent(torch.nn.LSTM), (4, 5)),
     "lstm of two layers and directions": (
         lambda: Recurrent(torch.nn.LSTM, num_layers=2, bidirectional=True),

@@ -180,12 +180,14 @@ class _Editor:
         if node.op_type != "Transpose" or _attributes(node).get("perm") != [1, 0]:
             return False
         output = node.output[0]
-        return all(
+        consumers = self._users[output]
+        are_products = all(
             consumer.op_type == "MatMul"
             and consumer.input[1] == output
             and consumer.input[0] != output
-            for consumer in self._users[output]
+            for consumer in consumers
         )
+        return bool(consumers) and are_products
 
     def _rewrite_node(self, node: Any) -> None:
         first, second, *more = [*node.input, "", ""]
@@ -201,9 +203,14 @@ class _Editor:
             self._add_bias(second, first, node.output[0])
         else:
             for position, name in enumerate(node.input):
-                if name in self._tensors:
-                    node.input[position] = self._whole_weight(name)
+                node.input[position] = self._value(name)
             self._nodes.append(node)
+
+    def _value(self, name: str) -> str:
+        """The name of a value as it stands in the module, where it is a weight in floats again."""
+        if name in self._tensors:
+            return self._whole_weight(name)
+        return name
 
     def _is_bias(self, name: str) -> bool:
         return name in self._constants and len(self._constants[name].dims) == 1
@@ -213,7 +220,7 @@ class _Editor:
         it.
         """
         integers = self._ladder.integers(self._tensors[weight])
-        columns = self._columns(weight)
+        inputs, columns = self._value(inputs), self._columns(weight)
         last_name = output
         if bias:
             last_name = f"{output}.without_bias"
@@ -234,12 +241,12 @@ class _Editor:
             self._add_bias(last_name, bias, output)
 
     def _add_bias(self, product: str, bias: str, output: str) -> None:
-        negative = f"{bias}.negative"
-        if bias in self._constants:
+        if bias in self._constants and bias not in self._tensors:
             values = numpy_helper.to_array(self._constants[bias])
-            self._constant(negative, -values)
+            negative = self._constant(f"{bias}.negative", -values)
         else:
-            self._add("Neg", [bias], negative)
+            negative = f"{output}.negative_bias"
+            self._add("Neg", [self._value(bias)], negative)
         self._add("Sub", [product, negative], output)
 
     def _columns(self, name: str) -> str:
