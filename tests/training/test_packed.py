@@ -115,6 +115,8 @@ def test_round_trip(tmp_path: Path, bits: int) -> None:
     for name, value in packed.values().items():
         np.testing.assert_array_equal(loaded.values()[name], value)
     assert dict(loaded.note) == {"epsilon": 1.0}
+    loaded.save(tmp_path / "again.mz")
+    assert (tmp_path / "again.mz").read_bytes() == (tmp_path / "m.mz").read_bytes()
     with pytest.raises(ParameterError, match="exists"):
         packed.save(tmp_path / "m.mz")
 

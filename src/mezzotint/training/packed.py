@@ -216,8 +216,8 @@ class PackedModel:
         Its tensors are, for each tensor `name`, `name.codes` (uint8, flat: codes without gaps, the
         first in the lowest bits), `name.scale` where each channel has one (float32), and
         `name.chosen` (uint8, channels x 2**bits) where channels choose among the levels. Its
-        metadata are one JSON text, `mezzotint`, with levels, shapes, single scales and the note,
-        and the `sha256` of all.
+        metadata have one entry, `mezzotint`: the SHA-256 of all, a space, and a JSON text with
+        levels, shapes, single scales and the note.
 
         Returns: the size of the file in bytes.
         Raises:
@@ -247,7 +247,7 @@ class PackedModel:
             "note": dict(self.note),
         }
         header_text = json.dumps(header, sort_keys=True, allow_nan=False)
-        metadata = {_HEADER: header_text, _DIGEST: _digest(header_text, arrays)}
+        metadata = {_HEADER: f"{_digest(header_text, arrays)} {header_text}"}
         with replacing(path, overwrite=overwrite) as temporary:
             save_file(arrays, temporary, metadata=metadata)
             return Path(temporary).stat().st_size
@@ -272,10 +272,8 @@ class PackedModel:
             raise FileFormatError(f"{path}: cannot be read ({reason}); check the path") from None
         except (SafetensorError, TypeError, ValueError, KeyError) as error:
             raise FileFormatError(f"{name}: no packed model ({error})") from None
-        header_text = metadata.get(_HEADER, "")
-        if metadata.keys() != {_HEADER, _DIGEST} or metadata[_DIGEST] != _digest(
-            header_text, arrays
-        ):
+        digest, _, header_text = metadata.get(_HEADER, "").partition(" ")
+        if metadata.keys() != {_HEADER} or digest != _digest(header_text, arrays):
             raise FileFormatError(f"{name}: truncated, edited, or no packed model")
         header = parse_object(header_text, name=name)
         try:
@@ -290,7 +288,10 @@ class PackedModel:
 
 
 SCHEMA = 4
-_HEADER, _DIGEST = "mezzotint", "sha256"
+_HEADER = "mezzotint"
+"""The only entry of the metadata: of several, safetensors writes any first, and files would
+differ.
+"""
 
 
 def _bits_for(count: int) -> int:
