@@ -18,7 +18,7 @@ from laws.registry import judges
 from mezzotint import kernel
 from mezzotint.kernel.gaussian import check_contraction, gaussian_curve
 from mezzotint.kernel.units import WHOLE, set_deadline
-from mezzotint.training.phases import contraction
+from mezzotint.training.contraction import contraction
 from mezzotint.training.rqp import epsilon as float_epsilon
 from mezzotint.training.rqp import propose_training
 from reference.kernel import accepts, claim, decimal_text, forgeries, resealed, sealed
@@ -110,7 +110,7 @@ def test_the_other_codes_share_what_is_not_kept(levels: int, fits: bool) -> None
     assert accepts(said, sealed(said, "gaussian", **content)) == fits
 
 
-@judges("training.rqp.propose_training")
+@judges("training.proposals.propose_training")
 @pytest.mark.parametrize(
     "case",
     [

@@ -86,7 +86,7 @@ def test_proofs_about_sums_bound_every_data_set(
 
 
 @judges(
-    "training.rqp.propose_training",
+    "training.proposals.propose_training",
     "training.rqp.training_release",
     "training.rqp.Steps.claim",
     "training.rqp.Steps.propose",

@@ -25,7 +25,8 @@ from mezzotint.privacy.divergences import rdp_public_sampling, rdp_to_epsilon
 from mezzotint.privacy.ledger import Ledger
 from mezzotint.privacy.shuffled import clones_epsilon
 from mezzotint.training import rqp
-from mezzotint.training.phases import Phase, Poisson, WithReplacement, contraction
+from mezzotint.training.contraction import contraction
+from mezzotint.training.phases import Phase, Poisson, WithReplacement
 from mezzotint.training.projection import projection, projection_from
 from strategies import examples
 from tolerances import UNIT
@@ -85,8 +86,8 @@ def test_more_steps_and_less_replacement_cost_more() -> None:
 
 
 @judges(
-    "training.phases.contraction",
-    "training.phases.table_contraction",
+    "training.contraction.contraction",
+    "training.contraction.table_contraction",
     "training.projection.projection",
     "training.projection.projection_from",
 )

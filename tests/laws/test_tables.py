@@ -47,7 +47,7 @@ from mezzotint.privacy.sums.cost import central_epsilon, dominating_profile
 from mezzotint.privacy.sums.geometry import loss_profile, pure_epsilon_l2, quadratic_renyi
 from mezzotint.privacy.sums.noise import no_noise
 from mezzotint.privacy.tradeoffs import metric_epsilon, vector_epsilon
-from mezzotint.training.phases import table_contraction
+from mezzotint.training.contraction import table_contraction
 from mezzotint.vectors.tables import TableScheme, round_renyi
 from reference.privacy import (
     divergence,
@@ -139,7 +139,7 @@ SEEN = [
            lambda m: [privacy.report_claim({"x": m, "y": m}).epsilon,
                       privacy.account(privacy.Release(mechanism=m, rounds=3, distinct=2, delta=0.0)).epsilon],
            GRID, "the grid of losses"),
-    Issuer(("training.phases.table_contraction", "training.phases.channel_contraction"),
+    Issuer(("training.contraction.table_contraction", "training.contraction.channel_contraction"),
            lambda m: [table_contraction(m)], 1e-6, "twice the search's tolerance"),
     Issuer(("federated.encoding.SchemeEncoding.claims",),
            lambda m: [TableEncoding(mechanism=m).report_epsilon], 0.0, "one report's pure epsilon"),

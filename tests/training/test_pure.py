@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from mezzotint.training.phases import coordinate_loss, step_loss
+from mezzotint.training.contraction import coordinate_loss, step_loss
 from reference import training as reference
 from tolerances import FEW, MANY
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mezzotint.training import audit as audit
     from mezzotint.training import batches as batches
     from mezzotint.training import clipped as clipped
+    from mezzotint.training import contraction as contraction
     from mezzotint.training import engine as engine
     from mezzotint.training import gradients as gradients
     from mezzotint.training import master as master
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from mezzotint.training import private as private
     from mezzotint.training import probe as probe
     from mezzotint.training import projection as projection
+    from mezzotint.training import proposals as proposals
     from mezzotint.training import records as records
     from mezzotint.training import rqp as rqp
+    from mezzotint.training import run_settings as run_settings
     from mezzotint.training import splitting as splitting
     from mezzotint.training import trainer as trainer
     from mezzotint.training.engine import PrivacyEngine as PrivacyEngine

@@ -9,9 +9,9 @@ import numpy as np
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject
+from mezzotint.training.contraction import check_bits, check_q
 from mezzotint.training.models import parametrize, torch
 from mezzotint.training.packed import PackedModel, PackedTensor
-from mezzotint.training.phases import check_bits, check_q
 
 BEHIND = "parametrizations.weight.original"
 """How PyTorch calls a weight that a rule stands before, in names of parameters."""

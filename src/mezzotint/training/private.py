@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,7 +36,6 @@ from mezzotint.training.models import (
     FullyShardedDataParallel,
     GradSampleModuleFastGradientClipping,
     torch,
-    tree_map,
 )
 from mezzotint.training.noise import NOT_REPLACED, Budget, Fresh, Noise
 from mezzotint.training.optimizers import (
@@ -48,7 +46,7 @@ from mezzotint.training.optimizers import (
     uncounted,
 )
 from mezzotint.training.phases import Poisson
-from mezzotint.training.probe import Loss, Probe, kept_randomness
+from mezzotint.training.probe import Probe, first_input, kept_randomness, made_up_loss
 from mezzotint.training.projection import TrainingWarning, projection, warn_about
 from mezzotint.training.records import refuse_layers
 from mezzotint.training.rqp import noise_multiplier as least_noise
@@ -609,9 +607,9 @@ def _probed(module: torch.nn.Module, template: Any, settings: Settings) -> froze
     if settings.grad_sample_mode != "hooks" or not settings.batch_first:
         return frozenset()
     device = next(module.parameters()).device
-    inputs = _first_input(batch)
+    inputs = first_input(batch)
     with kept_randomness():
-        loss = _made_up_loss(module, inputs, device)
+        loss = made_up_loss(module, inputs, device)
         if loss is None:
             return frozenset()
         record_probe = Probe(
@@ -619,58 +617,6 @@ def _probed(module: torch.nn.Module, template: Any, settings: Settings) -> froze
         )
         record_probe.replace_each(_PROBED)
         return record_probe.steady_state()
-
-
-def _first_input(batch: Any) -> Any:
-    if isinstance(batch, list | tuple):
-        return batch[0]
-    return batch
-
-
-def _made_up_loss(module: torch.nn.Module, inputs: Any, device: Any) -> Loss | None:
-    """A sum over records of a fixed function of a record's outputs.
-
-    Returns: None where the module does not take such records, or gives nothing that has a row for
-        each of them.
-    """
-
-    def moved(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return value.to(device)
-        return value
-
-    def outputs_by_record(private: torch.nn.Module, batch: Any) -> list[torch.Tensor]:
-        arguments = tree_map(moved, batch)
-        if isinstance(arguments, dict):
-            outputs = private(**arguments)
-        else:
-            outputs = private(arguments)
-        record_count = len(tensors_of(batch)[0])
-        return [
-            tensor
-            for tensor in tensors_of(outputs)
-            if tensor.requires_grad and tensor.dim() and len(tensor) == record_count
-        ]
-
-    def loss(private: torch.nn.Module, batch: Any) -> torch.Tensor:
-        summed_loss = torch.zeros((), device=device)
-        for tensor in outputs_by_record(private, batch):
-            flat_outputs = tensor.float().flatten(1)
-            weights = torch.cos(torch.arange(flat_outputs.shape[1], device=device) + 1.0)
-            summed_loss = (
-                summed_loss
-                + (flat_outputs * weights).sum()
-                + (flat_outputs.square() * weights).sum()
-            )
-        return summed_loss
-
-    try:
-        outputs = outputs_by_record(copy.deepcopy(module), inputs)
-    except Exception:
-        return None
-    if not outputs:
-        return None
-    return loss
 
 
 @torch.no_grad()

@@ -23,7 +23,12 @@ import numpy as np
 from mezzotint.core.arguments import check_choice, check_count, check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.gradients import PrivateModule
-from mezzotint.training.models import AbstractGradSampleModule, TorchDispatchMode, torch
+from mezzotint.training.models import (
+    AbstractGradSampleModule,
+    TorchDispatchMode,
+    torch,
+    tree_map,
+)
 from mezzotint.training.records import (
     name_parameters,
     record_count,
@@ -31,7 +36,7 @@ from mezzotint.training.records import (
     same_bits,
     state_of,
 )
-from mezzotint.training.splitting import Records, records_of
+from mezzotint.training.splitting import Records, records_of, tensors_of
 
 Loss = Callable[[torch.nn.Module, Any], torch.Tensor]
 Rows = dict[str, torch.Tensor]
@@ -452,6 +457,59 @@ def _seed(number: int) -> None:
     torch.manual_seed(number)
     np.random.seed(number)  # noqa: NPY002 - what a user's code may draw from
     random.seed(number)
+
+
+def first_input(batch: Any) -> Any:
+    """What a module is called with, of a batch of inputs and labels."""
+    if isinstance(batch, list | tuple):
+        return batch[0]
+    return batch
+
+
+def made_up_loss(module: torch.nn.Module, inputs: Any, device: Any) -> Loss | None:
+    """A sum over records of a fixed function of a record's outputs.
+
+    Returns: None where the module does not take such records, or gives nothing that has a row for
+        each of them.
+    """
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.to(device)
+        return value
+
+    def outputs_by_record(private: torch.nn.Module, batch: Any) -> list[torch.Tensor]:
+        arguments = tree_map(moved, batch)
+        if isinstance(arguments, dict):
+            outputs = private(**arguments)
+        else:
+            outputs = private(arguments)
+        record_count = len(tensors_of(batch)[0])
+        return [
+            tensor
+            for tensor in tensors_of(outputs)
+            if tensor.requires_grad and tensor.dim() and len(tensor) == record_count
+        ]
+
+    def loss(private: torch.nn.Module, batch: Any) -> torch.Tensor:
+        summed_loss = torch.zeros((), device=device)
+        for tensor in outputs_by_record(private, batch):
+            flat_outputs = tensor.float().flatten(1)
+            weights = torch.cos(torch.arange(flat_outputs.shape[1], device=device) + 1.0)
+            summed_loss = (
+                summed_loss
+                + (flat_outputs * weights).sum()
+                + (flat_outputs.square() * weights).sum()
+            )
+        return summed_loss
+
+    try:
+        outputs = outputs_by_record(copy.deepcopy(module), inputs)
+    except Exception:
+        return None
+    if not outputs:
+        return None
+    return loss
 
 
 @contextmanager

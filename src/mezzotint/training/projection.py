@@ -22,7 +22,8 @@ from mezzotint.core.kernels import compiled, put, take
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.sampler import PART, ElementWords, in_threads, usable_cores
 from mezzotint.core.types import TOTAL
-from mezzotint.training.phases import Rounding, check_q, contraction, table_contraction
+from mezzotint.training.contraction import check_q, contraction, table_contraction
+from mezzotint.training.phases import Rounding
 
 ROUNDINGS = get_args(Rounding)
 MAX_BITS = 8

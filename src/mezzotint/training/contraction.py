@@ -1,0 +1,305 @@
+"""How much of a step's privacy loss is left after a random quantizer: Theorems A and B, enclosed from above.
+
+And the pure loss of one step, finite because a replaced code is possible whatever the data, but large.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr, ndtri
+
+from mezzotint.core.arguments import check_count
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.search import bracket
+from mezzotint.core.types import TOTAL, FloatArray
+from mezzotint.privacy.tradeoffs import RELATIVE_ERROR
+
+
+def isoperimetric(mass: FloatArray, complement: FloatArray) -> FloatArray:
+    """I(m) = phi(Phi^-1(m)), the Gaussian isoperimetric function; concave, symmetric, 0 at both
+    ends.
+
+    Arguments:
+        mass: m in [0, 1].
+        complement: 1 - m, which near 1 only is accurate.
+    """
+    quantile = ndtri(np.minimum(mass, complement))
+    return np.exp(-(quantile**2) / 2) / np.sqrt(2 * np.pi)
+
+
+def slope(mass: FloatArray, complement: FloatArray) -> FloatArray:
+    """I'(m) = -Phi^-1(m); +inf at 0, -inf at 1."""
+    quantile = ndtri(np.minimum(mass, complement))
+    return np.where(mass <= complement, -quantile, quantile)
+
+
+TOLERANCE = 1e-7
+"""The upper bound returned lies at most this far (relative) above the supremum."""
+
+_CHUNK = 2048
+_ROUNDS = 400
+
+# [0, 1] in octaves from both ends, so that a supremum near an end is found without a fine grid.
+_OCTAVES = 2.0 ** np.arange(-60.0, 0.0)
+_START = np.concatenate([[0.0], _OCTAVES, 1 - _OCTAVES[-2::-1], [1.0]])
+
+
+def check_bits(bits: int) -> int:
+    """Number of levels 2**bits; ParameterError unless bits is an integer from 1 to 16."""
+    return 2 ** check_count("bits", bits, most=16)
+
+
+def check_q(q: float, levels: int) -> float:
+    """The number itself; ParameterError outside [1/levels, 1]."""
+    probability = float(q)
+    if not 1 / levels <= probability <= 1:
+        remedy = f"the probability to keep a code lies in [1/levels, 1] = [{1 / levels:g}, 1]"
+        raise ParameterError("q", probability, remedy)
+    return probability
+
+
+def _bounds(boxes: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Value attained in each box, and an upper bound over the box, of gap I(m) / I(low + gap m).
+
+    Arguments:
+        boxes: (7, n) low, gap and top of a channel each, then m and 1 - m at the left and at the
+            right end of an interval: both are kept, for accuracy.
+    """
+    # On [a, b]: I lies under its tangents at a and b, and above its chord. A line over a positive
+    # line is monotone, so the bound (lower tangent) / (chord of the denominator) peaks at a, at b,
+    # or where the two tangents meet.
+    low, gap, top, left, left_complement, right, right_complement = boxes
+    at_left = isoperimetric(left, left_complement)
+    at_right = isoperimetric(right, right_complement)
+    # 1 - (low + gap m) = top + gap (1 - m), where top = 1 - high.
+    below_left = isoperimetric(low + gap * left, top + gap * left_complement)
+    below_right = isoperimetric(low + gap * right, top + gap * right_complement)
+    attained = gap * np.maximum(at_left / below_left, at_right / below_right)
+    # Near 1 only the distances to 1 tell the ends apart.
+    is_near_zero = left <= left_complement
+    width = np.where(is_near_zero, right - left, left_complement - right_complement)
+    left_slope, right_slope = slope(left, left_complement), slope(right, right_complement)
+    meeting = _meeting_point(at_left, at_right, left_slope, right_slope, width)
+    with np.errstate(invalid="ignore"):
+        left_line = at_left + left_slope * meeting
+        right_line = at_right - right_slope * (width - meeting)
+    # Where the slope at an end is infinite the other tangent alone bounds; elsewhere the larger of
+    # the two values at the (rounded) meeting point is above the smaller one, which is what bounds.
+    left_line = np.where(np.isfinite(left_slope), left_line, -np.inf)
+    right_line = np.where(np.isfinite(right_slope), right_line, -np.inf)
+    chord = below_left + (below_right - below_left) * (meeting / width)
+    upper = np.maximum(attained, gap * np.maximum(left_line, right_line) / chord)
+    return attained, upper * (1 + 10 * RELATIVE_ERROR)
+
+
+def _meeting_point(
+    at_left: FloatArray,
+    at_right: FloatArray,
+    left_slope: FloatArray,
+    right_slope: FloatArray,
+    width: FloatArray,
+) -> FloatArray:
+    """Where the tangents at_left + left_slope t and at_right - right_slope (width - t) meet, in [0,
+    width].
+    """
+    with np.errstate(invalid="ignore"):
+        meeting = (at_right - at_left - right_slope * width) / (left_slope - right_slope)
+    meeting = np.where(np.isfinite(left_slope), meeting, 0.0)
+    meeting = np.where(np.isfinite(right_slope), meeting, width)
+    return np.clip(np.nan_to_num(meeting), 0.0, width)
+
+
+def _attained(low: FloatArray, gap: FloatArray, top: FloatArray, best: float) -> float:
+    """max of `best` and of gap I(m) / I(low + gap m) over channels and m, short by at most
+    TOLERANCE (relative).
+
+    Branch and bound; low, top > 0.
+    """
+    complements = _START[::-1]
+    intervals = np.stack([_START[:-1], complements[:-1], _START[1:], complements[1:]])
+    channels = np.repeat([low, gap, top], intervals.shape[1], axis=1)
+    boxes = np.vstack([channels, np.tile(intervals, low.size)])
+    for _ in range(_ROUNDS):
+        attained, upper = _bounds(boxes)
+        best = max(best, float(attained.max(initial=0.0)))
+        is_open = upper > best * (1 + TOLERANCE)
+        if not is_open.any() or best * (1 + TOLERANCE) >= 1:
+            return best
+        boxes = boxes[:, is_open]
+        middle = (boxes[3:5] + boxes[5:]) / 2
+        left_halves = np.vstack([boxes[:5], middle])
+        right_halves = np.vstack([boxes[:3], middle, boxes[5:]])
+        boxes = np.hstack([left_halves, right_halves])
+    return 1.0  # the bound by data processing, which always holds
+
+
+def channel_contraction(low: FloatArray, gap: FloatArray, top: FloatArray) -> float:
+    """max over channels of sup_m gap I(m) / I(low + gap m), rounded up; 1 where low or top is 0.
+
+    Arguments:
+        low, gap, top: (n,) each; an event has probability low under one row and low + gap = 1 - top
+            under another.
+    """
+    is_noisy = gap > 0
+    if not is_noisy.any():
+        return 0.0
+    low, gap, top = low[is_noisy], gap[is_noisy], top[is_noisy]
+    # As m -> 0, I(m) / I(gap m) * gap -> 1: an event impossible under one row keeps the full loss.
+    if (low <= 0).any() or (top <= 0).any():
+        return 1.0
+    low, gap, top = _largest(low, gap, top)
+    best = 0.0
+    for start in range(0, low.size, _CHUNK):
+        channel_chunk = slice(start, start + _CHUNK)
+        best = _attained(low[channel_chunk], gap[channel_chunk], top[channel_chunk], best)
+    return min(1.0, best * (1 + 2 * TOLERANCE))
+
+
+def _largest(
+    low: FloatArray, gap: FloatArray, top: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Drops channels that another one can imitate: [low, high] inside a wider interval never
+    contracts less.
+    """
+    channel_order = np.lexsort((top, low))
+    low, gap, top = low[channel_order], gap[channel_order], top[channel_order]
+    earlier = np.concatenate([[np.inf], np.minimum.accumulate(top)[:-1]])
+    keep = top < earlier
+    return low[keep], gap[keep], top[keep]
+
+
+def contraction(q: float, bits: int) -> float:
+    """kappa(q, b): the share of the noise's privacy loss that survives b-bit quantizing and
+    keep-or-replace.
+
+    The step is: Gaussian noise on the weights, any fixed quantizer to 2**bits levels, then each
+    code is kept with probability q and otherwise replaced by one of the others, evenly. A shift of
+    the weights' mean by a vector t then costs (kappa ||t|| / s)-GDP, s the noise per coordinate, in
+    any dimension: RQP-SGD with noise multiplier z is exactly as private as DP-SGD with z / kappa.
+
+    Arguments:
+        q: probability to keep a code, in [1/2**bits, 1].
+        bits: bits of one weight, 1 to 16.
+    Returns: kappa in [0, 1], rounded up.
+    Raises:
+        ParameterError: q or bits outside their range.
+    Guarantees:
+        Never below the supremum, at most 1e-6 relative above it. 1 at q = 1, 0 at q = 1/2**bits.
+    Source: Theorem A (docs/proofs/training.md).
+    """
+    levels = check_bits(bits)
+    probability = check_q(q, levels)
+    if probability == 1:
+        return 1.0
+    # kappa = sup_m (q-u) I(m) / I((q-u) m + u): the channel from u to q, k = 1 of the L levels.
+    replacement = (1 - probability) / (levels - 1)
+    gap = max(0.0, probability - replacement)
+    return channel_contraction(
+        np.array([replacement]), np.array([gap]), np.array([1 - probability])
+    )
+
+
+def _integer_rows(rows: Any) -> npt.NDArray[np.int64]:
+    if isinstance(rows, Mechanism):
+        rows = rows.weights
+    array = np.asarray(rows)
+    is_table = array.ndim == 2 and array.dtype.kind in "iu"
+    if not is_table or (array < 0).any() or (array.sum(axis=1) != TOTAL).any():
+        remedy = (
+            "give a Mechanism, or integer rows >= 0 that each sum to 2**32 (round_rows makes them)"
+        )
+        raise ParameterError("rows", array.shape, remedy)
+    return array.astype(np.int64)
+
+
+def table_contraction(rows: Mechanism | npt.NDArray[np.int64]) -> float:
+    """kappa of any random table that is drawn from after Gaussian noise, whatever picks the row.
+
+    The noisy value may choose its row by any fixed rule, random or not: a quantizer with one row
+    per cell, or a `Mechanism` that interpolates between rows. The loss that survives is kappa times
+    that of the noise, as in `contraction`, in any dimension.
+
+    Arguments:
+        rows: a `Mechanism`, or (rows, m) integers >= 0 that each sum to 2**32.
+    Returns: kappa in [0, 1], rounded up.
+    Raises:
+        ParameterError: rows that do not form a table.
+    Guarantees:
+        Never below the supremum over means, shifts, scales and rules. Equals `contraction` for
+        randomized response. 1 if some row cannot give a set of levels that another row can; 0 if
+        all rows are equal.
+    Source: Theorem B (docs/proofs/training.md).
+    """
+    table = np.unique(_integer_rows(rows), axis=0)
+    lows: list[npt.NDArray[np.int64]] = []
+    highs: list[npt.NDArray[np.int64]] = []
+    for row in table:
+        # Of all sets of levels only those that a likelihood ratio picks matter (Theorem B):
+        # prefixes of this order.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            where_impossible = np.where(row > 0, math.inf, 0.0)
+            ratio = np.where(table > 0, row / table, where_impossible)
+        channel_order = np.argsort(ratio, axis=1, kind="stable")
+        lows.append(_inner_prefixes(row[channel_order]))
+        highs.append(_inner_prefixes(np.take_along_axis(table, channel_order, axis=1)))
+    pairs = np.stack([np.concatenate(lows), np.concatenate(highs)])
+    low, high = np.unique(pairs, axis=1)
+    # Integers below 2**53: these floats are exact.
+    return channel_contraction(low / TOTAL, (high - low) / TOTAL, (TOTAL - high) / TOTAL)
+
+
+def _inner_prefixes(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Sums of the first entries of each row, all of them left out, flat."""
+    return np.cumsum(rows, axis=1)[:, :-1].ravel()
+
+
+_FAR = 40.0
+
+
+def _rate(x: float, gap: float, other: float) -> float:
+    """r(x) = d/dx log(gap Phi(x) + other)."""
+    density = math.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+    return gap * density / (gap * float(ndtr(x)) + other)
+
+
+def coordinate_loss(shift: float, gap: float, other: float) -> float:
+    """l(shift) = sup_x log[(gap Phi(x + shift) + other) / (gap Phi(x) + other)], rounded up.
+
+    Arguments:
+        shift: |shift| of the mean over the noise, >= 0.
+        gap: q - u >= 0.
+        other: u > 0, the probability that a given other code replaces a code.
+    """
+    if shift == 0 or gap == 0:
+        return 0.0
+
+    # r' = -r (x + r), and x + r grows wherever it is 0: r rises to one peak and falls. So the
+    # window [x, x + shift] that holds most of it is the only one with r(x) = r(x + shift), and
+    # bisection finds it.
+    def is_rising(x: float) -> bool:
+        return _rate(x, gap, other) < _rate(x + shift, gap, other)
+
+    window_start, window_end = bracket(is_rising, -_FAR - shift, _FAR)
+    # Numerator at the right end and denominator at the left end bound every x between.
+    numerator = gap * float(ndtr(window_end + shift)) + other
+    denominator = gap * float(ndtr(window_start)) + other
+    return math.log(numerator / denominator) * (1 + RELATIVE_ERROR) + RELATIVE_ERROR
+
+
+def step_loss(shift: float, dimension: int, gap: float, other: float) -> float:
+    """sup of sum_i l(t_i) over ||t|| <= shift in `dimension` coordinates, l as `coordinate_loss`;
+    rounded up.
+
+    Arguments:
+        shift: L2 norm of the shift over the noise per coordinate, >= 0.
+        dimension: number of coordinates, >= 1.
+    """
+    # l'(t) is the common value of r at both ends of the best window, which falls as t grows; so
+    # d/dv l(sqrt v) = l'(sqrt v) / (2 sqrt v) falls too: l(sqrt v) is concave, and equal shares of
+    # ||t||^2 are worst.
+    return dimension * coordinate_loss(shift / math.sqrt(dimension), gap, other)
