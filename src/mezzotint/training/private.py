@@ -46,11 +46,11 @@ from mezzotint.training.optimizers import (
     uncounted,
 )
 from mezzotint.training.phases import Poisson
-from mezzotint.training.probe import Probe, first_input, kept_randomness, made_up_loss
+from mezzotint.training.probe import kept_randomness, made_up_probe
 from mezzotint.training.projection import TrainingWarning, projection, warn_about
 from mezzotint.training.records import refuse_layers
 from mezzotint.training.rqp import noise_multiplier as least_noise
-from mezzotint.training.splitting import made_up_batch, records_of, tensors_of
+from mezzotint.training.splitting import made_up_batch, tensors_of
 
 PrivateMethod = Literal["dp-sgd", "proj-dp-sgd", "rqp"]
 METHODS = get_args(PrivateMethod)
@@ -607,14 +607,10 @@ def _probed(module: torch.nn.Module, template: Any, settings: Settings) -> froze
     if settings.grad_sample_mode != "hooks" or not settings.batch_first:
         return frozenset()
     device = next(module.parameters()).device
-    inputs = first_input(batch)
     with kept_randomness():
-        loss = made_up_loss(module, inputs, device)
-        if loss is None:
+        record_probe = made_up_probe(module, batch, device)
+        if record_probe is None:
             return frozenset()
-        record_probe = Probe(
-            module=module, loss=loss, records=records_of(inputs, None), reduction="sum"
-        )
         record_probe.replace_each(_PROBED)
         return record_probe.steady_state()
 

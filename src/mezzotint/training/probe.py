@@ -459,14 +459,25 @@ def _seed(number: int) -> None:
     random.seed(number)
 
 
-def first_input(batch: Any) -> Any:
-    """What a module is called with, of a batch of inputs and labels."""
+def made_up_probe(module: torch.nn.Module, batch: Any, device: Any) -> Probe | None:
+    """A probe of a module's outputs for made-up records.
+
+    Arguments:
+        batch: inputs, or inputs and labels.
+        device: of the module.
+    Returns: None where the module does not take such records, or gives nothing that has a row for
+        each of them.
+    """
+    inputs = batch
     if isinstance(batch, list | tuple):
-        return batch[0]
-    return batch
+        inputs = batch[0]
+    loss = _made_up_loss(module, inputs, device)
+    if loss is None:
+        return None
+    return Probe(module=module, loss=loss, records=records_of(inputs, None), reduction="sum")
 
 
-def made_up_loss(module: torch.nn.Module, inputs: Any, device: Any) -> Loss | None:
+def _made_up_loss(module: torch.nn.Module, inputs: Any, device: Any) -> Loss | None:
     """A sum over records of a fixed function of a record's outputs.
 
     Returns: None where the module does not take such records, or gives nothing that has a row for
