@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import mezzotint as mz
 from mezzotint.cli import common, console, progress, tables
@@ -13,7 +13,10 @@ from mezzotint.cli.common import Lower, PriorOption, Upper
 from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, option
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.files import replacing
-from mezzotint.core.records import JsonObject, above, number
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import Json, JsonObject, above, number
+
+DEFAULT_BITS = 2
 
 TRADEOFF = (0.5, 1.0, 1.5, 2.5, 4.0)
 """Epsilons of the trade-off, relative to --epsilon."""
@@ -72,18 +75,21 @@ def command(
     common.refuse_outputs(".csv", overwrite=overwrite, data=data)
     if bits is not None and levels is not None:
         raise ParameterError("bits", bits, "give --bits or --levels, not both")
-    size: JsonObject = (
-        {"levels": common.parse_levels(levels)}
-        if levels is not None
-        else {"bits": 2 if bits is None else bits}
-    )
+    size: JsonObject = {"bits": DEFAULT_BITS}
+    if bits is not None:
+        size = {"bits": bits}
+    if levels is not None:
+        size = {"levels": common.parse_levels(levels)}
     sample = common.read_prior(prior, lower, upper)
     problem: JsonObject = {"epsilon": epsilon, "lower": lower, "upper": upper, "prior": sample}
     with progress.busy("loading the solvers"):
         from mezzotint.design.comparison import BASELINES, FAMILIES
 
         files = [common.load_mechanism(path) for path in mechanism or ()]
-        families = (*FAMILIES, *(BASELINES if every else ()), *files)
+        families: list[str | Mechanism] = [*FAMILIES]
+        if every:
+            families += BASELINES
+        families += files
     with progress.bar("designing", len(families)) as tell:
         rows = mz.design.compare(families=families, progress=tell, **problem, **size)
     facts = [_facts(row, epsilon, lower, upper) for row in rows]
@@ -94,10 +100,12 @@ def command(
         _draw(points, figure, overwrite=overwrite, lower=lower, upper=upper)
     if data is not None:
         _write(points, data, overwrite=overwrite)
-    drawn = {"tradeoff": points} if points else {}
-    asked = {"epsilon_asked": epsilon, "lower": lower, "upper": upper, **size}
+    results = {"epsilon_asked": epsilon, "lower": lower, "upper": upper, **size}
+    results["mechanisms"] = facts
+    if points:
+        results["tradeoff"] = points
     console.show(
-        {**asked, "mechanisms": facts, **drawn},
+        results,
         as_json,
         lambda: [_table(facts, epsilon, lower, upper), _MEANING],
     )
@@ -107,9 +115,15 @@ def _facts(row: mz.design.Row, epsilon: float, lower: float, upper: float) -> Js
     """What is printed of a row; one of a larger epsilon than was asked for says so."""
     facts: JsonObject = {**row.as_dict(), "people": _people(row, lower, upper)}
     if facts["epsilon"] is not None and float(facts["epsilon"]) > epsilon:
-        remark = "its epsilon is above the one asked for"
-        facts["note"] = "; ".join(filter(None, (facts["note"], remark)))
+        _add_remark(facts, "its epsilon is above the one asked for")
     return facts
+
+
+def _add_remark(row: JsonObject, remark: str) -> None:
+    """Put a remark behind the row's note."""
+    if row["note"]:
+        remark = f"{row['note']}; {remark}"
+    row["note"] = remark
 
 
 def _table(
@@ -119,21 +133,29 @@ def _table(
     certified = any(row["certified"] for row in stated)
     for row in stated:
         if certified and not row["certified"]:
-            row["note"] = "; ".join(filter(None, (row["note"], "epsilon computed")))
+            _add_remark(row, "epsilon computed")
     exceeding = any(float(row["epsilon"]) > epsilon for row in stated)
-    exception = ", but where a note says otherwise" if exceeding else ""
+    exception = ""
+    if exceeding:
+        exception = ", but where a note says otherwise"
     basis = mz.privacy.basis(certified=certified)
     title = f"epsilon at most {epsilon:g}{exception} ({basis}), inputs in [{lower:g}, {upper:g}]"
     columns = ("mechanism", *(name.replace("above_limit", "% above limit") for name in _COLUMNS))
     rows = []
     for row in facts:
         # Infinities are text in facts, as JSON has none.
-        numbers = [None if row[name] is None else float(row[name]) for name in _COLUMNS[:-1]]
-        cells = [number(value) for value in numbers]
-        if row["epsilon"] is not None:
-            cells[_COLUMNS.index("epsilon")] = above(float(row["epsilon"]))
+        cells = [_cell(column, row[column]) for column in _COLUMNS[:-1]]
         rows.append((row["family"], *cells, row["note"]))
     return tables.TerminalTable(columns, rows, left=("mechanism", "note"), title=title)
+
+
+def _cell(column: str, value: Json) -> str:
+    """A number; infinities are text in rows, as JSON has none."""
+    if value is None:
+        return number(None)
+    if column == "epsilon":
+        return above(float(cast(str | float, value)))
+    return number(float(cast(str | float, value)))
 
 
 _MEANING = (

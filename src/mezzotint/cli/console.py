@@ -44,7 +44,9 @@ def notices() -> Console:
 
 def _width(stream: TextIO) -> int | None:
     """Wide enough for tables where it is not a terminal and COLUMNS asks for nothing else; None leaves it to rich."""
-    return None if stream.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
+    if stream.isatty() or "COLUMNS" in os.environ:
+        return None
+    return PIPED_WIDTH
 
 
 def say(text: str, *, style: str | None = None, on: Console | None = None) -> None:
@@ -58,8 +60,12 @@ def say(text: str, *, style: str | None = None, on: Console | None = None) -> No
     """
     console = on or output()
     if console.is_terminal or "COLUMNS" in os.environ:
-        whole = textwrap.TextWrapper(console.width, break_long_words=False, break_on_hyphens=False)
-        text = "\n".join(whole.fill(line) for line in text.split("\n"))
+        wrapper = textwrap.TextWrapper(
+            console.width,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        text = "\n".join(wrapper.fill(line) for line in text.split("\n"))
     console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -91,9 +97,11 @@ def show(
     if as_json:
         print(json.dumps(plain(facts), allow_nan=False))
         return
-    shown = picture()
-    for printed in shown if isinstance(shown, list) else [shown]:
-        _print(printed, style=style, on=on)
+    renderables = picture()
+    if not isinstance(renderables, list):
+        renderables = [renderables]
+    for renderable in renderables:
+        _print(renderable, style=style, on=on)
 
 
 def _print(shown: RenderableType, *, style: str | None, on: Console | None) -> None:

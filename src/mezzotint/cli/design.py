@@ -133,6 +133,13 @@ class DesignOptions:
         )  # fmt: skip
 
     @property
+    def out_name(self) -> str | None:
+        """The mechanism file, as --json prints it."""
+        if self.out is None:
+            return None
+        return str(self.out)
+
+    @property
     def constraint(self) -> dict[str, Any]:
         """What replaces pure epsilon and unbiasedness, where that was asked for."""
         constraint = {
@@ -189,7 +196,9 @@ def _design_table(options: DesignOptions) -> None:
     """A table for numbers: searched for, or of a family's own parameters."""
     _refuse_mixtures(options)
     sample = common.read_prior(options.prior, options.lower, options.upper)
-    levels = None if options.levels is None else common.parse_levels(options.levels)
+    levels = None
+    if options.levels is not None:
+        levels = common.parse_levels(options.levels)
     problem: JsonObject = {
         "epsilon": options.epsilon,
         "lower": options.lower,
@@ -208,14 +217,20 @@ def _design_table(options: DesignOptions) -> None:
         )  # fmt: skip
         problem["epsilon"] = result.mechanism.epsilon
     else:
-        search: JsonObject = {} if options.knots is None else {"knots": options.knots}
+        search: JsonObject = {}
+        if options.knots is not None:
+            search["knots"] = options.knots
         if options.prove:
-            seconds = PROOF_SECONDS if options.seconds is None else options.seconds
-            search |= {"prove": True, "seconds": seconds}
+            search |= {"prove": True, "seconds": PROOF_SECONDS}
+            if options.seconds is not None:
+                search["seconds"] = options.seconds
         with _watched(options.family, levels, prove=options.prove) as watch:
             result = make(options.family, levels=levels, **problem, **search, **watch)
     seconds = time.perf_counter() - started
-    _save(result.mechanism, options, bound=result.proof if options.prove else None)
+    bound = None
+    if options.prove:
+        bound = result.proof
+    _save(result.mechanism, options, bound=bound)
     facts = describe(options.family, result, loss=options.loss, prior=sample, seconds=seconds)
     facts |= _guaranteed(result, problem, options)
     console.show(facts, options.as_json, lambda: _summary(facts))
@@ -246,8 +261,7 @@ def _guaranteed(
 ) -> JsonObject:
     """What the integers of the table guarantee, its limit where asked for, and a table for shares."""
     epsilon = problem["epsilon"]
-    out = None if options.out is None else str(options.out)
-    facts: JsonObject = {"epsilon_asked": epsilon, "out": out}
+    facts: JsonObject = {"epsilon_asked": epsilon, "out": options.out_name}
     facts |= guarantee(
         result.mechanism,
         epsilon=epsilon,
@@ -286,7 +300,7 @@ def _show_categories(mechanism: Mechanism, epsilon: float, options: DesignOption
         "epsilon_asked": epsilon,
         "reports": mechanism.levels.size,
         "frequency_variance": mz.families.frequency_variance(mechanism),
-        "out": None if options.out is None else str(options.out),
+        "out": options.out_name,
         **guarantee(mechanism, epsilon=epsilon, delta=0.0, alpha=None, metric=None),
     }
     lines = [
@@ -306,10 +320,13 @@ Levels: TypeAlias = "int | list[float] | None"
 @contextmanager
 def _watched(family: str, levels: Levels, *, prove: bool = False) -> Iterator[JsonObject]:
     """Shows a spinner or a progress bar during a design; yields the progress callback where the design takes one."""
-    searching = "searching bins" if family == "optm" and not isinstance(levels, list) else ""
-    telling = "proving: boxes of levels ruled out" if prove else searching
-    if telling:
-        with progress.bar(telling) as tell:
+    countable_work = ""
+    if prove:
+        countable_work = "proving: boxes of levels ruled out"
+    elif family == "optm" and not isinstance(levels, list):
+        countable_work = "searching bins"
+    if countable_work:
+        with progress.bar(countable_work) as tell:
             yield {"progress": tell}
         return
     with progress.busy(f"designing {family}"):
@@ -341,8 +358,9 @@ def make(family: str, *, levels: Levels, **problem: Any) -> mz.design.DesignResu
 
 
 def _make(family: str, levels: Levels, problem: JsonObject) -> mz.design.DesignResult:
+    number_or_levels = 4 if levels is None else levels
     if family == "optimal":
-        return mz.design.optimal(levels=4 if levels is None else levels, **problem)
+        return mz.design.optimal(levels=number_or_levels, **problem)
     problem = _without(
         problem,
         family,
@@ -355,16 +373,16 @@ def _make(family: str, levels: Levels, problem: JsonObject) -> mz.design.DesignR
     )
     if family in CLOSED_FORMS:
         return mz.design.calibrate(family, levels=levels, **problem)
-    levels = 4 if levels is None else levels
     if family == "optm":
-        size: JsonObject = {"bins": levels} if isinstance(levels, list) else {"levels": levels}
-        return mz.design.optm(
-            **size, **_without(problem, "optm", loss="mae", max_level=None, knots=None)
-        )
-    fixed: dict[str, str | None] = {"loss": "mse", "max_level": None, "prior": None}
+        problem = _without(problem, family, loss="mae", max_level=None, knots=None)
+        if isinstance(number_or_levels, list):
+            return mz.design.optm(bins=number_or_levels, **problem)
+        return mz.design.optm(levels=number_or_levels, **problem)
+    problem = _without(problem, family, loss="mse", max_level=None, prior=None)
     if family == "imvu":
-        return mz.design.imvu(levels=levels, **_without(problem, family, **fixed))
-    return mz.design.mvu(levels=levels, **_without(problem, family, **fixed, knots=None))
+        return mz.design.imvu(levels=number_or_levels, **problem)
+    problem = _without(problem, family, knots=None)
+    return mz.design.mvu(levels=number_or_levels, **problem)
 
 
 def _without(problem: JsonObject, family: str, **fixed: str | None) -> JsonObject:
@@ -372,7 +390,9 @@ def _without(problem: JsonObject, family: str, **fixed: str | None) -> JsonObjec
     for name, value in fixed.items():
         requested = problem.get(name, value)
         if requested is not value and not (isinstance(requested, str) and requested == value):
-            instead = f"; it minimises the {value}: --loss {value}" if value else ""
+            instead = ""
+            if value:
+                instead = f"; it minimises the {value}: --loss {value}"
             raise ParameterError(name, requested, f"{family} does not take this option{instead}")
     return {name: value for name, value in problem.items() if name not in fixed}
 
@@ -381,24 +401,35 @@ def guarantee(
     mechanism: Mechanism, *, epsilon: float, delta: float, alpha: float | None, metric: str | None
 ) -> JsonObject:
     """The guarantee of a table's integers in the requested form of privacy: a sentence, its numbers rounded up."""
-    claim, found = mz.privacy.report_claim(mechanism), {}
+    claim = mz.privacy.report_claim(mechanism)
+    measures: dict[str, float] = {}
     certified = claim.certified
     if delta:
-        found = {"delta": mechanism.delta(epsilon)}
-        certified = mz.privacy.check_report(mechanism, "delta", epsilon=epsilon, **found)
-        words = f"delta {found['delta']!r} at epsilon {epsilon!r}"
+        measures = {"delta": mechanism.delta(epsilon)}
+        certified = mz.privacy.check_report(mechanism, "delta", epsilon=epsilon, **measures)
+        words = f"delta {measures['delta']!r} at epsilon {epsilon!r}"
     elif alpha is not None:
-        found = {"renyi": mechanism.renyi(alpha)}
-        certified = mz.privacy.check_report(mechanism, "renyi", order=alpha, epsilon=found["renyi"])
-        words = f"Renyi divergence of order {alpha!r}: {found['renyi']!r}"
+        divergence = mechanism.renyi(alpha)
+        measures = {"renyi": divergence}
+        certified = mz.privacy.check_report(mechanism, "renyi", order=alpha, epsilon=divergence)
+        words = f"Renyi divergence of order {alpha!r}: {divergence!r}"
     elif metric is not None:
-        found, certified = {"metric_epsilon": mz.design.metric_epsilon(mechanism, metric)}, False
-        unit = "|x - x'|" if metric == "absolute" else "|x - x'|**2, on the grid of the knots"
-        words = f"epsilon {found['metric_epsilon']!r} per unit of {unit}"
+        metric_epsilon = mz.design.metric_epsilon(mechanism, metric)
+        measures = {"metric_epsilon": metric_epsilon}
+        certified = False
+        unit = "|x - x'|**2, on the grid of the knots"
+        if metric == "absolute":
+            unit = "|x - x'|"
+        words = f"epsilon {metric_epsilon!r} per unit of {unit}"
     else:
         words = f"epsilon {above(mechanism.epsilon, 12)}"
     stated = mz.privacy.basis(claim.observer, certified=certified)
-    return {**claim.standing, "certified": certified, "guarantee": f"{words} ({stated})", **found}
+    return {
+        **claim.standing,
+        "certified": certified,
+        "guarantee": f"{words} ({stated})",
+        **measures,
+    }
 
 
 def describe(

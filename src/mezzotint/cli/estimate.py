@@ -20,11 +20,15 @@ from mezzotint.core.table import OTHER
 
 if TYPE_CHECKING:
     from mezzotint.collect.pairs import PairCounts
+    from mezzotint.collect.reports import Limit
 
 EXAMPLE = "mezzotint estimate reports.parquet --histogram --quantiles --json"
 
 OPTIONAL_VALUES = {"--histogram": "10", "--quantiles": "0.05,0.25,0.5,0.75,0.95"}
 """Options that may stand without a value, and what they mean then."""
+
+COUNTS_ENDING = ".json"
+"""Of the names of saved counts."""
 
 TOP = 20
 """Categories of a large domain that are listed where no number is given."""
@@ -85,7 +89,9 @@ def _beside(options: EstimateOptions) -> str:
         return "--domain"
     if options.by:
         return "--by"
-    return "--weights" if options.weights else "two columns"
+    if options.weights:
+        return "--weights"
+    return "two columns"
 
 
 # One column --------------------------------------------------------------------------------------
@@ -96,7 +102,9 @@ def _show_one_column(options: EstimateOptions) -> None:
     from mezzotint.collect.counts import SAME_PEOPLE
 
     counts = _counts(options)
-    spending = None if options.ledger is None else _spending(counts, options.ledger)
+    spending = None
+    if options.ledger is not None:
+        spending = _spending(counts, options.ledger)
     all_different = spending is not None and spending.shared == 0
     if counts.releases > 1 and not all_different:
         console.warn(SAME_PEOPLE)
@@ -134,13 +142,18 @@ def _spending(counts: mz.collect.CodeCounts, ledger: Path) -> mz.collect.Spendin
     return spending
 
 
+def _report_files(sources: list[str]) -> list[str]:
+    """Sources that are reports, not saved counts."""
+    return [source for source in sources if not source.endswith(COUNTS_ENDING)]
+
+
 def _note_limits(sources: list[str]) -> None:
     """Says whether rows or people are estimated, where people were charged for their own rows."""
     from mezzotint.collect.reports import limits_of
 
-    limits = {
-        limit for source in sources if not source.endswith(".json") for limit in limits_of(source)
-    }
+    limits: set[Limit] = set()
+    for source in _report_files(sources):
+        limits.update(limits_of(source))
     for limit in sorted(limits, key=str):
         if limit.one_row:
             console.note("the reports are of one row of each person: estimates are about people")
@@ -156,8 +169,8 @@ def note_row_claim(sources: list[str]) -> mz.privacy.Claim | None:
 
     _note_limits(sources)
     claims = []
-    for source in sources:
-        claim = None if source.endswith(".json") else row_claim(source)
+    for source in _report_files(sources):
+        claim = row_claim(source)
         if claim is not None:
             claims.append(claim)
     if not claims:
@@ -172,18 +185,17 @@ def note_row_claim(sources: list[str]) -> mz.privacy.Claim | None:
 
 def _counts(options: EstimateOptions) -> mz.collect.CodeCounts:
     """The counts of all sources together."""
-    table = None if options.mechanism is None else common.load_mechanism(options.mechanism)
-    column = options.columns[0] if options.columns else None
+    table = options.table
     counted = []
     with progress.bar("counting", unit="rows") as tell:
         for source in options.sources:
-            if source.endswith(".json"):
+            if source.endswith(COUNTS_ENDING):
                 counted.append(mz.collect.load_counts(source))
                 continue
             counted.append(
                 mz.collect.read_counts(
                     source,
-                    column=column,
+                    column=options.first_column,
                     mechanism=table,
                     engine=options.engine,
                     address=options.address,
@@ -236,7 +248,9 @@ def _interval_rows(result: mz.collect.Estimate) -> list[tuple[str, ...]]:
             named[f"share above {threshold:g}"] = value
     rows = []
     for label, interval in named.items():
-        ends = "" if interval.identified is None else _range(*interval.identified)
+        ends = ""
+        if interval.identified is not None:
+            ends = _range(*interval.identified)
         numbers = (number(interval.value), number(interval.low), number(interval.high))
         rows.append((label, *numbers, ends))
     return rows
@@ -274,7 +288,9 @@ def _blame(result: mz.collect.Estimate, table: Mechanism) -> list[str]:
     for what, cells, width, left_open in _widths(result, table):
         if width < WIDE or left_open < width / 2:
             continue
-        epsilon = 1.0 if result.epsilon is None else result.epsilon
+        epsilon = 1.0
+        if result.epsilon is not None:
+            epsilon = result.epsilon
         better = common.table_for_shares(epsilon, table.lower, table.upper, bins=cells)
         words.append(
             f"More reports of this table would hardly narrow these {what}: the table itself leaves them open. "
@@ -316,7 +332,9 @@ def _split(result: mz.collect.Estimate) -> str:
 
 def _show_frequent(options: EstimateOptions, domain: Path) -> None:
     """Prints the most frequent categories of a large domain."""
-    top = TOP if options.top is None else options.top
+    top = TOP
+    if options.top is not None:
+        top = options.top
     counts = _hashed_counts(options, domain)
     frequent = mz.collect.heavy_hitters(
         counts, top=top, confidence=options.confidence, allow_seeded=options.allow_seeded
@@ -329,7 +347,9 @@ def _show_frequent(options: EstimateOptions, domain: Path) -> None:
     for name, share, certain in zip(
         frequent.categories, frequent.shares, frequent.certain, strict=True
     ):
-        remark = f"surely among the first {top}" if certain else ""
+        remark = ""
+        if certain:
+            remark = f"surely among the first {top}"
         interval = (f"{share.value:.5f}", f"{share.low:.5f}", f"{share.high:.5f}")
         rows.append((Text(name), *interval, remark))
     table = tables.TerminalTable(columns, rows, left=("category", ""), title=title)
@@ -349,10 +369,9 @@ def _hashed_counts(options: EstimateOptions, domain: Path) -> Any:
     def hashed(table: Mechanism) -> mz.families.HashedDomain:
         return mz.families.HashedDomain(categories=names, mechanism=table)
 
-    column = options.columns[0] if options.columns else None
     with progress.busy("counting"):
         try:
-            return mz.collect.read_hashed(sources[0], domain=hashed, column=column)
+            return mz.collect.read_hashed(sources[0], domain=hashed, column=options.first_column)
         except ParameterError as error:  # of the column of hashes, which nobody names
             if error.parameter != "column" or not str(error.value).endswith("_hash"):
                 raise
@@ -371,7 +390,9 @@ def _show_two_columns(options: EstimateOptions) -> None:
     pairs = mz.collect.read_pairs(sources[0], columns=(columns[0], columns[1]))
     rows = _joint_rows(pairs, options)
     tables_by_column = dict(zip(columns, (pairs.first, pairs.second), strict=True))
-    claim = None if pairs.seeded else mz.privacy.report_claim(tables_by_column)
+    claim = None
+    if not pairs.seeded:
+        claim = mz.privacy.report_claim(tables_by_column)
     entries: list[JsonObject] = []
     cells = []
     for first, second, interval in rows:

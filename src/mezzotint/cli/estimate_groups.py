@@ -26,7 +26,9 @@ def show(options: EstimateOptions) -> None:
     groups = _read(options)
     if not options.same_people and any(group.counts.releases > 1 for group in groups.values()):
         console.warn(SAME_PEOPLE)
-    sizes = None if options.sizes is None else _sizes(options.sizes)
+    sizes = None
+    if options.sizes is not None:
+        sizes = _sizes(options.sizes)
     estimates = mz.collect.estimate_groups(
         groups,
         confidence=options.confidence,
@@ -52,7 +54,9 @@ def show(options: EstimateOptions) -> None:
     if _have_totals(groups, options):
         rows += _add_totals(facts["groups"], groups, options.confidence)
     write_rows(rows, options)
-    series = _add_series(facts, groups, by) if memoised else None
+    series = None
+    if memoised:
+        series = _add_series(facts, groups, by)
     cost = common.cost_of(estimates.claim, estimates.seeded)
     console.show(facts, options.as_json, lambda: _picture(facts, series, cost=cost))
 
@@ -138,8 +142,7 @@ def _read(options: EstimateOptions) -> dict[str, mz.collect.Group]:
     """The groups of all sources together."""
     from mezzotint.collect.counts import refuse_seeded
 
-    table = None if options.mechanism is None else common.load_mechanism(options.mechanism)
-    column = options.columns[0] if options.columns else None
+    table = options.table
     merged: dict[str, mz.collect.Group] = {}
     with progress.busy("counting"):
         for source in options.sources:
@@ -148,13 +151,15 @@ def _read(options: EstimateOptions) -> dict[str, mz.collect.Group]:
                     source,
                     by=options.by or [],
                     weights=options.weights,
-                    column=column,
+                    column=options.first_column,
                     mechanism=table,
                 )
             except ParameterError as error:
                 raise _named_as_typed(error, options) from error
             for name, group in groups.items():
-                merged[name] = merged[name].merge(group) if name in merged else group
+                if name in merged:
+                    group = merged[name].merge(group)
+                merged[name] = group
     for group in merged.values():
         refuse_seeded(group.counts.seeded, allowed=options.allow_seeded)
     return merged
@@ -183,9 +188,12 @@ def _sizes(text: str) -> dict[str, float]:
 
 def _picture(facts: JsonObject, series: mz.privacy.Claim | None, *, cost: str) -> Group:
     reports = sum(entry["n"] for entry in facts["groups"])
-    by = f" by {facts['by']}" if facts["by"] else ""
-    weighted = ", weighted" if facts["weights"] else ""
-    title = f"{reports:,} reports{by}{weighted}, {cost}"
+    title = f"{reports:,} reports"
+    if facts["by"]:
+        title += f" by {facts['by']}"
+    if facts["weights"]:
+        title += ", weighted"
+    title += f", {cost}"
     sections = [facts["groups"]]
     if "differences" in facts:
         against = facts["against"]
@@ -227,7 +235,9 @@ def _group_rows(entry: JsonObject) -> list[tuple[str | Text, ...]]:
     estimates += [(answer["quantity"], answer) for answer in entry.get("answers", ())]
     if "total" in entry:
         estimates.append(("total", entry["total"]))
-    reports = f"{entry['n']:,}" if "n" in entry else ""
+    reports = ""
+    if "n" in entry:
+        reports = f"{entry['n']:,}"
     rows: list[tuple[str | Text, ...]] = []
     for quantity, interval in estimates:
         first: tuple[str | Text, str] = ("", "")

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, final
 import mezzotint as mz
 from mezzotint.cli import common, tables
 from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, argument, option
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Json, JsonObject
 
 WHAT, INTERVALS, REPORTS = "What to estimate", "Intervals", "Reports"
@@ -98,13 +99,28 @@ class EstimateOptions:
         return self.column or []
 
     @property
+    def first_column(self) -> str | None:
+        """The column of codes; None for the only one."""
+        if not self.columns:
+            return None
+        return self.columns[0]
+
+    @property
+    def table(self) -> Mechanism | None:
+        """The table that was named; None for that of each file."""
+        if self.mechanism is None:
+            return None
+        return common.load_mechanism(self.mechanism)
+
+    @property
     def questions(self) -> JsonObject:
         """Shares and quantiles that were asked for, as the library takes them."""
         questions: JsonObject = {}
         if self.histogram is not None:
             edges = common.parse_numbers(self.histogram, parameter="histogram")
-            is_count = len(edges) == 1 and edges[0] == round(edges[0])
-            questions["histogram"] = int(edges[0]) if is_count else edges
+            questions["histogram"] = edges
+            if len(edges) == 1 and edges[0] == round(edges[0]):
+                questions["histogram"] = int(edges[0])
         if self.quantiles is not None:
             questions["quantiles"] = common.parse_numbers(self.quantiles, parameter="quantiles")
         if self.above is not None:
@@ -120,4 +136,6 @@ def write_rows(rows: Sequence[Json], options: EstimateOptions) -> None:
 
 def price(claim: mz.privacy.Claim | None) -> JsonObject:
     """The JSON fields about the cost of one report; none where it was drawn from a seed."""
-    return {} if claim is None else {"epsilon": claim.epsilon, **claim.standing}
+    if claim is None:
+        return {}
+    return {"epsilon": claim.epsilon, **claim.standing}

@@ -136,11 +136,11 @@ def _refuse_beside_resume(
     file: Path | None, changes: list[str] | None, app: Path | None, dry_run: bool
 ) -> None:
     """Refuse what a resumed run, which keeps its settings, would ignore."""
-    given = {"run": file, "set": changes, "app": app, "dry_run": dry_run or None}
-    for name, value in given.items():
+    ignored = {"run": file, "set": changes, "app": app, "dry_run": dry_run or None}
+    for option_name, value in ignored.items():
         if value:
             remedy = "a resumed run keeps its settings; leave it out, or start another run"
-            raise ParameterError(name, str(value), remedy)
+            raise ParameterError(option_name, str(value), remedy)
 
 
 def _refuse_options(
@@ -182,8 +182,11 @@ def _simulated(settings: RunSettings, out: Path | None) -> RunReport:
             settings, tell=lambda line: console.say(line, on=console.notices())
         )
     except (KeyboardInterrupt, SystemExit):
-        kept = f"finished rounds are kept; continue with: mezzotint federate --out {out} --resume"
-        console.note(f"ended early; {kept if out else 'nothing is kept without --out'}")
+        consequence = "nothing is kept without --out"
+        if out:
+            command_line = f"mezzotint federate --out {out} --resume"
+            consequence = f"finished rounds are kept; continue with: {command_line}"
+        console.note(f"ended early; {consequence}")
         raise
 
 
@@ -197,11 +200,13 @@ def _dry_run(run: RunFile, settings: RunSettings, as_json: bool) -> None:
     scheme = make_scheme(run, settings, size=settings.model_size(made_up(settings, 1)))
     facts = rehearse(settings, scheme).as_dict()
     epsilon = facts["epsilon"]
-    told = "no epsilon can be claimed" if epsilon is None else f"epsilon {above(epsilon)}"
+    price = "no epsilon can be claimed"
+    if epsilon is not None:
+        price = f"epsilon {above(epsilon)}"
     lines: list[RenderableType] = [
         f"one round of {facts['clients']} clients on made-up data: {facts['parameters']:,} parameters, "
         f"{facts['bits']} bits each on the wire, {facts['seconds']:.1f} s",
-        f"the run would cost: {told}, delta {above(settings.delta)}, at most {facts['rounds']} rounds of a client",
+        f"the run would cost: {price}, delta {above(settings.delta)}, at most {facts['rounds']} rounds of a client",
         "nothing was read, kept or charged",
     ]
     if facts["rounds"] < facts["wanted"]:
@@ -230,18 +235,18 @@ def _show(report: RunReport, settings: RunSettings, as_json: bool) -> None:
 
 def _prove(report: RunReport, path: Path) -> None:
     """Certify the central claim (the local one if there are no sums) in the report, if the kernel accepts it."""
-    view = next((view for view in ("central", "local") if view in report.promises), None)
-    if view is None:
+    promised_views = [view for view in ("central", "local") if view in report.promises]
+    if not promised_views:
         raise ParameterError(
             "proof", str(path), "nothing is claimed of this run; there is nothing to prove"
         )
+    view = promised_views[0]
     if report.promises[view].release is None:
         remedy = "what clients measured is added to what updates cost, and sums of claims are not proved; leave one out"
         raise ParameterError("proof", str(path), remedy)
-    found = common.write_proof(
-        cast(mz.privacy.Release, report.promises[view].release), path, overwrite=True
-    )
-    report.claims[view] |= {**found.as_dict(), "text": str(found)}
+    release = cast(mz.privacy.Release, report.promises[view].release)
+    proved = common.write_proof(release, path, overwrite=True)
+    report.claims[view] |= {**proved.as_dict(), "text": str(proved)}
 
 
 def _write_app(app: Path, settings: RunSettings, scheme: Scheme, out: Path | None) -> None:
@@ -251,7 +256,10 @@ def _write_app(app: Path, settings: RunSettings, scheme: Scheme, out: Path | Non
         raise ParameterError("out", str(out), remedy)
     from mezzotint.federated import folder as folders
 
-    folders.write_app(app, replace(settings, out="" if out is None else str(out)), scheme)
+    folder_name = ""
+    if out is not None:
+        folder_name = str(out)
+    folders.write_app(app, replace(settings, out=folder_name), scheme)
     console.note(f"check it with: flwr build --app {app}; run it with: flwr run {app}")
     simulated = (
         f"flwr federation simulation-config @none/default local --num-supernodes {settings.clients}"
@@ -272,7 +280,9 @@ def _place(scheme: Scheme, out: Path | None, scratch: Path) -> str:
     """The folder of the run's encoding: beside its results, or a temporary one."""
     from mezzotint.federated import folder as folders
 
-    folder = out if out is not None else scratch
+    folder = scratch
+    if out is not None:
+        folder = out
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / folders.ENCODING
     write_text(path, folders.described(scheme), overwrite=True)
@@ -282,13 +292,18 @@ def _place(scheme: Scheme, out: Path | None, scratch: Path) -> str:
 def _picture(report: RunReport, settings: RunSettings) -> list[RenderableType]:
     from mezzotint.privacy.claim import basis
 
-    views = ("local",) if settings.trust == "local" else ("local", "central")
+    views = ["local"]
+    if settings.trust != "local":
+        views.append("central")
     claims = report.claims
     cells = {"bits": str(report.report_bits), "bits on the wire": str(report.bits)}
     cells["MSE of a report"] = number(report.mse)
     for view in views:
+        cell = "none"
         epsilon = claims.get(view, {}).get("epsilon")
-        cells[f"{view} epsilon"] = "none" if epsilon in (None, "inf") else above(float(epsilon))
+        if epsilon not in (None, "inf"):
+            cell = above(float(epsilon))
+        cells[f"{view} epsilon"] = cell
     cells["rounds charged"] = str(max(report.ledger["charges"].values(), default=0))
     title = f"{settings.dataset}, {settings.model}: accuracy {report.accuracy[-1]:.4f}"
     standings = []
@@ -301,7 +316,7 @@ def _picture(report: RunReport, settings: RunSettings) -> list[RenderableType]:
     return [table, *_lines(report, settings, views)]
 
 
-def _lines(report: RunReport, settings: RunSettings, views: tuple[str, ...]) -> list[str]:
+def _lines(report: RunReport, settings: RunSettings, views: list[str]) -> list[str]:
     """Claims, ledger and measurements in sentences."""
     from mezzotint.privacy.claim import counted
 

@@ -128,7 +128,9 @@ def command(options: PrivatizeOptions) -> None:
     result = _privatized(options, tables)
     if options.proof is not None:
         _prove(tables, options.proof, overwrite=options.overwrite)
-    on = console.notices() if options.out == "-" else None
+    on = None
+    if options.out == "-":
+        on = console.notices()
     numeric = _numeric_columns(tables)
     console.show(
         result.as_dict(), options.as_json, lambda: "\n".join(_lines(result, numeric)), on=on
@@ -155,6 +157,9 @@ def _tables_of(options: PrivatizeOptions) -> Tables:
 
 def _privatized(options: PrivatizeOptions, tables: Tables) -> Result:
     """Draw the reports."""
+    delimiter = options.delimiter
+    if delimiter == "\\t":
+        delimiter = "\t"
     missing_values = None
     if options.missing_values is not None:
         missing_values = options.missing_values.split(",")
@@ -175,7 +180,7 @@ def _privatized(options: PrivatizeOptions, tables: Tables) -> Result:
         "charge_by": options.charge_by,
         "at_most": options.at_most,
         "per": options.per,
-        "delimiter": "\t" if options.delimiter == "\\t" else options.delimiter,
+        "delimiter": delimiter,
         "missing_values": missing_values,
         "decimal": options.decimal,
         "backslash_is_text": options.backslash_is_text,
@@ -196,8 +201,13 @@ def _prove(tables: Tables, proof: Path, *, overwrite: bool) -> None:
     """Write the claim about a row with its proof."""
     tables_drawn: dict[str, Mechanism] = {}
     for column, table in tables.items():
-        tables_drawn[column] = table if isinstance(table, Mechanism) else table.mechanism
-    released = next(iter(tables_drawn.values())) if len(tables_drawn) == 1 else tables_drawn
+        if isinstance(table, Mechanism):
+            tables_drawn[column] = table
+        else:
+            tables_drawn[column] = table.mechanism
+    released: Mechanism | dict[str, Mechanism] = tables_drawn
+    if len(tables_drawn) == 1:
+        (released,) = tables_drawn.values()
     release = mz.privacy.Release(mechanism=released, delta=0.0)
     common.write_proof(release, proof, overwrite=overwrite)
 
@@ -266,7 +276,9 @@ def _lines(result: Result, numeric: set[str]) -> list[str]:
     if isinstance(result, mz.collect.PrivatizeResult):
         cost = common.each(result.claim)
         lines = [f"{result.reports:,} reports of {common.bits(result.bits)}, {cost}, {written}/s)"]
-        clippable = tallies if numeric else []
+        clippable: list[tuple[str, Any]] = []
+        if numeric:
+            clippable = tallies
     else:
         bits = sum(column.bits for column in result.columns)
         lines = [f"{result.reports:,} rows of {bits} bits {written} rows/s)"]
@@ -323,20 +335,16 @@ def _charged(result: Result) -> list[str]:
     charged = result.charged
     if charged is None:
         return []
-    whom = (
-        "everyone"
-        if charged.people is None
-        else f"{charged.people:,} people for their rows, each at most"
-    )
-    again = f" (attempt {charged.attempt} at this run)" if charged.attempt > 1 else ""
-    basis = "" if result.claim is None else f" ({result.claim.basis})"
-    whose = (
-        "record" if charged.people is None else "person"
-    )  # ids alone tell which rows are one person's
-    remainder = (
-        "" if charged.left is None else f", which leaves {below(charged.left)} of the budget"
-    )
-    return [
-        f"ledger: charged {whom} epsilon {above(charged.epsilon)}{basis}{again}; "
-        f"the largest total of any {whose} is now {above(charged.spent)}{remainder}"
-    ]
+    payers, payer = "everyone", "record"
+    if charged.people is not None:  # ids alone tell which rows are one person's
+        payers = f"{charged.people:,} people for their rows, each at most"
+        payer = "person"
+    price = f"epsilon {above(charged.epsilon)}"
+    if result.claim is not None:
+        price += f" ({result.claim.basis})"
+    if charged.attempt > 1:
+        price += f" (attempt {charged.attempt} at this run)"
+    total = above(charged.spent)
+    if charged.left is not None:
+        total += f", which leaves {below(charged.left)} of the budget"
+    return [f"ledger: charged {payers} {price}; the largest total of any {payer} is now {total}"]

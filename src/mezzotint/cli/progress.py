@@ -33,23 +33,34 @@ def bar(text: str, total: float = math.inf, *, unit: str = "") -> Iterator[Progr
         task = bars.add_task(text, total=None, count="")
 
         def tell(done: float, total: float) -> None:
-            seconds = bars.tasks[0].elapsed or 0.0
-            rate = done / seconds if seconds > 0 else 0.0
-            count = (
-                f"{done:,.0f} {unit}"
-                if unit
-                else f"{done:.0f}/{total:.0f}"
-                if total > 1
-                else f"{done:.0%}"
-            )
-            shown = f"{count} {rate:,.0f}/s" if rate >= 100 else f"{count} {rate:.2g}/s"
-            bars.update(
-                task, completed=done, total=total if math.isfinite(total) else None, count=shown
-            )
+            count = f"{_counted(done, total, unit)} {_rate(done, bars.tasks[0].elapsed)}"
+            finite_total = None
+            if math.isfinite(total):
+                finite_total = total
+            bars.update(task, completed=done, total=finite_total, count=count)
 
         if math.isfinite(total):
             tell(0, total)
         yield tell
+
+
+def _counted(done: float, total: float, unit: str) -> str:
+    """How far the work is: in its unit, in steps, or as a share where the total is 1."""
+    if unit:
+        return f"{done:,.0f} {unit}"
+    if total > 1:
+        return f"{done:.0f}/{total:.0f}"
+    return f"{done:.0%}"
+
+
+def _rate(done: float, seconds: float | None) -> str:
+    """Steps a second."""
+    rate = 0.0
+    if seconds:
+        rate = done / seconds
+    if rate >= 100:
+        return f"{rate:,.0f}/s"
+    return f"{rate:.2g}/s"
 
 
 @contextmanager
@@ -69,8 +80,13 @@ def live(*columns: ProgressColumn, spinner: bool = False) -> Bars:
     """A progress display on standard error, if that is a terminal: a description, then these columns."""
     from rich import progress as progress_bars
 
-    first = [progress_bars.SpinnerColumn()] if spinner else []
-    shown = (*first, progress_bars.TextColumn("{task.description}"), *columns)
+    description = progress_bars.TextColumn("{task.description}")
+    all_columns: list[ProgressColumn] = [description, *columns]
+    if spinner:
+        all_columns.insert(0, progress_bars.SpinnerColumn())
     return progress_bars.Progress(
-        *shown, console=notices(), transient=True, disable=not sys.stderr.isatty()
+        *all_columns,
+        console=notices(),
+        transient=True,
+        disable=not sys.stderr.isatty(),
     )

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 RUNS = "Runs with data"
 
+KEY_COLUMNS = 2
+"""First columns of a reproduction, which identify a row."""
+
 EXAMPLE = "mezzotint reproduce rqm-figure4 --data femnist.npz --model cnn --rounds 2000 --seeds 3"
 
 _BASIS = "Epsilon and delta: the paper's as printed, ours computed; to the observer that the paper has in mind."
@@ -63,7 +66,7 @@ def command(
         "model": model,
         "rounds": rounds,
         "seeds": seeds,
-        "quick": True if quick else None,
+        "quick": quick or None,
         "keep": keep,
         "device": device,
     }
@@ -113,18 +116,31 @@ def _draw(result: Reproduction, kind: str, path: Path | None, overwrite: bool) -
 
 def _picture(result: Reproduction) -> Group:
     """The rows as a table; remarks would squeeze the numbers, so they stand below, each once."""
-    rows = result.rows
-    names = [name for name in result.columns if name != "note"]
-    remarks: dict[str, list[str]] = {}
-    for row in rows:
+    headings = [heading for heading in result.columns if heading != "note"]
+    numeric_headings: set[str] = set()
+    keys_by_remark: dict[str, list[str]] = {}
+    table_rows = []
+    for row in result.rows:
+        for heading in headings:
+            if isinstance(row.get(heading), float):
+                numeric_headings.add(heading)
+        cells = [_cell(row.get(heading)) for heading in headings]
+        table_rows.append(cells)
         if row.get("note"):
-            first = [_cell(row.get(name)) for name in names[:2]]
-            remarks.setdefault(str(row["note"]), []).append(" ".join(first))
-    words = [name for name in names if not any(isinstance(row.get(name), float) for row in rows)]
-    cells = [[_cell(row.get(name)) for name in names] for row in rows]
-    table = tables.TerminalTable(names, cells, left=words, title=result.title, keys=2)
-    below = [f"{', '.join(whose)}: {remark}." for remark, whose in remarks.items()]
-    return Group(table, Text("\n".join([result.note, *below, _BASIS])))
+            keys = " ".join(cells[:KEY_COLUMNS])
+            keys_by_remark.setdefault(str(row["note"]), []).append(keys)
+    table = tables.TerminalTable(
+        headings,
+        table_rows,
+        left=[heading for heading in headings if heading not in numeric_headings],
+        title=result.title,
+        keys=KEY_COLUMNS,
+    )
+    sentences = [result.note]
+    for remark, keys in keys_by_remark.items():
+        sentences.append(f"{', '.join(keys)}: {remark}.")
+    sentences.append(_BASIS)
+    return Group(table, Text("\n".join(sentences)))
 
 
 def _cell(value: object) -> str:

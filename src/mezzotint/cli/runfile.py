@@ -57,11 +57,11 @@ def read_document(
     _refuse_file_of_another_verb(document, path, verb)
     rename_keys(document, OLD_KEYS[verb])
     for change in changes:
-        name, equals, text = change.partition("=")
-        today = OLD_KEYS[verb].get(name.strip(), name)
-        if today != name:
-            console.warn(f"{name.strip()} is now called {today}")
-        _change(document, f"{today}{equals}{text}", plain_keys)
+        dotted_name, equals, value_text = change.partition("=")
+        current_name = OLD_KEYS[verb].get(dotted_name.strip(), dotted_name)
+        if current_name != dotted_name:
+            console.warn(f"{dotted_name.strip()} is now called {current_name}")
+        _change(document, f"{current_name}{equals}{value_text}", plain_keys)
     return document
 
 
@@ -75,47 +75,62 @@ def rename_keys(document: dict[str, Any], old_keys: Mapping[str, str]) -> None:
     Raises:
         ParameterError: a key under both names.
     """
-    for old, today in old_keys.items():
-        *tables, key = old.split(".")
-        table: Any = document
-        for name in tables:
-            table = table.get(name, {}) if isinstance(table, dict) else {}
-        if not isinstance(table, dict) or key not in table:
+    for old_name, current_name in old_keys.items():
+        *table_names, old_key = old_name.split(".")
+        table = _inner_table(document, table_names)
+        if old_key not in table:
             continue
-        new_key = today.rpartition(".")[2]
-        if new_key in table:
-            raise ParameterError(old, table[key], f"is now called {today}, which is there too")
-        table[new_key] = table.pop(key)
-        console.warn(f"{old} is now called {today}")
+        current_key = current_name.rpartition(".")[2]
+        if current_key in table:
+            remedy = f"is now called {current_name}, which is there too"
+            raise ParameterError(old_name, table[old_key], remedy)
+        table[current_key] = table.pop(old_key)
+        console.warn(f"{old_name} is now called {current_name}")
+
+
+def _inner_table(document: dict[str, Any], table_names: Sequence[str]) -> dict[str, Any]:
+    """The table of these names inside each other; an empty one where there is none."""
+    table: Any = document
+    for table_name in table_names:
+        table = table.get(table_name, {})
+        if not isinstance(table, dict):
+            return {}
+    return table
 
 
 def _refuse_file_of_another_verb(document: Mapping[str, Any], path: Path, verb: str) -> None:
-    for other, tables in TABLES.items():
-        if other != verb and tables & document.keys() and not TABLES[verb] & document.keys():
-            remedy = f"it describes a run of mezzotint {other}; give it to that verb"
+    if TABLES[verb] & document.keys():
+        return
+    for described_verb, table_names in TABLES.items():
+        if table_names & document.keys():
+            remedy = f"it describes a run of mezzotint {described_verb}; give it to that verb"
             raise ParameterError("run", str(path), remedy)
 
 
 def _change(document: dict[str, Any], change: str, plain_keys: Mapping[str, str]) -> None:
     """Sets one value of a document; other keys of its table stay."""
-    name, equals, text = change.partition("=")
-    keys = name.strip().split(".")
-    if not equals or not all(keys):
+    name, equals, value_text = change.partition("=")
+    dotted_name = name.strip()
+    *table_names, last_key = dotted_name.split(".")
+    if not equals or not last_key or not all(table_names):
         raise ParameterError("set", change, "write table.key=value")
-    if ".".join(keys) in plain_keys:
-        keys.append(plain_keys[".".join(keys)])
+    if dotted_name in plain_keys:
+        table_names.append(last_key)
+        last_key = plain_keys[dotted_name]
     table: Any = document
-    for depth, key in enumerate(keys[:-1], start=1):
-        values = table.setdefault(key, {})
-        if not isinstance(values, dict):
-            plain_key = plain_keys.get(".".join(keys[:depth]))
+    for depth, table_name in enumerate(table_names, start=1):
+        inner_table = table.setdefault(table_name, {})
+        if not isinstance(inner_table, dict):
+            plain_key = plain_keys.get(".".join(table_names[:depth]))
             if plain_key is None:
-                raise ParameterError("set", change, f"{key} is a value, not a table")
-            values = table[key] = {plain_key: values}
-        table = values
-    if isinstance(table.get(keys[-1]), dict):
-        raise ParameterError("set", change, f"name a key of this table: {name.strip()}.key=value")
-    table[keys[-1]] = toml_value(text.strip())
+                raise ParameterError("set", change, f"{table_name} is a value, not a table")
+            inner_table = {plain_key: inner_table}
+            table[table_name] = inner_table
+        table = inner_table
+    if isinstance(table.get(last_key), dict):
+        remedy = f"name a key of this table: {dotted_name}.key=value"
+        raise ParameterError("set", change, remedy)
+    table[last_key] = toml_value(value_text.strip())
 
 
 def toml_value(text: str) -> Any:
@@ -136,14 +151,18 @@ class Section:
     """
 
     def __init__(self, name: str, values: Mapping[str, Any]) -> None:
-        self._name, self._values, self._taken = name, dict(values), set[str]()
+        self._name = name
+        self._values = dict(values)
+        self._taken: set[str] = set()
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
 
     def parameter(self, key: str) -> str:
         """The dotted name of a key."""
-        return f"{self._name}.{key}" if self._name else key
+        if not self._name:
+            return key
+        return f"{self._name}.{key}"
 
     def section(self, key: str, *, plain: str | None = None) -> Section:
         """A table inside; empty where there is none.
@@ -174,11 +193,12 @@ class Section:
         if key not in self._values:
             return default
         value = self._values[key]
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
-        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+        accepted_types: tuple[type, ...] = (kind,)
+        if kind is float:
+            accepted_types = (int, float)
+        if type(value) not in accepted_types:
             raise ParameterError(self.parameter(key), value, f"must be of kind {kind.__name__}")
-        return value
+        return kind(value)
 
     def choose(self, key: str, known: Sequence[str], default: str | None = None) -> str:
         """The value of a key, one of those known."""
@@ -190,6 +210,8 @@ class Section:
     def finish(self) -> None:
         """Raises ParameterError for a key that nobody took."""
         for key, value in self._values.items():
-            if key not in self._taken:
-                known = ", ".join(sorted(self._taken)) or "none"
-                raise ParameterError(self.parameter(key), value, f"has no use here; known: {known}")
+            if key in self._taken:
+                continue
+            taken_keys = ", ".join(sorted(self._taken)) or "none"
+            remedy = f"has no use here; known: {taken_keys}"
+            raise ParameterError(self.parameter(key), value, remedy)

@@ -53,11 +53,8 @@ def show(
         inputs = np.array(common.parse_numbers(at, parameter="at"))
         for x in inputs[(inputs < mechanism.lower) | (inputs > mechanism.upper)]:
             console.note(f"{x:g} is clipped to {np.clip(x, mechanism.lower, mechanism.upper):g}")
-    named = mechanism.categories is not None
     facts = _as_dict(mechanism, inputs)
-    console.show(
-        facts, as_json, lambda: _categories(mechanism) if named else _picture(mechanism, inputs)
-    )
+    console.show(facts, as_json, lambda: _picture(mechanism, inputs))
 
 
 def _ranked(scheme: mz.vectors.RankedCodebook) -> JsonObject:
@@ -101,8 +98,12 @@ def _errors(mechanism: Mechanism, inputs: FloatArray) -> JsonObject:
 
 
 def _picture(mechanism: Mechanism, inputs: FloatArray) -> Group:
+    if mechanism.categories is not None:
+        return _categories(mechanism, mechanism.categories)
     few_levels = mechanism.levels.size <= _COLUMNS
-    levels = [f"{level:.4g}" for level in mechanism.levels] if few_levels else []
+    levels: list[str] = []
+    if few_levels:
+        levels = [f"{level:.4g}" for level in mechanism.levels]
     rows = []
     for x, probabilities in zip(inputs, mechanism.pmf(inputs), strict=True):
         row = [_shown(float(x), mechanism), tables.sparkline(_shrink(probabilities))]
@@ -132,17 +133,17 @@ def _shown(value: float, mechanism: Mechanism) -> str:
     return number(value)
 
 
-def _categories(mechanism: Mechanism) -> Group:
-    names, columns = mechanism.categories or (), ("category", "reports")
-    shown = zip(names[:_MOST], mechanism.probabilities, strict=False)
-    rows = [(Text(name), tables.sparkline(_shrink(row))) for name, row in shown]
+def _categories(mechanism: Mechanism, categories: Sequence[str]) -> Group:
+    columns = ("category", "reports")
+    rows = []
+    for category, probabilities in zip(categories[:_MOST], mechanism.probabilities, strict=False):
+        rows.append((Text(category), tables.sparkline(_shrink(probabilities))))
     table = tables.TerminalTable(columns, rows, left=columns, title=mechanism.name)
-    more = f", {len(names) - _MOST} more categories" if len(names) > _MOST else ""
-    facts = (
-        f"{len(names)} categories, {mechanism.levels.size} reports ({common.bits(mechanism.bits)}){more}\n"
-        f"epsilon {_cost(mechanism)}, table {mechanism.sha256[:12]}"
-    )
-    return Group(table, Text(facts))
+    size = f"{mechanism.levels.size} reports ({common.bits(mechanism.bits)})"
+    if len(categories) > _MOST:
+        size += f", {len(categories) - _MOST} more categories"
+    cost = f"epsilon {_cost(mechanism)}, table {mechanism.sha256[:12]}"
+    return Group(table, Text(f"{len(categories)} categories, {size}\n{cost}"))
 
 
 def _cost(mechanism: Mechanism) -> str:
@@ -154,9 +155,8 @@ def _shrink(row: FloatArray) -> list[float]:
     """At most `_WIDEST` probabilities, by summing neighbours."""
     if row.size <= _WIDEST:
         return row.tolist()
-    return np.add.reduceat(
-        row, np.linspace(0, row.size, _WIDEST, endpoint=False).astype(int)
-    ).tolist()
+    starts = np.linspace(0, row.size, _WIDEST, endpoint=False).astype(int)
+    return np.add.reduceat(row, starts).tolist()
 
 
 def verify(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import final
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -51,11 +51,15 @@ def write_table(rows: Sequence[Json], path: Path, *, overwrite: bool, parameter:
 
 
 def _plain_cell(value: Json) -> Json:
-    return json.dumps(value) if isinstance(value, (list, tuple, Mapping)) else value
+    if isinstance(value, (list, tuple, Mapping)):
+        return json.dumps(value)
+    return value
 
 
 def _cell_text(value: Json) -> str:
-    return "" if value is None else str(value)
+    if value is None:
+        return ""
+    return str(value)
 
 
 def _as_csv(names: list[str], cells: list[list[str]]) -> str:
@@ -73,27 +77,43 @@ def _as_markdown(names: list[str], cells: list[list[str]]) -> str:
 
 
 def _as_html(names: list[str], cells: list[list[str]]) -> str:
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
-    lines = [
-        f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in cells
-    ]
-    return "\n".join(["<table>", f"<tr>{head}</tr>", *lines, "</table>", ""])
+    lines = ["<table>", _html_row("th", names)]
+    for row in cells:
+        lines.append(_html_row("td", row))
+    lines += ["</table>", ""]
+    return "\n".join(lines)
+
+
+def _html_row(tag: str, cells: list[str]) -> str:
+    """A row of headings or of cells."""
+    elements = [f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells]
+    return f"<tr>{''.join(elements)}</tr>"
 
 
 TEXT_FORMATS = {".csv": _as_csv, ".md": _as_markdown, ".html": _as_html}
 """Ending -> what writes column names and cells."""
 
 
+UNICODE_BARS = "▁▂▃▄▅▆▇█"
+ASCII_BARS = ".:-=+*#@"
+"""Bars of sparklines, by height; the same number of both."""
+
+
 def sparkline(probabilities: Sequence[float]) -> str:
     """One character per probability, its height relative to the largest."""
-    unicode = (sys.stdout.encoding or "").lower().startswith("utf")
-    bars = "▁▂▃▄▅▆▇█" if unicode else ".:-=+*#@"
-    top = max(probabilities)
-    return "".join(" " if p == 0 else bars[min(7, int(8 * p / top))] for p in probabilities)
-
-
-PROSE = 24
-"""Words in a column that is wider than this stand below the table where it is too wide."""
+    encoding = sys.stdout.encoding or ""
+    bars = ASCII_BARS
+    if encoding.lower().startswith("utf"):
+        bars = UNICODE_BARS
+    largest = max(probabilities)
+    characters = ""
+    for probability in probabilities:
+        if probability == 0:
+            characters += " "
+            continue
+        height = int(len(bars) * probability / largest)
+        characters += bars[min(len(bars) - 1, height)]
+    return characters
 
 
 @final
@@ -124,9 +144,12 @@ class TerminalTable:
         self.columns = [escaped(heading) for heading in columns]
         self.rows: list[list[Text] | None] = []
         for row in rows:
-            self.rows.append(None if row is None else [_as_it_is(cell) for cell in row])
-        self.title = None if title is None else _as_it_is(title)
-        self.caption = None if caption is None else _as_it_is(caption)
+            if row is None:
+                self.rows.append(None)
+            else:
+                self.rows.append([_as_it_is(cell) for cell in row])
+        self.title = _title(title)
+        self.caption = _title(caption)
         self.keys = keys
         if left is None:
             self.left = [index == 0 for index in range(len(self.columns))]
@@ -143,10 +166,14 @@ class TerminalTable:
             return
         keys = range(self.keys)
         groups, prose = self._layout(widths, options.max_width)
+        headed: Sequence[int]
         for group in groups:
-            headed = (*keys, *group) if group is groups[0] else group
+            chosen = (*keys, *group)
+            headed = group
+            if group is groups[0]:
+                headed = chosen
             is_last = group is groups[-1]
-            yield self._table((*keys, *group), headed, widths, options.max_width, is_last=is_last)
+            yield self._table(chosen, headed, widths, options.max_width, is_last=is_last)
         for index in prose:
             yield from self._sentences(index)
 
@@ -199,28 +226,34 @@ class TerminalTable:
         is_last: bool,
     ) -> RichTable:
         """The chosen columns, headings for some of them; title above the first group, caption below the last."""
-        headings = [self.columns[index] if index in headed else "" for index in chosen]
-        whole_headings = [
-            max(widths[index], cell_len(heading))
-            for index, heading in zip(chosen, headings, strict=True)
-        ]
+        headings = dict.fromkeys(chosen, "")
+        for index in headed:
+            headings[index] = self.columns[index]
+        whole_widths = [max(widths[index], cell_len(headings[index])) for index in chosen]
         # Else rich would narrow the widest column, and cut the last one after all.
-        wraps = _table_width(whole_headings) > available
-        has_headings = any(self.columns)
+        wraps = _table_width(whole_widths) > available
         table = RichTable(
-            title=self.title if 0 in headed else None,
             title_justify="left",
-            caption=self.caption if is_last else None,
             caption_justify="left",
-            show_header=has_headings,
+            show_header=any(self.columns),
         )
-        for index, heading in zip(chosen, headings, strict=True):
+        if 0 in headed:
+            table.title = self.title
+        if is_last:
+            table.caption = self.caption
+        for index, heading in headings.items():
+            width = None
+            if wraps:
+                width = widths[index]
+            justify: JustifyMethod = "right"
+            if self.left[index]:
+                justify = "left"
             table.add_column(
                 Text(heading),
-                justify="left" if self.left[index] else "right",
-                width=widths[index] if wraps else None,
+                justify=justify,
+                width=width,
                 min_width=widths[index],
-                no_wrap=not has_headings,
+                no_wrap=not any(self.columns),
             )
         for row in self.rows:
             if row is None:
@@ -228,6 +261,13 @@ class TerminalTable:
             else:
                 table.add_row(*(row[index] for index in chosen))
         return table
+
+
+def _title(text: str | None) -> Text | None:
+    """The line above or below a table, as it is."""
+    if text is None:
+        return None
+    return _as_it_is(text)
 
 
 def _as_it_is(text: str | Text) -> Text:

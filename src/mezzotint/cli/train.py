@@ -47,6 +47,9 @@ kind = "dp-sgd"
 clip_norm = 0.45
 """
 
+SIMULATED = " (simulation; not private)"
+"""Beside an epsilon whose noise follows from a seed."""
+
 RUN = "Run"
 
 PLAIN_KEYS = {
@@ -69,6 +72,9 @@ METHODS: dict[str, tuple[str, ...]] = {
 OPTIMIZERS, SCHEDULES = ("sgd", "momentum", "adam"), ("constant", "linear", "cosine")
 
 MODELS = ("logreg", "svm", "softmax", "cnn", "transformer")
+
+DEFAULT_CODE_SHARE = 0.99
+"""Probability to keep a code under random replacement."""
 
 FAR = 30.0
 """Larger features were not scaled: standardized ones hardly ever exceed it, pixels never."""
@@ -101,6 +107,15 @@ class Chosen:
     master: bool
     q: float | None
     mechanism: Path | None
+
+    @property
+    def code_share(self) -> float:
+        """Probability to keep a code: 1 but for random replacement."""
+        if self.kind != "rqp":
+            return 1.0
+        if self.q is None:
+            return DEFAULT_CODE_SHARE
+        return self.q
 
 
 @final
@@ -185,11 +200,13 @@ def command(
     if run is None:
         raise ParameterError("run", None, "name a run file; --example prints one")
     described = read_run(run, changes or ())
-    place = None if out is None else Place(folder=out)
+    place = None
+    if out is not None:
+        place = Place(folder=out)
     outputs = Outputs(place=place, tensorboard=tensorboard, proof=proof, plot=plot)
-    own = overwrite or outputs.are_of_the_run()
-    common.refuse_outputs(".png", overwrite=own, plot=plot)
-    common.refuse_outputs(".json", overwrite=own, proof=proof)
+    replaces = overwrite or outputs.are_of_the_run()
+    common.refuse_outputs(".png", overwrite=replaces, plot=plot)
+    common.refuse_outputs(".json", overwrite=replaces, proof=proof)
     with _warnings_as_lines():
         trainer = prepare(described, place, overwrite=overwrite)
         _refuse_without_steps(trainer, described, place)
@@ -197,7 +214,7 @@ def command(
             console.note(f"the run in {out} is finished: no step is left to take")
         history = _run(trainer, described, outputs, resumed=trainer.taken > 0)
         facts = finish(trainer, history, described, outputs)
-        facts |= _proven(trainer, proof, overwrite=own)
+        facts |= _proven(trainer, proof, overwrite=replaces)
     if place is not None and _unfinished(place):
         with place.log.open("a", encoding="utf-8") as file:
             _line(file, facts)  # what mezzotint report quotes
@@ -225,9 +242,11 @@ class Outputs:
         """Whether the run in the folder has been told of these files: it may write them again."""
         if self.place is None or not self.place.log.exists():
             return False
-        lines = read_text(self.place.log).splitlines()
-        told = [parse_object(line, name=self.place.log.name).get("outputs", []) for line in lines]
-        return set(self.names) <= {name for names in told for name in names}
+        logged_names: set[str] = set()
+        for line in read_text(self.place.log).splitlines():
+            entry = parse_object(line, name=self.place.log.name)
+            logged_names.update(entry.get("outputs", []))
+        return set(self.names) <= logged_names
 
 
 def read_run(path: Path, changes: Sequence[str]) -> RunFile:
@@ -299,11 +318,17 @@ def _method(method: Section, *, users: bool) -> Chosen:
     keys = METHODS[kind]
     for key in ("noise", "rounding", "bound", "weights", "q", "mechanism"):
         if key in method and key not in keys:
-            takers = ", ".join(other for other, known in METHODS.items() if key in known)
+            taking_methods = [name for name, method_keys in METHODS.items() if key in method_keys]
+            takers = ", ".join(taking_methods)
             remedy = f"does not apply to {kind}, only to {takers}"
             raise ParameterError(method.parameter(key), method.take_any(key), remedy)
-    mechanism = method.take("mechanism", str)
-    plain = "floats" if kind in ("none", "dp-sgd") else "levels"
+    file = method.take("mechanism", str)
+    mechanism = None
+    if file is not None:
+        mechanism = Path(file)
+    plain = "levels"
+    if kind in ("none", "dp-sgd"):
+        plain = "floats"
     chosen = Chosen(
         kind=kind,
         clip_norm=method.take("clip_norm", float, 0.45),
@@ -313,7 +338,7 @@ def _method(method: Section, *, users: bool) -> Chosen:
         bound=method.take("bound", float),
         master=method.choose("weights", (plain, "master"), plain) == "master",
         q=method.take("q", float),
-        mechanism=None if mechanism is None else Path(mechanism),
+        mechanism=mechanism,
     )
     method.finish()
     return chosen
@@ -436,7 +461,9 @@ def _resume(run: Trainer, described: RunFile, place: Place, *, overwrite: bool) 
     folder = place.folder
     if folder.exists() and not folder.is_dir():
         raise ParameterError("out", str(folder), "exists, and is no folder")
-    present = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    present: set[str] = set()
+    if folder.is_dir():
+        present = {path.name for path in folder.iterdir()}
     ledger = mz.training.trainer.ledger_path(place.checkpoint)
     if present and not present & {place.checkpoint.name, ledger.name, place.log.name}:
         raise ParameterError("out", str(folder), "exists, and holds no run; choose another folder")
@@ -457,12 +484,7 @@ def _onto_master_weights(task: Task, described: RunFile) -> None:
     bound = method.bound
     if bound is None and described.model in LINEAR:
         bound = LINEAR_BOUND
-    mz.training.quantize_aware(
-        task.module,
-        bits=method.bits,
-        bound=bound,
-        q=(0.99 if method.q is None else method.q) if method.kind == "rqp" else 1.0,
-    )
+    mz.training.quantize_aware(task.module, bits=method.bits, bound=bound, q=method.code_share)
 
 
 def _probe(task: Task, data: mz.datasets.Dataset) -> None:
@@ -509,11 +531,13 @@ LINEAR, LINEAR_BOUND = ("logreg", "svm", "softmax"), 0.3
 def _private_settings(described: RunFile) -> PrivateSettings:
     """How gradients become private."""
     budget, method = described.budget, described.method
-    by_target = budget.noise_multiplier is None and method.kind != "none"
+    target = None
+    if budget.noise_multiplier is None and method.kind != "none":
+        target = budget.target_epsilon
     return mz.training.private.Settings(
         delta=budget.delta,
         planned_steps=described.steps,
-        target_epsilon=budget.target_epsilon if by_target else None,
+        target_epsilon=target,
         noise_multiplier=budget.noise_multiplier,
         noiseless=method.kind == "none",
         max_grad_norm=method.clip_norm,
@@ -543,11 +567,10 @@ def _projection(method: Chosen) -> Projection:
     if method.mechanism is not None:
         return mz.training.projection.projection_from(common.load_mechanism(method.mechanism))
     rounding = check_choice("rounding", method.rounding or "stochastic", ("stochastic", "nearest"))
-    q = 1.0
-    if method.kind == "rqp":
-        q = 0.99 if method.q is None else method.q
     return mz.training.projection.projection(
-        bits=method.bits, rounding=cast(Literal["stochastic", "nearest"], rounding), q=q
+        bits=method.bits,
+        rounding=cast(Literal["stochastic", "nearest"], rounding),
+        q=method.code_share,
     )
 
 
@@ -565,7 +588,9 @@ def _bounds(described: RunFile, task: Task) -> float | tuple[float, ...]:
 def _run(run: Trainer, described: RunFile, outputs: Outputs, *, resumed: bool) -> list[Standing]:
     """Takes the steps; returns what was reported, before an interruption as well."""
     place = outputs.place
-    history = _earlier(run, place) if place is not None and resumed else []
+    history: list[Standing] = []
+    if place is not None and resumed:
+        history = _earlier(run, place)
     every = described.every or max(1, described.steps // 20)
     with ExitStack() as opened:
         reports = [history.append, opened.enter_context(_live(described.steps))]
@@ -579,14 +604,17 @@ def _run(run: Trainer, described: RunFile, outputs: Outputs, *, resumed: bool) -
             for report in reports:
                 report(run.last)
 
-        checkpoint = None if place is None else place.checkpoint
+        checkpoint = None
+        if place is not None:
+            checkpoint = place.checkpoint
         target = described.budget.target_epsilon
         try:
             run.run(every=every, progress=tell, checkpoint=checkpoint, target_epsilon=target)
         except (KeyboardInterrupt, SystemExit):
-            kept = checkpoint is not None and checkpoint.exists()
-            how = "the same command goes on" if kept else "nothing is kept without --out"
-            console.note(f"ended early; {how}")
+            consequence = "nothing is kept without --out"
+            if checkpoint is not None and checkpoint.exists():
+                consequence = "the same command goes on"
+            console.note(f"ended early; {consequence}")
             raise
         if run.stopped:
             console.warn(f"stopped: {run.stopped}")
@@ -597,10 +625,10 @@ def _run(run: Trainer, described: RunFile, outputs: Outputs, *, resumed: bool) -
 
 def _refuse_without_steps(run: Trainer, described: RunFile, place: Place | None) -> None:
     """Refuses a run whose budget allows no step, before a file is touched: its model would be the initial weights."""
-    known = None
+    checkpoint = None
     if place is not None and mz.training.trainer.ledger_path(place.checkpoint).exists():
-        known = place.checkpoint
-    ledger = mz.training.trainer.StepLedger(run, known)
+        checkpoint = place.checkpoint
+    ledger = mz.training.trainer.StepLedger(run, checkpoint)
     target = described.budget.target_epsilon
     if not run.taken and not ledger.affordable(1, target_epsilon=target):
         raise _nothing_left(run, described)
@@ -618,16 +646,16 @@ def _earlier(run: Trainer, place: Place) -> list[Standing]:
     """What the log says of the steps that the checkpoint has."""
     if not place.log.exists():
         return []
-    lines = [
-        cast(JsonObject, parse_json(line, name=place.log.name))
-        for line in read_text(place.log).splitlines()
-    ]
-    numbers: list[JsonObject] = [
-        {name: float(value) if isinstance(value, str) else value for name, value in line.items()}
-        for line in lines
-        if 0 < line.get("step", 0) <= run.taken
-    ]
-    return [mz.training.trainer.Standing(**line) for line in numbers]
+    standings: list[Standing] = []
+    for line in read_text(place.log).splitlines():
+        entry = cast(JsonObject, parse_json(line, name=place.log.name))
+        if not 0 < entry.get("step", 0) <= run.taken:
+            continue
+        for field_name, value in entry.items():
+            if isinstance(value, str):  # an infinity or NaN, which JSON lacks
+                entry[field_name] = float(value)
+        standings.append(mz.training.trainer.Standing(**entry))
+    return standings
 
 
 def _unfinished(place: Place) -> bool:
@@ -641,7 +669,9 @@ def _lines(
     run: Trainer, described: RunFile, outputs: Outputs, *, resumed: bool
 ) -> Iterator[Callable[[Standing], None]]:
     assert outputs.place is not None
-    mode = "a" if resumed else "w"
+    mode = "w"
+    if resumed:
+        mode = "a"
     with outputs.place.log.open(mode, encoding="utf-8") as file:
         if not (resumed and run.taken >= run.settings.steps):
             header: JsonObject = {
@@ -667,16 +697,14 @@ def _scalars(folder: Path) -> Iterator[Callable[[Standing], None]]:
 
         def draw(last: Standing) -> None:
             # Whoever opens the page sees what kind of number epsilon is.
-            spent = (
-                "epsilon (simulation, not private)"
-                if last.seeded
-                else f"epsilon ({claims.basis('model')})"
-            )
-            named = {"loss": last.loss, "accuracy/train": last.train_accuracy}
-            named |= {"accuracy/test": last.test_accuracy, spent: last.epsilon}
-            for name, value in named.items():
+            epsilon_label = f"epsilon ({claims.basis('model')})"
+            if last.seeded:
+                epsilon_label = "epsilon (simulation, not private)"
+            scalars = {"loss": last.loss, "accuracy/train": last.train_accuracy}
+            scalars |= {"accuracy/test": last.test_accuracy, epsilon_label: last.epsilon}
+            for label, value in scalars.items():
                 if value is not None and math.isfinite(value):
-                    writer.add_scalar(name, value, last.step)
+                    writer.add_scalar(label, value, last.step)
 
         yield draw
 
@@ -701,19 +729,19 @@ def _live(steps: int) -> Iterator[Callable[[Standing], None]]:
         bar = bars.add_task("training", total=steps)
 
         def show(last: Standing) -> None:
-            spent = (
-                "none"
-                if last.epsilon is None
-                else f"{above(last.epsilon, 4)} ({claims.basis('model')})"
-            )
-            spent += " (simulation; not private)" if last.seeded else ""
-            text = f"loss {last.loss:.4f}  accuracy {last.test_accuracy:.2%}  epsilon {spent}"
-            bars.update(bar, completed=last.step, description=text)
+            epsilon = "none"
+            if last.epsilon is not None:
+                epsilon = f"{above(last.epsilon, 4)} ({claims.basis('model')})"
+            if last.seeded:
+                epsilon += SIMULATED
+            accuracy = f"accuracy {last.test_accuracy:.2%}"
+            description = f"loss {last.loss:.4f}  {accuracy}  epsilon {epsilon}"
+            bars.update(bar, completed=last.step, description=description)
 
         # Through the bar's own console, which puts lines above the bar.
-        former, warnings.showwarning = (
-            warnings.showwarning,
-            lambda message, *_: console.say(f"mezzotint: warning: {message}", on=bars.console),
+        former = warnings.showwarning
+        warnings.showwarning = lambda message, *_: console.say(
+            f"mezzotint: warning: {message}", on=bars.console
         )
         try:
             yield show
@@ -726,12 +754,17 @@ def finish(
 ) -> JsonObject:
     """Writes the model and the plot; says what was reached and what it cost."""
     claim, sentence, last = run.claim(), run.sentence(), history[-1]
-    costs: JsonObject = {} if claim is None else claim.as_dict()
-    stated = () if claim is None else ("observer", "trust", "certified")
+    costs: JsonObject = {}
+    cost_names = ["epsilon", "delta", "neighboring"]
+    if claim is not None:
+        costs = claim.as_dict()
+        cost_names += ["observer", "trust", "certified"]
     packed = run.packed(bits=described.method.bits, note=_note(run, described, sentence))
-    size = None
+    file_bytes = None
+    folder = None
     if outputs.place is not None:
-        size = packed.save(outputs.place.model, overwrite=True)
+        file_bytes = packed.save(outputs.place.model, overwrite=True)
+        folder = str(outputs.place.folder)
     if outputs.plot is not None:
         with replacing(outputs.plot, overwrite=True, parameter="plot") as temporary:
             mz.report.sheet([mz.report.history_figure(history)]).savefig(temporary, format="png")
@@ -741,7 +774,7 @@ def finish(
         **run.privacy_facts,
         "method": described.method.kind,
         "weights": _weights(described.method),
-        **{name: costs.get(name) for name in ("epsilon", "delta", "neighboring", *stated)},
+        **{name: costs.get(name) for name in cost_names},
         "steps": run.spent,
         **common.picked(run, "stopped", "sampling_rate"),
         **common.picked(last, "loss", "train_accuracy", "test_accuracy"),
@@ -753,15 +786,17 @@ def finish(
         "seeded": run.seeded,
         "claim": sentence,
         "caveat": run.data.note,
-        "file_bytes": size,
-        "out": None if outputs.place is None else str(outputs.place.folder),
+        "file_bytes": file_bytes,
+        "out": folder,
     }
 
 
 def _weights(method: Chosen) -> str:
     if method.master:
         return "master"
-    return "levels" if method.kind in ("proj-dp-sgd", "rqp") else "floats"
+    if method.kind in ("proj-dp-sgd", "rqp"):
+        return "levels"
+    return "floats"
 
 
 def _note(run: Trainer, described: RunFile, sentence: str) -> JsonObject:
@@ -781,14 +816,19 @@ def _note(run: Trainer, described: RunFile, sentence: str) -> JsonObject:
 def _summary(facts: JsonObject) -> tables.TerminalTable:
     from mezzotint.privacy import claim as claims
 
-    private, epsilon = "", "none"
+    private = ""
+    epsilon = "none"
     if facts["epsilon"] is not None:
         private = f"; epsilon {claims.basis(facts['observer'], certified=facts['certified'])}"
-        epsilon = facts["epsilon"] if isinstance(facts["epsilon"], str) else above(facts["epsilon"])
+        epsilon = facts["epsilon"]
+        if not isinstance(epsilon, str):
+            epsilon = above(epsilon)
+    if facts["seeded"]:
+        epsilon += SIMULATED
     cells = {
         "test accuracy": f"{facts['test_accuracy']:.2%}",
         "with packed weights": f"{facts['packed_test_accuracy']:.2%}",
-        "epsilon": epsilon + (" (simulation; not private)" if facts["seeded"] else ""),
+        "epsilon": epsilon,
         "delta": number(facts["delta"]),
     }
     counts = {
