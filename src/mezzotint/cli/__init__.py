@@ -1,4 +1,6 @@
-"""The command line, most verbs in a file each. Exit status 0 good, 1 a check failed, 2 bad input, 130 interrupted."""
+"""The command line, most verbs in a file each. Exit status 0 good, 1 a check failed, 2 bad input,
+130 interrupted.
+"""
 
 from mezzotint.cli.application import app as app
 from mezzotint.cli.application import main as main

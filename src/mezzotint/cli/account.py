@@ -70,7 +70,8 @@ class AccountOptions:
 
 
 def command(options: AccountOptions) -> None:
-    """Compute the epsilon of a complete release: several values and rounds, every report visible or only sums.
+    """Compute the epsilon of a complete release: several values and rounds, every report visible or
+    only sums.
 
     With --proof, exit status 1: the claim could not be certified.
     """
@@ -92,8 +93,8 @@ def command(options: AccountOptions) -> None:
         claim = mz.privacy.account(release)
     else:
         claim = common.write_proof(release, options.proof, overwrite=options.overwrite)
-    facts = {**claim.as_dict(), "claim": str(claim)}
-    console.show(facts, options.as_json, lambda: f"{claim}{_alternatives(claim)}")
+    json_fields = {**claim.as_dict(), "claim": str(claim)}
+    console.show(json_fields, options.as_json, lambda: f"{claim}{_alternatives(claim)}")
     if options.proof is not None and not claim.certified:
         raise typer.Exit(1)
 

@@ -35,7 +35,9 @@ _KNOTS = 9
 
 
 def _rqm(strength: float, reach: float) -> Mechanism:
-    """16 levels, q = 0.42 as in its paper; the levels reach as far out as those of a one-bit response."""
+    """16 levels, q = 0.42 as in its paper; the levels reach as far out as those of a one-bit
+    response.
+    """
     extension = reach * (1 / math.tanh(strength / 2) - 1)
     return mz.families.rqm(
         lower=-reach, upper=reach, levels=16, extension=max(extension, 1e-6 * reach), q=0.42
@@ -52,7 +54,7 @@ def _optimal(count: int) -> Callable[[float, float], Mechanism]:
     def build(strength: float, reach: float) -> Mechanism:
         # Twice the margin of rounding to integers, so that the outermost levels stay wide enough.
         reaches = [reach / math.tanh(strength / 2) * further * (1 + 2e-6) for further in _REACHES]
-        how: JsonObject = {
+        options_of_design: JsonObject = {
             "epsilon": strength,
             "lower": -reach,
             "upper": reach,
@@ -63,7 +65,7 @@ def _optimal(count: int) -> Callable[[float, float], Mechanism]:
             warnings.simplefilter("ignore")
             try:
                 return common.best_on_even_levels(
-                    count, reaches, lambda even: mz.design.optimal(levels=even, **how)
+                    count, reaches, lambda even: mz.design.optimal(levels=even, **options_of_design)
                 )
             except MezzotintError:
                 reason = f"epsilon={strength:g}: no unbiased table on {count} even levels was found"
@@ -80,7 +82,8 @@ def candidates(setting: mz.vectors.Setting) -> list[mz.vectors.Family]:
         mz.vectors.Family(name="RQM, 16 levels", build=_rqm),
     ]
     if setting.dimension == 1:
-        # Under strong noise, as rotated vectors need it, the best table on any levels is the one-bit response.
+        # Under strong noise, as rotated vectors need it, the best table on any levels is the
+        # one-bit response.
         tables[1:1] = [
             mz.vectors.Family(name=f"optimal table, {count} even levels", build=_optimal(count))
             for count in (4, 16)
@@ -109,8 +112,8 @@ def command(
 ) -> None:
     """Rank schemes for averaging clients' vectors, all calibrated to the same claim about the run.
 
-    Errors are those of one round's mean, per coordinate, for vectors of norm 1 (values in [-1, 1] for --dimension 1).
-    The exit status is 1 if no scheme meets the claim within the given bits.
+    Errors are those of one round's mean, per coordinate, for vectors of norm 1 (values in [-1, 1]
+    for --dimension 1). The exit status is 1 if no scheme meets the claim within the given bits.
     """
     setting = mz.vectors.Setting(
         clients=clients_per_round,
@@ -123,10 +126,10 @@ def command(
         corrupted=corrupted,
     )
     tables = candidates(setting)
-    with progress.bar("calibrating") as tell:
-        advice = mz.vectors.advise(setting, tables=tables, progress=tell)
-    facts = {"population": population, "run_rounds": rounds, **advice.as_dict()}
-    console.show(facts, as_json, lambda: _picture(advice))
+    with progress.bar("calibrating") as report_progress:
+        advice = mz.vectors.advise(setting, tables=tables, progress=report_progress)
+    json_fields = {"population": population, "run_rounds": rounds, **advice.as_dict()}
+    console.show(json_fields, as_json, lambda: _picture(advice))
     if advice.best is None:
         raise typer.Exit(1)
 
@@ -152,15 +155,15 @@ def _picture(advice: mz.vectors.Advice) -> list[RenderableType]:
         f"{setting.clients} clients a round, {claim.counted(setting.dimension, 'coordinate')}"
     )
     columns = ("scheme", "MSE", "bits/value", "bits/client", "epsilon", "why")
-    rows: list[tuple[str, ...] | None] = []
+    table_rows: list[tuple[str, ...] | None] = []
     for scheme in advice.options:
-        error, epsilon, client_bits = "-", "-", "-"
+        mse_text, epsilon, client_bits = "-", "-", "-"
         if scheme.feasible:
-            error, epsilon = number(scheme.mse, 3), above(scheme.epsilon, 4)
+            mse_text, epsilon = number(scheme.mse, 3), above(scheme.epsilon, 4)
         if scheme.client_bits:
             client_bits = f"{scheme.client_bits:,}"
         bits = number(scheme.wire_bits)
-        rows.append((scheme.name, error, bits, client_bits, epsilon, scheme.reason))
+        table_rows.append((scheme.name, mse_text, bits, client_bits, epsilon, scheme.reason))
     trusted = (
         "a trusted server's noise",
         number(advice.central_baseline, 3),
@@ -169,12 +172,12 @@ def _picture(advice: mz.vectors.Advice) -> list[RenderableType]:
         "-",
         "central DP baseline; the server sees every vector",
     )
-    rows += [
+    table_rows += [
         None,
         trusted,
         ("answering 0", number(setting.answering_zero, 3), "0", "0", "0", "uses no data"),
     ]
-    table = tables.TerminalTable(columns, rows, left=("scheme", "why"), title=title)
+    table = tables.TerminalTable(columns, table_rows, left=("scheme", "why"), title=title)
     sentences = list(advice.remarks)
     if advice.best is not None:
         sentences.append(f"Best: {advice.best.parameter}. {advice.best.claim}")

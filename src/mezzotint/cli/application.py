@@ -80,7 +80,9 @@ class Verb:
     @property
     def command(self) -> Callable[..., None]:
         """What the parser calls."""
-        return self.run if self.options is None else verb_of(self.options, self.run)
+        if self.options is None:
+            return self.run
+        return verb_of(self.options, self.run)
 
 
 VERBS = {
@@ -234,7 +236,9 @@ EXTRAS = {
 
 
 def build(words: Sequence[str]) -> typer.Typer:
-    """The application for a command line: verbs that are not among `words` are listed, but not built."""
+    """The application for a command line: verbs that are not among `words` are listed, but not
+    built.
+    """
     program = typer.Typer(
         name="mezzotint",
         cls=VerbsHelp,
@@ -243,23 +247,25 @@ def build(words: Sequence[str]) -> typer.Typer:
         rich_markup_mode=None,
     )
     program.callback(invoke_without_command=True, help=SUMMARY)(entrance)
-    for name, verb in VERBS.items():
-        command = verb.command if name in words else _nothing
+    for verb_name, verb in VERBS.items():
+        command: Callable[..., None] = _nothing
+        if verb_name in words:
+            command = verb.command
         program.command(
-            name,
+            verb_name,
             cls=VerbHelp,
             help=command.__doc__,
             short_help=verb.summary,
             epilog=f"Example: {verb.example}",
             rich_help_panel=verb.panel,
         )(command)
-    for name, family in VERB_FAMILIES.items():
+    for verb_name, family in VERB_FAMILIES.items():
         inner = typer.Typer(callback=_nothing)
-        if name in words:
-            inner = importlib.import_module(f"mezzotint.cli.{name}").app
+        if verb_name in words:
+            inner = importlib.import_module(f"mezzotint.cli.{verb_name}").app
         program.add_typer(
             inner,
-            name=name,
+            name=verb_name,
             cls=VerbsHelp,
             help=family.text,
             short_help=family.summary,
@@ -276,7 +282,9 @@ def _command(names: tuple[str, ...]) -> Any:  # of a class that typer has elsewh
 
 
 def refuse_repeats(command: Any) -> None:
-    """Make every command refuse an option of one value that is given twice: the parser would keep the last one."""
+    """Make every command refuse an option of one value that is given twice: the parser would keep
+    the last one.
+    """
     for inner in getattr(command, "commands", {}).values():
         refuse_repeats(inner)
     parse = command.parse_args
@@ -326,27 +334,31 @@ app = build((*VERBS,))
 """The application without the verbs of verbs, for typer's tools; `run` is the program."""
 
 
-def _complain(text: str) -> int:
-    line = escaped(" ".join(text.split()))
+def _complain(message: str) -> int:
+    line = escaped(" ".join(message.split()))
     print(f"mezzotint: {line}", file=sys.stderr)
     return BAD_INPUT
 
 
 def _operating_system(error: OSError) -> str:
-    where = f"{error.filename}: " if error.filename else ""
-    reason = f"{where}{error.strerror or str(error)}"
+    reason = error.strerror or str(error)
+    if error.filename:
+        reason = f"{error.filename}: {reason}"
     if error.errno not in FULL:
         return reason
     return f"{reason}; no partial file was left behind. Free some space or choose another place, then run again"
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command line and returns its exit status; bad input is one line on standard error, never a traceback.
+    """Runs one command line and returns its exit status; bad input is one line on standard error,
+    never a traceback.
 
     Arguments:
         arguments: without the program's name; None reads sys.argv.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        arguments = sys.argv[1:]
+    words = list(arguments)
     for word in words:
         if "\0" in word or any("\ud800" <= letter <= "\udc7f" for letter in word):
             return _complain(f"{word}: holds a character that no name can have")
@@ -374,20 +386,25 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _run_verb(words: list[str]) -> int:
     """Run the verb that the words name; a refusal of the library's is one line."""
     # What the shell asks completion for: bash; zsh, fish and PowerShell.
-    asked = [os.environ.get(name, "") for name in ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")]
-    named = {*words, *" ".join(asked).split()}
-    program = _command(tuple(name for name in (*VERBS, *VERB_FAMILIES) if name in named))
+    completed_words: list[str] = []
+    for variable in ("COMP_WORDS", "_TYPER_COMPLETE_ARGS"):
+        completed_words += os.environ.get(variable, "").split()
+    typed_words = {*words, *completed_words}
+    program = _command(tuple(verb for verb in (*VERBS, *VERB_FAMILIES) if verb in typed_words))
     try:
         status = program(args=words, prog_name="mezzotint", standalone_mode=False)
         sys.stdout.flush()
     except MezzotintError as error:
         line = messages.complaint(error, messages.named_verb(program, words))
         return _complain("; ".join([line, *getattr(error, "__notes__", ())]))
-    return status if isinstance(status, int) else 0
+    if isinstance(status, int):
+        return status
+    return 0
 
 
 def _complain_of_usage(error: Exception) -> int:
-    """The line for an error of the parser, whose class lives in different modules in different releases of typer.
+    """The line for an error of the parser, whose class lives in different modules in different
+    releases of typer.
 
     Raises:
         Exception: the error itself, where it is none of the parser's.
@@ -405,13 +422,16 @@ def _complain_of_usage(error: Exception) -> int:
 
 
 def _close_quietly() -> int:
-    # The reader of our output went away. Python would flush again at exit and complain: give it somewhere to.
+    # The reader of our output went away. Python would flush again at exit and complain: give it
+    # somewhere to.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
 def _streams() -> str:
-    """Makes both streams take every character, as ? where their encoding lacks it; what is wrong with them."""
+    """Makes both streams take every character, as ? where their encoding lacks it; what is wrong
+    with them.
+    """
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # for as long as the process lives
     if sys.stdout is None:
@@ -431,6 +451,8 @@ def main() -> None:
     try:
         status = run()
     except SystemExit as leaving:
-        # typer leaves with 1 when the reader of our output went away, and by itself after completing a word.
-        status = _close_quietly() if leaving.code == 1 else leaving.code
+        # By itself after completing a word, with 1 when the reader of our output went away.
+        status = leaving.code
+        if status == 1:
+            status = _close_quietly()
     sys.exit(status)

@@ -25,7 +25,9 @@ RANGE = "Range of the inputs"
 
 
 def parse_bound(text: str | float) -> float:
-    """A bound of the range: a number, a date (its days since 1970), or a time with a zone (its seconds)."""
+    """A bound of the range: a number, a date (its days since 1970), or a time with a zone (its
+    seconds).
+    """
     from mezzotint.collect.dates import number_of
 
     try:
@@ -72,7 +74,7 @@ PRIOR_WARNING = (
 def parse_numbers(text: str, *, parameter: str) -> list[float]:
     """Comma-separated numbers, such as -3,-0.5,0.5,3."""
     try:
-        return [float(part) for part in text.split(",")]
+        return [float(numeral) for numeral in text.split(",")]
     except ValueError:
         raise ParameterError(
             parameter, text, f"give numbers separated by commas: --{parameter}=-3,-0.5,0.5,3"
@@ -91,7 +93,9 @@ def parse_levels(text: str) -> int | list[float]:
 
 
 def read_prior(prior: str | None, lower: float, upper: float) -> npt.NDArray[np.floating] | None:
-    """The sample that --prior names, or None for uniform; warns about private data and about clipping."""
+    """The sample that --prior names, or None for uniform; warns about private data and about
+    clipping.
+    """
     if prior is None:
         return None
     console.warn(PRIOR_WARNING)
@@ -122,29 +126,32 @@ def read_public(named: str | None, *, parameter: str) -> npt.NDArray[np.floating
 
 def refuse_given(options: Mapping[str, object], remedy: str) -> None:
     """Raises ParameterError for the first given option: none of them applies here."""
-    for name, value in options.items():
+    for option_name, value in options.items():
         if value:
-            raise ParameterError(name, value if value is True else str(value), remedy)
+            if value is not True:
+                value = str(value)
+            raise ParameterError(option_name, value, remedy)
 
 
 def refuse_outputs(*endings: str, overwrite: bool, **files: Path | None) -> None:
-    """Raises ParameterError for the first output file that cannot be written: before the work, not after it.
+    """Raises ParameterError for the first output file that cannot be written: before the work, not
+    after it.
 
     Arguments:
         endings: of their names, as their format has it; none for any.
     """
-    for name, file in files.items():
+    for option_name, file in files.items():
         if file is None:
             continue
         if not file.name.lower().endswith(endings or ""):
             remedy = f"choose a name that ends in {' or '.join(endings)}, the format of this file"
-            raise ParameterError(name, str(file), remedy)
-        refuse_existing(file, overwrite=overwrite, parameter=name)
+            raise ParameterError(option_name, str(file), remedy)
+        refuse_existing(file, overwrite=overwrite, parameter=option_name)
 
 
 def picked(thing: object, *names: str) -> JsonObject:
     """These attributes of an object, by name."""
-    return {name: getattr(thing, name) for name in names}
+    return {attribute: getattr(thing, attribute) for attribute in names}
 
 
 def load_mechanism(path: Path, *, parameter: str = "mechanism") -> Mechanism:
@@ -159,23 +166,26 @@ def load_mechanism(path: Path, *, parameter: str = "mechanism") -> Mechanism:
 def best_on_even_levels(
     count: int, reaches: Iterable[float], design: Callable[[list[float]], mz.design.DesignResult]
 ) -> Mechanism:
-    """The design of least error on evenly spaced levels that reach this far; raises the first error if all fail."""
-    found: list[Mechanism] = []
-    refused: list[InfeasibleError] = []
+    """The design of least error on evenly spaced levels that reach this far; raises the first error
+    if all fail.
+    """
+    mechanisms: list[Mechanism] = []
+    refusals: list[InfeasibleError] = []
     for reach in reaches:
+        even_levels = [reach * (2 * level / (count - 1) - 1) for level in range(count)]
         try:
-            found.append(
-                design([reach * (2 * level / (count - 1) - 1) for level in range(count)]).mechanism
-            )
+            mechanisms.append(design(even_levels).mechanism)
         except InfeasibleError as error:
-            refused.append(error)
-    if not found:
-        raise refused[0]
-    return min(found, key=lambda mechanism: mechanism.mse())
+            refusals.append(error)
+    if not mechanisms:
+        raise refusals[0]
+    return min(mechanisms, key=lambda mechanism: mechanism.mse())
 
 
 def table_for_shares(epsilon: float, lower: float, upper: float, *, bins: int) -> str:
-    """The command that designs a table for the shares of equal bins, and for quantiles to about a bin."""
+    """The command that designs a table for the shares of equal bins, and for quantiles to about a
+    bin.
+    """
     return (
         f"mezzotint design --loss cdf --epsilon {epsilon:.4g} --lower={lower:.12g} --upper={upper:.12g} "
         f"--knots {bins + 1} --levels {2 * bins} --out shares.json"
@@ -184,15 +194,17 @@ def table_for_shares(epsilon: float, lower: float, upper: float, *, bins: int) -
 
 def each(claim: mz.privacy.Claim | None) -> str:
     """The cost of one report, to which observer, and whether that was checked."""
-    return SEEDED if claim is None else f"epsilon {above(claim.epsilon)} each ({claim.basis})"
+    if claim is None:
+        return SEEDED
+    return f"epsilon {above(claim.epsilon)} each ({claim.basis})"
 
 
 def cost_of(claim: mz.privacy.Claim | None, seeded: bool | None) -> str:
     """The cost of each report behind an estimate, as far as the files record it."""
-    unsure = claim is not None and seeded is None
-    return each(claim) + (
-        " unless they were drawn from a seed (the files do not say)" if unsure else ""
-    )
+    cost = each(claim)
+    if claim is not None and seeded is None:
+        cost += " unless they were drawn from a seed (the files do not say)"
+    return cost
 
 
 def bits(count: int) -> str:
@@ -218,7 +230,9 @@ def is_ranked(path: Path) -> bool:
 
 
 def write_proof(release: mz.privacy.Release, path: Path, *, overwrite: bool) -> mz.privacy.Claim:
-    """The claim of a release; writes it with its proof if the kernel accepts one, and warns why not otherwise."""
+    """The claim of a release; writes it with its proof if the kernel accepts one, and warns why not
+    otherwise.
+    """
     claim, proof = mz.privacy.prove(release)
     if proof is None:
         console.warn(f"no proof was written: {claim.reason}")

@@ -82,71 +82,81 @@ def command(
         size = {"levels": common.parse_levels(levels)}
     sample = common.read_prior(prior, lower, upper)
     problem: JsonObject = {"epsilon": epsilon, "lower": lower, "upper": upper, "prior": sample}
-    with progress.busy("loading the solvers"):
-        from mezzotint.design.comparison import BASELINES, FAMILIES
-
-        files = [common.load_mechanism(path) for path in mechanism or ()]
-        families: list[str | Mechanism] = [*FAMILIES]
-        if every:
-            families += BASELINES
-        families += files
-    with progress.bar("designing", len(families)) as tell:
-        rows = mz.design.compare(families=families, progress=tell, **problem, **size)
-    facts = [_facts(row, epsilon, lower, upper) for row in rows]
+    families = _families(mechanism or (), every=every)
+    with progress.bar("designing", len(families)) as report_progress:
+        comparisons = mz.design.compare(
+            families=families, progress=report_progress, **problem, **size
+        )
+    json_fields = [_facts(comparison, epsilon, lower, upper) for comparison in comparisons]
     points = []
     if figure is not None or data is not None:
-        points = _points(rows, epsilon=epsilon, lower=lower, upper=upper, prior=sample)
+        points = _points(comparisons, epsilon=epsilon, lower=lower, upper=upper, prior=sample)
     if figure is not None:
         _draw(points, figure, overwrite=overwrite, lower=lower, upper=upper)
     if data is not None:
         _write(points, data, overwrite=overwrite)
     results = {"epsilon_asked": epsilon, "lower": lower, "upper": upper, **size}
-    results["mechanisms"] = facts
+    results["mechanisms"] = json_fields
     if points:
         results["tradeoff"] = points
     console.show(
         results,
         as_json,
-        lambda: [_table(facts, epsilon, lower, upper), _MEANING],
+        lambda: [_table(json_fields, epsilon, lower, upper), _MEANING],
     )
 
 
-def _facts(row: mz.design.Row, epsilon: float, lower: float, upper: float) -> JsonObject:
+def _families(files: Sequence[Path], *, every: bool) -> list[str | Mechanism]:
+    """What is compared: families by name, and tables from files."""
+    with progress.busy("loading the solvers"):
+        from mezzotint.design.comparison import BASELINES, FAMILIES
+
+    families: list[str | Mechanism] = [*FAMILIES]
+    if every:
+        families += BASELINES
+    families += [common.load_mechanism(file) for file in files]
+    return families
+
+
+def _facts(comparison: mz.design.Row, epsilon: float, lower: float, upper: float) -> JsonObject:
     """What is printed of a row; one of a larger epsilon than was asked for says so."""
-    facts: JsonObject = {**row.as_dict(), "people": _people(row, lower, upper)}
-    if facts["epsilon"] is not None and float(facts["epsilon"]) > epsilon:
-        _add_remark(facts, "its epsilon is above the one asked for")
-    return facts
+    json_fields: JsonObject = {**comparison.as_dict(), "people": _people(comparison, lower, upper)}
+    if json_fields["epsilon"] is not None and float(json_fields["epsilon"]) > epsilon:
+        _add_remark(json_fields, "its epsilon is above the one asked for")
+    return json_fields
 
 
-def _add_remark(row: JsonObject, remark: str) -> None:
+def _add_remark(comparison: JsonObject, remark: str) -> None:
     """Put a remark behind the row's note."""
-    if row["note"]:
-        remark = f"{row['note']}; {remark}"
-    row["note"] = remark
+    if comparison["note"]:
+        remark = f"{comparison['note']}; {remark}"
+    comparison["note"] = remark
 
 
 def _table(
-    facts: list[JsonObject], epsilon: float, lower: float, upper: float
+    json_fields: list[JsonObject], epsilon: float, lower: float, upper: float
 ) -> tables.TerminalTable:
-    stated = [row for row in facts if row["epsilon"] is not None]
-    certified = any(row["certified"] for row in stated)
-    for row in stated:
-        if certified and not row["certified"]:
-            _add_remark(row, "epsilon computed")
-    exceeding = any(float(row["epsilon"]) > epsilon for row in stated)
+    stated = [comparison for comparison in json_fields if comparison["epsilon"] is not None]
+    certified = any(comparison["certified"] for comparison in stated)
+    for comparison in stated:
+        if certified and not comparison["certified"]:
+            _add_remark(comparison, "epsilon computed")
+    exceeding = any(float(comparison["epsilon"]) > epsilon for comparison in stated)
     exception = ""
     if exceeding:
         exception = ", but where a note says otherwise"
     basis = mz.privacy.basis(certified=certified)
     title = f"epsilon at most {epsilon:g}{exception} ({basis}), inputs in [{lower:g}, {upper:g}]"
-    columns = ("mechanism", *(name.replace("above_limit", "% above limit") for name in _COLUMNS))
-    rows = []
-    for row in facts:
+    columns = (
+        "mechanism",
+        *(column_name.replace("above_limit", "% above limit") for column_name in _COLUMNS),
+    )
+    table_rows = []
+    for comparison in json_fields:
         # Infinities are text in facts, as JSON has none.
-        cells = [_cell(column, row[column]) for column in _COLUMNS[:-1]]
-        rows.append((row["family"], *cells, row["note"]))
-    return tables.TerminalTable(columns, rows, left=("mechanism", "note"), title=title)
+        cells = [_cell(column, comparison[column]) for column in _COLUMNS[:-1]]
+        table_rows.append((comparison["family"], *cells, comparison["note"]))
+    return tables.TerminalTable(columns, table_rows, left=("mechanism", "note"), title=title)
 
 
 def _cell(column: str, value: Json) -> str:
@@ -167,33 +177,37 @@ _MEANING = (
 )
 
 
-def _people(row: mz.design.Row, lower: float, upper: float) -> int | None:
-    """People for an interval of the mean of +-PRECISION of the range; None where no number is enough."""
-    if row.mechanism is None:
+def _people(comparison: mz.design.Row, lower: float, upper: float) -> int | None:
+    """People for an interval of the mean of +-PRECISION of the range; None where no number is
+    enough.
+    """
+    if comparison.mechanism is None:
         return None
     try:
-        return mz.collect.people_for(row.mechanism, PRECISION * (upper - lower))
+        return mz.collect.people_for(comparison.mechanism, PRECISION * (upper - lower))
     except InfeasibleError:
         return None
 
 
-def _points(rows: Sequence[mz.design.Row], *, epsilon: float, **problem: Any) -> list[JsonObject]:
+def _points(
+    comparisons: Sequence[mz.design.Row], *, epsilon: float, **problem: Any
+) -> list[JsonObject]:
     """MSE against epsilon around the one requested, and of what was compared at its own epsilon."""
     epsilons = [epsilon * factor for factor in TRADEOFF if epsilon * factor <= GREATEST_EPSILON]
-    with progress.bar("trade-off") as tell:
+    with progress.bar("trade-off") as report_progress:
         points = mz.design.tradeoff(
-            epsilons=epsilons or [epsilon], bits=(1, 2, 3), progress=tell, **problem
+            epsilons=epsilons or [epsilon], bits=(1, 2, 3), progress=report_progress, **problem
         )
     compared = [
         {
-            "family": row.family,
-            "epsilon": row.epsilon,
-            "bits": row.bits,
-            "mse": row.mse,
-            "mae": row.mae,
+            "family": comparison.family,
+            "epsilon": comparison.epsilon,
+            "bits": comparison.bits,
+            "mse": comparison.mse,
+            "mae": comparison.mae,
         }
-        for row in rows
-        if row.mse is not None and row.epsilon is not None
+        for comparison in comparisons
+        if comparison.mse is not None and comparison.epsilon is not None
     ]
     return [*points, *compared]
 
@@ -208,7 +222,10 @@ def _draw(
 
 def _write(points: list[JsonObject], path: Path, *, overwrite: bool) -> None:
     names = ("family", "epsilon", "bits", "mse", "mae", "limit")
-    lines = [names, *([str(point.get(name, "")) for name in names] for point in points)]
+    lines = [
+        names,
+        *([str(point.get(column_name, "")) for column_name in names] for point in points),
+    ]
     with (
         replacing(path, overwrite=overwrite, parameter="data") as temporary,
         open(temporary, "w", newline="", encoding="utf-8") as file,

@@ -1,4 +1,6 @@
-"""What a verb prints: results on standard output, remarks on standard error, text of others escaped."""
+"""What a verb prints: results on standard output, remarks on standard error, text of others
+escaped.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def notices() -> Console:
 
 
 def _width(stream: TextIO) -> int | None:
-    """Wide enough for tables where it is not a terminal and COLUMNS asks for nothing else; None leaves it to rich."""
+    """Wide enough for tables where it is not a terminal and COLUMNS asks for nothing else; None
+    leaves it to rich.
+    """
     if stream.isatty() or "COLUMNS" in os.environ:
         return None
     return PIPED_WIDTH

@@ -23,8 +23,8 @@ EXAMPLE = "mezzotint demo --folder demo"
 
 EPSILON, LEVELS = 1.0, 4
 LOWER, UPPER = 20.0, 700.0
-"""Minutes. A range anyone would name for a flight within the country, chosen without a look at the data: a range read
-off private data would itself give something away."""
+"""Minutes. A range anyone would name for a flight within the country, chosen without a look at the
+data: a range read off private data would itself give something away."""
 
 FAMILIES: dict[str, tuple[str, int | list[float]]] = {
     "one-bit randomized response": ("randomized_response", 2),
@@ -34,7 +34,9 @@ FAMILIES: dict[str, tuple[str, int | list[float]]] = {
     "OPTM": ("optm", [360.0 + 340.0 * bin for bin in (-3.0, -0.5, 0.5, 3.0)]),
     "optimal table": ("optimal", LEVELS),
 }
-"""OPTM has the bins that its paper gives for this epsilon, moved onto the range; it minimises absolute errors."""
+"""OPTM has the bins that its paper gives for this epsilon, moved onto the range; it minimises
+absolute errors.
+"""
 
 SAVED = "optimal table"
 
@@ -56,7 +58,8 @@ CARRIERS = (
     "WN",
     "YV",
 )
-"""Carriers with schedules within the country then: public knowledge, too. Anyone else is "(other)"."""
+"""Carriers with schedules within the country then: public knowledge, too. Anyone else is "(other)".
+"""
 
 SHOWN = 5
 """Carriers that the table shows, most frequent first."""
@@ -68,20 +71,24 @@ def command(
     ] = Path("demo"),
     as_json: AsJson = False,
 ) -> None:
-    """Privatize the air time of 336,776 real flights with every family at epsilon 1, compare, save, and verify."""
+    """Privatize the air time of 336,776 real flights with every family at epsilon 1, compare, save,
+    and verify.
+    """
     started = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
     with mz.datasets.flights() as path:  # the clipped values, which only this demonstration may see
         values = mz.collect.read_values(path, column=mz.datasets.AIR_TIME).clip(LOWER, UPPER)
     with tempfile.TemporaryDirectory() as aside:
-        results = [_one(label, folder if label == SAVED else Path(aside)) for label in FAMILIES]
+        folders = dict.fromkeys(FAMILIES, Path(aside))
+        folders[SAVED] = folder
+        results = [_one(label, folders[label]) for label in FAMILIES]
     paths = {
-        name: folder / name
-        for name in ("mechanism.json", "reports.parquet", "groups.parquet", "report.md")
+        file_name: folder / file_name
+        for file_name in ("mechanism.json", "reports.parquet", "groups.parquet", "report.md")
     }
     grouped = _groups(Mechanism.load(paths["mechanism.json"]), paths["groups.parquet"])
     checked = mz.privacy.verify(paths["mechanism.json"])
-    facts = {
+    json_fields = {
         "rows": int(values.size),
         "lower": LOWER,
         "upper": UPPER,
@@ -90,30 +97,36 @@ def command(
         "mechanisms": results,
         **grouped,
         "verified": checked.valid,
-        "files": {name: str(path) for name, path in paths.items()},
+        "files": {file_name: str(path) for file_name, path in paths.items()},
         "seconds": time.perf_counter() - started,
     }
     with replacing(paths["report.md"], overwrite=True) as temporary:
-        temporary.write_text(_markdown(facts, str(checked)), encoding="utf-8")
-    console.show(facts, as_json, lambda: _picture(facts, str(checked)))
+        temporary.write_text(_markdown(json_fields, str(checked)), encoding="utf-8")
+    console.show(json_fields, as_json, lambda: _picture(json_fields, str(checked)))
     if not checked.valid:
         raise typer.Exit(1)
 
 
 def _one(label: str, folder: Path) -> JsonObject:
-    """Designs, privatizes and estimates with one family; its mechanism and reports go into the folder."""
+    """Designs, privatizes and estimates with one family; its mechanism and reports go into the
+    folder.
+    """
     family, levels = FAMILIES[label]
     started = time.perf_counter()
-    loss = "mae" if family == "optm" else "mse"
+    loss = "mse"
+    if family == "optm":
+        loss = "mae"
     result = designs.make(
         family, epsilon=EPSILON, lower=LOWER, upper=UPPER, levels=levels, loss=loss, prior=None
     )
     mechanism: Mechanism = result.mechanism
     designed = time.perf_counter()
     reports = folder / "reports.parquet"
-    with mz.datasets.flights() as path, progress.bar(label, unit="rows") as tell:
-        how: JsonObject = {"missing": "drop", "overwrite": True, "progress": tell}
-        mz.collect.privatize(path, reports, column=mz.datasets.AIR_TIME, mechanism=mechanism, **how)
+    with mz.datasets.flights() as path, progress.bar(label, unit="rows") as report_progress:
+        options: JsonObject = {"missing": "drop", "overwrite": True, "progress": report_progress}
+        mz.collect.privatize(
+            path, reports, column=mz.datasets.AIR_TIME, mechanism=mechanism, **options
+        )
     counts = mz.collect.read_counts(reports)
     estimate = mz.collect.estimate(counts)
     assert isinstance(estimate, mz.collect.Estimate)  # the demonstration's columns are numbers
@@ -141,7 +154,7 @@ def _groups(mechanism: Mechanism, out: Path) -> JsonObject:
 
     carriers = mz.families.categorical(categories=CARRIERS, epsilon=EPSILON, other=True)
     tables = {mz.datasets.AIR_TIME: mechanism, mz.datasets.CARRIER: carriers}
-    with mz.datasets.flights() as path, progress.bar("carrier", unit="rows") as tell:
+    with mz.datasets.flights() as path, progress.bar("carrier", unit="rows") as report_progress:
         written = mz.collect.privatize_columns(
             path,
             out,
@@ -149,13 +162,18 @@ def _groups(mechanism: Mechanism, out: Path) -> JsonObject:
             keep=[mz.datasets.ORIGIN],
             missing="drop",
             overwrite=True,
-            progress=tell,
+            progress=report_progress,
         )
         truth = parquet.read_table(path).drop_null()
     minutes = truth[mz.datasets.AIR_TIME].to_numpy().clip(LOWER, UPPER)
     origins, carriers = truth[mz.datasets.ORIGIN].to_numpy(), truth[mz.datasets.CARRIER].to_numpy()
-    true_means = {name: float(minutes[origins == name].mean()) for name in sorted(set(origins))}
-    true_shares = {name: float((carriers == name).mean()) for name in sorted(set(carriers))}
+    true_means = {
+        group_name: float(minutes[origins == group_name].mean())
+        for group_name in sorted(set(origins))
+    }
+    true_shares = {
+        group_name: float((carriers == group_name).mean()) for group_name in sorted(set(carriers))
+    }
     by_origin = mz.collect.read_groups(
         out, by=mz.datasets.ORIGIN, column=f"{mz.datasets.AIR_TIME}_code"
     )
@@ -166,11 +184,11 @@ def _groups(mechanism: Mechanism, out: Path) -> JsonObject:
         "record_claim": str(written.claim),
         "by_origin": [
             {
-                "origin": name,
-                "truth": true_means[name],
+                "origin": group_name,
+                "truth": true_means[group_name],
                 **mz.collect.parts_of(group)["mean"].interval.as_dict(),
             }
-            for name, group in by_origin.items()
+            for group_name, group in by_origin.items()
         ],
         "carriers": sorted(
             (
@@ -194,73 +212,76 @@ _HEADINGS = (
 )
 
 
-def _compared(facts: JsonObject) -> list[tuple[str, ...]]:
+def _compared(json_fields: JsonObject) -> list[tuple[str, ...]]:
     """The truth, then every family."""
-    rows: list[tuple[str, ...]] = [
-        ("the truth (float64)", "none", "64", f"{facts['true_mean']:.2f}", "", "", "", "")
+    table_rows: list[tuple[str, ...]] = [
+        ("the truth (float64)", "none", "64", f"{json_fields['true_mean']:.2f}", "", "", "", "")
     ]
-    for row in facts["mechanisms"]:
-        interval, error = (
-            f"{row['ci_low']:.2f} .. {row['ci_high']:.2f}",
-            number(row["standard_error"], 3),
+    for comparison in json_fields["mechanisms"]:
+        cells = (
+            comparison["mechanism"],
+            f"{comparison['epsilon']:.6f}",
+            str(comparison["bits"]),
+            f"{comparison['mean']:.2f}",
+            f"{comparison['ci_low']:.2f} .. {comparison['ci_high']:.2f}",
+            number(comparison["standard_error"], 3),
+            f"{comparison['design_seconds']:.2f}",
+            f"{comparison['collect_seconds']:.2f}",
         )
-        took = (f"{row[name]:.2f}" for name in ("design_seconds", "collect_seconds"))
-        mean = f"{row['mean']:.2f}"
-        rows.append(
-            (
-                row["mechanism"],
-                f"{row['epsilon']:.6f}",
-                str(row["bits"]),
-                mean,
-                interval,
-                error,
-                *took,
-            )
-        )
-    return rows
+        table_rows.append(cells)
+    return table_rows
 
 
-def _grouped_rows(facts: JsonObject) -> list[tuple[str, ...]]:
+def _grouped_rows(json_fields: JsonObject) -> list[tuple[str, ...]]:
     """What, truth, estimate, interval."""
-    rows = [(f"mean from {e['origin']}", e, "{:.2f}") for e in facts["by_origin"]]
-    rows += [(f"share of {e['carrier']}", e, "{:.4f}") for e in facts["carriers"][:SHOWN]]
+    table_rows = [(f"mean from {e['origin']}", e, "{:.2f}") for e in json_fields["by_origin"]]
+    table_rows += [
+        (f"share of {e['carrier']}", e, "{:.4f}") for e in json_fields["carriers"][:SHOWN]
+    ]
     ends = ("truth", "value", "low", "high")
-    return [(what, *(form.format(entry[end]) for end in ends)) for what, entry, form in rows]
+    return [
+        (estimand, *(form.format(entry[end]) for end in ends))
+        for estimand, entry, form in table_rows
+    ]
 
 
 _GROUPED = ("by airport, and carriers", "truth", "estimate", "95 % low", "95 % high")
 
 
-def _words(facts: JsonObject, checked: str) -> list[str]:
+def _words(json_fields: JsonObject, checked: str) -> list[str]:
+    certified = all(entry["certified"] for entry in json_fields["mechanisms"])
+    basis = mz.privacy.basis(certified=certified)
     return [
-        f"Air time of {facts['rows']:,} flights from New York in 2013 (missing values dropped), clipped to "
+        f"Air time of {json_fields['rows']:,} flights from New York in 2013 (missing values dropped), clipped to "
         f"[{LOWER:g}, {UPPER:g}] minutes, a range chosen without looking at the data.",
         f"Every family is calibrated to an epsilon of at most {EPSILON:g} per report "
-        f"({mz.privacy.basis(certified=all(row['certified'] for row in facts['mechanisms']))}); one-bit response has 2 "
-        f"levels, the others {LEVELS}.",
-        f"{facts['files']['mechanism.json']}: {checked}",
-        f"Air time and carrier of one flight together: {facts['record_claim']} The airport was kept as it is.",
+        f"({basis}); one-bit response has 2 levels, the others {LEVELS}.",
+        f"{json_fields['files']['mechanism.json']}: {checked}",
+        f"Air time and carrier of one flight together: {json_fields['record_claim']} The airport was kept as it is.",
     ]
 
 
-def _picture(facts: JsonObject, checked: str) -> list[RenderableType]:
-    about, calibrated, verified, together = _words(facts, checked)
-    truth, *families = _compared(facts)
+def _picture(json_fields: JsonObject, checked: str) -> list[RenderableType]:
+    about, calibrated, verified, together = _words(json_fields, checked)
+    truth, *families = _compared(json_fields)
     table = tables.TerminalTable(_HEADINGS, [truth, None, *families], caption=calibrated)
-    grouped = tables.TerminalTable(_GROUPED, _grouped_rows(facts), caption=together)
-    written = f"Written: {', '.join(facts['files'].values())} ({facts['seconds']:.1f} s in all)"
+    grouped = tables.TerminalTable(_GROUPED, _grouped_rows(json_fields), caption=together)
+    written = f"Written: {', '.join(json_fields['files'].values())} ({json_fields['seconds']:.1f} s in all)"
     return [Group(Text(about), table, Text(verified), grouped), written]
 
 
-def _markdown(facts: JsonObject, checked: str) -> str:
-    about, calibrated, verified, together = _words(facts, checked)
-    compared = _pipes(_HEADINGS, _compared(facts))
+def _markdown(json_fields: JsonObject, checked: str) -> str:
+    about, calibrated, verified, together = _words(json_fields, checked)
+    compared = _pipes(_HEADINGS, _compared(json_fields))
     lines = ["# A private mean of 2013's flights", "", about, calibrated, "", *compared]
-    lines += ["", verified, "", *_pipes(_GROUPED, _grouped_rows(facts)), "", together, ""]
-    lines += [f"Check it again: `mezzotint verify {facts['files']['mechanism.json']}`", ""]
+    lines += ["", verified, "", *_pipes(_GROUPED, _grouped_rows(json_fields)), "", together, ""]
+    lines += [f"Check it again: `mezzotint verify {json_fields['files']['mechanism.json']}`", ""]
     return "\n".join(lines)
 
 
-def _pipes(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+def _pipes(headings: tuple[str, ...], table_rows: list[tuple[str, ...]]) -> list[str]:
     """The lines of a Markdown table."""
-    return ["| " + " | ".join(row) + " |" for row in (headings, ["---"] * len(headings), *rows)]
+    return [
+        "| " + " | ".join(cells) + " |"
+        for cells in (headings, ["---"] * len(headings), *table_rows)
+    ]

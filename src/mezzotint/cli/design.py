@@ -152,7 +152,9 @@ class DesignOptions:
 
 
 def command(options: DesignOptions) -> None:
-    """Design a mechanism for a privacy level: the optimal table, or a published family calibrated to epsilon."""
+    """Design a mechanism for a privacy level: the optimal table, or a published family calibrated
+    to epsilon.
+    """
     common.refuse_outputs(
         ".json", overwrite=options.overwrite, out=options.out, proof=options.proof
     )
@@ -231,9 +233,9 @@ def _design_table(options: DesignOptions) -> None:
     if options.prove:
         bound = result.proof
     _save(result.mechanism, options, bound=bound)
-    facts = describe(options.family, result, loss=options.loss, prior=sample, seconds=seconds)
-    facts |= _guaranteed(result, problem, options)
-    console.show(facts, options.as_json, lambda: _summary(facts))
+    json_fields = describe(options.family, result, loss=options.loss, prior=sample, seconds=seconds)
+    json_fields |= _guaranteed(result, problem, options)
+    console.show(json_fields, options.as_json, lambda: _summary(json_fields))
 
 
 def _refuse_mixtures(options: DesignOptions) -> None:
@@ -261,8 +263,8 @@ def _guaranteed(
 ) -> JsonObject:
     """What the integers of the table guarantee, its limit where asked for, and a table for shares."""
     epsilon = problem["epsilon"]
-    facts: JsonObject = {"epsilon_asked": epsilon, "out": options.out_name}
-    facts |= guarantee(
+    json_fields: JsonObject = {"epsilon_asked": epsilon, "out": options.out_name}
+    json_fields |= guarantee(
         result.mechanism,
         epsilon=epsilon,
         delta=options.delta,
@@ -270,16 +272,18 @@ def _guaranteed(
         metric=options.metric,
     )
     if options.limit:
-        facts |= _limit(result, problem)
+        json_fields |= _limit(result, problem)
     if options.loss != "cdf" and not options.constraint:
-        facts["for_shares"] = common.table_for_shares(
+        json_fields["for_shares"] = common.table_for_shares(
             epsilon, options.lower, options.upper, bins=BINS
         )
-    return facts
+    return json_fields
 
 
 def _save(mechanism: Mechanism, options: DesignOptions, *, bound: JsonObject | None = None) -> None:
-    """Writes the table, and what checks its bound over all levels; without one the claim about a report of it."""
+    """Writes the table, and what checks its bound over all levels; without one the claim about a
+    report of it.
+    """
     overwrite, proof = options.overwrite, options.proof
     if options.out is not None:
         mechanism.save(options.out, overwrite=overwrite)
@@ -295,7 +299,7 @@ def _save(mechanism: Mechanism, options: DesignOptions, *, bound: JsonObject | N
 
 def _show_categories(mechanism: Mechanism, epsilon: float, options: DesignOptions) -> None:
     """Prints a table for categories."""
-    facts = {
+    json_fields = {
         **common.picked(mechanism, "name", "epsilon", "categories", "bits", "sha256"),
         "epsilon_asked": epsilon,
         "reports": mechanism.levels.size,
@@ -303,14 +307,14 @@ def _show_categories(mechanism: Mechanism, epsilon: float, options: DesignOption
         "out": options.out_name,
         **guarantee(mechanism, epsilon=epsilon, delta=0.0, alpha=None, metric=None),
     }
-    lines = [
-        f"{facts['name']}: {common.bits(facts['bits'])}, {facts['guarantee']}",
-        f"{facts['reports']} possible reports; sum of the variances of all frequencies: "
-        f"{number(facts['frequency_variance'])} / n for n reports",
+    sentences = [
+        f"{json_fields['name']}: {common.bits(json_fields['bits'])}, {json_fields['guarantee']}",
+        f"{json_fields['reports']} possible reports; sum of the variances of all frequencies: "
+        f"{number(json_fields['frequency_variance'])} / n for n reports",
     ]
     if options.out is not None:
-        lines.append(f"written to {options.out}")
-    console.show(facts, options.as_json, lambda: "\n".join(lines))
+        sentences.append(f"written to {options.out}")
+    console.show(json_fields, options.as_json, lambda: "\n".join(sentences))
 
 
 Levels: TypeAlias = "int | list[float] | None"
@@ -319,15 +323,17 @@ Levels: TypeAlias = "int | list[float] | None"
 
 @contextmanager
 def _watched(family: str, levels: Levels, *, prove: bool = False) -> Iterator[JsonObject]:
-    """Shows a spinner or a progress bar during a design; yields the progress callback where the design takes one."""
+    """Shows a spinner or a progress bar during a design; yields the progress callback where the
+    design takes one.
+    """
     countable_work = ""
     if prove:
         countable_work = "proving: boxes of levels ruled out"
     elif family == "optm" and not isinstance(levels, list):
         countable_work = "searching bins"
     if countable_work:
-        with progress.bar(countable_work) as tell:
-            yield {"progress": tell}
+        with progress.bar(countable_work) as report_progress:
+            yield {"progress": report_progress}
         return
     with progress.busy(f"designing {family}"):
         yield {}
@@ -335,7 +341,8 @@ def _watched(family: str, levels: Levels, *, prove: bool = False) -> Iterator[Js
 
 def _limit(result: mz.design.DesignResult, problem: JsonObject) -> JsonObject:
     if problem["loss"] == "mae":
-        # The mean absolute error falls as levels move out: its limit is over levels no farther than these.
+        # The mean absolute error falls as levels move out: its limit is over levels no farther than
+        # these.
         table = result.mechanism
         reach = float(abs(table.levels - (table.lower + table.upper) / 2).max())
         problem = problem | {"max_level": max(reach, problem.get("max_level", reach))}
@@ -346,7 +353,9 @@ def _limit(result: mz.design.DesignResult, problem: JsonObject) -> JsonObject:
 
 
 def make(family: str, *, levels: Levels, **problem: Any) -> mz.design.DesignResult:
-    """The design of one of FAMILIES for a problem: epsilon, lower, upper, loss, prior, max_level as in `mz.design`."""
+    """The design of one of FAMILIES for a problem: epsilon, lower, upper, loss, prior, max_level as
+    in `mz.design`.
+    """
     if family not in FAMILIES:
         raise ParameterError("family", family, f"use one of {', '.join(FAMILIES)}")
     with warnings.catch_warnings(record=True) as caught:
@@ -400,19 +409,21 @@ def _without(problem: JsonObject, family: str, **fixed: str | None) -> JsonObjec
 def guarantee(
     mechanism: Mechanism, *, epsilon: float, delta: float, alpha: float | None, metric: str | None
 ) -> JsonObject:
-    """The guarantee of a table's integers in the requested form of privacy: a sentence, its numbers rounded up."""
+    """The guarantee of a table's integers in the requested form of privacy: a sentence, its numbers
+    rounded up.
+    """
     claim = mz.privacy.report_claim(mechanism)
     measures: dict[str, float] = {}
     certified = claim.certified
     if delta:
         measures = {"delta": mechanism.delta(epsilon)}
         certified = mz.privacy.check_report(mechanism, "delta", epsilon=epsilon, **measures)
-        words = f"delta {measures['delta']!r} at epsilon {epsilon!r}"
+        sentence = f"delta {measures['delta']!r} at epsilon {epsilon!r}"
     elif alpha is not None:
         divergence = mechanism.renyi(alpha)
         measures = {"renyi": divergence}
         certified = mz.privacy.check_report(mechanism, "renyi", order=alpha, epsilon=divergence)
-        words = f"Renyi divergence of order {alpha!r}: {divergence!r}"
+        sentence = f"Renyi divergence of order {alpha!r}: {divergence!r}"
     elif metric is not None:
         metric_epsilon = mz.design.metric_epsilon(mechanism, metric)
         measures = {"metric_epsilon": metric_epsilon}
@@ -420,14 +431,14 @@ def guarantee(
         unit = "|x - x'|**2, on the grid of the knots"
         if metric == "absolute":
             unit = "|x - x'|"
-        words = f"epsilon {metric_epsilon!r} per unit of {unit}"
+        sentence = f"epsilon {metric_epsilon!r} per unit of {unit}"
     else:
-        words = f"epsilon {above(mechanism.epsilon, 12)}"
+        sentence = f"epsilon {above(mechanism.epsilon, 12)}"
     stated = mz.privacy.basis(claim.observer, certified=certified)
     return {
         **claim.standing,
         "certified": certified,
-        "guarantee": f"{words} ({stated})",
+        "guarantee": f"{sentence} ({stated})",
         **measures,
     }
 
@@ -453,7 +464,9 @@ def describe(
 
 
 def _loss(loss: str, value: float) -> str:
-    """A loss or a bound on it, with its name and unit; for cdf, the standard error instead of the variance."""
+    """A loss or a bound on it, with its name and unit; for cdf, the standard error instead of the
+    variance.
+    """
     if loss == "cdf":
         error = number(math.sqrt(value))
         return f"a standard error of {error} / sqrt(n) of the distribution function"
@@ -474,38 +487,42 @@ SHOWN_LEVELS = 16
 """Levels that are printed; of more, the first so many."""
 
 
-def _summary(facts: JsonObject) -> str:
-    errors = f"mse {number(facts['mse'])} (squared data units), mae {number(facts['mae'])}"
-    if facts["loss"] not in ("mse", "mae"):
-        errors += f", {_loss(facts['loss'], facts['value'])}"
-    errors += f", greatest bias {number(facts['max_bias'], 3)} (data units){_bounds(facts)}"
-    levels = ", ".join(f"{level:.6g}" for level in facts["levels"][:SHOWN_LEVELS])
-    if len(facts["levels"]) > SHOWN_LEVELS:
+def _summary(json_fields: JsonObject) -> str:
+    errors = (
+        f"mse {number(json_fields['mse'])} (squared data units), mae {number(json_fields['mae'])}"
+    )
+    if json_fields["loss"] not in ("mse", "mae"):
+        errors += f", {_loss(json_fields['loss'], json_fields['value'])}"
+    errors += (
+        f", greatest bias {number(json_fields['max_bias'], 3)} (data units){_bounds(json_fields)}"
+    )
+    levels = ", ".join(f"{level:.6g}" for level in json_fields["levels"][:SHOWN_LEVELS])
+    if len(json_fields["levels"]) > SHOWN_LEVELS:
         levels += " ..."
-    reached = f"{_REACHED.get(facts['status'], facts['status'])} in {facts['seconds']:.3g} s"
-    if facts["out"]:
-        reached += f", written to {facts['out']}"
-    lines = [
-        f"{facts['name']}: {common.bits(facts['bits'])}, {facts['guarantee']}",
+    reached = f"{_REACHED.get(json_fields['status'], json_fields['status'])} in {json_fields['seconds']:.3g} s"
+    if json_fields["out"]:
+        reached += f", written to {json_fields['out']}"
+    sentences = [
+        f"{json_fields['name']}: {common.bits(json_fields['bits'])}, {json_fields['guarantee']}",
         errors,
         f"levels {levels}",
         reached,
     ]
-    if "for_shares" in facts:
-        lines.append(
-            f"This table is designed for means. For shares and quantiles: {facts['for_shares']}"
+    if "for_shares" in json_fields:
+        sentences.append(
+            f"This table is designed for means. For shares and quantiles: {json_fields['for_shares']}"
         )
-    return "\n".join(lines)
+    return "\n".join(sentences)
 
 
-def _bounds(facts: JsonObject) -> str:
+def _bounds(json_fields: JsonObject) -> str:
     """Lower bounds on the loss, as far as they are known."""
-    words = ""
-    if facts["lower_bound"] is not None:
-        bound = _loss(facts["loss"], facts["lower_bound"])
-        words += f"; lower bound for {facts['scope']} within the bias limit: {bound}"
-    if facts.get("limit") is not None:
-        words += f"; for any number of bits: {_loss(facts['loss'], facts['limit'])}"
-        if facts["above_limit"] is not None:
-            words += f" ({facts['above_limit']:.3g} % above it)"
-    return words
+    sentence = ""
+    if json_fields["lower_bound"] is not None:
+        bound = _loss(json_fields["loss"], json_fields["lower_bound"])
+        sentence += f"; lower bound for {json_fields['scope']} within the bias limit: {bound}"
+    if json_fields.get("limit") is not None:
+        sentence += f"; for any number of bits: {_loss(json_fields['loss'], json_fields['limit'])}"
+        if json_fields["above_limit"] is not None:
+            sentence += f" ({json_fields['above_limit']:.3g} % above it)"
+    return sentence

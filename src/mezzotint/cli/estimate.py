@@ -34,14 +34,18 @@ TOP = 20
 """Categories of a large domain that are listed where no number is given."""
 
 WIDE = 0.2
-"""Total width of the shares, or mean width of the quantiles relative to the range, that is worth a remark."""
+"""Total width of the shares, or mean width of the quantiles relative to the range, that is worth a
+remark.
+"""
 
 CELLS = 16
 """Cells of the table suggested for quantiles."""
 
 
 def command(options: EstimateOptions) -> None:
-    """Estimate the mean behind private reports, with an interval; also variance, histogram and quantiles."""
+    """Estimate the mean behind private reports, with an interval; also variance, histogram and
+    quantiles.
+    """
     _refuse_mixtures(options)
     common.refuse_outputs(".json", overwrite=options.overwrite, save_counts=options.save_counts)
     common.refuse_outputs(*tables.TABLE_ENDINGS, overwrite=options.overwrite, out=options.out)
@@ -57,10 +61,12 @@ def command(options: EstimateOptions) -> None:
 
 
 def _refuse_mixtures(options: EstimateOptions) -> None:
-    """Refuse options that estimates by groups, with weights, of large domains or of two columns would ignore."""
-    for name, value in (("against", options.against), ("sizes", options.sizes)):
+    """Refuse options that estimates by groups, with weights, of large domains or of two columns
+    would ignore.
+    """
+    for option_name, value in (("against", options.against), ("sizes", options.sizes)):
         if value is not None and not options.by:
-            raise ParameterError(name, value, "needs groups; name their column with --by")
+            raise ParameterError(option_name, value, "needs groups; name their column with --by")
     if options.top is not None and options.domain is None:
         raise ParameterError("top", options.top, "this option needs --domain")
     pair = len(options.columns) > 1
@@ -123,13 +129,13 @@ def _show_one_column(options: EstimateOptions) -> None:
         result = replace(result, notes=others)
     write_rows(result._rows(), options)
     row_claim = note_row_claim(options.sources)
-    facts = result.as_dict()
+    json_fields = result.as_dict()
     if row_claim is not None:
-        facts["epsilon_of_row"] = row_claim.epsilon
+        json_fields["epsilon_of_row"] = row_claim.epsilon
     if spending is not None:
-        facts["epsilon_of_most_charged_person"] = spending.most
-        facts["people_in_several_runs"] = spending.shared
-    console.show(facts, options.as_json, lambda: _picture(result, counts.mechanism))
+        json_fields["epsilon_of_most_charged_person"] = spending.most
+        json_fields["people_in_several_runs"] = spending.shared
+    console.show(json_fields, options.as_json, lambda: _picture(result, counts.mechanism))
 
 
 def _spending(counts: mz.collect.CodeCounts, ledger: Path) -> mz.collect.Spending:
@@ -187,7 +193,7 @@ def _counts(options: EstimateOptions) -> mz.collect.CodeCounts:
     """The counts of all sources together."""
     table = options.table
     counted = []
-    with progress.bar("counting", unit="rows") as tell:
+    with progress.bar("counting", unit="rows") as report_progress:
         for source in options.sources:
             if source.endswith(COUNTS_ENDING):
                 counted.append(mz.collect.load_counts(source))
@@ -199,7 +205,7 @@ def _counts(options: EstimateOptions) -> mz.collect.CodeCounts:
                     mechanism=table,
                     engine=options.engine,
                     address=options.address,
-                    progress=tell,
+                    progress=report_progress,
                 )
             )
     return reduce(lambda counts, more: counts.merge(more), counted)
@@ -215,25 +221,27 @@ def _picture(result: mz.collect.Estimate | mz.collect.Frequencies, mechanism: Me
         *tables.ends(result.confidence),
         "left open by the table",
     )
-    words = [_split(result), *_blame(result, mechanism)]
-    words += [f"Note: {note}" for note in result.notes]
-    rows = [*_interval_rows(result), *_histogram_rows(result)]
-    return Group(tables.TerminalTable(columns, rows, title=title), Text("\n".join(words)))
+    sentences = [_split(result), *_blame(result, mechanism)]
+    sentences += [f"Note: {note}" for note in result.notes]
+    table_rows = [*_interval_rows(result), *_histogram_rows(result)]
+    return Group(tables.TerminalTable(columns, table_rows, title=title), Text("\n".join(sentences)))
 
 
 def _frequencies(result: mz.collect.Frequencies, title: str) -> Group:
-    rows = []
-    for name, share in zip(result.categories, result.shares, strict=True):
-        rows.append((Text(name), f"{share.value:.4f}", f"{share.low:.4f}", f"{share.high:.4f}"))
+    table_rows = []
+    for category, share in zip(result.categories, result.shares, strict=True):
+        table_rows.append(
+            (Text(category), f"{share.value:.4f}", f"{share.low:.4f}", f"{share.high:.4f}")
+        )
     columns = ("category", "share", *tables.ends(result.confidence))
-    table = tables.TerminalTable(columns, rows, title=title)
+    table = tables.TerminalTable(columns, table_rows, title=title)
     if all(share.value >= 0 for share in result.shares):
         return Group(table)
-    words = (
+    sentences = (
         "Estimates are unbiased, so sums and averages of them are right too. The share of a rare category may be "
         "estimated below 0; read that as near 0."
     )
-    return Group(table, Text(words))
+    return Group(table, Text(sentences))
 
 
 def _interval_rows(result: mz.collect.Estimate) -> list[tuple[str, ...]]:
@@ -246,14 +254,14 @@ def _interval_rows(result: mz.collect.Estimate) -> list[tuple[str, ...]]:
     if shares is not None:
         for threshold, value in zip(shares.thresholds, shares.values, strict=True):
             named[f"share above {threshold:g}"] = value
-    rows = []
+    table_rows = []
     for label, interval in named.items():
         ends = ""
         if interval.identified is not None:
             ends = _range(*interval.identified)
         numbers = (number(interval.value), number(interval.low), number(interval.high))
-        rows.append((label, *numbers, ends))
-    return rows
+        table_rows.append((label, *numbers, ends))
+    return table_rows
 
 
 def _range(low: float, high: float) -> str:
@@ -264,44 +272,46 @@ def _histogram_rows(result: mz.collect.Estimate) -> list[tuple[str, ...]]:
     bins = result.histogram
     if bins is None:
         return []
-    rows = []
+    table_rows = []
     for index, share in enumerate(bins.share):
         label = f"share in {bins.edges[index]:.4g} .. {bins.edges[index + 1]:.4g}"
         identified = f"{bins.identified_low[index]:.4f} .. {bins.identified_high[index]:.4f}"
         interval = (f"{share:.4f}", f"{bins.low[index]:.4f}", f"{bins.high[index]:.4f}")
-        rows.append((label, *interval, identified))
-    return rows
+        table_rows.append((label, *interval, identified))
+    return table_rows
 
 
 def _blame(result: mz.collect.Estimate, table: Mechanism) -> list[str]:
     """Remarks where the table, not the number of reports, makes intervals wide."""
-    words: list[str] = []
+    sentences: list[str] = []
     mean = result.mean
     interval_width = mean.high - mean.low
     if mean.identified is not None:
         identified_width = mean.identified[1] - mean.identified[0]
         if identified_width >= interval_width / 4:
-            words.append(
+            sentences.append(
                 f"The mean is only as good as the table: its bias may reach {number(table.max_bias, 3)}, which more "
                 "reports do not reduce and the standard error leaves out. For means: mezzotint design --loss mse"
             )
-    for what, cells, width, left_open in _widths(result, table):
+    for estimands, cells, width, left_open in _widths(result, table):
         if width < WIDE or left_open < width / 2:
             continue
         epsilon = 1.0
         if result.epsilon is not None:
             epsilon = result.epsilon
         better = common.table_for_shares(epsilon, table.lower, table.upper, bins=cells)
-        words.append(
-            f"More reports of this table would hardly narrow these {what}: the table itself leaves them open. "
+        sentences.append(
+            f"More reports of this table would hardly narrow these {estimands}: the table itself leaves them open. "
             f"For a table made for them (docs/collect.md, a table for a histogram): {better}"
         )
         break
-    return words
+    return sentences
 
 
 def _widths(result: mz.collect.Estimate, table: Mechanism) -> list[tuple[str, int, float, float]]:
-    """What was asked, cells of a table for it, width of its intervals, and the part that the table leaves open."""
+    """What was asked, cells of a table for it, width of its intervals, and the part that the table
+    leaves open.
+    """
     bins, quantiles = result.histogram, result.quantiles
     widths: list[tuple[str, int, float, float]] = []
     if bins is not None:
@@ -343,16 +353,16 @@ def _show_frequent(options: EstimateOptions, domain: Path) -> None:
     title = f"{frequent.n:,} reports of {frequent.domain:,} categories, {cost}"
     ends = [f"{end}, all at once" for end in tables.ends(options.confidence)]
     columns = ("category", "share", *ends, "")
-    rows = []
-    for name, share, certain in zip(
+    table_rows = []
+    for category, share, certain in zip(
         frequent.categories, frequent.shares, frequent.certain, strict=True
     ):
         remark = ""
         if certain:
             remark = f"surely among the first {top}"
         interval = (f"{share.value:.5f}", f"{share.low:.5f}", f"{share.high:.5f}")
-        rows.append((Text(name), *interval, remark))
-    table = tables.TerminalTable(columns, rows, left=("category", ""), title=title)
+        table_rows.append((Text(category), *interval, remark))
+    table = tables.TerminalTable(columns, table_rows, left=("category", ""), title=title)
     others = Text(f"No other category has a share above {frequent.unlisted_at_most:.5f}.")
     write_rows(frequent._rows(), options)
     console.show(frequent.as_dict(), options.as_json, lambda: Group(table, others))
@@ -388,14 +398,14 @@ def _show_two_columns(options: EstimateOptions) -> None:
     if len(sources) != 1 or len(columns) != 2:
         raise ParameterError("column", ", ".join(columns), "name two columns of one source")
     pairs = mz.collect.read_pairs(sources[0], columns=(columns[0], columns[1]))
-    rows = _joint_rows(pairs, options)
+    table_rows = _joint_rows(pairs, options)
     tables_by_column = dict(zip(columns, (pairs.first, pairs.second), strict=True))
     claim = None
     if not pairs.seeded:
         claim = mz.privacy.report_claim(tables_by_column)
     entries: list[JsonObject] = []
     cells = []
-    for first, second, interval in rows:
+    for first, second, interval in table_rows:
         entries.append({columns[0]: first, columns[1]: second, **interval.as_dict()})
         numbers = [number(end, 5) for end in (interval.value, interval.low, interval.high)]
         cells.append((Text(first), Text(second), *numbers))
@@ -403,8 +413,13 @@ def _show_two_columns(options: EstimateOptions) -> None:
     headings = (*columns, "estimate", *tables.ends(options.confidence))
     table = tables.TerminalTable(headings, cells, left=columns, title=title)
     write_rows(entries, options)
-    facts = {"n": pairs.n, "confidence": options.confidence, "seeded": pairs.seeded, **price(claim)}
-    console.show({**facts, "together": entries}, options.as_json, lambda: table)
+    json_fields = {
+        "n": pairs.n,
+        "confidence": options.confidence,
+        "seeded": pairs.seeded,
+        **price(claim),
+    }
+    console.show({**json_fields, "together": entries}, options.as_json, lambda: table)
 
 
 def _joint_rows(
@@ -427,9 +442,9 @@ def _joint_rows(
         return [(*names, share) for names, share in shares.items()]
     if first_is_categorical:
         means = mz.collect.means_within(pairs, **shared_options)
-        return [(name, "mean", mean) for name, mean in means.items()]
+        return [(category, "mean", mean) for category, mean in means.items()]
     relation = mz.collect.relation(pairs, **shared_options)
-    rows = [("covariance", "", relation.covariance)]
+    table_rows = [("covariance", "", relation.covariance)]
     if relation.slope is not None:
-        rows.append(("slope", "", relation.slope))
-    return rows
+        table_rows.append(("slope", "", relation.slope))
+    return table_rows

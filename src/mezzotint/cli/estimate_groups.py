@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def show(options: EstimateOptions) -> None:
-    """Prints means or frequencies of every group, shares and quantiles, differences, strata and totals."""
+    """Prints means or frequencies of every group, shares and quantiles, differences, strata and
+    totals.
+    """
     from mezzotint.collect.counts import SAME_PEOPLE
 
     groups = _read(options)
@@ -41,7 +43,7 @@ def show(options: EstimateOptions) -> None:
     )
     memoised = any(group.memoised for group in groups.values())
     by = ", ".join(options.by or ())
-    facts: JsonObject = {
+    json_fields: JsonObject = {
         "confidence": options.confidence,
         "simultaneous": options.simultaneous,
         "by": by or None,
@@ -50,15 +52,15 @@ def show(options: EstimateOptions) -> None:
         **price(estimates.claim),
         **_by_group(estimates, groups, options),
     }
-    rows = estimates._rows()
+    table_rows = estimates._rows()
     if _have_totals(groups, options):
-        rows += _add_totals(facts["groups"], groups, options.confidence)
-    write_rows(rows, options)
+        table_rows += _add_totals(json_fields["groups"], groups, options.confidence)
+    write_rows(table_rows, options)
     series = None
     if memoised:
-        series = _add_series(facts, groups, by)
+        series = _add_series(json_fields, groups, by)
     cost = common.cost_of(estimates.claim, estimates.seeded)
-    console.show(facts, options.as_json, lambda: _picture(facts, series, cost=cost))
+    console.show(json_fields, options.as_json, lambda: _picture(json_fields, series, cost=cost))
 
 
 def _by_group(
@@ -68,20 +70,20 @@ def _by_group(
     by_group: dict[str, dict[str, mz.collect.Interval]] = {}
     for answer in estimates.answers:
         by_group.setdefault(answer.group, {})[answer.quantity] = answer.interval
-    facts: JsonObject = {"groups": []}
-    for name, group in groups.items():
-        entry = {"group": name, "n": group.counts.n, "seeded": group.counts.seeded}
-        facts["groups"].append({**entry, **_named(by_group[name])})
+    json_fields: JsonObject = {"groups": []}
+    for group_name, group in groups.items():
+        entry = {"group": group_name, "n": group.counts.n, "seeded": group.counts.seeded}
+        json_fields["groups"].append({**entry, **_named(by_group[group_name])})
     if options.against is not None:
-        facts["against"] = options.against
-        facts["differences"] = []
-        for name in groups:
-            if name != options.against:
-                difference = _named(by_group[f"{name} less {options.against}"])
-                facts["differences"].append({"group": name, **difference})
+        json_fields["against"] = options.against
+        json_fields["differences"] = []
+        for group_name in groups:
+            if group_name != options.against:
+                difference = _named(by_group[f"{group_name} less {options.against}"])
+                json_fields["differences"].append({"group": group_name, **difference})
     if options.sizes is not None:
-        facts["population"] = _named(by_group["population"])
-    return facts
+        json_fields["population"] = _named(by_group["population"])
+    return json_fields
 
 
 def _named(intervals: Mapping[str, mz.collect.Interval]) -> JsonObject:
@@ -89,7 +91,9 @@ def _named(intervals: Mapping[str, mz.collect.Interval]) -> JsonObject:
     shown = {quantity: interval.as_dict() for quantity, interval in intervals.items()}
     mean = shown.pop("mean", None)
     if mean is None:
-        return {"frequencies": [{"category": name, **share} for name, share in shown.items()]}
+        return {
+            "frequencies": [{"category": category, **share} for category, share in shown.items()]
+        }
     if not shown:
         return {"mean": mean}
     answers = [{"quantity": quantity, **interval} for quantity, interval in shown.items()]
@@ -110,18 +114,18 @@ def _add_totals(
     entries: list[JsonObject], groups: Mapping[str, mz.collect.Group], confidence: float
 ) -> list[JsonObject]:
     """The total of every group, into its entry; the rows of the written table."""
-    rows: list[JsonObject] = []
+    table_rows: list[JsonObject] = []
     for entry, group in zip(entries, groups.values(), strict=True):
         total = mz.collect.total(group, confidence=confidence)
         entry["total"] = total.as_dict()
         ends = {"value": total.value, "low": total.low, "high": total.high}
         row = {"group": entry["group"], "reports": entry["n"], "quantity": "total"}
-        rows.append({**row, **ends})
-    return rows
+        table_rows.append({**row, **ends})
+    return table_rows
 
 
 def _add_series(
-    facts: JsonObject, groups: Mapping[str, mz.collect.Group], by: str
+    json_fields: JsonObject, groups: Mapping[str, mz.collect.Group], by: str
 ) -> mz.privacy.Claim:
     """The claim of memoised reports over all groups, which the facts get too."""
     table = next(iter(groups.values())).counts.mechanism
@@ -130,7 +134,7 @@ def _add_series(
     fresh = mz.privacy.Release(mechanism=table, rounds=count, delta=0.0)
     memoised_claim = mz.privacy.account(replace(fresh, distinct=count))
     person = f"a person with at most one row in each {by or 'group'} ({count} of them)"
-    facts["series"] = {
+    json_fields["series"] = {
         "of": person,
         "memoised": memoised_claim.as_dict(),
         "fresh": mz.privacy.account(fresh).as_dict(),
@@ -156,10 +160,10 @@ def _read(options: EstimateOptions) -> dict[str, mz.collect.Group]:
                 )
             except ParameterError as error:
                 raise _named_as_typed(error, options) from error
-            for name, group in groups.items():
-                if name in merged:
-                    group = merged[name].merge(group)
-                merged[name] = group
+            for group_name, group in groups.items():
+                if group_name in merged:
+                    group = merged[group_name].merge(group)
+                merged[group_name] = group
     for group in merged.values():
         refuse_seeded(group.counts.seeded, allowed=options.allow_seeded)
     return merged
@@ -179,38 +183,39 @@ def _sizes(text: str) -> dict[str, float]:
     sizes = {}
     try:
         for pair in text.split(","):
-            name, size = pair.rsplit("=", 1)
-            sizes[name] = float(size)
+            group_name, size = pair.rsplit("=", 1)
+            sizes[group_name] = float(size)
     except ValueError:
         raise ParameterError("sizes", text, "give the size of each group: a=100,b=250") from None
     return sizes
 
 
-def _picture(facts: JsonObject, series: mz.privacy.Claim | None, *, cost: str) -> Group:
-    reports = sum(entry["n"] for entry in facts["groups"])
+def _picture(json_fields: JsonObject, series: mz.privacy.Claim | None, *, cost: str) -> Group:
+    reports = sum(entry["n"] for entry in json_fields["groups"])
     title = f"{reports:,} reports"
-    if facts["by"]:
-        title += f" by {facts['by']}"
-    if facts["weights"]:
+    if json_fields["by"]:
+        title += f" by {json_fields['by']}"
+    if json_fields["weights"]:
         title += ", weighted"
     title += f", {cost}"
-    sections = [facts["groups"]]
-    if "differences" in facts:
-        against = facts["against"]
+    sections = [json_fields["groups"]]
+    if "differences" in json_fields:
+        against = json_fields["against"]
         named = [
-            {**entry, "group": f"{entry['group']} less {against}"} for entry in facts["differences"]
+            {**entry, "group": f"{entry['group']} less {against}"}
+            for entry in json_fields["differences"]
         ]
         sections.append(named)
-    if "population" in facts:
-        sections.append([{"group": "population", **facts["population"]}])
-    table = _group_table(title, sections, confidence=facts["confidence"])
+    if "population" in json_fields:
+        sections.append([{"group": "population", **json_fields["population"]}])
+    table = _group_table(title, sections, confidence=json_fields["confidence"])
     if series is None:
         return Group(table)
-    words = (
+    sentences = (
         "Memoised reports: a person's equal values repeat the same report in every group, so errors of differences "
-        f"add up, and averages over groups are no sharper than one group. For {facts['series']['of']}: {series}"
+        f"add up, and averages over groups are no sharper than one group. For {json_fields['series']['of']}: {series}"
     )
-    return Group(table, Text(words))
+    return Group(table, Text(sentences))
 
 
 def _group_table(
@@ -218,13 +223,13 @@ def _group_table(
 ) -> tables.TerminalTable:
     """One table with one set of headings; a line below each section."""
     columns = ("group", "reports", "of", "estimate", *tables.ends(confidence))
-    rows: list[tuple[str | Text, ...] | None] = []
+    table_rows: list[tuple[str | Text, ...] | None] = []
     for entries in sections:
         for entry in entries:
-            rows += _group_rows(entry)
+            table_rows += _group_rows(entry)
         if entries:
-            rows.append(None)
-    return tables.TerminalTable(columns, rows, left=("group", "of"), title=title)
+            table_rows.append(None)
+    return tables.TerminalTable(columns, table_rows, left=("group", "of"), title=title)
 
 
 def _group_rows(entry: JsonObject) -> list[tuple[str | Text, ...]]:
@@ -238,11 +243,11 @@ def _group_rows(entry: JsonObject) -> list[tuple[str | Text, ...]]:
     reports = ""
     if "n" in entry:
         reports = f"{entry['n']:,}"
-    rows: list[tuple[str | Text, ...]] = []
+    table_rows: list[tuple[str | Text, ...]] = []
     for quantity, interval in estimates:
         first: tuple[str | Text, str] = ("", "")
-        if not rows:
+        if not table_rows:
             first = (Text(entry["group"]), reports)
         numbers = [number(interval[end], 5) for end in ("value", "low", "high")]
-        rows.append((*first, Text(quantity), *numbers))
-    return rows
+        table_rows.append((*first, Text(quantity), *numbers))
+    return table_rows

@@ -68,7 +68,9 @@ class FederateOptions:
 
 
 def command(options: FederateOptions) -> None:
-    """Run federated learning through secure sums or single private reports, here or as an app for `flwr run`."""
+    """Run federated learning through secure sums or single private reports, here or as an app for
+    `flwr run`.
+    """
     if options.example:
         from mezzotint.cli.federate_run import EXAMPLE_RUN
 
@@ -95,8 +97,8 @@ def _begin(options: FederateOptions) -> None:
     scheme = _scheme(run, settings, options.out)
     if options.app is not None:
         _write_app(options.app, settings, scheme, options.out)
-        facts = {"app": str(options.app), "settings": settings.as_dict()}
-        console.show(facts, options.as_json, list)
+        json_fields = {"app": str(options.app), "settings": settings.as_dict()}
+        console.show(json_fields, options.as_json, list)
         return
     with tempfile.TemporaryDirectory() as scratch:
         settings = replace(settings, mechanism=_place(scheme, options.out, Path(scratch)))
@@ -198,43 +200,45 @@ def _dry_run(run: RunFile, settings: RunSettings, as_json: bool) -> None:
     # Of a data set whose clients were to be counted there are those of a round.
     settings = replace(settings, clients=settings.clients or settings.per_round + settings.spare)
     scheme = make_scheme(run, settings, size=settings.model_size(made_up(settings, 1)))
-    facts = rehearse(settings, scheme).as_dict()
-    epsilon = facts["epsilon"]
+    json_fields = rehearse(settings, scheme).as_dict()
+    epsilon = json_fields["epsilon"]
     price = "no epsilon can be claimed"
     if epsilon is not None:
         price = f"epsilon {above(epsilon)}"
-    lines: list[RenderableType] = [
-        f"one round of {facts['clients']} clients on made-up data: {facts['parameters']:,} parameters, "
-        f"{facts['bits']} bits each on the wire, {facts['seconds']:.1f} s",
-        f"the run would cost: {price}, delta {above(settings.delta)}, at most {facts['rounds']} rounds of a client",
+    sentences: list[RenderableType] = [
+        f"one round of {json_fields['clients']} clients on made-up data: {json_fields['parameters']:,} parameters, "
+        f"{json_fields['bits']} bits each on the wire, {json_fields['seconds']:.1f} s",
+        f"the run would cost: {price}, delta {above(settings.delta)}, at most {json_fields['rounds']} rounds of a client",
         "nothing was read, kept or charged",
     ]
-    if facts["rounds"] < facts["wanted"]:
-        lines.append(
-            f"warning: the budget of epsilon {settings.epsilon:g} ends the run after {facts['rounds']} of "
-            f"{facts['wanted']} rounds of a client"
+    if json_fields["rounds"] < json_fields["wanted"]:
+        sentences.append(
+            f"warning: the budget of epsilon {settings.epsilon:g} ends the run after {json_fields['rounds']} of "
+            f"{json_fields['wanted']} rounds of a client"
         )
-    if facts["warning"]:
-        lines.append(f"warning: {facts['warning']}")
-    console.show(facts, as_json, lambda: lines)
+    if json_fields["warning"]:
+        sentences.append(f"warning: {json_fields['warning']}")
+    console.show(json_fields, as_json, lambda: sentences)
 
 
 def _show(report: RunReport, settings: RunSettings, as_json: bool) -> None:
-    facts: JsonObject = {
+    json_fields: JsonObject = {
         "accuracy": report.accuracy[-1],
         "history": report.accuracy,
         "bits": report.report_bits,
         "wire_bits": report.bits,
         "mse": report.mse,
     }
-    facts |= {view: report.claims.get(view) for view in ("local", "central")}
+    json_fields |= {view: report.claims.get(view) for view in ("local", "central")}
     console.show(
-        facts | common.picked(report, *_FURTHER), as_json, lambda: _picture(report, settings)
+        json_fields | common.picked(report, *_FURTHER), as_json, lambda: _picture(report, settings)
     )
 
 
 def _prove(report: RunReport, path: Path) -> None:
-    """Certify the central claim (the local one if there are no sums) in the report, if the kernel accepts it."""
+    """Certify the central claim (the local one if there are no sums) in the report, if the kernel
+    accepts it.
+    """
     promised_views = [view for view in ("central", "local") if view in report.promises]
     if not promised_views:
         raise ParameterError(
@@ -320,16 +324,16 @@ def _lines(report: RunReport, settings: RunSettings, views: list[str]) -> list[s
     """Claims, ledger and measurements in sentences."""
     from mezzotint.privacy.claim import counted
 
-    lines = []
+    sentences = []
     for view in views:
         text = report.claims.get(view, {}).get("text", _unclaimed(view, report))
-        lines.append(f"{view}: {text}")
+        sentences.append(f"{view}: {text}")
     smallest = "sum"
     if settings.trust == "local":
-        lines.append("observer: the server itself, which sees every report")
+        sentences.append("observer: the server itself, which sees every report")
         smallest = "mean"
     ledger = report.ledger
-    lines.append(
+    sentences.append(
         f"ledger: {counted(len(ledger['rounds']), 'round')}, smallest {smallest} "
         f"{counted(ledger['smallest_sum'], 'client')}, {counted(len(ledger['charges']), 'client')} charged"
     )
@@ -339,10 +343,10 @@ def _lines(report: RunReport, settings: RunSettings, views: list[str]) -> list[s
             value, noise = measured[name][:2]
             values.append(f"{name} {value:.4f} (noise {noise:.2g})")
         who = f"measured by {measured['clients']} clients after round {measured['round']}"
-        lines.append(f"{who}: {', '.join(values)}")
+        sentences.append(f"{who}: {', '.join(values)}")
     if report.stopped:
-        lines.append(f"stopped: {report.stopped}")
-    return lines
+        sentences.append(f"stopped: {report.stopped}")
+    return sentences
 
 
 def _unclaimed(view: str, report: RunReport) -> str:

@@ -1,4 +1,6 @@
-"""Run files of `mezzotint federate`: one record a table, and the mechanism as a table tagged by its kind."""
+"""Run files of `mezzotint federate`: one record a table, and the mechanism as a table tagged by its
+kind.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +127,9 @@ class Evaluate:
 @final
 @dataclass(frozen=True, kw_only=True)
 class RoundedGaussian:
-    """`kind = "rounded-gaussian"`: clients' noise; without a multiplier, the least that keeps to the budget."""
+    """`kind = "rounded-gaussian"`: clients' noise; without a multiplier, the least that keeps to
+    the budget.
+    """
 
     clip_norm: float = 1.0
     noise_multiplier: float = 0.0
@@ -203,15 +207,20 @@ class RunFile:
     mechanism: Kind = field(default_factory=RoundedGaussian)
 
     @property
-    def is_local(self) -> bool:
-        """Whether the server sees single reports."""
-        return isinstance(self.mechanism, Ranked)
+    def trust(self) -> str:
+        """Whether the server sees single reports ("local") or their sums ("sum")."""
+        if isinstance(self.mechanism, Ranked):
+            return "local"
+        return "sum"
 
     def settings(self, out: Path | None) -> RunSettings:
         """The settings of the run; its encoding is made apart."""
         norm = self.mechanism.clip_norm
         if isinstance(self.mechanism, RoundedGaussian | Ranked) and not norm > 0:
             raise ParameterError("mechanism.clip_norm", norm, "need a clipping norm > 0")
+        out_name = ""
+        if out is not None:
+            out_name = str(out.resolve())
         return RunSettings(
             dataset=self.data.set, data=self.data.folder, clients=self.data.population,
             dirichlet=self.data.dirichlet, seed=self.data.seed, model=self.model.name,
@@ -224,8 +233,7 @@ class RunFile:
             roster=self.server.roster, colluding=self.server.colluding, dropping=self.server.dropping,
             stage_timeout=self.server.timeout, evaluate_every=self.evaluate.every,
             evaluate_noise=self.evaluate.noise_multiplier, largest_loss=self.evaluate.largest_loss,
-            trust="local" if self.is_local else "sum", l2_norm=norm,
-            clip=getattr(self.mechanism, "clip", 0.4), out="" if out is None else str(out.resolve()),
+            trust=self.trust, l2_norm=norm, clip=getattr(self.mechanism, "clip", 0.4), out=out_name,
         )  # fmt: skip
 
 
@@ -253,21 +261,25 @@ def read_run(path: Path, changes: Sequence[str]) -> RunFile:
 
     Arguments:
         path: of the file.
-        changes: "table.key=value", or "table=value" where one value stands for the table; the value as in TOML.
+        changes: "table.key=value", or "table=value" where one value stands for the table; the value
+            as in TOML.
 
     Raises:
-        ParameterError: no such file; a table, key or kind that there is not; a value of another type.
+        ParameterError: no such file; a table, key or kind that there is not; a value of another
+            type.
         FileFormatError: not TOML.
     """
     return _run_of(read_document(path, changes, verb="federate", plain_keys=_PLAIN))
 
 
 def _run_of(document: Mapping[str, Any]) -> RunFile:
-    known = get_type_hints(RunFile)
+    table_types = get_type_hints(RunFile)
     tables: dict[str, Any] = {}
     for name, values in document.items():
-        if name not in known:
-            raise ParameterError(name, str(values), f"no such table; there are {', '.join(known)}")
+        if name not in table_types:
+            raise ParameterError(
+                name, str(values), f"no such table; there are {', '.join(table_types)}"
+            )
         if name in _PLAIN and not isinstance(values, dict):
             values = {_PLAIN[name]: values}
         if not isinstance(values, dict):
@@ -275,21 +287,23 @@ def _run_of(document: Mapping[str, Any]) -> RunFile:
         if name == "mechanism":
             tables[name] = _mechanism_of(values)
         else:
-            tables[name] = _record(known[name], name, values)
+            tables[name] = _record(table_types[name], name, values)
     return RunFile(**tables)
 
 
 def _mechanism_of(values: Mapping[str, Any]) -> Kind:
-    kind = values.get("kind")
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise ParameterError("mechanism.kind", str(kind), f"use one of {', '.join(KINDS)}")
+    mechanism_kind = values.get("kind")
+    if not isinstance(mechanism_kind, str) or mechanism_kind not in KINDS:
+        raise ParameterError(
+            "mechanism.kind", str(mechanism_kind), f"use one of {', '.join(KINDS)}"
+        )
     others = {key: value for key, value in values.items() if key != "kind"}
-    return _record(KINDS[kind], f"mechanism, of kind {kind}", others)
+    return _record(KINDS[mechanism_kind], f"mechanism, of kind {mechanism_kind}", others)
 
 
-def _record(kind: type[Table], name: str, values: Mapping[str, Any]) -> Table:
+def _record(record_type: type[Table], name: str, values: Mapping[str, Any]) -> Table:
     """A table's record; whole numbers are taken for others."""
-    types = get_type_hints(kind)
+    types = get_type_hints(record_type)
     checked: dict[str, Any] = {}
     for key, value in values.items():
         if key not in types:
@@ -303,7 +317,7 @@ def _record(kind: type[Table], name: str, values: Mapping[str, Any]) -> Table:
                 f"{name}.{key}", str(value), f"need a value of type {types[key].__name__}"
             )
         checked[key] = value
-    return kind(**checked)
+    return record_type(**checked)
 
 
 # Mechanisms ----------------------------------------------------------------------------------------------------------
@@ -313,7 +327,8 @@ def make_scheme(run: RunFile, settings: RunSettings, *, size: int) -> Scheme:
     """How an update of `size` coordinates becomes a report.
 
     Raises:
-        ParameterError: values out of their ranges, a file that is not there, a table that cannot be summed.
+        ParameterError: values out of their ranges, a file that is not there, a table that cannot be
+            summed.
         InfeasibleError: no noise keeps to the budget.
     """
     mechanism = run.mechanism
@@ -434,7 +449,8 @@ def _gaussian(
     if not settings.epsilon:
         remedy = "name it, or a budget: privacy.epsilon"
         raise ParameterError("mechanism.noise_multiplier", 0.0, remedy)
-    rounds, least = settings.participations, settings.fewest_summands
+    rounds = settings.participations
+    fewest_clients = settings.fewest_summands
     epsilon, delta = left_for_updates(settings)
     from mezzotint.federated.budgets import noise_within
 
@@ -442,12 +458,12 @@ def _gaussian(
         return mz.federated.gaussian_encoding(noise_multiplier=multiplier, **shape)
 
     sums = mz.federated.Sums(
-        size=size, clients=least, rounds=rounds, corrupted=settings.corrupted, delta=delta
+        size=size, clients=fewest_clients, rounds=rounds, corrupted=settings.corrupted, delta=delta
     )
     multiplier, encoding = noise_within(epsilon, make, sums)
-    told = f"clients in {rounds} of {counted(settings.rounds, 'round')} (sums of {least} or more)"
+    participation = f"clients in {rounds} of {counted(settings.rounds, 'round')} (sums of {fewest_clients} or more)"
     console.note(
-        f"a noise multiplier of {multiplier:.6g} keeps {told} within epsilon {settings.epsilon:g}"
+        f"a noise multiplier of {multiplier:.6g} keeps {participation} within epsilon {settings.epsilon:g}"
     )
     return encoding
 
@@ -465,7 +481,9 @@ def left_for_updates(settings: RunSettings) -> tuple[float, float]:
         delta=settings.delta / 2,
     )
     claim = measures.central(sums)
-    cost = math.inf if claim is None else claim.epsilon
+    cost = math.inf
+    if claim is not None:
+        cost = claim.epsilon
     if cost >= settings.epsilon:
         remedy = f"what clients measure alone costs {cost:g}: use more evaluate.noise_multiplier, or ask less often"
         raise ParameterError("privacy.epsilon", settings.epsilon, remedy)

@@ -33,6 +33,9 @@ LIFETIME = "mezzotint-lifetime-ledger"
 
 SHOWN = "What is shown"
 
+DEFAULT_DELTA = 1e-5
+"""Of a federated client's epsilon."""
+
 _HEADER = 65536
 """Bytes that the first line of a ledger may have."""
 
@@ -62,7 +65,8 @@ class LedgerOptions:
 
 
 def command(options: LedgerOptions) -> None:
-    """Show what a ledger charges to each client (releases, attempts, epsilon), the largest total and what remains.
+    """Show what a ledger charges to each client (releases, attempts, epsilon), the largest total
+    and what remains.
 
     Exit status 1: a client's total exceeds --budget.
     """
@@ -76,7 +80,9 @@ def command(options: LedgerOptions) -> None:
     if kind == FEDERATED:
         _show_rounds(file, header, options.client, options.top, options.as_json)
     elif kind == LIFETIME:
-        delta = check_probability("delta", 1e-5 if options.delta is None else options.delta)
+        delta = DEFAULT_DELTA
+        if options.delta is not None:
+            delta = check_probability("delta", options.delta)
         _show_sums(file, header, delta, options.budget, options.as_json)
     elif kind == TRAINING:
         _show_steps(file, header, options.as_json)
@@ -99,15 +105,15 @@ def _refuse_no_file(file: Path) -> None:
 
 def _refuse_options(options: LedgerOptions, kind: str) -> None:
     """Refuse options that a ledger of this kind would ignore."""
-    name = options.file.name
+    file_name = options.file.name
     if options.budget is not None and kind in (FEDERATED, TRAINING):
-        remedy = f"{name} counts rounds, whose price the run's report states: leave it out, and see mezzotint report"
+        remedy = f"{file_name} counts rounds, whose price the run's report states: leave it out, and see mezzotint report"
         raise ParameterError("budget", options.budget, remedy)
     if options.client is not None and kind in (LIFETIME, TRAINING):
-        remedy = f"{name} has no clients to choose from; leave it out"
+        remedy = f"{file_name} has no clients to choose from; leave it out"
         raise ParameterError("client", options.client, remedy)
     if options.delta is not None and kind != LIFETIME:
-        remedy = f"{name} is not a federated client's ledger; leave it out"
+        remedy = f"{file_name} is not a federated client's ledger; leave it out"
         raise ParameterError("delta", options.delta, remedy)
 
 
@@ -117,19 +123,23 @@ def _show_releases(options: LedgerOptions) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # said below, in the program's own words
         ledger = mz.privacy.Ledger(file)
-    for text in ledger.repairs:
-        console.warn(f"{file.name}: {text}")
+    for sentence in ledger.repairs:
+        console.warn(f"{file.name}: {sentence}")
     if options.convert is not None:
         ledger = _converted(ledger, options.convert)
     if options.export is not None:
         _export(ledger, options.export, overwrite=options.overwrite)
-    facts = _facts(ledger, budget=budget, client=client, top=top)
+    json_fields = _facts(ledger, budget=budget, client=client, top=top)
     if client is not None and not ledger.people and client not in ledger.by_client():
         console.note(
             f"no release is charged to {client} alone; releases about everyone count for every client"
         )
-    console.show({"file": str(file), **facts}, options.as_json, lambda: _picture(file, facts, top))
-    if budget is not None and facts["worst"]["epsilon"] > budget:
+    console.show(
+        {"file": str(file), **json_fields},
+        options.as_json,
+        lambda: _picture(file, json_fields, top),
+    )
+    if budget is not None and json_fields["worst"]["epsilon"] > budget:
         raise typer.Exit(1)
 
 
@@ -163,7 +173,7 @@ def _facts(
     clients = _clients(totals, repeated, budget)
     descriptions = [charge.release.description for charge in charges]
     descriptions += [line.description for line in people]
-    facts: JsonObject = {
+    json_fields: JsonObject = {
         "charges": len(charges) + len(people),
         "observer": "of all these releases, each as its claim says",
         "certified": False,
@@ -175,13 +185,13 @@ def _facts(
         "claims": _claims(descriptions),
     }
     if people:
-        facts["persons"] = ledger.persons
+        json_fields["persons"] = ledger.persons
     if budget is not None:
-        facts["budget"] = budget
+        json_fields["budget"] = budget
     if ledger.fixed is not None:
         names = ("epsilon", "delta", "slack")
-        facts["fixed"] = dict(zip(names, ledger.fixed, strict=True))
-    return facts
+        json_fields["fixed"] = dict(zip(names, ledger.fixed, strict=True))
+    return json_fields
 
 
 def _totals(ledger: mz.privacy.Ledger, client: str | None, top: int) -> dict[str, mz.privacy.Spent]:
@@ -201,13 +211,13 @@ def _clients(
     from mezzotint.privacy.ledger import GLOBAL
 
     entries: list[JsonObject] = []
-    for name, total in totals.items():
-        if name == GLOBAL and not total.releases and len(totals) > 1:
+    for client_name, total in totals.items():
+        if client_name == GLOBAL and not total.releases and len(totals) > 1:
             continue
-        entry: JsonObject = {"client": name, "releases": total.releases}
+        entry: JsonObject = {"client": client_name, "releases": total.releases}
         entry["repeated"] = repeated[GLOBAL]
-        if name != GLOBAL:
-            entry["repeated"] += repeated[name]
+        if client_name != GLOBAL:
+            entry["repeated"] += repeated[client_name]
         entry |= {"epsilon": total.epsilon, "delta": total.delta}
         if budget is not None:
             entry["left"] = total.left(budget)
@@ -250,7 +260,7 @@ def _people_of(
     if hashes is not None:
         hashed = np.frombuffer(b"".join(person for person, _ in listed), dtype=np.uint8)
         names = hashes.names(hashed.reshape(-1, 16))
-    return {name: paid for name, (_, paid) in zip(names, listed, strict=True)}
+    return {client_name: paid for client_name, (_, paid) in zip(names, listed, strict=True)}
 
 
 def _converted(old: mz.privacy.Ledger, path: Path) -> mz.privacy.Ledger:
@@ -260,8 +270,8 @@ def _converted(old: mz.privacy.Ledger, path: Path) -> mz.privacy.Ledger:
     if path.exists():
         raise ParameterError("convert", str(path), "exists already; name a new file")
     key = inherited_key(old, path)
-    with progress.bar("converting", unit="charges") as tell:
-        new = mz.privacy.convert_ledger(old, path, key=key, progress=tell)
+    with progress.bar("converting", unit="charges") as report_progress:
+        new = mz.privacy.convert_ledger(old, path, key=key, progress=report_progress)
     console.note(f"{path.name} charges as {old.path} does, which is kept")
     return new
 
@@ -269,7 +279,9 @@ def _converted(old: mz.privacy.Ledger, path: Path) -> mz.privacy.Ledger:
 def _export(ledger: mz.privacy.Ledger, path: Path, *, overwrite: bool) -> None:
     """JSON lines that people can read: run, person, rows, epsilon."""
     common.refuse_outputs(".jsonl", overwrite=overwrite, export=path)
-    hashes = _hashes(ledger) if ledger.people else None
+    hashes = None
+    if ledger.people:
+        hashes = _hashes(ledger)
     with (
         replacing(path, overwrite=overwrite, parameter="export") as temporary,
         open(temporary, "w", encoding="utf-8") as file,
@@ -281,8 +293,8 @@ def _export(ledger: mz.privacy.Ledger, path: Path, *, overwrite: bool) -> None:
 def _claims(descriptions: Iterable[str]) -> list[JsonObject]:
     """Each claim once: how many charges name it, and about how many sources, as far as they say."""
     charges_by_source: dict[str, Counter[str]] = {}
-    for text in descriptions:
-        claim, _, source = text.partition("; source ")
+    for description in descriptions:
+        claim, _, source = description.partition("; source ")
         charges_by_source.setdefault(claim, Counter())[source] += 1
     claims: list[JsonObject] = []
     for claim, sources in charges_by_source.items():
@@ -294,96 +306,102 @@ def _claims(descriptions: Iterable[str]) -> list[JsonObject]:
 def _name(client: str) -> str:
     from mezzotint.privacy.ledger import GLOBAL
 
-    return "everyone" if client == GLOBAL else client
+    if client == GLOBAL:
+        return "everyone"
+    return client
 
 
 def _plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
-def _picture(file: Path, facts: JsonObject, top: int) -> Group:
+def _picture(file: Path, json_fields: JsonObject, top: int) -> Group:
     columns = ["client", "releases", "of them repeated", "epsilon", "delta"]
-    if "budget" in facts:
+    if "budget" in json_fields:
         columns.append("epsilon left")
-    rows = []
-    for entry in facts["clients"][:top]:
-        row = [_name(entry["client"]), str(entry["releases"]), str(entry["repeated"])]
-        row += [above(entry["epsilon"]), above(entry["delta"])]
+    table_rows = []
+    for entry in json_fields["clients"][:top]:
+        cells = [_name(entry["client"]), str(entry["releases"]), str(entry["repeated"])]
+        cells += [above(entry["epsilon"]), above(entry["delta"])]
         if "left" in entry:
-            row.append(below(entry["left"]))
-        rows.append(row)
-    title = f"{file.name}: {_plural(facts['charges'], 'charge')}"
-    if facts["repeated"]:
-        title += f", {facts['repeated']:,} of them another attempt at the same release"
-    if facts["withdrawn"]:
-        title += f", {facts['withdrawn']:,} withdrawn"
-    if "persons" in facts:
-        title += f" of {facts['persons']:,} people"
-    table = tables.TerminalTable(columns, rows)
-    return Group(Text(title), table, Text("\n".join(_words(facts, top))))
+            cells.append(below(entry["left"]))
+        table_rows.append(cells)
+    title = f"{file.name}: {_plural(json_fields['charges'], 'charge')}"
+    if json_fields["repeated"]:
+        title += f", {json_fields['repeated']:,} of them another attempt at the same release"
+    if json_fields["withdrawn"]:
+        title += f", {json_fields['withdrawn']:,} withdrawn"
+    if "persons" in json_fields:
+        title += f" of {json_fields['persons']:,} people"
+    table = tables.TerminalTable(columns, table_rows)
+    return Group(Text(title), table, Text("\n".join(_words(json_fields, top))))
 
 
-def _words(facts: JsonObject, top: int) -> Sequence[str]:
-    worst = facts["worst"]
-    lines = []
-    unlisted = facts.get("persons", len(facts["clients"])) - top
+def _words(json_fields: JsonObject, top: int) -> Sequence[str]:
+    worst = json_fields["worst"]
+    sentences = []
+    unlisted = json_fields.get("persons", len(json_fields["clients"])) - top
     if unlisted > 0:
-        lines.append(f"{unlisted:,} more clients spent no more than these (--top)")
-    lines.append(
+        sentences.append(f"{unlisted:,} more clients spent no more than these (--top)")
+    sentences.append(
         f"Largest total: {_name(worst['client'])}, epsilon {above(worst['epsilon'])}, "
         f"delta {above(worst['delta'])}."
     )
-    lines += _budget_words(facts)
-    lines.append(
+    sentences += _budget_words(json_fields)
+    sentences.append(
         "Computed, to an observer of all these releases: sums of what their claims state (basic composition), valid "
         "whenever they are read. Single claims below may be certified; their sum is computed."
     )
-    if any(_name(entry["client"]) == "everyone" for entry in facts["clients"]):
-        lines.append(
+    if any(_name(entry["client"]) == "everyone" for entry in json_fields["clients"]):
+        sentences.append(
             "everyone: releases charged without --charge-by. The people in the data are then unknown, so these "
             "releases count for every person."
         )
-    lines.append(f"The claim{'s' * (len(facts['claims']) != 1)}:")
-    for entry in facts["claims"][:top]:
-        about = "sources not recorded"
+    sentences.append(f"The claim{'s' * (len(json_fields['claims']) != 1)}:")
+    for entry in json_fields["claims"][:top]:
+        source_count = "sources not recorded"
         if entry["sources"]:
-            about = _plural(entry["sources"], "source")
-        lines.append(
-            f"{entry['charges']:,} x ({about}) {entry['claim'] or 'a release without a claim'}"
+            source_count = _plural(entry["sources"], "source")
+        sentences.append(
+            f"{entry['charges']:,} x ({source_count}) {entry['claim'] or 'a release without a claim'}"
         )
-    return lines
+    return sentences
 
 
-def _budget_words(facts: JsonObject) -> list[str]:
+def _budget_words(json_fields: JsonObject) -> list[str]:
     """What is left of the budget that was asked about, and of the one that the ledger fixed."""
-    words = []
-    if "budget" in facts:
-        worst = facts["worst"]
+    sentences = []
+    if "budget" in json_fields:
+        worst = json_fields["worst"]
         state = "exceeded"
-        if worst["epsilon"] <= facts["budget"]:
+        if worst["epsilon"] <= json_fields["budget"]:
             state = f"{below(worst['left'])} of it left for whoever has spent most"
-        words.append(f"Budget: epsilon {facts['budget']:g}, {state}.")
-    if "fixed" in facts:
-        epsilon, delta, slack = facts["fixed"].values()
-        words.append(
+        sentences.append(f"Budget: epsilon {json_fields['budget']:g}, {state}.")
+    if "fixed" in json_fields:
+        epsilon, delta, slack = json_fields["fixed"].values()
+        sentences.append(
             f"The budget was fixed at epsilon {above(epsilon)} and delta {above(delta)}, {above(slack)} of it slack "
             "for advanced composition: what is reserved may add up to more than this epsilon, and still keep to it."
         )
-    return words
+    return sentences
 
 
 def _show_sums(
     file: Path, header: JsonObject, delta: float, budget: float | None, as_json: bool
 ) -> None:
-    """Show the cost of all sums of a federated client's life; exit status 1 where that exceeds the budget."""
+    """Show the cost of all sums of a federated client's life; exit status 1 where that exceeds the
+    budget.
+    """
     from mezzotint.privacy.claim import counted
 
     ledger = mz.federated.LifetimeLedger(file, identity=str(header.get("identity", "")))
-    try:
-        epsilon = ledger.spent(delta) if ledger.sums else 0.0
-    except ParameterError:  # sums without noise of the clients' own
-        epsilon = math.inf
-    facts: JsonObject = {
+    epsilon = 0.0
+    if ledger.sums:
+        try:
+            epsilon = ledger.spent(delta)
+        except ParameterError:  # sums without noise of the clients' own
+            epsilon = math.inf
+    json_fields: JsonObject = {
         "identity": header.get("identity"),
         "sums": ledger.sums,
         "epsilon": epsilon,
@@ -392,21 +410,21 @@ def _show_sums(
         "observer": "secure_sum",
         "certified": False,
     }
-    paid = (
-        f"epsilon {above(epsilon)}, delta {above(delta)}"
-        if math.isfinite(epsilon)
-        else "no epsilon can be claimed"
-    )
-    words = (
+    cost = "no epsilon can be claimed"
+    if math.isfinite(epsilon):
+        cost = f"epsilon {above(epsilon)}, delta {above(delta)}"
+    sentences = (
         f"{file.name}: {counted(ledger.sums, 'secure sum')} that this client was in, or was charged for\n"
-        f"Computed: {paid}, for replacing all data of this client (replace_one), to an observer of the secure sums "
+        f"Computed: {cost}, for replacing all data of this client (replace_one), to an observer of the secure sums "
         "alone, each of which is taken for the smallest that its plan allowed."
     )
     if budget is not None:
-        facts |= {"budget": budget, "left": max(0.0, budget - epsilon)}
-        left = "exceeded" if epsilon > budget else f"{below(budget - epsilon)} of it left"
-        words += f"\nBudget: epsilon {budget:g}, {left}."
-    console.show({"file": str(file), **facts}, as_json, lambda: words)
+        json_fields |= {"budget": budget, "left": max(0.0, budget - epsilon)}
+        state = "exceeded"
+        if epsilon <= budget:
+            state = f"{below(budget - epsilon)} of it left"
+        sentences += f"\nBudget: epsilon {budget:g}, {state}."
+    console.show({"file": str(file), **json_fields}, as_json, lambda: sentences)
     if budget is not None and epsilon > budget:
         raise typer.Exit(1)
 
@@ -415,39 +433,47 @@ def _show_rounds(
     file: Path, header: JsonObject, client: str | None, top: int, as_json: bool
 ) -> None:
     """A federated run: rounds charged, whose price the run's report states."""
-    about = {key: value for key, value in header.items() if key not in ("format", "version")}
-    ledger = mz.federated.RunLedger(file, about)
-    facts = ledger.as_dict()
+    run_facts = {key: value for key, value in header.items() if key not in ("format", "version")}
+    ledger = mz.federated.RunLedger(file, run_facts)
+    json_fields = ledger.as_dict()
     if client is not None:
-        facts["charges"] = {client: facts["charges"].get(client, 0)}
-    outcomes = Counter(text.partition(":")[0] for text in facts["rounds"].values())
-    title = f"{file.name}: " + ", ".join(f"{count} {text}" for text, count in outcomes.items())
-    charged = sorted(facts["charges"].items(), key=lambda one: -one[1])
+        json_fields["charges"] = {client: json_fields["charges"].get(client, 0)}
+    outcomes = Counter(sentence.partition(":")[0] for sentence in json_fields["rounds"].values())
+    title = f"{file.name}: " + ", ".join(
+        f"{count} {sentence}" for sentence, count in outcomes.items()
+    )
+    charged = sorted(json_fields["charges"].items(), key=lambda one: -one[1])
     table = tables.TerminalTable(
-        ("client", "rounds charged"), ((Text(name), str(count)) for name, count in charged[:top])
+        ("client", "rounds charged"),
+        ((Text(client_name), str(count)) for client_name, count in charged[:top]),
     )
     others = len(charged) - top
-    more = (
-        f"{others:,} more clients were charged for no more rounds (--top)\n" if others > 0 else ""
-    )
+    more = ""
+    if others > 0:
+        more = f"{others:,} more clients were charged for no more rounds (--top)\n"
     price = "see the report that the run writes when it ends (go on with --resume)"
     if (file.parent / "report.json").is_file():
         price = f"mezzotint report {file.parent} --out run.html"
-    words = (
+    sentences = (
         f"{more}Nobody was charged for more than {max(ledger.charges.values(), default=0)} rounds; an interrupted "
-        f"round counts for all who were asked. The smallest sum is of {facts['smallest_sum']} clients. "
+        f"round counts for all who were asked. The smallest sum is of {json_fields['smallest_sum']} clients. "
         f"What that costs: {price}"
     )
     console.show(
-        {"file": str(file), **facts}, as_json, lambda: Group(Text(title), table, Text(words))
+        {"file": str(file), **json_fields},
+        as_json,
+        lambda: Group(Text(title), table, Text(sentences)),
     )
 
 
 def _show_steps(file: Path, header: JsonObject, as_json: bool) -> None:
-    """A training run: the steps that were reserved, and the sentence that stands beside the last of them."""
-    lines: list[JsonObject] = [
+    """A training run: the steps that were reserved, and the sentence that stands beside the last of
+    them.
+    """
+    reservations: list[JsonObject] = [
         {"reserved": 0, "claim": None, "sentence": "nothing was reserved yet"}
     ]
-    AppendLog(file, header=header, take=lines.append, what="ledger")
-    words = f"{file.name}: {lines[-1]['reserved']:,} steps reserved\n{lines[-1]['sentence']}"
-    console.show({"file": str(file), **lines[-1]}, as_json, lambda: words)
+    AppendLog(file, header=header, take=reservations.append, what="ledger")
+    last = reservations[-1]
+    words = f"{file.name}: {last['reserved']:,} steps reserved\n{last['sentence']}"
+    console.show({"file": str(file), **last}, as_json, lambda: words)

@@ -19,7 +19,8 @@ OPTION_OF: Mapping[str, Mapping[str, str]] = {
     "train": {"path": "out"},
     "gradients": {"distributions": "distribution"},
 }
-"""Verb -> parameter of the library -> the verb's parameter that holds it, where their names differ."""
+"""Verb -> parameter of the library -> the verb's parameter that holds it, where their names differ.
+"""
 
 
 def complaint(error: MezzotintError, verb: Any) -> str:
@@ -31,9 +32,9 @@ def complaint(error: MezzotintError, verb: Any) -> str:
     """
     if isinstance(error, FileFormatError) or not isinstance(error, ParameterError):
         return str(error)
-    name, bracket, index = error.parameter.partition("[")
-    typed = _option(name, verb)
-    head = f"{_as_typed(typed, name)}{bracket}{index}"
+    parameter_name, bracket, index = error.parameter.partition("[")
+    typed = _option(parameter_name, verb)
+    head = f"{_as_typed(typed, parameter_name)}{bracket}{index}"
     if error.value is None:
         return f"{head} is not given: {error.remedy}"
     if getattr(typed, "is_flag", False):
@@ -46,25 +47,29 @@ def complaint(error: MezzotintError, verb: Any) -> str:
 
 
 def named_verb(program: Any, words: Sequence[str]) -> Any:
-    """The parser's command that the words of a command line name; the program itself where none does."""
+    """The parser's command that the words of a command line name; the program itself where none
+    does.
+    """
     verb = program
-    for word in words:
-        verb = getattr(verb, "commands", {}).get(word, verb)
+    for typed_word in words:
+        verb = getattr(verb, "commands", {}).get(typed_word, verb)
     return verb
 
 
-def _option(name: str, verb: Any) -> Any:
-    """The option or argument of a verb that holds a parameter of the library; None where there is none."""
-    holds = OPTION_OF.get(str(getattr(verb, "name", "")), {}).get(name, name)
+def _option(parameter_name: str, verb: Any) -> Any:
+    """The option or argument of a verb that holds a parameter of the library; None where there is
+    none.
+    """
+    holds = OPTION_OF.get(str(getattr(verb, "name", "")), {}).get(parameter_name, parameter_name)
     for parameter in getattr(verb, "params", ()):
         if holds == parameter.name or f"--{holds.replace('_', '-')}" in parameter.opts:
             return parameter
     return None
 
 
-def _as_typed(parameter: Any, name: str) -> str:
+def _as_typed(parameter: Any, parameter_name: str) -> str:
     if parameter is None:
-        return name
+        return parameter_name
     if parameter.param_type_name == "option":
         return str(parameter.opts[0])
     return str(parameter.name).upper()
@@ -80,5 +85,5 @@ def renamed(names: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except ParameterError as error:
-        name = names.get(error.parameter, error.parameter)
-        raise ParameterError(name, error.value, error.remedy) from error
+        parameter_name = names.get(error.parameter, error.parameter)
+        raise ParameterError(parameter_name, error.value, error.remedy) from error

@@ -1,4 +1,6 @@
-"""Options of verbs, their help in panels, closed sets spelled out, and the names that options had before."""
+"""Options of verbs, their help in panels, closed sets spelled out, and the names that options had
+before.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,8 @@ def option(
 
     Arguments:
         text: its help.
-        names: as it is typed; by default the parameter's name. A flag must give its name, or it gets a --no-... too.
+        names: as it is typed; by default the parameter's name. A flag must give its name, or it
+            gets a --no-... too.
         panel: of the help that lists it.
         metavar: what help shows in place of its value; by default its kind.
         least: the smallest whole number allowed.
@@ -139,18 +142,20 @@ class VerbsHelp(TyperGroup):
             verb: Any = self.get_command(ctx, name)
             if verb is None or verb.hidden:
                 continue
-            row = (name.ljust(NAME_WIDTH), verb.get_short_help_str(limit=70))
-            panels.setdefault(_panel(verb, "Verbs"), []).append(row)
-        for title, rows in panels.items():
+            help_row = (name.ljust(NAME_WIDTH), verb.get_short_help_str(limit=70))
+            panels.setdefault(_panel(verb, "Verbs"), []).append(help_row)
+        for title, help_rows in panels.items():
             with formatter.section(title):
-                formatter.write_dl(rows)
+                formatter.write_dl(help_rows)
         _write_panels(self, ctx, formatter)
 
 
 def _panel(listed: Any, default: str) -> str:
     """The panel that a verb or an option names."""
     panel = getattr(listed, "rich_help_panel", None)
-    return panel if isinstance(panel, str) else default
+    if isinstance(panel, str):
+        return panel
+    return default
 
 
 def _write_panels(verb: Any, context: Any, formatter: Any) -> None:
@@ -164,12 +169,15 @@ def _write_panels(verb: Any, context: Any, formatter: Any) -> None:
         elif {"--help", "--json"} & set(parameter.opts):
             panel = OUTPUT
         panels.setdefault(panel, []).append(_row(parameter))
-    written = panels.pop(OUTPUT, None)
-    if written is not None:
-        panels[OUTPUT if panels else "Options"] = written
-    for title, rows in panels.items():
+    output_rows = panels.pop(OUTPUT, None)
+    if output_rows is not None:
+        last_panel = "Options"
+        if panels:
+            last_panel = OUTPUT
+        panels[last_panel] = output_rows
+    for title, help_rows in panels.items():
         with formatter.section(title):
-            formatter.write_dl(rows, col_max=30)
+            formatter.write_dl(help_rows, col_max=30)
 
 
 def value_kind(parameter: Any) -> tuple[str, tuple[str, ...]]:
@@ -191,24 +199,28 @@ def _row(parameter: Any) -> tuple[str, str]:
     """How an option is typed, and its help with its choices and its default."""
     if parameter.param_type_name == "argument":
         name = parameter.metavar or str(parameter.name).upper()
-        several = "..." if parameter.nargs != 1 else ""
-        return f"{name}{several}", _panel(parameter, "")
-    text = parameter.help or ""
+        if parameter.nargs != 1:
+            name = f"{name}..."
+        return name, _panel(parameter, "")
+    help_text = parameter.help or ""
     names = ", ".join(parameter.opts)
     if parameter.is_flag:
-        return names, text
+        return names, help_text
     kind, choices = value_kind(parameter)
     if choices:
-        between = " or " if len(choices) == 2 else ", "
-        text = f"{text} {between.join(map(str, choices))}"
+        between = ", "
+        if len(choices) == 2:
+            between = " or "
+        help_text = f"{help_text} {between.join(map(str, choices))}"
     if parameter.required:
-        text = f"{text} [required]"
+        help_text = f"{help_text} [required]"
     elif parameter.default is not None and parameter.default != ():
         default = parameter.default
-        shown = f"{default:g}" if isinstance(default, float) else str(default)
-        text = f"{text} [{shown}]"
+        if isinstance(default, float):
+            default = f"{default:g}"
+        help_text = f"{help_text} [{default}]"
     placeholder = parameter.metavar or PLACEHOLDERS.get(kind, kind.upper())
-    return f"{names} {placeholder}", text
+    return f"{names} {placeholder}", help_text
 
 
 # Old names ---------------------------------------------------------------------------------------
@@ -291,8 +303,8 @@ def with_left_out_values(words: Sequence[str], verb: str, values: Mapping[str, s
         return list(words)
     completed = []
     for index, word in enumerate(words):
-        following = words[index + 1] if index + 1 < len(words) else "-"
-        if word in values and following.startswith("-"):
+        following_words = [*words[index + 1 :], "-"]
+        if word in values and following_words[0].startswith("-"):
             word = f"{word}={values[word]}"
         completed.append(word)
     return completed

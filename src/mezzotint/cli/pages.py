@@ -39,10 +39,11 @@ def report(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a self-contained page about a mechanism and its guarantees, or about the results of reports or runs.
+    """Write a self-contained page about a mechanism and its guarantees, or about the results of
+    reports or runs.
 
-    FILE is a mechanism, ranked codebook or claim file (.json), reports (.parquet, .csv, .csv.gz, a folder
-    of them, or saved counts), a training log (.jsonl), the folder of a federated
+    FILE is a mechanism, ranked codebook or claim file (.json), reports (.parquet, .csv, .csv.gz, a
+    folder of them, or saved counts), a training log (.jsonl), the folder of a federated
     run, or the --json output of a mezzotint smoothed command.
     """
     if not file.exists():
@@ -53,25 +54,27 @@ def report(
     started = time.perf_counter()
     with progress.busy("computing the page"):
         page = mz.report.page_of(file, column=column, confidence=confidence)
-    drawn = [] if png is None else mz.report.write_png(page, png, overwrite=overwrite)
+    png_files: tuple[Path, ...] = ()
+    if png is not None:
+        png_files = mz.report.write_png(page, png, overwrite=overwrite)
     with replacing(out, overwrite=overwrite) as temporary:
         temporary.write_text(mz.report.html_page(page), encoding="utf-8")
-    facts = {
+    json_fields = {
         "out": str(out),
         "bytes": out.stat().st_size,
         "title": page.title,
         "summary": page.summary,
         "figures": [figure.key for figure in (*page.sliders, *page.figures)],
-        "png": [str(path) for path in drawn],
+        "png": [str(path) for path in png_files],
         "seconds": time.perf_counter() - started,
     }
-    size = f"{facts['bytes'] / 1e6:.1f} MB"
-    lines = [
+    megabytes = f"{json_fields['bytes'] / 1e6:.1f} MB"
+    sentences = [
         page.summary,
-        f"Written: {out} ({size}, needs no network)",
-        *(f"Written: {path}" for path in drawn),
+        f"Written: {out} ({megabytes}, needs no network)",
+        *(f"Written: {path}" for path in png_files),
     ]
-    console.show(facts, as_json, lambda: "\n".join(lines))
+    console.show(json_fields, as_json, lambda: "\n".join(sentences))
 
 
 def explore(
@@ -86,7 +89,8 @@ def explore(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Open a page that helps you choose a mechanism; only this machine can reach it. Ctrl-C stops it.
+    """Open a page that helps you choose a mechanism; only this machine can reach it. Ctrl-C stops
+    it.
 
     The printed address contains a random token, and requests without it are refused.
     """
@@ -97,7 +101,9 @@ def explore(
     common.refuse_outputs(".html", overwrite=overwrite, export=export)
     if prior is not None:
         console.warn(common.PRIOR_WARNING)
-    arguments = [] if prior is None else ["--", "--prior", prior]
+    arguments: list[str] = []
+    if prior is not None:
+        arguments = ["--", "--prior", prior]
     with _explorer_app() as app:
         if export is not None:
             _export_explorer(app, arguments, export, overwrite=overwrite)
@@ -132,11 +138,11 @@ def _free_port() -> int:
 
 def _serve_explorer(app: Path, arguments: list[str], *, port: int, token: str, show: bool) -> None:
     """Run marimo's server until it is interrupted; the token reaches it unseen by other users."""
-    words = [sys.executable, "-m", "marimo", "--quiet", "run", str(app), "--host", LOOPBACK]
-    words += ["--port", str(port), "--token", "--token-password-file", "-"]
+    command_words = [sys.executable, "-m", "marimo", "--quiet", "run", str(app), "--host", LOOPBACK]
+    command_words += ["--port", str(port), "--token", "--token-password-file", "-"]
     if not show:
-        words.append("--headless")
-    with subprocess.Popen([*words, *arguments], stdin=subprocess.PIPE) as server:
+        command_words.append("--headless")
+    with subprocess.Popen([*command_words, *arguments], stdin=subprocess.PIPE) as server:
         assert server.stdin is not None
         server.stdin.write(token.encode())
         server.stdin.close()
@@ -151,6 +157,6 @@ def _serve_explorer(app: Path, arguments: list[str], *, port: int, token: str, s
 def _export_explorer(app: Path, arguments: list[str], out: Path, *, overwrite: bool) -> None:
     """Write the page as marimo has it after its first run."""
     with replacing(out, overwrite=overwrite, parameter="export") as temporary:
-        words = [sys.executable, "-m", "marimo", "--quiet", "export", "html", str(app)]
-        words += ["--no-include-code", "--force", "--output", str(temporary)]
-        subprocess.run([*words, *arguments], check=True, stdin=subprocess.DEVNULL)
+        command_words = [sys.executable, "-m", "marimo", "--quiet", "export", "html", str(app)]
+        command_words += ["--no-include-code", "--force", "--output", str(temporary)]
+        subprocess.run([*command_words, *arguments], check=True, stdin=subprocess.DEVNULL)

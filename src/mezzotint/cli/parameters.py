@@ -35,7 +35,9 @@ class Parameters:
     def given(self) -> dict[str, Any]:
         """Those that were said."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in values.items() if value is not None}
+        return {
+            parameter_name: value for parameter_name, value in values.items() if value is not None
+        }
 
     def check(self, family: str, epsilon: float | None) -> None:
         """Refuses parameters beside an epsilon, of another family, or too few.
@@ -44,22 +46,28 @@ class Parameters:
             ParameterError: naming the parameter.
         """
         needed = REQUIRED.get(family, ())
-        for name, value in self.given.items():
-            if name not in needed:
-                words = ", ".join(needed) or "an epsilon, and none of these parameters"
-                raise ParameterError(name, value, f"--family {family} takes {words}")
+        for parameter_name, value in self.given.items():
+            if parameter_name not in needed:
+                required_names = ", ".join(needed) or "an epsilon, and none of these parameters"
+                raise ParameterError(
+                    parameter_name, value, f"--family {family} takes {required_names}"
+                )
         if not self.given:
             if epsilon is None:
-                more = f", or its own parameters ({', '.join(needed)})" if needed else ""
-                raise ParameterError("epsilon", None, f"give the privacy budget{more}")
+                remedy = "give the privacy budget"
+                if needed:
+                    remedy += f", or its own parameters ({', '.join(needed)})"
+                raise ParameterError("epsilon", None, remedy)
             return
         if epsilon is not None:
             raise ParameterError(
                 "epsilon", epsilon, "follows from the parameters and is printed; leave one out"
             )
-        for name in needed:
-            if name not in self.given:
-                raise ParameterError(name, None, f"--family {family} needs {', '.join(needed)}")
+        for parameter_name in needed:
+            if parameter_name not in self.given:
+                raise ParameterError(
+                    parameter_name, None, f"--family {family} needs {', '.join(needed)}"
+                )
 
     def table(self, family: str, *, lower: float, upper: float, levels: Levels) -> Mechanism:
         """The family's table with these parameters; what it costs is read off its integers."""
@@ -98,7 +106,8 @@ class Parameters:
         if loss not in ("mse", "mae"):
             raise ParameterError("loss", loss, "a family's own parameters go with mse or mae")
         mechanism = self.table(family, lower=lower, upper=upper, levels=levels)
-        value = mechanism.mse(prior) if loss == "mse" else mechanism.mae(prior)
+        losses = {"mse": mechanism.mse, "mae": mechanism.mae}
+        value = losses[loss](prior)
         return mz.design.DesignResult(
             mechanism=mechanism,
             loss=float(value),

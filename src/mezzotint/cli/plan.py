@@ -126,9 +126,9 @@ def command(options: PlanOptions) -> None:
     if options.figure is not None:
         _draw(planned, options.figure, overwrite=options.overwrite)
     claim = mz.privacy.report_claim(planned.mechanism)
-    facts = {**planned.as_dict(), **claim.standing, "command": next_command}
+    json_fields = {**planned.as_dict(), **claim.standing, "command": next_command}
     console.show(
-        facts,
+        json_fields,
         options.as_json,
         lambda: [_picture(planned, claim.basis), *_words(planned, next_command)],
     )
@@ -137,7 +137,7 @@ def command(options: PlanOptions) -> None:
 def _planned(options: PlanOptions) -> Plan:
     """The plan, by the library."""
     table = _table(options)
-    with progress.busy("planning") as tell:
+    with progress.busy("planning") as report_progress:
         return mz.collect.plan(
             options.estimand,
             epsilon=options.epsilon,
@@ -162,7 +162,9 @@ def _planned(options: PlanOptions) -> Plan:
             columns=options.columns,
             waves=options.waves,
             distinct=options.distinct,
-            progress=lambda people, epsilon: tell(f"{people:,} people, epsilon {epsilon:.4g}"),
+            progress=lambda people, epsilon: report_progress(
+                f"{people:,} people, epsilon {epsilon:.4g}"
+            ),
         )
 
 
@@ -184,7 +186,9 @@ def _table(options: PlanOptions) -> Mechanism | Callable[[float], Mechanism] | N
         return common.load_mechanism(options.mechanism)
     if family is None:
         return None
-    levels = None if family == "randomized_response" else options.levels
+    levels = options.levels
+    if family == "randomized_response":
+        levels = None
 
     def calibrated(epsilon: float) -> Mechanism:
         return mz.design.calibrate(
@@ -206,9 +210,10 @@ def next_step(planned: Plan, *, mechanism: Path | None, family: str | None) -> s
     span = f"--lower={question.lower:.12g} --upper={question.upper:.12g}"
     if planned.estimand in ("frequency", "cell"):
         count = question.categories[0]
-        names = ",".join(f"NAME{place + 1}" for place in range(min(3, count)))
-        more = ",..." if count > 3 else ""
-        return f"mezzotint design {epsilon} --categories {names}{more} --out m.json"
+        names = ",".join(f"NAME{position}" for position in range(1, min(3, count) + 1))
+        if count > 3:
+            names += ",..."
+        return f"mezzotint design {epsilon} --categories {names} --out m.json"
     if planned.estimand == "share":
         options = f"--estimand share --above {question.above:.12g} --people {planned.people}"
         return f"mezzotint plan {options} {epsilon} {span} --out m.json"
@@ -216,14 +221,16 @@ def next_step(planned: Plan, *, mechanism: Path | None, family: str | None) -> s
     if planned.estimand == "quantile":
         sizes = f"--knots {levels + 1} --levels {2 * levels}"
         return f"mezzotint design --loss cdf {epsilon} {span} {sizes} --out m.json"
-    chosen = "" if family is None else f" --family {family}"
-    return f"mezzotint design{chosen} {epsilon} {span} --levels {levels} --out m.json"
+    design_command = "mezzotint design"
+    if family is not None:
+        design_command += f" --family {family}"
+    return f"{design_command} {epsilon} {span} --levels {levels} --out m.json"
 
 
 def _picture(planned: Plan, basis: str) -> tables.TerminalTable:
     title = f"{planned.estimand}: {planned.people:,} people, epsilon {above(planned.epsilon)} each in all ({basis})"
     columns = ("way of asking", "epsilon of a report", "people per question", "half width")
-    rows = [
+    table_rows = [
         (
             option.strategy,
             number(option.report_epsilon),
@@ -232,7 +239,7 @@ def _picture(planned: Plan, basis: str) -> tables.TerminalTable:
         )
         for option in planned.options
     ]
-    return tables.TerminalTable(columns, rows, left=("way of asking",), title=title)
+    return tables.TerminalTable(columns, table_rows, left=("way of asking",), title=title)
 
 
 def _spread(planned: Plan) -> str:
@@ -243,28 +250,30 @@ def _spread(planned: Plan) -> str:
 
 
 def _words(planned: Plan, next_command: str) -> list[str]:
-    words = [
+    sentences = [
         f"Half width at {100 * planned.confidence:g} % confidence, predicted by the estimator on expected counts for "
         f"{planned.assumption}: {_spread(planned)}."
     ]
     if planned.identified:
-        words.append(
+        sentences.append(
             f"Of it {number(planned.identified)} is left open by the table, however many people are asked."
         )
     if planned.power is not None:
-        words.append(f"Power to see a difference of {number(planned.effect)}: {planned.power:.3f}.")
+        sentences.append(
+            f"Power to see a difference of {number(planned.effect)}: {planned.power:.3f}."
+        )
     ways = {option.strategy for option in planned.options}
     if "lot" in ways:
-        words.append(
+        sentences.append(
             "A lot gives each person one question, drawn publicly by person, not by row; pairs of answers of one "
             "person are lost."
         )
     if "memoised" in ways:
-        words.append(
+        sentences.append(
             "Memoised reports hold for people whose values change at the same times; enforce the number of distinct "
             "values, and note that a ledger charges every run."
         )
-    return [*words, f"Next: {next_command}"]
+    return [*sentences, f"Next: {next_command}"]
 
 
 def _draw(planned: Plan, path: Path, *, overwrite: bool) -> None:
@@ -279,17 +288,19 @@ def _draw(planned: Plan, path: Path, *, overwrite: bool) -> None:
     if isinstance(planned.question.tables, Mechanism):
         factors = (1.0,)
     curves = []
-    with progress.bar("half widths", len(factors)) as tell:
+    with progress.bar("half widths", len(factors)) as report_progress:
         for count, factor in enumerate(factors, start=1):
             epsilon = planned.report_epsilon * factor
             widths = half_widths(planned.question, epsilon, people)
             curves.append(mz.report.Curve.of(f"epsilon {epsilon:.3g}", people, widths))
-            tell(count, len(factors))
-    drawn = mz.report.Figure.of(
+            report_progress(count, len(factors))
+    half_width_figure = mz.report.Figure.of(
         "plan",
         f"Half width of the {100 * planned.confidence:g} % interval: {planned.estimand}",
         ("people per question", "half width"),
         *curves,
         log="xy",
     )
-    common.write_drawing(mz.report.sheet([drawn]), path, overwrite=overwrite, parameter="figure")
+    common.write_drawing(
+        mz.report.sheet([half_width_figure]), path, overwrite=overwrite, parameter="figure"
+    )

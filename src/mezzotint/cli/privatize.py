@@ -185,8 +185,8 @@ def _privatized(options: PrivatizeOptions, tables: Tables) -> Result:
         "decimal": options.decimal,
         "backslash_is_text": options.backslash_is_text,
     }
-    with progress.bar("privatizing", unit="rows") as tell:
-        settings["progress"] = tell
+    with progress.bar("privatizing", unit="rows") as report_progress:
+        settings["progress"] = report_progress
         if len(tables) > 1:
             return mz.collect.privatize_columns(
                 options.source, options.out, mechanisms=tables, **settings
@@ -275,29 +275,31 @@ def _lines(result: Result, numeric: set[str]) -> list[str]:
     tallies: list[tuple[str, Any]] = [("", result)]
     if isinstance(result, mz.collect.PrivatizeResult):
         cost = common.each(result.claim)
-        lines = [f"{result.reports:,} reports of {common.bits(result.bits)}, {cost}, {written}/s)"]
+        sentences = [
+            f"{result.reports:,} reports of {common.bits(result.bits)}, {cost}, {written}/s)"
+        ]
         clippable: list[tuple[str, Any]] = []
         if numeric:
             clippable = tallies
     else:
         bits = sum(column.bits for column in result.columns)
-        lines = [f"{result.reports:,} rows of {bits} bits {written} rows/s)"]
-        lines.append(f"claim: {result.claim or common.SEEDED}")
+        sentences = [f"{result.reports:,} rows of {bits} bits {written} rows/s)"]
+        sentences.append(f"claim: {result.claim or common.SEEDED}")
         tallies = [(f"{column.column} ", column) for column in result.columns]
-        clippable = [(name, tally) for name, tally in tallies if tally.column in numeric]
+        clippable = [(label, tally) for label, tally in tallies if tally.column in numeric]
     if result.resumed and result.resumed == result.blocks:
-        lines.append(
+        sentences.append(
             f"the run in {result.out} is finished: all {result.blocks} parts existed already, and nothing was drawn"
         )
     elif result.resumed:
-        lines.append(
+        sentences.append(
             f"{result.resumed} of {result.blocks} parts existed already; the counts below leave them out"
         )
-    lines += _charged(result)
-    lines += _limited(result)
-    lines.append("; ".join(_rows_unlike_others(result, tallies, clippable)))
-    lines.append(f"({mz.collect.RAW_COUNTS_REMARK})")
-    return lines
+    sentences += _charged(result)
+    sentences += _limited(result)
+    sentences.append("; ".join(_rows_unlike_others(result, tallies, clippable)))
+    sentences.append(f"({mz.collect.RAW_COUNTS_REMARK})")
+    return sentences
 
 
 def _rows_unlike_others(
@@ -307,15 +309,15 @@ def _rows_unlike_others(
     counted = []
     if clippable:
         clipped = [
-            f"{name}{tally.below:,} below, {tally.above:,} above" for name, tally in clippable
+            f"{label}{tally.below:,} below, {tally.above:,} above" for label, tally in clippable
         ]
         counted.append(f"clipped: {'; '.join(clipped)}")
     counted.append(f"dropped as missing: {result.missing:,}")
-    for words, field in (("not on the list", "unlisted"), ("spelled otherwise", "respelled")):
-        counts = [(name, getattr(tally, field)) for name, tally in tallies]
-        listed = [f"{name}{count:,}" for name, count in counts if count]
+    for description, field in (("not on the list", "unlisted"), ("spelled otherwise", "respelled")):
+        counts = [(label, getattr(tally, field)) for label, tally in tallies]
+        listed = [f"{label}{count:,}" for label, count in counts if count]
         if listed:
-            counted.append(f"{words}: {', '.join(listed)}")
+            counted.append(f"{description}: {', '.join(listed)}")
     return counted
 
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def bar(text: str, total: float = math.inf, *, unit: str = "") -> Iterator[Progress]:
-    """A progress bar on standard error with rate and time left, if that is a terminal; yields the callback.
+    """A progress bar on standard error with rate and time left, if that is a terminal; yields the
+    callback.
 
     Arguments:
         total: number of steps, if known before the first step.
@@ -65,7 +66,8 @@ def _rate(done: float, seconds: float | None) -> str:
 
 @contextmanager
 def busy(text: str) -> Iterator[Callable[[str], None]]:
-    """A spinner on standard error with the elapsed time during one long call, if that is a terminal.
+    """A spinner on standard error with the elapsed time during one long call, if that is a
+    terminal.
 
     Yields what says, beside the text, how far the call is.
     """
@@ -77,7 +79,9 @@ def busy(text: str) -> Iterator[Callable[[str], None]]:
 
 
 def live(*columns: ProgressColumn, spinner: bool = False) -> Bars:
-    """A progress display on standard error, if that is a terminal: a description, then these columns."""
+    """A progress display on standard error, if that is a terminal: a description, then these
+    columns.
+    """
     from rich import progress as progress_bars
 
     description = progress_bars.TextColumn("{task.description}")

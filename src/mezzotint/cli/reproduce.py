@@ -50,11 +50,12 @@ def command(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Recompute a published table or figure: the paper's value, ours, the difference, and why they differ.
+    """Recompute a published table or figure: the paper's value, ours, the difference, and why they
+    differ.
 
-    Data: MNIST's four idx files (rqp-table1, rqp-figure2, rqp-bits, optm-figure4d, rqm-tradeoff); FEMNIST by writer
-    as an npz, LEAF's folder, or MNIST's files in its place (rqm-figure4 to 6); CIFAR's pickles or the images of its
-    package (rqm-figure11).
+    Data: MNIST's four idx files (rqp-table1, rqp-figure2, rqp-bits, optm-figure4d, rqm-tradeoff);
+    FEMNIST by writer as an npz, LEAF's folder, or MNIST's files in its place (rqm-figure4 to 6);
+    CIFAR's pickles or the images of its package (rqm-figure11).
     """
     common.refuse_outputs(".png", overwrite=overwrite, png=png)
     common.refuse_outputs(".html", overwrite=overwrite, html=html)
@@ -76,9 +77,9 @@ def command(
         console.note(f"every run was in {keep} already, finished: none was made")
     _draw(result, "png", png, overwrite)
     _draw(result, "html", html, overwrite)
-    facts = result.as_dict()
+    json_fields = result.as_dict()
     standing = {"name": name, "certified": False, "observer": "as in the paper"}
-    console.show({**standing, **facts}, as_json, lambda: _picture(result))
+    console.show({**standing, **json_fields}, as_json, lambda: _picture(result))
 
 
 def _size(file: Path | None) -> int:
@@ -90,8 +91,10 @@ def _size(file: Path | None) -> int:
 
 def _list(as_json: bool) -> None:
     names = list(mz.papers.catalogue.figures())
-    text = "\n".join(f"{name:<24}{mz.papers.catalogue.summary(name)}" for name in names)
-    console.show({"names": names}, as_json, lambda: text)
+    listing = "\n".join(
+        f"{figure_name:<24}{mz.papers.catalogue.summary(figure_name)}" for figure_name in names
+    )
+    console.show({"names": names}, as_json, lambda: listing)
 
 
 def _computed(name: str, options: dict[str, Any]) -> Reproduction:
@@ -100,8 +103,8 @@ def _computed(name: str, options: dict[str, Any]) -> Reproduction:
         with progress.busy(f"reproducing {name}"):
             return mz.papers.catalogue.reproduce(name, **options)
     bar: AbstractContextManager[Any] = progress.bar(name)
-    with bar as tell:
-        return mz.papers.catalogue.reproduce(name, progress=tell, **options)
+    with bar as report_progress:
+        return mz.papers.catalogue.reproduce(name, progress=report_progress, **options)
 
 
 def _draw(result: Reproduction, kind: str, path: Path | None, overwrite: bool) -> None:
@@ -129,7 +132,7 @@ def _picture(result: Reproduction) -> Group:
         if row.get("note"):
             keys = " ".join(cells[:KEY_COLUMNS])
             keys_by_remark.setdefault(str(row["note"]), []).append(keys)
-    table = tables.TerminalTable(
+    terminal_table = tables.TerminalTable(
         headings,
         table_rows,
         left=[heading for heading in headings if heading not in numeric_headings],
@@ -140,7 +143,7 @@ def _picture(result: Reproduction) -> Group:
     for remark, keys in keys_by_remark.items():
         sentences.append(f"{', '.join(keys)}: {remark}.")
     sentences.append(_BASIS)
-    return Group(table, Text("\n".join(sentences)))
+    return Group(terminal_table, Text("\n".join(sentences)))
 
 
 def _cell(value: object) -> str:

@@ -43,7 +43,9 @@ def identity(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Make a client's long-term secret key, begin its ledger, and print its public card, for the maker of the roster."""
+    """Make a client's long-term secret key, begin its ledger, and print its public card, for the
+    maker of the roster.
+    """
     from mezzotint.federated.lifetime import begin_lifetime
     from mezzotint.federated.secagg import read_introduction
 
@@ -76,19 +78,22 @@ def make(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Make the roster of all clients, with the random beacon that determines clients and committee of every round."""
-    lines = [
+    """Make the roster of all clients, with the random beacon that determines clients and committee
+    of every round.
+    """
+    card_lines = [
         line.strip() for line in read_text(_present(cards, "cards")).splitlines() if line.strip()
     ]
-    if len(lines) < 2:
+    if len(card_lines) < 2:
         remedy = "put each card that `mezzotint roster card` prints on its own line"
         raise ParameterError(
             "cards",
             str(cards),
-            f"lists {len(lines)} client{'s' * (len(lines) != 1)}, needs at least 2; {remedy}",
+            f"lists {len(card_lines)} client{'s' * (len(card_lines) != 1)}, needs at least 2; {remedy}",
         )
     roster = mz.federated.Roster.drawn(
-        _read_card(f"{cards.name}, line {place}", line) for place, line in enumerate(lines, start=1)
+        _read_card(f"{cards.name}, line {line_number}", line)
+        for line_number, line in enumerate(card_lines, start=1)
     )
     refuse_existing(out, overwrite=None)
     roster.save(out)
@@ -139,15 +144,19 @@ def signer(
     user: Annotated[int | None, option("Number of the node's user, if it is another one.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Hold a client's keys, policy and ledger in a process of their own, which Flower's node and its apps ask."""
+    """Hold a client's keys, policy and ledger in a process of their own, which Flower's node and
+    its apps ask.
+    """
     from mezzotint.federated.signer import SignerProcess, lasting_signer
 
-    held = lasting_signer(
+    client_signer = lasting_signer(
         identity=_present(file, "file"), records=records, policy=policy, warn=console.note
     )
-    users = [] if user is None else [user]
-    process = SignerProcess(socket, held, users)
-    identity = held.identity().hex()
+    users: list[int] = []
+    if user is not None:
+        users.append(user)
+    process = SignerProcess(socket, client_signer, users)
+    identity = client_signer.identity().hex()
     console.note(f"answers on {socket} for {identity}")
     console.show({"socket": str(socket), "identity": identity}, as_json, list)
     try:
@@ -166,10 +175,11 @@ def blame(
     """Check a proof that a client dealt invalid shares; exit status 2 if the proof is not valid."""
     from mezzotint.federated.secagg import Blame
 
-    found = Blame.load(_present(file, "file"))
-    found.check()
-    said = f"proved: client {found.identity.hex()} signed shares that restore nothing"
-    console.show({"identity": found.identity.hex(), "proved": True}, as_json, lambda: said)
+    proof = Blame.load(_present(file, "file"))
+    proof.check()
+    identity = proof.identity.hex()
+    verdict = f"proved: client {identity} signed shares that restore nothing"
+    console.show({"identity": identity, "proved": True}, as_json, lambda: verdict)
 
 
 def _introduced(file: Path, parameter: str) -> bytes:
@@ -185,20 +195,24 @@ def _present(file: Path, parameter: str) -> Path:
 
 
 def _print_roster(roster: Roster, as_json: bool, **more: str) -> None:
-    facts = {"members": len(roster.members), "sha256": roster.digest.hex(), **more}
-    console.show(facts, as_json, lambda: f"{facts['members']} clients, SHA-256 {facts['sha256']}")
+    json_fields = {"members": len(roster.members), "sha256": roster.digest.hex(), **more}
+    console.show(
+        json_fields,
+        as_json,
+        lambda: f"{json_fields['members']} clients, SHA-256 {json_fields['sha256']}",
+    )
 
 
-def _print_card(said: bytes, as_json: bool) -> None:
-    console.show({"card": said.hex()}, as_json, said.hex)
+def _print_card(introduction: bytes, as_json: bool) -> None:
+    console.show({"card": introduction.hex()}, as_json, introduction.hex)
 
 
-def _read_card(place: str, line: str) -> Card:
+def _read_card(line_number: str, line: str) -> Card:
     from mezzotint.federated.secagg import read_introduction
 
     try:
         return read_introduction(bytes.fromhex(line))
     except (ValueError, MezzotintError):
         raise ParameterError(
-            "cards", place, "is not a card; `mezzotint roster card` prints them"
+            "cards", line_number, "is not a card; `mezzotint roster card` prints them"
         ) from None

@@ -1,4 +1,6 @@
-"""Run files: TOML tables whose keys are taken one by one, so that an unknown key is an error, not silence."""
+"""Run files: TOML tables whose keys are taken one by one, so that an unknown key is an error, not
+silence.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +170,8 @@ class Section:
         """A table inside; empty where there is none.
 
         Arguments:
-            plain: the key that a value in place of a table stands for; None where it must be a table.
+            plain: the key that a value in place of a table stands for; None where it must be a
+                table.
         """
         self._taken.add(key)
         values = self._values.get(key, {})

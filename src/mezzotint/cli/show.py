@@ -1,4 +1,6 @@
-"""`mezzotint show` and `mezzotint verify`: a file of a mechanism or of a claim, looked at and checked."""
+"""`mezzotint show` and `mezzotint verify`: a file of a mechanism or of a claim, looked at and
+checked.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def show(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a mechanism: the distribution of its reports at some inputs, its errors and its certificate."""
+    """Show a mechanism: the distribution of its reports at some inputs, its errors and its
+    certificate.
+    """
     if common.is_ranked(file):
         scheme = mz.vectors.RankedCodebook.load(file)
         console.show(_ranked(scheme), as_json, lambda: str(scheme))
@@ -51,10 +55,12 @@ def show(
         inputs = mechanism.knots
     if at is not None:
         inputs = np.array(common.parse_numbers(at, parameter="at"))
-        for x in inputs[(inputs < mechanism.lower) | (inputs > mechanism.upper)]:
-            console.note(f"{x:g} is clipped to {np.clip(x, mechanism.lower, mechanism.upper):g}")
-    facts = _as_dict(mechanism, inputs)
-    console.show(facts, as_json, lambda: _picture(mechanism, inputs))
+        for input_value in inputs[(inputs < mechanism.lower) | (inputs > mechanism.upper)]:
+            console.note(
+                f"{input_value:g} is clipped to {np.clip(input_value, mechanism.lower, mechanism.upper):g}"
+            )
+    json_fields = _as_dict(mechanism, inputs)
+    console.show(json_fields, as_json, lambda: _picture(mechanism, inputs))
 
 
 def _ranked(scheme: mz.vectors.RankedCodebook) -> JsonObject:
@@ -104,27 +110,30 @@ def _picture(mechanism: Mechanism, inputs: FloatArray) -> Group:
     levels: list[str] = []
     if few_levels:
         levels = [f"{level:.4g}" for level in mechanism.levels]
-    rows = []
-    for x, probabilities in zip(inputs, mechanism.pmf(inputs), strict=True):
-        row = [_shown(float(x), mechanism), tables.sparkline(_shrink(probabilities))]
+    table_rows = []
+    for input_value, probabilities in zip(inputs, mechanism.pmf(inputs), strict=True):
+        cells = [_shown(float(input_value), mechanism), tables.sparkline(_shrink(probabilities))]
         if few_levels:
-            row += [f"{probability:.4f}" for probability in probabilities]
-        row.append(_shown(float(mechanism.mean(x)), mechanism))
-        row.append(_shown(float(np.sqrt(mechanism.variance(x))), mechanism))
-        rows.append(row)
+            cells += [f"{probability:.4f}" for probability in probabilities]
+        cells.append(_shown(float(mechanism.mean(input_value)), mechanism))
+        cells.append(_shown(float(np.sqrt(mechanism.variance(input_value))), mechanism))
+        table_rows.append(cells)
     columns = ("input", "reports", *levels, "mean", "std. dev.")
-    table = tables.TerminalTable(columns, rows, left=("reports",), title=mechanism.name)
-    facts = (
+    terminal_table = tables.TerminalTable(
+        columns, table_rows, left=("reports",), title=mechanism.name
+    )
+    json_fields = (
         f"{mechanism.levels.size} levels ({common.bits(mechanism.bits)}), {mechanism.knots.size} rows, "
         f"inputs in [{mechanism.lower:g}, {mechanism.upper:g}]\n"
         f"epsilon {_cost(mechanism)}; mean squared error {number(mechanism.mse())}, "
         f"mean absolute error {number(mechanism.mae())} (uniform inputs), greatest bias {number(mechanism.max_bias, 3)}"
     )
-    return Group(table, Text(facts), Text(mz.privacy.report_words(mechanism)))
+    return Group(terminal_table, Text(json_fields), Text(mz.privacy.report_words(mechanism)))
 
 
 ROUNDING = 1e-12
-"""Of the largest level: sums of levels that are smaller are nothing but rounding, and shown as 0."""
+"""Of the largest level: sums of levels that are smaller are nothing but rounding, and shown as 0.
+"""
 
 
 def _shown(value: float, mechanism: Mechanism) -> str:
@@ -135,15 +144,15 @@ def _shown(value: float, mechanism: Mechanism) -> str:
 
 def _categories(mechanism: Mechanism, categories: Sequence[str]) -> Group:
     columns = ("category", "reports")
-    rows = []
+    table_rows = []
     for category, probabilities in zip(categories[:_MOST], mechanism.probabilities, strict=False):
-        rows.append((Text(category), tables.sparkline(_shrink(probabilities))))
-    table = tables.TerminalTable(columns, rows, left=columns, title=mechanism.name)
+        table_rows.append((Text(category), tables.sparkline(_shrink(probabilities))))
+    terminal_table = tables.TerminalTable(columns, table_rows, left=columns, title=mechanism.name)
     size = f"{mechanism.levels.size} reports ({common.bits(mechanism.bits)})"
     if len(categories) > _MOST:
         size += f", {len(categories) - _MOST} more categories"
     cost = f"epsilon {_cost(mechanism)}, table {mechanism.sha256[:12]}"
-    return Group(table, Text(f"{len(categories)} categories, {size}\n{cost}"))
+    return Group(terminal_table, Text(f"{len(categories)} categories, {size}\n{cost}"))
 
 
 def _cost(mechanism: Mechanism) -> str:
@@ -151,12 +160,12 @@ def _cost(mechanism: Mechanism) -> str:
     return f"{above(claim.epsilon)} per report ({claim.basis})"
 
 
-def _shrink(row: FloatArray) -> list[float]:
+def _shrink(probabilities: FloatArray) -> list[float]:
     """At most `_WIDEST` probabilities, by summing neighbours."""
-    if row.size <= _WIDEST:
-        return row.tolist()
-    starts = np.linspace(0, row.size, _WIDEST, endpoint=False).astype(int)
-    return np.add.reduceat(row, starts).tolist()
+    if probabilities.size <= _WIDEST:
+        return probabilities.tolist()
+    starts = np.linspace(0, probabilities.size, _WIDEST, endpoint=False).astype(int)
+    return np.add.reduceat(probabilities, starts).tolist()
 
 
 def verify(
@@ -166,8 +175,8 @@ def verify(
 ) -> None:
     """Check a mechanism file in exact rational arithmetic, or a claim file by its proof.
 
-    FILE is a mechanism file or a claim file (.json). Exit status: 0 if everything holds, 1 if the check fails or
-    takes longer than --seconds, 2 if the file cannot be read.
+    FILE is a mechanism file or a claim file (.json). Exit status: 0 if everything holds, 1 if the
+    check fails or takes longer than --seconds, 2 if the file cannot be read.
     """
     if not file.is_file():
         raise ParameterError("file", str(file), "no such file; check the path")
@@ -182,38 +191,45 @@ def _checked_claim(report: mz.privacy.VerificationReport, as_json: bool) -> int:
     verdict = "; ".join(report.problems) or str(report)
     status = GOOD
     if not report.valid:
-        status = UNREADABLE if report.unreadable else CHECK_FAILED
-    facts: JsonObject = {"valid": report.valid, "certified": report.valid}
+        status = _failure(report)
+    json_fields: JsonObject = {"valid": report.valid, "certified": report.valid}
     assumptions: Sequence[str] = []
     document = None
     if claim is not None:
         document = claim.document()
         if claim.release is not None:
-            facts |= common.picked(claim, "observer", "trust")
+            json_fields |= common.picked(claim, "observer", "trust")
             assumptions = claim.release.assumptions
-    facts |= {"status": status, "verdict": verdict, "claim": document, "relies_on": assumptions}
-    text = f"{verdict}\n{_reliance(assumptions)}" if assumptions else verdict
-    console.show(facts, as_json, lambda: text, style=_STYLES[status == GOOD])
+    json_fields |= {
+        "status": status,
+        "verdict": verdict,
+        "claim": document,
+        "relies_on": assumptions,
+    }
+    sentences = [verdict]
+    if assumptions:
+        sentences.append(_reliance(assumptions))
+    console.show(json_fields, as_json, lambda: "\n".join(sentences), style=_STYLES[status == GOOD])
     return status
 
 
 def _checked_mechanism(file: Path, report: mz.privacy.VerificationReport, as_json: bool) -> int:
     bias = report.max_bias
-    facts: JsonObject = {"valid": report.valid, "max_bias_exact": None, "max_bias": None}
+    json_fields: JsonObject = {"valid": report.valid, "max_bias_exact": None, "max_bias": None}
     if bias is not None:
-        facts |= {"max_bias_exact": str(bias), "max_bias": float(bias)}
-    facts |= {**common.picked(report, "sha256", "problems"), "epsilon": report.epsilon_upper}
+        json_fields |= {"max_bias_exact": str(bias), "max_bias": float(bias)}
+    json_fields |= {**common.picked(report, "sha256", "problems"), "epsilon": report.epsilon_upper}
     if not report.valid:
-        facts |= {"observer": "reports", "certified": False, "relies_on": []}
-        console.show(facts, as_json, lambda: str(report), style=_STYLES[False])
-        return UNREADABLE if report.unreadable else CHECK_FAILED
+        json_fields |= {"observer": "reports", "certified": False, "relies_on": []}
+        console.show(json_fields, as_json, lambda: str(report), style=_STYLES[False])
+        return _failure(report)
     claim = _claim_of(file)
     assumptions = ["reports_are_drawn_from_the_tables"]
-    facts |= {**claim.standing, "claim": str(claim), "relies_on": assumptions}
-    lines = [str(report), str(claim), _reliance(assumptions)]
+    json_fields |= {**claim.standing, "claim": str(claim), "relies_on": assumptions}
+    sentences = [str(report), str(claim), _reliance(assumptions)]
     if math.isinf(report.epsilon_upper):
-        lines.insert(2, _accountable(Mechanism.load(file)))
-    console.show(facts, as_json, lambda: "\n".join(lines), style=_STYLES[True])
+        sentences.insert(2, _accountable(Mechanism.load(file)))
+    console.show(json_fields, as_json, lambda: "\n".join(sentences), style=_STYLES[True])
     return GOOD
 
 
@@ -231,6 +247,13 @@ def _accountable(mechanism: Mechanism) -> str:
         "A report that one input gives has probability 0 at another: every Renyi divergence of order 1 or more is "
         f"infinite, and {limits}."
     )
+
+
+def _failure(report: mz.privacy.VerificationReport) -> int:
+    """The exit status of a file that is not valid."""
+    if report.unreadable:
+        return UNREADABLE
+    return CHECK_FAILED
 
 
 def _claim_of(file: Path) -> mz.privacy.Claim:

@@ -23,6 +23,9 @@ from mezzotint.privacy import claim
 
 CHECK_FAILED = 1
 
+DEFAULT_RATIO = "51/49"
+"""e^epsilon of the elections, where nothing else is asked for."""
+
 _STANDING = {"observer": "model", "trust": "central", "certified": False}
 _BASIS = f"Epsilon and delta: {claim.basis('model')}."
 
@@ -72,8 +75,8 @@ def profile(
     as_json: AsJson = False,
 ) -> None:
     """Compute delta of one database at one epsilon exactly, and the worst case over all databases."""
-    asked = _asked(locals())
-    _finish("profile", asked, mz.smoothed.profile(**asked), as_json, at_most)
+    question = _asked(locals())
+    _finish("profile", question, mz.smoothed.profile(**question), as_json, at_most)
 
 
 @app.command(
@@ -94,9 +97,11 @@ def utility(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compute the adversary's utility: how well someone who knows all other records can guess one record."""
-    asked = _asked(locals())
-    _finish("utility", asked, mz.smoothed.utility(**asked), as_json, at_most)
+    """Compute the adversary's utility: how well someone who knows all other records can guess one
+    record.
+    """
+    question = _asked(locals())
+    _finish("utility", question, mz.smoothed.utility(**question), as_json, at_most)
 
 
 @app.command(
@@ -125,11 +130,13 @@ def expected(
     at_most: AtMost = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compute smoothed delta: the largest expected delta over compositions of the given distributions."""
-    asked = _asked(locals())
+    """Compute smoothed delta: the largest expected delta over compositions of the given
+    distributions.
+    """
+    question = _asked(locals())
     with progress.busy("smoothed delta"):
-        result = mz.smoothed.expected(**asked)
-    _finish("expected", asked, result, as_json, at_most)
+        result = mz.smoothed.expected(**question)
+    _finish("expected", question, result, as_json, at_most)
 
 
 @app.command(
@@ -167,14 +174,16 @@ def own(
     at_most: AtMost = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compute smoothed delta of a mechanism of your own, of a voting rule's winner, or of a sampled histogram."""
-    asked = {"mechanism": mechanism, "n": n, "sampling": sampling, "loss_rate": loss_rate}
-    asked |= {"sampled": sampled, "epsilon": epsilon, "ratio": ratio}
-    asked["vertices"] = _vertices(vertices)
+    """Compute smoothed delta of a mechanism of your own, of a voting rule's winner, or of a sampled
+    histogram.
+    """
+    question = {"mechanism": mechanism, "n": n, "sampling": sampling, "loss_rate": loss_rate}
+    question |= {"sampled": sampled, "epsilon": epsilon, "ratio": ratio}
+    question["vertices"] = _vertices(vertices)
     chosen = _mechanism(mechanism, ballots)
     with progress.busy("smoothed delta"):
-        result = mz.smoothed.expected(**{**asked, "mechanism": chosen})
-    _finish("own", asked | {"ballots": ballots}, result, as_json, at_most)
+        result = mz.smoothed.expected(**{**question, "mechanism": chosen})
+    _finish("own", question | {"ballots": ballots}, result, as_json, at_most)
 
 
 def _mechanism(text: str, ballots: str | None) -> Any:
@@ -188,8 +197,8 @@ def _mechanism(text: str, ballots: str | None) -> Any:
         return records.Threshold(least=int(text.partition(":")[2]))
     file, _, name = text.rpartition(":")
     if text.endswith(".json") and Path(text).is_file():
-        rows = json.loads(Path(text).read_text(encoding="utf-8"))
-        return records.Table(rows=rows)
+        table_rows = json.loads(Path(text).read_text(encoding="utf-8"))
+        return records.Table(rows=table_rows)
     if not file.endswith(".py") or not Path(file).is_file():
         raise ParameterError(
             "mechanism", text, "give FILE.py:NAME, FILE.json, a rule, or threshold:COUNT"
@@ -223,23 +232,36 @@ def elections(
     ratio: Ratio = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compute delta and the adversary's utility for many elections, from the bundled data or a CSV file."""
-    ratio = "51/49" if epsilon is None and ratio is None else ratio
+    """Compute delta and the adversary's utility for many elections, from the bundled data or a CSV
+    file.
+    """
+    if epsilon is None and ratio is None:
+        ratio = DEFAULT_RATIO
     if top < 2:
         raise ParameterError("top", top, "needs at least two candidates")
-    found = _elections(file, which, columns)
-    rows = [_row(one.top(top), loss_rate, epsilon, ratio) for one in found]
-    used = {} if file is None else {"columns": list(found[0].candidates)}
-    asked = {"verb": "elections", "loss_rate": loss_rate, "epsilon": epsilon, "ratio": ratio}
-    threshold = f"epsilon {epsilon:g}" if ratio is None else f"e^epsilon = {ratio}"
-    words = f"log10 at {threshold}, loss rate {loss_rate}; private if delta is well below 1/n."
-    counted = [] if file is None else [Text(f"Columns of counts: {', '.join(found[0].candidates)}")]
-    cells = (
-        [f"{one:,}" if isinstance(one, int) else _cell(one) for one in row.values()] for row in rows
+    read_elections = _elections(file, which, columns)
+    table_rows = [_row(election.top(top), loss_rate, epsilon, ratio) for election in read_elections]
+    json_fields: JsonObject = {
+        "verb": "elections",
+        "loss_rate": loss_rate,
+        "epsilon": epsilon,
+        "ratio": ratio,
+    }
+    remarks: list[Text] = []
+    if file is not None:
+        candidates = list(read_elections[0].candidates)
+        json_fields["columns"] = candidates
+        remarks.append(Text(f"Columns of counts: {', '.join(candidates)}"))
+    json_fields |= {**_STANDING, "elections": table_rows}
+    threshold = f"e^epsilon = {ratio}"
+    if ratio is None:
+        threshold = f"epsilon {epsilon:g}"
+    question = f"log10 at {threshold}, loss rate {loss_rate}; private if delta is well below 1/n."
+    cells = [[_cell(value) for value in row.values()] for row in table_rows]
+    terminal_table = tables.TerminalTable(
+        table_rows[0], cells, title=f"Values are {question} {_BASIS}"
     )
-    table = tables.TerminalTable(rows[0], cells, title=f"Values are {words} {_BASIS}")
-    facts = {**asked, **used, **_STANDING, "elections": rows}
-    console.show(facts, as_json, lambda: Group(*counted, table))
+    console.show(json_fields, as_json, lambda: Group(*remarks, terminal_table))
 
 
 @app.command(
@@ -259,44 +281,47 @@ def gradients(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Estimate smoothed delta of one gradient step on 8-bit gradients: the average exact delta of random databases."""
-    asked = _asked(locals())
-    asked["distributions"] = asked.pop("distribution") or ["gaussian:0:0.12"]
-    chances = [_distribution(text) for text in asked["distributions"]]
+    """Estimate smoothed delta of one gradient step on 8-bit gradients: the average exact delta of
+    random databases.
+    """
+    question = _asked(locals())
+    question["distributions"] = question.pop("distribution") or ["gaussian:0:0.12"]
+    chances = [_distribution(text) for text in question["distributions"]]
     with progress.busy("gradients"):
-        result = mz.smoothed.expected_gradients(**{**asked, "distributions": chances})
-    _finish("gradients", asked, dataclasses.replace(result, vertices=()), as_json, None)
+        result = mz.smoothed.expected_gradients(**{**question, "distributions": chances})
+    _finish("gradients", question, dataclasses.replace(result, vertices=()), as_json, None)
 
 
 def _asked(options: JsonObject) -> JsonObject:
     """A verb's options as its function takes them; the options of printing left out."""
-    asked = {
+    question = {
         name: value
         for name, value in options.items()
         if name not in ("as_json", "at_most", "election")
     }
     if "election" in options:
-        asked["counts"] = _counts(options["counts"], options["election"])
+        question["counts"] = _counts(options["counts"], options["election"])
     if "vertices" in options:
-        asked["vertices"] = _vertices(options["vertices"])
-    return asked
+        question["vertices"] = _vertices(options["vertices"])
+    return question
 
 
 def _counts(counts: str | None, election: str | None) -> list[int]:
     if (counts is None) == (election is None):
         raise ParameterError("counts", counts, "give exactly one of --counts and --election")
     if election is not None:
-        known = {
-            one.name: one
-            for one in (*mz.datasets.national_elections(), *mz.datasets.state_elections())
-        }
-        if election not in known:
+        bundled_elections = (
+            *mz.datasets.national_elections(),
+            *mz.datasets.state_elections(),
+        )
+        elections_by_name = {bundled.name: bundled for bundled in bundled_elections}
+        if election not in elections_by_name:
             raise ParameterError(
                 "election", election, "use a year such as 2020 (to 2024), or a state such as CA"
             )
-        return list(known[election].top(2).counts)
+        return list(elections_by_name[election].top(2).counts)
     try:
-        return [int(part) for part in (counts or "").split(",")]
+        return [int(count) for count in (counts or "").split(",")]
     except ValueError:
         raise ParameterError(
             "counts", str(counts), "give whole numbers: --counts 81283501,74223975"
@@ -305,23 +330,24 @@ def _counts(counts: str | None, election: str | None) -> list[int]:
 
 def _vertices(text: str) -> list[str] | list[list[str]]:
     if ";" in text:
-        return [part.split(",") for part in text.split(";")]
-    parts = text.split(",")
-    # Three or more chances that sum to one are one distribution over many types; else shares of the first of two.
-    if len(parts) > 2:
+        return [distribution.split(",") for distribution in text.split(";")]
+    chances = text.split(",")
+    # Three or more chances that sum to one are one distribution over many types; else shares of the
+    # first of two.
+    if len(chances) > 2:
         try:
-            if abs(sum(map(float, parts)) - 1.0) < 1e-9:
-                return [parts]
+            if abs(sum(map(float, chances)) - 1.0) < 1e-9:
+                return [chances]
         except ValueError:
             pass
-    return parts
+    return chances
 
 
 def _distribution(text: str) -> Any:
     kinds = {"gaussian": mz.smoothed.quantized_gaussian, "laplace": mz.smoothed.quantized_laplace}
-    kind, _, rest = text.partition(":")
+    kind, _, parameters = text.partition(":")
     try:
-        mean, deviation = (float(part) for part in rest.split(":"))
+        mean, deviation = (float(parameter) for parameter in parameters.split(":"))
         return kinds[kind](mean, deviation)
     except (KeyError, ValueError) as error:
         if isinstance(error, ParameterError):
@@ -335,8 +361,12 @@ def _elections(file: str | None, which: str, columns: str | None) -> tuple[Elect
     if file is not None:
         if which != "national":
             raise ParameterError("set", which, "names elections that are bundled: leave FILE out")
-        named = columns.split(",") if columns else None
-        return mz.datasets.read_elections(sys.stdin if file == "-" else Path(file), columns=named)
+        column_names = None
+        if columns:
+            column_names = columns.split(",")
+        if file == "-":
+            return mz.datasets.read_elections(sys.stdin, columns=column_names)
+        return mz.datasets.read_elections(Path(file), columns=column_names)
     if columns is not None:
         remedy = "names columns of a file: give FILE, or leave it out"
         raise ParameterError("columns", columns, remedy)
@@ -371,18 +401,38 @@ def _row(
 def _cell(value: object) -> str:
     if value is None:
         return "-"
-    return number(value, 8) if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return number(value, 8)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)
+
+
+def _result_cell(value: object) -> str:
+    """A value of a result, whose counts are printed as they may be typed again."""
+    if isinstance(value, int):
+        return str(value)
+    return _cell(value)
 
 
 def _finish(
-    verb: str, asked: JsonObject, result: Any, as_json: bool, at_most: float | None
+    verb: str, question: JsonObject, result: Any, as_json: bool, at_most: float | None
 ) -> None:
-    """Prints the result, as JSON with the question beside it; status 1 where its bound is above `at_most`."""
-    facts = dataclasses.asdict(result) | _STANDING
-    shown = [(name, _cell(value)) for name, value in facts.items() if value not in ((), None)]
-    rows = [(name, text) for name, text in shown if name != "reason" and name not in _STANDING]
-    told = [tables.TerminalTable(("", ""), rows, left=("",)), f"{facts['reason']} {_BASIS}"]
-    console.show({"verb": verb, **facts, "asked": asked}, as_json, lambda: told)
+    """Prints the result, as JSON with the question beside it; status 1 where its bound is above
+    `at_most`.
+    """
+    json_fields = dataclasses.asdict(result) | _STANDING
+    table_rows = []
+    for quantity, value in json_fields.items():
+        if quantity != "reason" and quantity not in _STANDING and value not in ((), None):
+            table_rows.append((quantity, _result_cell(value)))
+    terminal_table = tables.TerminalTable(("", ""), table_rows, left=("",))
+    sentences = f"{json_fields['reason']} {_BASIS}"
+    console.show(
+        {"verb": verb, **json_fields, "asked": question},
+        as_json,
+        lambda: [terminal_table, sentences],
+    )
     if at_most is not None and result.log10_upper > at_most:
         console.note(f"log10 bound {result.log10_upper:.6g} exceeds {at_most:.6g}")
         raise typer.Exit(CHECK_FAILED)

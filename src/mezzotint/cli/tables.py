@@ -1,4 +1,6 @@
-"""Tables: laid out on terminals of any width, and written to files in the format of their name's ending."""
+"""Tables: laid out on terminals of any width, and written to files in the format of their name's
+ending.
+"""
 
 from __future__ import annotations
 
@@ -35,19 +37,26 @@ def write_table(rows: Sequence[Json], path: Path, *, overwrite: bool, parameter:
         parameter: name of the option, for errors.
     """
     objects = [row for row in rows if isinstance(row, Mapping)]
-    records = [{name: _plain_cell(value) for name, value in row.items()} for row in objects]
-    names = list(dict.fromkeys(name for record in records for name in record))
-    ending = path.suffix.lower()
+    records = [
+        {column_name: _plain_cell(value) for column_name, value in row.items()} for row in objects
+    ]
+    names = list(dict.fromkeys(column_name for record in records for column_name in record))
+    name_ending = path.suffix.lower()
     with replacing(path, overwrite=overwrite, parameter=parameter) as temporary:
-        if ending == ".parquet":
+        if name_ending == ".parquet":
             import pyarrow as pa
             import pyarrow.parquet as pq
 
-            columns = {name: [record.get(name) for record in records] for name in names}
+            columns = {
+                column_name: [record.get(column_name) for record in records]
+                for column_name in names
+            }
             pq.write_table(pa.table(columns), temporary)
             return
-        cells = [[_cell_text(record.get(name)) for name in names] for record in records]
-        Path(temporary).write_text(TEXT_FORMATS[ending](names, cells), encoding="utf-8")
+        cells = [
+            [_cell_text(record.get(column_name)) for column_name in names] for record in records
+        ]
+        Path(temporary).write_text(TEXT_FORMATS[name_ending](names, cells), encoding="utf-8")
 
 
 def _plain_cell(value: Json) -> Json:
@@ -120,8 +129,8 @@ def sparkline(probabilities: Sequence[float]) -> str:
 class TerminalTable:
     """A table laid out to fit the console: numbers are aligned right, words left.
 
-    Headings wrap between words, cells never. Columns that do not fit continue below with the keys repeated,
-    and columns of sentences follow as text, each sentence once.
+    Headings wrap between words, cells never. Columns that do not fit continue below with the keys
+    repeated, and columns of sentences follow as text, each sentence once.
 
     Arguments:
         columns: headings; none are printed if all are empty.
@@ -134,7 +143,7 @@ class TerminalTable:
     def __init__(
         self,
         columns: Iterable[str],
-        rows: Iterable[Sequence[str | Text] | None],
+        table_rows: Iterable[Sequence[str | Text] | None],
         *,
         left: Collection[str] | None = None,
         title: str | None = None,
@@ -143,7 +152,7 @@ class TerminalTable:
     ) -> None:
         self.columns = [escaped(heading) for heading in columns]
         self.rows: list[list[Text] | None] = []
-        for row in rows:
+        for row in table_rows:
             if row is None:
                 self.rows.append(None)
             else:
@@ -188,7 +197,9 @@ class TerminalTable:
         return max(widths, default=1)
 
     def _layout(self, widths: Sequence[int], available: int) -> tuple[list[list[int]], list[int]]:
-        """Groups of columns that fit side by side, below each other; and columns to print as sentences."""
+        """Groups of columns that fit side by side, below each other; and columns to print as
+        sentences.
+        """
         keys = range(self.keys)
         groups: list[list[int]] = [[]]
         prose: list[int] = []
@@ -225,7 +236,9 @@ class TerminalTable:
         *,
         is_last: bool,
     ) -> RichTable:
-        """The chosen columns, headings for some of them; title above the first group, caption below the last."""
+        """The chosen columns, headings for some of them; title above the first group, caption below
+        the last.
+        """
         headings = dict.fromkeys(chosen, "")
         for index in headed:
             headings[index] = self.columns[index]
@@ -276,7 +289,9 @@ def _as_it_is(text: str | Text) -> Text:
 
 
 def _table_width(widths: Sequence[int]) -> int:
-    """Columns of the terminal that a table takes: cells, a space on both sides, and lines between them."""
+    """Columns of the terminal that a table takes: cells, a space on both sides, and lines between
+    them.
+    """
     return sum(widths) + 3 * len(widths) + 1
 
 

@@ -6,7 +6,7 @@ import importlib
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,9 +17,9 @@ import typer
 import mezzotint as mz
 from mezzotint.cli import common, console, messages, progress, tables
 from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, ProofOption, argument, option
-from mezzotint.cli.runfile import Section, read_document
+from mezzotint.cli.train_run import EXAMPLE_RUN, MODELS, Method, RunFile, read_run
 from mezzotint.core import brought_by
-from mezzotint.core.arguments import Neighboring, check_choice, check_count
+from mezzotint.core.arguments import Neighboring, check_choice
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.files import parse_json, parse_object, read_text, replacing
 from mezzotint.core.records import JsonObject, above, number, plain
@@ -33,116 +33,15 @@ if TYPE_CHECKING:
 
 EXAMPLE = "mezzotint train run.toml --out model --json"
 
-EXAMPLE_RUN = """\
-data = "breast-cancer"                # or {file="t.csv", label="ill", users="person", records_per_user=2}, {folder="mnist"}
-model = {kind="logreg"}               # svm, softmax, cnn, transformer, or {kind="module", factory="net.py:Net"}
-run = {steps=100, batch_size=32, optimizer={kind="sgd", learning_rate=1.0}}
-
-[budget]                              # target_epsilon, or noise_multiplier, or both: the run then ends at its target
-target_epsilon = 1.0
-delta = 1e-6
-
-[method]                              # none, dp-sgd, proj-dp-sgd, rqp
-kind = "dp-sgd"
-clip_norm = 0.45
-"""
-
 SIMULATED = " (simulation; not private)"
 """Beside an epsilon whose noise follows from a seed."""
 
 RUN = "Run"
 
-PLAIN_KEYS = {
-    "data": "name",
-    "model": "kind",
-    "run.optimizer": "kind",
-    "method": "kind",
-    "method.noise": "kind",
-}
-"""Tables that may be written as one value, and the key that it stands for."""
-
-METHODS: dict[str, tuple[str, ...]] = {
-    "none": (),
-    "dp-sgd": ("noise", "weights"),
-    "proj-dp-sgd": ("noise", "rounding", "bound", "weights"),
-    "rqp": ("rounding", "bound", "weights", "q", "mechanism"),
-}
-"""Keys of a method beside its kind, clip norm and bits."""
-
-OPTIMIZERS, SCHEDULES = ("sgd", "momentum", "adam"), ("constant", "linear", "cosine")
-
-MODELS = ("logreg", "svm", "softmax", "cnn", "transformer")
-
-DEFAULT_CODE_SHARE = 0.99
-"""Probability to keep a code under random replacement."""
-
 FAR = 30.0
 """Larger features were not scaled: standardized ones hardly ever exceed it, pixels never."""
 
 File = Path | None
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Budget:
-    """What a run may cost: `[budget]`."""
-
-    target_epsilon: float | None
-    noise_multiplier: float | None
-    delta: float
-    neighboring: Neighboring | None
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """How gradients become private: `[method]`."""
-
-    kind: str
-    clip_norm: float
-    bits: int
-    bands: int | Literal["auto"]
-    rounding: str | None
-    bound: float | None
-    master: bool
-    q: float | None
-    mechanism: Path | None
-
-    @property
-    def code_share(self) -> float:
-        """Probability to keep a code: 1 but for random replacement."""
-        if self.kind != "rqp":
-            return 1.0
-        if self.q is None:
-            return DEFAULT_CODE_SHARE
-        return self.q
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class RunFile:
-    """A run, as its file describes it."""
-
-    data: str
-    label: str | None
-    users: str | None
-    records_per_user: int | None
-    model: str
-    steps: int
-    batch_size: int
-    step_size: float
-    optimizer: str
-    schedule: str
-    averaging: float
-    seed: int | None
-    every: int
-    budget: Budget
-    method: Chosen
-
-    @property
-    def neighboring(self) -> Neighboring:
-        """The relation of the claim."""
-        return self.budget.neighboring or "add_or_remove_one"
 
 
 @final
@@ -190,7 +89,8 @@ def command(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a private model with few bits per weight, showing loss, accuracy and epsilon spent as it runs.
+    """Train a private model with few bits per weight, showing loss, accuracy and epsilon spent as
+    it runs.
 
     The same command goes on with a run that was interrupted, from what is in --out.
     """
@@ -213,14 +113,14 @@ def command(
         if trainer.taken >= described.steps:
             console.note(f"the run in {out} is finished: no step is left to take")
         history = _run(trainer, described, outputs, resumed=trainer.taken > 0)
-        facts = finish(trainer, history, described, outputs)
-        facts |= _proven(trainer, proof, overwrite=replaces)
+        json_fields = finish(trainer, history, described, outputs)
+        json_fields |= _proven(trainer, proof, overwrite=replaces)
     if place is not None and _unfinished(place):
         with place.log.open("a", encoding="utf-8") as file:
-            _line(file, facts)  # what mezzotint report quotes
-    console.show(facts, as_json, lambda: [_summary(facts), facts["claim"]])
-    if facts["caveat"] and not as_json:
-        console.warn(facts["caveat"])
+            _line(file, json_fields)  # what mezzotint report quotes
+    console.show(json_fields, as_json, lambda: [_summary(json_fields), json_fields["claim"]])
+    if json_fields["caveat"] and not as_json:
+        console.warn(json_fields["caveat"])
 
 
 @final
@@ -247,146 +147,6 @@ class Outputs:
             entry = parse_object(line, name=self.place.log.name)
             logged_names.update(entry.get("outputs", []))
         return set(self.names) <= logged_names
-
-
-def read_run(path: Path, changes: Sequence[str]) -> RunFile:
-    """Reads a run file.
-
-    Raises:
-        ParameterError: a key that has no use here, a value of another kind, what is missing.
-    """
-    document = Section("", read_document(path, changes, verb="train", plain_keys=PLAIN_KEYS))
-    data = document.section("data", plain="name")
-    model = document.section("model", plain="kind")
-    run = document.section("run")
-    optimizer = run.section("optimizer", plain="kind")
-    users = data.take("users", str)
-    described = RunFile(
-        data=_data_name(data),
-        label=data.take("label", str),
-        users=users,
-        records_per_user=data.take("records_per_user", int),
-        model=_model_name(model),
-        steps=run.take("steps", int, 100),
-        batch_size=run.take("batch_size", int, 32),
-        step_size=optimizer.take("learning_rate", float, 1.0),
-        optimizer=optimizer.choose("kind", OPTIMIZERS, "sgd"),
-        schedule=run.choose("schedule", SCHEDULES, "constant"),
-        averaging=run.take("averaging", float, 0.0),
-        seed=run.take("seed", int),
-        every=check_count("every", run.take("every", int, 0), least=0),
-        budget=_budget(document.section("budget")),
-        method=_method(document.section("method", plain="kind"), users=users is not None),
-    )
-    for section in (optimizer, run, model, data, document):
-        section.finish()
-    _check(described)
-    return described
-
-
-def _data_name(data: Section) -> str:
-    names = [data.take(key, str) for key in ("name", "file", "folder")]
-    named = [name for name in names if name is not None]
-    if len(named) != 1:
-        remedy = 'give data = "breast-cancer", {file="t.csv", label="column"} or {folder="images"}'
-        raise ParameterError("data", named or None, remedy)
-    return named[0]
-
-
-def _model_name(model: Section) -> str:
-    kind = model.choose("kind", (*MODELS, "module"), "logreg")
-    factory = model.take("factory", str)
-    if (kind == "module") != (factory is not None):
-        remedy = 'write {kind="module", factory="net.py:Net"} for a module of your own'
-        raise ParameterError("model", factory or kind, remedy)
-    return factory or kind
-
-
-def _budget(budget: Section) -> Budget:
-    read = Budget(
-        target_epsilon=budget.take("target_epsilon", float),
-        noise_multiplier=budget.take("noise_multiplier", float),
-        delta=budget.take("delta", float, 1e-6),
-        neighboring=budget.take("neighboring", str),
-    )
-    budget.finish()
-    return read
-
-
-def _method(method: Section, *, users: bool) -> Chosen:
-    kind = method.choose("kind", tuple(METHODS), "dp-sgd")
-    keys = METHODS[kind]
-    for key in ("noise", "rounding", "bound", "weights", "q", "mechanism"):
-        if key in method and key not in keys:
-            taking_methods = [name for name, method_keys in METHODS.items() if key in method_keys]
-            takers = ", ".join(taking_methods)
-            remedy = f"does not apply to {kind}, only to {takers}"
-            raise ParameterError(method.parameter(key), method.take_any(key), remedy)
-    file = method.take("mechanism", str)
-    mechanism = None
-    if file is not None:
-        mechanism = Path(file)
-    plain = "levels"
-    if kind in ("none", "dp-sgd"):
-        plain = "floats"
-    chosen = Chosen(
-        kind=kind,
-        clip_norm=method.take("clip_norm", float, 0.45),
-        bits=check_count("bits", method.take("bits", int, 4), most=8),
-        bands=_bands(method.section("noise", plain="kind"), users=users),
-        rounding=method.take("rounding", str),
-        bound=method.take("bound", float),
-        master=method.choose("weights", (plain, "master"), plain) == "master",
-        q=method.take("q", float),
-        mechanism=mechanism,
-    )
-    method.finish()
-    return chosen
-
-
-def _bands(noise: Section, *, users: bool) -> int | Literal["auto"]:
-    kind = noise.choose("kind", ("fresh", "banded"), "fresh")
-    if kind == "fresh":
-        noise.finish()
-        return 1
-    bands = noise.take_any("bands", "auto")
-    noise.finish()
-    if users:
-        remedy = "a user's records would fall into several parts; use fresh noise with users"
-        raise ParameterError("bands", bands, remedy)
-    if bands == "auto":
-        return "auto"
-    return check_count("bands", bands)
-
-
-def _check(run: RunFile) -> None:
-    """Refuses what does not go together."""
-    if (run.users is None) != (run.records_per_user is None):
-        raise ParameterError(
-            "users", run.users, "users and records_per_user go together; give both"
-        )
-    budget, method = run.budget, run.method
-    if run.users is not None and method.kind in ("none", "rqp"):
-        remedy = f"does not apply to {method.kind}; use dp-sgd or proj-dp-sgd"
-        raise ParameterError("users", run.users, remedy)
-    if method.kind == "none":
-        for name in ("target_epsilon", "noise_multiplier"):
-            if getattr(budget, name) is not None:
-                remedy = "does not apply to method none, which adds no noise"
-                raise ParameterError(name, getattr(budget, name), remedy)
-        return
-    if budget.target_epsilon is None and budget.noise_multiplier is None:
-        remedy = "give one of target_epsilon and noise_multiplier in [budget], or both"
-        raise ParameterError("target_epsilon", None, remedy)
-    if method.bands == "auto" and (budget.target_epsilon is None or budget.noise_multiplier):
-        raise ParameterError("bands", "auto", "needs target_epsilon without noise_multiplier")
-    for name in ("rounding", "q"):
-        if method.mechanism is not None and getattr(method, name) is not None:
-            remedy = "the table of mechanism replaces it; leave it out"
-            raise ParameterError(name, getattr(method, name), remedy)
-    if method.master and method.mechanism is not None:
-        remedy = "master weights stand on even levels; leave it out"
-        raise ParameterError("mechanism", str(method.mechanism), remedy)
 
 
 def _proven(run: Trainer, proof: Path | None, *, overwrite: bool) -> JsonObject:
@@ -502,9 +262,9 @@ def _probe(task: Task, data: mz.datasets.Dataset) -> None:
 
 
 def _data(
-    name: str, label: str | None, users: str | None, neighboring: Neighboring
+    data_name: str, label: str | None, users: str | None, neighboring: Neighboring
 ) -> mz.datasets.Dataset:
-    place = Path(name)
+    place = Path(data_name)
     if place.suffix in (".csv", ".parquet"):
         if label is None:
             raise ParameterError("label", None, "name the column to predict, in [data]")
@@ -514,14 +274,14 @@ def _data(
             raise ParameterError(
                 parameter, column, "only tables (.csv, .parquet) have columns; leave it out"
             )
-    if name == "breast-cancer":
+    if data_name == "breast-cancer":
         return mz.datasets.breast_cancer()
     if not place.is_dir():
         remedy = "give breast-cancer, a .csv or .parquet file, or a folder of IDX files or of images by class"
-        raise ParameterError("data", name, remedy)
+        raise ParameterError("data", data_name, remedy)
     if any(place.glob("*-ubyte*")):
-        return mz.datasets.idx_folder(name)
-    return mz.datasets.image_folder(name, neighboring=neighboring)
+        return mz.datasets.idx_folder(data_name)
+    return mz.datasets.image_folder(data_name, neighboring=neighboring)
 
 
 LINEAR, LINEAR_BOUND = ("logreg", "svm", "softmax"), 0.3
@@ -563,7 +323,7 @@ def _levels(described: RunFile, task: Task) -> Levels | None:
     )
 
 
-def _projection(method: Chosen) -> Projection:
+def _projection(method: Method) -> Projection:
     if method.mechanism is not None:
         return mz.training.projection.projection_from(common.load_mechanism(method.mechanism))
     rounding = check_choice("rounding", method.rounding or "stochastic", ("stochastic", "nearest"))
@@ -624,7 +384,9 @@ def _run(run: Trainer, described: RunFile, outputs: Outputs, *, resumed: bool) -
 
 
 def _refuse_without_steps(run: Trainer, described: RunFile, place: Place | None) -> None:
-    """Refuses a run whose budget allows no step, before a file is touched: its model would be the initial weights."""
+    """Refuses a run whose budget allows no step, before a file is touched: its model would be the
+    initial weights.
+    """
     checkpoint = None
     if place is not None and mz.training.trainer.ledger_path(place.checkpoint).exists():
         checkpoint = place.checkpoint
@@ -709,8 +471,8 @@ def _scalars(folder: Path) -> Iterator[Callable[[Standing], None]]:
         yield draw
 
 
-def _line(file: TextIO, facts: JsonObject) -> None:
-    file.write(json.dumps(plain(facts), allow_nan=False) + "\n")
+def _line(file: TextIO, json_fields: JsonObject) -> None:
+    file.write(json.dumps(plain(json_fields), allow_nan=False) + "\n")
     file.flush()  # a run that is killed leaves whole lines
 
 
@@ -774,7 +536,7 @@ def finish(
         **run.privacy_facts,
         "method": described.method.kind,
         "weights": _weights(described.method),
-        **{name: costs.get(name) for name in cost_names},
+        **{field_name: costs.get(field_name) for field_name in cost_names},
         "steps": run.spent,
         **common.picked(run, "stopped", "sampling_rate"),
         **common.picked(last, "loss", "train_accuracy", "test_accuracy"),
@@ -791,7 +553,7 @@ def finish(
     }
 
 
-def _weights(method: Chosen) -> str:
+def _weights(method: Method) -> str:
     if method.master:
         return "master"
     if method.kind in ("proj-dp-sgd", "rqp"):
@@ -813,23 +575,25 @@ def _note(run: Trainer, described: RunFile, sentence: str) -> JsonObject:
     return note
 
 
-def _summary(facts: JsonObject) -> tables.TerminalTable:
+def _summary(json_fields: JsonObject) -> tables.TerminalTable:
     from mezzotint.privacy import claim as claims
 
     private = ""
     epsilon = "none"
-    if facts["epsilon"] is not None:
-        private = f"; epsilon {claims.basis(facts['observer'], certified=facts['certified'])}"
-        epsilon = facts["epsilon"]
+    if json_fields["epsilon"] is not None:
+        private = (
+            f"; epsilon {claims.basis(json_fields['observer'], certified=json_fields['certified'])}"
+        )
+        epsilon = json_fields["epsilon"]
         if not isinstance(epsilon, str):
             epsilon = above(epsilon)
-    if facts["seeded"]:
+    if json_fields["seeded"]:
         epsilon += SIMULATED
     cells = {
-        "test accuracy": f"{facts['test_accuracy']:.2%}",
-        "with packed weights": f"{facts['packed_test_accuracy']:.2%}",
+        "test accuracy": f"{json_fields['test_accuracy']:.2%}",
+        "with packed weights": f"{json_fields['packed_test_accuracy']:.2%}",
         "epsilon": epsilon,
-        "delta": number(facts["delta"]),
+        "delta": number(json_fields["delta"]),
     }
     counts = {
         "steps": "steps",
@@ -837,6 +601,6 @@ def _summary(facts: JsonObject) -> tables.TerminalTable:
         "bytes": "model_bytes",
         "float32 bytes": "float32_bytes",
     }
-    cells |= {heading: str(facts[name]) for heading, name in counts.items()}
-    title = f"{facts['model']} on {facts['data']}, {facts['method']}{private}"
+    cells |= {heading: str(json_fields[field_name]) for heading, field_name in counts.items()}
+    title = f"{json_fields['model']} on {json_fields['data']}, {json_fields['method']}{private}"
     return tables.TerminalTable(cells, [tuple(cells.values())], left=(), title=title)
