@@ -14,7 +14,7 @@ TABLE = Path(__file__).resolve().parents[1] / "docs" / "tables" / "damaged.md"
 
 def main() -> None:
     """Writes the file anew."""
-    TABLE.write_text(table(chain(*NUMBERS.values())) + "\n", encoding="utf-8")
+    TABLE.write_text(table(chain(*NUMBERS.values())), encoding="utf-8")
 
 
 if __name__ == "__main__":
