@@ -239,7 +239,8 @@ CASES: list[dict[str, Any]] = [
 def test_certified_epsilon_is_within_two_thousandths_of_the_float(shape: dict[str, Any]) -> None:
     float_epsilon, outcome = _proposed(RQM, 1e-6, **shape)
     assert outcome.proof is not None, outcome.reason
-    assert float_epsilon * 0.9999 <= float(outcome.claim.epsilon) <= float_epsilon * 1.0021
+    # Below it where the proof begins at a finer grid than the accountant's.
+    assert float_epsilon * 0.998 <= float(outcome.claim.epsilon) <= float_epsilon * 1.0021
 
 
 @pytest.mark.parametrize("shape", CASES, ids=str)
