@@ -101,7 +101,7 @@ OWED = {
     "cli/test_parameters.py": 1, "collect/test_answers.py": 2, "collect/test_levels.py": 3,
     "collect/test_people.py": 3, "federated/test_app.py": 1,
     "federated/test_strategy.py": 1, "hostile/test_apps.py": 4, "kernel/test_kinds.py": 4,
-    "papers/test_optm_programs.py": 1, "papers/test_rqm.py": 2, "papers/test_rqp.py": 8,
+    "papers/test_optm_programs.py": 1, "papers/test_rqm.py": 2, "papers/test_rqp.py": 7,
     "training/test_cli.py": 1, "training/test_drop_in.py": 2,
     "training/test_probe.py": 1, "training/test_transformers.py": 1,
 }  # fmt: skip

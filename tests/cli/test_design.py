@@ -362,6 +362,7 @@ def test_a_table_above_the_epsilon_asked_for_is_not_listed_as_within_it(
     assert first["epsilon"] > 1
     assert "above the one asked for" in first["note"]
     limit = design.limit(first["epsilon"]).lower_bound
+    # The limit is solved to 1e-9 of itself; a per cent above it is a difference of such numbers.
     assert first["above_limit"] == pytest.approx(100 * (first["mse"] / limit - 1), rel=1e-6)
     assert all("above the one" not in row["note"] for row in others)
     assert "but where a note says otherwise" in invoke(*arguments).out
@@ -377,5 +378,6 @@ def test_a_table_is_compared_with_the_limit_of_its_own_epsilon(
     (table,) = [row for row in rows if row["epsilon"] is not None and row["epsilon"] < 0.6]
     alone = invoke("compare", "--epsilon", 0.5, "--bits", 1, "--json").json["mechanisms"]
     (optimal,) = [row for row in alone if row["family"] == "optimal"]
+    # The same table, against the same limit solved twice to 1e-9 of itself.
     assert table["above_limit"] == pytest.approx(optimal["above_limit"], rel=1e-6)
     assert "of a file of the epsilon in its row" in " ".join(invoke(*arguments).out.split())

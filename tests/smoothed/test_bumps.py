@@ -99,6 +99,7 @@ def test_two_bumps_have_two_best_compositions_and_the_higher_is_found() -> None:
         upper = search.run()
         truth = compare_splits(values, 0.0, ends)
         assert search.split == truth.split[0]
+        # The search ends at its target; logarithms of sums are known to 1e-8.
         assert upper == pytest.approx(truth.log_upper, abs=bumps.TARGET + 1e-8)
 
 
@@ -132,6 +133,7 @@ def test_both_searches_agree_where_both_can(
     bump_by_bump = mz.smoothed.expected(vertices=vertices, **setting)
     assert (everything.method, bump_by_bump.method) == ("all splits", "bumps")
     assert bump_by_bump.split == everything.split
+    # Both logarithms are known to 1e-8.
     assert bump_by_bump.log10_delta == pytest.approx(everything.log10_delta, abs=1e-8)
     assert bump_by_bump.log10_lower <= everything.log10_upper
     assert everything.log10_lower <= bump_by_bump.log10_upper
