@@ -563,3 +563,22 @@ def test_an_absence_that_is_seen_costs_what_one_output_is_likelier() -> None:
     )
     assert curve(1, 3) == -(-2 * WHOLE // 3)
     assert curve(1, 1) == curve(3, 1) == 0
+
+
+def test_a_pure_claim_about_sums_names_an_integer_for_each_level_or_none() -> None:
+    """The sentence names them, so that they are checked where the proof itself does not use them."""
+    for lattice, certified in (((), True), ((0, 1), True), ((7, 0), False), ((0, 1, 2), False)):
+        said = claim(release(TWO, observer="secure_sum", clients=3, lattice=lattice), "1.1")
+        proof = sealed(said, "ratio", tables=[TWO.canonical()])
+        assert accepts(said, proof) == certified, lattice
+
+
+def test_many_levels_beside_a_huge_epsilon_are_refused_before_they_are_multiplied() -> None:
+    """Each of 2 x 8192 masses would become a number of 1.4 million bits: 3 GB."""
+    levels = 8192
+    even = [2**32 // levels] * levels
+    tilted = [even[0] + 1, even[1] - 1, *even[2:]]
+    said = claim(release(_mechanism([even, tilted])), "1000000", "1/100")
+    proof = sealed(said, "delta", tables=[_mechanism([even, tilted]).canonical()])
+    with pytest.raises(units.Refused, match="too many or too large"):
+        kernel.check(said, proof)

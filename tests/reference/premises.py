@@ -899,13 +899,13 @@ PREMISES: list[Premise] = [
         lambda: _run("ratio", _release(COIN), (RESPONSE,)),
     ),
     _p(
-        "table.summed_table",
+        "table.require_lattice",
         "not one integer per level, from 0 on",
         "an integer for every level, from 0 on",
         lambda: _run("sum", _sum(lattice=(1, 2, 3)), (ADDITIVE,), delta="1", **_proof_of_sum()),
     ),
     _p(
-        "table.summed_table",
+        "table.require_lattice",
         "the integers do not increase up to 2**14",
         "integers increase, below $2^{14}$",
         lambda: _run("sum", _sum(lattice=(0, 2, 2)), (ADDITIVE,), delta="1", **_proof_of_sum()),

@@ -120,7 +120,7 @@ def _picture(mechanism: Mechanism, inputs: FloatArray) -> Group:
         table_rows.append(cells)
     columns = ("input", "reports", *levels, "mean", "std. dev.")
     terminal_table = tables.TerminalTable(
-        columns, table_rows, left=("reports",), title=mechanism.name
+        columns, table_rows, left=("reports",), title=_title(mechanism)
     )
     json_fields = (
         f"{mechanism.levels.size} levels ({common.bits(mechanism.bits)}), {mechanism.knots.size} rows, "
@@ -136,6 +136,11 @@ ROUNDING = 1e-12
 """
 
 
+def _title(mechanism: Mechanism) -> str:
+    """The name on one line, so that no line of it reads as one of the program's own."""
+    return " ".join(mechanism.name.split())
+
+
 def _shown(value: float, mechanism: Mechanism) -> str:
     if abs(value) < ROUNDING * float(np.abs(mechanism.levels).max()):
         value = 0.0
@@ -147,7 +152,9 @@ def _categories(mechanism: Mechanism, categories: Sequence[str]) -> Group:
     table_rows = []
     for category, probabilities in zip(categories[:_MOST], mechanism.probabilities, strict=False):
         table_rows.append((Text(category), tables.sparkline(_shrink(probabilities))))
-    terminal_table = tables.TerminalTable(columns, table_rows, left=columns, title=mechanism.name)
+    terminal_table = tables.TerminalTable(
+        columns, table_rows, left=columns, title=_title(mechanism)
+    )
     size = f"{mechanism.levels.size} reports ({common.bits(mechanism.bits)})"
     if len(categories) > _MOST:
         size += f", {len(categories) - _MOST} more categories"

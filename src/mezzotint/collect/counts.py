@@ -48,6 +48,12 @@ SAME_PEOPLE = (
 )
 """What is said of `CodeCounts.releases` > 1."""
 
+REPEATED_REPORTS = (
+    "the reports were memoised, so that a person's equal values gave equal reports; "
+    "the intervals hold only if each person is counted once: estimate each round by itself"
+)
+"""What is said where `CodeCounts.memoised` is not 0."""
+
 _OF_A_RUN = re.compile("/| where ")
 """Behind the name of a run: its part, or the group that was taken out of it."""
 

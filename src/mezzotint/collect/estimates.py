@@ -15,6 +15,7 @@ import numpy as np
 
 from mezzotint.collect.bets import Betting
 from mezzotint.collect.counts import (
+    REPEATED_REPORTS,
     SAME_PEOPLE,
     CodeCounts,
     claim_of,
@@ -143,7 +144,12 @@ def frequencies(
 
 def _notes(counts: CodeCounts) -> tuple[str, ...]:
     """One sentence each of what limits the intervals."""
-    return (SAME_PEOPLE,) if counts.releases > 1 else ()
+    notes = []
+    if counts.releases > 1:
+        notes.append(SAME_PEOPLE)
+    if counts.memoised:
+        notes.append(REPEATED_REPORTS)
+    return tuple(notes)
 
 
 @final
@@ -276,7 +282,7 @@ class Estimate(Claimed):
             1) degrees means that the reports were not made by this table.
         simultaneous: whether `confidence` is that of all intervals together.
         deal: the seed that dealt the reports into chunks, by method "safe"; None by the other.
-        notes: one sentence each of what limits the intervals: `SAME_PEOPLE`.
+        notes: one sentence each of what limits the intervals: `SAME_PEOPLE`, `REPEATED_REPORTS`.
         histogram, quantiles, shares_above: where requested.
 
     Example:

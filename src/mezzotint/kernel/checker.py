@@ -122,7 +122,8 @@ def verdict_on(text: str, seconds: int = 60) -> Verdict:
         set_deadline(seconds)
         claim, proof = read_claim(text)
         claim = check(claim, proof, seconds=seconds)
-        return Verdict(0, words(claim), claim)
+        simulated = claim.release is not None and claim.release.seeded
+        return Verdict(1 if simulated else 0, words(claim), claim)
     except Unreadable as error:
         hint = "" if FORMAT in text else " (no claim file; mezzotint verify?)"
         return Verdict(2, f"UNREADABLE: {error}{hint}", None)

@@ -432,7 +432,8 @@ def _profile(claim: ExactClaim) -> str:
     database = f"the database of {first} and {second} records of two types"
     output = f"the histogram of {sampled} records sampled from it without replacement"
     bound = f"({epsilon}, 10**{delta})-indistinguishability from every neighbour"
-    return f"{bound} of {database}, one record replaced, to an observer of {output}"
+    change = "one record replaced by one of the other type"
+    return f"{bound} of {database}, {change}, to an observer of {output}"
 
 
 def _privacy(claim: ExactClaim, release: ExactRelease) -> str:
@@ -461,15 +462,22 @@ def _privacy(claim: ExactClaim, release: ExactRelease) -> str:
 def _seen(release: ExactRelease) -> str:
     """What an observer sees, in how many rounds, and who takes part."""
     summed = (
-        f"the secure sums of {release.clients} reports each ({release.corrupted} corrupted), "
-        f"whose {len(release.lattice)} levels stand for the integers "
-        f"{shown(release.lattice[:100], 1000)}, the last one for {max(release.lattice, default=0)}"
+        f"the secure sums of {release.clients} reports each ({release.corrupted} corrupted), drawn "
+        "independently"
     )
+    if release.lattice:
+        summed += (
+            f", whose {len(release.lattice)} levels stand for the integers "
+            f"{shown(release.lattice[:100], 1000)}, the last one for {release.lattice[-1]}"
+        )
     codes = f"codes of {release.levels} levels kept with probability {release.kept}"
+    if release.kept < 1:
+        codes += " and else replaced evenly by the others"
     model = f"every step, noise multiplier {release.noise_multiplier}, {codes}"
     seen = {
-        "reports": "every report",
-        "memoised": f"every report, memoised for at most {release.distinct} distinct values",
+        "reports": "every report, drawn independently of all others",
+        "memoised": f"every report, memoised for at most {release.distinct} distinct values, each "
+        "drawn independently of all others",
         "secure_sum": summed,
         "model": model,
         "model_of_users": model,
@@ -481,7 +489,9 @@ def _seen(release: ExactRelease) -> str:
         rounds += f" of {total} coordinate{'s' * (total != 1)} ({', '.join(drawn)})"
     manner = {
         "none": "",
-        "public": f", taking part visibly with probability {release.rate}",
-        "poisson": f", taking part in secret with probability {release.rate}",
+        "public": f", taking part visibly with probability {release.rate}, independently of all "
+        "others",
+        "poisson": f", taking part in secret with probability {release.rate}, independently of all "
+        "others",
     }[release.sampling]
     return f"to an observer of {seen}, in {rounds}{manner}"

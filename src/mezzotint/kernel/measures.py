@@ -191,7 +191,9 @@ def divergences(table: Table, steps: Steps, factor: int, grid: Grid | None) -> l
         require(weight >= 0, "weights", "a weight is negative")
         covered += weight
         missing += weight * noise.deficit
-        require_memory(len(rows) * (len(table.rows[0]) + len(noise.poly)), 2 * BITS + FACTOR)
+        masses_in_all = len(rows) * (len(table.rows[0]) + len(noise.poly))
+        bits_of_scaled = largest_factor.bit_length() if grid is None else 0
+        require_memory(masses_in_all, 2 * BITS + FACTOR + bits_of_scaled)
         seen: list[list[int]] = []
         for row in rows:
             tick()

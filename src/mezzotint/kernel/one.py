@@ -10,7 +10,7 @@ from itertools import permutations
 
 from mezzotint.kernel.claim import ExactClaim, Target
 from mezzotint.kernel.real import Ball, ball, log_fraction
-from mezzotint.kernel.table import Table, Tables, find_table, worst_ratio
+from mezzotint.kernel.table import Table, Tables, find_table, require_lattice, worst_ratio
 from mezzotint.kernel.units import (
     TOTAL,
     Fields,
@@ -80,7 +80,10 @@ def check_ratio(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
         if digest in ranks:
             total += coordinates * log_fraction(ranks_ratio(ranks[digest]))
             continue
-        ratio = worst_ratio(find_table(tables, digest))
+        table = find_table(tables, digest)
+        if release.lattice:
+            require_lattice(release.lattice, table)
+        ratio = worst_ratio(table)
         if ratio is None:
             raise Refused("pure", _IMPOSSIBLE)
         total += coordinates * log_fraction(ratio)

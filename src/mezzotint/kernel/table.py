@@ -106,10 +106,8 @@ def single_table(release: ExactRelease, tables: Tables) -> Table:
     return find_table(tables, digest)
 
 
-def summed_table(release: ExactRelease, tables: Tables) -> Table:
-    """The table of a release that adds up integers, by integer instead of by level."""
-    table = single_table(release, tables)
-    lattice = release.lattice
+def require_lattice(lattice: Sequence[int], table: Table) -> None:
+    """Refuse integers that do not stand for the levels of a table, one each, increasing from 0."""
     require(
         lattice[:1] == (0,) and len(lattice) == len(table.columns),
         "lattice",
@@ -120,6 +118,13 @@ def summed_table(release: ExactRelease, tables: Tables) -> Table:
         "lattice",
         "the integers do not increase up to 2**14",
     )
+
+
+def summed_table(release: ExactRelease, tables: Tables) -> Table:
+    """The table of a release that adds up integers, by integer instead of by level."""
+    table = single_table(release, tables)
+    lattice = release.lattice
+    require_lattice(lattice, table)
     require_memory(len(table.rows) * (lattice[-1] + 1), TOTAL.bit_length())
     spread: list[list[int]] = []
     for row in table.rows:

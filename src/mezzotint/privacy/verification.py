@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context
@@ -159,8 +160,13 @@ def _odd_keys(value: object, keys: list[str], subject: str = "") -> list[str]:
         return [f"{subject}is not a JSON object"]
     odd = sorted({*cast("Document", value)} ^ {*keys})
     if odd:
-        return [f"{subject}keys missing or unknown: {', '.join(map(_plain, odd[:20]))}"]
+        return [f"{subject}keys missing or unknown: {', '.join(map(_key, odd[:20]))}"]
     return []
+
+
+def _key(text: str) -> str:
+    """A key of a file without what could make a sentence of it, wherever a terminal breaks it."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "?", text)[:40]
 
 
 def _plain(text: str) -> str:
