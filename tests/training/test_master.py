@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
 from mezzotint import ParameterError, training
+from tolerances import printed
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
@@ -100,6 +102,34 @@ def test_rows_are_those_of_a_plain_module_with_these_levels(kind: str) -> None:
         if pair is not None:
             first, second = (torch.einsum("no,ni->noi", *one) for one in (pair, other))
         torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-7)
+
+
+def test_released_levels_of_master_weights_tell_more_than_kappa_would_allow() -> None:
+    """Why kappa is 1: two levels kept with .6 (kappa .2), a shift of half the noise, no later gradients.
+
+    The kept float walks on; its levels are replaced afresh each step. Values by a separate program.
+    """
+    points = np.linspace(-24.0, 24.0, 1201)
+    width = points[1] - points[0]
+    normal = np.exp(-((points[:, None] - points[None, :]) ** 2) / 2) / math.sqrt(2 * math.pi)
+    upper = np.where(points > 0, 0.6, np.where(points < 0, 0.4, 0.5))
+
+    def chances(mean: float, steps: int) -> Any:
+        start = np.exp(-((points - mean) ** 2) / 2) / math.sqrt(2 * math.pi)
+        densities = [start * upper, start * (1 - upper)]
+        for _ in range(steps - 1):
+            moved = [normal @ density * width for density in densities]
+            densities = [density * seen for density in moved for seen in (upper, 1 - upper)]
+        return np.array([density.sum() * width for density in densities])
+
+    def variation(steps: int) -> float:
+        return float(np.abs(chances(0.25, steps) - chances(-0.25, steps)).sum() / 2)
+
+    claimed_with_kappa = math.erf(0.2 * 0.25 / math.sqrt(2))
+    assert claimed_with_kappa == pytest.approx(0.03988, abs=printed(5))
+    assert variation(1) == pytest.approx(0.03948, abs=printed(5))
+    assert variation(3) == pytest.approx(0.04470, abs=printed(5))
+    assert variation(1) < claimed_with_kappa < variation(3)
 
 
 @pytest.mark.parametrize("q", [1.0, 0.9])
