@@ -345,6 +345,17 @@ def test_more_types_than_two_and_a_bracket_at_many_records() -> None:
     assert 0.004 < result.delta < 0.0075
 
 
+def test_plurality_at_a_three_way_tie_lies_between_the_noted_bounds() -> None:
+    """An adversary's bound and exchanges of single records, by a separate program: .0477 to .0923."""
+    for tie in ((("1/3", "1/3", "1/3"),), THREE):
+        result = mz.smoothed.expected(
+            n=200, vertices=tie, sampled=196, epsilon=1.0, mechanism="winner"
+        )
+        assert result.status == "closed"
+        assert 0.0477 < 10**result.log10_lower
+        assert 10**result.log10_upper < 0.0923
+
+
 def test_a_table_of_integer_rows_is_the_law_it_states() -> None:
     rows = [[1, 3] if first > 2 else [3, 1] for first in range(6)]
     table = mz.smoothed.expected(n=5, vertices=TWO, ratio=2, mechanism=rows)
