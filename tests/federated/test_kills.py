@@ -266,13 +266,17 @@ def _victims(who: str) -> set[int]:
     }
 
 
-@pytest.mark.parametrize(
+FATES = pytest.mark.parametrize(
     ("moment", "state"),
     [
         *itertools.product(["before", "within", "after"], ["new", "none"]),
         ("after", "old"),  # without an answer there is no newer state
     ],
 )
+"""When a client dies, and with which state it comes back."""
+
+
+@FATES
 @pytest.mark.parametrize(("who", "stage"), _cells("test_a_client_dies"))
 def test_a_client_dies(
     tmp_path: Path,
@@ -288,10 +292,15 @@ def test_a_client_dies(
     _play(_Deaths(tmp_path, victims, stage, moment, state=state), victims, outcome)
 
 
-@pytest.mark.parametrize(
-    ("moment", "state"),
-    [*itertools.product(["before", "within", "after"], ["new", "none"]), ("after", "old")],
-)
+def _dealing_ahead(rounds: int) -> tuple[SecureStrategy, ArrayRecord]:
+    """A strategy whose clients deal in so many rounds at once, and the model that it starts from."""
+    strategy = SecureStrategy(
+        encoding=EXACT, per_round=MANY, roster=roster(MANY), returns="update", ahead=rounds
+    )
+    return strategy, ArrayRecord({"a": Array(np.zeros(3))})
+
+
+@FATES
 @pytest.mark.parametrize("stage", ["unite", "open"])
 def test_a_member_dies_that_opens_one_round_and_deals_in_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str, moment: str, state: str
@@ -300,10 +309,7 @@ def test_a_member_dies_that_opens_one_round_and_deals_in_the_next(
     apart(monkeypatch, stage)
     victims = _victims("a member")
     deaths = _Deaths(tmp_path, victims, stage, moment, state=state)
-    strategy = SecureStrategy(
-        encoding=EXACT, per_round=MANY, roster=roster(MANY), returns="update", ahead=1
-    )
-    start = ArrayRecord({"a": Array(np.zeros(3))})
+    strategy, start = _dealing_ahead(1)
     strategy.one_round(deaths.grid, start, {}, left=1)
     assert strategy.last_sum is not None
     assert len(strategy.last_sum.survivors) == MANY
@@ -324,10 +330,7 @@ def test_a_member_dies_that_opens_one_round_and_deals_in_the_next(
         assert len(opened) <= 4
 
 
-@pytest.mark.parametrize(
-    ("moment", "state"),
-    [*itertools.product(["before", "within", "after"], ["new", "none"]), ("after", "old")],
-)
+@FATES
 @pytest.mark.parametrize("stage", EXCHANGES)
 def test_a_member_dies_that_dealt_in_two_rounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str, moment: str, state: str
@@ -336,10 +339,7 @@ def test_a_member_dies_that_dealt_in_two_rounds(
     apart(monkeypatch, stage)
     victims = _victims("a member")
     deaths = _Deaths(tmp_path, victims, stage, moment, state=state)
-    strategy = SecureStrategy(
-        encoding=EXACT, per_round=MANY, roster=roster(MANY), returns="update", ahead=2
-    )
-    start = ArrayRecord({"a": Array(np.zeros(3))})
+    strategy, start = _dealing_ahead(2)
     survivors: list[int] = []
     for left in (1, 0):
         strategy.one_round(deaths.grid, start, {}, left=left)

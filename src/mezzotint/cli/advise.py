@@ -15,7 +15,7 @@ from mezzotint.cli import common, console, progress, tables
 from mezzotint.cli.options import AsJson, option
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, above, number
+from mezzotint.core.records import JsonObject, above, counted, number
 
 EXAMPLE = (
     "mezzotint advise --clients-per-round 1000 --dimension 10000 --rounds 20 --observer secure_sum "
@@ -148,11 +148,11 @@ def _picture(advice: mz.vectors.Advice) -> list[RenderableType]:
     from mezzotint.privacy import claim
 
     setting = advice.setting
-    rounds = claim.counted(setting.rounds, "round")
+    rounds = counted(setting.rounds, "round")
     observer = "reports" if setting.trust == "local" else "secure_sum"
     title = (
         f"({setting.epsilon:g}, {setting.delta:g})-DP ({claim.basis(observer)}) for replacing one client in {rounds}; "
-        f"{setting.clients} clients a round, {claim.counted(setting.dimension, 'coordinate')}"
+        f"{setting.clients} clients a round, {counted(setting.dimension, 'coordinate')}"
     )
     columns = ("scheme", "MSE", "bits/value", "bits/client", "epsilon", "why")
     table_rows: list[tuple[str, ...] | None] = []

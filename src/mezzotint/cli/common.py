@@ -207,11 +207,6 @@ def cost_of(claim: mz.privacy.Claim | None, seeded: bool | None) -> str:
     return cost
 
 
-def bits(count: int) -> str:
-    """A number of bits in words: 1 bit, 2 bits."""
-    return f"{count} bit{'s' * (count != 1)}"
-
-
 def read_lines(path: Path, *, parameter: str) -> list[str]:
     """The non-empty lines of a text file."""
     if not path.is_file():

@@ -20,7 +20,7 @@ from mezzotint.cli.parameters import Parameters
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, above, number
+from mezzotint.core.records import JsonObject, above, counted, number
 
 EXAMPLE = "mezzotint design --epsilon 1 --levels=-3,-0.5,0.5,3 --lower -1 --upper 1 --loss mae --out m.json --json"
 
@@ -308,7 +308,7 @@ def _show_categories(mechanism: Mechanism, epsilon: float, options: DesignOption
         **guarantee(mechanism, epsilon=epsilon, delta=0.0, alpha=None, metric=None),
     }
     sentences = [
-        f"{json_fields['name']}: {common.bits(json_fields['bits'])}, {json_fields['guarantee']}",
+        f"{json_fields['name']}: {counted(json_fields['bits'], 'bit')}, {json_fields['guarantee']}",
         f"{json_fields['reports']} possible reports; sum of the variances of all frequencies: "
         f"{number(json_fields['frequency_variance'])} / n for n reports",
     ]
@@ -503,7 +503,7 @@ def _summary(json_fields: JsonObject) -> str:
     if json_fields["out"]:
         reached += f", written to {json_fields['out']}"
     sentences = [
-        f"{json_fields['name']}: {common.bits(json_fields['bits'])}, {json_fields['guarantee']}",
+        f"{json_fields['name']}: {counted(json_fields['bits'], 'bit')}, {json_fields['guarantee']}",
         errors,
         f"levels {levels}",
         reached,

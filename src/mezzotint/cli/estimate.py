@@ -17,6 +17,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, above, number
 from mezzotint.core.table import OTHER
+from mezzotint.report.contents import interval_headings
 
 if TYPE_CHECKING:
     from mezzotint.collect.pairs import PairCounts
@@ -218,7 +219,7 @@ def _picture(result: mz.collect.Estimate | mz.collect.Frequencies, mechanism: Me
     columns = (
         "of the clipped inputs",
         "estimate",
-        *tables.ends(result.confidence),
+        *interval_headings(result.confidence),
         "left open by the table",
     )
     sentences = [_split(result), *_blame(result, mechanism)]
@@ -233,7 +234,7 @@ def _frequencies(result: mz.collect.Frequencies, title: str) -> Group:
         table_rows.append(
             (Text(category), f"{share.value:.4f}", f"{share.low:.4f}", f"{share.high:.4f}")
         )
-    columns = ("category", "share", *tables.ends(result.confidence))
+    columns = ("category", "share", *interval_headings(result.confidence))
     table = tables.TerminalTable(columns, table_rows, title=title)
     if all(share.value >= 0 for share in result.shares):
         return Group(table)
@@ -351,7 +352,7 @@ def _show_frequent(options: EstimateOptions, domain: Path) -> None:
     )
     cost = common.cost_of(frequent.claim, frequent.seeded)
     title = f"{frequent.n:,} reports of {frequent.domain:,} categories, {cost}"
-    ends = [f"{end}, all at once" for end in tables.ends(options.confidence)]
+    ends = [f"{end}, all at once" for end in interval_headings(options.confidence)]
     columns = ("category", "share", *ends, "")
     table_rows = []
     for category, share, certain in zip(
@@ -410,7 +411,7 @@ def _show_two_columns(options: EstimateOptions) -> None:
         numbers = [number(end, 5) for end in (interval.value, interval.low, interval.high)]
         cells.append((Text(first), Text(second), *numbers))
     title = f"{pairs.n:,} records, {common.cost_of(claim, pairs.seeded)}"
-    headings = (*columns, "estimate", *tables.ends(options.confidence))
+    headings = (*columns, "estimate", *interval_headings(options.confidence))
     table = tables.TerminalTable(headings, cells, left=columns, title=title)
     write_rows(entries, options)
     json_fields = {

@@ -14,6 +14,7 @@ from mezzotint.cli import common, console, progress, tables
 from mezzotint.cli.estimate_options import EstimateOptions, price, write_rows
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject, number
+from mezzotint.report.contents import interval_headings
 
 if TYPE_CHECKING:
     from mezzotint.collect.answers import GroupEstimates
@@ -222,7 +223,7 @@ def _group_table(
     title: str, sections: list[list[JsonObject]], *, confidence: float
 ) -> tables.TerminalTable:
     """One table with one set of headings; a line below each section."""
-    columns = ("group", "reports", "of", "estimate", *tables.ends(confidence))
+    columns = ("group", "reports", "of", "estimate", *interval_headings(confidence))
     table_rows: list[tuple[str | Text, ...] | None] = []
     for entries in sections:
         for entry in entries:

@@ -15,7 +15,7 @@ from mezzotint.cli import common, console, messages, tables
 from mezzotint.cli.options import OUTPUT, AsJson, ProofOption, argument, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import write_text
-from mezzotint.core.records import JsonObject, above, number
+from mezzotint.core.records import JsonObject, above, counted, number
 
 if TYPE_CHECKING:
     from mezzotint.cli.federate_run import RunFile
@@ -322,7 +322,6 @@ def _picture(report: RunReport, settings: RunSettings) -> list[RenderableType]:
 
 def _lines(report: RunReport, settings: RunSettings, views: list[str]) -> list[str]:
     """Claims, ledger and measurements in sentences."""
-    from mezzotint.privacy.claim import counted
 
     sentences = []
     for view in views:

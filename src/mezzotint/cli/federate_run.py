@@ -15,6 +15,7 @@ from mezzotint.cli import common, console
 from mezzotint.cli.runfile import read_document
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import counted
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.settings import RunSettings, Scheme
 
@@ -436,7 +437,6 @@ def _gaussian(
     run: RunFile, mechanism: RoundedGaussian, settings: RunSettings, updates: int
 ) -> Encoding:
     """Clients' noise: as named, or the least that keeps to the budget."""
-    from mezzotint.privacy.claim import counted
 
     size = updates + (mechanism.most_examples > 0)
     shape: dict[str, Any] = {

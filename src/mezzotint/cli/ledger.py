@@ -21,7 +21,7 @@ from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, argument, option
 from mezzotint.core.arguments import check_probability
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, replacing
-from mezzotint.core.records import JsonObject, above, below
+from mezzotint.core.records import JsonObject, above, below, counted
 
 if TYPE_CHECKING:
     from mezzotint.privacy.people import IdHash
@@ -392,7 +392,6 @@ def _show_sums(
     """Show the cost of all sums of a federated client's life; exit status 1 where that exceeds the
     budget.
     """
-    from mezzotint.privacy.claim import counted
 
     ledger = mz.federated.LifetimeLedger(file, identity=str(header.get("identity", "")))
     epsilon = 0.0

@@ -12,7 +12,7 @@ from mezzotint.cli import common, console, progress
 from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, ProofOption, argument, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import above, below
+from mezzotint.core.records import above, below, counted
 
 EXAMPLE = "mezzotint privatize in.parquet --column x --mechanism m.json --out reports.parquet"
 
@@ -276,7 +276,7 @@ def _lines(result: Result, numeric: set[str]) -> list[str]:
     if isinstance(result, mz.collect.PrivatizeResult):
         cost = common.each(result.claim)
         sentences = [
-            f"{result.reports:,} reports of {common.bits(result.bits)}, {cost}, {written}/s)"
+            f"{result.reports:,} reports of {counted(result.bits, 'bit')}, {cost}, {written}/s)"
         ]
         clippable: list[tuple[str, Any]] = []
         if numeric:

@@ -19,7 +19,7 @@ from mezzotint.cli import common, console, tables
 from mezzotint.cli.options import AsJson, argument, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, above, number
+from mezzotint.core.records import JsonObject, above, counted, number
 from mezzotint.core.types import FloatArray
 
 SHOW = "mezzotint show m.json --at=-1,0,1"
@@ -122,13 +122,14 @@ def _picture(mechanism: Mechanism, inputs: FloatArray) -> Group:
     terminal_table = tables.TerminalTable(
         columns, table_rows, left=("reports",), title=_title(mechanism)
     )
-    json_fields = (
-        f"{mechanism.levels.size} levels ({common.bits(mechanism.bits)}), {mechanism.knots.size} rows, "
+    summary = (
+        f"{mechanism.levels.size} levels ({counted(mechanism.bits, 'bit')}), "
+        f"{mechanism.knots.size} rows, "
         f"inputs in [{mechanism.lower:g}, {mechanism.upper:g}]\n"
         f"epsilon {_cost(mechanism)}; mean squared error {number(mechanism.mse())}, "
         f"mean absolute error {number(mechanism.mae())} (uniform inputs), greatest bias {number(mechanism.max_bias, 3)}"
     )
-    return Group(terminal_table, Text(json_fields), Text(mz.privacy.report_words(mechanism)))
+    return Group(terminal_table, Text(summary), Text(mz.privacy.report_words(mechanism)))
 
 
 ROUNDING = 1e-12
@@ -155,7 +156,7 @@ def _categories(mechanism: Mechanism, categories: Sequence[str]) -> Group:
     terminal_table = tables.TerminalTable(
         columns, table_rows, left=columns, title=_title(mechanism)
     )
-    size = f"{mechanism.levels.size} reports ({common.bits(mechanism.bits)})"
+    size = f"{mechanism.levels.size} reports ({counted(mechanism.bits, 'bit')})"
     if len(categories) > _MOST:
         size += f", {len(categories) - _MOST} more categories"
     cost = f"epsilon {_cost(mechanism)}, table {mechanism.sha256[:12]}"

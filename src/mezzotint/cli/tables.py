@@ -293,8 +293,3 @@ def _table_width(widths: Sequence[int]) -> int:
     them.
     """
     return sum(widths) + 3 * len(widths) + 1
-
-
-def ends(confidence: float) -> list[str]:
-    """Headings of an interval's two ends."""
-    return [f"{100 * confidence:.4g} % {end}" for end in ("low", "high")]

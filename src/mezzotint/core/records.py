@@ -118,6 +118,13 @@ def below(value: float, digits: int = 6) -> str:
     return f"-{negated}"
 
 
+def counted(number: int, noun: str) -> str:
+    """The number with its noun, in the plural but for 1."""
+    if number == 1:
+        return f"{number} {noun}"
+    return f"{number} {noun}s"
+
+
 def percent(value: float) -> str:
     """A share as a percentage, never less than the value."""
     return f"{above(100 * value, 3)} %"

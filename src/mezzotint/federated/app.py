@@ -26,7 +26,7 @@ from flwr.serverapp import Grid, ServerApp
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import locked, write_text
-from mezzotint.core.records import JsonObject, Record, above
+from mezzotint.core.records import JsonObject, Record, above, counted
 from mezzotint.federated.budgets import Sums, rounds_within
 from mezzotint.federated.client_app import PARAMETERS, TOLD, data_here
 from mezzotint.federated.encoding import Encoding
@@ -40,7 +40,7 @@ from mezzotint.federated.secagg.roster import SAMPLINGS
 from mezzotint.federated.settings import RunSettings, Scheme
 from mezzotint.federated.strategy import Evaluation, SecureStrategy
 from mezzotint.federated.tasks import model_for, optimizer_named
-from mezzotint.privacy.claim import Claim, basis, counted
+from mezzotint.privacy.claim import Claim, basis
 from mezzotint.vectors import RankedCodebook
 
 Evaluate = Callable[[int, npt.NDArray[np.float64]], Mapping[str, float]]

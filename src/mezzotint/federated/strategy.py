@@ -22,6 +22,7 @@ from flwr.serverapp.strategy import Result
 
 from mezzotint.core.arguments import check_count, check_finite, check_instance
 from mezzotint.core.errors import BudgetError, InfeasibleError, ParameterError
+from mezzotint.core.records import counted
 from mezzotint.federated import secagg
 from mezzotint.federated.budgets import Sums, with_evaluations
 from mezzotint.federated.encoding import Encoding
@@ -49,7 +50,7 @@ from mezzotint.federated.rounds import (
 from mezzotint.federated.secagg.client import MOST_AHEAD
 from mezzotint.federated.secagg.plan import CORRUPTED, DIGEST_BYTES, DROPPED, SESSION_BYTES, Draw
 from mezzotint.federated.secagg.roster import ROUNDS
-from mezzotint.privacy.claim import Claim, counted
+from mezzotint.privacy.claim import Claim
 
 AHEAD = 5
 """Rounds that clients deal in at once, by default."""
@@ -68,9 +69,7 @@ class _Secure(Running):
     holding: frozenset[int]
     """Places whose clients hold the roster themselves."""
     united: bool = False
-    """Whether everybody who dealt is in the sum, so that the committee opens without agreeing
-    first.
-    """
+    """Whether all who dealt are in the sum: the committee then opens without agreeing first."""
     is_dealt: bool = False
     """Whether clients were asked to deal, with an exchange of an earlier round."""
 

@@ -95,7 +95,8 @@ def write_claim(claim: ExactClaim, proof: Mapping[str, object]) -> str:
 
 
 class Verdict(NamedTuple):
-    """What a check says: 0 certified, 1 refused or unfinished, 2 unreadable; why; and the claim."""
+    """What a check says: 0 certified, 1 refused, unfinished or a simulation, 2 unreadable; why;
+    and the claim."""
 
     status: int
     sentence: str
@@ -122,8 +123,8 @@ def verdict_on(text: str, seconds: int = 60) -> Verdict:
         set_deadline(seconds)
         claim, proof = read_claim(text)
         claim = check(claim, proof, seconds=seconds)
-        simulated = claim.release is not None and claim.release.seeded
-        return Verdict(1 if simulated else 0, words(claim), claim)
+        status = int(getattr(claim, "seeded", False))
+        return Verdict(status, words(claim), claim)
     except Unreadable as error:
         hint = "" if FORMAT in text else " (no claim file; mezzotint verify?)"
         return Verdict(2, f"UNREADABLE: {error}{hint}", None)

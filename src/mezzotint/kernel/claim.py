@@ -461,6 +461,7 @@ def _privacy(claim: ExactClaim, release: ExactRelease) -> str:
 
 def _seen(release: ExactRelease) -> str:
     """What an observer sees, in how many rounds, and who takes part."""
+    independence = "independently of all others"
     summed = (
         f"the secure sums of {release.clients} reports each ({release.corrupted} corrupted), drawn "
         "independently"
@@ -475,9 +476,9 @@ def _seen(release: ExactRelease) -> str:
         codes += " and else replaced evenly by the others"
     model = f"every step, noise multiplier {release.noise_multiplier}, {codes}"
     seen = {
-        "reports": "every report, drawn independently of all others",
+        "reports": f"every report, drawn {independence}",
         "memoised": f"every report, memoised for at most {release.distinct} distinct values, each "
-        "drawn independently of all others",
+        f"drawn {independence}",
         "secure_sum": summed,
         "model": model,
         "model_of_users": model,
@@ -489,9 +490,7 @@ def _seen(release: ExactRelease) -> str:
         rounds += f" of {total} coordinate{'s' * (total != 1)} ({', '.join(drawn)})"
     manner = {
         "none": "",
-        "public": f", taking part visibly with probability {release.rate}, independently of all "
-        "others",
-        "poisson": f", taking part in secret with probability {release.rate}, independently of all "
-        "others",
+        "public": f", taking part visibly with probability {release.rate}, {independence}",
+        "poisson": f", taking part in secret with probability {release.rate}, {independence}",
     }[release.sampling]
     return f"to an observer of {seen}, in {rounds}{manner}"

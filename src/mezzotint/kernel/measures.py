@@ -191,9 +191,11 @@ def divergences(table: Table, steps: Steps, factor: int, grid: Grid | None) -> l
         require(weight >= 0, "weights", "a weight is negative")
         covered += weight
         missing += weight * noise.deficit
-        masses_in_all = len(rows) * (len(table.rows[0]) + len(noise.poly))
-        bits_of_scaled = largest_factor.bit_length() if grid is None else 0
-        require_memory(masses_in_all, 2 * BITS + FACTOR + bits_of_scaled)
+        masses_of_row = len(table.rows[0]) + len(noise.poly)
+        bits_of_mass = 2 * BITS + FACTOR
+        if grid is None:
+            bits_of_mass += largest_factor.bit_length()
+        require_memory(len(rows) * masses_of_row, bits_of_mass)
         seen: list[list[int]] = []
         for row in rows:
             tick()

@@ -25,7 +25,7 @@ from mezzotint.core.arguments import (
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import write_text
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, Record, above, plain
+from mezzotint.core.records import JsonObject, Record, above, counted, plain
 from mezzotint.core.types import UNIT, IntArray
 from mezzotint.privacy.sums import Lattice, lattice_rows
 
@@ -343,11 +343,6 @@ class Claim(Record):
         if self.seeded:
             return f"{SIMULATION} {status}"
         return status[0].upper() + status[1:]
-
-
-def counted(number: int, noun: str) -> str:
-    """The number with its noun, in the plural but for 1."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _honest(clients: int) -> str:

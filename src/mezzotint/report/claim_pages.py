@@ -9,7 +9,7 @@ from typing import cast
 import mezzotint as mz
 from mezzotint.core.errors import FileFormatError
 from mezzotint.core.files import read_text
-from mezzotint.core.records import Json, JsonObject, number
+from mezzotint.core.records import Json, JsonObject, counted, number
 from mezzotint.report.contents import Page, Section, Table
 
 
@@ -71,9 +71,10 @@ def _in_words(rows: JsonObject) -> dict[str, str]:
 def _phrase(value: Json) -> str:
     if isinstance(value, Mapping):
         if "sha256" in value and "coordinates" in value:
-            count = value["coordinates"]
-            plural = "" if count == 1 else "s"
-            return f"{count} coordinate{plural} from table {str(value['sha256'])[:12]}"
+            count = cast("int", value["coordinates"])
+            coordinates = counted(count, "coordinate")
+            digest = str(value["sha256"])
+            return f"{coordinates} from table {digest[:12]}"
         return ", ".join(
             f"{name.replace('_', ' ')} {_phrase(inner)}" for name, inner in value.items()
         )

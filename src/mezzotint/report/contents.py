@@ -174,6 +174,12 @@ class Table:
         return cls(headings=(what, "value"), rows=rows)
 
 
+def interval_headings(confidence: float) -> tuple[str, str]:
+    """Headings of a table for the two ends of an interval."""
+    share = f"{100 * confidence:.4g} %"
+    return f"{share} low", f"{share} high"
+
+
 def nearest_percent(share: float) -> str:
     """An accuracy as a percentage, rounded to nearest: only privacy numbers are rounded up."""
     return f"{100 * share:.4g} %"

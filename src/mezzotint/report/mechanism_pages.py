@@ -16,7 +16,7 @@ import numpy.typing as npt
 import mezzotint as mz
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, above, number, percent
+from mezzotint.core.records import JsonObject, above, counted, number, percent
 from mezzotint.core.types import FloatArray
 from mezzotint.design.comparison import Row
 from mezzotint.privacy.accounting import report_claim
@@ -175,7 +175,7 @@ def tradeoff_figure(points: Sequence[JsonObject]) -> Figure:
             points_of_family.setdefault(point["family"], []).append(point)
     curves = []
     for bits, members in sorted(points_of_bits.items()):
-        curves.append(_error_curve(in_bits(bits), members))
+        curves.append(_error_curve(counted(int(bits), "bit"), members))
     for family, members in points_of_family.items():
         curves.append(_error_curve(family, members))
     limits = {point["epsilon"]: point["limit"] for point in best if point["limit"] > 0}
@@ -186,11 +186,6 @@ def tradeoff_figure(points: Sequence[JsonObject]) -> Figure:
 def _error_curve(name: str, points: Sequence[JsonObject]) -> Curve:
     epsilons = [point["epsilon"] for point in points]
     return Curve.of(name, epsilons, [point["mse"] for point in points])
-
-
-def in_bits(count: int) -> str:
-    """A number of bits, in words."""
-    return f"{count:g} bit" if count == 1 else f"{count:g} bits"
 
 
 POSITIONS = 101
@@ -238,7 +233,7 @@ def mechanism_page(mechanism: Mechanism, *, file: str = "m.json") -> Page:
     if math.isfinite(mechanism.epsilon):
         basis = mz.privacy.report_claim(mechanism).basis
         promise = f"epsilon {above(mechanism.epsilon)} ({basis})"
-    bits = in_bits(mechanism.bits)
+    bits = counted(mechanism.bits, "bit")
     inputs = f"[{mechanism.lower:g}, {mechanism.upper:g}]"
     deviation = number(math.sqrt(mechanism.mse()), 3)
     text = mechanism.to_json()

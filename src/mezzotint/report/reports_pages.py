@@ -14,7 +14,7 @@ from mezzotint.core.errors import FileFormatError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import above, below, number, percent
 from mezzotint.privacy.accounting import report_claim
-from mezzotint.report.contents import Curve, Figure, Page, Section, Table
+from mezzotint.report.contents import Curve, Figure, Page, Section, Table, interval_headings
 from mezzotint.report.mechanism_pages import mechanism_page
 
 BINS = 10
@@ -102,7 +102,9 @@ def _categories_page(title: str, name: str, frequencies: mz.collect.Frequencies)
     for category, share in zip(frequencies.categories, frequencies.shares, strict=True):
         low = f"{below(100 * share.low, 3)} %"
         rows.append((category, percent(share.value), low, percent(share.high)))
-    table = Table(headings=(name, "share", *_interval_headings(frequencies)), rows=tuple(rows))
+    table = Table(
+        headings=(name, "share", *interval_headings(frequencies.confidence)), rows=tuple(rows)
+    )
     words = "Unbiased shares of the categories, each with its interval."
     if not frequencies.seeded:
         words += " Computed from private reports alone."
@@ -115,11 +117,6 @@ def _categories_page(title: str, name: str, frequencies: mz.collect.Frequencies)
         f"{_privacy(frequencies)}.",
         sections=sections,
     )
-
-
-def _interval_headings(answer: Answer) -> tuple[str, str]:
-    confidence = f"{100 * answer.confidence:.4g} %"
-    return f"{confidence} low", f"{confidence} high"
 
 
 def _privacy(answer: Answer) -> str:
@@ -170,7 +167,7 @@ def _estimates(estimate: mz.collect.Estimate, name: str) -> Section:
         "The intervals assume nothing about the shape of the inputs: where the table cannot tell "
         "two shapes apart, they are wide, and the point inside is only one shape among many."
     )
-    headings = (f"{name}, clipped", "estimate", *_interval_headings(estimate))
+    headings = (f"{name}, clipped", "estimate", *interval_headings(estimate.confidence))
     return Section(
         title="What was collected",
         words=(clipped, shape),

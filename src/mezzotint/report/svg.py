@@ -285,14 +285,14 @@ def _line(curve: Curve, index: int, along: Axis, up: Axis) -> str:
     return f'<g class="{_class(curve, index)}">{path}{"".join(hovers)}</g>'
 
 
-def _bars(curve: Curve, index: int, place: int, count: int, along: Axis, up: Axis) -> str:
+def _bars(curve: Curve, index: int, rank: int, count: int, along: Axis, up: Axis) -> str:
     """Bars of one of several sets, which share the space of a position."""
     positions = cast("tuple[float, ...]", curve.x)
     share = _bar_width(positions) / count
     floor = up.position(0.0)
     bars = []
     for x, y in zip(positions, curve.y, strict=True):
-        left = x - _bar_width(positions) / 2 + place * share
+        left = x - _bar_width(positions) / 2 + rank * share
         start, end = along.position(left), along.position(left + share)
         top = up.position(y)
         box = f'y="{min(top, floor):.1f}" height="{abs(floor - top):.1f}"'

@@ -25,11 +25,11 @@ from mezzotint.core.document import FORMAT, VERSION, parse_document
 from mezzotint.core.errors import FileFormatError, ParameterError, wrong_kind
 from mezzotint.core.files import read_text, write_text
 from mezzotint.core.loss import float_above
-from mezzotint.core.records import JsonObject, above
+from mezzotint.core.records import JsonObject, above, counted
 from mezzotint.core.sampler import draw_words, key_from
 from mezzotint.core.types import TOTAL, FloatArray, IntArray, Seed
 from mezzotint.privacy.accounting import account, prove
-from mezzotint.privacy.claim import Claim, Release, basis, counted
+from mezzotint.privacy.claim import Claim, Release, basis
 from mezzotint.privacy.propose import Outcome, propose_ranks, ranks_release
 from mezzotint.privacy.verification import (
     MOST_INDICES,
