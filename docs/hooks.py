@@ -23,6 +23,9 @@ GALLERY = "*On the site the gallery stands here; `make docs` builds it from the 
 BENCHMARKS = "*On the site a list of the benchmarks stands here; in the checkout they are the files in `benchmarks`.*"
 PROOFS = "*On the site a list of all proofs stands here; in the checkout they are the files in [proofs](proofs/).*"
 NOTEBOOKS = "*On the site a list of all notebooks stands here; in the checkout they are the files in [notebooks](notebooks/).*"
+SUBPACKAGES = "*On the site a list of the subpackages stands here; in the checkout see [CONTRIBUTING](../../CONTRIBUTING.md).*"
+SUBPACKAGE = re.compile(r"^\| `(\w+)` \| ([^|]+) \|", re.MULTILINE)
+"""A row of the table of CONTRIBUTING.md: a subpackage and what it holds."""
 VERBS = (
     "*On the site the help of every verb stands here; in a terminal it is `mezzotint VERB --help`.*"
 )
@@ -220,6 +223,16 @@ def held(name: str) -> str:
     return text.strip().replace("](../", "](")
 
 
+def subpackages() -> str:
+    """Links to the pages of the API, with what each subpackage holds, as CONTRIBUTING.md says it."""
+    text = (SOURCE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    lines = ["- [mezzotint](mezzotint.md): `Mechanism`, the central object, and the errors"]
+    for name, contents in SUBPACKAGE.findall(text):
+        if (RESULTS.parent / "api" / f"{name}.md").is_file():
+            lines.append(f"- [{name}]({name}.md): {contents}")
+    return "\n".join(lines)
+
+
 def proofs() -> str:
     """Links to the proofs by their titles."""
     docs = Path(__file__).resolve().parent
@@ -314,6 +327,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         (GALLERY, gallery),
         (BENCHMARKS, benchmarks),
         (PROOFS, proofs),
+        (SUBPACKAGES, subpackages),
         (NOTEBOOKS, notebooks),
         (VERBS, verbs),
     ):

@@ -351,13 +351,12 @@ SHOWN = {"numbers": "numbers 0 to 8", "integers": "1, 2, 3, (other)", "text": "a
 
 def matrix() -> str:
     """Value kinds x ways in, as the law has them: what a list stands for, and where a way in answers otherwise."""
-    heads = ["values", *SHOWN.values(), *WAYS]
+    heads = ["values", *SHOWN.values(), "but"]
     rows = [heads, ["---"] * len(heads)]
     for name, values in LISTS.items():
         spelled = ", ".join("null" if value is None else repr(value) for value in values)
         answers = [_shown(expected(values, TABLES[table])) for table in SHOWN]
-        marks = [_mark(way, name) for way in WAYS]
-        rows.append([f"{name}: `{spelled}`", *answers, *marks])
+        rows.append([f"{name}: `{spelled}`", *answers, _exceptions(name)])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
@@ -367,13 +366,23 @@ def _shown(answer: Answer) -> str:
     return ", ".join("missing" if code is None else str(code) for code in answer)
 
 
+def _exceptions(name: str) -> str:
+    """The ways in that do not give the answers shown, with what each does instead."""
+    ways_by_mark: dict[str, list[str]] = {}
+    for way in WAYS:
+        mark = _mark(way, name)
+        if mark != "=":
+            ways_by_mark.setdefault(mark, []).append(way)
+    return "; ".join(f"{mark} {', '.join(ways)}" for mark, ways in ways_by_mark.items())
+
+
 def _mark(way: str, name: str) -> str:
-    """ "=" where a way gives the answers shown, for every table; "x" where it refuses; "text" where cells are text."""
+    """ "=" where a way gives the answers shown, for every table; otherwise what it does."""
     answers = {table: law(way, name, mechanism) for table, mechanism in TABLES.items()}
     wanted = {table: expected(LISTS[name], mechanism) for table, mechanism in TABLES.items()}
     if None in answers.values():
-        return "-"
+        return "not in"
     if answers == wanted:
         return "="
     differing = [answers[table] for table in TABLES if answers[table] != wanted[table]]
-    return "x" if set(map(str, differing)) == {REFUSED} else "text"
+    return "refused by" if set(map(str, differing)) == {REFUSED} else "text in"
