@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from federated.grids import charge_sum
 from mezzotint import families, privacy
 from mezzotint.core.files import AppendLog
 from mezzotint.federated.budgets import Sums
@@ -222,10 +222,9 @@ def test_a_federated_client_reads_what_its_sums_cost(
     path = tmp_path / "sums.jsonl"
     encoding = gaussian_encoding(noise_multiplier=4.0, l2_norm=1.0, clients=10, size=20)
     ledger = LifetimeLedger(path, identity="ab")
-    for plan in (b"one", b"two"):
-        ledger.charge(
-            encoding, plan=plan, clients=10, corrupted=2, size=20, budget=math.inf, delta=1e-5
-        )
+    single_sum = Sums(size=20, clients=10, corrupted=2, delta=1e-5)
+    for number in (1, 2):
+        charge_sum(ledger, encoding, single_sum, number)
     expected = encoding.central(
         Sums(rounds=2, clients=10, size=20, delta=1e-6, corrupted=2)
     ).epsilon

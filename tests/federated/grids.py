@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -12,8 +14,10 @@ from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
-from mezzotint.federated.lifetime import begin_lifetime
-from mezzotint.federated.secagg import Client
+from mezzotint.federated.budgets import Sums
+from mezzotint.federated.encoding import Encoding
+from mezzotint.federated.lifetime import Answer, LifetimeLedger, begin_lifetime
+from mezzotint.federated.secagg import Client, ReplayedRound
 from mezzotint.federated.secagg.roster import read_identity
 
 TaskIdentity = None
@@ -49,6 +53,22 @@ def enrol(config: Mapping[str, object]) -> None:
     if "identity" in config:
         client = Client(identity=read_identity(str(config["identity"])))
     begin_lifetime(str(config["records"]), client.identity.hex())
+
+
+def charge_sum(
+    ledger: LifetimeLedger,
+    encoding: Encoding,
+    single_sum: Sums,
+    number: int,
+    *,
+    budget: float = math.inf,
+) -> float:
+    """A sum of the round of this number, in which the client deals if it did not; epsilon of all sums."""
+    dealing = Answer(session=bytes(16), number=number, stage="deal", payload=b"dealt")
+    with contextlib.suppress(ReplayedRound):
+        ledger.note(dealing)
+    masked = dataclasses.replace(dealing, stage="sum", payload=b"masked")
+    return ledger.charge(masked, encoding, single_sum, budget=budget)
 
 
 class LocalGrid(Grid):

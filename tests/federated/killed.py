@@ -11,8 +11,9 @@ from pathlib import Path
 
 from flwr.app import Message
 
-from federated.grids import LocalGrid
+from federated.grids import LocalGrid, charge_sum
 from mezzotint.federated.app import run_server
+from mezzotint.federated.budgets import Sums
 from mezzotint.federated.client_app import make_client_app
 from mezzotint.federated.encoding import FixedPointEncoding
 from mezzotint.federated.lifetime import LifetimeLedger
@@ -77,15 +78,8 @@ def note(words: Sequence[str]) -> int:
     path, number = Path(words[0]), int(words[1])
     encoding = FixedPointEncoding(clip=1.0)
     try:
-        LifetimeLedger(path, identity="me").charge(
-            encoding,
-            plan=bytes([number] * 32),
-            clients=4,
-            corrupted=1,
-            size=3,
-            budget=float("inf"),
-            delta=1e-6,
-        )
+        single_sum = Sums(size=3, clients=4, corrupted=1, delta=1e-6)
+        charge_sum(LifetimeLedger(path, identity="me"), encoding, single_sum, number)
     except ReplayedRound:
         return 3
     Answers().leave()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord
 
+import mezzotint as mz
 from federated.grids import LocalGrid
 from federated.rounds import roster
 from federated.run_files import federate
@@ -243,6 +245,33 @@ def test_an_app_folder_holds_the_settings(tmp_path):
         RunSettings.from_config({"round": 3})
 
 
+def test_an_app_runs_under_the_version_that_wrote_it_alone(tmp_path, monkeypatch):
+    """The code's own version: the metadata of an editable install stay as old as the install."""
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.0.1")
+    settings = _settings(tmp_path)
+    write_app(tmp_path / "app", settings, settings.encoding())
+    package = tmp_path / "app" / "mezzotint_run" / "__init__.py"
+    runpy.run_path(str(package))
+    package.write_text(package.read_text().replace(f'"{mz.__version__}"', '"9.9"'))
+    with pytest.raises(
+        ImportError, match=f"written by mezzotint 9.9, but {mz.__version__} runs here"
+    ):
+        runpy.run_path(str(package))
+
+
+def test_an_engine_that_does_not_start_is_named_with_a_remedy(tmp_path, monkeypatch):
+    ray = pytest.importorskip("ray")
+
+    def late(*_: object, **__: object) -> None:
+        raise Exception("The current node timed out during startup. This could happen because")
+
+    monkeypatch.setattr(ray, "init", late)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    reason = r"Ray, does not start \(Exception: The current node timed out during startup\)"
+    with pytest.raises(mz.MezzotintError, match=reason + ".*nothing was done; end other work"):
+        mz.federated.simulate(_settings(tmp_path))
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_table_can_be_chosen_by_name_and_summed(name):
     bits = 2 if name in ("optm", "optimal", "erm") else 4
@@ -332,7 +361,11 @@ def test_the_example_is_a_private_run_and_a_dry_run_says_what_it_costs(
         assert 0.9 * budget < told["epsilon"] <= budget
         assert (told["parameters"], told["clients"]) == (size, 100)
     assert run(["federate", "run.toml", "--dry-run"]) == 0
-    assert "nothing was read, kept or charged" in capsys.readouterr().out
+    told = " ".join(capsys.readouterr().out.split())
+    assert "nothing was read, kept or charged" in told
+    worst = "a client in 6 rounds, each a sum of the fewest clients allowed, 51"
+    assert "at worst the run costs epsilon" in told
+    assert worst in told
     assert [path.name for path in tmp_path.iterdir()] == ["run.toml"]
 
 
@@ -516,14 +549,16 @@ def test_the_noise_that_a_budget_needs_is_found(
 
 
 def test_a_clients_process_loads_nothing_before_it_is_used():
-    """Flower starts a process for each message: the app without a message, and then the reading of an encoding."""
+    """Flower starts a process for each message: the app without one, then reading an encoding and checking a plan."""
     code = """
 import json, sys
 from mezzotint.federated.client_app import client_app
 heavy = ["numba", "scipy", "flint", "torch", "mezzotint.federated.encoding", "mezzotint.federated.strategy"]
 before = [name for name in heavy if name in sys.modules]
-import mezzotint.federated.encoding
-print(json.dumps([before, [name for name in ("numba", "torch") if name in sys.modules]]))
+import mezzotint.federated.joined
+from mezzotint.federated.secagg import plan_sum
+plan_sum(clients=20, corrupted=4, dropped=3, minimum=11)
+print(json.dumps([before, [name for name in ("numba", "torch", "scipy.special") if name in sys.modules]]))
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert json.loads(done.stdout) == [[], []]

@@ -300,7 +300,6 @@ def test_no_server_learns_two_sums_of_a_number_or_one_of_too_few(count: int) -> 
 
 def _without_memory(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RoundMemory, "is_repeated", lambda self, answer: False)
-    patch.setattr(LifetimeLedger, "_check_unanswered", lambda self, line: None)
 
 
 def _memory_per_plan(patch: pytest.MonkeyPatch) -> None:

@@ -137,9 +137,6 @@ def test_no_client_masks_twice_under_one_number(
     """Not for the same task, not for another one, not after another dealing: two inputs would have the same masks."""
     if not remembers:
         _forgetful(monkeypatch)
-        monkeypatch.setattr(
-            "mezzotint.federated.lifetime.LifetimeLedger._check_unanswered", lambda self, line: None
-        )
     liar = _Liar(tmp_path)
     done = liar.run(united=True)
     expected = 0 if remembers else CLIENTS

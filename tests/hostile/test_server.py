@@ -16,7 +16,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from federated.grids import LocalGrid
+from federated.grids import LocalGrid, charge_sum
 from federated.rounds import EXCHANGES, apart, card, people, roster, secret
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.federated.budgets import Sums
@@ -582,11 +582,11 @@ def test_a_budget_of_secure_sums_needs_a_roster(tmp_path):
 
 def test_sums_of_different_kinds_add_up_at_their_shares_of_delta(tmp_path):
     ledger = LifetimeLedger(tmp_path / "sums.jsonl", identity="me")
-    asked = {"corrupted": 0, "size": SIZE, "budget": 1e6, "delta": 1e-6}
-    for number, clients in enumerate((9, 12, 9)):
-        total = ledger.charge(NOISY, plan=bytes([number] * 32), clients=clients, **asked)
+    of_nine, of_twelve = (Sums(size=SIZE, clients=clients, delta=1e-6) for clients in (9, 12))
+    for number, single_sum in enumerate((of_nine, of_twelve, of_nine), start=1):
+        total = charge_sum(ledger, NOISY, single_sum, number, budget=1e6)
     with pytest.raises(ReplayedRound):
-        ledger.charge(NOISY, plan=bytes(32), clients=9, **asked)
+        charge_sum(ledger, NOISY, of_nine, 1)
     alone = {
         clients: NOISY.claims(Sums(rounds=rounds, clients=clients, size=SIZE, delta=5e-7))[
             "central"
@@ -596,10 +596,11 @@ def test_sums_of_different_kinds_add_up_at_their_shares_of_delta(tmp_path):
     assert total == ledger.spent(1e-6) == pytest.approx(sum(alone.values()), rel=FEW)
     before = (tmp_path / "sums.jsonl").read_bytes()
     with pytest.raises(BudgetError):
-        ledger.charge(NOISY, plan=bytes([8] * 32), clients=9, **(asked | {"budget": total}))
+        charge_sum(ledger, NOISY, of_nine, 8, budget=total)
     with pytest.raises(ParameterError, match="nothing is claimed"):
-        ledger.charge(NOISE_FREE, plan=bytes([9] * 32), clients=9, **asked)
-    assert (tmp_path / "sums.jsonl").read_bytes() == before
+        charge_sum(ledger, NOISE_FREE, of_nine, 9, budget=1e6)
+    dealt = (tmp_path / "sums.jsonl").read_bytes().removeprefix(before).splitlines()
+    assert [json.loads(line)["stage"] for line in dealt] == ["deal", "deal"]
 
 
 def test_a_ledger_of_an_older_rotation_is_refused_with_what_to_do_and_nothing_leaves(
@@ -615,12 +616,10 @@ def test_a_ledger_of_an_older_rotation_is_refused_with_what_to_do_and_nothing_le
     older = dataclasses.replace(NOISY, seed=1)
     values = {name: value for name, value in older.as_dict().items() if name != "rotation"}
     text = zlib.compress(canonical(values).encode(), 9)
-    noted = {"clients": 3, "corrupted": 1, "size": SIZE, "delta": 1e-6}
+    single_sum = Sums(size=SIZE, clients=3, corrupted=1, delta=1e-6)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mezzotint.federated.joined.packed", lambda encoding: text)
-        LifetimeLedger(path, identity=identity).charge(
-            older, plan=bytes(32), budget=float("inf"), **noted
-        )
+        charge_sum(LifetimeLedger(path, identity=identity), older, single_sum, 1)
     before = path.read_bytes()
     policy = Policy(minimum=3, roster=known, budget=100.0)
     configs = {
@@ -641,9 +640,7 @@ def test_a_ledger_of_an_older_rotation_is_refused_with_what_to_do_and_nothing_le
         LifetimeLedger(path, identity=identity).spent(1e-6)
     assert "take that off the policy's budget" in caplog.text
     # Without a budget nothing is added up: the sum is only noted.
-    LifetimeLedger(path, identity=identity).charge(
-        NOISY, plan=bytes([1] * 32), budget=float("inf"), **noted
-    )
+    charge_sum(LifetimeLedger(path, identity=identity), NOISY, single_sum, 2)
 
 
 def test_a_message_that_is_refused_reaches_no_app():

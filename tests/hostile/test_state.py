@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import mezzotint as mz
+from federated.grids import charge_sum
 from hostile.damaged import DAMAGES, STRANGE, _places
 from mezzotint.core.files import _encoded
 from mezzotint.federated.ledger import Checkpoint
@@ -111,15 +112,9 @@ def _write(kind: str, path: Path) -> None:
         encoding = mz.federated.gaussian_encoding(
             noise_multiplier=2.0, l2_norm=1.0, clients=10, size=4
         )
-        told: dict[str, Any] = {
-            "clients": 8,
-            "corrupted": 1,
-            "size": 4,
-            "budget": 99.0,
-            "delta": 1e-6,
-        }
+        single_sum = mz.federated.Sums(size=4, clients=8, corrupted=1, delta=1e-6)
         ledger = mz.federated.LifetimeLedger(path, identity="ab" * 32)
-        ledger.charge(encoding, plan=bytes(32), session=bytes(16), number=1, **told)
+        charge_sum(ledger, encoding, single_sum, 1, budget=99.0)
     elif kind == "checkpoint":
         state: dict[str, Any] = {"optimizer": {"m": np.ones(3)}, "told": {"a": 1}}
         Checkpoint(parameters=np.arange(3.0), done=1, session=bytes(16), **state).save(path.parent)

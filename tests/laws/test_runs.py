@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federated.grids import charge_sum
 from laws.changes import law_tables, mirrored, relabelled
 from laws.registry import judges
 from mezzotint import families, privacy
@@ -218,17 +219,11 @@ def test_a_life_of_secure_sums_has_no_order_and_no_session(tmp_path: Path) -> No
     kinds = [(near, 4), (far, 4), (near, 6)]
 
     def said(order: list[int], name: str) -> float:
-        for number, at in enumerate(order):  # a session each
+        for number, at in enumerate(order):  # a process each
             ledger = LifetimeLedger(tmp_path / name, identity="me")
             encoding, clients = kinds[at]
-            options = {
-                "plan": bytes([number] * 32),
-                "clients": clients,
-                "corrupted": 1,
-                "size": 2,
-                "budget": 1e9,
-            }
-            total = ledger.charge(encoding, **options, delta=1e-4)  # pyright: ignore
+            single_sum = Sums(size=2, clients=clients, corrupted=1, delta=1e-4)
+            total = charge_sum(ledger, encoding, single_sum, 1 + number, budget=1e9)
         assert LifetimeLedger(tmp_path / name, identity="me").spent(1e-4) == total
         return total
 

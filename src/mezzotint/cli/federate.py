@@ -202,13 +202,17 @@ def _dry_run(run: RunFile, settings: RunSettings, as_json: bool) -> None:
     scheme = make_scheme(run, settings, size=settings.model_size(made_up(settings, 1)))
     json_fields = rehearse(settings, scheme).as_dict()
     epsilon = json_fields["epsilon"]
-    price = "no epsilon can be claimed"
+    rounds = counted(json_fields["rounds"], "round")
+    price = f"no epsilon can be claimed of the run, at most {rounds} of a client"
     if epsilon is not None:
-        price = f"epsilon {above(epsilon)}"
+        worst = f"a client in {rounds}"
+        if settings.trust != "local":
+            worst += f", each a sum of the fewest clients allowed, {settings.fewest_summands}"
+        price = f"at worst the run costs epsilon {above(epsilon)}, delta {above(settings.delta)}: {worst}"
     sentences: list[RenderableType] = [
         f"one round of {json_fields['clients']} clients on made-up data: {json_fields['parameters']:,} parameters, "
         f"{json_fields['bits']} bits each on the wire, {json_fields['seconds']:.1f} s",
-        f"the run would cost: {price}, delta {above(settings.delta)}, at most {json_fields['rounds']} rounds of a client",
+        price,
         "nothing was read, kept or charged",
     ]
     if json_fields["rounds"] < json_fields["wanted"]:

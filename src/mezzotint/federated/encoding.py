@@ -31,7 +31,6 @@ from mezzotint.core.types import Seed
 from mezzotint.federated.budgets import Sums, noise_within
 from mezzotint.federated.secagg.plan import MAX_BITS, Overflow, Purpose, bits_needed
 from mezzotint.federated.secagg.wire import OutOfRangeInteger
-from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.sums import Lattice, find_lattice
 from mezzotint.vectors import GaussianScheme, TableScheme, VectorScheme, clip
@@ -377,6 +376,8 @@ class TableEncoding(SchemeEncoding[TableScheme]):
 
     def _local(self, sums: Sums) -> Claim:
         """Composed over all coordinates, for all change with the client."""
+        from mezzotint.privacy.accounting import account  # heavy, and not needed to encode
+
         release = Release(
             mechanism=self.mechanism, dimension=sums.size, rounds=sums.rounds, delta=sums.delta
         )

@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any, cast, final
 
 from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+import mezzotint
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import refuse_existing, write_text
 from mezzotint.core.records import JsonObject
@@ -63,14 +65,13 @@ clientapp = "mezzotint_run.client:client_app"
 _MODULES = {
     "__init__": '''"""The apps of the installed mezzotint, with the files beside this one."""
 
-import importlib.metadata
+import mezzotint
 
 WRITTEN_BY = "{version}"
-INSTALLED = importlib.metadata.version("mezzotint")
 
-if INSTALLED != WRITTEN_BY:
+if mezzotint.__version__ != WRITTEN_BY:
     raise ImportError(
-        f"this app was written by mezzotint {{WRITTEN_BY}}, but {{INSTALLED}} is installed here; install "
+        f"this app was written by mezzotint {{WRITTEN_BY}}, but {{mezzotint.__version__}} runs here; install "
         "that version, or write the app anew with this one"
     )
 ''',
@@ -120,10 +121,9 @@ def _dependencies() -> str:
     needed = requirement()
     if needed:
         return f"dependencies = [{json.dumps(needed)}]"
-    version = importlib.metadata.version("mezzotint")
     return (
-        f"# mezzotint {version} was installed from a folder, not from a package index: install the same version\n"
-        "# on every machine of the federation, in a checkout: pip install '.[flower]'\n"
+        f"# mezzotint {mezzotint.__version__} was installed from a folder, not from a package index: install the same\n"
+        "# version on every machine of the federation, in a checkout: pip install '.[flower]'\n"
         "dependencies = []"
     )
 
@@ -170,7 +170,8 @@ def _write(folder: Path, settings: RunSettings, encoding: Scheme | None) -> None
     ]
     package = folder / PACKAGE
     package.mkdir(exist_ok=True)
-    facts = {"version": importlib.metadata.version("mezzotint"), "trust": settings.trust}
+    # Not the installed metadata's version, which in an editable install stays behind its code.
+    facts = {"version": mezzotint.__version__, "trust": settings.trust}
     files = {package / f"{name}.py": text.format(**facts) for name, text in _MODULES.items()}
     if encoding is not None:
         files[package / ENCODING] = described(encoding)
@@ -247,21 +248,34 @@ def _ending(over: threading.Event) -> Generator[None]:
             signal.signal(number, handler)
 
 
-def _engine() -> None:
+def _start_engine() -> None:
     """Start Ray as Flower would, but earlier: it installs a SIGTERM handler, which ours has to
     replace.
+
+    Raises:
+        MezzotintError: Ray does not start, as on a machine that is busy or short of memory.
     """
     import ray
 
-    if not ray.is_initialized():
-        path = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])
-        quiet: JsonObject = {
-            "include_dashboard": False,
-            "log_to_driver": False,
-            "logging_level": logging.ERROR,
-        }
-        environment = {"env_vars": {"PYTHONPATH": path}}
-        ray.init("local", num_cpus=len(os.sched_getaffinity(0)), runtime_env=environment, **quiet)
+    if ray.is_initialized():
+        return
+    search_path = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])
+    quiet: JsonObject = {
+        "include_dashboard": False,
+        "log_to_driver": False,
+        "logging_level": logging.ERROR,
+    }
+    environment = {"env_vars": {"PYTHONPATH": search_path}}
+    processors = len(os.sched_getaffinity(0))
+    try:
+        ray.init("local", num_cpus=processors, runtime_env=environment, **quiet)
+    except Exception as error:  # Ray raises a bare Exception where its start takes too long
+        ray.shutdown()
+        reason = " ".join(str(error).split()).partition(". ")[0].rstrip(".")
+        raise MezzotintError(
+            f"simulation: its engine, Ray, does not start ({type(error).__name__}: {reason}), and nothing was done; end "
+            "other work on this machine and try again, or write an app with --app for a SuperLink on another one"
+        ) from None
 
 
 def simulate(
@@ -269,7 +283,6 @@ def simulate(
     *,
     tell: Callable[[str], None] | None = None,
     mod: Any = None,
-    cpus_per_client: float = 1.0,
 ) -> RunReport:
     """Run the whole federation on this machine, with clients in Ray's workers.
 
@@ -278,13 +291,12 @@ def simulate(
         tell: called with one line per round.
         mod: replaces the client mod, in tests. Clients of a simulation allow any sum of their
             metrics.
-        cpus_per_client: cores per client, which limit the number of clients that run at a time.
 
     Returns: what `mezzotint federate` writes as report.json.
 
     Raises:
-        ParameterError: more clients in a round than there are. MezzotintError: whatever ended the
-            server.
+        ParameterError: more clients in a round than there are.
+        MezzotintError: the engine does not start, or whatever ended the server.
         KeyboardInterrupt, SystemExit: Ctrl-C, SIGTERM. The engine has ended; finished rounds are in
             `out`.
 
@@ -305,31 +317,32 @@ def simulate(
     if mod is None and settings.evaluate_every:
         mod = SecureUpdates(Policy(evaluate_noise_multiplier=0.0))
     reports: list[RunReport] = []
-    served, over, app = (
-        make_server_app(settings, reports.append, tell=tell),
-        threading.Event(),
-        ServerApp(),
-    )
+    server = make_server_app(settings, reports.append, tell=tell)
+    _run_engine(server, make_client_app(mod, trust=settings.trust), population)
+    if not reports:
+        raise MezzotintError("simulation: the server ended without a report; see the log above")
+    return reports[0]
 
-    @app.main()
+
+def _run_engine(server: ServerApp, clients: ClientApp, population: int) -> None:
+    """Run both apps in Flower's simulation, which ends with the server, or with a signal."""
+    over, linked_server = threading.Event(), ServerApp()
+
+    @linked_server.main()
     def main(grid: Grid, context: Context) -> None:
-        served(cast(Grid, _Link(grid, over)), context)
+        server(cast(Grid, _Link(grid, over)), context)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         logging.getLogger("flwr").setLevel(logging.ERROR)
         from flwr import simulation as flower
 
-        _engine()
-        resources: JsonObject = {"client_resources": {"num_cpus": cpus_per_client, "num_gpus": 0.0}}
-        clients = make_client_app(mod, trust=settings.trust)
+        _start_engine()
+        resources: JsonObject = {"client_resources": {"num_cpus": 1.0, "num_gpus": 0.0}}
         with _ending(over):
             flower.run_simulation(
-                server_app=app,
+                server_app=linked_server,
                 client_app=clients,
                 num_supernodes=population,
                 backend_config=resources,
             )
-    if not reports:
-        raise MezzotintError("simulation: the server ended without a report; see the log above")
-    return reports[0]

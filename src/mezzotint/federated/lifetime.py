@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog
@@ -22,6 +22,7 @@ from mezzotint.federated.secagg.roster import DEALINGS
 from mezzotint.federated.secagg.wire import ReplayedRound
 
 if TYPE_CHECKING:
+    from mezzotint.federated.budgets import Sums
     from mezzotint.federated.encoding import Encoding
 
 _FORMAT = "mezzotint-lifetime-ledger"
@@ -73,6 +74,12 @@ class Answer:
     @property
     def digest(self) -> str:
         return hashlib.sha256(self.payload).hexdigest()
+
+    @property
+    def line(self) -> JsonObject:
+        """The answer on the ledger."""
+        session, number = self.round
+        return {"session": session, "number": number, "stage": self.stage, "answer": self.digest}
 
 
 @final
@@ -130,30 +137,15 @@ class RoundMemory:
 
 
 @final
-@dataclass(frozen=True, kw_only=True, order=True)
-class SumKind:
-    """What sums have in common that compose exactly.
-
-    Arguments:
-        binding: of the encoding, hexadecimal.
-        clients, corrupted: fewest summands, and the number of them that may add no noise.
-        size: numbers that each client contributes.
+class SumKind(NamedTuple):
+    """What sums have in common that compose exactly: the binding of their encoding in hexadecimal, the
+    fewest summands, how many of these may add no noise, and the numbers that each client contributes.
     """
 
     binding: str
     clients: int
     corrupted: int
     size: int
-
-    def to_list(self) -> list[str | int]:
-        return [self.binding, self.clients, self.corrupted, self.size]
-
-    @classmethod
-    def from_list(cls, values: list[str | int]) -> SumKind:
-        binding, clients, corrupted, size = values
-        return cls(
-            binding=str(binding), clients=int(clients), corrupted=int(corrupted), size=int(size)
-        )
 
 
 def lifetime_path(folder: str | Path, identity: str) -> Path:
@@ -210,10 +202,8 @@ class LifetimeLedger:
     """
 
     def __init__(self, path: Path, *, identity: str) -> None:
-        self._counted: dict[SumKind, int] = {}
-        self._summed: set[tuple[str, int]] = set()
+        self._counts: dict[SumKind, int] = {}
         self._encodings: dict[str, bytes] = {}
-        self._plans: set[str] = set()
         self._memory = RoundMemory()
         header = {"format": _FORMAT, "version": 1, "identity": identity}
         self._log = AppendLog(path, header=header, take=self._take, what="ledger")
@@ -235,67 +225,52 @@ class LifetimeLedger:
                 return
             if answer.stage == "deal" and self._memory.dealings >= dealings:
                 raise BudgetError(f"dealings={dealings}: this client dealt in as many rounds")
-            append(_noted(answer))
+            append(answer.line)
 
     def charge(
-        self,
-        encoding: Encoding,
-        *,
-        plan: bytes,
-        clients: int,
-        corrupted: int,
-        size: int,
-        budget: float,
-        delta: float,
-        session: bytes = b"",
-        number: int = 1,
-        payload: bytes = b"",
+        self, answer: Answer, encoding: Encoding, single_sum: Sums, *, budget: float
     ) -> float:
-        """Charge one more sum, before any part of it is sent.
+        """Charge one more sum and note its masked input, before any part of it leaves.
 
         Arguments:
+            answer: to the stage "sum".
             encoding: of the sum.
-            plan: its digest.
-            clients, corrupted: fewest summands, and the number of them that may add no noise.
-            size: numbers that each client contributes: parameters of the model, or metrics.
-            budget, delta: the largest total epsilon (inf: any), and its delta.
-            session, number: of the round; without a session the sum stands alone.
-            payload: the masked input, which is noted as the answer to "sum"; without it the sum is
-                charged alone.
+            single_sum: this one, as it costs at worst: of the fewest summands, with the number of
+                them that may add no noise, at the delta of the budget.
+            budget: largest total epsilon of all sums; inf allows any.
 
         Returns: epsilon of all sums, this one included; inf without a budget, when sums are only
             recorded.
 
         Raises:
             BudgetError: the total would exceed the budget; nothing is charged.
-            ReplayedRound: a sum of this plan, or of another plan of this round, is on the ledger: a
-                second answer may open both secrets. Or the dealing is not on it.
-            ParameterError: a budget, but this encoding, or an earlier one, has no claim against its
-                server.
+            ReplayedRound: a sum of this round is on the ledger, under whatever plan: a second answer
+                may open both secrets. Or the dealing is not on it.
+            ParameterError: an answer to another stage. A budget, but this encoding, or an earlier
+                one, has no claim against its server.
             FileFormatError: a budget, and sums on the ledger whose encoding this version cannot
                 read.
         """
         from mezzotint.federated.joined import packed  # heavy, and not needed to note answers
 
+        if answer.stage != "sum":
+            raise ParameterError("stage", answer.stage, "a masked input answers the stage 'sum'")
+        if single_sum.rounds != 1:
+            raise ParameterError("rounds", single_sum.rounds, "sums are charged one by one")
         kind = SumKind(
-            binding=encoding.binding.hex(), clients=clients, corrupted=corrupted, size=size
+            binding=encoding.binding.hex(),
+            clients=single_sum.clients,
+            corrupted=single_sum.corrupted,
+            size=single_sum.size,
         )
-        line: JsonObject = {
-            "plan": plan.hex(),
-            "purpose": encoding.purpose,
-            "kind": kind.to_list(),
-        }
-        if session:
-            line |= {"session": session.hex(), "number": number}
+        line: JsonObject = {**answer.line, "purpose": encoding.purpose, "kind": list(kind)}
         with self._log.transaction() as append:
-            self._check_unanswered(line)
-            if payload:
-                answer = Answer(session=session, number=number, stage="sum", payload=payload)
-                self._memory.is_repeated(answer)  # never true: a repeated sum is refused
-                line |= _noted(answer)
-            counted = {**self._counted, kind: self._counted.get(kind, 0) + 1}
+            self._memory.is_repeated(answer)  # never true: a repeated sum is refused
+            counts = {**self._counts, kind: self._counts.get(kind, 0) + 1}
             encodings = self._encodings | {kind.binding: packed(encoding)}
-            total = math.inf if math.isinf(budget) else _total(counted, encodings, delta)
+            total = math.inf
+            if budget < math.inf:
+                total = _total(counts, encodings, single_sum.delta)
             if total > budget:
                 raise BudgetError(
                     f"epsilon {total:g} in all its sums would exceed the budget of {budget:g}"
@@ -305,23 +280,16 @@ class LifetimeLedger:
             append(line)
         return total
 
-    def _check_unanswered(self, line: JsonObject) -> None:
-        """Refuse a sum of a plan, or of a round, that is on the ledger."""
-        if line["plan"] in self._plans:
-            raise ReplayedRound("sum", "this round was answered before, perhaps by another process")
-        if "session" in line and (line["session"], line["number"]) in self._summed:
-            raise ReplayedRound("sum", "this round was answered before, under another plan")
-
     def spent(self, delta: float) -> float:
         """Epsilon of all sums so far."""
         self._log.refresh()
-        return _total(self._counted, self._encodings, delta)
+        return _total(self._counts, self._encodings, delta)
 
     @property
     def sums(self) -> int:
         """The number of sums so far."""
         self._log.refresh()
-        return sum(self._counted.values())
+        return sum(self._counts.values())
 
     @property
     def dealings(self) -> int:
@@ -330,40 +298,41 @@ class LifetimeLedger:
         return self._memory.dealings
 
     def _take(self, line: JsonObject) -> None:
-        if "stage" in line:
-            stage, digest = str(line["stage"]), str(line["answer"])
-            self._memory.take(str(line["session"]), int(line["number"]), stage, digest)
-            if stage != "sum":
-                return
-        self._plans.add(str(line["plan"]))
-        kind = SumKind.from_list(line["kind"])
-        self._counted[kind] = self._counted.get(kind, 0) + 1
+        stage = str(line.get("stage", "sum"))  # sums alone were noted once, without a stage
         if "session" in line:
-            self._summed.add((str(line["session"]), int(line["number"])))
+            digest = str(line.get("answer", ""))
+            self._memory.take(str(line["session"]), int(line["number"]), stage, digest)
+        if stage != "sum":
+            return
+        binding, clients, corrupted, size = line["kind"]
+        kind = SumKind(str(binding), int(clients), int(corrupted), int(size))
+        self._counts[kind] = self._counts.get(kind, 0) + 1
         if "encoding" in line:
             self._encodings[kind.binding] = bytes.fromhex(line["encoding"])
 
 
-def _noted(answer: Answer) -> JsonObject:
-    """The line of an answer."""
-    session, number = answer.round
-    return {"session": session, "number": number, "stage": answer.stage, "answer": answer.digest}
+def _total(counts: Mapping[SumKind, int], encodings: Mapping[str, bytes], delta: float) -> float:
+    """Epsilon of sums of several kinds, which are added up, each at its share of delta."""
+    share = delta
+    if len(counts) > 1:
+        share = math.nextafter(delta / len(counts), 0.0)
+    costs: list[float] = []
+    for kind, rounds in counts.items():
+        encoding = _readable(encodings.get(kind.binding, b""))
+        costs.append(_cost(encoding, kind, rounds=rounds, delta=share))
+    if len(costs) > 1:
+        return math.nextafter(math.fsum(costs), math.inf)
+    return sum(costs)
 
 
-def _total(counted: Mapping[SumKind, int], encodings: dict[str, bytes], delta: float) -> float:
-    share = math.nextafter(delta / len(counted), 0.0) if len(counted) > 1 else delta
-    each = [
-        _epsilon(_known(encodings.get(kind.binding, b"")), rounds, kind, share)
-        for kind, rounds in counted.items()
-    ]
-    return math.nextafter(math.fsum(each), math.inf) if len(each) > 1 else sum(each)
-
-
-def _known(described: bytes) -> Encoding:
+def _readable(description: bytes) -> Encoding:
+    """The encoding of a description on the ledger; FileFormatError, with the remedy, where this
+    version cannot read it.
+    """
     from mezzotint.federated.joined import unpacked
 
     try:
-        return unpacked(described)
+        return unpacked(description)
     except (FileFormatError, ParameterError) as error:
         remedy = (
             "what those sums cost cannot be added up here, and none is forgotten: let the version that wrote them "
@@ -375,7 +344,7 @@ def _known(described: bytes) -> Encoding:
         ) from None
 
 
-def _epsilon(encoding: Encoding, rounds: int, kind: SumKind, delta: float) -> float:
+def _cost(encoding: Encoding, kind: SumKind, *, rounds: int, delta: float) -> float:
     """Epsilon of sums of one kind, in all sessions together."""
     from mezzotint.federated.budgets import Sums
 

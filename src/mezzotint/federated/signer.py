@@ -234,12 +234,17 @@ class Signer:
                     "budget: this client has no identity and no records that outlast the run"
                 )
             return
+        from mezzotint.federated.budgets import Sums  # read with the encoding already
+
+        answer = Answer(session=plan.session, number=plan.round, stage="sum", payload=masked)
+        single_sum = Sums(
+            size=size,
+            clients=plan.minimum,
+            corrupted=policy.trust.corrupted_of(plan),
+            delta=policy.delta,
+        )
         try:
-            self.ledger.charge(
-                encoding, plan=plan.digest, session=plan.session, number=plan.round, clients=plan.minimum,
-                corrupted=policy.trust.corrupted_of(plan), size=size, budget=policy.budget, delta=policy.delta,
-                payload=masked,
-            )  # fmt: skip
+            self.ledger.charge(answer, encoding, single_sum, budget=policy.budget)
         except ReplayedRound as error:
             raise PolicyRefusal(f"round: {error}") from None
         except BudgetError as error:

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Literal
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr  # pyright: ignore[reportMissingTypeStubs]
+import scipy  # pyright: ignore[reportMissingTypeStubs]
 
 from mezzotint.core.arguments import check_choice, check_count, check_finite, check_instance
 from mezzotint.core.errors import ParameterError
@@ -62,8 +62,8 @@ def hockey_stick(shift: float | FloatArray, log_factor: FloatArray) -> FloatArra
     Source: Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2022, Corollary 2.13.
     """
     # A is the half-line x >= log_factor / mu + mu / 2.
-    first = ndtr(shift / 2 - log_factor / shift)
-    log_second = log_factor + log_ndtr(-shift / 2 - log_factor / shift)
+    first = scipy.special.ndtr(shift / 2 - log_factor / shift)
+    log_second = log_factor + scipy.special.log_ndtr(-shift / 2 - log_factor / shift)
     second = np.exp(np.minimum(log_second, 0.0))
     # Both terms err relatively, so their difference errs by that much of the first, which is the
     # larger one.

@@ -19,7 +19,7 @@ from typing import Any, final
 import flint
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
+import scipy
 
 from mezzotint.core.arguments import (
     check_count,
@@ -170,7 +170,7 @@ class RoundedGaussian:
         """
         if tail == 0:
             return None
-        quantile = -float(ndtri(float(Fraction(tail, 2**digits))))
+        quantile = -float(scipy.special.ndtri(float(Fraction(tail, 2**digits))))
         nearest = math.floor(centre + 0.5 + self.sigma * quantile)
         with flint.ctx.workprec(digits + _GUARD_BITS):
             scale = flint.arb(2) ** digits
@@ -216,7 +216,7 @@ def quantiles() -> npt.NDArray[np.float64]:
 
 def _tail_quantile(probability: Fraction) -> Any:
     """z(u), by Newton's method from the float."""
-    quantile = flint.arb(-float(ndtri(float(probability))))
+    quantile = flint.arb(-float(scipy.special.ndtri(float(probability))))
     target = flint.arb(probability.numerator) / probability.denominator
     for _ in range(_NEWTON_STEPS):
         tail = (quantile / flint.arb(2).sqrt()).erfc() / 2

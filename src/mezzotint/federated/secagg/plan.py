@@ -405,18 +405,22 @@ def _infeasible(clients: int, corrupted: int, dropped: int, why: str) -> Infeasi
     )
 
 
-def _choose(total: int | IntArray | Floats, chosen: int | IntArray | Floats) -> Floats:
-    """log2 of the binomial coefficient; -inf where more are chosen than there are."""
-    from scipy import special
+@cache
+def _log_factorials(count: int) -> Floats:
+    """log2 of 0!, 1!, ..., (count - 1)!; SciPy has them too, but its import takes a client as long as
+    the rest of a message.
+    """
+    return np.array([math.lgamma(number + 1) for number in range(count)]) / math.log(2)
 
-    total, chosen = np.asarray(total, dtype=np.float64), np.asarray(chosen, dtype=np.float64)
-    with np.errstate(invalid="ignore"):
-        value = (
-            special.gammaln(total + 1)
-            - special.gammaln(chosen + 1)
-            - special.gammaln(total - chosen + 1)
-        )
-    return np.where((chosen < 0) | (chosen > total), -math.inf, value / math.log(2))
+
+def _choose(total: int | IntArray, chosen: int | IntArray) -> Floats:
+    """log2 of the binomial coefficient; -inf where more are chosen than there are, or fewer than 0."""
+    total, chosen = np.broadcast_arrays(total, chosen)
+    is_possible = (chosen >= 0) & (chosen <= total)
+    total, chosen = np.where(is_possible, total, 0), np.where(is_possible, chosen, 0)
+    # Tables of a few sizes, each up to a power of 2.
+    logs = _log_factorials(1 << int(total.max()).bit_length())
+    return np.where(is_possible, logs[total] - logs[chosen] - logs[total - chosen], -math.inf)
 
 
 def _tails(population: int, marked: int, drawn: int) -> Floats:
