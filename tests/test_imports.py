@@ -49,6 +49,7 @@ def _imported(tree: ast.AST) -> list[str]:
             isinstance(node, ast.Attribute)
             and isinstance(node.value, ast.Name)
             and node.value.id == "mz"
+            and node.attr != "__version__"
         ):
             names.append(f"mezzotint.{node.attr}")
     return [name for name in names if name.split(".")[0] == "mezzotint"]

@@ -21,7 +21,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-import mezzotint
+import mezzotint as mz
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import refuse_existing, write_text
 from mezzotint.core.records import JsonObject
@@ -122,7 +122,7 @@ def _dependencies() -> str:
     if needed:
         return f"dependencies = [{json.dumps(needed)}]"
     return (
-        f"# mezzotint {mezzotint.__version__} was installed from a folder, not from a package index: install the same\n"
+        f"# mezzotint {mz.__version__} was installed from a folder, not from a package index: install the same\n"
         "# version on every machine of the federation, in a checkout: pip install '.[flower]'\n"
         "dependencies = []"
     )
@@ -171,7 +171,7 @@ def _write(folder: Path, settings: RunSettings, encoding: Scheme | None) -> None
     package = folder / PACKAGE
     package.mkdir(exist_ok=True)
     # Not the installed metadata's version, which in an editable install stays behind its code.
-    facts = {"version": mezzotint.__version__, "trust": settings.trust}
+    facts = {"version": mz.__version__, "trust": settings.trust}
     files = {package / f"{name}.py": text.format(**facts) for name, text in _MODULES.items()}
     if encoding is not None:
         files[package / ENCODING] = described(encoding)
@@ -324,6 +324,20 @@ def simulate(
     return reports[0]
 
 
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Neither Flower's log below errors nor warnings."""
+    logger = logging.getLogger("flwr")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
 def _run_engine(server: ServerApp, clients: ClientApp, population: int) -> None:
     """Run both apps in Flower's simulation, which ends with the server, or with a signal."""
     over, linked_server = threading.Event(), ServerApp()
@@ -332,9 +346,7 @@ def _run_engine(server: ServerApp, clients: ClientApp, population: int) -> None:
     def main(grid: Grid, context: Context) -> None:
         server(cast(Grid, _Link(grid, over)), context)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        logging.getLogger("flwr").setLevel(logging.ERROR)
+    with _quiet():
         from flwr import simulation as flower
 
         _start_engine()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from mezzotint.core.records import counted
 from mezzotint.federated import secagg
 from mezzotint.federated.budgets import Sums, with_evaluations
 from mezzotint.federated.encoding import Encoding
+from mezzotint.federated.introductions import Introduction, Introductions
 from mezzotint.federated.joined import Measured, MetricsEncoding, packed
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.records import (
@@ -33,7 +33,6 @@ from mezzotint.federated.records import (
     Key,
     further_answers,
     log,
-    one_line,
     parameters,
     protocol_record,
     request,
@@ -57,8 +56,6 @@ AHEAD = 5
 _DEALT_BYTES = 1 << 28
 """Most memory of rounds dealt ahead, unless one alone takes more."""
 
-_KEY = re.compile("[0-9a-f]{64}")  # an identity, which names clients that give no other name
-
 
 @final
 @dataclass(kw_only=True)
@@ -72,18 +69,6 @@ class _Secure(Running):
     """Whether all who dealt are in the sum: the committee then opens without agreeing first."""
     is_dealt: bool = False
     """Whether clients were asked to deal, with an exchange of an earlier round."""
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class _Known:
-    """The client behind a node: its card, its name for itself, and the digest of the roster that it
-    holds.
-    """
-
-    card: secagg.Card
-    name: str
-    roster: bytes
 
 
 @final
@@ -180,9 +165,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
             raise ParameterError("dropped", dropped, "need a share of a round's clients in [0, 1)")
         self.dropped = dropped
         self.trust = secagg.Trust(roster=roster, corrupted=corrupted, rounds=rounds)
-        self._cards: dict[int, _Known] = {}
-        self._challenges: dict[int, secagg.Challenge] = {}
-        self._late: dict[str, int] = {}
+        self._introductions = Introductions(
+            has_roster=roster is not None, timeout=self.stage_timeout
+        )
         self.retries = retries
         self.ahead = check_count("ahead", ahead, least=0, most=MOST_AHEAD)
         self._dealt: list[_Secure] = []
@@ -220,6 +205,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
             dropped=self.dropped, rounds=rounds, retries=0, ahead=0, **{**options, **replaced},
         )  # fmt: skip
         evaluator.excluded = self.excluded
+        evaluator._introductions = self._introductions
         evaluator._counted_as = "evaluation"
         return evaluator
 
@@ -383,13 +369,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
             return []
         if self._released() % self.every:
             return []
-        # It need not ask again which client is behind which node, nor wait again for absent ones.
-        evaluator._cards, evaluator._challenges, evaluator._late = (
-            self._cards,
-            self._challenges,
-            self._late,
-        )
-        evaluator._patience = self._patience
+        evaluator._patience = self._patience  # it need not wait again for absent nodes
         return evaluator.configure_train(server_round, arrays, config, grid)
 
     def aggregate_evaluate(
@@ -405,30 +385,29 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return self._with_spending(metrics)
 
     def _open(self, number: int, task: RoundTask, grid: Grid) -> _Secure:
-        clients_by_node = self._known(number, grid)
-        node_of = {client.card.identity: node for node, client in clients_by_node.items()}
+        participants = self._participants(number, grid)
+        node_of = {client.card.identity: node for node, client in participants.items()}
         if len(node_of) < max(2, self.minimum):
             raise secagg.TooFewClients(
                 "plan", f"{len(node_of)} clients are there, {self.minimum} are needed"
             )
-        if self.roster is None:
-            roster = secagg.Roster.drawn(client.card for client in clients_by_node.values())
-            clients = len(node_of)
-        else:
-            roster = self.roster
-            clients = min(self.invited, len(roster.members))
+        roster, clients = self.roster, self.invited
+        if roster is None:
+            roster = secagg.Roster.drawn(client.card for client in participants.values())
+        clients = min(clients, len(roster.members))
         coordinates = self.encoding.length(parameters(task["arrays"]))
         plan = self.plan(clients, number, coordinates, roster=roster.digest)
         server = secagg.Server(plan, roster)
-        nodes = {
-            index: node_of[client.identity]
-            for index, client in enumerate(server.cohort)
-            if client.identity in node_of
-        }
-        names = {index: self._called(clients_by_node[node]) for index, node in nodes.items()}
-        holding = {
-            index for index, node in nodes.items() if clients_by_node[node].roster == roster.digest
-        }
+        nodes: dict[int, int] = {}
+        names: dict[int, str] = {}
+        holding: set[int] = set()
+        for index, card in enumerate(server.cohort):
+            if card.identity not in node_of:
+                continue
+            node = node_of[card.identity]
+            nodes[index], names[index] = node, participants[node].name
+            if participants[node].roster == roster.digest:
+                holding.add(index)
         return _Secure(
             number=number,
             server=server,
@@ -439,90 +418,34 @@ class SecureStrategy(RoundStrategy[_Secure]):
             holding=frozenset(holding),
         )
 
-    def _known(self, number: int, grid: Grid) -> dict[int, _Known]:
-        """Clients that may take part: all connected ones of the roster, which draws among them, or
-        those drawn here.
+    def _participants(self, number: int, grid: Grid) -> dict[int, Introduction]:
+        """Clients that may take part, by node: all connected ones of the roster, which draws among
+        them, or those drawn here.
         """
         nodes = self._connected(grid)
         if self.roster is None and self.sampling != "cyclic":
             if self.most_rounds is not None:  # earlier processes charged names, not nodes
                 self._introduced(nodes, number, grid)
-            names = {node: str(node) for node in nodes}
-            for node in self._cards.keys() & names.keys():
-                names[node] = self._called(self._cards[node])
-            nodes = self._choose(self._unspent(names), number)
+            nodes = self._choose(self._unspent(self._introductions.names(nodes)), number)
         introduced = self._introduced(nodes, number, grid)
-        names = self._unspent({node: self._called(client) for node, client in introduced.items()})
+        names = self._unspent({node: client.name for node, client in introduced.items()})
+        chosen = list(names)
         if self.roster is None and self.sampling == "cyclic":  # clients, not nodes, have turns
-            names = dict.fromkeys(self._choose(names, number), "")
-        return {node: introduced[node] for node in names}
+            chosen = self._choose(names, number)
+        return {node: introduced[node] for node in chosen}
 
-    def _called(self, client: _Known) -> str:
-        """The name under which the client is charged."""
-        if self.roster is None:
-            return client.name
-        return client.card.identity.hex()
+    def _introduced(self, nodes: list[int], number: int, grid: Grid) -> dict[int, Introduction]:
+        """The clients behind these nodes, without those that were found guilty."""
 
-    def _introduced(self, nodes: list[int], number: int, grid: Grid) -> dict[int, _Known]:
-        """The client behind each node; a silent node is left out, and the card of a disconnected
-        one forgotten.
-        """
-        connected = set(grid.get_node_ids())
-        self._cards = {node: client for node, client in self._cards.items() if node in connected}
-        unknown = sorted(set(nodes) - self._cards.keys() - set(self._late.values()))
-        self._challenges |= {node: secagg.Challenge() for node in unknown}
-        questions = {
-            node: {Key.STAGE: Key.CARD, Key.PAYLOAD: self._challenges[node].question}
-            for node in unknown
-        }
-        requests = [
-            request(node, MessageType.TRAIN, question, {}) for node, question in questions.items()
-        ]
-        for node, answer in arriving(grid, requests, timeout=self.stage_timeout, late=self._late):
-            record = None
-            if not answer.has_error():
-                record = protocol_record(answer)
-            try:
-                self._introduce(node, record)
-            except secagg.ProtocolError as error:
-                self._note(number, str(node), error)
-        introduced = {node: self._cards[node] for node in nodes if node in self._cards}
+        def note(node: int, error: secagg.ProtocolError) -> None:
+            self._note(number, str(node), error)
+
+        clients = self._introductions.ask(nodes, grid, note)
         return {
             node: client
-            for node, client in introduced.items()
+            for node, client in clients.items()
             if client.card.identity not in self.excluded
         }
-
-    def _introduce(self, node: int, record: ConfigRecord | None) -> None:
-        if node in self._cards:
-            raise secagg.DuplicateAnswer(
-                Key.CARD, "the node has said who it is; its first answer stands"
-            )
-        silent = "the node does not say who it is"
-        if record is None:
-            raise secagg.MalformedMessage(Key.CARD, f"{silent}; it fails, or does not run the mod")
-        if Key.REFUSED in record:
-            reason = one_line(record.get(Key.REASON, ""))
-            raise secagg.MalformedMessage(Key.CARD, f"{silent}: {reason}")
-        payload = record.get(Key.PAYLOAD)
-        if not isinstance(payload, bytes):
-            raise secagg.MalformedMessage(Key.CARD, f"{silent}; it fails, or does not run the mod")
-        if node not in self._challenges:
-            raise secagg.MalformedMessage(Key.CARD, "the node was not asked who it is")
-        card, roster = self._challenges[node].read(payload)
-        if any(
-            {card.identity, card.channel} & {client.card.identity, client.card.channel}
-            for client in self._cards.values()
-        ):
-            raise secagg.SwappedKey(Key.CARD, "another node has introduced itself with this key")
-        name = one_line(record.get(Key.NAME, card.identity.hex()))
-        if self.roster is None and name != card.identity.hex() and _KEY.fullmatch(name):
-            raise secagg.SwappedKey(Key.CARD, "a name that could be another client's key")
-        if self.roster is None and any(name == client.name for client in self._cards.values()):
-            raise secagg.DuplicateAnswer(
-                Key.CARD, "another node that is there has introduced itself by this name"
-            )
-        self._cards[node] = _Known(card=card, name=name, roster=roster)
 
     def _stage(self, current: _Secure) -> str:
         if current.united:
@@ -553,7 +476,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         # It may have restarted with another key: unless it only refuses to evaluate, it is asked
         # for its card again.
         if stage == "deal" and self.encoding.purpose == "train":
-            self._cards.pop(node, None)
+            self._introductions.forget(node)
         if stage == "sum":  # it may have lost its state: then it masks in none of those dealt ahead
             for later in self._dealt:
                 if node in later.places:

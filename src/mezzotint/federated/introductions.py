@@ -1,0 +1,130 @@
+"""The client behind each node: its card, which it proves to hold, and its name for itself.
+
+A node is asked once, before its first round, and again when it comes back or refuses to deal. Sums of
+updates and sums of metrics share what was learnt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import final
+
+from flwr.app import ConfigRecord, Message, MessageType
+from flwr.serverapp import Grid
+
+from mezzotint.federated.records import Key, one_line, protocol_record, request
+from mezzotint.federated.rounds import arriving
+from mezzotint.federated.secagg import (
+    Card,
+    Challenge,
+    DuplicateAnswer,
+    MalformedMessage,
+    ProtocolError,
+    SwappedKey,
+)
+
+_IDENTITY = re.compile("[0-9a-f]{64}")  # which names clients that give no other name
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Introduction:
+    """A client's card, the name under which it is charged, and the digest of the roster that it
+    holds.
+    """
+
+    card: Card
+    name: str
+    roster: bytes
+
+
+@final
+class Introductions:
+    """Asks nodes who they are.
+
+    Arguments:
+        has_roster: whether clients are charged by their identities, for a roster lists them. Without
+            one they name themselves, each by a name of its own.
+        timeout: seconds to wait for nodes; one that answers later is not asked anew.
+    """
+
+    def __init__(self, *, has_roster: bool, timeout: float) -> None:
+        self._has_roster, self._timeout = has_roster, timeout
+        self._clients: dict[int, Introduction] = {}
+        self._challenges: dict[int, Challenge] = {}
+        self._late_nodes: dict[str, int] = {}
+
+    def names(self, nodes: Iterable[int]) -> dict[int, str]:
+        """Node -> its client's name, or the node's number before it has given one."""
+        names = {node: str(node) for node in nodes}
+        for node in names.keys() & self._clients.keys():
+            names[node] = self._clients[node].name
+        return names
+
+    def forget(self, node: int) -> None:
+        """Ask this node again: another client may be behind it."""
+        self._clients.pop(node, None)
+
+    def ask(
+        self, nodes: Iterable[int], grid: Grid, note: Callable[[int, ProtocolError], None]
+    ) -> dict[int, Introduction]:
+        """The clients behind these nodes; the client of a disconnected node is forgotten.
+
+        Arguments:
+            nodes: of which those without a client are asked.
+            grid: Flower's.
+            note: called with a node that is left out, and the reason.
+        """
+        connected, wanted = set(grid.get_node_ids()), set(nodes)
+        for node in self._clients.keys() - connected:
+            del self._clients[node]
+        unknown = sorted(wanted - self._clients.keys() - set(self._late_nodes.values()))
+        self._challenges |= {node: Challenge() for node in unknown}
+        questions = map(self._question, unknown)
+        for node, answer in arriving(grid, questions, timeout=self._timeout, late=self._late_nodes):
+            record = None
+            if not answer.has_error():
+                record = protocol_record(answer)
+            try:
+                self._clients[node] = self._introduction(node, record)
+            except ProtocolError as error:
+                note(node, error)
+        return {node: self._clients[node] for node in sorted(wanted & self._clients.keys())}
+
+    def _question(self, node: int) -> Message:
+        values = {Key.STAGE: Key.CARD, Key.PAYLOAD: self._challenges[node].question}
+        return request(node, MessageType.TRAIN, values, {})
+
+    def _introduction(self, node: int, record: ConfigRecord | None) -> Introduction:
+        """The client that a node's answer proves to be; ProtocolError for any other answer."""
+        if node in self._clients:
+            raise DuplicateAnswer(Key.CARD, "the node has said who it is; its first answer stands")
+        if record is None:
+            record = ConfigRecord({Key.REFUSED: "", Key.REASON: "it fails, or runs no mod"})
+        payload = record.get(Key.PAYLOAD)
+        if Key.REFUSED in record or not isinstance(payload, bytes):
+            reason = one_line(record.get(Key.REASON, "it runs no mod"))
+            raise MalformedMessage(Key.CARD, f"the node does not say who it is: {reason}")
+        if node not in self._challenges:
+            raise MalformedMessage(Key.CARD, "the node was not asked who it is")
+        card, roster = self._challenges[node].read(payload)
+        keys = {card.identity, card.channel}
+        for client in self._clients.values():
+            if keys & {client.card.identity, client.card.channel}:
+                raise SwappedKey(Key.CARD, "another node has introduced itself with this key")
+        name = card.identity.hex()
+        if not self._has_roster and Key.NAME in record:
+            name = self._free_name(one_line(record[Key.NAME]), name)
+        return Introduction(card=card, name=name, roster=roster)
+
+    def _free_name(self, name: str, identity: str) -> str:
+        """A client's name for itself, which is neither another's nor could be another's identity."""
+        if name != identity and _IDENTITY.fullmatch(name):
+            raise SwappedKey(Key.CARD, "a name that could be another client's key")
+        if any(name == client.name for client in self._clients.values()):
+            raise DuplicateAnswer(
+                Key.CARD, "another node that is there has introduced itself by this name"
+            )
+        return name
