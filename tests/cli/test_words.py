@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet as pq
 
 from mezzotint import collect, design, families, kernel, privacy
 from mezzotint.kernel.checker import verdict_on
@@ -161,3 +163,37 @@ def test_features_far_from_one_are_named_before_training(invoke: Invoke, tmp_pat
         outcome = invoke("train", tmp_path / "run.toml")
         assert outcome.status == 0, outcome
         assert ("scale all of them by public bounds" in outcome.err) == (name == "far")
+
+
+def test_why_the_least_mse_may_take_more_people(invoke: Invoke) -> None:
+    """The words below the comparison: the worst inputs lie at both ends, and one bit does not feel it."""
+    ends, even = np.repeat([-1.0, 1.0], 256), np.linspace(-1, 1, 512)
+    needed = {}
+    for row in design.compare(epsilon=1.0, bits=2, families=("optimal", "randomized_response")):
+        assert row.mechanism is not None
+        for name, inputs in (("worst", None), ("ends", ends), ("even", even)):
+            plan = collect.plan(mechanism=row.mechanism, half_width=0.1, inputs=inputs)
+            needed[row.family, name] = plan.people
+    assert needed["optimal", "worst"] == needed["optimal", "ends"] > needed["optimal", "even"]
+    (one_bit,) = {needed["randomized_response", name] for name in ("worst", "ends", "even")}
+    assert one_bit < needed["optimal", "worst"]
+    printed = " ".join(invoke("compare", "--epsilon", 1, "--bits", 2).out.split())
+    assert "The worst inputs lie half at each end" in printed
+    assert str(needed["optimal", "worst"]) in printed
+
+
+def test_reports_are_found_by_the_column_that_they_are_of(invoke: Invoke, tmp_path: Path) -> None:
+    table = pa.table({"at": [f"2026-10-0{day}" for day in range(1, 8)] * 40, "x": [0.5] * 280})
+    pq.write_table(table, tmp_path / "in.parquet")
+    weekdays = families.categorical(categories=range(1, 8), epsilon=1.0)
+    weekdays.save(tmp_path / "weekdays.json")
+    families.randomized_response(lower=0, upper=1, epsilon=1.0).save(tmp_path / "bit.json")
+    reports = tmp_path / "reports.parquet"
+    columns = ["--column", "at:weekday", "--column", "x"]
+    tables = ["--mechanism", tmp_path / "weekdays.json", "--mechanism", tmp_path / "bit.json"]
+    invoke("privatize", tmp_path / "in.parquet", *columns, *tables, "--out", reports)
+    by_column = invoke("estimate", reports, "--column", "at:weekday").out
+    assert by_column == invoke("estimate", reports, "--column", "at_weekday_code").out
+    page = tmp_path / "page.html"
+    invoke("report", reports, "--column", "at:weekday", "--out", page)
+    assert "<title>Reports of at:weekday in" in page.read_text(encoding="utf-8")

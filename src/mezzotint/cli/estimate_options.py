@@ -44,7 +44,7 @@ class EstimateOptions:
         bool, option("Make all intervals hold at once.", "--simultaneous", panel=INTERVALS)
     ] = False
     column: Annotated[
-        list[str] | None, option("Column of codes; two are estimated jointly.", panel=REPORTS)
+        list[str] | None, option("Column, or its codes; two are estimated jointly.", panel=REPORTS)
     ] = None
     mechanism: Annotated[
         Path | None, option("For codes whose file does not carry one.", panel=REPORTS)

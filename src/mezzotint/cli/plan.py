@@ -233,9 +233,9 @@ def _picture(planned: Plan, basis: str) -> tables.TerminalTable:
     table_rows = [
         (
             option.strategy,
-            number(option.report_epsilon),
+            above(option.report_epsilon),
             f"{option.people:,.0f}",
-            number(option.half_width),
+            above(option.half_width),
         )
         for option in planned.options
     ]
@@ -256,7 +256,7 @@ def _words(planned: Plan, next_command: str) -> list[str]:
     ]
     if planned.identified:
         sentences.append(
-            f"Of it {number(planned.identified)} is left open by the table, however many people are asked."
+            f"Of it {above(planned.identified)} is left open by the table, however many people are asked."
         )
     if planned.power is not None:
         sentences.append(

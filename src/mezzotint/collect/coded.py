@@ -26,6 +26,7 @@ from mezzotint.collect.folders import MANIFEST, STATE
 from mezzotint.collect.listing import STREAM, SourceFile, find_files
 from mezzotint.collect.reports import (
     Description,
+    code_field,
     read_description,
     run_of,
 )
@@ -99,7 +100,8 @@ def open_reports(
 
     Arguments:
         block: which rows.
-        columns: fields of codes; None for the only one that the file describes.
+        columns: fields of codes, or the columns that were privatized into them; None for the only
+            one that the file describes.
         mechanism: of bare codes without a description. A file that does describe the field must
             agree.
 
@@ -124,8 +126,10 @@ def open_reports(
 
 
 def _field(column: str | None, described: Description) -> str:
-    """The name of the field of codes."""
+    """The name of the field of codes, which is also found by the column that it is of."""
     if column is not None:
+        if column not in described.tables and code_field(column) in described.tables:
+            return code_field(column)
         return column
     if len(described.tables) == 1:
         return next(iter(described.tables))
@@ -143,11 +147,7 @@ def _table(
     """The table that drew the codes of a field."""
     described_table = described.tables.get(field, mechanism)
     if described_table is None:
-        listed = ", ".join(described.tables)
-        field_of_column = f"{field}_code"
-        if field_of_column in described.tables:
-            listed += f"; did you mean {field_of_column}?"
-        remedy = f"no such column of codes; the file has: {listed}"
+        remedy = f"no such column of codes; the file has: {', '.join(described.tables)}"
         raise ParameterError("column", field, remedy)
     if mechanism is not None and mechanism != described_table:
         remedy = f"{reader.name} was made by another table: {described_table!r}"

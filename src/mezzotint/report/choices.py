@@ -12,7 +12,7 @@ from mezzotint.collect.plans import Question as Estimate
 from mezzotint.collect.plans import half_widths
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import Record, number
+from mezzotint.core.records import Record, above, number
 from mezzotint.report.contents import Curve, Figure, Table
 from mezzotint.report.mechanism_pages import NAMES
 
@@ -150,7 +150,7 @@ def table(chosen: tuple[Choice, ...]) -> Table:
     rows = []
     for choice in chosen:
         errors = (number(choice.mse), number(choice.mae), number(choice.max_bias, 2))
-        rows.append((choice.name, *errors, number(choice.half_width, 4)))
+        rows.append((choice.name, *errors, above(choice.half_width, 4)))
     return Table(headings=headings, rows=tuple(rows), own=0)
 
 

@@ -10,11 +10,12 @@ def _():
     import marimo as mo  # pyright: ignore[reportMissingImports]
 
     from mezzotint.core.errors import MezzotintError
+    from mezzotint.core.records import above
     from mezzotint.report import choices
     from mezzotint.report.page_html import asset, table_html
     from mezzotint.report.svg import figure_html
 
-    return MezzotintError, asset, choices, figure_html, mo, table_html
+    return MezzotintError, above, asset, choices, figure_html, mo, table_html
 
 
 @app.cell
@@ -68,7 +69,7 @@ def _(MezzotintError, bits, choices, epsilon, lower, mo, people, prior, upper):
 
 
 @app.cell
-def _(asset, choices, chosen, family, figure_html, mo, situation, table_html):
+def _(above, asset, choices, chosen, family, figure_html, mo, situation, table_html):
     picked = next(choice for choice in chosen if choice.name == family.value)
     figures = (
         choices.errors(chosen),
@@ -82,7 +83,7 @@ def _(asset, choices, chosen, family, figure_html, mo, situation, table_html):
             mo.md(
                 f"At epsilon {situation.epsilon:g} per report (every table is certified when it is made), "
                 f"the least mean squared error is that of the **{chosen[0].name}**: the mean of "
-                f"{situation.people:,} people is known to ±{chosen[0].half_width:.4g} data units or better."
+                f"{situation.people:,} people is known to ±{above(chosen[0].half_width, 4)} data units or better."
             ),
             mo.Html(table_html(choices.table(chosen))),
             family,
