@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -57,6 +58,13 @@ class Curve:
         along = cast("tuple[float, ...]", tuple(positions))
         return cls(name=name, x=along, y=tuple(heights), style=style)
 
+    @property
+    def space(self) -> float:
+        """Of the bars at one position, data units: most of the least distance between two."""
+        ordered = sorted(cast("tuple[float, ...]", self.x))
+        distances = [right - left for left, right in itertools.pairwise(ordered)]
+        return 0.8 * min((distance for distance in distances if distance > 0), default=1.0)
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +109,21 @@ class Figure:
             log_x="x" in log,
             log_y="y" in log,
         )
+
+    @property
+    def names_things(self) -> bool:
+        """Whether positions are words: bars then lie, as names need the space."""
+        return any(isinstance(x, str) for curve in self.curves for x in curve.x[:1])
+
+    def bars(self, curve: Curve) -> tuple[tuple[float, ...], float]:
+        """Left ends and width of a curve's bars, data units: sets of bars share the space of a
+        position.
+        """
+        sets = [each for each in self.curves if each.style == "bars"]
+        width = curve.space / len(sets)
+        offset = sets.index(curve) * width - curve.space / 2
+        positions = cast("tuple[float, ...]", curve.x)
+        return tuple(position + offset for position in positions), width
 
 
 @final

@@ -1,4 +1,7 @@
-"""Figures as PNG, PDF and SVG files of their own, drawn by matplotlib."""
+"""Figures as PNG, PDF and SVG files of their own, drawn by matplotlib.
+
+What a figure shows is decided by its record alone (`contents`), for these files and for pages.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,16 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, cast, final
 
 import numpy as np
 
 from mezzotint.core import brought_by
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
+from mezzotint.core.records import escaped
 from mezzotint.core.types import FloatArray
 from mezzotint.report.contents import Curve, Figure, Page, Slider, Table
-from mezzotint.report.svg import names_things
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -74,7 +77,7 @@ class Look:
 
 def height_of(figure: Figure) -> int:
     """Pixels: bars that stand for things take a line each."""
-    if not names_things(figure):
+    if not figure.names_things:
         return HEIGHT
     return max(HEIGHT, 120 + LINE_HEIGHT * max(len(curve.x) for curve in figure.curves))
 
@@ -98,7 +101,7 @@ def write_png(page: Page, folder: Path, *, overwrite: bool = False) -> tuple[Pat
     if not folder.is_dir():
         raise ParameterError("png", str(folder), "no such folder; create it first")
     drawings = {folder / f"{slider.key}.png": _draw_slider(slider) for slider in page.sliders}
-    for figure in page.figures:
+    for figure in map(_printable, page.figures):
         drawing = _drawing(6.4, 4.2 * height_of(figure) / HEIGHT)
         _draw_onto(drawing.subplots(), figure, _looks([figure]))
         drawings[folder / f"{figure.key}.png"] = drawing
@@ -127,11 +130,31 @@ def sheet(figures: Sequence[Figure], *, title: str = "", table: Table | None = N
         >>> drawing.savefig("error.png")
     """
     if figures:
-        return _sheet_of_figures(figures, title)
-    drawing = _drawing(*TABLE_SIZE, title=title)
+        return _sheet_of_figures([_printable(figure) for figure in figures], _words(title))
+    drawing = _drawing(*TABLE_SIZE, title=_words(title))
     if table is not None:
         _draw_table(drawing, table)
     return drawing
+
+
+def _printable(figure: Figure) -> Figure:
+    """The figure with words of others as matplotlib prints them."""
+    curves = []
+    for curve in figure.curves:
+        positions = tuple(_words(x) if isinstance(x, str) else x for x in curve.x)
+        curves.append(replace(curve, name=_words(curve.name), x=cast("tuple[str, ...]", positions)))
+    return replace(
+        figure,
+        title=_words(figure.title),
+        x_label=_words(figure.x_label),
+        y_label=_words(figure.y_label),
+        curves=tuple(curves),
+    )
+
+
+def _words(text: str) -> str:
+    """Text of others: it neither moves the terminal of whoever reads it nor begins a formula."""
+    return escaped(text).replace("$", r"\$")
 
 
 def _sheet_of_figures(figures: Sequence[Figure], title: str) -> Drawing:
@@ -181,7 +204,7 @@ def _line_width(handle: Artist) -> float:
 def _draw_table(drawing: Drawing, table: Table) -> None:
     axes = drawing.add_subplot()
     axes.axis("off")
-    cells = [[textwrap.fill(cell, CELL_LETTERS) for cell in row] for row in table.rows]
+    cells = [[textwrap.fill(_words(cell), CELL_LETTERS) for cell in row] for row in table.rows]
     drawn = axes.table(cellText=cells, colLabels=table.headings, loc="center", cellLoc="left")
     drawn.auto_set_font_size(False)
     drawn.set_fontsize(7)
@@ -241,7 +264,7 @@ def _look_of_curve(index: int) -> Look:
 
 
 def _draw_onto(axes: Axes, figure: Figure, looks: dict[str, Look], *, legend: bool = True) -> None:
-    if names_things(figure):
+    if figure.names_things:
         _draw_lying(axes, figure, looks)
     else:
         _draw_standing(axes, figure, looks)
@@ -274,8 +297,9 @@ def _draw_standing(axes: Axes, figure: Figure, looks: dict[str, Look]) -> None:
         if len(curve.x) > MOST_MARKED:
             look = replace(look, marker="")
         if curve.style == "bars":
-            width = _bar_width(curve)
-            axes.bar(curve.x, curve.y, color=look.color, label=curve.name, width=width)
+            left_ends, width = figure.bars(curve)
+            bars: Any = {"width": width, "align": "edge", "color": look.color}
+            axes.bar(left_ends, curve.y, label=curve.name, **bars)
         else:
             above = sum(_coincide(curve, later, figure) for later in figure.curves[index + 1 :])
             _draw_line(axes, curve, look, min(above, MOST_ABOVE))
@@ -301,13 +325,6 @@ def _draw_line(axes: Axes, curve: Curve, look: Look, above: int) -> None:
     if above:
         options |= {"alpha": 0.55, "markerfacecolor": "none"}
     axes.plot(curve.x, curve.y, label=curve.name, **options)
-
-
-def _bar_width(curve: Curve) -> float:
-    """Most of the least distance between two bars, in data units."""
-    if len(curve.x) < 2:
-        return 0.8
-    return 0.8 * float(np.diff(np.array(curve.x, dtype=np.float64)).min())
 
 
 def _interval_lengths(curve: Curve) -> FloatArray:

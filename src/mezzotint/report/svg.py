@@ -6,7 +6,6 @@ Colours come from the page's style, so that one figure serves light and dark pag
 from __future__ import annotations
 
 import html
-import itertools
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -151,14 +150,9 @@ def _axis(values: Iterable[float], *, start: float, end: float, logarithmic: boo
     return Axis(low=low, high=high, start=start, end=end, logarithmic=logarithmic)
 
 
-def names_things(figure: Figure) -> bool:
-    """Whether positions are words: bars then lie, as names need the space."""
-    return any(isinstance(x, str) for curve in figure.curves for x in curve.x[:1])
-
-
 def figure_html(figure: Figure) -> str:
     """A figure with its title and its legend above it."""
-    draw = _lying if names_things(figure) else _standing
+    draw = _lying if figure.names_things else _standing
     label = text_of(_described(figure))
     parts = [f'<figure class="figure" id="{text_of(figure.key)}">']
     parts.append(f"<figcaption>{text_of(figure.title)}</figcaption>")
@@ -209,10 +203,9 @@ def _svg(height: float, label: str, inner: Sequence[str]) -> str:
 def _standing(figure: Figure, label: str) -> str:
     along, up = _axes(figure)
     inner = [_grid(along, up), _labels(figure.x_label, figure.y_label, HEIGHT)]
-    group = [curve for curve in figure.curves if curve.style == "bars"]
     for index, curve in enumerate(figure.curves):
         if curve.style == "bars":
-            inner.append(_bars(curve, index, group.index(curve), len(group), along, up))
+            inner.append(_bars(figure, index, along, up))
         else:
             inner.append(_line(curve, index, along, up))
         inner.append(_whiskers(curve, along, up))
@@ -228,18 +221,11 @@ def _axes(figure: Figure) -> tuple[Axis, Axis]:
         ys += (*curve.y, *curve.low, *curve.high)
         if curve.style == "bars":
             ys.append(0.0)
-            half = _bar_width(positions) / 2
+            half = curve.space / 2
             xs += (min(positions, default=0.0) - half, max(positions, default=1.0) + half)
     along = _axis(xs, start=MARGIN_LEFT, end=WIDTH - MARGIN_RIGHT, logarithmic=figure.log_x)
     up = _axis(ys, start=HEIGHT - MARGIN_BOTTOM, end=MARGIN_TOP, logarithmic=figure.log_y)
     return along, up
-
-
-def _bar_width(positions: Sequence[float]) -> float:
-    """Of a bar in data units: most of the least distance between two."""
-    ordered = sorted(positions)
-    gaps = [second - first for first, second in itertools.pairwise(ordered)]
-    return 0.8 * min((gap for gap in gaps if gap > 0), default=1.0)
 
 
 def _grid(along: Axis, up: Axis) -> str:
@@ -285,15 +271,15 @@ def _line(curve: Curve, index: int, along: Axis, up: Axis) -> str:
     return f'<g class="{_class(curve, index)}">{path}{"".join(hovers)}</g>'
 
 
-def _bars(curve: Curve, index: int, rank: int, count: int, along: Axis, up: Axis) -> str:
-    """Bars of one of several sets, which share the space of a position."""
-    positions = cast("tuple[float, ...]", curve.x)
-    share = _bar_width(positions) / count
+def _bars(figure: Figure, index: int, along: Axis, up: Axis) -> str:
+    """Bars of the curve with this index."""
+    curve = figure.curves[index]
+    left_ends, width = figure.bars(curve)
     floor = up.position(0.0)
     bars = []
-    for x, y in zip(positions, curve.y, strict=True):
-        left = x - _bar_width(positions) / 2 + rank * share
-        start, end = along.position(left), along.position(left + share)
+    positions = cast("tuple[float, ...]", curve.x)
+    for x, left, y in zip(positions, left_ends, curve.y, strict=True):
+        start, end = along.position(left), along.position(left + width)
         top = up.position(y)
         box = f'y="{min(top, floor):.1f}" height="{abs(floor - top):.1f}"'
         bars.append(
