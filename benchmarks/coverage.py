@@ -522,29 +522,6 @@ def of_categories(
     return true, run
 
 
-def within_of(
-    mechanism: Mechanism, category: Mechanism, shares: np.ndarray, n: int, confidence: float
-) -> tuple[Truths, Experiment]:
-    """The mean of a number within a private category: category i has the numbers of a beta around (i + 1) / (k + 1)."""
-    k = shares.size
-    inside = [smooth(i + 1, k - i) for i in range(k)]
-    rows = np.stack([shares_of(mechanism, column) for column in inside])
-    true = {f"mean within {i}": float(inside[i][0] @ inside[i][1]) for i in (0, k - 1)}
-    names = category.categories or ()
-
-    def run(wanted: Sequence[str], draws: int, rng: np.random.Generator) -> Iterator[Found]:
-        joint = np.einsum("k,ki,kj->ij", shares, category.probabilities, rows)
-        for _ in range(draws):
-            counts = rng.multinomial(n, joint.ravel()).reshape(joint.shape)
-            found = collect.means_within(
-                collect.PairCounts(first=category, second=mechanism, counts=counts),
-                confidence=confidence,
-            )
-            yield {what: found[names[int(what.split()[-1])]] for what in wanted}
-
-    return true, run
-
-
 def pair_cells(stages: Stages, confidence: float, finished: Places) -> Iterator[Cell]:
     letters = ["a", "b", "c", "d"]
     uneven, rng = np.array([0.7, 0.2, 0.09, 0.01]), seeded(5)
@@ -579,14 +556,6 @@ def pair_cells(stages: Stages, confidence: float, finished: Places) -> Iterator[
                         of_categories(table, shares, n, confidence),
                     )
                 )
-        cases.append(
-            (
-                f"categories 4, {epsilon:g} x opt4e1",
-                "uneven",
-                2000,
-                within_of(TABLES["opt4e1"](), table, uneven, 2000, confidence),
-            )
-        )
     for name, label, n, (true, run) in cases:
         if (name, label, n, confidence) in finished:
             continue

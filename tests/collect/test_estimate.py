@@ -16,7 +16,7 @@ from scipy import stats
 from laws.registry import judges
 from mezzotint import collect, families
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.collect.means import mean_interval, report_moments
+from mezzotint.collect.means import bernstein, mean_interval, report_moments
 from mezzotint.collect.nodes import (
     deviance,
     least_deviance,
@@ -104,10 +104,10 @@ def test_greatest_variance_of_a_report_against_a_grid(mechanism: Mechanism) -> N
     assert grid * (1 - FEW) <= ours <= grid * 1.001
 
 
-def test_safe_half_width_is_bernsteins() -> None:
+def test_the_safe_half_width_is_bernsteins() -> None:
     """P(|deviation| >= t) <= 2 exp(-n t^2 / (2 v + 2 R t / 3)) equals 1 - level at the returned t, bias aside."""
     for n in (1, 10, 10**6):
-        t = collect.safe_half_width(RQM, n=n, confidence=0.9) - RQM.max_bias
+        t = bernstein(spread_of(RQM), n=n, confidence=0.9)
         reach = max(RQM.levels[-1] - 0, 1 - RQM.levels[0])
         tail = 2 * math.exp(-n * t**2 / (2 * spread_of(RQM).greatest_of_all + 2 * reach * t / 3))
         assert tail == pytest.approx(0.1, rel=MANY)
@@ -373,9 +373,8 @@ def test_coverage_of_the_mean(mechanism: Mechanism, n: int) -> None:
         for name, counts, truth in (("population", fresh, 2 / 7), ("rows", fixed, rows.mean())):
             interval = mean_interval(counts, confidence=LEVEL, method="asymptotic")
             hits[name] += interval.low <= truth <= interval.high
-        hits["safe"] += abs(report_moments(fixed)[0] - rows.mean()) <= collect.safe_half_width(
-            mechanism, n=n, confidence=LEVEL
-        )
+        half = bernstein(spread_of(mechanism), n=n, confidence=LEVEL) + mechanism.max_bias
+        hits["safe"] += abs(report_moments(fixed)[0] - rows.mean()) <= half
     assert min(hits.values()) >= FEWEST, hits
 
 

@@ -363,7 +363,6 @@ def test_a_run_is_not_continued_as_another(
         "keep": {"keep": []},
         "rng": {"rng": 3},
         "memo": {"memo": collect.Memo(users="id", key=bytes(32))},
-        "record_counts": {"record_counts": True},
     }.items():
         with pytest.raises(
             ParameterError, match=f"{name}=what was given: is not what the run began with"

@@ -46,7 +46,7 @@ def within(result: Any, truth: dict[str, float]) -> None:
 def test_text_to_frequencies(colours: Path, tmp_path: Path, method: Any, out: str) -> None:
     mechanism = families.categorical(categories=NAMES, epsilon=2.0, method=method)
     result = collect.privatize(colours, f"{tmp_path}/{out}", column="colour", mechanism=mechanism)
-    assert (result.reports, result.below, result.above) == (20_000, 0, 0)
+    assert (result.reports, result.columns[0].below, result.columns[0].above) == (20_000, 0, 0)
     found = collect.estimate(collect.read_counts(tmp_path / out), confidence=0.9999)
     seen = Counter(pq.read_table(colours)["colour"].to_pylist())
     within(found, {name: seen[name] / 20_000 for name in NAMES})

@@ -379,30 +379,13 @@ def test_two_way_tables_are_unbiased_and_cover(n: int) -> None:
     assert (np.abs(sums / draws - truth) <= 4 * error).all()
 
 
-@judges("collect.pairs.means_within")
-@pytest.mark.slow
-def test_means_within_private_categories_cover(optimal: Mechanism) -> None:
-    rng = np.random.default_rng(9)
-    misses, wide = np.zeros(3), 0
-    for _ in range(100):
-        colour = rng.choice(["red", "green", "blue"], 1500, p=[0.6, 0.38, 0.02])
-        y = np.where(colour == "red", 0.3, 0.8)
-        found = collect.means_within(joint(COLOURS, optimal, colour, y, rng))
-        misses += [
-            not i.low <= t <= i.high for i, t in zip(found.values(), (0.3, 0.8, 0.8), strict=True)
-        ]
-        wide += found["blue"].high - found["blue"].low > 0.9  # 30 people: nearly nothing is known
-    assert (misses <= 5 + 3 * math.sqrt(4.75)).all()
-    assert wide > 80
-
-
 def test_pairs_that_make_no_sense(optimal: Mechanism) -> None:
     rng = np.random.default_rng(0)
     numbers = joint(optimal, BIT, np.zeros(5), np.zeros(5), rng)
-    with pytest.raises(ParameterError, match="columns of categories and categories"):
+    with pytest.raises(ParameterError, match="two columns of categories"):
         collect.two_way(numbers)
-    with pytest.raises(ParameterError, match="columns of categories and numbers"):
-        collect.means_within(numbers)
+    with pytest.raises(ParameterError, match="two columns of numbers"):
+        collect.relation(joint(COLOURS, BIT, np.array(["red"] * 5), np.zeros(5), rng))
     with pytest.raises(ParameterError, match="as many codes"):
         pairs.PairCounts.from_codes([0, 1], [0], tables=(BIT, BIT))
     with pytest.raises(ParameterError, match="two records"):

@@ -5,12 +5,9 @@ from __future__ import annotations
 import decimal
 import gzip
 import io
-import json
 import subprocess
 import sys
-from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -66,7 +63,10 @@ def test_every_format_gives_the_same_codes_in_order(
     expected = mechanism.privatize(VALUES, np.random.default_rng(3))
     assert codes_of(out) == expected.tolist()
     assert summary.reports == N
-    assert (summary.below, summary.above) == (int((VALUES < -1).sum()), int((VALUES > 1).sum()))
+    assert (summary.columns[0].below, summary.columns[0].above) == (
+        int((VALUES < -1).sum()),
+        int((VALUES > 1).sum()),
+    )
     counts = collect.read_counts(out)
     assert counts.mechanism == mechanism
     assert counts.counts.tolist() == np.bincount(expected, minlength=4).tolist()
@@ -155,7 +155,7 @@ def test_numbers_of_every_kind_are_read(
     summary = collect.privatize(
         tmp_path / "in.parquet", tmp_path / "out.parquet", column="x", mechanism=mechanism
     )
-    assert (summary.reports, summary.above) == (4, 1)
+    assert (summary.reports, summary.columns[0].above) == (4, 1)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,6 @@ def test_options_that_would_undo_the_privacy_or_make_no_sense_are_refused(
         ({"missing": "fill"}, "missing=fill"),
         ({"on_out_of_range": "wrap"}, "on_out_of_range=wrap"),
         ({"on_out_of_range": "error"}, r"data row \d+ lies outside \[-1, 1\]"),
-        ({"record_counts": True}, "record_counts=True: a CSV"),
         ({"out": source}, "is the source itself"),
         ({"out": tmp_path / "out.txt"}, "out=.*out.txt: name a .parquet"),
         ({"source": tmp_path / "none.csv"}, "source=.*none.csv: no such file"),
@@ -256,14 +255,6 @@ def test_options_that_would_undo_the_privacy_or_make_no_sense_are_refused(
         with pytest.raises(ParameterError, match=words):
             attempt(**changes)
     assert not out.exists()
-
-
-def test_options_are_the_settings() -> None:
-    """Type checkers need the names of keyword options a second time: the same names, of the same types."""
-    assert get_type_hints(collect.Options) == get_type_hints(collect.Settings)
-    assert all(
-        field.default is not MISSING for field in fields(collect.Settings)
-    )  # every option may be left out
 
 
 def test_an_existing_output_is_refused_unless_overwriting(
@@ -291,23 +282,6 @@ def test_out_of_range_names_the_row_behind_missing_ones(
             missing="drop",
             on_out_of_range="error",
         )
-
-
-def test_raw_counts_are_in_the_file_only_when_asked(tmp_path: Path, mechanism: Mechanism) -> None:
-    source = write(tmp_path / "in.parquet", {"x": pa.array([None, 0.5, 7.0, -7.0, 8.0])})
-    for record in (False, True):
-        out = tmp_path / f"{record}.parquet"
-        collect.privatize(
-            source, out, column="x", mechanism=mechanism, missing="drop", record_counts=record
-        )
-        metadata = pq.ParquetFile(out).metadata.metadata
-        assert (b"mezzotint.raw_counts" in metadata) is record
-        text = b"".join(value for key, value in metadata.items() if key != b"ARROW:schema")
-        assert (b'"below"' in text) is record
-    stored = json.loads(
-        pq.ParquetFile(tmp_path / "True.parquet").metadata.metadata[b"mezzotint.raw_counts"]
-    )
-    assert stored == {"below": 1, "above": 2, "missing": 1, "rows": 5}
 
 
 def test_reports_take_few_bits_on_disk(tmp_path: Path, mechanism: Mechanism) -> None:

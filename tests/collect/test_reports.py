@@ -167,20 +167,6 @@ def test_a_forged_certificate_is_refused_inside_reports_and_counts(
         collect.load_counts(path)
 
 
-def test_a_csv_has_no_place_for_counts(tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("x\n1\n")
-    with pytest.raises(
-        ParameterError, match="record_counts=True: a CSV of reports has no place for counts"
-    ):
-        collect.privatize(
-            tmp_path / "in.csv",
-            tmp_path / "out.csv",
-            column="x",
-            mechanism=MECHANISM,
-            record_counts=True,
-        )
-
-
 def test_edited_descriptions_are_refused(reports: Path) -> None:
     whole = description(reports)
     entry = dict(whole["reports"][0])

@@ -15,6 +15,8 @@ from laws.changes import OFFSET, SCALE, law_tables, mirrored, rescaled, shifted
 from laws.registry import judges
 from mezzotint import collect, families
 from mezzotint.collect.bets import Betting
+from mezzotint.collect.means import bernstein
+from mezzotint.collect.spreads import spread_of
 from mezzotint.core.mechanism import Mechanism
 from reference.privacy import divergence, rows_of
 from strategies import examples
@@ -47,7 +49,7 @@ def ends(interval: collect.Interval) -> np.ndarray:
 
 
 @judges(
-    "collect.means.safe_half_width",
+    "collect.means.bernstein",
     "collect.means.mean_interval",
     "collect.intervals.Target.interval",
     "collect.estimates.estimate",
@@ -65,26 +67,14 @@ def test_the_mean_follows_its_units_and_directions(counts: collect.CodeCounts, m
     np.testing.assert_allclose((other - OFFSET) / SCALE, found, rtol=0, atol=10 * FEW * scale)
     assert found[0] <= found[1] <= found[2]
     n, confidence = counts.n, 0.9
-    width = collect.safe_half_width(mechanism, n=n, confidence=confidence)
-    assert math.isclose(
-        collect.safe_half_width(mirrored(mechanism), n=n, confidence=confidence),
-        width,
-        rel_tol=MANY,
-    )
-    assert math.isclose(
-        collect.safe_half_width(rescaled(mechanism), n=n, confidence=confidence),
-        SCALE * width,
-        rel_tol=MANY,
-    )
-    assert (
-        collect.safe_half_width(mechanism, n=n, confidence=0.99)
-        > width
-        > collect.safe_half_width(mechanism, n=2 * n, confidence=confidence)
-    )
+    width = _bernstein(mechanism, n, confidence)
+    assert math.isclose(_bernstein(mirrored(mechanism), n, confidence), width, rel_tol=MANY)
+    assert math.isclose(_bernstein(rescaled(mechanism), n, confidence), SCALE * width, rel_tol=MANY)
+    assert _bernstein(mechanism, n, 0.99) > width > _bernstein(mechanism, 2 * n, confidence)
 
 
-def _mean(counts: collect.CodeCounts, method: str) -> collect.Interval:
-    return collect.estimate(counts, confidence=0.9, method=method).mean  # pyright: ignore[reportArgumentType]
+def _bernstein(mechanism: Mechanism, n: int, confidence: float) -> float:
+    return bernstein(spread_of(mechanism), n=n, confidence=confidence)
 
 
 @judges(
@@ -195,8 +185,8 @@ def test_frequencies_have_no_first_category(
 
 
 @judges(
-    "collect.runs.privatize", "collect.runs.privatize_columns", "collect.results.of_one_column",
-    "collect.results.result_of", "collect.folders.FolderRun.execute", "privacy.claim.Claimed.epsilon",
+    "collect.runs.privatize", "collect.runs.privatize_columns", "collect.results.PrivatizeResult.of",
+    "collect.folders.FolderRun.execute", "privacy.claim.Claimed.epsilon",
 )  # fmt: skip
 def test_collected_columns_claim_what_their_tables_cost_together(tmp_path: Path) -> None:
     """In either order, under any name, in other units, and with the same column twice."""

@@ -92,7 +92,7 @@ def test_the_walk_finds_what_is_known_to_issue() -> None:
     known = {
         "core.loss.pure_epsilon", "core.mechanism.Mechanism.epsilon", "core.mechanism.Mechanism.delta",
         "privacy.accounting.account", "vectors.tables.TableScheme.account", "collect.estimates.estimate",
-        "collect.means.safe_half_width", "smoothed.profiles.profile", "training.rqp.Steps.account",
+        "collect.means.mean_interval", "smoothed.profiles.profile", "training.rqp.Steps.account",
         "privacy.ledger.Ledger.spent", "design.optimum.optimal", "families.noise.IntegerNoise.renyi",
     }  # fmt: skip
     assert known <= issuers()

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mezzotint import collect, families, privacy
-from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.errors import ParameterError
 from mezzotint.report.file_pages import page_of
 from mezzotint.report.reports_pages import reports_page
 
@@ -26,7 +26,6 @@ def reports(tmp_path: Path) -> Path:
         column="x",
         mechanism=table,
         missing="drop",
-        record_counts=True,
     )
     return out
 
@@ -64,33 +63,6 @@ def test_the_page_names_its_column_and_the_units(reports: Path, tmp_path: Path, 
     assert all("data units)" in row[0] for row in shown.rows)
 
 
-def test_clipped_and_missing_are_counted_where_recorded(reports: Path) -> None:
-    section = reports_page(reports).sections[1]
-    counts = {name: count for name, count, _ in section.table.rows}
-    assert counts == {"below": "2,000", "above": "2,000", "missing": "1", "rows": "10,001"}
-    assert "not private" in section.words[0]
-
-
-def test_says_so_where_nothing_was_recorded(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"x": [0.5, 0.2, 0.7]}), tmp_path / "in.parquet")
-    table = families.randomized_response(lower=0, upper=1, epsilon=2.0)
-    collect.privatize(tmp_path / "in.parquet", tmp_path / "r.csv", column="x", mechanism=table)
-    section = reports_page(tmp_path / "r.csv").sections[1]
-    assert section.table is None
-    assert "--record-counts" in section.words[0]
-
-
-def test_damaged_counts_are_refused(reports: Path) -> None:
-    table = pq.read_table(reports)
-    damaged = reports.with_name("damaged.parquet")
-    pq.write_table(
-        table.replace_schema_metadata({**table.schema.metadata, b"mezzotint.raw_counts": b"[1]"}),
-        damaged,
-    )
-    with pytest.raises(FileFormatError, match="recorded counts"):
-        reports_page(damaged)
-
-
 def test_a_folder_of_parts_and_saved_counts_say_what_one_file_says(
     reports: Path, tmp_path: Path
 ) -> None:
@@ -108,17 +80,13 @@ def test_a_folder_of_parts_and_saved_counts_say_what_one_file_says(
         column="x",
         mechanism=table,
         missing="drop",
-        record_counts=True,
     )
     (folder / "b.parquet").write_bytes(again.read_bytes())
     page = page_of(folder)
-    counts = {name: count for name, count, _ in page.sections[1].table.rows}
-    assert counts == {"below": "4,000", "above": "4,000", "missing": "2", "rows": "20,002"}
     assert "20,000 reports" in page.summary
     collect.save_counts(collect.read_counts(folder), tmp_path / "counts.json")
     saved = page_of(tmp_path / "counts.json")
     assert saved.summary == page.summary
-    assert "clipped" not in saved.sections[1].title
 
 
 def test_several_columns_state_what_a_record_pays(tmp_path: Path) -> None:
@@ -130,7 +98,7 @@ def test_several_columns_state_what_a_record_pays(tmp_path: Path) -> None:
         for name, e in (("x", 1.0), ("y", 2.0))
     }
     out = tmp_path / "both.parquet"
-    collect.privatize_columns(tmp_path / "in.parquet", out, mechanisms=tables, record_counts=True)
+    collect.privatize_columns(tmp_path / "in.parquet", out, mechanisms=tables)
     with pytest.raises(ParameterError, match="x_code, y_code"):
         page_of(out)
     page = page_of(out, column="y_code")

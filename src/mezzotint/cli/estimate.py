@@ -433,17 +433,12 @@ def _joint_rows(
     }
     first_is_categorical = pairs.first.categories is not None
     second_is_categorical = pairs.second.categories is not None
-    if second_is_categorical and not first_is_categorical:
-        remedy = (
-            "name the column of categories first: the mean of the other is estimated within each"
-        )
+    if first_is_categorical != second_is_categorical:
+        remedy = "two columns are both of numbers, or both of categories"
         raise ParameterError("column", ", ".join(options.columns), remedy)
     if second_is_categorical:
         shares = mz.collect.two_way(pairs, simultaneous=options.simultaneous, **shared_options)
         return [(*names, share) for names, share in shares.items()]
-    if first_is_categorical:
-        means = mz.collect.means_within(pairs, **shared_options)
-        return [(category, "mean", mean) for category, mean in means.items()]
     relation = mz.collect.relation(pairs, **shared_options)
     table_rows = [("covariance", "", relation.covariance)]
     if relation.slope is not None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, final
+from typing import Annotated, Literal, TypeAlias, final
 
 import mezzotint as mz
 from mezzotint.cli import common, console, progress
 from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, ProofOption, argument, option
+from mezzotint.collect.results import PrivatizeResult
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import above, below, counted
+from mezzotint.core.records import JsonObject, above, below, counted
 
 EXAMPLE = "mezzotint privatize in.parquet --column x --mechanism m.json --out reports.parquet"
 
@@ -22,7 +23,8 @@ MEMOISED, WORK = "Memoised reports", "Work"
 Tables: TypeAlias = "Mapping[str, Mechanism | mz.families.HashedDomain]"
 """Column -> its table, or its hashed domain."""
 
-Result: TypeAlias = "mz.collect.PrivatizeResult | mz.collect.ColumnsResult"
+Tallies: TypeAlias = "list[tuple[str, mz.collect.ColumnResult]]"
+"""A label of each column, and its result."""
 
 
 @final
@@ -56,10 +58,6 @@ class PrivatizeOptions:
     on_out_of_range: Annotated[
         Literal["clip", "error"], option("Values out of range:", panel=VALUES)
     ] = "clip"
-    record_counts: Annotated[
-        bool,
-        option("Record clipped and missing: NOT PRIVATE.", "--record-counts", panel=VALUES),
-    ] = False
     delimiter: Annotated[
         str | None, option("CSV: between cells; by default the most frequent.", panel=VALUES)
     ] = None
@@ -155,7 +153,7 @@ def _tables_of(options: PrivatizeOptions) -> Tables:
     return _hashed(options.column, options.mechanism, options.domain, options.epsilon)
 
 
-def _privatized(options: PrivatizeOptions, tables: Tables) -> Result:
+def _privatized(options: PrivatizeOptions, tables: Tables) -> PrivatizeResult:
     """Draw the reports."""
     delimiter = options.delimiter
     if delimiter == "\\t":
@@ -163,11 +161,10 @@ def _privatized(options: PrivatizeOptions, tables: Tables) -> Result:
     missing_values = None
     if options.missing_values is not None:
         missing_values = options.missing_values.split(",")
-    settings: mz.collect.Options = {
+    settings: JsonObject = {
         "keep": options.keep or (),
         "missing": options.missing,
         "on_out_of_range": options.on_out_of_range,
-        "record_counts": options.record_counts,
         "overwrite": options.overwrite,
         "resume": options.resume,
         "memo": _memo(options.memoise_by, options.key_file, options.new_key),
@@ -187,13 +184,8 @@ def _privatized(options: PrivatizeOptions, tables: Tables) -> Result:
     }
     with progress.bar("privatizing", unit="rows") as report_progress:
         settings["progress"] = report_progress
-        if len(tables) > 1:
-            return mz.collect.privatize_columns(
-                options.source, options.out, mechanisms=tables, **settings
-            )
-        ((column, table),) = tables.items()
-        return mz.collect.privatize(
-            options.source, options.out, column=column, mechanism=table, **settings
+        return mz.collect.privatize_columns(
+            options.source, options.out, mechanisms=tables, **settings
         )
 
 
@@ -268,25 +260,20 @@ def _memo(users: str | None, key_file: Path | None, new_key: bool) -> mz.collect
     return mz.collect.Memo(users=users, key=key)
 
 
-def _lines(result: Result, numeric: set[str]) -> list[str]:
+def _lines(result: PrivatizeResult, numeric: set[str]) -> list[str]:
     """What is printed; only values of numeric columns can be clipped."""
     rate = f"{result.reports / max(result.seconds, 1e-9):,.0f}"
     written = f"written to {result.out} ({result.seconds:.2f} s, {rate}"
-    tallies: list[tuple[str, Any]] = [("", result)]
-    if isinstance(result, mz.collect.PrivatizeResult):
+    bits = sum(column.bits for column in result.columns)
+    if len(result.columns) == 1:
         cost = common.each(result.claim)
-        sentences = [
-            f"{result.reports:,} reports of {counted(result.bits, 'bit')}, {cost}, {written}/s)"
-        ]
-        clippable: list[tuple[str, Any]] = []
-        if numeric:
-            clippable = tallies
+        sentences = [f"{result.reports:,} reports of {counted(bits, 'bit')}, {cost}, {written}/s)"]
+        tallies = [("", result.columns[0])]
     else:
-        bits = sum(column.bits for column in result.columns)
         sentences = [f"{result.reports:,} rows of {bits} bits {written} rows/s)"]
         sentences.append(f"claim: {result.claim or common.SEEDED}")
         tallies = [(f"{column.column} ", column) for column in result.columns]
-        clippable = [(label, tally) for label, tally in tallies if tally.column in numeric]
+    clippable = [(label, tally) for label, tally in tallies if tally.column in numeric]
     if result.resumed and result.resumed == result.blocks:
         sentences.append(
             f"the run in {result.out} is finished: all {result.blocks} parts existed already, and nothing was drawn"
@@ -302,9 +289,7 @@ def _lines(result: Result, numeric: set[str]) -> list[str]:
     return sentences
 
 
-def _rows_unlike_others(
-    result: Result, tallies: list[tuple[str, Any]], clippable: list[tuple[str, Any]]
-) -> list[str]:
+def _rows_unlike_others(result: PrivatizeResult, tallies: Tallies, clippable: Tallies) -> list[str]:
     """Values that were clipped, dropped, taken for others, or read in another spelling."""
     counted = []
     if clippable:
@@ -321,7 +306,7 @@ def _rows_unlike_others(
     return counted
 
 
-def _limited(result: Result) -> list[str]:
+def _limited(result: PrivatizeResult) -> list[str]:
     """What a limit on the rows of a person dropped, and what that means for means."""
     if result.shift is None:
         return []
@@ -332,7 +317,7 @@ def _limited(result: Result) -> list[str]:
     ]
 
 
-def _charged(result: Result) -> list[str]:
+def _charged(result: PrivatizeResult) -> list[str]:
     """The charge recorded in the ledger, and the remaining budget."""
     charged = result.charged
     if charged is None:

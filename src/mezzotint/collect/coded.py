@@ -43,6 +43,7 @@ from mezzotint.collect.workers import each_block
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import AnyPath
 from mezzotint.core.values import numbers, plain
 
 Codes = npt.NDArray[np.integer]
@@ -202,7 +203,7 @@ class Total(Generic[Counted]):
 
 
 def total_of(
-    source: str | os.PathLike[str],
+    source: AnyPath,
     count: Callable[[Block], Counted],
     *,
     column: str | None,
@@ -281,7 +282,7 @@ def refuse_two_runs(sources: Collection[tuple[str, str]], *, parameter: str) -> 
             raise ParameterError(parameter, f"runs {first_run} and {run_name}", remedy)
 
 
-def expected_reports(source: str | os.PathLike[str]) -> int | None:
+def expected_reports(source: AnyPath) -> int | None:
     """How many reports a folder that we made must hold."""
     folder = Path(source)
     manifest = folder / MANIFEST

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from contextlib import suppress
 from typing import cast, final
@@ -15,6 +14,7 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Json, JsonObject
+from mezzotint.core.types import AnyPath
 
 FORMAT = "mezzotint-report"
 LOG_FORMAT = "mezzotint-report-log"
@@ -63,7 +63,7 @@ class Counter:
     def __init__(
         self,
         *mechanisms: Mechanism,
-        log: str | os.PathLike[str] | None = None,
+        log: AnyPath | None = None,
     ) -> None:
         self._tables = {mechanism.sha256: mechanism for mechanism in mechanisms}
         if not mechanisms or len(self._tables) != len(mechanisms):

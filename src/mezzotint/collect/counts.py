@@ -37,6 +37,7 @@ from mezzotint.core.errors import (
 from mezzotint.core.files import read_object, write_text
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Progress, Record
+from mezzotint.core.types import AnyPath, IntArray
 from mezzotint.privacy.accounting import report_claim
 from mezzotint.privacy.claim import Claim
 
@@ -92,7 +93,7 @@ class CodeCounts(Record):
     """
 
     mechanism: Mechanism
-    counts: npt.NDArray[np.int64]
+    counts: IntArray
     seeded: bool | None = None
     runs: frozenset[str] = frozenset()
     sources: frozenset[tuple[str, str]] = frozenset()
@@ -240,7 +241,7 @@ def _is_texts(value: Any) -> bool:
 
 def save_counts(
     counts: CodeCounts,
-    path: str | os.PathLike[str],
+    path: AnyPath,
     *,
     overwrite: bool = False,
 ) -> None:
@@ -276,7 +277,7 @@ def save_counts(
     )
 
 
-def load_counts(path: str | os.PathLike[str]) -> CodeCounts:
+def load_counts(path: AnyPath) -> CodeCounts:
     """Reads what `save_counts` wrote; raises ParameterError for no file, FileFormatError for
     another one.
 
@@ -308,7 +309,7 @@ def load_counts(path: str | os.PathLike[str]) -> CodeCounts:
 
 
 def read_counts(
-    source: str | os.PathLike[str],
+    source: AnyPath,
     *,
     column: str | None = None,
     mechanism: Mechanism | None = None,

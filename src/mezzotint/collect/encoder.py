@@ -11,7 +11,6 @@ from functools import reduce
 from typing import Protocol, Self, final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from mezzotint.collect.dates import (
@@ -27,7 +26,6 @@ from mezzotint.collect.source import Batch, Wanted
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject
 from mezzotint.core.sampler import (
     BLOCK,
     ElementWords,
@@ -35,7 +33,7 @@ from mezzotint.core.sampler import (
     key_from,
 )
 from mezzotint.core.table import MISSING
-from mezzotint.core.types import Codes, Words
+from mezzotint.core.types import BoolArray, Codes, Floats, IntArray, Words
 from mezzotint.core.values import (
     Inputs,
     arrow,
@@ -43,12 +41,6 @@ from mezzotint.core.values import (
     stripped,
     stripped_type,
 )
-
-Present = npt.NDArray[np.bool_]
-
-
-Values = npt.NDArray[np.floating]
-
 
 BYTE_CODES = 256
 """Tables of at most so many levels have codes of one byte."""
@@ -75,11 +67,17 @@ class Hashing(Protocol):
 
     def cell(
         self,
-        positions: npt.NDArray[np.int64],
-        hashes: npt.NDArray[np.int64],
-    ) -> npt.NDArray[np.int64]: ...
+        positions: IntArray,
+        hashes: IntArray,
+    ) -> IntArray: ...
 
-    def supports(self, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
+    def supports(self, counts: IntArray) -> IntArray: ...
+
+
+COUNTED = ("below", "above", "unlisted", "respelled")
+"""Values of a column that are counted: outside the range on either side, in no category, and in a
+category by another spelling.
+"""
 
 
 @final
@@ -89,8 +87,7 @@ class Tally:
     private.
 
     Arguments:
-        columns: column -> how many of its values lay "below" and "above" the range, were "unlisted"
-            (no category names them) and "respelled" (they name one in another spelling).
+        columns: column -> how many of its values are `COUNTED`.
     """
 
     rows: int = 0
@@ -122,16 +119,6 @@ class Tally:
         self.beyond += other.beyond
         for column, values in other.columns.items():
             self.columns[column].update(values)
-
-    def as_dict(self) -> JsonObject:
-        """Plain values for a file's metadata."""
-        facts: JsonObject = {}
-        for side in ("below", "above"):
-            counts = {column: values[side] for column, values in self.columns.items()}
-            facts[side] = counts
-            if len(counts) == 1:
-                facts[side] = sum(counts.values())
-        return {**facts, "missing": self.missing, "rows": self.rows}
 
 
 @final
@@ -359,7 +346,7 @@ class Encoder:
         names += map(output_name, self.keep)
         return pa.RecordBatch.from_arrays([*codes, *hashes, *others], names=names)
 
-    def _listed(self, batch: Batch) -> tuple[dict[str, Inputs], Present | None]:
+    def _listed(self, batch: Batch) -> tuple[dict[str, Inputs], BoolArray | None]:
         """The inputs of each column, and the rows that become reports; None for all."""
         inputs_by_column = {column: self._inputs(batch, column) for column in self.mechanisms}
         present = self._present(batch, inputs_by_column)
@@ -381,9 +368,9 @@ class Encoder:
             row=batch.row_words,
         )
 
-    def _present(self, batch: Batch, listed: Mapping[str, Inputs]) -> Present | None:
+    def _present(self, batch: Batch, listed: Mapping[str, Inputs]) -> BoolArray | None:
         """A mask of the rows that have all their values; None when all do."""
-        masks: dict[str, Present] = {}
+        masks: dict[str, BoolArray] = {}
         for column, column_inputs in listed.items():
             if column_inputs.present is not None:
                 masks[column] = column_inputs.present
@@ -402,9 +389,9 @@ class Encoder:
         self,
         column: str,
         key: bytes,
-        values: Values,
+        values: Floats,
         batch: Batch,
-        present: Present | None,
+        present: BoolArray | None,
         tally: Tally,
     ) -> pa.Array:
         """The codes of the present values of one column."""
@@ -447,7 +434,7 @@ def _reveals(kept_column: str, column: str) -> bool:
     return public.part not in CALENDAR_PARTS or private.part not in CLOCK_PARTS
 
 
-def _values_of(listed: Inputs, present: Present | None) -> Values:
+def _values_of(listed: Inputs, present: BoolArray | None) -> Floats:
     """The values of the rows that become reports, of those that are present in their column."""
     if present is None or present is listed.present:
         return listed.values
@@ -456,9 +443,7 @@ def _values_of(listed: Inputs, present: Present | None) -> Values:
     return listed.values[present[listed.present]]
 
 
-def _drawn_hashes(
-    key: bytes, hashes: int, batch: Batch, present: Present | None
-) -> npt.NDArray[np.int64]:
+def _drawn_hashes(key: bytes, hashes: int, batch: Batch, present: BoolArray | None) -> IntArray:
     """The hash of each present row: from a keystream of its own, and from nothing in the row."""
     fill = keystream_words(
         hashlib.sha256(b"mezzotint hashes" + key).digest(),
@@ -485,11 +470,11 @@ def keystream_words(key: bytes, first: int) -> NextWords:
 
 def draw(
     mechanism: Mechanism,
-    values: Values,
+    values: Floats,
     *,
     words: NextWords,
     rows: int,
-    present: Present | None = None,
+    present: BoolArray | None = None,
 ) -> tuple[Codes, int, int]:
     """The codes of one column of a batch of rows, and the inputs clipped below and above.
 
@@ -517,8 +502,8 @@ def draw(
 
 
 def _refuse_outside(
-    values: Values,
-    present: Present | None,
+    values: Floats,
+    present: BoolArray | None,
     column: str,
     mechanism: Mechanism,
     batch: Batch,

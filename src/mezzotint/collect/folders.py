@@ -42,7 +42,7 @@ from mezzotint.collect.charging import (
 from mezzotint.collect.encoder import Encoder, Tally
 from mezzotint.collect.listing import is_remote, stamp
 from mezzotint.collect.reports import Origin, describe
-from mezzotint.collect.results import ColumnsResult, result_of
+from mezzotint.collect.results import PrivatizeResult
 from mezzotint.collect.settings import Settings
 from mezzotint.collect.sink import Draft, ReportsWriter, check_source
 from mezzotint.collect.source import Block, Source, blocks_of
@@ -56,6 +56,7 @@ from mezzotint.core.files import (
     write_text,
 )
 from mezzotint.core.records import Json, JsonObject
+from mezzotint.core.types import AnyPath
 from mezzotint.privacy.accounting import report_claim
 
 STATE = ".mezzotint-run.json"
@@ -78,7 +79,7 @@ TAKEN_OVER = {"run", "block_rows"}
 """What a resumed run takes over from the record instead of having to bring it."""
 
 
-def is_folder(out: str | os.PathLike[str]) -> bool:
+def is_folder(out: AnyPath) -> bool:
     """Whether an output is a folder: by what is there, a final slash, or a name without an
     extension.
     """
@@ -131,7 +132,6 @@ class PartWriter:
     source: Source
     folder: Path
     origin: Origin
-    record_counts: bool = False
 
     def write(self, block: Block, pay: Callable[[], object] | None = None) -> Tally | None:
         """Makes the part of one block; None where it is there already, possibly since a moment ago.
@@ -165,7 +165,7 @@ class PartWriter:
                     if draft.hidden is not None and pay is not None and coded.num_rows:
                         pay()
                     writer.write(coded)
-                writer.close(tally.as_dict() if self.record_counts else None)
+                writer.close()
             if pay is not None and tally.reports:
                 pay()
             return tally if draft.publish() else None
@@ -181,7 +181,7 @@ class FolderRun:
     out: Path
     settings: Settings
 
-    def execute(self) -> ColumnsResult:
+    def execute(self) -> PrivatizeResult:
         """Begins or continues the run and ends it; see `privatize_columns`."""
         if self.settings.overwrite:
             remedy = "a folder of reports is never overwritten; delete it yourself"
@@ -199,7 +199,7 @@ class FolderRun:
         with self._state() as state:
             return self._write(state, started)
 
-    def _finished(self) -> ColumnsResult | None:
+    def _finished(self) -> PrivatizeResult | None:
         """The result of a resumed run that had ended: nothing is left to do, to draw or to
         charge.
         """
@@ -227,7 +227,7 @@ class FolderRun:
             "blocks": parts,
             "resumed": parts,
         }
-        return result_of(
+        return PrivatizeResult.of(
             self.encoder,
             Tally(),
             out=self.out,
@@ -235,7 +235,7 @@ class FolderRun:
             **facts,
         )
 
-    def _write(self, state: JsonObject, started: float) -> ColumnsResult:
+    def _write(self, state: JsonObject, started: float) -> PrivatizeResult:
         """Makes the parts that are missing, and the manifest."""
         blocks = blocks_of(self.source.files, block_rows=state["block_rows"])
         parts = [self.out / part_name(block.index) for block in blocks]
@@ -257,7 +257,6 @@ class FolderRun:
             source=source,
             folder=self.out.absolute(),
             origin=origin,
-            record_counts=self.settings.record_counts,
         )
         try:
             tally = self._write_parts(writer, missing, len(blocks), payment)
@@ -265,7 +264,7 @@ class FolderRun:
             error.add_note(self._remains(len(blocks), payment))
             raise
         reports = self._finish(origin, parts, tally)
-        return result_of(
+        return PrivatizeResult.of(
             self.encoder,
             tally,
             out=self.out,
@@ -477,7 +476,6 @@ class FolderRun:
             "keep": list(encoder.keep),
             "rng": seed,
             "memo": memo,
-            "record_counts": settings.record_counts,
             "block_rows": settings.block_rows,
             "dialect": asdict(settings.dialect),
             "limit": [

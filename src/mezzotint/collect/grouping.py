@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -21,7 +20,7 @@ from mezzotint.collect.source import Block
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.table import MISSING
-from mezzotint.core.types import FloatArray
+from mezzotint.core.types import AnyPath, FloatArray, IntArray
 from mezzotint.core.values import numbers, plain
 
 compute: Any = pc  # its functions are made at import time, unseen by type checkers
@@ -56,7 +55,7 @@ class _Groups:
 
 
 def read_groups(
-    source: str | os.PathLike[str],
+    source: AnyPath,
     *,
     by: str | Sequence[str] | None,
     weights: str | None = None,
@@ -211,7 +210,7 @@ def _counted(
     return groups
 
 
-def _labelled(labels: Sequence[pa.Array], rows: int) -> tuple[list[str], npt.NDArray[np.int64]]:
+def _labelled(labels: Sequence[pa.Array], rows: int) -> tuple[list[str], IntArray]:
     """The groups that rows are in, and the index of each row's."""
     if not labels:
         return [""], np.zeros(rows, dtype=np.int64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Self, final
@@ -28,6 +27,7 @@ from mezzotint.collect.source import Block
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
+from mezzotint.core.types import AnyPath, IntArray
 from mezzotint.core.values import numbers
 from mezzotint.privacy.claim import Claim, Claimed
 
@@ -49,7 +49,7 @@ class HashedCounts:
     """
 
     domain: Hashing
-    counts: npt.NDArray[np.int64]
+    counts: IntArray
     seeded: bool | None = None
 
     @classmethod
@@ -97,7 +97,7 @@ class HashedCounts:
 
 
 def read_hashed(
-    source: str | os.PathLike[str],
+    source: AnyPath,
     *,
     domain: Hashing | Callable[[Mechanism], Hashing],
     column: str | None = None,

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, final
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.kernels import compiled
+from mezzotint.core.types import ByteArray, IntArray
 
 DELIMITERS = ",\t;|"
 
@@ -78,8 +78,8 @@ def _in_quotes(byte: int, previous: int, refuse_backslash: bool) -> tuple[int, i
 
 @compiled
 def scan(
-    data: npt.NDArray[np.uint8],
-    memory: npt.NDArray[np.int64],
+    data: ByteArray,
+    memory: IntArray,
     delimiter: int,
     columns: int,
     refuse_backslash: bool,
@@ -126,7 +126,7 @@ def scan(
 
 
 @compiled
-def _count_filled(data: npt.NDArray[np.uint8]) -> int:
+def _count_filled(data: ByteArray) -> int:
     """Lines that are not blank, byte by byte."""
     lines, is_filled = 0, False
     for byte in data:
@@ -139,7 +139,7 @@ def _count_filled(data: npt.NDArray[np.uint8]) -> int:
 
 
 @compiled
-def count_lines(data: npt.NDArray[np.uint8]) -> int:
+def count_lines(data: ByteArray) -> int:
     """Lines that are not blank; the last one needs no line end.
 
     Where no line begins with a blank, their ends are counted: a loop that the compiler vectorises.

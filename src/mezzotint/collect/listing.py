@@ -20,8 +20,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.types import AnyPath
 
-AnyPath: TypeAlias = str | os.PathLike[str]
 SourcePath: TypeAlias = "AnyPath | Sequence[AnyPath]"
 Parts: TypeAlias = tuple[str, ...]
 """A path, cut between its folders."""

@@ -79,26 +79,6 @@ def possible_mean(table: Mechanism, mean: float, low: float, high: float) -> Int
     return replace(interval, identified=identified)
 
 
-def safe_half_width(mechanism: Mechanism, *, n: int, confidence: float) -> float:
-    """Half the width that holds at every n >= 1, data units: known before any report is collected.
-
-    Arguments:
-        mechanism: a table of numbers.
-        n: reports.
-        confidence: in (0, 1).
-
-    Returns: data units.
-
-    Source: Bernstein's inequality for independent bounded variables.
-
-    Example:
-        >>> mechanism = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
-        >>> round(mz.collect.safe_half_width(mechanism, n=10_000, confidence=0.95), 3)
-        0.03
-    """
-    return bernstein(spread_of(mechanism), n=n, confidence=confidence) + mechanism.max_bias
-
-
 def bernstein(spread: Spread, *, n: int, confidence: float) -> float:
     """Half the width of an interval for the expected value of a decoded report, at every n >= 1."""
     # P(|mean - E mean| >= t) <= 2 exp(-n t^2 / (2 v + 2 R t / 3)) with v >= the average variance

@@ -34,7 +34,7 @@ from mezzotint.core.sampler import (
     codes_from_words,
     fresh_key,
 )
-from mezzotint.core.types import Codes, Words
+from mezzotint.core.types import AnyPath, BoolArray, ByteArray, Codes, Floats, Words
 from mezzotint.core.values import arrow, arrow_array, inputs, stripped
 
 compute: Any = pc  # its functions are made at import time, unseen by type checkers
@@ -80,8 +80,8 @@ class Memo:
     def words(
         self,
         users: pa.Array,
-        values: npt.NDArray[np.floating],
-        present: npt.NDArray[np.bool_] | None,
+        values: Floats,
+        present: BoolArray | None,
         column: str,
         mechanism: Mechanism,
     ) -> Callable[[Words], None]:
@@ -171,7 +171,7 @@ def memoised(
 # pseudorandom function (Bellare, Kilian, Rogaway 2000).
 def memo_words(
     users: pa.Array,
-    values: npt.NDArray[np.floating],
+    values: Floats,
     *,
     key: bytes,
     column: str,
@@ -196,7 +196,7 @@ def memo_words(
     return np.frombuffer(encrypted, dtype="<u8")[::2].astype(np.uint64)
 
 
-def _id_blocks(users: pa.Array, key: bytes) -> npt.NDArray[np.uint8]:
+def _id_blocks(users: pa.Array, key: bytes) -> ByteArray:
     """(n, 16) bytes: length and text of short ids, a keyed hash of long ones."""
     id_text = _as_text(users)
     offsets = np.frombuffer(
@@ -241,7 +241,7 @@ def _as_text(users: pa.Array) -> pa.Array:
 # Keys ---------------------------------------------------------------------------------------------
 
 
-def new_memo_key(path: str | os.PathLike[str]) -> bytes:
+def new_memo_key(path: AnyPath) -> bytes:
     """Makes a key, writes it to a new file that its owner alone may read, and returns it.
 
     Arguments:
@@ -258,7 +258,7 @@ def new_memo_key(path: str | os.PathLike[str]) -> bytes:
     return memo_key
 
 
-def write_key(path: str | os.PathLike[str], key: bytes) -> None:
+def write_key(path: AnyPath, key: bytes) -> None:
     """Writes a key to a new file that its owner alone may read."""
     target = refuse_existing(path, parameter="key_file")
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -269,7 +269,7 @@ def write_key(path: str | os.PathLike[str], key: bytes) -> None:
     sync_folder(target.parent)  # reports that a lost key drew cannot be drawn again
 
 
-def load_memo_key(path: str | os.PathLike[str]) -> bytes:
+def load_memo_key(path: AnyPath) -> bytes:
     """Reads a key file.
 
     Arguments:

@@ -1,15 +1,11 @@
-"""Groups that are private, too: two privatized columns of the same records.
-
-Their covariance and slope, two-way tables, and means of one within the categories of the other.
-"""
+"""Two privatized columns of the same records: their covariance and slope, and two-way tables."""
 
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import final
+from typing import Literal, final
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +31,7 @@ from mezzotint.collect.source import Block
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Record
-from mezzotint.core.search import bracket
-from mezzotint.core.types import FloatArray
+from mezzotint.core.types import AnyPath, FloatArray, IntArray
 
 MAX_CELLS = 1 << 22
 """Pairs of inputs times pairs of codes."""
@@ -63,17 +58,15 @@ class PairCounts:
 
     Example:
         >>> words = mz.families.categorical(categories=["a", "b"], epsilon=2.0)
-        >>> numbers = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
-        >>> first = words.privatize(["a", "b"] * 500, rng=0)
-        >>> second = numbers.privatize([0.2, 0.8] * 500, rng=1)
-        >>> pairs = mz.collect.PairCounts.from_codes(first, second, tables=(words, numbers))
+        >>> first, second = (words.privatize(["a", "b"] * 500, rng=seed) for seed in (0, 1))
+        >>> pairs = mz.collect.PairCounts.from_codes(first, second, tables=(words, words))
         >>> int(pairs.counts.sum())
         1000
     """
 
     first: Mechanism
     second: Mechanism
-    counts: npt.NDArray[np.int64]
+    counts: IntArray
     seeded: bool | None = None
 
     def __post_init__(self) -> None:
@@ -162,7 +155,7 @@ class PairCounts:
         )
 
 
-def read_pairs(source: str | os.PathLike[str], *, columns: tuple[str, str]) -> PairCounts:
+def read_pairs(source: AnyPath, *, columns: tuple[str, str]) -> PairCounts:
     """Counts the pairs of reports about each record of a file or data set.
 
     Arguments:
@@ -236,17 +229,17 @@ def _check(
     confidence: float,
     allow_seeded: bool,
     *,
-    kinds: tuple[str, str],
+    kind: Literal["numbers", "categories"],
 ) -> None:
-    """Raises ParameterError for pairs of other columns than those of these kinds, or too few."""
+    """Raises ParameterError for pairs of columns of another kind, or too few."""
     check_confidence(confidence)
     if pairs.n < 2:
         raise ParameterError("counts", pairs.n, "two columns need at least two records")
     refuse_seeded(pairs.seeded, allowed=allow_seeded)
-    for mechanism, kind in zip((pairs.first, pairs.second), kinds, strict=True):
+    for mechanism in (pairs.first, pairs.second):
         if (mechanism.categories is not None) != (kind == "categories"):
-            remedy = f"this needs columns of {' and '.join(kinds)}, in this order"
-            raise ParameterError("column", pairs.first.name, remedy)
+            remedy = f"this needs two columns of {kind}"
+            raise ParameterError("column", mechanism.name, remedy)
 
 
 def relation(
@@ -279,7 +272,7 @@ def relation(
         >>> mz.collect.relation(pairs).covariance.value > 0
         True
     """
-    _check(pairs, confidence, allow_seeded, kinds=("numbers", "numbers"))
+    _check(pairs, confidence, allow_seeded, kind="numbers")
     covariance = _covariance(pairs, confidence)
     half_error = (1 + confidence) / 2
     spread = CrossFitted(pairs.margins()[0], confidence=half_error, edges=None).variance()
@@ -350,12 +343,7 @@ def two_way(
         >>> shares["a", "a"].value > shares["a", "b"].value
         True
     """
-    _check(
-        pairs,
-        confidence,
-        allow_seeded,
-        kinds=("categories", "categories"),
-    )
+    _check(pairs, confidence, allow_seeded, kind="categories")
     row_decoders, column_decoders = _decoders(pairs.first), _decoders(pairs.second)
     cells = len(row_decoders) * len(column_decoders)
     each = each_confidence(confidence, cells, simultaneous=simultaneous)
@@ -381,87 +369,3 @@ def _decoders(table: Mechanism) -> dict[str, FloatArray]:
             strict=True,
         )
     )
-
-
-RATIO_STEPS = 33
-"""Means that are tried."""
-
-BISECTIONS = 10
-"""Halvings of the steps at both ends of the possible means."""
-
-
-def means_within(
-    pairs: PairCounts,
-    *,
-    confidence: float = 0.95,
-    allow_seeded: bool = False,
-) -> dict[str, Interval]:
-    """The mean of a column of numbers within each category of another: the groups are as private as
-    the numbers.
-
-    Arguments:
-        pairs, confidence, allow_seeded: as `relation`; the first table of categories, the second of
-            numbers.
-
-    Returns: category -> the mean within it. The interval holds every mean r for which the reports
-        do not rule out that E [category] (y - r) is 0 (Fieller's); it is the full range where the
-        category may be empty.
-
-    Example:
-        >>> words = mz.families.categorical(categories=["a", "b"], epsilon=2.0)
-        >>> numbers = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
-        >>> first = words.privatize(["a", "b"] * 500, rng=0)
-        >>> second = numbers.privatize([0.2, 0.8] * 500, rng=1)
-        >>> pairs = mz.collect.PairCounts.from_codes(first, second, tables=(words, numbers))
-        >>> within = mz.collect.means_within(pairs)
-        >>> within["a"].value < within["b"].value
-        True
-    """
-    _check(
-        pairs,
-        confidence,
-        allow_seeded,
-        kinds=("categories", "numbers"),
-    )
-    mechanism = pairs.second
-    means: dict[str, Interval] = {}
-    for category, decoder in _decoders(pairs.first).items():
-        joint = float(decoder @ pairs.counts @ mechanism.levels)
-        share = float(decoder @ pairs.counts.sum(axis=1))
-        estimated = mechanism.upper
-        if share > 0:
-            estimated = float(np.clip(joint / share, mechanism.lower, mechanism.upper))
-        means[category] = within(
-            estimated,
-            *_possible_means(pairs, decoder, estimated, confidence),
-        )
-    return means
-
-
-def _possible_means(
-    pairs: PairCounts,
-    decoder: FloatArray,
-    value: float,
-    confidence: float,
-) -> tuple[float, float]:
-    """The hull of the means that the reports do not rule out; where they rule out all, the full
-    range.
-    """
-    mechanism = pairs.second
-
-    def is_possible(mean: float) -> bool:
-        moment = pairs.expectation(decoder, mechanism.levels - mean, confidence=confidence)
-        return moment.low - mechanism.max_bias <= 0 <= moment.high + mechanism.max_bias
-
-    means = np.union1d(
-        np.linspace(mechanism.lower, mechanism.upper, RATIO_STEPS),
-        [value],
-    ).tolist()
-    inside = [index for index, mean in enumerate(means) if is_possible(mean)]
-    if not inside:
-        return mechanism.lower, mechanism.upper
-    first, last = inside[0], inside[-1]
-    below, above = means[max(first - 1, 0)], means[min(last + 1, len(means) - 1)]
-    lower_end = bracket(is_possible, means[first], below, steps=BISECTIONS)[1]
-    upper_end = bracket(is_possible, means[last], above, steps=BISECTIONS)[1]
-    return lower_end, upper_end

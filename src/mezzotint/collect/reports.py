@@ -28,7 +28,6 @@ from mezzotint.privacy.claim import Claim
 
 FORMAT = "mezzotint-reports"
 VERSION = 1
-COUNTS_KEY = b"mezzotint.raw_counts"
 _ENTRY_KEYS = {"column", "field", "sha256"}
 
 

@@ -4,41 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import asdict, dataclass, fields
-from typing import Any, final
+from dataclasses import dataclass
+from typing import Any, Self, final
 
 from mezzotint.collect.charging import Charged
-from mezzotint.collect.encoder import Encoder, Tally
+from mezzotint.collect.encoder import COUNTED, Encoder, Tally
 from mezzotint.collect.reports import code_field
 from mezzotint.core.records import JsonObject, Record
+from mezzotint.core.types import AnyPath
 from mezzotint.privacy.accounting import report_claim
 from mezzotint.privacy.claim import Claim, Claimed
 
 RAW_COUNTS_REMARK = (
     "these counts were computed on the raw data and are not private; do not publish them"
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunResult(Claimed):
-    """Base of the results of runs, shown with the remark that the raw counts need; see
-    `ColumnsResult`.
-    """
-
-    beside = ("remark",)
-    remark = RAW_COUNTS_REMARK
-
-    out: str
-    reports: int
-    missing: int
-    claim: Claim | None
-    seeded: bool
-    seconds: float
-    blocks: int = 1
-    resumed: int = 0
-    beyond: int = 0
-    shift: float | None = None
-    charged: Charged | None = None
 
 
 @final
@@ -74,8 +53,8 @@ class ColumnResult(Record):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ColumnsResult(RunResult):
-    """The outcome of a run over several columns: what was written and what was seen.
+class PrivatizeResult(Claimed):
+    """The outcome of a run: what was written and what was seen.
 
     Arguments:
         out: the file or folder written.
@@ -98,32 +77,6 @@ class ColumnsResult(RunResult):
 
     Example:
         >>> from pathlib import Path
-        >>> _ = Path("in.csv").write_text("x,y\\n" + "1,0\\n0,1\\n" * 50)
-        >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
-        >>> tables = {"x": table, "y": table}
-        >>> result = mz.collect.privatize_columns("in.csv", "out.csv", mechanisms=tables)
-        >>> result.reports, round(result.claim.epsilon, 6)
-        (100, 4.0)
-    """
-
-    columns: tuple[ColumnResult, ...]
-
-    def _rows(self) -> list[JsonObject]:
-        return [column.as_dict() for column in self.columns]
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class PrivatizeResult(RunResult):
-    """The outcome of `privatize`: what was written and what was seen.
-
-    Arguments:
-        column, field, below, above, unlisted, respelled, bits, sha256: as in `ColumnResult`.
-        out, reports, missing, claim, seeded, seconds, blocks, resumed, beyond, shift, charged: as
-            in `ColumnsResult`.
-
-    Example:
-        >>> from pathlib import Path
         >>> _ = Path("in.csv").write_text("x\\n" + "1\\n0\\n\\n" * 50)
         >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
         >>> result = mz.collect.privatize(
@@ -133,63 +86,56 @@ class PrivatizeResult(RunResult):
         (100, 50, 2.0)
     """
 
-    column: str
-    field: str
-    below: int
-    above: int
-    unlisted: int = 0
-    respelled: int = 0
-    bits: int
-    sha256: str
+    beside = ("remark",)
+    remark = RAW_COUNTS_REMARK
 
+    out: str
+    columns: tuple[ColumnResult, ...]
+    reports: int
+    missing: int
+    claim: Claim | None
+    seeded: bool
+    seconds: float
+    blocks: int = 1
+    resumed: int = 0
+    beyond: int = 0
+    shift: float | None = None
+    charged: Charged | None = None
 
-def result_of(
-    encoder: Encoder,
-    tally: Tally,
-    *,
-    out: str | os.PathLike[str],
-    started: float,
-    **facts: Any,
-) -> ColumnsResult:
-    """The result of a run; `facts` are fields of it that only the run knows."""
-    claim: Claim | None = report_claim(encoder.mechanisms)
-    columns: list[ColumnResult] = []
-    for column, epsilon in claim.parts:
-        mechanism, counts = encoder.mechanisms[column], tally.columns[column]
-        columns.append(
-            ColumnResult(
-                column=column,
-                field=code_field(column),
-                below=counts["below"],
-                above=counts["above"],
-                unlisted=counts["unlisted"],
-                respelled=counts["respelled"],
-                epsilon=None if encoder.seeded else epsilon,
-                bits=mechanism.bits,
-                sha256=mechanism.sha256,
+    @classmethod
+    def of(
+        cls, encoder: Encoder, tally: Tally, *, out: AnyPath, started: float, **facts: Any
+    ) -> Self:
+        """The result of a run; `facts` are fields of it that only the run knows."""
+        claim: Claim | None = report_claim(encoder.mechanisms)
+        columns: list[ColumnResult] = []
+        for column, epsilon in claim.parts:
+            mechanism = encoder.mechanisms[column]
+            columns.append(
+                ColumnResult(
+                    column=column,
+                    field=code_field(column),
+                    epsilon=None if encoder.seeded else epsilon,
+                    bits=mechanism.bits,
+                    sha256=mechanism.sha256,
+                    **{count: tally.columns[column][count] for count in COUNTED},
+                )
             )
+        if encoder.seeded:
+            claim = None
+        seen: JsonObject = {
+            "reports": tally.reports,
+            "missing": tally.missing,
+            "beyond": tally.beyond,
+        }
+        return cls(
+            out=os.fspath(out),
+            columns=tuple(columns),
+            claim=claim,
+            seeded=encoder.seeded,
+            seconds=time.perf_counter() - started,
+            **(seen | facts),
         )
-    if encoder.seeded:
-        claim = None
-    seen: JsonObject = {
-        "reports": tally.reports,
-        "missing": tally.missing,
-        "beyond": tally.beyond,
-    }
-    return ColumnsResult(
-        out=os.fspath(out),
-        columns=tuple(columns),
-        claim=claim,
-        seeded=encoder.seeded,
-        seconds=time.perf_counter() - started,
-        **(seen | facts),
-    )
 
-
-def of_one_column(result: ColumnsResult) -> PrivatizeResult:
-    """The same, for a run over one column."""
-    (column,) = result.columns
-    values = asdict(column)
-    del values["epsilon"]  # that of the claim
-    values |= {entry.name: getattr(result, entry.name) for entry in fields(RunResult)}
-    return PrivatizeResult(**values)
+    def _rows(self) -> list[JsonObject]:
+        return [column.as_dict() for column in self.columns]

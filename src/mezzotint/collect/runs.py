@@ -11,7 +11,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TypeVar, Unpack
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -23,7 +23,6 @@ from mezzotint.collect.folders import (
     origin_and_charge,
 )
 from mezzotint.collect.listing import (
-    AnyPath,
     FileKind,
     SourcePath,
     file_kind,
@@ -31,13 +30,8 @@ from mezzotint.collect.listing import (
     is_remote,
 )
 from mezzotint.collect.reports import describe
-from mezzotint.collect.results import (
-    ColumnsResult,
-    PrivatizeResult,
-    of_one_column,
-    result_of,
-)
-from mezzotint.collect.settings import Options, Settings
+from mezzotint.collect.results import PrivatizeResult
+from mezzotint.collect.settings import Settings
 from mezzotint.collect.sink import (
     check_schema,
     check_source,
@@ -48,6 +42,7 @@ from mezzotint.collect.source import Batch, Source
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import AnyPath
 
 Item = TypeVar("Item")
 
@@ -58,7 +53,7 @@ def privatize(
     *,
     column: str,
     mechanism: Mechanism | Hashing,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> PrivatizeResult:
     """Privatizes one column of a file or data set into reports, in constant memory.
 
@@ -83,7 +78,7 @@ def privatize(
         >>> result.reports
         327346
     """
-    return of_one_column(privatize_columns(source, out, mechanisms={column: mechanism}, **options))
+    return privatize_columns(source, out, mechanisms={column: mechanism}, **options)
 
 
 def privatize_columns(
@@ -91,8 +86,8 @@ def privatize_columns(
     out: AnyPath,
     *,
     mechanisms: Mapping[str, Mechanism | Hashing],
-    **options: Unpack[Options],
-) -> ColumnsResult:
+    **options: Any,
+) -> PrivatizeResult:
     """Privatizes columns of a file or data set in one pass, each by its own table, in constant
     memory.
 
@@ -169,9 +164,6 @@ def _check_one_file(source: Source, out: AnyPath, settings: Settings) -> None:
     if is_remote(out_name):
         remedy = "reports are written to this machine, whole or not at all; copy them"
         raise ParameterError("out", out_name, remedy)
-    if file_kind(out, parameter="out", written=True) != "parquet" and settings.record_counts:
-        remedy = "a CSV of reports has no place for counts; write Parquet"
-        raise ParameterError("record_counts", True, remedy)
     if settings.resume:
         remedy = "only an output folder (NAME/) can be resumed; a single file is complete or absent"
         raise ParameterError("resume", True, remedy)
@@ -196,7 +188,9 @@ Coded = tuple[pa.RecordBatch, float]
 """Codes, and the share of the source that was read with them."""
 
 
-def _one_file(encoder: Encoder, source: Source, out: AnyPath, settings: Settings) -> ColumnsResult:
+def _one_file(
+    encoder: Encoder, source: Source, out: AnyPath, settings: Settings
+) -> PrivatizeResult:
     """Privatizes into one file or standard output; nothing is charged or named before the last
     check has passed.
     """
@@ -224,13 +218,13 @@ def _one_file(encoder: Encoder, source: Source, out: AnyPath, settings: Settings
             for record_batch, share in chain([first], coded):
                 output.writer.write(record_batch)
                 settings.report_progress(tally.rows, share=share)
-            output.writer.close(tally.as_dict() if settings.record_counts else None)
+            output.writer.close()
             if not output.early:
                 charged = charge.pay()
             if not output.publish(overwrite=settings.overwrite):
                 refuse_existing(out, parameter="out")
     facts = {"charged": charged, "shift": source.shift}
-    return result_of(encoder, tally, out=out, started=started, **facts)
+    return PrivatizeResult.of(encoder, tally, out=out, started=started, **facts)
 
 
 def _coded(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypedDict, final
+from typing import Literal, final
 
 import numpy as np
 
@@ -17,38 +16,8 @@ from mezzotint.core.arguments import check_choice, check_numbers
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import Progress
 from mezzotint.core.sampler import usable_cores
+from mezzotint.core.types import AnyPath
 from mezzotint.privacy import Ledger
-
-
-class Options(TypedDict, total=False):
-    """The fields of `Settings` as keywords, for type checkers; a test holds the two together.
-
-    Example:
-        >>> options: mz.collect.Options = {"missing": "drop", "threads": 2}
-    """
-
-    keep: Sequence[str]
-    missing: Literal["error", "drop"]
-    on_out_of_range: Literal["clip", "error"]
-    record_counts: bool
-    overwrite: bool
-    resume: bool
-    memo: Memo | None
-    engine: Literal["local", "ray"]
-    address: str | None
-    threads: int | None
-    block_rows: int
-    rng: int | np.random.Generator | None
-    progress: Progress | None
-    ledger: str | os.PathLike[str] | Ledger | None
-    budget: float | None
-    charge_by: str | None
-    at_most: int | None
-    per: str | None
-    delimiter: str | None
-    missing_values: Sequence[str] | None
-    decimal: str
-    backslash_is_text: bool
 
 
 @final
@@ -62,8 +31,6 @@ class Settings:
         missing: what to do about a null or NaN in any column: "error", or "drop" its row. It is
             never filled in.
         on_out_of_range: "clip", or "error".
-        record_counts: put the clipped and missing counts into the file's metadata (Parquet only;
-            not private).
         overwrite: False refuses an existing `out`. Folders are never overwritten.
         resume: go on with the unfinished run in the folder `out`; a new run where there is none.
         memo: same user and value, same report (`Memo`); None for a fresh draw per row.
@@ -106,7 +73,6 @@ class Settings:
     keep: Sequence[str] = ()
     missing: Literal["error", "drop"] = "error"
     on_out_of_range: Literal["clip", "error"] = "clip"
-    record_counts: bool = False
     overwrite: bool = False
     resume: bool = False
     memo: Memo | None = None
@@ -116,7 +82,7 @@ class Settings:
     block_rows: int = BLOCK_ROWS
     rng: int | np.random.Generator | None = None
     progress: Progress | None = None
-    ledger: str | os.PathLike[str] | Ledger | None = None
+    ledger: AnyPath | Ledger | None = None
     budget: float | None = None
     charge_by: str | None = None
     at_most: int | None = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import os
 import secrets
 import sys
@@ -26,7 +25,7 @@ import pyarrow.parquet as pq
 from mezzotint.collect.columns import COMMENT, METADATA_KEY
 from mezzotint.collect.encoder import Encoder
 from mezzotint.collect.listing import FileKind, SourceFile
-from mezzotint.collect.reports import COUNTS_KEY, code_field
+from mezzotint.collect.reports import code_field
 from mezzotint.collect.source import Source
 from mezzotint.core.errors import (
     FileFormatError,
@@ -34,7 +33,6 @@ from mezzotint.core.errors import (
     StorageError,
 )
 from mezzotint.core.files import publish, sync_folder
-from mezzotint.core.records import JsonObject
 
 PRIVATE = 0o600
 """Mode of a draft: its owner may read the raw rows, too."""
@@ -87,10 +85,8 @@ class ReportsWriter:
         """Appends a batch."""
         self._writer.write_batch(batch)
 
-    def close(self, raw_counts: JsonObject | None = None) -> None:
-        """Ends the file; `raw_counts` go into the metadata of Parquet when given."""
-        if raw_counts is not None:
-            self._writer.add_key_value_metadata({COUNTS_KEY: json.dumps(dict(raw_counts)).encode()})
+    def close(self) -> None:
+        """Ends the file."""
         self._writer.close()
         if self._packed is not None:
             self._packed.close()

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from mezzotint.collect.columns import (
@@ -40,7 +39,6 @@ from mezzotint.collect.json_lines import JsonReader
 from mezzotint.collect.listing import (
     STREAM,
     STREAMS,
-    AnyPath,
     FileKind,
     SourceFile,
     SourcePath,
@@ -51,6 +49,7 @@ from mezzotint.collect.listing import (
     stamp,
 )
 from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.types import AnyPath, BoolArray, ByteArray, Floats
 from mezzotint.core.values import (
     category_fault,
     number_fault,
@@ -166,13 +165,13 @@ class Selection:
             Not private.
     """
 
-    bits: npt.NDArray[np.uint8]
+    bits: ByteArray
     starts: Mapping[str, int]
     rows: int
     kept: int
     shift: float
 
-    def mask(self, file: SourceFile, row: int, count: int) -> npt.NDArray[np.bool_]:
+    def mask(self, file: SourceFile, row: int, count: int) -> BoolArray:
         """Which of these rows of a file, from a row on, are kept."""
         first = self.starts[file.name] + row
         start, stop = first // 8, (first + count + 7) // 8
@@ -201,7 +200,7 @@ class Batch:
     row: int
     first: int
     markers: frozenset[str] = frozenset()
-    selected: npt.NDArray[np.bool_] | None = None
+    selected: BoolArray | None = None
     where: str = ""
     done: float = 0.0
 
@@ -513,7 +512,7 @@ class Source:
                     row_count = record_batch.first + record_batch.rows
 
 
-def read_values(path: SourcePath, *, column: str) -> npt.NDArray[np.floating]:
+def read_values(path: SourcePath, *, column: str) -> Floats:
     """All present values of one column, in memory: for priors and small data, not for privatizing.
 
     Arguments:

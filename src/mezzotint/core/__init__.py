@@ -12,8 +12,9 @@ from contextlib import contextmanager, nullcontext
 
 from mezzotint.core.errors import MissingExtraError
 
-_LISTED = re.compile(r"^    from (\S+) import \(?\s*(\w+) as (\w+)", re.MULTILINE)
-"""An import of one name under its own name, on one line or in parentheses."""
+_IMPORT = re.compile(r"^    from (\S+) import (\([^)]*\)|.*)", re.MULTILINE)
+_LISTED = re.compile(r"(\w+) as (\w+)")
+"""An import of names under their own names, on one line or in parentheses."""
 
 
 def on_demand(
@@ -34,8 +35,11 @@ def on_demand(
             missing.
     """
     with open(file, encoding="utf-8") as source:
-        listed = _LISTED.findall(source.read())
-    origins = {name: (origin, attribute) for origin, attribute, name in listed}
+        imports = _IMPORT.findall(source.read())
+    origins: dict[str, tuple[str, str]] = {}
+    for origin, names in imports:
+        for attribute, name in _LISTED.findall(names):
+            origins[name] = (origin, attribute)
 
     def get(name: str) -> object:
         if name == "__all__":  # `from package import *` looks for it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TypeAlias
 
 import numpy as np
@@ -14,6 +15,10 @@ NumberArray = npt.NDArray[np.number]
 Floats = npt.NDArray[np.floating]
 Words = npt.NDArray[np.uint64]
 Codes = npt.NDArray[np.unsignedinteger]
+BoolArray = npt.NDArray[np.bool_]
+ByteArray = npt.NDArray[np.uint8]
+
+AnyPath: TypeAlias = "str | os.PathLike[str]"
 
 TOTAL = 2**32
 """Every row of a table sums to this many units of probability."""

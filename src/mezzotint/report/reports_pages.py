@@ -1,16 +1,12 @@
-"""The page of collected reports: estimates, clipped inputs, and the mechanism that made them."""
+"""The page of collected reports: estimates, and the mechanism that made them."""
 
 from __future__ import annotations
 
-import json
-import operator
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias, cast
 
 import mezzotint as mz
-from mezzotint.core.errors import FileFormatError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import above, below, number, percent
 from mezzotint.privacy.accounting import report_claim
@@ -21,9 +17,6 @@ BINS = 10
 """Of the histogram."""
 
 Answer: TypeAlias = "mz.collect.Estimate | mz.collect.Frequencies"
-
-COUNTED = ("below", "above", "missing", "rows")
-"""Names of counts that a file may record about the raw data."""
 
 SAMPLING_ERROR = "standard error of the mean from the rows being a sample (data units)"
 
@@ -76,8 +69,6 @@ def reports_page(source: Path, *, column: str | None = None, confidence: float =
         f"{_privacy(estimate)}."
     )
     sections = [_estimates(estimate, name or "input")]
-    if not saved:
-        sections.append(_clipped(source, column))
     # A page about the mechanism would state claims that do not hold for seeded reports.
     if counts.seeded:
         return Page(title=title, summary=summary, sections=(SEEDED, *sections))
@@ -186,71 +177,3 @@ def _cost_of_a_row(source: Path) -> tuple[Section, ...]:
         f"{report_claim(tables)}."
     )
     return (Section(title="What a record pays", words=(words,)),)
-
-
-def _clipped(source: Path, column: str | None) -> Section:
-    title = "What was clipped"
-    counts = _raw_counts(source, column)
-    if counts is None:
-        words = (
-            "The file does not say how many inputs were clipped or missing: such counts are about "
-            "raw data and are not private, so they are kept only when asked for (mezzotint "
-            "privatize --record-counts).",
-        )
-        return Section(title=title, words=words)
-    total = max(1, counts["rows"])
-    rows = []
-    for name, count in counts.items():
-        rows.append((name, f"{count:,}", percent(count / total)))
-    words = ("Counts over the raw data, recorded on request. They are not private.",)
-    table = Table(headings=("inputs", "count", "share"), rows=tuple(rows))
-    return Section(title=title, words=words, table=table)
-
-
-def _raw_counts(source: Path, column: str | None) -> dict[str, int] | None:
-    """Clipped and missing inputs as recorded, added over the parts of a folder.
-
-    Returns: None where any part has none.
-    """
-    parts = _parquet_parts(source)
-    if not parts:
-        return None
-    total: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
-    for part in parts:
-        counts = _recorded_counts(part, column)
-        if counts is None:
-            return None
-        total.update(counts)
-    return dict(total)
-
-
-def _parquet_parts(source: Path) -> list[Path]:
-    if source.is_dir():
-        return sorted(source.rglob("*.parquet"))
-    if source.suffix == ".parquet":
-        return [source]
-    return []
-
-
-def _recorded_counts(part: Path, column: str | None) -> dict[str, int] | None:
-    """The counts of one file; of several columns, each has its own of clipped inputs."""
-    import pyarrow.parquet as parquet
-
-    from mezzotint.collect.reports import COUNTS_KEY
-
-    text = (parquet.read_metadata(part).metadata or {}).get(COUNTS_KEY)
-    if text is None:
-        return None
-    counts: dict[str, int] = {}
-    try:
-        recorded = json.loads(text)
-        for name in COUNTED:
-            count = recorded[name]
-            if isinstance(count, dict):
-                count = count[(column or "").removesuffix("_code")]
-            counts[name] = operator.index(count)
-    except (ValueError, TypeError, KeyError):
-        raise FileFormatError(
-            f"{part.name}: its recorded counts are damaged; privatize again"
-        ) from None
-    return counts
