@@ -73,6 +73,10 @@ def test_the_mean_follows_its_units_and_directions(counts: collect.CodeCounts, m
     assert _bernstein(mechanism, n, 0.99) > width > _bernstein(mechanism, 2 * n, confidence)
 
 
+def _mean(counts: collect.CodeCounts, method: str) -> collect.Interval:
+    return collect.estimate(counts, confidence=0.9, method=method).mean  # pyright: ignore[reportArgumentType]
+
+
 def _bernstein(mechanism: Mechanism, n: int, confidence: float) -> float:
     return bernstein(spread_of(mechanism), n=n, confidence=confidence)
 
