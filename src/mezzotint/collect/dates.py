@@ -26,12 +26,12 @@ from functools import lru_cache
 from typing import Any, final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mezzotint.collect.columns import first_misfit
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.types import BoolArray, FloatArray, IntArray
 from mezzotint.core.values import (
     of,
     plain,
@@ -42,10 +42,6 @@ from mezzotint.core.values import (
 
 compute: Any = pc
 
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Present = npt.NDArray[np.bool_]
-
 CLOCK_PARTS = ("hour", "minute_of_day")
 
 
@@ -55,7 +51,6 @@ CALENDAR_PARTS = ("weekday", "month", "year", "day", "date")
 PARTS = (*CLOCK_PARTS, *CALENDAR_PARTS, "epoch", "seconds")
 
 
-CLOCK_SECONDS = {"hour": 3600, "minute_of_day": 60}
 DAY_SECONDS = 86_400
 
 
@@ -231,31 +226,39 @@ def derive(
     """
     array = stripped(array)
     arrow_type: Any = array.type
-    column_place = _Place(derived=derived, row=row)
+    if _is_text(arrow_type):
+        array = _without_markers(array.cast(pa.string()), markers)
+    column = _Column(derived=derived, row=row, present=validity(array))
     problem = part_fault(derived, arrow_type)
     if problem:
-        raise column_place.error(problem)
+        raise column.error(problem)
     if of.is_null(arrow_type):
         return pa.nulls(len(array), derived.kind)
-    if of.is_duration(arrow_type) or of.is_time(arrow_type):
-        return _amounts(array, derived.part)
     if _is_text(arrow_type):
-        moments = _from_text(array, column_place, markers)
-    elif of.is_date(arrow_type):
-        days, present = _integers(array.cast(pa.date32()).cast(pa.int32()))
-        moments = _Moments(clock=days * DAY_SECONDS, present=present)
-    else:
-        moments = _from_timestamps(array, column_place)
-    return _part(moments, derived.part)
+        return column.of_text(array)
+    if of.is_date(arrow_type):
+        days = _integers(array.cast(pa.date32()).cast(pa.int32()))
+        return column.part_of(days * DAY_SECONDS)
+    unit = UNITS[arrow_type.unit]
+    stored = _integers(array.cast({32: pa.int32(), 64: pa.int64()}[arrow_type.bit_width]))
+    seconds, fraction = stored // unit, (stored % unit) / unit
+    if of.is_timestamp(arrow_type):
+        return column.of_instants(seconds, fraction, arrow_type.tz)
+    return column.part_of(seconds, fraction=fraction)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class _Place:
-    """The words of messages about one derived column."""
+class _Column:
+    """A column of dates or times: what is taken of it, the words for its rows, and (n,) which of
+    them are present.
+
+    Clocks are (n,) seconds that they show since 1970-01-01T00:00 on them; 0 where missing.
+    """
 
     derived: Derived
     row: Row
+    present: BoolArray
 
     def error(self, remedy: str, index: int | None = None) -> ParameterError:
         column_name = f"{self.derived.column}:{self.derived.part}"
@@ -263,106 +266,129 @@ class _Place:
             remedy = f"{self.row(index)} {remedy}"
         return ParameterError("column", column_name, remedy)
 
-    def require(self, valid: Present, remedy: str) -> None:
-        """Raises ParameterError for the first row that is not valid."""
+    def require(self, valid: BoolArray, remedy: str) -> None:
+        """Raises ParameterError for the first row that is present and not valid."""
+        valid = valid | ~self.present
         if not valid.all():
             raise self.error(remedy, int(np.argmin(valid)))
 
+    def require_years(self, seconds: IntArray) -> None:
+        inside = (seconds >= FIRST_SECOND) & (seconds <= LAST_SECOND)
+        self.require(inside, "lies outside the years 1 to 9999")
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class _Moments:
-    """Times of a column.
+    def of_instants(self, seconds: IntArray, fraction: FloatArray, zone: str | None) -> pa.Array:
+        """Times on the clock of `@Zone`, else of their own zone, else on a clock without a
+        place.
+        """
+        self.require_years(seconds)
+        if zone is None:
+            return self.of_clock(seconds, fraction)
+        offset = self.offsets(seconds, self.derived.zone or zone)
+        return self.part_of(seconds + offset, offset=offset, fraction=fraction)
 
-    Arguments:
-        clock: (n,) seconds that the clock shows since 1970-01-01T00:00 on it; 0 where missing.
-        present: (n,) which are there.
-        offset: (n,) seconds that the clock is ahead of UTC; None where it is not known.
-        fraction: (n,) of a second, or 0.
-    """
+    def of_clock(self, clock: IntArray, fraction: FloatArray) -> pa.Array:
+        """Times without a zone; for `epoch`, read on the clock of the zone."""
+        zone = self.derived.zone
+        if self.derived.part != "epoch" or zone is None:
+            return self.part_of(clock, fraction=fraction)
+        # The two offsets that may have held: those in force a day before and a day after.
+        early = self.offsets(clock - DAY_SECONDS, zone)
+        late = self.offsets(clock + DAY_SECONDS, zone)
+        early_fits = self.offsets(clock - early, zone) == early
+        late_fits = self.offsets(clock - late, zone) == late
+        once = (early_fits != late_fits) | (early_fits & (early == late))
+        self.require(once, f"is skipped or shown twice by the clock of {zone}")
+        return self.part_of(clock, offset=np.where(early_fits, early, late), fraction=fraction)
 
-    clock: Integers
-    present: npt.NDArray[np.bool_]
-    offset: Integers | None = None
-    fraction: npt.NDArray[np.float64] | float = 0.0
+    def offsets(self, seconds: IntArray, zone: str) -> IntArray:
+        """(n,) seconds that the clock of a zone is ahead of UTC at these instants."""
+        clock = _clock(zone)
+        instants = np.where(self.present, seconds, 0)
+        bins, bin_of_row = np.unique(instants // _BIN_SECONDS, return_inverse=True)
+        starts = (bins * _BIN_SECONDS).tolist()
+        first = np.array([_offset(clock, start) for start in starts])
+        last = np.array([_offset(clock, start + _BIN_SECONDS - 1) for start in starts])
+        offsets = first[bin_of_row]
+        for index in np.flatnonzero((first != last)[bin_of_row]):
+            offsets[index] = _offset(clock, int(instants[index]))
+        return offsets
+
+    def of_text(self, text: pa.Array) -> pa.Array:
+        """Times that text spells in ISO 8601: all with a zone, or none."""
+        part_name, zone = self.derived.part, self.derived.zone
+        matches = compute.extract_regex(text, _ISO)
+        self.require(validity(matches), _NOT_ISO)
+        date, minute, second, zones = (
+            compute.fill_null(compute.struct_field(matches, group_name), "")
+            for group_name in ("date", "minute", "second", "zone")
+        )
+        seconds, fraction = self.clock_of(date, minute, second)
+        self.require_years(seconds)
+        has_time, has_zone = _is_filled(minute), _is_filled(zones)
+        if part_name in CLOCK_PARTS:
+            self.require(has_time, f"holds a date, which has no {part_name}")
+        if not has_zone.any():
+            problem = ""
+            if has_time.any() or zone is not None:
+                problem = _timestamp_fault(self.derived, has_zone=False)
+            if problem:
+                raise self.error(problem)
+            return self.of_clock(seconds, fraction)
+        self.require(has_zone, "holds a time without a zone, other rows have one")
+        clock, offset = seconds, _spelled_offsets(zones)
+        if zone is not None:
+            instants = seconds - offset
+            offset = self.offsets(instants, zone)
+            clock = instants + offset
+        return self.part_of(clock, offset=offset, fraction=fraction)
+
+    def clock_of(
+        self, date: pa.Array, minute: pa.Array, second: pa.Array
+    ) -> tuple[IntArray, FloatArray]:
+        """Whole seconds that a clock shows, and the fraction of a second besides."""
+        dates, minutes = _or_else(date, "1970-01-01"), _or_else(minute, "00:00")
+        times = compute.binary_join_element_wise(dates, minutes, "T")
+        try:
+            clock = _integers(times.cast(pa.timestamp("s")))
+        except pa.ArrowInvalid:
+            raise self.error(_NOT_ISO, first_misfit(times, pa.timestamp("s"))) from None
+        digits = compute.utf8_slice_codeunits(_or_else(second, ":0"), 1)
+        seconds = plain(digits.cast(pa.float64()))
+        self.require(seconds < 60, _NOT_ISO)
+        whole_seconds = np.floor(seconds)
+        return clock + whole_seconds.astype(np.int64), seconds - whole_seconds
+
+    def part_of(
+        self, clock: IntArray, *, offset: IntArray | int = 0, fraction: FloatArray | float = 0.0
+    ) -> pa.Array:
+        """The part as an Arrow array, null where it is missing; years and months by the proleptic
+        calendar.
+
+        Arguments:
+            offset: seconds that the clock is ahead of UTC.
+            fraction: (n,) of a second.
+        """
+        days, seconds = clock // DAY_SECONDS, clock % DAY_SECONDS
+        if self.derived.part == "date":
+            return _dates(days, self.present)
+        months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+        parts: dict[str, IntArray | FloatArray] = {
+            "hour": seconds // 3600,
+            "minute_of_day": seconds // 60,
+            "weekday": (days + 3) % 7 + 1,
+            "month": months % 12 + 1,
+            "year": months // 12 + 1970,
+            "day": days,
+            "epoch": clock - offset + fraction,
+            "seconds": clock + fraction,
+        }
+        values = parts[self.derived.part].astype(np.float64)
+        return pa.array(values, pa.float64(), mask=~self.present)
 
 
-def _integers(array: pa.Array) -> tuple[Integers, Present]:
-    filled = compute.fill_null(array.cast(pa.int64()), 0)
-    return plain(filled), validity(array)
-
-
-def _units(array: pa.Array) -> tuple[Integers, Floats, Present]:
-    """Whole seconds of times or durations, the fraction of a second besides, and which are
-    present.
-    """
-    unit = UNITS[array.type.unit]
-    stored = {32: pa.int32(), 64: pa.int64()}[array.type.bit_width]
-    values, present = _integers(array.cast(stored))
-    return values // unit, (values % unit) / unit, present
-
-
-def _amounts(array: pa.Array, part: str) -> pa.Array:
-    """Seconds of durations; hours or minutes of times of a day."""
-    seconds, fraction, present = _units(array)
-    if part == "seconds":
-        return _array(seconds + fraction, present)
-    return _array(seconds // CLOCK_SECONDS[part], present)
-
-
-def _from_timestamps(array: pa.Array, place: _Place) -> _Moments:
-    """Times on the clock of `@Zone`, else of their own zone, else on a clock without a place."""
-    seconds, fraction, present = _units(array)
-    _require_years(seconds, present, place)
-    if array.type.tz is None:
-        return _placed(seconds, present, fraction, place)
-    offset = _offsets(seconds, present, place.derived.zone or array.type.tz)
-    return _Moments(
-        clock=seconds + offset,
-        offset=offset,
-        present=present,
-        fraction=fraction,
-    )
-
-
-def _require_years(seconds: Integers, present: Present, place: _Place) -> None:
-    inside = (seconds >= FIRST_SECOND) & (seconds <= LAST_SECOND)
-    place.require(inside | ~present, "lies outside the years 1 to 9999")
-
-
-def _placed(clock: Integers, present: Present, fraction: Floats, place: _Place) -> _Moments:
-    """Times without a zone; for `epoch`, read on the clock of the zone."""
-    zone = place.derived.zone
-    if place.derived.part != "epoch" or zone is None:
-        return _Moments(clock=clock, present=present, fraction=fraction)
-    # The two offsets that may have held: those in force a day before and a day after.
-    early = _offsets(clock - DAY_SECONDS, present, zone)
-    late = _offsets(clock + DAY_SECONDS, present, zone)
-    early_fits = _offsets(clock - early, present, zone) == early
-    late_fits = _offsets(clock - late, present, zone) == late
-    once = (early_fits != late_fits) | (early_fits & (early == late))
-    place.require(
-        once | ~present,
-        f"is skipped or shown twice by the clock of {zone}",
-    )
-    offset = np.where(early_fits, early, late)
-    return _Moments(clock=clock, offset=offset, present=present, fraction=fraction)
-
-
-def _offsets(seconds: Integers, present: Present, zone: str) -> Integers:
-    """(n,) seconds that the clock of a zone is ahead of UTC at these instants."""
-    clock = _clock(zone)
-    bins, bin_of_row = np.unique(
-        np.where(present, seconds, 0) // _BIN_SECONDS,
-        return_inverse=True,
-    )
-    starts = (bins * _BIN_SECONDS).tolist()
-    first = np.array([_offset(clock, start) for start in starts])
-    last = np.array([_offset(clock, start + _BIN_SECONDS - 1) for start in starts])
-    offsets = first[bin_of_row]
-    for index in np.flatnonzero((first != last)[bin_of_row] & present):
-        offsets[index] = _offset(clock, int(seconds[index]))
-    return offsets
+def _integers(array: pa.Array) -> IntArray:
+    """Integers, 0 where they are missing."""
+    return plain(compute.fill_null(array.cast(pa.int64()), 0))
 
 
 @lru_cache(maxsize=1 << 17)
@@ -376,45 +402,6 @@ def _offset(clock: datetime.tzinfo, second: int) -> int:
     return round(offset.total_seconds())
 
 
-def _from_text(array: pa.Array, place: _Place, markers: Sequence[str]) -> _Moments:
-    """Times that text spells in ISO 8601: all with a zone, or none; null, and markers of text
-    files, are missing.
-    """
-    derived = place.derived
-    spelled_text = _without_markers(array.cast(pa.string()), markers)
-    present = validity(spelled_text)
-    matches = compute.extract_regex(spelled_text, _ISO)
-    place.require(validity(matches) | ~present, _NOT_ISO)
-    date, minute, second, zones = (
-        compute.fill_null(compute.struct_field(matches, group_name), "")
-        for group_name in ("date", "minute", "second", "zone")
-    )
-    seconds, fraction = _clock_of(date, minute, second, place)
-    _require_years(seconds, present, place)
-    has_time, has_zone = _is_filled(minute), _is_filled(zones)
-    if derived.part in CLOCK_PARTS:
-        place.require(
-            has_time | ~present,
-            f"holds a date, which has no {derived.part}",
-        )
-    if not (has_zone & present).any():
-        if (has_time & present).any() or derived.zone is not None:
-            problem = _timestamp_fault(derived, has_zone=False)
-            if problem:
-                raise place.error(problem)
-        return _placed(seconds, present, fraction, place)
-    place.require(
-        has_zone | ~present,
-        "holds a time without a zone, other rows have one",
-    )
-    clock, offset = seconds, _spelled_offsets(zones)
-    if derived.zone is not None:
-        instants = seconds - offset
-        offset = _offsets(instants, present, derived.zone)
-        clock = instants + offset
-    return _Moments(clock=clock, offset=offset, present=present, fraction=fraction)
-
-
 def _without_markers(text: pa.Array, markers: Sequence[str]) -> pa.Array:
     """Trimmed cells, null where they mean a missing value; typed values as they are."""
     if not markers:
@@ -424,7 +411,7 @@ def _without_markers(text: pa.Array, markers: Sequence[str]) -> pa.Array:
     return compute.if_else(is_missing, pa.scalar(None, pa.string()), trimmed)
 
 
-def _is_filled(text: pa.Array) -> Present:
+def _is_filled(text: pa.Array) -> BoolArray:
     return plain(compute.binary_length(text)) > 0
 
 
@@ -433,26 +420,7 @@ def _or_else(text: pa.Array, otherwise: str) -> pa.Array:
     return compute.if_else(compute.equal(text, ""), otherwise, text)
 
 
-def _clock_of(
-    date: pa.Array, minute: pa.Array, second: pa.Array, place: _Place
-) -> tuple[Integers, Floats]:
-    """Whole seconds that a clock shows since 1970-01-01T00:00 on it, and the fraction of a second
-    besides.
-    """
-    dates, minutes = _or_else(date, "1970-01-01"), _or_else(minute, "00:00")
-    times = compute.binary_join_element_wise(dates, minutes, "T")
-    try:
-        clock, _ = _integers(times.cast(pa.timestamp("s")))
-    except pa.ArrowInvalid:
-        raise place.error(_NOT_ISO, first_misfit(times, pa.timestamp("s"))) from None
-    digits = compute.utf8_slice_codeunits(_or_else(second, ":0"), 1)
-    seconds = plain(digits.cast(pa.float64()))
-    place.require(seconds < 60, _NOT_ISO)
-    whole_seconds = np.floor(seconds)
-    return clock + whole_seconds.astype(np.int64), seconds - whole_seconds
-
-
-def _spelled_offsets(zones: pa.Array) -> Integers:
+def _spelled_offsets(zones: pa.Array) -> IntArray:
     """(n,) seconds of offsets that are spelled, as +02:00; Z and nothing are 0."""
     coded = zones.dictionary_encode()
     spelled = coded.dictionary.to_pylist()
@@ -460,36 +428,8 @@ def _spelled_offsets(zones: pa.Array) -> Integers:
     return np.array(offsets, dtype=np.int64)[plain(coded.indices)]
 
 
-def _part(moments: _Moments, part: str) -> pa.Array:
-    """A part of times as an Arrow array, null where they are missing; years and months by the
-    proleptic calendar.
-    """
-    clock = moments.clock
-    days, seconds = clock // DAY_SECONDS, clock % DAY_SECONDS
-    if part == "date":
-        return _dates(days, moments.present)
-    if part == "epoch":
-        if moments.offset is not None:
-            clock = clock - moments.offset
-        return _array(clock + moments.fraction, moments.present)
-    months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
-    numbers: dict[str, Callable[[], Integers]] = {
-        "hour": lambda: seconds // 3600,
-        "minute_of_day": lambda: seconds // 60,
-        "weekday": lambda: (days + 3) % 7 + 1,
-        "month": lambda: months % 12 + 1,
-        "year": lambda: months // 12 + 1970,
-        "day": lambda: days,
-    }
-    return _array(numbers[part](), moments.present)
-
-
-def _dates(days: Integers, present: Present) -> pa.Array:
+def _dates(days: IntArray, present: BoolArray) -> pa.Array:
     distinct, index_of_row = np.unique(days, return_inverse=True)
     spelled = np.datetime_as_string(distinct.astype("datetime64[D]")).tolist()
     spelled_text = pa.array(spelled, pa.string()).take(pa.array(index_of_row))
     return compute.if_else(pa.array(present), spelled_text, pa.scalar(None, pa.string()))
-
-
-def _array(values: npt.NDArray[Any], present: Present) -> pa.Array:
-    return pa.array(values.astype(np.float64), pa.float64(), mask=~present)
