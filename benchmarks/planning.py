@@ -56,7 +56,7 @@ def mean_cell(name: str, table: Mechanism, inputs: np.ndarray, n: int) -> Cell:
 def share_cell(name: str, table: Mechanism, n: int, edge: float) -> Cell:
     def draw(rng: np.random.Generator) -> collect.Interval:
         found = collect.estimate(counts_of(table, BETA, n, rng), above=[edge])
-        return found.shares_above.values[0]  # type: ignore[union-attr]
+        return next(iter(found.shares_above.values()))  # type: ignore[union-attr]
 
     asked = {"estimand": "share", "above": edge, "mechanism": table, "inputs": BETA, "people": n}
     return Cell(name=name, asked=asked, draw=draw, truth=float((edge < BETA).mean()))
@@ -65,7 +65,7 @@ def share_cell(name: str, table: Mechanism, n: int, edge: float) -> Cell:
 def quantile_cell(name: str, table: Mechanism, n: int, probability: float) -> Cell:
     def draw(rng: np.random.Generator) -> collect.Interval:
         found = collect.estimate(counts_of(table, BETA, n, rng), quantiles=[probability])
-        return found.quantiles.values[0]  # type: ignore[union-attr]
+        return next(iter(found.quantiles.values()))  # type: ignore[union-attr]
 
     asked = {"estimand": "quantile", "probability": probability, "mechanism": table}
     asked |= {"inputs": BETA, "people": n}

@@ -186,7 +186,7 @@ def test_points_do_not_move_with_what_is_asked_for(method: Any) -> None:
     assert fine.histogram.share[:2].sum() == pytest.approx(coarse.histogram.share[0], abs=FEW)
     assert fine.quantiles is not None
     assert coarse.quantiles is not None
-    assert fine.quantiles.values[0].value == coarse.quantiles.values[1].value
+    assert next(iter(fine.quantiles.values())).value == list(coarse.quantiles.values())[1].value
 
 
 def test_simultaneous_intervals_hold_the_single_ones() -> None:

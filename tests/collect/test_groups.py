@@ -432,11 +432,7 @@ def test_by_on_the_command_line(table: Path, capsys: pytest.CaptureFixture[str])
         sum(one["value"] for one in entry["frequencies"]) == pytest.approx(1, rel=FEW)
         for entry in shares
     )
-    both = told(capsys, table, "--column", "colour_code", "--column", "x_code", "--json")[
-        "together"
-    ]
-    assert [one["colour_code"] for one in both] == ["red", "green", "blue"]
-    assert "name the column of categories first" in told(
+    assert "both of numbers, or both of categories" in told(
         capsys, table, "--column", "x_code", "--column", "colour_code", status=2
     )
     assert "--by" in told(capsys, table, "--against", "north", status=2)

@@ -49,10 +49,10 @@ def ends(interval: collect.Interval) -> np.ndarray:
 
 
 @judges(
-    "collect.means.bernstein",
     "collect.means.mean_interval",
     "collect.intervals.Target.interval",
     "collect.estimates.estimate",
+    "collect.estimates.Estimate.intervals",
 )
 @settings(max_examples=examples(4))
 @given(counts=counted(), method=st.sampled_from(["safe", "asymptotic"]))
@@ -74,7 +74,7 @@ def test_the_mean_follows_its_units_and_directions(counts: collect.CodeCounts, m
 
 
 def _mean(counts: collect.CodeCounts, method: str) -> collect.Interval:
-    return collect.estimate(counts, confidence=0.9, method=method).mean  # pyright: ignore[reportArgumentType]
+    return collect.estimate(counts, confidence=0.9, method=method).intervals["mean"]  # pyright: ignore[reportArgumentType]
 
 
 def _bernstein(mechanism: Mechanism, n: int, confidence: float) -> float:
@@ -189,7 +189,7 @@ def test_frequencies_have_no_first_category(
 
 
 @judges(
-    "collect.runs.privatize", "collect.runs.privatize_columns", "collect.results.PrivatizeResult.of",
+    "collect.runs.privatize", "collect.runs.privatize_columns",
     "collect.folders.FolderRun.execute", "privacy.claim.Claimed.epsilon",
 )  # fmt: skip
 def test_collected_columns_claim_what_their_tables_cost_together(tmp_path: Path) -> None:

@@ -107,8 +107,6 @@ def test_several_columns_state_what_a_record_pays(tmp_path: Path) -> None:
         str(privacy.report_claim({"x_code": tables["x"], "y_code": tables["y"]}))
         in page.sections[1].words[0]
     )
-    counts = {name: count for name, count, _ in page.sections[2].table.rows}
-    assert counts == {"below": "2", "above": "0", "missing": "0", "rows": "3"}
 
 
 @pytest.mark.parametrize("out", ["r.parquet", "r.csv", "folder"])

@@ -248,13 +248,10 @@ def _frequencies(result: mz.collect.Frequencies, title: str) -> Group:
 def _interval_rows(result: mz.collect.Estimate) -> list[tuple[str, ...]]:
     """Mean, variance, quantiles and shares above thresholds, each with its interval."""
     named = {"mean": result.mean, "variance": result.input_variance}
-    quantiles, shares = result.quantiles, result.shares_above
-    if quantiles is not None:
-        for probability, value in zip(quantiles.probabilities, quantiles.values, strict=True):
-            named[f"quantile {probability:g}"] = value
-    if shares is not None:
-        for threshold, value in zip(shares.thresholds, shares.values, strict=True):
-            named[f"share above {threshold:g}"] = value
+    for probability, quantile in (result.quantiles or {}).items():
+        named[f"quantile {probability:g}"] = quantile
+    for threshold, share in (result.shares_above or {}).items():
+        named[f"share above {threshold:g}"] = share
     table_rows = []
     for label, interval in named.items():
         ends = ""
@@ -319,10 +316,10 @@ def _widths(result: mz.collect.Estimate, table: Mechanism) -> list[tuple[str, in
         left_open = float((bins.identified_high - bins.identified_low).sum())
         widths.append(("shares", bins.share.size, float((bins.high - bins.low).sum()), left_open))
     if quantiles is not None:
-        span = (table.upper - table.lower) * len(quantiles.values)
-        width = sum(value.high - value.low for value in quantiles.values) / span
+        span = (table.upper - table.lower) * len(quantiles)
+        width = sum(value.high - value.low for value in quantiles.values()) / span
         left_open = 0.0
-        for value in quantiles.values:
+        for value in quantiles.values():
             low, high = value.identified or (value.value, value.value)
             left_open += (high - low) / span
         widths.append(("quantiles", CELLS, width, left_open))

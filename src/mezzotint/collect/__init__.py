@@ -24,8 +24,6 @@ if TYPE_CHECKING:
         Estimate as Estimate,
         Frequencies as Frequencies,
         Histogram as Histogram,
-        Quantiles as Quantiles,
-        SharesAbove as SharesAbove,
         estimate as estimate,
     )
     from mezzotint.collect.grouping import groups_of as groups_of, read_groups as read_groups

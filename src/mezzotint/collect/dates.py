@@ -372,7 +372,7 @@ class _Column:
         if self.derived.part == "date":
             return _dates(days, self.present)
         months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
-        parts: dict[str, IntArray | FloatArray] = {
+        parts: dict[str, Any] = {
             "hour": seconds // 3600,
             "minute_of_day": seconds // 60,
             "weekday": (days + 3) % 7 + 1,

@@ -7,9 +7,9 @@ Frequencies of categories; mean, spread, histogram and quantiles of numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self, final
+from typing import Any, Self, final
 
 import numpy as np
 
@@ -88,20 +88,15 @@ class Frequencies(Claimed):
     @property
     def frequencies(self) -> list[JsonObject]:
         """Each category with its share."""
-        return _keyed("category", self.categories, self.shares)
+        return _keyed("category", dict(zip(self.categories, self.shares, strict=True)))
 
     def _rows(self) -> list[JsonObject]:
         return self.frequencies
 
 
-def _keyed(
-    name: str,
-    keys: Sequence[float | str],
-    intervals: Sequence[Interval],
-) -> list[JsonObject]:
+def _keyed(name: str, intervals: Mapping[Any, Interval]) -> list[JsonObject]:
     """A row for each interval, with its key under a name."""
-    pairs = zip(keys, intervals, strict=True)
-    return [{name: entry_key, **interval.as_dict()} for entry_key, interval in pairs]
+    return [{name: entry_key, **share.as_dict()} for entry_key, share in intervals.items()]
 
 
 def frequencies(
@@ -195,73 +190,23 @@ class Histogram(Record):
         )
 
     def _rows(self) -> list[JsonObject]:
-        columns: dict[str, FloatArray] = {
-            **vars(self),
-            "from": self.edges[:-1],
-            "to": self.edges[1:],
-        }
-        del columns["edges"]
-        names = [
-            "from",
-            "to",
-            *(column_name for column_name in columns if column_name not in ("from", "to")),
-        ]
-        entries = zip(
-            *(columns[column_name].tolist() for column_name in names),
-            strict=True,
-        )
-        return [dict(zip(names, entry, strict=True)) for entry in entries]
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Quantiles(Record):
-    """Quantiles of the clipped inputs, data units, one `Interval` per probability.
-
-    Arguments:
-        probabilities: (k,) increasing, in [0, 1].
-        values: (k,) intervals, data units.
-
-    Example:
-        >>> median = mz.collect.Interval(value=4.0, low=3.9, high=4.2)
-        >>> mz.collect.Quantiles(probabilities=(0.5,), values=(median,)).values[0].low
-        3.9
-    """
-
-    probabilities: tuple[float, ...]
-    values: tuple[Interval, ...]
-
-    def _rows(self) -> list[JsonObject]:
-        return _keyed("probability", self.probabilities, self.values)
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class SharesAbove(Record):
-    """Shares of the clipped inputs above thresholds.
-
-    Arguments:
-        thresholds: (k,) data units. A value on a threshold may count to either side in the
-            interval.
-        values: (k,) intervals.
-
-    Example:
-        >>> share = mz.collect.Interval(value=0.4, low=0.3, high=0.5)
-        >>> mz.collect.SharesAbove(thresholds=(140.0,), values=(share,)).values[0].low
-        0.3
-    """
-
-    thresholds: tuple[float, ...]
-    values: tuple[Interval, ...]
-
-    def _rows(self) -> list[JsonObject]:
-        return _keyed("above", self.thresholds, self.values)
+        values = dict(vars(self))
+        edges = values.pop("edges")
+        columns: dict[str, FloatArray] = {"from": edges[:-1], "to": edges[1:], **values}
+        entries = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return [dict(zip(columns, entry, strict=True)) for entry in entries]
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Estimate(Claimed):
     """The estimate that one set of reports gives of its clipped inputs.
+
+    Guarantees: the mean is unbiased up to `max_bias` and needs no solver; its interval is about the
+    mean of the population and that of the rows. Intervals of variance, histogram and quantiles bound
+    everything the reports leave open: no smoothness is assumed, only independent reports of
+    independent rows. Where a solver fails, they become wider. Coverage is measured
+    (benchmarks/coverage.py).
 
     Arguments:
         n: reports.
@@ -283,7 +228,10 @@ class Estimate(Claimed):
         simultaneous: whether `confidence` is that of all intervals together.
         deal: the seed that dealt the reports into chunks, by method "safe"; None by the other.
         notes: one sentence each of what limits the intervals: `SAME_PEOPLE`, `REPEATED_REPORTS`.
-        histogram, quantiles, shares_above: where requested.
+        histogram: where requested.
+        quantiles: probability -> its quantile, data units, where requested.
+        shares_above: threshold -> share of the clipped inputs above it, where requested. A value on
+            a threshold may count to either side in the interval.
 
     Example:
         >>> mechanism = mz.families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
@@ -312,8 +260,8 @@ class Estimate(Claimed):
     deal: int | None = None
     notes: tuple[str, ...] = ()
     histogram: Histogram | None = None
-    quantiles: Quantiles | None = None
-    shares_above: SharesAbove | None = None
+    quantiles: Mapping[float, Interval] | None = None
+    shares_above: Mapping[float, Interval] | None = None
 
     @property
     def standard_error(self) -> float:
@@ -344,54 +292,33 @@ class Estimate(Claimed):
             "ci_low": mean["low"],
             "ci_high": mean["high"],
         }
-        for requested_name in ("quantiles", "shares_above"):
-            requested: Record | None = getattr(self, requested_name)
-            if requested is not None:
-                facts[requested_name] = requested._rows()
+        if self.quantiles is not None:
+            facts["quantiles"] = _keyed("probability", self.quantiles)
+        if self.shares_above is not None:
+            facts["shares_above"] = _keyed("above", self.shares_above)
         return {**first, **facts}
 
-    def _rows(self) -> list[JsonObject]:
-        """An interval per row."""
-        entries: list[JsonObject] = []
-        intervals = {
-            "mean": self.mean,
-            "variance": self.input_variance,
-            **self._requested(),
-        }
-        for quantity, interval in intervals.items():
-            entries.append({"quantity": quantity, **interval.ends})
-        return entries
-
-    def _requested(self) -> dict[str, Interval]:
-        """Shares and quantiles, by their names."""
-        intervals: dict[str, Interval] = {}
-        if self.quantiles is not None:
-            quantiles = zip(
-                self.quantiles.probabilities,
-                self.quantiles.values,
-                strict=True,
-            )
-            intervals |= {
-                f"quantile {probability:g}": estimated for probability, estimated in quantiles
-            }
-        if self.shares_above is not None:
-            shares = zip(
-                self.shares_above.thresholds,
-                self.shares_above.values,
-                strict=True,
-            )
-            intervals |= {
-                f"share above {threshold:g}": estimated for threshold, estimated in shares
-            }
+    @property
+    def intervals(self) -> dict[str, Interval]:
+        """All of them, by the names of what they are about."""
+        named = {"mean": self.mean, "variance": self.input_variance}
+        for probability, quantile in (self.quantiles or {}).items():
+            named[f"quantile {probability:g}"] = quantile
+        for threshold, share in (self.shares_above or {}).items():
+            named[f"share above {threshold:g}"] = share
         if self.histogram is not None:
             for bin_row in self.histogram._rows():
                 label = f"share in {bin_row['from']:.4g} to {bin_row['to']:.4g}"
-                intervals[label] = Interval(
-                    value=bin_row["share"],
-                    low=bin_row["low"],
-                    high=bin_row["high"],
+                named[label] = Interval(
+                    value=bin_row["share"], low=bin_row["low"], high=bin_row["high"]
                 )
-        return intervals
+        return named
+
+    def _rows(self) -> list[JsonObject]:
+        """An interval per row."""
+        return [
+            {"quantity": quantity, **interval.ends} for quantity, interval in self.intervals.items()
+        ]
 
     def _told(self) -> JsonObject:
         """What is printed: counts, intervals with their confidence, the epsilon or why there
@@ -401,14 +328,10 @@ class Estimate(Claimed):
         intervals = "each interval"
         if self.simultaneous:
             intervals = "all intervals together"
-        requested = {
-            quantity: interval.as_dict() for quantity, interval in self._requested().items()
-        }
+        named = self.intervals.items()
         shown: JsonObject = {
             "reports": self.n,
-            "mean": facts["mean"],
-            "variance": facts["input_variance"],
-            **requested,
+            **{quantity: interval.as_dict() for quantity, interval in named},
             "standard error": self.standard_error,
             "confidence": f"{self.confidence:g} of {intervals}, {self.method}",
         }
@@ -442,30 +365,23 @@ def estimate(
     allow_seeded: bool = False,
     deal: int | None = None,
 ) -> Estimate | Frequencies:
-    """Mean, variance and, on request, histogram and quantiles of the clipped inputs behind a set of
-    reports.
-
-    For a table of categories (`families.categorical`): their frequencies.
+    """Mean, variance and, on request, shares and quantiles of the clipped inputs behind reports; of a
+    table of categories (`families.categorical`) their frequencies.
 
     Arguments:
         counts: reports per code (`read_counts`, `CodeCounts.from_codes`).
         confidence: of each interval, in (0, 1).
-        method: "asymptotic": right in the limit of many reports, and by simulation from few on (the
-            score interval for the mean, cross-fitted decoders for the rest). "safe": proved at
-            every n (Bernstein's inequality for the mean, bets for the rest); wider. Where one event
-            decides (two levels, most tables of categories), means and frequencies are Clopper and
-            Pearson's by either method: proved at every n.
-        histogram: number of equal bins over [lower, upper], or the edges; None for none.
-        quantiles: probabilities in (0, 1); None for none.
-        above: thresholds inside the range, data units, for the shares of inputs above each; None
-            for none.
-        simultaneous: make `confidence` that of all intervals of the result together (Bonferroni),
-            not of each.
-        allow_seeded: estimate from reports that were drawn from a seed, too: for tests, as such
-            reports are not private. The result says so, and states no epsilon.
-        deal: seed by which method "safe" deals the reports into chunks, to repeat a result; None
-            for a fresh one, which the result records. A seed chosen after looking at intervals
-            proves nothing.
+        method: "asymptotic": right in the limit of many reports, and by simulation from few on.
+            "safe": proved at every n (Bernstein's inequality, and bets); wider. Where one event
+            decides (two levels, most tables of categories) both are Clopper and Pearson's: proved.
+        histogram: number of equal bins over [lower, upper], or the edges.
+        quantiles: probabilities in (0, 1).
+        above: thresholds inside the range, data units, for the shares of inputs above each.
+        simultaneous: make `confidence` that of all intervals together (Bonferroni).
+        allow_seeded: take reports that were drawn from a seed, too, for tests: they are not private,
+            and the result states no epsilon.
+        deal: seed by which "safe" deals the reports into chunks, to repeat a result, which records
+            it; None for a fresh one. One chosen after looking at intervals proves nothing.
 
     Returns: an `Estimate` for a table of numbers, `Frequencies` for one of categories.
 
@@ -474,45 +390,43 @@ def estimate(
             cannot be; no reports.
         InfeasibleError: the reports cannot have come from this table.
 
-    Guarantees:
-        The mean is unbiased up to `max_bias` and needs no solver; its interval is about the mean of
-        the population and that of the rows. Where a solver fails on other intervals, they become
-        wider.
-        Intervals of variance, histogram and quantiles bound everything the reports leave open: no
-            smoothness is
-        assumed, only independent reports of independent rows. Coverage is measured
-        (benchmarks/coverage.py).
-        Points do not depend on what else is requested. Costs no privacy: reports are already
-            private.
+    Guarantees: see `Estimate`. Points do not depend on what else is requested. Costs no privacy.
 
-    Edge cases: two levels identify nothing but the mean: other intervals show everything else as
-        open.
+    Edge cases: two levels identify nothing but the mean: other intervals show the rest as open.
 
     Source: docs/proofs/estimation.md.
 
     Example:
-        >>> mechanism = mz.families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
-        >>> codes = mechanism.privatize([4.0] * 10_000, rng=0)
-        >>> counts = mz.collect.CodeCounts.from_codes(codes, mechanism=mechanism)
-        >>> estimate = mz.collect.estimate(counts, quantiles=[0.5])
-        >>> estimate.mean.low < 4.0 < estimate.mean.high
+        >>> table = mz.families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
+        >>> codes = table.privatize([4.0] * 10_000, rng=0)
+        >>> counts = mz.collect.CodeCounts.from_codes(codes, mechanism=table)
+        >>> mz.collect.estimate(counts).mean.low < 4.0
         True
     """
     confidence = _check(counts, confidence, method, allow_seeded)
+    shared: JsonObject = {
+        "confidence": confidence,
+        "method": method,
+        "simultaneous": simultaneous,
+    }
+    requested = {"above": above, "histogram": histogram, "quantiles": quantiles}
+    request = Request.of(counts.mechanism, **requested)
+    if counts.mechanism.categories is not None:
+        return frequencies(counts, **shared)
+    return _of_numbers(counts, request, deal=deal, **shared)
+
+
+def _of_numbers(
+    counts: CodeCounts,
+    request: Request,
+    *,
+    confidence: float,
+    method: Method,
+    simultaneous: bool,
+    deal: int | None,
+) -> Estimate:
+    """The estimate for a table of numbers."""
     mechanism = counts.mechanism
-    request = Request.of(
-        mechanism,
-        above=above,
-        histogram=histogram,
-        quantiles=quantiles,
-    )
-    if mechanism.categories is not None:
-        return frequencies(
-            counts,
-            confidence=confidence,
-            method=method,
-            simultaneous=simultaneous,
-        )
     each = each_confidence(confidence, 2 + request.size, simultaneous=simultaneous)
     if method == "asymptotic":
         deal = None
@@ -523,6 +437,9 @@ def estimate(
     _, report_variance = report_moments(counts)
     variance = shapes.variance()
     likeliest = least_deviance(shapes.base, start=shapes.masses)
+    bins = [shapes.share(*edges) for edges in request.bins]
+    quantiles = {probability: shapes.quantile(probability) for probability in request.quantiles}
+    above = {threshold: shapes.share(threshold, request.upper) for threshold in request.above}
     return Estimate(
         n=counts.n,
         confidence=confidence,
@@ -539,9 +456,9 @@ def estimate(
         deviance=deviance(shapes.base, likeliest),
         deal=deal,
         notes=_notes(counts),
-        histogram=_histogram(shapes, request),
-        quantiles=_quantiles(shapes, request),
-        shares_above=_shares_above(shapes, request),
+        histogram=Histogram.of(request.histogram, bins) if bins else None,
+        quantiles=quantiles or None,
+        shares_above=above or None,
     )
 
 
@@ -576,26 +493,3 @@ def _added(total: float, inputs: Interval, mechanism: Mechanism) -> Interval:
         min(max(total - share, least_variance), total) for share in shares
     )
     return Interval(value=middle, low=lower_end, high=upper_end)
-
-
-def _histogram(shapes: Shapes, request: Request) -> Histogram | None:
-    if not request.histogram:
-        return None
-    return Histogram.of(
-        request.histogram,
-        [shapes.share(*edges) for edges in request.bins],
-    )
-
-
-def _quantiles(shapes: Shapes, request: Request) -> Quantiles | None:
-    if not request.quantiles:
-        return None
-    values = tuple(shapes.quantile(probability) for probability in request.quantiles)
-    return Quantiles(probabilities=request.quantiles, values=values)
-
-
-def _shares_above(shapes: Shapes, request: Request) -> SharesAbove | None:
-    if not request.above:
-        return None
-    values = tuple(shapes.share(threshold, request.upper) for threshold in request.above)
-    return SharesAbove(thresholds=request.above, values=values)
