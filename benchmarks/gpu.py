@@ -52,11 +52,14 @@ class Bench:
         device: a CUDA device, or the CPU for a trial of the script.
         deadline: of `time.monotonic`.
         femnist: path of the npz file of FEMNIST by writer, or None.
+        seeds, rate: of the training figures, where earlier runs are to be continued.
     """
 
     device: torch.device
     deadline: float
     femnist: Path | None
+    seeds: tuple[int, ...] = (0, 1, 2)
+    rate: float | None = None
     started: float = field(default_factory=time.monotonic)
 
     def scaled(self, size: int) -> int:
@@ -137,18 +140,25 @@ def device_name(device: torch.device) -> str:
 # Equal to the CPU --------------------------------------------------------------------------------------------
 
 
-def openssl_words(key: bytes, count: int) -> np.ndarray:
-    """(count,) uint64: the words of a draw, of ChaCha20 streams that another library makes."""
+def openssl_words(key: bytes, count: int, bits: int) -> np.ndarray:
+    """(count,) uint64: the words of a draw (`mezzotint.core.gpu.draw` tells how they are put
+    together), of ChaCha20 streams that another library makes.
+    """
+    blocks = 32 * -(-count // 512)
     streams: list[np.ndarray] = []
     for nonce in (0, 1):
         start = bytes(8) + nonce.to_bytes(8, "little")
         encryptor = Cipher(algorithms.ChaCha20(key, start), mode=None).encryptor()
-        words = np.frombuffer(encryptor.update(bytes(4 * count)), dtype="<u4")
-        streams.append(words.astype(np.uint64))
+        words = np.frombuffer(encryptor.update(bytes(64 * blocks)), dtype="<u4")
+        by_group = words.reshape(-1, 32, 4, 4).transpose(0, 2, 1, 3)
+        streams.append(by_group.reshape(-1)[:count].astype(np.uint64))
     leading, trailing = streams
-    high = (leading >> 16 << 16) | (trailing >> 16)
-    low = ((leading & 0xFFFF) << 16) | (trailing & 0xFFFF)
-    return (high << 32) | low
+    share = np.uint64((32 - bits) // 2)
+    rest = np.uint64(32) - share
+    high = (leading >> rest << rest) | (trailing >> share)
+    low = (leading & ((np.uint64(1) << rest) - np.uint64(1))) << share
+    low |= trailing & ((np.uint64(1) << share) - np.uint64(1))
+    return (high << np.uint64(32)) | low
 
 
 def inputs(mechanism: Mechanism, size: int, dtype: torch.dtype) -> torch.Tensor:
@@ -169,7 +179,7 @@ def differences(
     codes, counts = gpu.draw(mechanism, x.to(device), key, engine)
     values = gpu.as_floats(x).contiguous()
     flat = values.numpy().reshape(-1)
-    expected = codes_from_words(mechanism, flat, openssl_words(key, flat.size))
+    expected = codes_from_words(mechanism, flat, openssl_words(key, flat.size, mechanism.bits))
     wrong = int((codes.cpu().numpy().reshape(-1) != expected).sum())
     wide = flat.astype(np.float64)
     outside = ((wide < mechanism.lower).sum(), (wide > mechanism.upper).sum(), 0)
@@ -193,6 +203,8 @@ def equality(bench: Bench) -> dict[str, Any]:
         for levels in (2, 3, 255, 256, 257, 4096, 65536):
             table = dense_table(knots_of("even", 3), levels, f"{levels} levels")
             compare(f"{levels} levels", table, inputs(table, size, torch.float32), engine)
+        ends = dense_table(1.1 * knots_of("even", 16), LEVELS, "ends between float32 numbers")
+        compare("ends between float32 numbers", ends, inputs(ends, size, torch.float32), engine)
         table = dense_table(knots_of("even", 16), LEVELS, "strided")
         x = inputs(table, 4 * 1021 * 33, torch.float32).reshape(4, 1021, 33)
         compare("transposed", table, x.transpose(0, 2), engine)
@@ -277,6 +289,7 @@ def contestants(bench: Bench, elements: int) -> dict[str, Callable[[int], object
     bits = torch.empty(elements, dtype=torch.uint8, device=device)
     even = dense_table(knots_of("even", LEVELS), LEVELS, "even knots")
     clustered = dense_table(knots_of("clustered", LEVELS), LEVELS, "clustered knots")
+    inexact = families.rqm(lower=-1.1, upper=1.1, levels=LEVELS, extension=1.0, q=0.42)
     entries: dict[str, Callable[[int], object]] = {
         "copy on the device, float32": lambda turn: out.copy_(buffers[turn % BUFFERS]),
         "torch.Tensor.normal_ float32": lambda turn: out.normal_(),
@@ -289,13 +302,11 @@ def contestants(bench: Bench, elements: int) -> dict[str, Callable[[int], object
 
         entries["fused kernel, even knots"] = drawer(even, buffers, fused.draw)
         entries["fused kernel, clustered knots"] = drawer(clustered, buffers, fused.draw)
-        for rounds in (12, 8):
+        entries["fused kernel, ends that float32 has not"] = drawer(inexact, buffers, fused.draw)
+        for rounds in (20, 12, 8):
             weaker = partial(fused.draw, double_rounds=rounds // 2)
             name = f"fused kernel, even knots, ChaCha{rounds} (not used)"
             entries[name] = drawer(even, buffers, weaker)
-        for blocks in (64, 128):
-            wider = partial(fused.draw, blocks=blocks)
-            entries[f"fused kernel, even knots, {blocks} threads"] = drawer(even, buffers, wider)
     return entries
 
 
@@ -393,7 +404,9 @@ def figures(bench: Bench) -> dict[str, Any]:
 
     if bench.femnist is None:
         return {"skipped": "no file of FEMNIST was named"}
-    return run_all(bench.femnist, bench.device, bench.deadline - 10)
+    return run_all(
+        bench.femnist, bench.device, bench.deadline - 10, seeds=bench.seeds, rate=bench.rate
+    )
 
 
 SECTIONS: dict[str, Callable[[Bench], dict[str, Any]]] = {
@@ -428,6 +441,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None, help="JSON file of what was found")
     parser.add_argument("--seconds", type=float, default=460, help="after which nothing is begun")
     parser.add_argument("--femnist", type=Path, default=None, help="npz of FEMNIST by writer")
+    parser.add_argument("--seeds", default="0,1,2", help="of the training figures, by commas")
+    parser.add_argument("--rate", type=float, default=None, help="the figures' server rate")
     parser.add_argument("--cpu", action="store_true", help="try the script on a CPU")
     options = parser.parse_args()
     if not torch.cuda.is_available() and not options.cpu:
@@ -435,7 +450,10 @@ def main() -> None:
         return
     device = torch.device("cpu" if options.cpu else "cuda:0")
     deadline = time.monotonic() + options.seconds
-    bench = Bench(device=device, deadline=deadline, femnist=options.femnist)
+    bench = Bench(
+        device=device, deadline=deadline, femnist=options.femnist, rate=options.rate,
+        seeds=tuple(int(seed) for seed in options.seeds.split(",")),
+    )  # fmt: skip
     chosen = list(SECTIONS) if options.all else ["facts", "speed"]
     if options.only:
         chosen = ["facts", *options.only.split(",")]

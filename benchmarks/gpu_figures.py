@@ -155,9 +155,11 @@ def client_gradients(flat: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> to
         return tensor.detach().unflatten(0, (clients, images))
 
     def convolution(fed: torch.Tensor, back: torch.Tensor) -> list[torch.Tensor]:
-        patches = by_client(F.unfold(fed.detach(), 3)).transpose(1, 2).flatten(2)
+        # Views of every 3 x 3 patch: F.unfold would launch a kernel for each image.
+        patches = by_client(fed).unfold(3, 3, 1).unfold(4, 3, 1)
+        patches = patches.permute(0, 1, 3, 4, 2, 5, 6).flatten(4).flatten(1, 3)
         at_outputs = by_client(back).transpose(1, 2).flatten(2)
-        weights = torch.bmm(at_outputs, patches.transpose(1, 2))
+        weights = torch.bmm(at_outputs, patches)
         return [weights.flatten(1), at_outputs.sum(dim=2)]
 
     def linear(fed: torch.Tensor, back: torch.Tensor) -> list[torch.Tensor]:
@@ -222,26 +224,40 @@ def methods() -> dict[str, Mechanism | None]:
     return mechanisms
 
 
-def run_all(path: Path, device: torch.device, deadline: float) -> dict[str, Any]:
-    """Every method, seed by seed, until the deadline; a run that would not end in time is not begun."""
+def run_all(
+    path: Path,
+    device: torch.device,
+    deadline: float,
+    seeds: tuple[int, ...] = tuple(range(SEEDS)),
+    rate: float | None = None,
+) -> dict[str, Any]:
+    """Every method, seed by seed, until the deadline; a run that would not end in time is not begun.
+
+    Arguments:
+        seeds: those to run: what an earlier call has run need not be run again.
+        rate: the server's, as an earlier call chose it; None to choose it by noise-free training.
+    """
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.backends.cudnn.allow_tf32 = True
     images = load(path, device)
     rounds = ROUNDS if device.type == "cuda" else 2
     rate_rounds = RATE_ROUNDS if device.type == "cuda" else 2
     chosen: dict[float, float] = {}
-    for rate in RATES:
-        *_, (_, loss, _) = train(None, images, seed=RATE_SEED, rounds=rate_rounds, rate=rate)
-        chosen[rate] = loss
-    best = min(chosen, key=lambda rate: chosen[rate])
+    if rate is None:
+        for candidate in RATES:
+            *_, (_, loss, _) = train(
+                None, images, seed=RATE_SEED, rounds=rate_rounds, rate=candidate
+            )
+            chosen[candidate] = loss
+        rate = min(chosen, key=lambda candidate: chosen[candidate])
     runs: list[dict[str, Any]] = []
     longest = 0.0
-    for seed in range(SEEDS):
+    for seed in seeds:
         for name, mechanism in methods().items():
             begin = time.monotonic()
             if begin + 1.1 * longest > deadline:
                 continue
-            history = train(mechanism, images, seed=seed, rounds=rounds, rate=best)
+            history = train(mechanism, images, seed=seed, rounds=rounds, rate=rate)
             taken = time.monotonic() - begin
             longest = max(longest, taken)
             print(f"   {name}, seed {seed}: {history[-1]}, {taken:.1f} s", flush=True)
@@ -252,5 +268,5 @@ def run_all(path: Path, device: torch.device, deadline: float) -> dict[str, Any]
         last.setdefault(run["method"], []).append((round(loss, 4), round(accuracy, 4)))
     return {
         "clients": len(images.writers), "clients a round": CLIENTS, "images a client": IMAGES,
-        "rounds": rounds, "clip": CLIP, "rate": best, "losses by rate": chosen, "last": last, "runs": runs,
+        "rounds": rounds, "clip": CLIP, "rate": rate, "losses by rate": chosen, "last": last, "runs": runs,
     }  # fmt: skip

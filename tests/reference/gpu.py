@@ -33,16 +33,23 @@ def chacha_words(key: bytes, first: int, count: int, nonce: int = 0) -> np.ndarr
     return np.frombuffer(stream, dtype="<u8")[:count]
 
 
-def words_of_draws(key: bytes, count: int) -> np.ndarray:
+def words_of_draws(key: bytes, count: int, bits: int) -> np.ndarray:
     """(count,) uint64: what the elements of one draw take, put together of two streams of 32-bit words."""
+    element = np.arange(count)
+    tile, lane = element // 512, element % 128 // 4
+    block, word = 32 * tile + lane, 4 * (element % 512 // 128) + element % 4
+    block_count = 32 * -(-count // 512)
     leading, trailing = (
-        chacha_words(key, 0, -(-count // 2), nonce).view("<u4")[:count].astype(np.uint64)
+        chacha_words(key, 0, 8 * block_count, nonce).view("<u4")[16 * block + word].astype(object)
         for nonce in (0, 1)
     )
-    upper, lower, half = np.uint64(0xFFFF0000), np.uint64(0xFFFF), np.uint64(16)
-    high = (leading & upper) | (trailing >> half)
-    low = ((leading & lower) << half) | (trailing & lower)
-    return (high << np.uint64(32)) | low
+    share = (32 - bits) // 2
+    # Each half has its leading bits from the first stream: `share` of the high one, the others of
+    # the low one.
+    first, second = leading // 2 ** (32 - share), leading % 2 ** (32 - share)
+    third, fourth = trailing // 2**share, trailing % 2**share
+    high, low = first * 2 ** (32 - share) + third, second * 2**share + fourth
+    return (high * 2**32 + low).astype(np.uint64)
 
 
 def outside(mechanism: Mechanism, x: np.ndarray) -> tuple[int, int]:
@@ -52,7 +59,7 @@ def outside(mechanism: Mechanism, x: np.ndarray) -> tuple[int, int]:
 
 
 def fused_codes(
-    mechanism: Mechanism, x: np.ndarray, key: bytes, blocks: int, programs: int = 4096
+    mechanism: Mechanism, x: np.ndarray, key: bytes, programs: int = 4096
 ) -> tuple[np.ndarray, list[int]]:
     """What the fused kernel makes of a flat float array, on this process' CPU; needs TRITON_INTERPRET=1."""
     from mezzotint.core import fused  # Triton decides on import whether to interpret
@@ -61,7 +68,7 @@ def fused_codes(
     tables = tables_on(mechanism, x.dtype, tensor.device)
     codes = torch.full((x.size,), 77, dtype=tables.code_type)
     with mock.patch.object(fused, "PROGRAMS", programs):
-        counts = fused.draw(tables, tensor, key_on(key, tensor.device), codes, blocks)
+        counts = fused.draw(tables, tensor, key_on(key, tensor.device), codes)
     return codes.numpy(), counts.tolist()
 
 

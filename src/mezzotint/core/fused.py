@@ -2,18 +2,19 @@
 memory.
 
 The same steps as `core/kernels.py` and `core/gpu.py`, in the same types. Triton must not fuse a
-product and a sum of
-floats into one operation: it would round differently from the CPU. Hence `options_for`.
+product and a sum of floats into one operation: it would round differently from the CPU. Hence
+`OPTIONS`.
 
-ChaCha20 takes more time than all else, and half of a word nearly always settles a draw: 16 leading
-bits of its high
-half say on which side of the row's threshold it lies, and 16 leading bits of its low half on which
-side of the
-level's, unless they equal those of the threshold. So a word is put together of two streams: the
-first gives both
-leading halves; the second, which is made only where a program has a draw that is not settled, gives
-the others. The
-codes are those of the whole words, bit for bit.
+Random words are dear, and the leading bits of a word nearly always settle a draw: h of its high
+half say on which side of the row's threshold it lies, and some of its low half which level's cell
+it names and on which side of the cell's threshold, unless they equal those of the threshold: a
+number whose leading bits are below those of another is below it, whatever follows. So a word is put
+together of two streams: 32 bits of the first give the leading bits of both halves; the second,
+which is made only where a tile has a draw that is not settled, gives the others. The codes are
+those of the whole words, bit for bit.
+
+A tile is what 32 threads draw at a time, 16 elements each, four times four that lie side by side:
+so every load and store is of adjacent memory, and a thread's block of 16 words is its own.
 """
 
 from __future__ import annotations
@@ -35,24 +36,20 @@ else:
     import triton.language as tl
     from triton.language import constexpr, tensor
 
-BLOCKS = 32
-"""ChaCha blocks that one program makes at a time, one for each of its threads: the fewer, the fewer
-draws wait for one
-that is not settled."""
+LANES = constexpr(32)
+"""Threads of a warp, each with a ChaCha block of its own. Equal to `gpu.LANES`."""
+
+TILE = constexpr(512)
+"""Elements of a tile: 16 words of every lane. Equal to `gpu.TILE`."""
 
 PROGRAMS = 16384
-"""At most this many programs are started; each goes on until no chunk is left."""
+"""At most this many programs are started; each goes on until no tile is left."""
 
 DOUBLE_ROUNDS = 10
 """Of ChaCha20."""
 
-THREADS = 32
-"""Of a warp."""
-
-
-def options_for(blocks: int) -> dict[str, Any]:
-    """How a kernel is compiled for so many blocks: a thread for each."""
-    return {"enable_fp_fusion": False, "num_warps": max(1, blocks // THREADS)}
+OPTIONS: dict[str, Any] = {"enable_fp_fusion": False, "num_warps": 1}
+"""How the kernels are compiled: a program is one warp."""
 
 
 @triton.jit
@@ -61,12 +58,7 @@ def _rotate(x: tensor, count: constexpr) -> tensor:
 
 
 @triton.jit
-def _quarter(
-    a: tensor,
-    b: tensor,
-    c: tensor,
-    d: tensor,
-) -> tensor:
+def _quarter(a: tensor, b: tensor, c: tensor, d: tensor) -> tensor:
     a = a + b
     d = _rotate(d ^ a, 16)
     c = c + d
@@ -97,190 +89,219 @@ def _rounds(
 
 
 @triton.jit
-def _word(
-    key: tensor,
-    index: constexpr,
-    zero: tensor,
-) -> tensor:
-    return zero + tl.load(key + index).to(tl.uint32, bitcast=True)
+def _key_word(key: tensor, index: constexpr) -> tensor:
+    return tl.load(key + index).to(tl.uint32, bitcast=True)
 
 
 @triton.jit
-def _eight(
-    w0: tensor, w1: tensor, w2: tensor, w3: tensor, w4: tensor, w5: tensor, w6: tensor, w7: tensor, blocks: constexpr,
-) -> tensor:  # fmt: skip
-    """(blocks, 8) of eight (blocks,): what is joined last changes fastest."""
-    even = tl.join(tl.join(w0, w4), tl.join(w2, w6))
-    odd = tl.join(tl.join(w1, w5), tl.join(w3, w7))
-    return tl.reshape(tl.join(even, odd), [blocks, 8])
+def _four(first: tensor, second: tensor, third: tensor, fourth: tensor) -> tensor:
+    """(lanes, 4) of four (lanes,): what is joined last changes fastest."""
+    even, odd = tl.join(first, third), tl.join(second, fourth)
+    return tl.reshape(tl.join(even, odd), [LANES, 4])
 
 
 @triton.jit
-def _words(
-    key: tensor,
-    counter: tensor,
-    nonce: constexpr,
-    blocks: constexpr,
-    double_rounds: constexpr,
-) -> tensor:
-    """Even and odd words, (blocks, 8) uint32 each, of the ChaCha blocks of these numbers (int64)."""
-    zero = tl.zeros([blocks], tl.uint32)
+def _words(key: tensor, counter: tensor, nonce: constexpr, double_rounds: constexpr) -> tensor:
+    """Words 0 to 3, 4 to 7, 8 to 11 and 12 to 15, (lanes, 4) uint32 each, of the ChaCha blocks of
+    these numbers, (lanes,) int64.
+    """
+    zero = tl.zeros([LANES], tl.uint32)
     n0, n1 = zero + 0x61707865, zero + 0x3320646E  # "expand 32-byte k"
     n2, n3 = zero + 0x79622D32, zero + 0x6B206574
-    k0, k1, k2, k3 = (
-        _word(key, 0, zero),
-        _word(key, 1, zero),
-        _word(key, 2, zero),
-        _word(key, 3, zero),
-    )
-    k4, k5, k6, k7 = (
-        _word(key, 4, zero),
-        _word(key, 5, zero),
-        _word(key, 6, zero),
-        _word(key, 7, zero),
-    )
+    k0, k1, k2, k3 = _key_word(key, 0), _key_word(key, 1), _key_word(key, 2), _key_word(key, 3)
+    k4, k5, k6, k7 = _key_word(key, 4), _key_word(key, 5), _key_word(key, 6), _key_word(key, 7)
+    k0, k1, k2, k3 = zero + k0, zero + k1, zero + k2, zero + k3
+    k4, k5, k6, k7 = zero + k4, zero + k5, zero + k6, zero + k7
     t0, t1, t2 = counter.to(tl.uint32), (counter >> 32).to(tl.uint32), zero + nonce
     a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3 = _rounds(
         n0, n1, n2, n3, k0, k1, k2, k3, k4, k5, k6, k7, t0, t1, t2, zero, double_rounds
     )
-    even = _eight(a0 + n0, a2 + n2, b0 + k0, b2 + k2, c0 + k4, c2 + k6, d0 + t0, d2 + t2, blocks)
-    odd = _eight(a1 + n1, a3 + n3, b1 + k1, b3 + k3, c1 + k5, c3 + k7, d1 + t1, d3, blocks)
-    return even, odd
+    constants = _four(a0 + n0, a1 + n1, a2 + n2, a3 + n3)
+    first_key = _four(b0 + k0, b1 + k1, b2 + k2, b3 + k3)
+    second_key = _four(c0 + k4, c1 + k5, c2 + k6, c3 + k7)
+    counters = _four(d0 + t0, d1 + t1, d2 + t2, d3)
+    return constants, first_key, second_key, counters
 
 
 @triton.jit
-def _stream(
-    key: tensor,
-    counter: tensor,
-    nonce: constexpr,
-    blocks: constexpr,
-    double_rounds: constexpr,
-) -> tensor:
-    """(blocks, 16) uint32: the words of these blocks, in order."""
-    even, odd = _words(key, counter, nonce, blocks, double_rounds)
-    return tl.reshape(tl.join(even, odd), [blocks, 16])
+def _clip(given: tensor, bounds: tensor, exact_ends: constexpr) -> tensor:
+    """Inputs as float64, clipped. NaN becomes `lower`: no index leaves its table.
+
+    `bounds` are the ends as inputs have them, the ends, and the scale of `_locate`.
+    """
+    least, greatest, lower, upper, _ = bounds
+    if exact_ends:
+        return tl.minimum(tl.maximum(given, least), greatest).to(tl.float64)
+    value = tl.where(given >= least, given.to(tl.float64), lower)
+    return tl.where(given > greatest, upper, value)
 
 
 @triton.jit
 def _locate(
-    value: tensor, numbers: tensor, first: tensor, knots: tensor, slope: tensor, last: tensor,
-    search: constexpr, steps: constexpr,
+    value: tensor, bounds: tensor, tables: tensor,
+    search: constexpr, steps: constexpr, rounded: constexpr,
 ) -> tensor:  # fmt: skip
-    """Segments and thresholds (int64) of clipped inputs (float64); see `core/kernels.py` for each
-    way.
+    """Segments (int32) and thresholds of clipped inputs (float64); see `core/kernels.py` for each
+    way. Even ones may be 1 too small unless `rounded`.
     """
-    lower, scale = tl.load(numbers), tl.load(numbers + 2)
-    half, down = tl.load(numbers + 3), tl.load(numbers + 4)
+    _, _, lower, _, scale = bounds
+    numbers, first, knots, slope = tables
     if search == "uniform":
         position = (value - lower) * scale
-        segment = tl.minimum(position.to(tl.int64), last)
-        threshold = (position - segment.to(tl.float64)) * 4294967296.0 + half
+        fixed = position.to(tl.int64)
+        segment = (fixed >> 32).to(tl.int32)
+        if rounded:
+            # Not carried into the next segment: there may be a jump between.
+            threshold = (((position * 2.0).to(tl.int64) & 0x1FFFFFFFF) + 1) >> 1
+        else:
+            threshold = fixed.to(tl.uint32)
     elif search == "bucketed":
-        bucket = ((value - lower) * scale).to(tl.int64)
+        half, down = tl.load(numbers + 3), tl.load(numbers + 4)
+        bucket = ((value - lower) * scale).to(tl.int32)
         knot = tl.load(knots + bucket)
         right = value >= knot
-        segment = tl.load(first + bucket).to(tl.int64) + right.to(tl.int64)
+        segment = tl.load(first + bucket) + right.to(tl.int32)
         threshold = (value - knot) * tl.load(slope + segment) + tl.where(right, half, down)
+        threshold = threshold.to(tl.int64)
     else:
-        segment = tl.zeros(value.shape, tl.int64)
+        half = tl.load(numbers + 3)
+        segment = tl.zeros(value.shape, tl.int32)
         for step in tl.static_range(steps):
             further = segment + (1 << (steps - 1 - step))
             segment = tl.where(value >= tl.load(knots + further), further, segment)
         threshold = (value - tl.load(knots + segment)) * tl.load(slope + segment) + half
-    return segment, threshold.to(tl.int64)
+        threshold = threshold.to(tl.int64)
+    return segment, threshold
 
 
 @triton.jit
-def _entry(
-    cells: tensor,
-    row: tensor,
-    cell: tensor,
-    bits: constexpr,
-) -> tensor:
-    return tl.load(cells + ((row << bits) | cell.to(tl.int64))).to(tl.uint32, bitcast=True)
-
-
-@triton.jit
-def _level(
-    cells: tensor,
-    row: tensor,
-    low: tensor,
-    bits: constexpr,
-) -> tensor:
-    """The level that the low half of a word names, as in `core/kernels.py`."""
-    ones: constexpr = (1 << bits) - 1
-    cell = low >> (32 - bits)
-    entry = _entry(cells, row, cell, bits)
-    return tl.where(((low << bits) | ones) < entry, cell, entry & ones)
+def _entry(cells: tensor, segment: tensor, right: tensor, cell: tensor, bits: constexpr) -> tensor:
+    """The alias cell (uint32) of a segment's left or right row."""
+    row_start = (segment << (bits + 1)).to(tl.uint32) | tl.where(right, 1 << bits, 0).to(tl.uint32)
+    return tl.load(cells + (row_start | cell)).to(tl.uint32, bitcast=True)
 
 
 @triton.jit
 def _leading_level(
-    cells: tensor,
-    segment: tensor,
-    threshold: tensor,
-    leading: tensor,
-    bits: constexpr,
-) -> tensor:
-    """The level by the leading halves alone, and whether they leave it open."""
+    given: tensor, leading: tensor, bounds: tensor, tables: tensor, cells: tensor,
+    search: constexpr, steps: constexpr, bits: constexpr, exact_ends: constexpr,
+) -> tensor:  # fmt: skip
+    """The level by the leading bits alone, and how near they come to a threshold (uint32): below
+    2^(32 - h) they leave it open.
+    """
+    high_bits: constexpr = (32 - bits) // 2
     ones: constexpr = (1 << bits) - 1
-    high = (leading >> 16).to(tl.int64)
-    turn = threshold >> 16
-    row = (segment << 1) | (high < turn).to(tl.int64)
-    low = leading & 0xFFFF
-    cell = low >> (16 - bits)
-    entry = _entry(cells, row, cell, bits)
-    # The low half counts the cell's units; those below the entry's threshold are the cell's own
-    # level.
-    unit = low & ((1 << (16 - bits)) - 1)
-    limit = entry >> bits
-    open_row = (high == turn) & ((threshold & 0xFFFF) != 0)
-    open_level = (unit == (limit >> 16)) & ((limit & 0xFFFF) != 0)
-    return tl.where(unit < (limit >> 16), cell, entry & ones), open_row | open_level
+    value = _clip(given, bounds, exact_ends)
+    segment, threshold = _locate(value, bounds, tables, search, steps, False)
+    wide = leading.to(threshold.dtype)
+    row_distance = wide ^ threshold
+    if threshold.dtype != tl.uint32:
+        # A threshold of 2^32 lies beyond every word.
+        row_distance = tl.minimum(row_distance, 0xFFFFFFFF).to(tl.uint32)
+    cells_and_units = leading >> (32 - high_bits - bits)
+    entry = _entry(cells, segment, wide < threshold, cells_and_units & ones, bits)
+    unit = leading << (high_bits + bits)
+    level = tl.where(unit < entry, cells_and_units, entry) & ones
+    return level, tl.minimum(row_distance, unit ^ entry)
 
 
 @triton.jit
-def _count(flags: tensor) -> tensor:
-    return tl.sum(flags.to(tl.int32), axis=1)
+def _whole_level(
+    given: tensor, leading: tensor, trailing: tensor, bounds: tensor, tables: tensor, cells: tensor,
+    search: constexpr, steps: constexpr, bits: constexpr, exact_ends: constexpr,
+) -> tensor:  # fmt: skip
+    """The level that the whole word names, as in `core/kernels.py`."""
+    high_bits: constexpr = (32 - bits) // 2
+    ones: constexpr = (1 << bits) - 1
+    value = _clip(given, bounds, exact_ends)
+    segment, threshold = _locate(value, bounds, tables, search, steps, True)
+    high = (leading >> (32 - high_bits) << (32 - high_bits)) | (trailing >> high_bits)
+    low = (leading << high_bits) | (trailing & ((1 << high_bits) - 1))
+    cell = low >> (32 - bits)
+    entry = _entry(cells, segment, high.to(tl.int64) < threshold, cell, bits)
+    return tl.where(((low << bits) | ones) < entry, cell, entry & ones)
+
+
+@triton.jit
+def _load(x: tensor, index: tensor, size: tensor, missing: tensor, partial: constexpr) -> tensor:
+    if partial:
+        return tl.where(index < size, tl.load(x + index, mask=index < size, other=0), missing)
+    return tl.load(x + index)
+
+
+@triton.jit
+def _store(
+    codes: tensor, index: tensor, level: tensor, size: tensor, partial: constexpr,
+) -> None:  # fmt: skip
+    code = level.to(codes.dtype.element_ty)
+    if partial:
+        tl.store(codes + index, code, mask=index < size)
+    else:
+        tl.store(codes + index, code)
 
 
 @triton.jit
 def _kernel(
     x: tensor, key: tensor, codes: tensor, counts: tensor,
-    numbers: tensor, first: tensor, knots: tensor, slope: tensor, cells: tensor,
-    size: tensor, chunks: tensor, last: tensor,
-    search: constexpr, steps: constexpr, bits: constexpr, blocks: constexpr, double_rounds: constexpr,
+    ends: tensor, numbers: tensor, first: tensor, knots: tensor, slope: tensor, cells: tensor,
+    first_tile: tensor, tiles: tensor, size: tensor,
+    search: constexpr, steps: constexpr, bits: constexpr, exact_ends: constexpr, partial: constexpr,
+    double_rounds: constexpr,
 ) -> None:  # fmt: skip
-    lower, upper = tl.load(numbers), tl.load(numbers + 1)
-    below = tl.zeros([blocks], tl.int32)
-    above = tl.zeros([blocks], tl.int32)
-    nans = tl.zeros([blocks], tl.int32)
-    for chunk in range(tl.program_id(0), chunks, tl.num_programs(0)):
+    """Tiles from `first_tile` to `tiles`; `partial` when the elements end within the last one."""
+    least, greatest = tl.load(ends), tl.load(ends + 1)
+    bounds = (least, greatest, tl.load(numbers), tl.load(numbers + 1), tl.load(numbers + 2))
+    tables = (numbers, first, knots, slope)
+    open_below: constexpr = 1 << (32 - (32 - bits) // 2)
+    below = tl.zeros([LANES, 4], tl.int32)
+    above = tl.zeros([LANES, 4], tl.int32)
+    nans = tl.zeros([LANES, 4], tl.int32)
+    lane = tl.arange(0, LANES)[:, None] * 4 + tl.arange(0, 4)[None, :]
+    for tile in range(first_tile + tl.program_id(0), tiles, tl.num_programs(0)):
         # Numbers of elements may need more than 32 bits. (The interpreter's loop counter is not a
         # tensor to convert.)
-        counter = (tl.zeros([blocks], tl.int64) + chunk) * blocks + tl.arange(0, blocks)
-        index = counter[:, None] * 16 + tl.arange(0, 16)[None, :]
-        inside = index < size
-        given = tl.load(x + index, mask=inside, other=0).to(tl.float64)
-        below += _count(inside & (given < lower))
-        above += _count(inside & (given > upper))
-        nans += _count(inside & (given != given))
-        # NaN fails the first comparison and becomes `lower`: no index leaves its table.
-        value = tl.where(given >= lower, given, lower)
-        value = tl.where(value <= upper, value, upper)
-        segment, threshold = _locate(value, numbers, first, knots, slope, last, search, steps)
-        leading = _stream(key, counter, 0, blocks, double_rounds)
-        level, left_open = _leading_level(cells, segment, threshold, leading, bits)
-        if tl.sum(_count(inside & left_open), axis=0) > 0:
-            trailing = _stream(key, counter, 1, blocks, double_rounds)
-            high = ((leading >> 16) << 16) | (trailing >> 16)
-            low = (leading << 16) | (trailing & 0xFFFF)
-            row = (segment << 1) | (high.to(tl.int64) < threshold).to(tl.int64)
-            level = _level(cells, row, low, bits)
-        tl.store(codes + index, level.to(codes.dtype.element_ty), mask=inside)
-    tl.atomic_add(counts, tl.sum(below.to(tl.int64)))
-    tl.atomic_add(counts + 1, tl.sum(above.to(tl.int64)))
-    tl.atomic_add(counts + 2, tl.sum(nans.to(tl.int64)))
+        start = (tl.zeros([LANES, 4], tl.int64) + tile) * TILE + lane
+        # Read before words are made and written after all is read: memory is slow, not narrow.
+        given = (
+            _load(x, start, size, least, partial),
+            _load(x, start + 128, size, least, partial),
+            _load(x, start + 256, size, least, partial),
+            _load(x, start + 384, size, least, partial),
+        )
+        counter = (tl.zeros([LANES], tl.int64) + tile) * LANES + tl.arange(0, LANES)
+        leading = _words(key, counter, 0, double_rounds)
+        for group in tl.static_range(4):
+            below += (given[group] < least).to(tl.int32)
+            above += (given[group] > greatest).to(tl.int32)
+            nans += (given[group] != given[group]).to(tl.int32)
+        level_0, near_0 = _leading_level(
+            given[0], leading[0], bounds, tables, cells, search, steps, bits, exact_ends
+        )
+        level_1, near_1 = _leading_level(
+            given[1], leading[1], bounds, tables, cells, search, steps, bits, exact_ends
+        )
+        level_2, near_2 = _leading_level(
+            given[2], leading[2], bounds, tables, cells, search, steps, bits, exact_ends
+        )
+        level_3, near_3 = _leading_level(
+            given[3], leading[3], bounds, tables, cells, search, steps, bits, exact_ends
+        )
+        _store(codes, start, level_0, size, partial)
+        _store(codes, start + 128, level_1, size, partial)
+        _store(codes, start + 256, level_2, size, partial)
+        _store(codes, start + 384, level_3, size, partial)
+        nearest = tl.minimum(tl.minimum(near_0, near_1), tl.minimum(near_2, near_3))
+        if tl.min(tl.min(nearest, axis=1), axis=0) < open_below:
+            trailing = _words(key, counter, 1, double_rounds)
+            for group in tl.static_range(4):
+                level = _whole_level(
+                    given[group], leading[group], trailing[group], bounds, tables, cells,
+                    search, steps, bits, exact_ends,
+                )  # fmt: skip
+                _store(codes, start + group * 128, level, size, partial)
+    tl.atomic_add(counts, tl.sum(tl.sum(below.to(tl.int64), axis=1), axis=0))
+    tl.atomic_add(counts + 1, tl.sum(tl.sum(above.to(tl.int64), axis=1), axis=0))
+    tl.atomic_add(counts + 2, tl.sum(tl.sum(nans.to(tl.int64), axis=1), axis=0))
 
 
 def draw(
@@ -288,52 +309,48 @@ def draw(
     x: torch.Tensor,
     key: torch.Tensor,
     codes: torch.Tensor,
-    blocks: int = BLOCKS,
     double_rounds: int = DOUBLE_ROUNDS,
 ) -> torch.Tensor:
-    """As `gpu.draw_plainly`, in one kernel; `blocks`, a power of 2, changes how work is shared out
-    and nothing else.
-    """
+    """As `gpu.draw_plainly`, in one kernel."""
     counts = torch.zeros(3, dtype=torch.int64, device=x.device)
-    chunks = triton.cdiv(x.numel(), 16 * blocks)
-    if chunks == 0:
-        return counts
+    size = x.numel()
+    full_tiles = size // TILE.value
+    tiles = triton.cdiv(size, TILE.value)
+    spans = [(0, full_tiles, False), (full_tiles, tiles, True)]
     # Triton starts kernels on the current device, which need not be that of x.
     with torch.cuda.device_of(x):
-        _kernel[(min(chunks, PROGRAMS),)](
-            x, key, codes, counts,
-            tables.numbers, tables.first, tables.knots, tables.slope, tables.cells,
-            x.numel(), chunks, tables.last,
-            search=tables.search, steps=tables.steps, bits=tables.bits, blocks=blocks,
-            double_rounds=double_rounds, **options_for(blocks),
-        )  # fmt: skip
+        for first_tile, end_tile, partial in spans:
+            if first_tile == end_tile:
+                continue
+            _kernel[(min(end_tile - first_tile, PROGRAMS),)](
+                x, key, codes, counts,
+                tables.ends, tables.numbers, tables.first, tables.knots, tables.slope, tables.cells,
+                first_tile, end_tile, size,
+                search=tables.search, steps=tables.steps, bits=tables.bits, exact_ends=tables.exact_ends,
+                partial=partial, double_rounds=double_rounds, **OPTIONS,
+            )  # fmt: skip
     return counts
 
 
 @triton.jit
 def _words_kernel(
-    key: tensor, words: tensor, first: tensor, count: tensor,
-    blocks: constexpr, double_rounds: constexpr,
+    key: tensor, words: tensor, first: tensor, count: tensor, double_rounds: constexpr,
 ) -> None:  # fmt: skip
-    number = tl.program_id(0).to(tl.int64) * blocks + tl.arange(0, blocks)
-    even, odd = _words(key, first + number, 0, blocks, double_rounds)
-    index = number[:, None] * 8 + tl.arange(0, 8)[None, :]
-    word = even.to(tl.uint64) | (odd.to(tl.uint64) << 32)
-    tl.store(words + index, word.to(tl.int64, bitcast=True), mask=index < count)
+    number = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
+    quarters = _words(key, first + number, 0, double_rounds)
+    for quarter in tl.static_range(4):
+        low, high = tl.split(tl.reshape(quarters[quarter], [LANES, 2, 2]))
+        word = low.to(tl.uint64) | (high.to(tl.uint64) << 32)
+        index = number[:, None] * 8 + 2 * quarter + tl.arange(0, 2)[None, :]
+        tl.store(words + index, word.to(tl.int64, bitcast=True), mask=index < count)
 
 
-def draw_words(
-    key: torch.Tensor,
-    first: int,
-    count: int,
-    blocks: int = BLOCKS,
-) -> torch.Tensor:
+def draw_words(key: torch.Tensor, first: int, count: int) -> torch.Tensor:
     """As `gpu.draw_words`, in one kernel."""
     words = torch.empty(count, dtype=torch.int64, device=key.device)
     if count > 0:
         with torch.cuda.device_of(key):
-            _words_kernel[(triton.cdiv(count, 8 * blocks),)](
-                key, words, first, count,
-                blocks=blocks, double_rounds=DOUBLE_ROUNDS, **options_for(blocks),
-            )  # fmt: skip
+            _words_kernel[(triton.cdiv(count, 8 * LANES.value),)](
+                key, words, first, count, double_rounds=DOUBLE_ROUNDS, **OPTIONS
+            )
     return words

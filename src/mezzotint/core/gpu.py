@@ -45,8 +45,11 @@ class Tables:
     Arguments:
         search: how the segment of an input is found; as the CPU's kernel for this table and input
             type.
-        numbers: (5,) float64: lower, upper, scale (0 for "searched"), 1/2, 2**32 + 1/2.
-        last: index of the last segment ("uniform"), else 0.
+        ends: (2,) of the inputs' type: the least input that is not below `lower`, the largest that
+            is not above `upper`.
+        exact_ends: whether these are `lower` and `upper` themselves.
+        numbers: (5,) float64: lower, upper, scale (0 for "searched"), 1/2, 2**32 + 1/2. The scale
+            of "uniform" counts 2**-32 parts of a segment, that of "bucketed" buckets.
         steps: halvings of the search ("searched"), else 0.
         first, knots, slope: "bucketed": `first`, `split`, `slope`; "searched": unused, `start`,
             `slope`; else unused.
@@ -56,8 +59,9 @@ class Tables:
     """
 
     search: Literal["uniform", "bucketed", "searched"]
+    ends: torch.Tensor
+    exact_ends: bool
     numbers: torch.Tensor
-    last: int
     steps: int
     first: torch.Tensor
     knots: torch.Tensor
@@ -65,6 +69,17 @@ class Tables:
     cells: torch.Tensor
     bits: int
     code_type: torch.dtype
+
+
+def _ends_of_type(lower: float, upper: float, dtype: np.dtype[np.floating]) -> NumberArray:
+    """(2,) of `dtype`: the least number from `lower` on, and the largest up to `upper`."""
+    ends = np.array([lower, upper]).astype(dtype)
+    # numpy would round a Python number to `dtype` before it compares.
+    if float(ends[0]) < lower:
+        ends[0] = np.nextafter(ends[0], dtype.type(np.inf))
+    if float(ends[1]) > upper:
+        ends[1] = np.nextafter(ends[1], dtype.type(-np.inf))
+    return ends
 
 
 @lru_cache(maxsize=32)
@@ -81,13 +96,12 @@ def tables_on(
     first = np.zeros(1, dtype=np.int32)
     knots = slope = np.zeros(1)
     scale = 0.0
-    last = steps = 0
+    steps = 0
     search: Literal["uniform", "bucketed", "searched"]
     if lookup.kernel is draw_uniform:
         search = "uniform"
-        _, fixed_scale, fixed_last, *_ = arguments
-        scale = fixed_scale / FIXED
-        last = int(fixed_last / FIXED)
+        _, fixed_scale, *_ = arguments
+        scale = fixed_scale / (FIXED / THRESHOLD_SCALE)
     elif lookup.kernel is draw_bucketed:
         search = "bucketed"
         scale, first, knots, slope = arguments
@@ -95,10 +109,12 @@ def tables_on(
         search = "searched"
         steps, knots, slope = arguments
     numbers = np.array([lower_end, upper_end, scale, 0.5, THRESHOLD_SCALE + 0.5])
+    ends = _ends_of_type(lower_end, upper_end, dtype)
     return Tables(
         search=search,
+        ends=to_device(ends, device),
+        exact_ends=ends.tolist() == [lower_end, upper_end],
         numbers=to_device(numbers, device),
-        last=last,
         steps=int(steps),
         first=to_device(first, device),
         knots=to_device(knots, device),
@@ -259,23 +275,25 @@ def draw_words(
 CHUNK = 1 << 20
 """Elements at a time: the scratch tensors take some 100 bytes for each of them."""
 
-ELEMENTS_PER_BLOCK = 16
-"""A draw takes 32 bits of each of two streams."""
+LANES = 32
+"""ChaCha blocks of a tile."""
+
+TILE = 512
+"""Elements of a tile: a draw takes 32 bits of each of two streams, a block has 16 times as many."""
 
 _WHOLE = 0xFFFFFFFF
-_LEADING = 0xFFFF0000
-"""Masks of a half word, and of its 16 leading bits."""
+_FIXED_MASK = 2 * _WHOLE + 1
 
 
 def _even(
     tables: Tables,
     value: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    lower, _, scale, half, _ = tables.numbers
+    lower, _, scale, _, _ = tables.numbers
     position = (value - lower) * scale
-    segment = position.long().clamp(max=tables.last)
-    threshold = (position - segment) * THRESHOLD_SCALE + half
-    return segment, threshold.long()
+    # Rounded, and not carried into the next segment: there may be a jump between.
+    threshold = (((2 * position).long() & _FIXED_MASK) + 1) >> 1
+    return position.long() >> 32, threshold
 
 
 def _bucketed(
@@ -321,24 +339,39 @@ def _level(
     return torch.where(cell_unit < entry, cell, entry & alias_mask)
 
 
+def _in_tiles(stream: torch.Tensor) -> torch.Tensor:
+    """The 32-bit words of whole tiles' blocks, as int64 in the order of the elements that take
+    them: a tile's elements are 4 groups of 4 for each lane, a lane's block their 16 words.
+    """
+    by_lane = stream.reshape(-1, LANES, 4, 4)
+    return by_lane.transpose(1, 2).reshape(-1).long() & _WHOLE
+
+
+def high_bits(bits: int) -> int:
+    """How many leading bits the first stream gives to the high half of a word, for reports of this
+    many bits. The rest of its 32 bits go to the low half.
+    """
+    return (32 - bits) // 2
+
+
 def _words_of_draws(
     key: torch.Tensor,
-    first: int,
+    first_tile: int,
     size: int,
+    bits: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """High and low halves, (size,) int64 each, of the words of consecutive draws from block `first`
-    on.
+    """High and low halves, (size,) int64 each, of the words of consecutive draws from a tile on.
 
-    Each half has its 16 leading bits from the stream of nonce 0 and the others from that of nonce
-    1.
+    The first 32 bits are those of the stream of nonce 0 and the others those of the stream of
+    nonce 1; `high_bits` says where each half has its share.
     """
-    block_count = -(-size // ELEMENTS_PER_BLOCK)
-    first_stream = halves(key, first, block_count, (0, 0)).flatten()[:size]
-    second_stream = halves(key, first, block_count, (1, 0)).flatten()[:size]
-    leading = first_stream.long() & _WHOLE
-    trailing = second_stream.long() & _WHOLE
-    high_halves = (leading & _LEADING) | (trailing >> 16)
-    low_halves = ((leading << 16) & _LEADING) | (trailing & ~_LEADING)
+    block_count = -(-size // TILE) * LANES
+    leading = _in_tiles(halves(key, first_tile * LANES, block_count, (0, 0)))[:size]
+    trailing = _in_tiles(halves(key, first_tile * LANES, block_count, (1, 0)))[:size]
+    share = high_bits(bits)
+    low_share = (1 << share) - 1
+    high_halves = (leading >> (32 - share) << (32 - share)) | (trailing >> share)
+    low_halves = ((leading << share) & _WHOLE) | (trailing & low_share)
     return high_halves, low_halves
 
 
@@ -380,7 +413,7 @@ def draw_plainly(
     for chunk_start in range(0, x.numel(), CHUNK):
         span = slice(chunk_start, chunk_start + CHUNK)
         inputs = x[span]
-        random_words = _words_of_draws(key, chunk_start // ELEMENTS_PER_BLOCK, inputs.numel())
+        random_words = _words_of_draws(key, chunk_start // TILE, inputs.numel(), tables.bits)
         clip_counts += _draw_chunk(tables, inputs, random_words, codes[span])
     return clip_counts
 
@@ -424,11 +457,12 @@ def draw(
     """One report per element, drawn where x lies.
 
     Arguments:
-        key: 32 bytes, used for this call only. Element i in row-major order takes word i, of 32
-            bits, little-endian,
-            of two ChaCha20 streams of this key, counter from 0: each half of its word of 64 bits
-            has 16 leading bits
-            of nonce 0 and 16 others of nonce 1, the high half the high bits.
+        key: 32 bytes, used for this call only. Each element takes 32 bits, little-endian, of the
+            same place in two ChaCha streams of this key, counter from 0: those of nonce 0 begin
+            its word of 64 bits, those of nonce 1 end it. With h = (32 - bits) // 2, the high half
+            has h bits of the first and 32 - h of the second, the low half 32 - h of the first and
+            h of the second. Element i in row-major order, i = 512 t + 128 g + 4 l + j, takes word
+            4 g + j of block 32 t + l.
         engine: None for `engine_for` the device; a test names one.
 
     Returns: codes of the shape of x on its device (uint8 up to 256 levels, else int32), and how

@@ -40,7 +40,8 @@ def test_same_codes_as_the_cpu(spacing: str, dtype: Any, engine: Literal["plain"
     x = inputs_for(mechanism, np.random.default_rng(2), 1_000_003).astype(dtype)
     codes, counts = gpu.draw(mechanism, torch.from_numpy(x).cuda(), KEY, engine)
     np.testing.assert_array_equal(
-        codes.cpu().numpy(), codes_from_words(mechanism, x, words_of_draws(KEY, x.size))
+        codes.cpu().numpy(),
+        codes_from_words(mechanism, x, words_of_draws(KEY, x.size, mechanism.bits)),
     )
     assert counts == (*outside(mechanism, x), 0)
 

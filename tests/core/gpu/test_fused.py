@@ -53,13 +53,12 @@ def check(
     pool: ProcessPoolExecutor,
     mechanism: Mechanism,
     x: np.ndarray,
-    blocks: int,
     programs: int = 4096,
 ) -> None:
     """Codes and counts of the interpreted kernel are those of the CPU for the same words."""
-    codes, counts = pool.submit(fused_codes, mechanism, x, KEY, blocks, programs).result()
+    codes, counts = pool.submit(fused_codes, mechanism, x, KEY, programs).result()
     np.testing.assert_array_equal(
-        codes, codes_from_words(mechanism, x, words_of_draws(KEY, x.size))
+        codes, codes_from_words(mechanism, x, words_of_draws(KEY, x.size, mechanism.bits))
     )
     assert counts == [*outside(mechanism, x), 0]
 
@@ -79,9 +78,7 @@ def test_same_codes_as_the_cpu_on_2e3_words(
 ) -> None:
     mechanism = table(spacing)
     assert tables_on(mechanism, np.dtype(dtype), CPU).search == SEARCH[spacing]
-    check(
-        pool, mechanism, inputs_for(mechanism, np.random.default_rng(2), 2_000).astype(dtype), 512
-    )
+    check(pool, mechanism, inputs_for(mechanism, np.random.default_rng(2), 2_000).astype(dtype))
 
 
 @pytest.mark.slow
@@ -95,33 +92,32 @@ def test_same_codes_as_the_cpu_on_1e6_words(
         pool,
         mechanism,
         inputs_for(mechanism, np.random.default_rng(3), 1_000_000).astype(dtype),
-        16_384,
     )
 
 
 @pytest.mark.parametrize("levels", [2, 3, 256, 300, 2**16])
 def test_few_and_very_many_levels(pool: ProcessPoolExecutor, levels: int) -> None:
-    check(pool, table("uneven", levels), np.linspace(-5, 5, 1001), 128)
+    check(pool, table("uneven", levels), np.linspace(-5, 5, 1001))
 
 
 def test_the_words_are_those_of_chacha20(pool: ProcessPoolExecutor) -> None:
     """65536 equal levels report the upper bits of each word's low half."""
     flat = Mechanism(knots=[0, 1], levels=np.arange(2**16), weights=[[2**16] * 2**16] * 2)
-    codes, _ = pool.submit(fused_codes, flat, np.linspace(0, 1, 1000), KEY, 32).result()
+    codes, _ = pool.submit(fused_codes, flat, np.linspace(0, 1, 1000), KEY).result()
     np.testing.assert_array_equal(
-        codes, words_of_draws(KEY, 1000) >> np.uint64(16) & np.uint64(2**16 - 1)
+        codes, words_of_draws(KEY, 1000, 16) >> np.uint64(16) & np.uint64(2**16 - 1)
     )
 
 
 @pytest.mark.parametrize(
     ("size", "programs"),
-    [(0, 1), (1, 1), (7, 4096), (8, 1), (127, 1), (128, 1), (129, 1), (129, 4096), (400, 3)],
+    [(0, 1), (1, 1), (7, 4096), (511, 1), (512, 1), (513, 1), (1025, 4096), (1700, 2)],
 )
 def test_any_size_on_any_number_of_programs(
     pool: ProcessPoolExecutor, size: int, programs: int
 ) -> None:
-    """128 elements at a time: the last program may have a part of a chunk, the first may have several chunks."""
-    check(pool, table("even"), np.random.default_rng(size).uniform(-5, 5, size), 16, programs)
+    """512 elements at a time: the last tile may be a part of one, a program may have several tiles."""
+    check(pool, table("even"), np.random.default_rng(size).uniform(-5, 5, size), programs)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -135,7 +131,7 @@ def test_a_jump_counts_from_its_knot_on(
     mechanism = telltale(np.repeat(knots, [1] + [2] * (knots.size - 2) + [1]))
     inner = knots[1:-1].astype(dtype)
     x = np.concatenate([inner, np.nextafter(inner, dtype(-np.inf))])
-    codes, _ = pool.submit(fused_codes, mechanism, x, KEY, 32).result()
+    codes, _ = pool.submit(fused_codes, mechanism, x, KEY).result()
     second = 2 * np.arange(1, inner.size + 1)
     np.testing.assert_array_equal(codes[: inner.size], second)
     assert (np.abs(codes[inner.size :] - (second - 1.5)) == 0.5).all()
@@ -148,11 +144,11 @@ def test_nan_is_counted_and_leaves_the_others_alone(
     mechanism = table(spacing)
     x = inputs_for(mechanism, np.random.default_rng(4), 100)
     x[[3, 50]] = np.nan
-    codes, counts = pool.submit(fused_codes, mechanism, x, KEY, 32).result()
+    codes, counts = pool.submit(fused_codes, mechanism, x, KEY).result()
     assert counts == [*outside(mechanism, x), 2]
     lowest = np.where(np.isnan(x), mechanism.lower, x)
     np.testing.assert_array_equal(
-        codes, codes_from_words(mechanism, lowest, words_of_draws(KEY, 100))
+        codes, codes_from_words(mechanism, lowest, words_of_draws(KEY, 100, mechanism.bits))
     )
 
 
@@ -174,7 +170,8 @@ def machine_code(
         "search": tables.search,
         "steps": tables.steps,
         "bits": tables.bits,
-        "blocks": fused.BLOCKS,
+        "exact_ends": tables.exact_ends,
+        "partial": False,
         "double_rounds": fused.DOUBLE_ROUNDS,
     }
     pointers = {
@@ -182,20 +179,19 @@ def machine_code(
         "key": "i32",
         "codes": "u8",
         "counts": "i64",
+        "ends": given,
         "numbers": "fp64",
         "first": "i32",
     }
     pointers |= {"knots": "fp64", "slope": "fp64", "cells": "i32"}
-    numbers = {"size": "i64", "chunks": "i32", "last": "i32"}
+    numbers = {"first_tile": "i32", "tiles": "i32", "size": "i64"}
     pointers = {name: f"*{kind}" for name, kind in pointers.items()}
     source = triton.compiler.ASTSource(
         fn=fused._kernel,
         signature=pointers | numbers | dict.fromkeys(constants, "constexpr"),
         constexprs=constants,
     )
-    built = triton.compile(
-        source, target=GPUTarget(*target), options=fused.options_for(fused.BLOCKS)
-    )
+    built = triton.compile(source, target=GPUTarget(*target), options=fused.OPTIONS)
     return built.asm["ptx" if target[0] == "cuda" else "amdgcn"]
 
 

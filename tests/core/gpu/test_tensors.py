@@ -52,7 +52,7 @@ def test_same_codes_as_the_cpu_for_the_same_words(
     key = generator.bytes(32)
     codes, counts = gpu.draw(mechanism, torch.from_numpy(x), key, "plain")
     np.testing.assert_array_equal(
-        codes.numpy(), codes_from_words(mechanism, x, words_of_draws(key, 300))
+        codes.numpy(), codes_from_words(mechanism, x, words_of_draws(key, 300, mechanism.bits))
     )
     assert counts == (*outside(mechanism, x), 0)
 
@@ -66,7 +66,7 @@ def test_same_codes_with_very_many_levels(levels: int) -> None:
     codes, _ = gpu.draw(mechanism, torch.from_numpy(x), KEY, "plain")
     assert codes.dtype == (torch.uint8 if levels == 256 else torch.int32)
     np.testing.assert_array_equal(
-        codes.numpy(), codes_from_words(mechanism, x, words_of_draws(KEY, 2000))
+        codes.numpy(), codes_from_words(mechanism, x, words_of_draws(KEY, 2000, mechanism.bits))
     )
 
 
@@ -86,15 +86,32 @@ def test_a_jump_counts_from_its_knot_on(spacing: str, dtype: Any) -> None:
     assert (np.abs(below.numpy() - (2 * np.arange(1, inner.size + 1) - 1.5)) == 0.5).all()
 
 
-@pytest.mark.parametrize("size", [0, 1, 7, 8, 63, 64, 65, 200])
+@pytest.mark.parametrize("size", [0, 1, 511, 1023, 1024, 1025, 3100])
 def test_chunks_continue_the_stream(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "CHUNK", 64)
+    monkeypatch.setattr(gpu, "CHUNK", 1024)
     x = np.random.default_rng(size).uniform(-1.2, 1.2, size)
     codes, counts = gpu.draw(one_bit(), torch.from_numpy(x), KEY, "plain")
     np.testing.assert_array_equal(
-        codes.numpy(), codes_from_words(one_bit(), x, words_of_draws(KEY, size))
+        codes.numpy(), codes_from_words(one_bit(), x, words_of_draws(KEY, size, 1))
     )
     assert counts == (*outside(one_bit(), x), 0)
+
+
+@given(
+    lower=st.floats(-1e6, 1e6),
+    width=st.floats(1e-3, 1e6),
+    dtype=st.sampled_from([np.float32, np.float64]),
+)
+def test_ends_of_a_type_are_the_outermost_numbers_within(
+    lower: float, width: float, dtype: Any
+) -> None:
+    upper = lower + width
+    mechanism = Mechanism(knots=[lower, upper], levels=[0, 1], weights=[[TOTAL, 0], [0, TOTAL]])
+    tables = gpu.tables_on(mechanism, np.dtype(dtype), CPU)
+    least, greatest = tables.ends.numpy()
+    assert float(np.nextafter(least, dtype(-np.inf))) < lower <= float(least)
+    assert float(greatest) <= upper < float(np.nextafter(greatest, dtype(np.inf)))
+    assert tables.exact_ends == (float(least) == lower and float(greatest) == upper)
 
 
 # Tensors of every kind ------------------------------------------------------------------------------------------------
@@ -226,7 +243,7 @@ def test_float32_inputs_are_compared_with_float64_limits(on_device: None) -> Non
 
 def test_a_seed_reproduces_and_a_generator_moves_on(on_device: None) -> None:
     x = torch.zeros(256)
-    expected = codes_from_words(one_bit(), x.numpy(), words_of_draws(key_from(4), 256))
+    expected = codes_from_words(one_bit(), x.numpy(), words_of_draws(key_from(4), 256, 1))
     np.testing.assert_array_equal(one_bit().privatize(x, 4).numpy(), expected)
     generator = np.random.default_rng(1)
     first, second = one_bit().privatize(x, generator), one_bit().privatize(x, generator)
