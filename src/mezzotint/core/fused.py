@@ -31,15 +31,18 @@ if TYPE_CHECKING:
     tl: Any = ...
     constexpr: TypeAlias = Any
     tensor: TypeAlias = Any
+    as_constant: Any = ...
 else:
     import triton
     import triton.language as tl
     from triton.language import constexpr, tensor
 
-LANES = constexpr(32)
+    as_constant = constexpr
+
+LANES: Any = as_constant(32)
 """Threads of a warp, each with a ChaCha block of its own. Equal to `gpu.LANES`."""
 
-TILE = constexpr(512)
+TILE: Any = as_constant(512)
 """Elements of a tile: 16 words of every lane. Equal to `gpu.TILE`."""
 
 PROGRAMS = 16384
@@ -124,16 +127,16 @@ def _words(key: tensor, counter: tensor, nonce: constexpr, double_rounds: conste
 
 
 @triton.jit
-def _clip(given: tensor, bounds: tensor, exact_ends: constexpr) -> tensor:
+def _clip(inputs: tensor, bounds: tensor, exact_ends: constexpr) -> tensor:
     """Inputs as float64, clipped. NaN becomes `lower`: no index leaves its table.
 
     `bounds` are the ends as inputs have them, the ends, and the scale of `_locate`.
     """
     least, greatest, lower, upper, _ = bounds
     if exact_ends:
-        return tl.minimum(tl.maximum(given, least), greatest).to(tl.float64)
-    value = tl.where(given >= least, given.to(tl.float64), lower)
-    return tl.where(given > greatest, upper, value)
+        return tl.minimum(tl.maximum(inputs, least), greatest).to(tl.float64)
+    value = tl.where(inputs >= least, inputs.to(tl.float64), lower)
+    return tl.where(inputs > greatest, upper, value)
 
 
 @triton.jit
@@ -183,7 +186,7 @@ def _entry(cells: tensor, segment: tensor, right: tensor, cell: tensor, bits: co
 
 @triton.jit
 def _leading_level(
-    given: tensor, leading: tensor, bounds: tensor, tables: tensor, cells: tensor,
+    inputs: tensor, leading: tensor, bounds: tensor, tables: tensor, cells: tensor,
     search: constexpr, steps: constexpr, bits: constexpr, exact_ends: constexpr,
 ) -> tensor:  # fmt: skip
     """The level by the leading bits alone, and how near they come to a threshold (uint32): below
@@ -191,7 +194,7 @@ def _leading_level(
     """
     high_bits: constexpr = (32 - bits) // 2
     ones: constexpr = (1 << bits) - 1
-    value = _clip(given, bounds, exact_ends)
+    value = _clip(inputs, bounds, exact_ends)
     segment, threshold = _locate(value, bounds, tables, search, steps, False)
     wide = leading.to(threshold.dtype)
     row_distance = wide ^ threshold
@@ -207,13 +210,13 @@ def _leading_level(
 
 @triton.jit
 def _whole_level(
-    given: tensor, leading: tensor, trailing: tensor, bounds: tensor, tables: tensor, cells: tensor,
+    inputs: tensor, leading: tensor, trailing: tensor, bounds: tensor, tables: tensor, cells: tensor,
     search: constexpr, steps: constexpr, bits: constexpr, exact_ends: constexpr,
 ) -> tensor:  # fmt: skip
     """The level that the whole word names, as in `core/kernels.py`."""
     high_bits: constexpr = (32 - bits) // 2
     ones: constexpr = (1 << bits) - 1
-    value = _clip(given, bounds, exact_ends)
+    value = _clip(inputs, bounds, exact_ends)
     segment, threshold = _locate(value, bounds, tables, search, steps, True)
     high = (leading >> (32 - high_bits) << (32 - high_bits)) | (trailing >> high_bits)
     low = (leading << high_bits) | (trailing & ((1 << high_bits) - 1))
@@ -230,14 +233,77 @@ def _load(x: tensor, index: tensor, size: tensor, missing: tensor, partial: cons
 
 
 @triton.jit
-def _store(
-    codes: tensor, index: tensor, level: tensor, size: tensor, partial: constexpr,
+def _load_tile(
+    x: tensor, start: tensor, size: tensor, missing: tensor, partial: constexpr,
+) -> tensor:  # fmt: skip
+    return (
+        _load(x, start, size, missing, partial),
+        _load(x, start + 128, size, missing, partial),
+        _load(x, start + 256, size, missing, partial),
+        _load(x, start + 384, size, missing, partial),
+    )
+
+
+@triton.jit
+def _store_tile(
+    codes: tensor, start: tensor, levels: tensor, size: tensor, partial: constexpr,
 ) -> None:  # fmt: skip
-    code = level.to(codes.dtype.element_ty)
-    if partial:
-        tl.store(codes + index, code, mask=index < size)
-    else:
-        tl.store(codes + index, code)
+    for group in tl.static_range(4):
+        index = start + group * 128
+        code = levels[group].to(codes.dtype.element_ty)
+        if partial:
+            tl.store(codes + index, code, mask=index < size)
+        else:
+            tl.store(codes + index, code)
+
+
+@triton.jit
+def _leading_levels(
+    inputs: tensor, leading: tensor, bounds: tensor, tables: tensor, cells: tensor,
+    search: constexpr, steps: constexpr, bits: constexpr, exact_ends: constexpr,
+) -> tensor:  # fmt: skip
+    """The levels of a tile by the leading bits alone, and how near any comes to a threshold."""
+    level_0, near_0 = _leading_level(
+        inputs[0], leading[0], bounds, tables, cells, search, steps, bits, exact_ends
+    )
+    level_1, near_1 = _leading_level(
+        inputs[1], leading[1], bounds, tables, cells, search, steps, bits, exact_ends
+    )
+    level_2, near_2 = _leading_level(
+        inputs[2], leading[2], bounds, tables, cells, search, steps, bits, exact_ends
+    )
+    level_3, near_3 = _leading_level(
+        inputs[3], leading[3], bounds, tables, cells, search, steps, bits, exact_ends
+    )
+    nearest = tl.minimum(tl.minimum(near_0, near_1), tl.minimum(near_2, near_3))
+    return (level_0, level_1, level_2, level_3), tl.min(tl.min(nearest, axis=1), axis=0)
+
+
+@triton.jit
+def _whole_levels(
+    inputs: tensor, leading: tensor, trailing: tensor, bounds: tensor, tables: tensor, cells: tensor,
+    search: constexpr, steps: constexpr, bits: constexpr, exact_ends: constexpr,
+) -> tensor:  # fmt: skip
+    """The levels of a tile by the whole words."""
+    return (
+        _whole_level(
+            inputs[0], leading[0], trailing[0], bounds, tables, cells, search, steps, bits, exact_ends
+        ),
+        _whole_level(
+            inputs[1], leading[1], trailing[1], bounds, tables, cells, search, steps, bits, exact_ends
+        ),
+        _whole_level(
+            inputs[2], leading[2], trailing[2], bounds, tables, cells, search, steps, bits, exact_ends
+        ),
+        _whole_level(
+            inputs[3], leading[3], trailing[3], bounds, tables, cells, search, steps, bits, exact_ends
+        ),
+    )  # fmt: skip
+
+
+@triton.jit
+def _add(counts: tensor, index: constexpr, by_thread: tensor) -> None:
+    tl.atomic_add(counts + index, tl.sum(tl.sum(by_thread.to(tl.int64), axis=1), axis=0))
 
 
 @triton.jit
@@ -254,54 +320,33 @@ def _kernel(
     tables = (numbers, first, knots, slope)
     open_below: constexpr = 1 << (32 - (32 - bits) // 2)
     below = tl.zeros([LANES, 4], tl.int32)
-    above = tl.zeros([LANES, 4], tl.int32)
-    nans = tl.zeros([LANES, 4], tl.int32)
+    above, nans = below, below
     lane = tl.arange(0, LANES)[:, None] * 4 + tl.arange(0, 4)[None, :]
     for tile in range(first_tile + tl.program_id(0), tiles, tl.num_programs(0)):
         # Numbers of elements may need more than 32 bits. (The interpreter's loop counter is not a
         # tensor to convert.)
         start = (tl.zeros([LANES, 4], tl.int64) + tile) * TILE + lane
-        # Read before words are made and written after all is read: memory is slow, not narrow.
-        given = (
-            _load(x, start, size, least, partial),
-            _load(x, start + 128, size, least, partial),
-            _load(x, start + 256, size, least, partial),
-            _load(x, start + 384, size, least, partial),
-        )
+        # Read before words are made, and written after all is read: memory is far.
+        inputs = _load_tile(x, start, size, least, partial)
         counter = (tl.zeros([LANES], tl.int64) + tile) * LANES + tl.arange(0, LANES)
         leading = _words(key, counter, 0, double_rounds)
         for group in tl.static_range(4):
-            below += (given[group] < least).to(tl.int32)
-            above += (given[group] > greatest).to(tl.int32)
-            nans += (given[group] != given[group]).to(tl.int32)
-        level_0, near_0 = _leading_level(
-            given[0], leading[0], bounds, tables, cells, search, steps, bits, exact_ends
+            below += (inputs[group] < least).to(tl.int32)
+            above += (inputs[group] > greatest).to(tl.int32)
+            nans += (inputs[group] != inputs[group]).to(tl.int32)
+        levels, nearest = _leading_levels(
+            inputs, leading, bounds, tables, cells, search, steps, bits, exact_ends
         )
-        level_1, near_1 = _leading_level(
-            given[1], leading[1], bounds, tables, cells, search, steps, bits, exact_ends
-        )
-        level_2, near_2 = _leading_level(
-            given[2], leading[2], bounds, tables, cells, search, steps, bits, exact_ends
-        )
-        level_3, near_3 = _leading_level(
-            given[3], leading[3], bounds, tables, cells, search, steps, bits, exact_ends
-        )
-        _store(codes, start, level_0, size, partial)
-        _store(codes, start + 128, level_1, size, partial)
-        _store(codes, start + 256, level_2, size, partial)
-        _store(codes, start + 384, level_3, size, partial)
-        nearest = tl.minimum(tl.minimum(near_0, near_1), tl.minimum(near_2, near_3))
-        if tl.min(tl.min(nearest, axis=1), axis=0) < open_below:
+        _store_tile(codes, start, levels, size, partial)
+        if nearest < open_below:
             trailing = _words(key, counter, 1, double_rounds)
-            for group in tl.static_range(4):
-                level = _whole_level(
-                    given[group], leading[group], trailing[group], bounds, tables, cells,
-                    search, steps, bits, exact_ends,
-                )  # fmt: skip
-                _store(codes, start + group * 128, level, size, partial)
-    tl.atomic_add(counts, tl.sum(tl.sum(below.to(tl.int64), axis=1), axis=0))
-    tl.atomic_add(counts + 1, tl.sum(tl.sum(above.to(tl.int64), axis=1), axis=0))
-    tl.atomic_add(counts + 2, tl.sum(tl.sum(nans.to(tl.int64), axis=1), axis=0))
+            settled = _whole_levels(
+                inputs, leading, trailing, bounds, tables, cells, search, steps, bits, exact_ends
+            )
+            _store_tile(codes, start, settled, size, partial)
+    _add(counts, 0, below)
+    _add(counts, 1, above)
+    _add(counts, 2, nans)
 
 
 def draw(
@@ -314,8 +359,8 @@ def draw(
     """As `gpu.draw_plainly`, in one kernel."""
     counts = torch.zeros(3, dtype=torch.int64, device=x.device)
     size = x.numel()
-    full_tiles = size // TILE.value
-    tiles = triton.cdiv(size, TILE.value)
+    full_tiles: int = size // TILE.value
+    tiles: int = triton.cdiv(size, TILE.value)
     spans = [(0, full_tiles, False), (full_tiles, tiles, True)]
     # Triton starts kernels on the current device, which need not be that of x.
     with torch.cuda.device_of(x):
