@@ -35,6 +35,17 @@ _TOLERANCE = 1e-4
 order.
 """
 
+_DRAWING = {
+    "Bernoulli",
+    "Dropout",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+}
+"""ONNX's operations that draw random numbers."""
+
 
 def float_graph(module: torch.nn.Module, shape: tuple[int, ...], inputs: Inputs) -> Any:
     """The ONNX model of what a module computes of any number of records, with weights in floats.
@@ -44,13 +55,18 @@ def float_graph(module: torch.nn.Module, shape: tuple[int, ...], inputs: Inputs)
     Raises:
         ParameterError: as of `export.save_onnx`.
     """
-    results = _check_pass(module, shape, inputs)
-    onnx_model = _traced_model(module, shape, inputs, records=2)
-    if onnx_model != _traced_model(module, shape, inputs, records=3):
-        raise _refusal(module, "its forward pass looks at the number of records")
+    with _quiet_export(module, shape):
+        results = _outputs_of_each_alone(module, shape, inputs)[0]
+        _check_number_of_records(module, shape, inputs)
+        onnx_model = _traced_model(module, shape, inputs, records=2)
+        if onnx_model != _traced_model(module, shape, inputs, records=3):
+            raise _refusal(module, "its forward pass looks at the number of records")
+    for operation in onnx_model.graph.node:
+        if operation.op_type in _DRAWING:
+            raise _refusal(module, f"it draws random numbers ({operation.op_type})")
     onnx_model = onnx.version_converter.convert_version(onnx_model, OPSET)
     outputs = onnx.helper.make_tensor_value_info(
-        "outputs", onnx.TensorProto.FLOAT, ["records", *results]
+        "outputs", onnx.TensorProto.FLOAT, ["records", *results.shape]
     )
     del onnx_model.graph.output[:], onnx_model.graph.value_info[:]
     onnx_model.graph.output.append(outputs)
@@ -64,20 +80,19 @@ def _traced_model(
 ) -> Any:
     """What PyTorch's exporter writes of a pass over some records; constants are not folded."""
     buffer: Any = io.BytesIO()
-    with _quiet_export(module, shape):
-        torch.onnx.export(
-            _SingleInput(module),
-            (torch.zeros(records, *shape, dtype=_DTYPES[inputs]),),
-            buffer,
-            dynamo=False,
-            opset_version=_EXPORTER_OPSET,
-            do_constant_folding=False,
-            # In evaluation it would merge norms into convolutions, whose weights are then others.
-            training=torch.onnx.TrainingMode.PRESERVE,
-            input_names=["features"],
-            output_names=["outputs"],
-            dynamic_axes={"features": {0: "records"}, "outputs": {0: "records"}},
-        )
+    torch.onnx.export(
+        _SingleInput(module),
+        (torch.zeros(records, *shape, dtype=_DTYPES[inputs]),),
+        buffer,
+        dynamo=False,
+        opset_version=_EXPORTER_OPSET,
+        do_constant_folding=False,
+        # In evaluation it would merge norms into convolutions, whose weights are then others.
+        training=torch.onnx.TrainingMode.PRESERVE,
+        input_names=["features"],
+        output_names=["outputs"],
+        dynamic_axes={"features": {0: "records"}, "outputs": {0: "records"}},
+    )
     onnx_model = onnx.load_from_string(buffer.getvalue())
     _shorten_names(onnx_model.graph)
     return onnx_model
@@ -99,14 +114,12 @@ class _SingleInput(torch.nn.Module):
 
 def _shorten_names(graph: Any) -> None:
     """Gives weights the names of the plain module, and numbers to whatever nodes give."""
-    short_names = {value.name: value.name.removeprefix("plain.") for value in graph.initializer}
+    short_names = {"": "", "features": "features", "outputs": "outputs"}
     for value in graph.initializer:
-        value.name = short_names[value.name]
-    short_names |= {"features": "features", "outputs": "outputs", "": ""}
+        short_names[value.name] = value.name = value.name.removeprefix("plain.")
     for operation in graph.node:
         operation.name = ""
-        for position, name in enumerate(operation.input):
-            operation.input[position] = short_names[name]
+        operation.input[:] = [short_names[name] for name in operation.input]
         for position, name in enumerate(operation.output):
             operation.output[position] = short_names.setdefault(name, f"value{len(short_names)}")
 
@@ -120,6 +133,8 @@ def _quiet_export(module: torch.nn.Module, shape: tuple[int, ...]) -> Iterator[N
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
+    except ParameterError:
+        raise
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         remedy = f"PyTorch cannot follow it with any number of records of shape {shape}: {reason}"
@@ -132,28 +147,15 @@ def _refusal(module: torch.nn.Module, reason: str) -> ParameterError:
     return ParameterError("module", type(module).__name__, reason)
 
 
-def _check_pass(module: torch.nn.Module, shape: tuple[int, ...], inputs: Inputs) -> tuple[int, ...]:
-    """Refuses a pass that an exported graph would not repeat; returns the shape of a record's
-    output.
-    """
-    with _quiet_export(module, shape):
-        records = torch.zeros(2, *shape, dtype=_DTYPES[inputs])
-        any_number = ({0: torch.export.Dim.DYNAMIC},)
-        program = torch.export.export(module, (records,), dynamic_shapes=any_number)
-    _check_number_of_records(module, program)
-    for operation in program.graph.nodes:
-        if _draws(operation):
-            raise _refusal(module, f"it draws random numbers ({operation.target})")
-    results = _result_shape(module, program)
-    with _quiet_export(module, shape):
-        _check_each_alone(module, shape, inputs)
-    return results
-
-
-def _check_number_of_records(module: torch.nn.Module, program: Any) -> None:
+def _check_number_of_records(
+    module: torch.nn.Module, shape: tuple[int, ...], inputs: Inputs
+) -> None:
     """Refuses what holds for some numbers of records only: PyTorch notes it as a range or a
     guard.
     """
+    records = torch.zeros(2, *shape, dtype=_DTYPES[inputs])
+    any_number = ({0: torch.export.Dim.DYNAMIC},)
+    program = torch.export.export(module, (records,), dynamic_shapes=any_number)
     findings = [
         f"{limits.lower} to {limits.upper} records"
         for limits in program.range_constraints.values()
@@ -168,50 +170,31 @@ def _check_number_of_records(module: torch.nn.Module, program: Any) -> None:
         raise _refusal(module, remedy)
 
 
-def _draws(node: Any) -> bool:
-    """Whether an operation draws random numbers; dropout and attention may, and say so."""
-    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
-        return False
-    argument_names = [argument.name for argument in node.target._schema.arguments]
-    values = {**dict(zip(argument_names, node.args, strict=False)), **node.kwargs}
-    if "train" in argument_names:
-        return bool(values.get("train", True))
-    return values.get("dropout_p", 0.0) != 0 or "dropout_p" not in argument_names
-
-
-def _result_shape(module: torch.nn.Module, program: Any) -> tuple[int, ...]:
-    """Sizes of a record's output."""
-    (inputs,) = program.graph_signature.user_inputs
-    (output_node,) = [operation for operation in program.graph.nodes if operation.op == "output"]
-    (records,) = [
-        operation.meta["val"].shape[0]
-        for operation in program.graph.nodes
-        if operation.name == inputs
-    ]
-    values: list[Any] = [getattr(result, "meta", {}).get("val") for result in output_node.args[0]]
-    if len(values) != 1 or not _has_records_first(values[0], records):
-        remedy = f"it has to give one tensor of floats, records first, not {values}"
-        raise _refusal(module, remedy)
-    return tuple(values[0].shape[1:])
-
-
-def _has_records_first(value: Any, records: Any) -> bool:
-    if not isinstance(value, torch.Tensor) or value.dtype != torch.float32 or not value.dim():
-        return False
-    return str(value.shape[0]) == str(records)
-
-
-def _check_each_alone(module: torch.nn.Module, shape: tuple[int, ...], inputs: Inputs) -> None:
-    """Refuses a pass whose outputs of a few made-up records are not those of each alone."""
+def _outputs_of_each_alone(
+    module: torch.nn.Module, shape: tuple[int, ...], inputs: Inputs
+) -> torch.Tensor:
+    """Outputs of a few made-up records; refuses others than one tensor of floats, records first,
+    with what each record alone gives.
+    """
     generator = torch.Generator().manual_seed(0)
     if inputs == "int64":
         records = torch.randint(2, (3, *shape), generator=generator)
     else:
         records = torch.randn(3, *shape, generator=generator)
     together = module(records)
-    single_outputs = torch.cat([module(record[None]) for record in records])
+    single_outputs = [module(record[None]) for record in records]
+    for count, outputs in ((3, together), *((1, single) for single in single_outputs)):
+        if not _has_records_first(outputs, count):
+            raise _refusal(module, "it has to give one tensor of floats, records first")
     largest = together.nan_to_num(0.0, 0.0, 0.0).abs().max()
-    if not torch.allclose(
-        together, single_outputs, rtol=0.0, atol=_TOLERANCE * largest, equal_nan=True
-    ):
+    expected = torch.cat(single_outputs)
+    limit = _TOLERANCE * largest
+    if not torch.allclose(together, expected, rtol=0.0, atol=limit, equal_nan=True):
         raise _refusal(module, "its outputs of some records are not those of each record alone")
+    return together
+
+
+def _has_records_first(value: object, count: int) -> bool:
+    if not isinstance(value, torch.Tensor) or value.dtype != torch.float32 or not value.dim():
+        return False
+    return len(value) == count
