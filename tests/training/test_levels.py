@@ -81,9 +81,7 @@ def test_coins_lead_where_fractions_say(bits: int, rounding: Any, q: float, boun
         coins[1200 - len(edges[:500]) :] = edges[:500]
     found = given.copy()
     top = projected.table.levels.size - 1
-    assert (
-        onto_levels(found, None, 0.0, coins, 600, rounding == "stochastic", other, top, bound) == 0
-    )
+    assert onto_levels(found, coins, 600, rounding == "stochastic", other, top, bound) == 0
     expected = [
         twin(float(x), bound, projected, int(coins[i]), int(coins[600 + i]))
         for i, x in enumerate(given)
@@ -121,30 +119,6 @@ def test_no_coin_is_used_twice(
             used += [first, second][:each]
             number += 1
     assert len(used) == len(set(used)) == each * total
-
-
-@pytest.mark.parametrize(("bits", "rounding", "q"), KINDS)
-def test_moved_and_placed_in_one_pass(
-    bits: int, rounding: Any, q: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The same as moving first, in 53 bits. That 24 bits put a weight on the other side of a boundary happens to none.
-    monkeypatch.setattr("mezzotint.training.projection.PART", 8)
-    rng, projected = np.random.default_rng(2), projection(bits=bits, rounding=rounding, q=q)
-    given = [weights_of(rng, size, 1.0) for size in (31, 60)]
-    moves = [
-        (rng.normal(0, 1, one.size).astype(F32), rate)
-        for one, rate in zip(given, (0.25, 0.0), strict=True)
-    ]
-    moved = [one.copy() for one in given]
-    moved[0] = (given[0].astype(float) - 0.25 * moves[0][0].astype(float)).astype(F32)
-    key = bytes(range(32))
-    assert (
-        place(given, [1.0, 1.0], projected, key, moves)
-        == place(moved, [1.0, 1.0], projected, key)
-        == 0
-    )
-    for one, other in zip(given, moved, strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(("bits", "rounding", "q"), KINDS)

@@ -654,45 +654,12 @@ def test_projection_alone_is_an_optimizer() -> None:
     assert made.contraction == 1.0
 
 
-class SlowSGD(SGD):
-    """Plain SGD that nobody knows to be."""
-
-
-@pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
-@pytest.mark.parametrize("q", [1.0, 0.9])
-def test_moving_and_projecting_in_one_pass_is_the_same_step(rounding: Any, q: float) -> None:
-    torch.manual_seed(1)
-    start = [torch.randn(30, 20), torch.randn(20), torch.randn(7, 5), torch.randn(3, 3)]
-    gradients = [torch.randn_like(one) for one in start]
-    ends = []
-    for kind in (SGD, SlowSGD):
-        tensors = [torch.nn.Parameter(one.clone()) for one in start]
-        groups = [{"params": tensors[:2]}, {"params": tensors[2:], "lr": 0.25}]
-        made = optimizers.ProjectedOptimizer(
-            kind(groups, lr=0.5), projection=projection(bits=4, rounding=rounding, q=q), bounds=[2.0, 1.0, 3.0, 1.0],
-            rng=lambda: 7, quantize=lambda parameter: parameter.dim() == 2,
-        )  # fmt: skip
-        for _ in range(3):
-            for tensor, gradient in zip(tensors, gradients, strict=True):
-                tensor.grad = gradient.clone()
-            assert (made._plain_moves() is None) == (kind is SlowSGD)
-            made.step()
-            assert all(
-                torch.equal(*pair)
-                for pair in zip([one.grad for one in tensors], gradients, strict=True)
-            )
-        ends.append(tensors)
-    for fast, slow in zip(*ends, strict=True):
-        assert torch.equal(fast, slow)
-    assert not torch.equal(ends[0][1], start[1])
-
-
 @pytest.mark.parametrize(
     "settings",
-    [{"momentum": 0.9}, {"weight_decay": 0.1}, {"maximize": True}, {"lr": torch.tensor(0.1)}],
+    [{}, {"momentum": 0.9}, {"weight_decay": 0.1}, {"maximize": True}, {"lr": torch.tensor(0.1)}],
     ids=str,
 )
-def test_other_steps_are_made_by_the_optimizer_inside(settings: dict[str, Any]) -> None:
+def test_steps_are_made_by_the_optimizer_inside(settings: dict[str, Any]) -> None:
     weight, plain = (torch.nn.Parameter(torch.linspace(-1, 1, 16)) for _ in range(2))
     made = optimizers.ProjectedOptimizer(
         SGD([weight], **{"lr": 0.1, **settings}),
@@ -702,7 +669,6 @@ def test_other_steps_are_made_by_the_optimizer_inside(settings: dict[str, Any]) 
     twin = SGD([plain], **{"lr": 0.1, **settings})
     for one in (weight, plain):
         one.grad = torch.ones(16)
-    assert made._plain_moves() is None
     made.step()
     twin.step()
     # Half a cell for the first level and half for the second.

@@ -67,8 +67,7 @@ def save_onnx(
         MissingExtraError: onnx is not installed.
     Guarantees: weights are those of `packed.values()` up to rounding in float32; those of one
         dimension (biases, norms) are stored as floats. onnxruntime rounds the inputs of dense
-        layers to 8 bits, unless its session option session.qdq_matmulnbits_accuracy_level is 1;
-        before 1.25 it unpacked dense layers with a bias at every call.
+        layers to 8 bits, unless its session option session.qdq_matmulnbits_accuracy_level is 1.
     """
     with brought_by("export"):
         import onnx

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
@@ -82,9 +83,11 @@ def _along_first(values: npt.NDArray[Any], dimensions: int) -> npt.NDArray[Any]:
 def put_integers(model: Any, packed: PackedModel) -> None:
     """Replaces the float weights of a graph by integers, in place.
 
-    A dense layer becomes Gemm or MatMul of its inputs and DequantizeLinear of its integers, inputs
-    by outputs, in blocks of inputs: what onnxruntime multiplies by without unpacking it. Other
-    weights are dequantized as they are. Weights of one dimension (biases, norms) stay floats.
+    A dense layer becomes MatMul of its inputs and DequantizeLinear of its integers, inputs by
+    outputs, in blocks of inputs: what onnxruntime multiplies by without unpacking it. The bias of a
+    Gemm is subtracted with the other sign: onnxruntime merges a product, an addition and an
+    activation before it looks for integers. Other weights are dequantized as they are. Weights of
+    one dimension (biases, norms) stay floats.
 
     Arguments:
         model: whose initializers have the names of the packed tensors.
@@ -129,7 +132,6 @@ class _Editor:
         elif node.op_type == "MatMul" and second in self._turned:
             self._add_dense(node, self._turned[second])
         elif self._is_matrix(second) and _is_dense_gemm(node):
-            del node.attribute[:]
             self._add_dense(node, second)
         else:
             node.input[:] = [self._value(name) for name in node.input]
@@ -201,25 +203,34 @@ class _Editor:
         return self._add_first("DequantizeLinear", operands, output, axis=0, **block_size)
 
     def _add_dense(self, node: Any, weight: str) -> None:
-        """Adds a product of inputs and a weight's transpose."""
-        inputs, shortfall = self._value(node.input[0]), self._weights[weight].shortfall
-        node.input[:2] = [inputs, self._columns(weight)]
-        node.input[2:] = [self._value(name) for name in node.input[2:]]
-        self._nodes.append(node)
-        if shortfall is None:
-            return
-        # (W + m) x = W x + m sum(x): runtimes multiply by W, of plain integers.
-        output, product = node.output[0], f"{node.output[0]}.product"
-        total_name, correction = f"{output}.total", f"{output}.correction"
-        last_axis = self._constant("last_axis", np.array([-1], dtype=np.int64))
-        negative = self._constant(f"{weight}.shortfall", -shortfall)
-        node.output[0] = product
-        make_node = onnx.helper.make_node
-        self._nodes += [
-            make_node("ReduceSum", [inputs, last_axis], [total_name], keepdims=1),
-            make_node("Mul", [total_name, negative], [correction]),
-            make_node("Sub", [product, correction], [output]),
-        ]
+        """Adds a product of inputs and a weight's transpose, and what a Gemm adds to it."""
+        inputs, output = self._value(node.input[0]), node.output[0]
+        negative_terms: list[str] = []
+        shortfall = self._weights[weight].shortfall
+        if shortfall is not None:
+            # (W + m) x = W x + m sum(x): runtimes multiply by W, of plain integers.
+            last_axis = self._constant("last_axis", np.array([-1], dtype=np.int64))
+            negative = self._constant(f"{weight}.shortfall", -shortfall)
+            self._add("ReduceSum", [inputs, last_axis], f"{output}.total", keepdims=1)
+            self._add("Mul", [f"{output}.total", negative], f"{output}.correction")
+            negative_terms.append(f"{output}.correction")
+        if len(node.input) > 2:
+            negative_terms.append(self._negative(node.input[2]))
+        names = [*(f"{output}.{number}" for number in range(len(negative_terms))), output]
+        self._add("MatMul", [inputs, self._columns(weight)], names[0])
+        for (minuend, result), term in zip(pairwise(names), negative_terms, strict=True):
+            self._add("Sub", [minuend, term], result)
+
+    def _negative(self, bias: str) -> str:
+        """The name of a bias with the other sign."""
+        if bias in self._constants and bias not in self._weights:
+            values = numpy_helper.to_array(self._constants[bias])
+            return self._constant(f"{bias}.negative", -values)
+        self._add("Neg", [self._value(bias)], f"{bias}.negative")
+        return f"{bias}.negative"
+
+    def _add(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> None:
+        self._nodes.append(onnx.helper.make_node(kind, inputs, [output], **attributes))
 
     def _add_first(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
         if output not in self._first_nodes:

@@ -55,10 +55,6 @@ def uncounted(optimizer: NoisyOptimizer) -> None:
     """No accounting."""
 
 
-_OTHER_SETTINGS = ("weight_decay", "maximize", "differentiable")
-"""Of SGD, which make its step more than a product of step size and gradient."""
-
-
 class _Wrapper(torch.optim.Optimizer):
     """An optimizer around another one, which holds parameters and state; hooks and copies are its
     own.
@@ -230,86 +226,37 @@ class ProjectedOptimizer(_Wrapper):
         for gradient in gradients:
             # Noise that two projections read tells more than noise that one has read.
             check_unused(gradient)
-        plain_moves = None
-        if closure is not None:
-            loss = self.inner.step(closure)
+        if closure is None:
+            loss = self.inner.step()
         else:
-            plain_moves = self._plain_moves()
-            step = self.inner.step if plain_moves is None else self._step_of_the_others
-            loss = step()
+            loss = self.inner.step(closure)
         for gradient in gradients:
             mark_used(gradient)
-        self._project(plain_moves)
+        self.project()
         return loss
 
-    def _plain_moves(self) -> list[Move] | None:
-        """What is subtracted from each projected tensor, if the step does that and nothing else.
-
-        Weights then are moved and projected in one pass. None where the inner optimizer has to make
-        the step.
-        """
-        if not self._in_place() or not _is_stateless(self.inner):
-            return None
-        step_sizes: dict[int, float] = {}
-        for parameter_group in self.inner.param_groups:
-            if not isinstance(parameter_group["lr"], float) or any(
-                parameter_group[name] for name in _OTHER_SETTINGS
-            ):
-                return None
-            step_sizes.update(
-                {id(parameter): parameter_group["lr"] for parameter in parameter_group["params"]}
-            )
-        plain_moves: list[Move] = []
-        for parameter in self.parameters:
-            gradient = parameter.grad
-            if gradient is None or not _are_plain(parameter, gradient):
-                return None
-            flat_weights = gradient.detach().contiguous().flatten()
-            plain_moves.append((flat_weights.numpy(), step_sizes[id(parameter)]))
-        return plain_moves or None
-
-    def _step_of_the_others(self) -> float | None:
-        """The inner optimizer's step for tensors that are not projected."""
-        gradients = [parameter.grad for parameter in self.parameters]
-        for parameter in self.parameters:
-            parameter.grad = None
-        try:
-            return self.inner.step()
-        finally:
-            for parameter, gradient in zip(self.parameters, gradients, strict=True):
-                parameter.grad = gradient
-
+    @torch.no_grad()
     def project(self) -> None:
         """Puts every weight onto a level; also called once at the start, so that the first iterate
         is one too.
         """
-        self._project(None)
-
-    def _in_place(self) -> bool:
-        """Whether the compiled pass over even levels takes all tensors."""
-        devices = {parameter.device.type for parameter in self.parameters}
-        return self.projection.rounding in ROUNDINGS and devices <= {"cpu"}
-
-    @torch.no_grad()
-    def _project(self, moves: list[Move] | None) -> None:
         projected = self._projected()
         if not projected:
             return
-        if self._in_place():
-            self._project_in_place(projected, moves)
+        devices = {parameter.device.type for parameter, _ in projected}
+        if self.projection.rounding in ROUNDINGS and devices == {"cpu"}:
+            self._project_in_place(projected)
         else:
             self._project_together(projected)
 
-    def _project_in_place(
-        self, projected: list[tuple[torch.Tensor, float]], moves: list[Move] | None
-    ) -> None:
+    def _project_in_place(self, projected: list[tuple[torch.Tensor, float]]) -> None:
         flat_tensors = [
             parameter.detach().to(torch.float32).contiguous().flatten()
             for parameter, _ in projected
         ]
         arrays = [flat_weights.numpy() for flat_weights in flat_tensors]
         bounds = [bound for _, bound in projected]
-        if place(arrays, bounds, self.projection, key_from(self.rng()), moves):
+        if place(arrays, bounds, self.projection, key_from(self.rng())):
             raise NotFiniteError("a weight is not a number")
         for (parameter, _), flat_weights in zip(projected, flat_tensors, strict=True):
             if flat_weights.data_ptr() != parameter.data_ptr():
@@ -342,16 +289,6 @@ class ProjectedOptimizer(_Wrapper):
             relative = (parameter.detach().float() / bound).cpu().numpy()
             level_codes.append(np.searchsorted(middles, relative).astype(np.uint8))
         return level_codes
-
-
-Move = tuple[npt.NDArray[np.float32], float]
-"""A tensor's gradient, flat, and the step size: their product is subtracted from the weights."""
-
-
-def _are_plain(parameter: torch.Tensor, gradient: torch.Tensor) -> bool:
-    """Whether a tensor and its gradient are floats of 32 bits in order."""
-    is_dense = gradient.layout == torch.strided and parameter.is_contiguous()
-    return is_dense and {parameter.dtype, gradient.dtype} == {torch.float32}
 
 
 def derived_bound(parameter: torch.Tensor) -> float:

@@ -240,8 +240,6 @@ Coin = np.uint16 | np.uint32
 @compiled
 def onto_levels(
     weights: Floats,
-    gradients: Floats | None,
-    rate: float,
     coins: npt.NDArray[Coin],
     offset: int,
     stochastic: bool,
@@ -254,8 +252,6 @@ def onto_levels(
 
     Arguments:
         weights: (n,) float32, overwritten with the values of the levels.
-        gradients: (n,) float32, rate times which is subtracted first; None for nothing.
-        rate: step size.
         coins: uint16 or uint32, uniform. Coin i rounds weight i, coin i + offset replaces it.
         offset: 0 where at most one of the two needs a coin.
         stochastic: round to one of the two neighbours, without bias, instead of the nearest.
@@ -271,8 +267,6 @@ def onto_levels(
     unit = 2.0 ** (-8 * coins.itemsize)
     for i in range(weights.size):
         weight = np.float64(take(weights, i))
-        if gradients is not None:  # decided when this is compiled
-            weight = weight - rate * np.float64(take(gradients, i))
         nan_count += weight != weight
         position = weight * scale
         position = position if position > -half else -half  # NaN fails the comparison
@@ -312,7 +306,6 @@ def place(
     bounds: Sequence[float],
     projected: Projection,
     key: bytes,
-    moves: Sequence[tuple[Floats, float]] | None = None,
 ) -> int:
     """Puts weights onto the levels of a `projection`, as its table would, but for half a coin in
     rounding's chances.
@@ -322,8 +315,6 @@ def place(
         bounds: of each of them.
         projected: with even levels, from `projection.projection`.
         key: of the stream that coins come from; used for this call alone.
-        moves: for each tensor an array of its size, and what is subtracted first in units of it;
-            None for nothing.
     Returns: how many weights are NaN.
     Guarantees: chances of replacement are the table's own, in exact integers. Those of rounding
         without bias are within 2^-17 of the table's, within 2^-33 where codes are replaced as well.
@@ -348,17 +339,14 @@ def place(
         if coins_each > 1:
             offset = end - first
         nan_count = 0
-        for i, (tensor, bound, start) in enumerate(zip(tensors, bounds, starts, strict=False)):
+        for tensor, bound, start in zip(tensors, bounds, starts, strict=False):
             elements = slice(max(first - start, 0), max(end - start, 0))
             weights = tensor[elements]
             if not weights.size:
                 continue
-            gradient, rate = None, 0.0
-            if moves is not None:
-                gradient, rate = moves[i][0][elements], moves[i][1]
             tensor_coins = coins[max(start - first, 0) :]
             nan_count += onto_levels(
-                weights, gradient, rate, tensor_coins, offset, stochastic, other_weight, top, bound
+                weights, tensor_coins, offset, stochastic, other_weight, top, bound
             )
         return nan_count
 
