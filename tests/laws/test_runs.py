@@ -68,7 +68,7 @@ def test_steps_may_be_grouped_and_ordered_at_will(sampling: object, neighboring:
     assert say(phase(0)) == 0.0
 
 
-@judges("training.rqp.epsilon", "training.rqp.pure_epsilon")
+@judges("training.rqp.epsilon")
 def test_more_steps_and_less_replacement_cost_more() -> None:
     def say(**changes: object) -> float:
         options = {"q": 0.7, "bits": 2, "steps": 4, "delta": 1e-4, "sampling_rate": 0.2} | changes
@@ -78,12 +78,6 @@ def test_more_steps_and_less_replacement_cost_more() -> None:
     assert say(q=0.9) > say() > say(q=0.5)
     assert say(sampling_rate=0.3) > say()
     assert say(delta=1e-5) > say()
-
-    def pure(**changes: object) -> float:
-        options = {"q": 0.7, "bits": 2, "dimension": 3, "steps": 4, "sampling_rate": 0.2} | changes
-        return rqp.pure_epsilon(1.5, **options).epsilon  # pyright: ignore[reportArgumentType]
-
-    assert pure(dimension=4) > pure() > pure(steps=3)
 
 
 @judges(

@@ -134,57 +134,6 @@ def test_poisson_replacement_is_never_below_the_symmetric_pair() -> None:
     assert theirs.get_epsilon_for_delta(1e-5) <= ours.epsilon
 
 
-def test_pure_epsilon() -> None:
-    # Published curve of the Diagnostic set. Math note 3.2 prints 96, 34 and 28 for q rounded to three digits.
-    for noise, q, printed in ((0.5, 0.198, 96), (1.0, 0.285, 34), (2.0, 0.678, 28)):
-        claim = rqp.pure_epsilon(noise, q=q, bits=4, dimension=31, steps=46, sampling_rate=10 / 455)
-        step = 31 * reference.worst_ratio_on_a_grid(q, 4, 1 / noise / math.sqrt(31))
-        exact = 46 * math.log1p(10 / 455 * math.expm1(step))
-        # The twin's grid misses the greatest ratio of 1426 by the square of its step each; ours is rounded up.
-        assert exact - 1e-6 <= claim.epsilon <= exact + 1e-3
-        assert claim.epsilon == pytest.approx(printed, rel=0.015)  # two printed digits
-        assert claim.delta == 0
-        twice = rqp.pure_epsilon(
-            noise,
-            q=q,
-            bits=4,
-            dimension=31,
-            steps=46,
-            sampling_rate=10 / 455,
-            neighboring="replace_one",
-        )
-        assert twice.epsilon > claim.epsilon
-    assert math.isinf(
-        rqp.pure_epsilon(1.0, q=1.0, bits=4, dimension=31, steps=46, sampling_rate=0.1).epsilon
-    )
-    # Large losses neither overflow nor lose their size.
-    big = rqp.pure_epsilon(0.01, q=0.99, bits=4, dimension=10_000, steps=2, sampling_rate=0.5)
-    assert math.isfinite(big.epsilon)
-
-
-def test_the_pure_bound_is_taken_where_it_is_smaller() -> None:
-    # Next to no noise on one weight that is drawn afresh most of the time.
-    settings = {"q": 0.3, "bits": 2, "steps": 1, "sampling_rate": 0.5}
-    without = rqp.epsilon(0.1, delta=1e-5, **settings).epsilon
-    found = rqp.epsilon(0.1, delta=1e-5, dimension=1, **settings)
-    assert without > 10 * found.epsilon
-    # In exact arithmetic: a code is at best kept and at worst replaced, on either side of one threshold.
-    step = reference.worst_ratio_on_a_grid(0.3, 2, 10.0)
-    # The twin's grid misses the worst place by its step squared.
-    assert found.epsilon == pytest.approx(math.log1p(0.5 * math.expm1(step)), rel=1e-6)
-    assert found.epsilon == rqp.pure_epsilon(0.1, dimension=1, **settings).epsilon < 0.14
-    assert found.delta == 1e-5
-    # Elsewhere nothing changes, and q = 1 has no pure bound.
-    plain = {"steps": 5, "sampling_rate": 0.1, "delta": 1e-5}
-    for q in (0.9, 1.0):
-        assert (
-            rqp.epsilon(2.0, q=q, dimension=1000, **plain).epsilon
-            == rqp.epsilon(2.0, q=q, **plain).epsilon
-        )
-    drawn = rqp.WithReplacement(batch_size=3, dataset_size=10)
-    assert rqp.epsilon(1.0, q=0.5, steps=1, delta=1e-5, sampling=drawn, dimension=1).epsilon > 0
-
-
 def test_the_sentence() -> None:
     claim = rqp.epsilon(1.1967, q=0.9, bits=4, **DIAGNOSTIC)
     sentence = str(claim)
@@ -246,8 +195,6 @@ def test_bad_input() -> None:
         rqp.noise_multiplier(math.nan, **DIAGNOSTIC)
     with pytest.raises(InfeasibleError, match="10000"):
         rqp.noise_multiplier(1e-7, sampling_rate=1.0, steps=1, delta=1e-11)
-    with pytest.raises(ParameterError, match="dimension=0"):
-        rqp.pure_epsilon(1.0, q=0.5, bits=4, dimension=0, steps=1, sampling_rate=0.1)
 
 
 @pytest.mark.parametrize("neighboring", ["add_or_remove_one", "replace_one"])

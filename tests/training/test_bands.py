@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import itertools
 import json
 import math
@@ -223,10 +222,6 @@ def test_a_script_with_bands(blobs: Dataset, bits: int | None) -> None:
         ).mean()
     assert right > 0.9
     assert prove(claim.release)[1] is None
-    with pytest.raises(ParameterError, match="bands=4"):
-        rqp.to_event(
-            rqp.training_release([dataclasses.replace(phase, steps=30, bands=4)], delta=1e-5)
-        )
 
 
 def test_what_bands_do_not_go_with(blobs: Dataset) -> None:

@@ -122,6 +122,7 @@ def test_an_engine_with_a_target_and_its_checkpoints(tmp_path: Path, resumed: bo
     [
         ({"poisson_sampling": False}, "poisson_sampling"),
         ({"clipping": "per_layer"}, "clipping"),
+        ({"batch_first": False}, "batch_first"),
         ({"grad_sample_mode": "ghost"}, "grad_sample_mode"),
         ({"max_grad_norm": [1.0, 1.0]}, "max_grad_norm"),
     ],

@@ -186,10 +186,8 @@ def test_the_claim_says_whom_it_is_about() -> None:
         1.0, sampling=replace(rule, records_per_user=1), steps=10, delta=1e-5
     ).epsilon == (rqp.epsilon(1.0, sampling_rate=0.01, steps=10, delta=1e-5).epsilon)
     # Replaced codes hide nothing more of users.
-    contracted = rqp.epsilon(1.0, q=0.5, sampling=rule, steps=10, delta=1e-5, dimension=1)
+    contracted = rqp.epsilon(1.0, q=0.5, sampling=rule, steps=10, delta=1e-5)
     assert contracted.epsilon == pytest.approx(claim.epsilon, rel=MANY)
-    with pytest.raises(ParameterError, match="records_per_user=3"):
-        rqp.to_event(claim)
     phase = rqp.Phase(noise_multiplier=1.0, kappa=1.0, sampling=rule, steps=1)
     other = replace(phase, sampling=rqp.Poisson(rate=0.01))
     for build, words in (

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mezzotint.papers import rqm_training as rqm_training
     from mezzotint.papers import rqp as rqp
     from mezzotint.papers import rqp_formulas as rqp_formulas
+    from mezzotint.papers import rqp_pure as rqp_pure
     from mezzotint.papers import smoothed_tables as smoothed_tables
     from mezzotint.papers.biased import biased_selection as biased_selection
     from mezzotint.papers.exact_laws import RandomizedQuantization as RandomizedQuantization

@@ -30,6 +30,7 @@ from mezzotint.papers.rqp_formulas import (
     published_utility_bound,
     utility_bound,
 )
+from mezzotint.papers.rqp_pure import pure_epsilon
 
 EPSILON, DELTA = 1.0, 1e-7
 CLIP, BOUND, BITS = 0.45, 0.3, 4
@@ -439,14 +440,14 @@ FIGURE1 = _settings(1, 445, 445, 31)
 
 def _pure(settings: RQPSettings, q: float) -> float:
     """Epsilon at delta 0, which is what the paper claims to be 1."""
-    return training.rqp.pure_epsilon(
+    return pure_epsilon(
         settings.noise_multiplier,
         q=q,
         bits=BITS,
         dimension=settings.dimension,
         steps=settings.steps,
         sampling_rate=settings.batch_size / settings.dataset_size,
-    ).epsilon
+    )
 
 
 def figure1_row(method: str, sigma: float) -> JsonObject:

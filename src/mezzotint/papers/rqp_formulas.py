@@ -135,8 +135,9 @@ def published_epsilon(settings: RQPSettings, *, q: float) -> PublishedValue:
     Arguments:
         settings: see `RQPSettings`.
         q: probability to keep a code, in [1/2**bits, 1].
-    Returns: the number, with the flaws that apply. `training.rqp.epsilon` and `pure_epsilon` give
-    numbers that hold. Raises:
+    Returns: the number, with the flaws that apply. `training.rqp.epsilon` and
+        `rqp_pure.pure_epsilon` give numbers that hold.
+    Raises:
         ParameterError: q outside its range.
     Guarantees: none about privacy; exact counterexamples are in the tests.
     Source: Feng and Venkitasubramaniam, RQP-SGD, Theorem 1.

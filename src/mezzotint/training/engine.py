@@ -13,7 +13,7 @@ from mezzotint.training.models import torch
 from mezzotint.training.private import Settings, made_private
 from mezzotint.training.records import refuse_layers
 
-_DEFAULTS = {"poisson_sampling": True, "clipping": "flat"}
+_DEFAULTS = {"poisson_sampling": True, "clipping": "flat", "batch_first": True}
 """Options of Opacus with one value that is accounted for here."""
 
 _IGNORED = ("noise_generator", "criterion", "wrap_model", "alphas")

@@ -49,7 +49,6 @@ class PrivateModule(GradSampleModule):
         module: whose per-record gradients are taken.
         loss_reduction: of the loss that the loop computes.
         factored: leaves the gradients of dense layers as factors.
-        batch_first: tensors have records first, not time.
         steady: names of parameters and buffers that a forward pass may change, as what it writes
             does not depend on the records.
         mode: "hooks" for loss.backward(), "vmap" for `backward`.
@@ -65,15 +64,12 @@ class PrivateModule(GradSampleModule):
         *,
         loss_reduction: Literal["mean", "sum"] = "mean",
         factored: bool = True,
-        batch_first: bool = True,
         steady: Set[str] = frozenset(),
         mode: GradSampleMode = "hooks",
     ) -> None:
         # What Opacus looks gradients of layers up in, while it is built.
         object.__setattr__(self, "GRAD_SAMPLERS", _samplers(module))
-        super().__init__(
-            module, batch_first=batch_first, loss_reduction=loss_reduction, strict=mode == "hooks"
-        )
+        super().__init__(module, loss_reduction=loss_reduction, strict=mode == "hooks")
         self.mode: GradSampleMode = mode
         for layer in self.iterate_submodules(module):
             if self._get_module_type(layer) not in self.GRAD_SAMPLERS:
@@ -181,11 +177,11 @@ class PrivateModule(GradSampleModule):
         is_elsewhere = not self.training and not getattr(module, "activations", None)
         if not self.hooks_enabled or is_elsewhere:
             return  # gradients of inputs, of a module that is not being trained
-        _check_calls(module, axis=int(not batch_first))
+        _check_calls(module)
         _check_precision(module, forward_output[0], loss_reduction)
         parameters = [p for p in module.parameters() if p.requires_grad]
         if self._factored and _is_simple(module, parameters):
-            self._keep_factors(module, forward_output[0].detach(), loss_reduction, batch_first)
+            self._keep_factors(module, forward_output[0].detach(), loss_reduction)
             return
         try:
             super().capture_backprops_hook(
@@ -198,12 +194,10 @@ class PrivateModule(GradSampleModule):
                 # Nobody needs more than that there were several.
                 parameter.grad_sample = parameter.grad_sample[-2:]
 
-    def _keep_factors(
-        self, layer: Any, back: torch.Tensor, loss_reduction: str, batch_first: bool
-    ) -> None:
+    def _keep_factors(self, layer: Any, back: torch.Tensor, loss_reduction: str) -> None:
         """Hangs the factors of a dense layer's gradients onto its weight."""
         activations, back = self.rearrange_grad_samples(
-            module=layer, backprops=back, loss_reduction=loss_reduction, batch_first=batch_first
+            module=layer, backprops=back, loss_reduction=loss_reduction, batch_first=True
         )
         del layer.max_batch_len
         inputs = cast(Any, activations)[0].to(back.dtype)
@@ -301,7 +295,7 @@ def _first_parameter(module: torch.nn.Module) -> torch.Tensor:
     return next(parameter for parameter in module.parameters() if parameter.requires_grad)
 
 
-def _check_calls(module: Any, *, axis: int) -> None:
+def _check_calls(module: Any) -> None:
     """Whether all calls of a layer, and of those that share its weights, had a row for every
     record.
 
@@ -310,7 +304,7 @@ def _check_calls(module: Any, *, axis: int) -> None:
     """
     if isinstance(module, RNNLinear):
         return  # of a packed sequence, whose later steps have fewer records
-    row_counts = {inputs[-1].shape[axis] for inputs in getattr(module, "activations", ()) if inputs}
+    row_counts = {len(inputs[-1]) for inputs in getattr(module, "activations", ()) if inputs}
     if hasattr(module, "max_batch_len"):
         row_counts.add(module.max_batch_len)
     for parameter in module.parameters():

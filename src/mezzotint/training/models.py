@@ -31,7 +31,6 @@ with brought_by("torch"):
     from opacus.validators import ModuleValidator as ModuleValidator
     from torch.distributed.fsdp import FSDPModule as FSDPModule
     from torch.distributed.fsdp import FullyShardedDataParallel as FullyShardedDataParallel
-    from torch.fx.node import map_arg as map_arg
     from torch.nn.utils import parametrize as parametrize
     from torch.utils import _pytree as pytree
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode

@@ -6,7 +6,7 @@ Correlated noise cancels in part from step to step; each record then pays once f
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from mezzotint.core.arguments import Neighboring, check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject
-from mezzotint.training.batches import Parts, PoissonBatches
+from mezzotint.training.batches import PoissonBatches
 from mezzotint.training.phases import Phase, Sampling, participations
 from mezzotint.training.rqp import noise_multiplier as least_noise
 from mezzotint.vectors.rotation import coefficients, last_noise, solved
@@ -53,22 +53,27 @@ class Noise(ABC):
     """How the noise of a run's steps hangs together; how much of it there is, is the noise
     multiplier.
 
-    `bands` is the number of steps that share noise. Records fall into as many parts, which take
-    turns.
+    `bands` is the number of steps that share noise, "auto" where it is still to be chosen. Records
+    fall into as many parts, which take turns.
     """
 
-    bands: int | Literal["auto"] = 1
+    bands: int | Literal["auto"]
 
     @property
-    @abstractmethod
     def is_correlated(self) -> bool:
         """Whether steps share noise, so that each batch needs one step, in order, in one
         process.
         """
+        return self.bands != 1
 
-    @abstractmethod
     def settled(self, budget: Budget | None) -> Noise:
         """The noise with all that was to be chosen chosen; nothing but the budget decides."""
+        if self.bands != "auto":
+            return self
+        if budget is None:
+            remedy = "it is chosen for target_epsilon and the steps planned; give these"
+            raise ParameterError("bands", self.bands, remedy)
+        return Banded(choose_bands(budget))
 
     @property
     def steps_shared(self) -> int:
@@ -82,15 +87,19 @@ class Noise(ABC):
         Raises:
             ParameterError: more parts than batches.
         """
-        return PoissonBatches(batch_size=batch_size, dataset_size=dataset_size)
-
-    def parts(self, records: int, key: bytes) -> Parts | None:
-        """What batches are drawn from in turn; None for all records."""
-        return None
+        bands = self.steps_shared
+        if bands * batch_size > dataset_size >= batch_size:
+            remedy = f"each part needs a batch; {dataset_size // batch_size} is the most here"
+            raise ParameterError("bands", bands, remedy)
+        # A part is a share of 1 / bands of the records, and is drawn from in every bands-th step:
+        # a record is used as often in all.
+        return PoissonBatches(batch_size=bands * batch_size, dataset_size=dataset_size)
 
     def mixer(self, batches_drawn: Callable[[], int]) -> CorrelatedNoise | None:
         """What mixes sums of several steps; None where each is released by itself."""
-        return None
+        if not self.is_correlated:
+            return None
+        return CorrelatedNoise(self.steps_shared, batches_drawn)
 
     def phase(
         self, *, noise_multiplier: float, kappa: float, sampling: Sampling, steps: int
@@ -115,7 +124,9 @@ class Noise(ABC):
     @property
     def facts(self) -> JsonObject:
         """Plain values for logs."""
-        return {}
+        if not self.is_correlated:
+            return {}
+        return {"bands": self.steps_shared}
 
 
 @final
@@ -128,12 +139,7 @@ class Fresh(Noise):
         100
     """
 
-    @property
-    def is_correlated(self) -> bool:
-        return False
-
-    def settled(self, budget: Budget | None) -> Noise:
-        return self
+    bands = 1
 
 
 @final
@@ -159,43 +165,6 @@ class Banded(Noise):
     def __post_init__(self) -> None:
         if self.bands != "auto":
             coefficients(check_count("bands", self.bands))
-
-    @property
-    def is_correlated(self) -> bool:
-        return self.bands != 1
-
-    def settled(self, budget: Budget | None) -> Noise:
-        if self.bands != "auto":
-            return self
-        if budget is None:
-            remedy = "it is chosen for target_epsilon and the steps planned; give these"
-            raise ParameterError("bands", self.bands, remedy)
-        return Banded(choose_bands(budget))
-
-    def batches(self, *, batch_size: int, dataset_size: int) -> PoissonBatches:
-        bands = self.steps_shared
-        if bands * batch_size > dataset_size >= batch_size:
-            remedy = f"each part needs a batch; {dataset_size // batch_size} is the most here"
-            raise ParameterError("bands", bands, remedy)
-        # A part is a share of 1 / bands of the records, and is drawn from in every bands-th step:
-        # a record is used as often in all.
-        return PoissonBatches(batch_size=bands * batch_size, dataset_size=dataset_size)
-
-    def parts(self, records: int, key: bytes) -> Parts | None:
-        if not self.is_correlated:
-            return None
-        return Parts(self.steps_shared, records=records, key=key)
-
-    def mixer(self, batches_drawn: Callable[[], int]) -> CorrelatedNoise | None:
-        if not self.is_correlated:
-            return None
-        return CorrelatedNoise(self.steps_shared, batches_drawn)
-
-    @property
-    def facts(self) -> JsonObject:
-        if not self.is_correlated:
-            return {}
-        return {"bands": self.steps_shared}
 
 
 def choose_bands(budget: Budget) -> int:

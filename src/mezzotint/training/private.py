@@ -22,6 +22,7 @@ from mezzotint.core.sampler import key_from
 from mezzotint.training.accountant import Accountant
 from mezzotint.training.batches import (
     Draws,
+    Parts,
     PoissonBatchSampler,
     check_loader,
     expected_batch_size,
@@ -189,7 +190,6 @@ class Settings:
         delta: without it each claim names its own.
         planned_steps: in place of epochs.
         noiseless: adds no noise and claims nothing, to compare with; without target and multiplier.
-        batch_first: tensors have records first, not time.
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
     """
@@ -207,7 +207,6 @@ class Settings:
     bound: float | None = None
     neighboring: Neighboring = "add_or_remove_one"
     loss_reduction: Literal["mean", "sum"] = "mean"
-    batch_first: bool = True
     noise: Noise = FRESH
     users: Any = None
     records_per_user: int = 1
@@ -367,7 +366,6 @@ def _private_module(
     return PrivateModule(
         module,
         loss_reduction=settings.loss_reduction,
-        batch_first=settings.batch_first,
         steady=steady,
         mode=settings.grad_sample_mode,
     )
@@ -429,7 +427,7 @@ def _plan(settings: Settings, loader: Any, replicas: _Replicas, draws: Draws) ->
     rng = partial(draws, "batch")
     parts = None
     if noise.is_correlated:
-        parts = noise.parts(records, key_from(rng()))
+        parts = Parts(noise.steps_shared, records=records, key=key_from(rng()))
     steps_of_pass = max(1, len(loader))
     sampler = PoissonBatchSampler(
         batches,
@@ -604,7 +602,7 @@ def _probed(module: torch.nn.Module, template: Any, settings: Settings) -> froze
     batch = made_up_batch(template, torch.Generator().manual_seed(0))
     if weights > MOST_PROBED or batch is None or not tensors_of(batch):
         return frozenset()
-    if settings.grad_sample_mode != "hooks" or not settings.batch_first:
+    if settings.grad_sample_mode != "hooks":
         return frozenset()
     device = next(module.parameters()).device
     with kept_randomness():

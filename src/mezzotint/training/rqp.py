@@ -1,7 +1,7 @@
 """The cost of a run of RQP-SGD or DP-SGD: quantized weights, Gaussian noise, random replacement.
 Works without torch.
 
-Claims, proofs, and `dp_accounting` events of runs.
+Claims and proofs of runs.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 import functools
 import math
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-import dp_accounting
 import numpy as np
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
@@ -29,7 +28,6 @@ from mezzotint.core.records import JsonObject
 from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.propose import Outcome
-from mezzotint.training.contraction import check_bits, check_q, step_loss
 from mezzotint.training.contraction import contraction as contraction
 from mezzotint.training.contraction import table_contraction as table_contraction
 from mezzotint.training.phases import Phase as Phase
@@ -40,7 +38,6 @@ from mezzotint.training.proposals import model_release
 from mezzotint.training.proposals import propose_training as propose_training
 
 PLD = "privacy loss distribution"
-PURE = "sum of worst steps"
 
 LEAST_DELTA = 1e-11
 _CONVOLUTION_ERROR = 1e-12
@@ -323,7 +320,6 @@ def epsilon(
     sampling_rate: float | None = None,
     sampling: Sampling | None = None,
     neighboring: Neighboring = "add_or_remove_one",
-    dimension: int | None = None,
 ) -> Claim:
     """The (epsilon, delta) of RQP-SGD: that of DP-SGD with noise multiplier z / kappa(q, bits).
 
@@ -339,8 +335,6 @@ def epsilon(
         sampling: instead of sampling_rate another rule: `WithReplacement` (the paper's), or
             `Poisson` with records_per_user, for a claim about all records of one user.
         neighboring: "add_or_remove_one" or "replace_one".
-        dimension: number of weights; with Poisson batches and q < 1 the pure bound, which needs it,
-            is then considered too: it is the smaller one for next to no noise on few weights.
     Returns: the claim; `.epsilon` is its number, `str` its sentence.
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
@@ -354,13 +348,7 @@ def epsilon(
         sampling=_rule(sampling_rate, sampling),
         steps=check_count("steps", steps),
     )
-    release = training_release([phase], delta=delta, neighboring=neighboring)
-    if dimension is None or not isinstance(phase.sampling, Poisson) or phase.records_per_user > 1:
-        return account(release)
-    check_count("dimension", dimension)
-    pure = _pure(phase, q=q, bits=bits, dimension=dimension, neighboring=neighboring)
-    training_steps = Steps(phases=(phase,))
-    return training_steps.claim(release, {**training_steps.bounds(release), PURE: pure})
+    return account(training_release([phase], delta=delta, neighboring=neighboring))
 
 
 def noise_multiplier(
@@ -430,162 +418,3 @@ def _least_noise(spent: Callable[[float], float], target: float) -> float:
         else:
             too_low, excess = noise_guess, guess_cost
     return noise
-
-
-def pure_epsilon(
-    noise_multiplier: float,
-    *,
-    q: float,
-    bits: int,
-    dimension: int,
-    steps: int,
-    sampling_rate: float,
-    neighboring: Neighboring = "add_or_remove_one",
-) -> Claim:
-    """The pure epsilon (delta = 0) of RQP-SGD under Poisson sampling: finite for q < 1, and large.
-
-    Arguments: as for `epsilon`; q = 1 gives inf.
-    Returns: a claim with delta = 0.
-    Raises:
-        ParameterError: naming the parameter, its value and the remedy.
-    Guarantees: never understates.
-    Source: docs/proofs/training.md, "Pure epsilon".
-    """
-    check_neighboring(neighboring)
-    phase = Phase(
-        noise_multiplier=noise_multiplier,
-        kappa=contraction(q, bits),
-        sampling=Poisson(rate=sampling_rate),
-        steps=check_count("steps", steps),
-    )
-    check_count("dimension", dimension)
-    total_loss = _pure(phase, q=q, bits=bits, dimension=dimension, neighboring=neighboring)
-    release = training_release([phase], delta=0.0, neighboring=neighboring)
-    return Steps(phases=(phase,)).claim(release, {PURE: total_loss})
-
-
-def _pure(phase: Phase, *, q: float, bits: int, dimension: int, neighboring: Neighboring) -> float:
-    """T log(1 + p (e^x - 1)), x the worst loss of a step; rounded up, inf for q = 1."""
-    levels = check_bits(bits)
-    keep_probability = check_q(q, levels)
-    if keep_probability == 1:
-        return math.inf
-    assert isinstance(phase.sampling, Poisson)
-    rate = phase.sampling.rate
-    # One record moves the sum by one clip norm when it comes or goes, by two when it is replaced.
-    clip_norms = 2 if neighboring == "replace_one" else 1
-    replacement = (1 - keep_probability) / (levels - 1)
-    gap = max(0.0, keep_probability - replacement)
-    loss = step_loss(clip_norms / phase.noise_multiplier, dimension, gap, replacement)
-    # log(1 + p (e^x - 1)) = x + log(p + (1 - p) e^-x) does not overflow.
-    sampled_loss = loss + math.log(rate + (1 - rate) * math.exp(-loss))
-    return phase.steps * sampled_loss * (1 + 1e-12)
-
-
-def to_event(released: Claim | Release) -> dp_accounting.DpEvent:
-    """The event that an accountant of `dp_accounting` composes; the neighbouring relation is the
-    accountant's.
-
-    Arguments:
-        released: a claim of a training run, or its release.
-    Raises:
-        ParameterError: what no event describes, and why: reports of tables and vectors, noise that
-            is contracted by random replacement, batches that are not drawn by Poisson sampling,
-            users of several records, seeded runs.
-    Guarantees: `from_event` gives back an equal release, but for phases without steps.
-
-    >>> phase = Phase(noise_multiplier=1.0, kappa=1.0, sampling=Poisson(rate=0.01), steps=100)
-    >>> to_event(training_release([phase], delta=1e-5)).count
-    100
-    """
-    release = released
-    if isinstance(released, Claim):
-        release = released.release
-    if not isinstance(release, Release) or not isinstance(release.mechanism, Steps):
-        mechanism_name = "no release" if release is None else type(release).__name__
-        if isinstance(release, Release):
-            mechanism_name = type(release.mechanism).__name__
-        remedy = "events are about the Gaussian steps of training runs"
-        raise ParameterError("released", mechanism_name, remedy)
-    if release.mechanism.seeded:
-        remedy = "a seeded run is not private: no event says what it costs"
-        raise ParameterError("released", "seeded", remedy)
-    events = [_event(phase) for phase in release.mechanism.phases if phase.steps > 0]
-    if not events:
-        return dp_accounting.NoOpDpEvent()
-    if len(events) == 1:
-        return events[0]
-    return dp_accounting.ComposedDpEvent(events)
-
-
-def _event(phase: Phase) -> dp_accounting.DpEvent:
-    if not isinstance(phase.sampling, Poisson):
-        remedy = "only Poisson sampling is converted"
-        raise ParameterError("sampling", phase.sampling.words(), remedy)
-    if phase.records_per_user != 1:
-        remedy = "an event is about one record; accountants have no word for users with several"
-        raise ParameterError("records_per_user", phase.records_per_user, remedy)
-    if phase.bands != 1:
-        remedy = (
-            "correlated noise has no event; phases of as many steps as a record takes part in "
-            "have one"
-        )
-        raise ParameterError("bands", phase.bands, remedy)
-    if phase.kappa != 1:
-        remedy = (
-            "random replacement of codes has no event; that of the noise alone costs more: use "
-            "kappa=1"
-        )
-        raise ParameterError("kappa", phase.kappa, remedy)
-    step: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(phase.noise_multiplier)
-    if phase.sampling.rate < 1:
-        step = dp_accounting.PoissonSampledDpEvent(phase.sampling.rate, step)
-    return dp_accounting.SelfComposedDpEvent(step, phase.steps)
-
-
-def from_event(
-    event: dp_accounting.DpEvent, *, delta: float, neighboring: Neighboring = "add_or_remove_one"
-) -> Release:
-    """The release that an event describes, for `mezzotint.privacy.account`.
-
-    Arguments:
-        event: Gaussian, Poisson-sampled Gaussian, and whatever is composed or self-composed of
-            them.
-        delta, neighboring: of the claim; an event has neither.
-    Raises:
-        ParameterError: another event, by its name.
-    """
-    return training_release(list(_phases(event, 1)), delta=delta, neighboring=neighboring)
-
-
-def _phases(event: dp_accounting.DpEvent, count: int) -> Iterator[Phase]:
-    if isinstance(event, dp_accounting.NoOpDpEvent):
-        return
-    if isinstance(event, dp_accounting.SelfComposedDpEvent):
-        yield from _phases(event.event, count * event.count)
-    elif isinstance(event, dp_accounting.ComposedDpEvent):
-        # In turn: a repeated sequence is not the sequence of its repeated events.
-        for _ in range(count):
-            for component in event.events:
-                yield from _phases(component, 1)
-    else:
-        yield _phase_of(event, count)
-
-
-def _phase_of(event: dp_accounting.DpEvent, steps: int) -> Phase:
-    """Steps with Gaussian noise, sampled or not."""
-    rate, gaussian = 1.0, event
-    if isinstance(event, dp_accounting.PoissonSampledDpEvent):
-        rate, gaussian = event.sampling_probability, event.event
-    if not isinstance(gaussian, dp_accounting.GaussianDpEvent):
-        remedy = (
-            "only Gaussian and Poisson-sampled Gaussian events, and compositions of them, are "
-            "converted"
-        )
-        raise ParameterError("event", type(gaussian).__name__, remedy)
-    return Phase(
-        noise_multiplier=gaussian.noise_multiplier,
-        kappa=1.0,
-        sampling=Poisson(rate=rate),
-        steps=steps,
-    )
