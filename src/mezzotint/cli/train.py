@@ -182,7 +182,6 @@ def prepare(described: RunFile, place: Place | None, *, overwrite: bool) -> Trai
     """The trainer of a run, where its folder left off."""
     with messages.renamed(dict.fromkeys(("train_x", "train_y", "test_x", "test_y"), "data")):
         data = _data(described.data, described.label, described.users, described.neighboring)
-    data = mz.training.trainer.of_users(data, described.records_per_user)
     if abs(data.train_x).max() > FAR:
         console.warn(
             "some features lie far from [-1, 1]: they dominate the clipped gradients, and little is learned from "

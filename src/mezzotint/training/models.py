@@ -158,10 +158,6 @@ def _module_from(name: str, shape: tuple[int, ...], classes: int, seed: int) -> 
     if not isinstance(module, torch.nn.Module):
         remedy = f"makes {type(module).__name__}, no torch.nn.Module; return one"
         raise ParameterError("model", name, remedy)
-    errors = ModuleValidator.validate(module, strict=False)
-    if errors:
-        remedy = f"{errors[0]}; opacus.validators.ModuleValidator.fix replaces such layers"
-        raise ParameterError("model", name, remedy)
     outputs = _outputs_of(module, torch.zeros(2, *shape), name)
     output_sizes: object = type(outputs).__name__
     if isinstance(outputs, Tensor):

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast, final
+from typing import Any, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -372,13 +372,7 @@ class Trainer:
     def _has_rules(self) -> bool:
         return any(rule_of(layer) is not None for layer in self.task.module.modules())
 
-    def packed(
-        self,
-        *,
-        bits: int,
-        scales: Literal["channel", "tensor"] = "channel",
-        note: JsonObject | None = None,
-    ) -> PackedModel:
+    def packed(self, *, bits: int, note: JsonObject | None = None) -> PackedModel:
         """The weights in few bits: their codes if they stand on levels, else rounded as by
         `packed.pack_weights`.
         """
@@ -393,7 +387,7 @@ class Trainer:
         inner = self.optimizer.original_optimizer
         on_levels = isinstance(inner, ProjectedOptimizer) and inner.projection.bits == bits
         if not on_levels or self.averaged:
-            return pack_weights(self.weights(), bits=bits, scales=scales, note=note)
+            return pack_weights(self.weights(), bits=bits, note=note)
         projected = cast(ProjectedOptimizer, inner)
         return pack_codes(
             [name for name, _ in self.task.module.named_parameters()],
