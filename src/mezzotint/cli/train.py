@@ -263,11 +263,11 @@ def _probe(task: Task, data: mz.datasets.Dataset) -> None:
 def _data(
     data_name: str, label: str | None, users: str | None, neighboring: Neighboring
 ) -> mz.datasets.Dataset:
-    place = Path(data_name)
-    if place.suffix in (".csv", ".parquet"):
+    data_path = Path(data_name)
+    if data_path.suffix in (".csv", ".parquet"):
         if label is None:
             raise ParameterError("label", None, "name the column to predict, in [data]")
-        return mz.datasets.table_file(place, label=label, users=users, neighboring=neighboring)
+        return mz.datasets.table_file(data_path, label=label, users=users, neighboring=neighboring)
     for parameter, column in (("label", label), ("users", users)):
         if column is not None:
             raise ParameterError(
@@ -275,10 +275,10 @@ def _data(
             )
     if data_name == "breast-cancer":
         return mz.datasets.breast_cancer()
-    if not place.is_dir():
+    if not data_path.is_dir():
         remedy = "give breast-cancer, a .csv or .parquet file, or a folder of IDX files or of images by class"
         raise ParameterError("data", data_name, remedy)
-    if any(place.glob("*-ubyte*")):
+    if any(data_path.glob("*-ubyte*")):
         return mz.datasets.idx_folder(data_name)
     return mz.datasets.image_folder(data_name, neighboring=neighboring)
 

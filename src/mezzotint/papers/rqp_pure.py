@@ -1,4 +1,4 @@
-"""The pure loss of RQP-SGD, finite because a replaced code is possible whatever the data, but large."""
+"""The pure loss of RQP-SGD: finite, as a replaced code is possible whatever the data, but large."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def pure_epsilon(
     if keep_probability == 1:
         return math.inf
     # One record moves the sum by one clip norm when it comes or goes, by two when it is replaced.
-    clip_norms = 2 if neighboring == "replace_one" else 1
+    clip_norms = 1
+    if neighboring == "replace_one":
+        clip_norms = 2
     replacement = (1 - keep_probability) / (levels - 1)
     gap = max(0.0, keep_probability - replacement)
     loss = step_loss(clip_norms / noise_multiplier, dimension, gap, replacement)

@@ -57,20 +57,22 @@ def integers_of(tensor: PackedTensor, levels: tuple[float, ...]) -> Integers:
     if not np.allclose(spaces, spaces[0], rtol=1e-9, atol=0):
         remedy = "ONNX multiplies integers: levels must be evenly spaced"
         raise ParameterError("levels", len(levels), remedy)
-    top_code, space = len(levels) - 1, float(spaces[0])
-    position_of_zero = -levels[0] / space
-    zero = math.floor(position_of_zero + 0.5)
-    codes = tensor.levels
-    scales = np.broadcast_to(np.asarray(tensor.scale, dtype=float), codes.shape[0])
-    is_turned = scales < 0
-    turned_codes = np.where(_along_first(is_turned, codes.ndim), top_code - codes, codes)
+    top_code, spacing = len(levels) - 1, float(spaces[0])
+    position_of_zero = -levels[0] / spacing
+    zero_code = math.floor(position_of_zero + 0.5)
+    level_codes = tensor.levels
+    channel_scales = np.asarray(tensor.scale, dtype=float)
+    channel_scales = np.broadcast_to(channel_scales, level_codes.shape[0])
+    is_turned = channel_scales < 0
+    is_turned_weight = _along_first(is_turned, level_codes.ndim)
+    turned_codes = np.where(is_turned_weight, top_code - level_codes, level_codes)
     shortfall = None
-    if not math.isclose(position_of_zero, zero):
-        shortfall = scales * (levels[0] + space * zero)
+    if not math.isclose(position_of_zero, zero_code):
+        shortfall = channel_scales * (levels[0] + spacing * zero_code)
     return Integers(
         codes=turned_codes.astype(np.uint8),
-        widths=np.abs(scales) * space,
-        zeros=np.where(is_turned, top_code - zero, zero).astype(np.uint8),
+        widths=np.abs(channel_scales) * spacing,
+        zeros=np.where(is_turned, top_code - zero_code, zero_code).astype(np.uint8),
         shortfall=shortfall,
     )
 
@@ -185,11 +187,15 @@ class _Editor:
     def _columns(self, name: str) -> str:
         """A matrix as inputs x outputs, from integers in blocks of inputs."""
         integers = self._weights[name]
-        inputs = integers.codes.shape[1]
-        block_size = min(max(_SMALLEST_BLOCK, 1 << (inputs - 1).bit_length()), _LARGEST_BLOCK)
-        blocks = (-(-inputs // block_size), 1)
-        widths, zeros = np.tile(integers.widths, blocks), np.tile(integers.zeros, blocks)
-        return self._dequantized(name, integers.codes.T, widths, zeros, block_size=block_size)
+        input_count = integers.codes.shape[1]
+        power_of_two = 1 << (input_count - 1).bit_length()
+        block_size = min(max(_SMALLEST_BLOCK, power_of_two), _LARGEST_BLOCK)
+        block_count = -(-input_count // block_size)
+        block_widths = np.tile(integers.widths, (block_count, 1))
+        block_zeros = np.tile(integers.zeros, (block_count, 1))
+        return self._dequantized(
+            name, integers.codes.T, block_widths, block_zeros, block_size=block_size
+        )
 
     def _dequantized(
         self, name: str, codes: Codes, widths: FloatArray, zeros: Codes, **block_size: int
@@ -216,10 +222,11 @@ class _Editor:
             negative_terms.append(f"{output}.correction")
         if len(node.input) > 2:
             negative_terms.append(self._negative(node.input[2]))
-        names = [*(f"{output}.{number}" for number in range(len(negative_terms))), output]
-        self._add("MatMul", [inputs, self._columns(weight)], names[0])
-        for (minuend, result), term in zip(pairwise(names), negative_terms, strict=True):
-            self._add("Sub", [minuend, term], result)
+        result_names = [f"{output}.{number}" for number in range(len(negative_terms))]
+        result_names.append(output)
+        self._add("MatMul", [inputs, self._columns(weight)], result_names[0])
+        for (minuend, difference), term in zip(pairwise(result_names), negative_terms, strict=True):
+            self._add("Sub", [minuend, term], difference)
 
     def _negative(self, bias: str) -> str:
         """The name of a bias with the other sign."""

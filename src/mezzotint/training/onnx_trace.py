@@ -155,13 +155,13 @@ def _check_number_of_records(
     """
     records = torch.zeros(2, *shape, dtype=_DTYPES[inputs])
     any_number = ({0: torch.export.Dim.DYNAMIC},)
-    program = torch.export.export(module, (records,), dynamic_shapes=any_number)
+    exported_program = torch.export.export(module, (records,), dynamic_shapes=any_number)
     findings = [
         f"{limits.lower} to {limits.upper} records"
-        for limits in program.range_constraints.values()
+        for limits in exported_program.range_constraints.values()
         if limits.lower > 2 or str(limits.upper) != "int_oo"
     ]
-    findings += getattr(program, "_guards_code", ())
+    findings += getattr(exported_program, "_guards_code", ())
     if findings:
         remedy = (
             f"its forward pass looks at the number of records ({findings[0]}); what is exported "
@@ -183,13 +183,13 @@ def _outputs_of_each_alone(
         records = torch.randn(3, *shape, generator=generator)
     together = module(records)
     single_outputs = [module(record[None]) for record in records]
-    for count, outputs in ((3, together), *((1, single) for single in single_outputs)):
-        if not _has_records_first(outputs, count):
-            raise _refusal(module, "it has to give one tensor of floats, records first")
-    largest = together.nan_to_num(0.0, 0.0, 0.0).abs().max()
-    expected = torch.cat(single_outputs)
-    limit = _TOLERANCE * largest
-    if not torch.allclose(together, expected, rtol=0.0, atol=limit, equal_nan=True):
+    are_first = [_has_records_first(single, 1) for single in single_outputs]
+    if not _has_records_first(together, 3) or not all(are_first):
+        raise _refusal(module, "it has to give one tensor of floats, records first")
+    largest_output = together.nan_to_num(0.0, 0.0, 0.0).abs().max()
+    expected_outputs = torch.cat(single_outputs)
+    error_limit = _TOLERANCE * largest_output
+    if not torch.allclose(together, expected_outputs, rtol=0.0, atol=error_limit, equal_nan=True):
         raise _refusal(module, "its outputs of some records are not those of each record alone")
     return together
 
