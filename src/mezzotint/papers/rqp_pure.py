@@ -14,10 +14,13 @@ from mezzotint.core.arguments import (
     check_rate,
 )
 from mezzotint.core.search import bracket
-from mezzotint.privacy.tradeoffs import RELATIVE_ERROR
 from mezzotint.training.contraction import check_bits, check_q
 
 _FAR = 40.0
+"""Where the normal distribution function is 0 or 1 in floats."""
+
+_RELATIVE_ERROR = 1e-12
+"""Of values of the normal distribution function, which are a few ulp off."""
 
 
 def pure_epsilon(
@@ -97,7 +100,7 @@ def coordinate_loss(shift: float, gap: float, other: float) -> float:
     # Numerator at the right end and denominator at the left end bound every x between.
     numerator = gap * float(ndtr(window_end + shift)) + other
     denominator = gap * float(ndtr(window_start)) + other
-    return math.log(numerator / denominator) * (1 + RELATIVE_ERROR) + RELATIVE_ERROR
+    return math.log(numerator / denominator) * (1 + _RELATIVE_ERROR) + _RELATIVE_ERROR
 
 
 def _rate(x: float, gap: float, other: float) -> float:
