@@ -1,19 +1,17 @@
 """How often intervals hold the truth, and how wide they are: tables x columns x reports x levels.
 
-Run: python benchmarks/coverage.py [--part mean,joint,shapes,pairs,widths] [--draws D]
-     [--screen S] [--confirm C] [--settle T] [--levels .8,.95] [--tables rr4,krr16e4]
-     [--columns smooth] [--n 10,1000] [--json FILE]
+Run: python benchmarks/coverage.py [--part mean,joint,two-way,pairs,widths] [--draws D]
+     [--levels .8,.95] [--tables rr4,krr16e4] [--columns smooth] [--n 10,1000] [--json FILE]
 
-mean: whether the interval accepts the truth, D draws of every cell.
-joint: all frequencies, all cells of a two-way table and all groups at once, S draws and C fresh ones.
-shapes: shares, the distribution function, variance and median, through the functions that users call. Cells that missed
-    in more than .4 of what their level allows of S draws are looked at again, with C fresh draws, and those in more
-    than .8 of these once more, with T; only the last ones count.
-pairs: groups, strata, totals, categories and two columns of one record, as shapes.
+mean, two-way: whether the interval of a decoded report's mean holds it, D draws of every cell.
+joint: all cells of a two-way table, and the means of six groups, at once; D draws.
+pairs: differences (of means, shares, medians), strata, totals, covariances and slopes, through the
+    functions that users call. Quantities that missed in more than .4 of what some level allows of
+    the first draws get more of them, and so on.
 widths: of shares, beside those of "safe" and of the square wave.
 
-A cell of draws alarms when its coverage is so low that a cell which truly holds at its level would show
-it with chance 1e-4. What sums over all outcomes can say stands in benchmarks/outcomes.py.
+Shares, medians and variances of one column: benchmarks/coverage_shapes.py. What sums over all
+outcomes can say stands in benchmarks/outcomes.py.
 """
 
 from __future__ import annotations
@@ -22,383 +20,242 @@ if __name__ == "coverage":  # numba looks for the package of this name, and this
     raise ImportError("a script")
 
 import argparse
-import json
+import copy
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from coverage_cells import (
+    COLUMNS,
+    EDGES,
+    LEVELS,
+    TABLES,
+    Bet,
+    Cell,
+    Column,
+    seeded,
+    shares_of,
+    store_cells,
+    stored_cells,
+    summarise,
+)
 from rich.console import Console
 from rich.table import Table
-from scipy import stats
 
-from mezzotint import collect, design, families
+from mezzotint import collect, families
+from mezzotint.collect.answers import GroupShapes
 from mezzotint.collect.groups import Group, parts_of
+from mezzotint.collect.intervals import (
+    Sums,
+    clopper_pearson,
+    normal_quantile,
+    score_widths,
+    target_of_mean,
+)
+from mezzotint.collect.requests import Request
 from mezzotint.collect.shapes import CrossFitted
+from mezzotint.collect.spreads import Spread
 from mezzotint.core.mechanism import Mechanism
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from reference.outcomes import score_accepts
 
-LEVELS = (0.8, 0.9, 0.95, 0.99, 0.999, 0.9999)
-FALSE_ALARM = 1e-4
-SUSPECT, CLOSE = 0.4, 0.8
-"""Cells that missed in a larger share of what their level allows, of the first draws and of the second, are looked at
-again."""
+STAGES = ((40, 0.4), (160, 0.8), (600, math.inf))
+"""Draws by the end of each look, and the misses, of those allowed, that call for the next one."""
 
+ROUNDING = 1e-12
 MARGIN = 0.05
-"""Of its width, by which an interval that holds the truth leaves no doubt that those of higher levels do.
+"""Of its width, by which an interval that holds the truth leaves no doubt that those of higher levels
+do.
 
-They are wider, but not by proof: of 4,800 pairs of neighbouring levels 4 ends moved inwards, by .007 of the width at most.
+They are wider, but not by proof: of 4,800 pairs of neighbouring levels 4 ends moved inwards, by .007
+of the width at most.
 """
 
-Places = set[tuple[str, str, int, float]]
-"""Table, column, reports and level of cells that are in the file already."""
-
-Stages = tuple[tuple[int, float], ...]
-"""Draws of each look at a cell, and the share of misses that calls for the next one."""
-
 FEWEST_OF_TOTAL = 4
-"""Reports that a survey must expect, for its total to be measured: 20 n people are asked with chance .02 and more."""
-
-EDGES = (0.0, 0.1, 0.3, 1.0)
-
-
-def free_levels(epsilon: float, levels: list[float]) -> Mechanism:
-    """An optimal table on [-1, 1] with these levels, moved to [0, 1]."""
-    found = design.optimal(
-        epsilon=epsilon, lower=0, upper=1, levels=[(confidence + 1) / 2 for confidence in levels]
-    )
-    return found.mechanism
+"""Reports that a survey must expect, for its total to be measured: 20 n people are asked with chance
+.02 and more."""
 
 
-def stepped(cells: int, epsilon: float) -> Mechanism:
-    """k-ary response of the cell that an input lies in: a table whose rows jump at the cells' edges."""
-    response = families.k_randomized_response(
-        lower=0, upper=1, levels=cells, epsilon=epsilon
-    ).weights
-    edges = np.linspace(0, 1, cells + 1)
-    return Mechanism(
-        knots=np.repeat(edges, 2)[1:-1],
-        levels=(edges[1:] + edges[:-1]) / 2,
-        weights=np.repeat(response, 2, axis=0),
-        name=f"stepped {cells}, {epsilon:g}",
-    )
+# Draws that accept the truth, all at once ----------------------------------------------------------
 
 
-def krr(levels: int, epsilon: float) -> Callable[[], Mechanism]:
-    return lambda: families.k_randomized_response(lower=0, upper=1, levels=levels, epsilon=epsilon)
+def counted_cell(missed: np.ndarray, often: np.ndarray, confidence: float, **place: object) -> Cell:
+    """The cell of draws of which some missed, each as often as stated."""
+    bet, draws, misses = Bet(confidence), int(often.sum()), int(often[missed].sum())
+    bet.add_many(draws, misses)
+    return bet.cell(**place)
 
 
-def best(levels: int, epsilon: float, **options: Any) -> Callable[[], Mechanism]:
-    return lambda: (
-        design.optimal(epsilon=epsilon, lower=0, upper=1, levels=levels, **options).mechanism
-    )
-
-
-TABLES: dict[str, Callable[[], Mechanism]] = {
-    "rr.25": krr(2, 0.25),
-    "rr1": krr(2, 1.0),
-    "rr4": krr(2, 4.0),
-    "krr3e.25": krr(3, 0.25),
-    "krr3e8": krr(3, 8.0),
-    "krr8e1": krr(8, 1.0),
-    "krr16e1": krr(16, 1.0),
-    "krr16e4": krr(16, 4.0),
-    "opt3e.1": best(3, 0.1),
-    "opt4e.25": best(4, 0.25),
-    "opt4e1": best(4, 1.0),
-    "opt4e4": best(4, 4.0),
-    "opt8e4": best(8, 4.0),
-    "mini4e1": best(4, 1.0, loss="minimax"),
-    "mini3e4": best(3, 4.0, loss="minimax"),
-    "cdf12e1": best(12, 1.0, loss="cdf", knots=9),
-    "cdf16e.25": best(16, 0.25, loss="cdf"),
-    "erm6": lambda: families.erm(lower=0, upper=1, bins=[-0.4, 0.0, 0.3, 0.7, 1.0, 1.4], gamma=1.0),
-    "rqm16": lambda: families.rqm(lower=0, upper=1, levels=16, extension=0.5, q=0.42),
-    "pbm15": lambda: families.pbm(lower=0, upper=1, trials=15, theta=0.3, knots=17),
-    "wave16": lambda: families.square_wave(lower=0, upper=1, outputs=16, epsilon=1.0),
-    "round4": lambda: families.stochastic_rounding(lower=0, upper=1, levels=4),
-    "stepped10e4": lambda: stepped(10, 4.0),
-    "krr4e5": krr(4, 5.0),
-    "krr4e12": krr(4, 12.0),
-    "far3": lambda: free_levels(3.0, [-1.11, -1.0, -0.5, 4.0]),
-    "far3b": lambda: free_levels(3.0, [-1.11, -1.09, 0.0, 6.0]),
-    "far5": lambda: free_levels(5.0, [-1.02, -0.9, 8.0]),
-    "rows2": lambda: Mechanism(
-        knots=np.array([0.0, 1.0]),
-        levels=np.array([0.0, 0.01, 1.0]),
-        weights=np.array([[2**32 - 2**20, 2**19, 2**19], [2**19, 2**19, 2**32 - 2**20]]),
-    ),
-}
-"""The last five have rare far levels, on which a plain score interval covers 86 to 93 %."""
-
-Column = tuple[np.ndarray, np.ndarray]
-"""Inputs and their shares."""
-
-
-def smooth(a: float, b: float) -> Column:
-    points = (np.arange(4000) + 0.5) / 4000
-    return stats.beta(a, b).ppf(points), np.full(4000, 1 / 4000)
-
-
-COLUMNS: dict[str, Column] = {
-    "all 0": (np.array([0.0]), np.array([1.0])),
-    "all .03": (np.array([0.03]), np.array([1.0])),
-    "all .5": (np.array([0.5]), np.array([1.0])),
-    "all 1": (np.array([1.0]), np.array([1.0])),
-    "90/10": (np.array([0.03, 0.97]), np.array([0.9, 0.1])),
-    "2 % outliers": (np.array([0.2, 1.0]), np.array([0.98, 0.02])),
-    "ends": (np.array([0.0, 1.0]), np.array([0.5, 0.5])),
-    "zero-inflated": (np.append(0.0, smooth(2, 5)[0]), np.append(0.7, 0.3 * smooth(2, 5)[1])),
-    "skewed": smooth(0.6, 6),
-    "smooth": smooth(2, 5),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """What one cell showed.
-
-    Arguments:
-        confidence: the confidence that its intervals claim.
-        draws: data sets drawn.
-        misses: draws whose interval did not hold the truth.
-        width: mean width of the interval.
-        open_width: mean width of what infinitely many reports would leave open.
-    """
-
-    table: str
-    column: str
-    n: int
-    what: str
-    confidence: float
-    draws: int
-    misses: int
-    width: float = 0.0
-    open_width: float = 0.0
-
-    @property
-    def missed(self) -> float:
-        """Chance of a miss, over that which the level allows."""
-        return self.misses / self.draws / (1 - self.confidence)
-
-    @property
-    def alarm(self) -> float:
-        """What `missed` exceeds with probability FALSE_ALARM at most, where the level holds."""
-        allowed = 1 - self.confidence
-        most = float(stats.binom(self.draws, allowed).isf(FALSE_ALARM))
-        return most / self.draws / allowed
-
-    def __str__(self) -> str:
-        return (
-            f"{self.table}, {self.column}, n={self.n}, {self.what} at {self.confidence:g}: missed {self.missed:.3f} of "
-            f"what is allowed, {self.draws} draws, width {self.width:.4g}, open {self.open_width:.4g}"
-        )
-
-
-def seeded(*parts: Any) -> np.random.Generator:
-    return np.random.default_rng(
-        [part if isinstance(part, int) else sum(str(part).encode()) for part in parts]
-    )
-
-
-def shares_of(mechanism: Mechanism, column: Column) -> np.ndarray:
-    return column[1] @ mechanism.pmf(column[0])
-
-
-# The mean --------------------------------------------------------------------------------------------------------
+def mean_held(
+    mechanism: Mechanism, counts: np.ndarray, truth: float, confidence: float
+) -> np.ndarray:
+    """(D,) whether the interval of the expected report, of each data set, holds it."""
+    target = target_of_mean(mechanism)
+    if target.event is None:
+        return score_accepts(mechanism, counts, truth, confidence)[0]
+    hits, n = counts[:, target.event.codes].sum(axis=1), int(counts[0].sum())
+    low, high = clopper_pearson(hits, n, (1 - confidence) / 2)
+    (offset, slope), rounding = target.event.lower, ROUNDING * target.spread.reach
+    return (offset + slope * low <= truth + rounding) & (truth - rounding <= offset + slope * high)
 
 
 def mean_cells(
     name: str, mechanism: Mechanism, label: str, n: int, draws: int, levels: Sequence[float]
 ) -> Iterator[Cell]:
-    """The share of draws that accept the expected report; the interval, the hull of what is accepted, holds it then.
+    """The share of draws whose interval holds the expected report: it is the hull of what a score
+    accepts, or Clopper and Pearson's.
 
-    The expected report is off the inputs' mean by at most the table's bias, by which the interval is widened.
+    The expected report is off the inputs' mean by at most the table's bias, by which the interval is
+    widened.
     """
     shares = shares_of(mechanism, COLUMNS[label])
     truth = float(shares @ mechanism.levels)
     drawn = seeded(1, n, name, label).multinomial(n, shares, size=draws)
     every, often = np.unique(drawn, axis=0, return_counts=True)
     for confidence in levels:
-        if draws * (1 - confidence) < 10:
-            continue  # so few misses would be expected that they say nothing
-        held, wide = score_accepts(mechanism, every, truth, confidence)
-        yield Cell(
-            table=name,
-            column=label,
-            n=n,
-            what="mean",
-            confidence=confidence,
-            draws=draws,
-            misses=int(often[~held].sum()),
-            width=float(2 * often @ wide) / draws + 2 * mechanism.max_bias,
-        )
+        held = mean_held(mechanism, every, truth, confidence)
+        place = {"table": name, "column": label, "n": n, "what": "mean"}
+        yield counted_cell(~held, often, confidence, **place)
 
 
-# Shapes ----------------------------------------------------------------------------------------------------------
+def accepted(
+    pmf: np.ndarray, values: np.ndarray, counts: np.ndarray, truth: float, confidence: float
+) -> np.ndarray:
+    """(D,) whether the score interval of the mean of decoded reports, (D, c) counts, accepts it."""
+    spread = Spread(pmf=pmf, values=values)
+    n = int(counts[0].sum())
+    means = counts @ values / n
+    widths = score_widths(
+        spread,
+        Sums.of_counts(counts[0]),
+        np.full(len(counts), truth),
+        counts @ (values - truth) ** 2 / n,
+        quantiles=np.array(normal_quantile(confidence)),
+        reports_above=means > truth,
+    )
+    return np.abs(means - truth) <= widths + ROUNDING * spread.reach
+
+
+def two_way_cells(draws: int, levels: Sequence[float]) -> Iterator[Cell]:
+    """Every cell of two-way tables by itself, and all of them at once."""
+    for k, m, epsilon, n in (
+        (4, 3, 2.0, 500),
+        (3, 3, 8.0, 20),
+        (3, 3, 12.0, 1),
+        (3, 3, 0.5, 5),
+        (2, 4, 4.0, 50),
+        (6, 5, 6.0, 100),
+        (6, 5, 1.0, 2000),
+    ):
+        tables = [families.categorical(categories=range(size), epsilon=epsilon) for size in (k, m)]
+        shares = np.outer(np.arange(k, 0, -1.0), np.arange(m, 0, -1.0)) ** 2
+        shares[-1, -1] = 0.0
+        shares /= shares.sum()
+        pmf = np.kron(tables[0].probabilities, tables[1].probabilities)
+        counts = seeded(4, n, k, m).multinomial(n, shares.ravel() @ pmf, size=draws)
+        once = np.ones(draws, dtype=np.int64)
+        for confidence in levels:
+            each = 1 - (1 - confidence) / (k * m)
+            out = np.zeros(draws, dtype=bool)
+            place = {"table": f"{k} x {m}, {epsilon:g}", "n": n}
+            for i in range(k):
+                for j in range(m):
+                    decoders = [
+                        table.frequency_decoders[:, index]
+                        for table, index in zip(tables, (i, j), strict=True)
+                    ]
+                    values, truth = np.outer(*decoders).ravel(), float(shares[i, j])
+                    held = accepted(pmf, values, counts, truth, confidence)
+                    out |= ~accepted(pmf, values, counts, truth, each)
+                    yield counted_cell(
+                        ~held, once, confidence, column=f"{i}, {j}", what="two-way", **place
+                    )
+            yield counted_cell(
+                out, once, confidence, column="uneven", what="two-way-joint", **place
+            )
+
+
+def joint_cells(draws: int, levels: Sequence[float]) -> Iterator[Cell]:
+    """The means of six groups, of sizes n, n / 2, ..., at once: each at Bonferroni's level."""
+    labels = ["all 0", "90/10", "smooth", "2 % outliers", "ends", "all 1"]
+    for name in ("rr1", "rr4", "opt4e1", "krr8e1", "krr4e5", "round4", "krr3e8"):
+        mechanism = TABLES[name]()
+        for n in (3, 10, 100, 1000):
+            for confidence in levels:
+                rng = seeded(6, n, name)
+                each = 1 - (1 - confidence) / len(labels)
+                out = np.zeros(draws, dtype=bool)
+                for i, label in enumerate(labels):
+                    shares = shares_of(mechanism, COLUMNS[label])
+                    counts = rng.multinomial(max(1, n >> i), shares, size=draws)
+                    every, where = np.unique(counts, axis=0, return_inverse=True)
+                    truth = float(shares @ mechanism.levels)
+                    held = mean_held(mechanism, every, truth, each)
+                    out |= ~held[where.ravel()]
+                place = {"table": name, "column": "six groups", "n": n, "what": "groups-joint"}
+                yield counted_cell(out, np.ones(draws, dtype=np.int64), confidence, **place)
+
+
+# Draws through the functions that users call -------------------------------------------------------
 
 Truths = Mapping[str, float]
-Found = Mapping[str, collect.Interval]
+Draw = Callable[[str, float], collect.Interval]
+"""The interval of a quantity at a level, of one draw."""
+
+Experiment = tuple[Truths, Callable[[np.random.Generator], Draw]]
+"""What is true, and a function that draws data sets."""
 
 
-def truths(column: Column) -> dict[str, float]:
-    """The quantities' true values."""
-    values, shares = column
-    mean = float(values @ shares)
-    found = {"variance": float(shares @ (values - mean) ** 2)}
-    for low, high in (*pairwise(EDGES), (0.0, 0.3)):
-        inside = (values >= low) & ((values < high) | (high == 1))
-        found[f"share {low:g}..{high:g}"] = float(shares[inside].sum())
-    order = np.argsort(values)
-    found["median"] = float(values[order][np.searchsorted(np.cumsum(shares[order]), 0.5 - 1e-12)])
-    return found
+def missed_levels(draw: Draw, what: str, truth: float, levels: Sequence[float]) -> Iterator[float]:
+    """Levels whose interval misses the truth.
 
-
-def shapes(
-    mechanism: Mechanism,
-    column: Column,
-    n: int,
-    *,
-    confidence: float,
-    draws: int,
-    rng: np.random.Generator,
-) -> Iterator[CrossFitted]:
-    """The estimates of as many data sets."""
-    many = [
-        collect.CodeCounts(mechanism=mechanism, counts=counts)
-        for counts in rng.multinomial(n, shares_of(mechanism, column), size=draws)
-    ]
-    return CrossFitted.of_many(many, confidence=confidence, edges=np.array(EDGES))
-
-
-def at_level(fit: CrossFitted, confidence: float) -> CrossFitted:
-    """The same fit at another level."""
-    other = CrossFitted(fit.counts, confidence=confidence, edges=fit.edges, masses=fit.masses)
-    other._folds = fit._folds
-    return other
-
-
-def interval_of(fit: CrossFitted, what: str) -> collect.Interval:
-    """A quantity by the name that `truths` gives it."""
-    if what.startswith("share"):
-        low, high = map(float, what.split()[1].split(".."))
-        return fit.share(low, high)
-    return fit.variance() if what == "variance" else fit.quantile(0.5)
-
-
-def missed_levels(
-    fit: CrossFitted, what: str, truth: float, levels: Sequence[float]
-) -> tuple[list[float], collect.Interval]:
-    """Levels whose interval misses the truth, and the interval at the least level.
-
-    Where it holds the truth by a margin the higher levels, whose intervals are wider, are not looked at.
+    Where one holds it by a margin the higher levels, whose intervals are wider, are not looked at.
     """
-    missed: list[float] = []
-    first = interval_of(fit, what)
-    interval = first
     for confidence in levels:
-        if confidence != levels[0]:
-            interval = interval_of(at_level(fit, confidence), what)
-        if not interval.low - 1e-12 <= truth <= interval.high + 1e-12:
-            missed.append(confidence)
+        interval = draw(what, confidence)
+        if not interval.low - ROUNDING <= truth <= interval.high + ROUNDING:
+            yield confidence
             continue
         margin = MARGIN * (interval.high - interval.low)
-        if interval.low + margin <= truth <= interval.high - margin:
-            break
-    return missed, first
-
-
-def shape_cells(
-    place: dict[str, Any],
-    mechanism: Mechanism,
-    column: Column,
-    levels: Sequence[float],
-    stages: Stages,
-) -> Iterator[Cell]:
-    """A cell per quantity and level, all levels of the same draws: of the first where they raise no suspicion.
-
-    Else of fresh draws alone, for all levels of a quantity one of which is suspected.
-    """
-    true = truths(column)
-    for stage, (draws, missing) in enumerate(stages, 2):
-        misses = {(what, confidence): 0 for what in true for confidence in levels}
-        widths = dict.fromkeys(true, 0.0)
-        opened = dict.fromkeys(true, 0.0)
-        rng = seeded(stage, place["n"], place["table"], place["column"])
-        options = {"confidence": levels[0], "draws": draws, "rng": rng}
-        for fit in shapes(mechanism, column, place["n"], **options):
-            for what, truth in true.items():
-                missed, interval = missed_levels(fit, what, truth, levels)
-                for confidence in missed:
-                    misses[what, confidence] += 1
-                left_open = interval.identified or (interval.value, interval.value)
-                widths[what] += (interval.high - interval.low) / draws
-                opened[what] += (left_open[1] - left_open[0]) / draws
-        suspects = {
-            what
-            for (what, confidence), count in misses.items()
-            if count > missing * (1 - confidence) * draws
-        }
-        for (what, confidence), count in misses.items():
-            if what not in suspects:
-                width = widths[what] if confidence == levels[0] else 0.0
-                yield Cell(
-                    **place,
-                    what=what,
-                    confidence=confidence,
-                    draws=draws,
-                    misses=count,
-                    width=width,
-                    open_width=opened[what],
-                )
-        true = {what: value for what, value in true.items() if what in suspects}
-        if not true:
+        # An end at the very truth was cut to what is possible.
+        is_above = interval.low + margin <= truth or abs(interval.low - truth) <= ROUNDING
+        is_below = truth <= interval.high - margin or abs(interval.high - truth) <= ROUNDING
+        if is_above and is_below:
             return
-
-
-Experiment = Callable[[Sequence[str], int, np.random.Generator], Iterator[Found]]
-"""Draws data sets and estimates these quantities from each."""
 
 
 def cells_of(
-    place: dict[str, Any], true: Truths, run: Experiment, stages: Stages
+    place: Mapping[str, object], experiment: Experiment, levels: Sequence[float]
 ) -> Iterator[Cell]:
-    """One cell per quantity: of the first draws where they raise no suspicion, else of fresh ones alone."""
-    for stage, (draws, missing) in enumerate(stages, 2):
-        rng = seeded(stage, place["n"], place["table"], place["column"])
-        allowed = 1 - place["confidence"]
-        hits, widths, opened = (dict.fromkeys(true, 0.0) for _ in range(3))
-        for found in run(list(true), draws, rng):
-            for what, one in found.items():
-                left_open = one.identified or (one.value, one.value)
-                hits[what] += one.low - 1e-12 <= true[what] <= one.high + 1e-12
-                widths[what] += one.high - one.low
-                opened[what] += left_open[1] - left_open[0]
-        suspects = {what for what in true if draws - hits[what] > missing * allowed * draws}
-        for what in true:
-            if what not in suspects:
-                width, left = widths[what] / draws, opened[what] / draws
-                yield Cell(
-                    **place,
-                    what=what,
-                    draws=draws,
-                    misses=int(draws - hits[what]),
-                    width=width,
-                    open_width=left,
-                )
-        true = {what: value for what, value in true.items() if what in suspects}
-        if not true:
-            return
-
-
-# Groups, categories, two columns -----------------------------------------------------------------------------------
+    """One cell per quantity and level, all of the same draws."""
+    true, run = experiment
+    bets = {(what, confidence): Bet(confidence) for what in true for confidence in levels}
+    rng = seeded(2, place["n"], place["table"], place["column"])
+    before, active = 0, list(true)
+    for draws, suspicious in STAGES:
+        for _ in range(draws - before):
+            draw = run(rng)
+            for what in active:
+                missed = set(missed_levels(draw, what, true[what], levels))
+                for confidence in levels:
+                    bets[what, confidence].add(float(confidence in missed))
+        before = draws
+        active = [
+            what
+            for what in active
+            if any(bets[what, confidence].missed > suspicious for confidence in levels)
+        ]
+        if not active:
+            break
+    for (what, _), bet in bets.items():
+        yield bet.cell(**place, what=what)
 
 
 def group_of(mechanism: Mechanism, codes: np.ndarray, weights: np.ndarray | None = None) -> Group:
@@ -421,148 +278,217 @@ def codes_of(mechanism: Mechanism, x: np.ndarray, rng: np.random.Generator) -> n
     return (mechanism.pmf(x).cumsum(axis=1) < rng.random(x.size)[:, None]).sum(axis=1)
 
 
-def of_groups(
-    mechanism: Mechanism, columns: tuple[Column, Column], n: int, confidence: float
-) -> tuple[Truths, Experiment]:
-    """Two groups, one five times as large: their difference, their stratified mean; a total of a survey."""
-    means = [float(values @ shares) for values, shares in columns]
-    population = seeded(9, n).choice(columns[0][0], p=columns[0][1], size=20 * n)
-    chances = np.clip(0.02 + 0.06 * population, 0, 1)
-    true = {
-        "difference": means[0] - means[1],
-        "stratified": 0.2 * means[0] + 0.8 * means[1],
-    }
-    if n >= FEWEST_OF_TOTAL:
-        true["total"] = float(population.sum())
+SHARE, MEDIAN = "share above 0.3", "quantile 0.5"
 
-    def run(wanted: Sequence[str], draws: int, rng: np.random.Generator) -> Iterator[Found]:
-        for _ in range(draws):
-            counts = [
-                rng.multinomial(size, shares_of(mechanism, c))
-                for size, c in zip((n, 5 * n), columns, strict=True)
+
+@dataclass(kw_only=True)
+class Groups:
+    """Two groups: each part of both, as users get it, computed once and only if needed."""
+
+    groups: Sequence[Group]
+    known: dict[tuple[str, float], list[collect.Part]] = field(default_factory=dict)
+    fits: dict[tuple[str, int], GroupShapes] = field(default_factory=dict)
+
+    def parts(self, what: str, confidence: float) -> list[collect.Part]:
+        """The parts of both."""
+        key = what, confidence
+        if key not in self.known and what == "mean":
+            self.known[key] = [parts_of(one, confidence=confidence)[what] for one in self.groups]
+        elif key not in self.known:
+            self.known[key] = [
+                self.shapes(what, index, confidence).parts()[what]
+                for index in range(len(self.groups))
             ]
-            groups = [group_of(mechanism, np.repeat(np.arange(one.size), one)) for one in counts]
-            parts = [parts_of(one, confidence=confidence)["mean"] for one in groups]
-            found = {
-                "difference": collect.difference(parts[0], parts[1]),
-                "stratified": collect.stratified(
-                    {"a": parts[0], "b": parts[1]},
-                    {"a": 0.2, "b": 0.8},
-                ),
-            }
-            if "total" in wanted:
-                asked = rng.random(population.size) < chances
-                codes = codes_of(mechanism, population[asked], rng)
-                found["total"] = collect.total(
-                    group_of(mechanism, codes, 1 / chances[asked]), confidence=confidence
-                )
-            yield {what: found[what] for what in wanted}
+        return self.known[key]
+
+    def shapes(self, what: str, index: int, confidence: float) -> GroupShapes:
+        """A share or the median of a group, whose fit is the same at every level."""
+        group = self.groups[index]
+        if (what, index) not in self.fits:
+            above, quantiles = ([0.3], None) if what == SHARE else (None, [0.5])
+            request = Request.of(
+                group.counts.mechanism, above=above, histogram=None, quantiles=quantiles
+            )
+            self.fits[what, index] = GroupShapes.of(group, request, confidence=confidence)
+        fitted = self.fits[what, index]
+        assert fitted.shapes.bases, "dealt and fitted once, for all levels"
+        shapes = copy.copy(fitted.shapes)
+        shapes.confidence = confidence
+        shapes._known = {}
+        return GroupShapes(shapes=shapes, request=fitted.request)
+
+
+def facts_of(column: Column) -> dict[str, float]:
+    """True mean, share above .3 and median."""
+    values, shares = column
+    order = np.argsort(values)
+    cumulated = np.cumsum(shares[order])
+    return {
+        "mean": float(values @ shares),
+        SHARE: float(shares[values >= 0.3].sum()),
+        MEDIAN: float(values[order][np.searchsorted(cumulated, 0.5 - ROUNDING)]),
+    }
+
+
+def of_groups(
+    mechanism: Mechanism,
+    columns: tuple[Column, Column],
+    sizes: tuple[int, int],
+    wanted: Sequence[str],
+) -> Experiment:
+    """Two groups: differences, and the mean of strata."""
+    facts = [facts_of(column) for column in columns]
+    true = {f"difference-{what}": facts[0][what] - facts[1][what] for what in wanted}
+    if "mean" in wanted:
+        true["stratified"] = 0.2 * facts[0]["mean"] + 0.8 * facts[1]["mean"]
+
+    def run(rng: np.random.Generator) -> Draw:
+        counts = [
+            rng.multinomial(size, shares_of(mechanism, column))
+            for size, column in zip(sizes, columns, strict=True)
+        ]
+        both = Groups(
+            groups=[group_of(mechanism, np.repeat(np.arange(one.size), one)) for one in counts]
+        )
+
+        def draw(what: str, confidence: float) -> collect.Interval:
+            if what == "stratified":
+                parts = both.parts("mean", confidence)
+                return collect.stratified({"a": parts[0], "b": parts[1]}, {"a": 0.2, "b": 0.8})
+            return collect.difference(*both.parts(what.removeprefix("difference-"), confidence))
+
+        return draw
 
     return true, run
 
 
-def of_pairs(
-    first: Mechanism, second: Mechanism, joint: np.ndarray, n: int, confidence: float
-) -> tuple[Truths, Experiment]:
+def of_same_people(mechanism: Mechanism, columns: tuple[Column, Column], n: int) -> Experiment:
+    """Two waves of the same people, whose inputs keep their order."""
+    facts = [facts_of(column) for column in columns]
+    true = {f"same-people-{what}": facts[0][what] - facts[1][what] for what in facts[0]}
+
+    def run(rng: np.random.Generator) -> Draw:
+        ranks, words = rng.random(n), rng.random(n)
+        groups = []
+        for values, shares in columns:
+            order = np.argsort(values)
+            inputs = values[order][np.searchsorted(np.cumsum(shares[order]), ranks * (1 - 1e-12))]
+            codes = (mechanism.pmf(inputs).cumsum(axis=1) < words[:, None]).sum(axis=1)
+            groups.append(group_of(mechanism, codes))
+        both = Groups(groups=groups)
+
+        def draw(what: str, confidence: float) -> collect.Interval:
+            parts = both.parts(what.removeprefix("same-people-"), confidence)
+            return collect.difference(*parts, same_people=True)
+
+        return draw
+
+    return true, run
+
+
+def of_survey(mechanism: Mechanism, column: Column, n: int) -> Experiment:
+    """The total of a population of 20 n people, taken with unequal chances."""
+    population = seeded(9, n).choice(column[0], p=column[1], size=20 * n)
+    chances = np.clip(0.02 + 0.06 * population, 0, 1)
+
+    def run(rng: np.random.Generator) -> Draw:
+        asked = rng.random(population.size) < chances
+        while not asked.any():  # a total needs a report
+            asked = rng.random(population.size) < chances
+        codes = codes_of(mechanism, population[asked], rng)
+        group = group_of(mechanism, codes, 1 / chances[asked])
+
+        def draw(what: str, confidence: float) -> collect.Interval:
+            del what
+            return collect.total(group, confidence=confidence)
+
+        return draw
+
+    return {"total": float(population.sum())}, run
+
+
+def of_pairs(first: Mechanism, second: Mechanism, joint: np.ndarray, n: int) -> Experiment:
     """Covariance and slope of two columns of numbers.
 
     Arguments:
         joint: (N, 2) inputs, equally likely.
     """
     covariance = float(np.cov(joint.T, bias=True)[0, 1])
-    true = {"covariance": covariance, "slope": covariance / float(joint[:, 0].var())}
+    true = {"covariance": covariance}
+    if joint[:, 0].var() > ROUNDING:
+        true["slope"] = covariance / float(joint[:, 0].var())
+    shares = np.einsum("ni,nj->ij", first.pmf(joint[:, 0]), second.pmf(joint[:, 1])) / len(joint)
 
-    def run(wanted: Sequence[str], draws: int, rng: np.random.Generator) -> Iterator[Found]:
-        shares = np.einsum("ni,nj->ij", first.pmf(joint[:, 0]), second.pmf(joint[:, 1])) / len(
-            joint
-        )
-        for _ in range(draws):
-            counts = rng.multinomial(n, shares.ravel()).reshape(shares.shape)
-            found = collect.relation(
-                collect.PairCounts(first=first, second=second, counts=counts), confidence=confidence
-            )
+    def run(rng: np.random.Generator) -> Draw:
+        counts = rng.multinomial(n, shares.ravel()).reshape(shares.shape)
+        pairs = collect.PairCounts(first=first, second=second, counts=counts)
+        relations: dict[float, collect.Relation] = {}
+
+        def draw(what: str, confidence: float) -> collect.Interval:
+            if confidence not in relations:
+                relations[confidence] = collect.relation(pairs, confidence=confidence)
+            if what == "covariance":
+                return relations[confidence].covariance
             # Where the variance may be 0 any slope is possible.
-            slope = found.slope or collect.Interval(value=0.0, low=-np.inf, high=np.inf)
-            yield {what: found.covariance if what == "covariance" else slope for what in wanted}
+            anything = collect.Interval(value=0.0, low=-np.inf, high=np.inf)
+            return relations[confidence].slope or anything
+
+        return draw
 
     return true, run
 
 
-def of_categories(
-    mechanism: Mechanism, shares: np.ndarray, n: int, confidence: float
-) -> tuple[Truths, Experiment]:
-    """Frequencies, and the shares of the pairs of two independent columns, of the rarest and the commonest category."""
-    names = mechanism.categories or ()
-    watched = {
-        names[int(np.argmin(shares))]: float(shares.min()),
-        names[int(np.argmax(shares))]: float(shares.max()),
-    }
-    true = {f"frequency {value:g}": value for value in watched.values()}
-    true |= {f"pair {value**2:g}": value**2 for value in watched.values()}
-
-    def run(wanted: Sequence[str], draws: int, rng: np.random.Generator) -> Iterator[Found]:
-        pmf = shares @ mechanism.probabilities
-        for _ in range(draws):
-            counts = rng.multinomial(n, np.outer(pmf, pmf).ravel()).reshape(pmf.size, pmf.size)
-            one = collect.estimate(
-                collect.CodeCounts(mechanism=mechanism, counts=counts.sum(axis=1)),
-                confidence=confidence,
-            )
-            assert isinstance(one, collect.Frequencies)
-            both = collect.two_way(
-                collect.PairCounts(first=mechanism, second=mechanism, counts=counts),
-                confidence=confidence,
-            )
-            found = {}
-            for name, value in watched.items():
-                found[f"frequency {value:g}"] = one.shares[names.index(name)]
-                found[f"pair {value**2:g}"] = both[name, name]
-            yield {what: found[what] for what in wanted}
-
-    return true, run
-
-
-def pair_cells(stages: Stages, confidence: float, finished: Places) -> Iterator[Cell]:
-    letters = ["a", "b", "c", "d"]
-    uneven, rng = np.array([0.7, 0.2, 0.09, 0.01]), seeded(5)
+def pair_cases() -> Iterator[tuple[str, str, int, Callable[[], Experiment]]]:
+    """Table, column, reports and experiment of every case."""
+    rng = seeded(5)
     x = rng.beta(2, 5, 2000)
     together = np.stack([x, np.clip(0.6 * x + 0.4 * rng.random(2000), 0, 1)], axis=1)
     constant = np.stack([np.full(2000, 0.3), rng.random(2000)], axis=1)
-    cases: list[tuple[str, str, int, tuple[Truths, Experiment]]] = []
-    for name in ("rr1", "opt4e1", "krr16e4"):
-        table = TABLES[name]()
-        for n in (2, 40, 400):
-            for label, columns in {
-                "smooth, 90/10": (COLUMNS["smooth"], COLUMNS["90/10"]),
-                "constants": (COLUMNS["all 0"], COLUMNS["all .5"]),
-            }.items():
-                cases.append((name, label, n, of_groups(table, columns, n, confidence)))
-        for n in (400, 4000):
-            cases.append(
-                (f"{name} x 2", "related", n, of_pairs(table, table, together, n, confidence))
-            )
-            cases.append(
-                (f"{name} x 2", "one constant", n, of_pairs(table, table, constant, n, confidence))
-            )
-    for epsilon in (0.5, 1.0, 4.0):
-        table = families.categorical(categories=letters, epsilon=epsilon)
-        for n in (3, 30, 1000):
-            for label, shares in {"uneven": uneven, "one": np.eye(4)[0]}.items():
-                cases.append(
-                    (
-                        f"categories 4, {epsilon:g}",
-                        label,
-                        n,
-                        of_categories(table, shares, n, confidence),
-                    )
+    couples = {
+        "smooth, 90/10": (COLUMNS["smooth"], COLUMNS["90/10"]),
+        "constants": (COLUMNS["all 0"], COLUMNS["all .5"]),
+        "2 % outliers, zero-inflated": (COLUMNS["2 % outliers"], COLUMNS["zero-inflated"]),
+    }
+    for name in ("cdf12e1", "cdf16e.25", "krr16e4", "stepped10e4", "opt4e4", "krr3e8", "far3"):
+        for sizes in ((10, 10), (40, 200), (1000, 1000)):
+            wanted = ["mean", SHARE]
+            if name in ("cdf12e1", "krr16e4") and sizes[0] < 1000:
+                wanted = ["mean", SHARE, MEDIAN]
+            for label, columns in couples.items():
+                table, plus = TABLES[name], f"{label}, {sizes[0]}+{sizes[1]}"
+                yield (
+                    name,
+                    plus,
+                    sizes[0],
+                    lambda t=table, c=columns, s=sizes, w=wanted: of_groups(t(), c, s, w),
                 )
-    for name, label, n, (true, run) in cases:
-        if (name, label, n, confidence) in finished:
-            continue
-        if "constant" in label and "slope" in true:
-            true = {what: value for what, value in true.items() if what != "slope"}
-        place = {"table": name, "column": label, "n": n, "confidence": confidence}
-        yield from cells_of(place, true, run, stages)
+    for name in ("cdf12e1", "krr16e4"):
+        for n in (10, 300):
+            table, columns = TABLES[name], couples["smooth, 90/10"]
+            yield name, "same people", n, lambda t=table, c=columns, n=n: of_same_people(t(), c, n)
+    for name in ("rr1", "opt4e1"):
+        for n in (2, 40, 400):
+            for label, columns in couples.items():
+                table = TABLES[name]
+                yield (
+                    name,
+                    label,
+                    n,
+                    lambda t=table, c=columns, n=n: of_groups(t(), c, (n, 5 * n), ["mean"]),
+                )
+    for name in ("rr1", "opt4e1", "krr16e4"):
+        for n in (4, 40, 400):
+            table, column = TABLES[name], COLUMNS["smooth"]
+            yield name, "survey", n, lambda t=table, c=column, n=n: of_survey(t(), c, n)
+        for n in (2, 40, 400, 4000):
+            for label, inputs in {"related": together, "one constant": constant}.items():
+                table = TABLES[name]
+                yield (
+                    f"{name} x 2",
+                    label,
+                    n,
+                    lambda t=table, j=inputs, n=n: of_pairs(t(), t(), j, n),
+                )
 
 
 # Widths ------------------------------------------------------------------------------------------------------------
@@ -633,132 +559,36 @@ def print_widths(console: Console, draws: int, tables: Sequence[str]) -> None:
         console.print(table)
 
 
-# All at once ---------------------------------------------------------------------------------------
+# All ---------------------------------------------------------------------------------------------
 
 
-def at_once(true: Truths, run: Experiment) -> tuple[Truths, Experiment]:
-    """One quantity: the worst excess of any interval over its truth, in its own width; 0 where all hold."""
-
-    def together(wanted: Sequence[str], draws: int, rng: np.random.Generator) -> Iterator[Found]:
-        for found in run(list(true), draws, rng):
-            out = [
-                not one.low - 1e-12 <= true[what] <= one.high + 1e-12 for what, one in found.items()
-            ]
-            width = float(np.mean([one.high - one.low for one in found.values()]))
-            shift = 2 * width if any(out) else 0.0
-            yield {
-                wanted[0]: collect.Interval(
-                    value=shift, low=shift - width / 2, high=shift + width / 2
-                )
-            }
-
-    return {f"all {len(true)} at once": 0.0}, together
-
-
-def of_two_way(
-    k: int, m: int, epsilon: float, n: int, confidence: float
-) -> tuple[Truths, Experiment]:
-    """All cells of a two-way table."""
-    tables = [families.categorical(categories=range(size), epsilon=epsilon) for size in (k, m)]
-    shares = np.outer(np.arange(k, 0, -1.0), np.arange(m, 0, -1.0)) ** 2
-    shares[-1, -1] = 0.0
-    shares /= shares.sum()
-    true = {f"{i},{j}": float(shares[i, j]) for i in range(k) for j in range(m)}
-    pmf = tables[0].probabilities.T @ shares @ tables[1].probabilities
-
-    def run(wanted: Sequence[str], draws: int, rng: np.random.Generator) -> Iterator[Found]:
-        del wanted
-        for counts in rng.multinomial(n, pmf.ravel(), size=draws):
-            pairs = collect.PairCounts(
-                first=tables[0], second=tables[1], counts=counts.reshape(pmf.shape)
-            )
-            found = collect.two_way(pairs, confidence=confidence, simultaneous=True)
-            yield {f"{one},{other}": share for (one, other), share in found.items()}
-
-    return at_once(true, run)
-
-
-def of_all_groups(mechanism: Mechanism, n: int, confidence: float) -> tuple[Truths, Experiment]:
-    """The means of all groups, of sizes n, n / 2, ..., each at Bonferroni's level."""
-    columns = ["all 0", "90/10", "smooth", "2 % outliers", "ends", "all 1"]
-    sizes = [max(1, n >> i) for i in range(len(columns))]
-    true = {label: float(COLUMNS[label][0] @ COLUMNS[label][1]) for label in columns}
-    each = 1 - (1 - confidence) / len(columns)
-
-    def run(wanted: Sequence[str], draws: int, rng: np.random.Generator) -> Iterator[Found]:
-        del wanted
-        for _ in range(draws):
-            found = {}
-            for label, size in zip(columns, sizes, strict=True):
-                counts = rng.multinomial(size, shares_of(mechanism, COLUMNS[label]))
-                reports = collect.CodeCounts(mechanism=mechanism, counts=counts)
-                group = Group(counts=reports, weights=counts, squares=counts)
-                found[label] = parts_of(group, confidence=each)["mean"].interval
-            yield found
-
-    return at_once(true, run)
-
-
-def joint_cells(stages: Stages, confidence: float) -> Iterator[Cell]:
-    for k, m, epsilon, n in (
-        (4, 3, 2.0, 500),
-        (3, 3, 8.0, 20),
-        (6, 5, 6.0, 100),
-        (6, 5, 1.0, 2000),
-    ):
-        place = {
-            "table": f"{k} x {m}, {epsilon:g}",
-            "column": "uneven",
-            "n": n,
-            "confidence": confidence,
-        }
-        yield from cells_of(place, *of_two_way(k, m, epsilon, n, confidence), stages)
-    for name in ("rr1", "rr4", "opt4e1", "krr8e1", "krr4e5"):
-        for n in (10, 100):
-            place = {"table": name, "column": "six groups", "n": n, "confidence": confidence}
-            yield from cells_of(place, *of_all_groups(TABLES[name](), n, confidence), stages)
-
-
-# All ---------------------------------------------------------------------------------------------------------------
-
-
-def cells(asked: argparse.Namespace, finished: Places) -> Iterator[Cell]:
-    """Every cell of the grid, but those of shapes and pairs that are finished."""
+def cells(asked: argparse.Namespace, finished: set[tuple[str, str, int]]) -> Iterator[Cell]:
+    """Every cell of the grid, but those of pairs that are finished."""
     parts, sizes = asked.part.split(","), [int(n) for n in asked.n.split(",")]
     levels = [float(confidence) for confidence in asked.levels.split(",")]
-    stages = (asked.screen, SUSPECT), (asked.confirm, CLOSE), (asked.settle, np.inf)
-    names = asked.tables.split(",") if {"mean", "shapes"} & set(parts) else []
-    for name in names:
-        mechanism = TABLES[name]()
-        for label in asked.columns.split(","):
-            for n in sizes:
-                if "mean" in parts:
+    if "mean" in parts:
+        for name in asked.tables.split(","):
+            mechanism = TABLES[name]()
+            for label in asked.columns.split(","):
+                for n in sizes:
                     yield from mean_cells(name, mechanism, label, n, asked.draws, levels)
-                if "shapes" in parts and (name, label, n, levels[0]) not in finished:
-                    place = {"table": name, "column": label, "n": n}
-                    yield from shape_cells(place, mechanism, COLUMNS[label], levels, stages)
-    for confidence in levels:
-        if "joint" in parts:
-            yield from joint_cells(stages, confidence)
-        if "pairs" in parts:
-            yield from pair_cells(stages, confidence, finished)
+    if "two-way" in parts:
+        yield from two_way_cells(asked.draws, levels)
+    if "joint" in parts:
+        yield from joint_cells(asked.draws, levels)
+    if "pairs" in parts:
+        for name, label, n, experiment in pair_cases():
+            if (name, label, n) not in finished:
+                place = {"table": name, "column": label, "n": n}
+                yield from cells_of(place, experiment(), levels)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--part", default="mean,joint,shapes,pairs,widths")
-    parser.add_argument("--draws", type=int, default=20_000, help="data sets per cell for the mean")
-    parser.add_argument(
-        "--screen", type=int, default=40, help="first draws per cell for everything else"
-    )
-    parser.add_argument(
-        "--confirm", type=int, default=400, help="fresh draws per cell that looked suspicious"
-    )
-    parser.add_argument(
-        "--settle", type=int, default=2000, help="fresh draws per cell that came close to the claim"
-    )
+    parser.add_argument("--part", default="mean,two-way,joint,pairs,widths")
+    parser.add_argument("--draws", type=int, default=20_000, help="data sets per cell of the score")
     parser.add_argument("--levels", default=",".join(map(str, LEVELS)))
     parser.add_argument("--tables", default=",".join(TABLES))
     parser.add_argument("--columns", default=",".join(COLUMNS))
@@ -766,54 +596,20 @@ def main() -> None:
     parser.add_argument(
         "--json",
         type=Path,
-        help="a line per cell is added to this file, of one part; shapes and pairs that it holds are not drawn again",
+        help="a line per cell is added to this file, of one part; pairs that it holds are not drawn again",
     )
     asked = parser.parse_args()
     started, console = time.process_time(), Console(highlight=False, soft_wrap=True)
-    found = stored_cells(asked.json)
-    finished = {(cell.table, cell.column, cell.n, cell.confidence) for cell in found}
+    known = stored_cells(asked.json)
+    finished = {(cell.table, cell.column, cell.n) for cell in known}
     for _, group in groupby(cells(asked, finished), lambda cell: (cell.table, cell.column, cell.n)):
         place = list(group)
-        found += place
-        if asked.json:
-            with asked.json.open("a") as lines:
-                lines.writelines(json.dumps(asdict(cell)) + "\n" for cell in place)
-    summarise(console, found)
+        known += place
+        store_cells(asked.json, place)
+    summarise(console, known)
     console.print(f"{time.process_time() - started:.0f} s of CPU time")
     if "widths" in asked.part.split(","):
         print_widths(console, 10, asked.tables.split(","))
-
-
-def stored_cells(path: Path | None) -> list[Cell]:
-    """Of an earlier call; a place is written when all its cells are known."""
-    if path is None or not path.exists():
-        return []
-    return [Cell(**json.loads(line)) for line in path.read_text().splitlines()]
-
-
-def summarise(console: Console, found: Sequence[Cell]) -> None:
-    """Prints cells above the alarm line, and the worst of each quantity and level."""
-    alarms = [cell for cell in found if cell.missed > cell.alarm]
-    for cell in alarms:
-        console.print(f"BELOW: {cell}")
-    kinds = sorted({(cell.what.split(" ")[0], cell.confidence) for cell in found})
-    for what, confidence in kinds:
-        group = [
-            cell
-            for cell in found
-            if (cell.what.split(" ")[0], cell.confidence) == (what, confidence)
-        ]
-        worst = max(group, key=lambda cell: cell.missed)
-        draws = sum(cell.draws for cell in group)
-        misses = sum(cell.misses for cell in group) / draws / (1 - confidence)
-        console.print(
-            f"{what} at {confidence:g}: {len(group)} cells, {draws} draws, all together missed {misses:.3f} of what is "
-            f"allowed; worst: {worst}"
-        )
-    console.print(
-        f"{len(alarms)} of {len(found)} cells above the alarm line; where the level holds each exceeds it with "
-        f"chance {FALSE_ALARM:g}, some of them with {1 - (1 - FALSE_ALARM) ** len(found):.2g}."
-    )
 
 
 if __name__ == "__main__":

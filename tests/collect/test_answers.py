@@ -72,7 +72,7 @@ def test_groups_of_a_frame_with_missing_labels_and_weights() -> None:
     assert frame.columns.tolist() == ["code", "level", "reports", "weight"]
 
 
-@judges("collect.answers.answers_of", "collect.answers.estimate_groups")
+@judges("collect.answers.GroupShapes.intervals", "collect.answers.estimate_groups")
 def test_shares_and_differences_of_groups_cover(reports: Path) -> None:
     """At a confidence of 0.9999999 for all at once: misses with chance 1e-7."""
     groups = collect.read_groups(reports, by="town")
@@ -91,7 +91,7 @@ def test_shares_and_differences_of_groups_cover(reports: Path) -> None:
     # A share that one event decides has the sides of both at every level: narrower than a sum of widths.
     wide = sum(answers[town, share].high - answers[town, share].low for town in "ab")
     assert gap.high - gap.low < wide
-    # Of quantiles the difference is of two intervals.
+    # The difference holds its point.
     median = answers["b less a", "quantile 0.5"]
     assert median.low <= answers["b", "quantile 0.5"].value - answers["a", "quantile 0.5"].value
     frame = found.to_frame()

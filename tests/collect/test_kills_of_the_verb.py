@@ -13,6 +13,7 @@ import pytest
 
 from killing import Runs
 from mezzotint import families
+from mezzotint.collect import load_memo_key
 from mezzotint.core.files import RepairWarning
 from mezzotint.privacy import Ledger
 
@@ -119,3 +120,36 @@ def test_a_file_that_was_lost_is_paid_for_and_drawn_anew(
         assert again.status == (0 if whole is None else 2), again.output
         assert out.read_bytes() == (whole or out.read_bytes())
         assert _spent(ledger) == paid + (whole is None)
+
+
+def _spent_by(ledger: Path, person: int) -> float:
+    """In releases."""
+    if not ledger.exists() or not Path(f"{ledger}.key").exists():
+        return 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RepairWarning)  # of a torn line, whose charge was not made
+        key = load_memo_key(f"{ledger}.key")
+        return Ledger(ledger).person_spent(str(person), key=key).epsilon / TABLE.epsilon
+
+
+@pytest.mark.parametrize("torn", [False, True], ids=["before", "within"])
+def test_people_counted_beside_their_values_pay_before_a_report_is_there(
+    runs: Runs, days: Path, tmp_path: Path, torn: bool
+) -> None:
+    """Of one file: nobody has paid and nothing is there, or everybody has paid for their row."""
+    people = ("--charge-by", "id")
+    whole = _words(days, f"{tmp_path}/whole.parquet", tmp_path / "whole.jsonl", *people)
+    changes = runs(*whole).changes
+    assert changes > 10
+    for at in range(1, changes + 1):
+        out, ledger = tmp_path / f"out{at}.parquet", tmp_path / f"{at}.jsonl"
+        words = _words(days, str(out), ledger, *people)
+        assert runs(*words, at=at, torn=torn).status is None
+        left = _reports(out)
+        paid = [_spent_by(ledger, person) for person in (0, 2 * ROWS - 1)]
+        assert paid in ([0.0, 0.0], [1.0, 1.0])
+        assert paid[0] or not left
+        whole_file = left.get(out.name)
+        again = runs(*words)
+        assert again.status == (0 if whole_file is None else 2), again.output
+        assert _spent_by(ledger, 0) == paid[0] + (whole_file is None)

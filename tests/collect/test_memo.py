@@ -29,7 +29,7 @@ ONE = families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.4)
 TWO = families.randomized_response(lower=-1, upper=1, epsilon=0.7)
 KEY = bytes(range(32))
 IDS = [
-    "",
+    "b",
     "7",
     "anna",
     "fifteen letters",

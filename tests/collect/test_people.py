@@ -20,6 +20,7 @@ from mezzotint.collect.columns import STANDARD
 from mezzotint.collect.counts import SAME_PEOPLE
 from mezzotint.collect.listing import find_files
 from mezzotint.collect.people import select_rows, total_variation
+from mezzotint.collect.source import Source
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.privacy.charges import Charge
 from tolerances import FEW
@@ -418,3 +419,94 @@ def test_a_ledger_without_its_key_names_nobody(
     with pytest.raises(ParameterError, match="is missing; copy it"):
         collect.privatize("days", "b.parquet", ledger="p.ledger", **options)
     assert not Path("b.parquet").exists()
+
+
+def spent_by(ledger: Path) -> dict[str, float]:
+    """Everybody's spending, by id."""
+    key, opened = collect.load_memo_key(f"{ledger}.key"), privacy.Ledger(ledger)
+    riders = map(str, range(60))
+    return {rider: opened.person_spent(rider, key=key).epsilon for rider in riders}
+
+
+@pytest.mark.parametrize("limit", [{}, {"at_most": 1, "per": "week"}])
+def test_people_counted_beside_their_values_are_those_read_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: dict[str, Any]
+) -> None:
+    """One file counts ids in the pass that reads values, a folder in one before it: in the end the
+    books agree. A file whose draft has a name is charged for before its first byte."""
+    written(tmp_path / "in")
+    passes: list[str] = []
+    batches = Source.batches
+
+    def counted(source: Source) -> Any:
+        passes.append("+".join(source.wanted.names))
+        return batches(source)
+
+    monkeypatch.setattr(Source, "batches", counted)
+    options: dict[str, Any] = {"column": "x", "mechanism": TABLE, "charge_by": "rider", **limit}
+    for name, out in (("one", "r.parquet"), ("kept", "k.csv"), ("folder", "parts/")):
+        keep = ["rider"] if name == "kept" else []
+        options |= {"ledger": tmp_path / name, "keep": keep}
+        collect.privatize(tmp_path / "in", f"{tmp_path}/{out}", **options)
+    monkeypatch.setattr("mezzotint.collect.sink.unnamed_draft", lambda _: None)
+    options["ledger"] = tmp_path / "named"
+    collect.privatize(tmp_path / "in", tmp_path / "n.parquet", **options)
+    selections = passes.count("rider+week")
+    assert selections == (4 if limit else 0)
+    whole = [names for names in passes if names != "rider+week"]
+    assert whole == ["x+rider", "x+rider", "x+rider", "x", "rider"]
+    books = [spent_by(tmp_path / name) for name in ("one", "kept", "folder", "named")]
+    assert sum(books[0].values()) > 0
+    assert books[0] == books[1] == books[2] == books[3]
+
+
+@pytest.mark.parametrize("cell", ["u1,", ",0.5", "u1,7"])
+def test_what_a_single_pass_refuses_costs_nothing(tmp_path: Path, cell: str) -> None:
+    """A row without a value, without an id, or out of range, the last of many."""
+    rows = [f"u{row},0.{row}" for row in range(5000)]
+    (tmp_path / "in.csv").write_text("id,x\n" + "\n".join([*rows, cell]) + "\n")
+    options: dict[str, Any] = {"column": "x", "mechanism": TABLE, "on_out_of_range": "error"}
+    options |= {"ledger": tmp_path / "l.jsonl", "charge_by": "id"}
+    with pytest.raises(ParameterError, match="data row 5001"):
+        collect.privatize(tmp_path / "in.csv", tmp_path / "out.csv", **options)
+    (tmp_path / "in.csv").write_text("id,x\n" + "\n".join(rows) + "\n")
+    options["budget"] = 1.5 * TABLE.epsilon
+    collect.privatize(tmp_path / "in.csv", tmp_path / "first.csv", **options)
+    with pytest.raises(BudgetError):
+        collect.privatize(tmp_path / "in.csv", tmp_path / "out.csv", **options)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "first.csv", "in.csv", "l.jsonl", "l.jsonl.key", "l.jsonl.people",
+    ]  # fmt: skip
+    assert len(privacy.Ledger(tmp_path / "l.jsonl").people) == 1
+    assert not list((tmp_path / "l.jsonl.people").glob("*.partial"))
+
+
+@pytest.mark.parametrize("spelling", ["", "  ", "NA", "null"])
+@pytest.mark.parametrize("out", ["out.csv", "out/"])
+def test_a_cell_without_an_id_is_nobody(tmp_path: Path, spelling: str, out: str) -> None:
+    """All rows without one would be charged to one person who does not exist."""
+    (tmp_path / "in.csv").write_text(f"id,x\nann,0.5\n{spelling},0.5\n")
+    options: dict[str, Any] = {"column": "x", "mechanism": TABLE}
+    with pytest.raises(ParameterError, match=r"data row 2 of in\.csv has no id"):
+        collect.privatize(
+            tmp_path / "in.csv",
+            f"{tmp_path}/{out}",
+            charge_by="id",
+            ledger=tmp_path / "l.jsonl",
+            **options,
+        )
+    assert not (tmp_path / out).exists()
+    assert not privacy.Ledger(tmp_path / "l.jsonl").people
+
+
+@pytest.mark.parametrize("spelling", ["", "   "])
+def test_nobody_has_a_memoised_report(tmp_path: Path, spelling: str) -> None:
+    (tmp_path / "in.csv").write_text(f"id,x\nann,0.5\n{spelling},0.5\n")
+    memo = collect.Memo(users="id", key=bytes(range(32)))
+    with pytest.raises(ParameterError, match="every row needs a user id"):
+        collect.privatize(
+            tmp_path / "in.csv", tmp_path / "out.csv", column="x", mechanism=TABLE, memo=memo
+        )
+    with pytest.raises(ParameterError, match="every row needs a user id"):
+        collect.memoised([0.5], [spelling], mechanism=TABLE, key=bytes(range(32)), column="x")
+    assert not (tmp_path / "out.csv").exists()

@@ -265,8 +265,8 @@ def _words(planned: Plan, next_command: str) -> list[str]:
     ways = {option.strategy for option in planned.options}
     if "lot" in ways:
         sentences.append(
-            "A lot gives each person one question, drawn publicly by person, not by row; pairs of answers of one "
-            "person are lost."
+            "A lot gives each person one question, drawn publicly by person, not by row (mezzotint privatize --lot ID "
+            "--question 1/W --lot-name NAME); pairs of answers of one person are lost."
         )
     if "memoised" in ways:
         sentences.append(

@@ -86,6 +86,16 @@ class PrivatizeOptions:
     per: Annotated[str | None, option("Period of --at-most.", metavar="COLUMN", panel=PEOPLE)] = (
         None
     )
+    lot: Annotated[
+        str | None,
+        option("Person ids: a public lot asks each one question.", metavar="COLUMN", panel=PEOPLE),
+    ] = None
+    question: Annotated[
+        str | None, option("Of --lot: which one this is, as 2/4.", panel=PEOPLE)
+    ] = None
+    lot_name: Annotated[
+        str | None, option("Of --lot: the survey, the same for all questions.", panel=PEOPLE)
+    ] = None
     memoise_by: Annotated[
         str | None,
         option("User ids: equal values, the same report.", metavar="COLUMN", panel=MEMOISED),
@@ -177,6 +187,7 @@ def _privatized(options: PrivatizeOptions, tables: Tables) -> PrivatizeResult:
         "charge_by": options.charge_by,
         "at_most": options.at_most,
         "per": options.per,
+        "lot": _lot(options),
         "delimiter": delimiter,
         "missing_values": missing_values,
         "decimal": options.decimal,
@@ -239,6 +250,29 @@ def _tables(columns: list[str], files: list[Path]) -> Tables:
     if len(loaded) == 1:
         loaded *= len(columns)
     return dict(zip(columns, loaded, strict=True))
+
+
+def _lot(options: PrivatizeOptions) -> mz.collect.Lot | None:
+    """The question of this run and its lot."""
+    parts = {"question": options.question, "lot_name": options.lot_name}
+    if options.lot is None:
+        for parameter, part in parts.items():
+            if part is not None:
+                raise ParameterError(parameter, part, "needs the column of people (--lot)")
+        return None
+    for parameter, part in parts.items():
+        if part is None:
+            remedy = "a lot needs --question 1/4 and --lot-name NAME, the same for all questions"
+            raise ParameterError(parameter, part, remedy)
+    question, _, questions = (options.question or "").partition("/")
+    if not (question.isdecimal() and questions.isdecimal()):
+        raise ParameterError("question", options.question, "write which of how many, as 2/4")
+    return mz.collect.Lot(
+        people=options.lot,
+        question=int(question),
+        questions=int(questions),
+        name=options.lot_name or "",
+    )
 
 
 def _memo(users: str | None, key_file: Path | None, new_key: bool) -> mz.collect.Memo | None:
@@ -307,13 +341,19 @@ def _rows_unlike_others(result: PrivatizeResult, tallies: Tallies, clippable: Ta
 
 
 def _limited(result: PrivatizeResult) -> list[str]:
-    """What a limit on the rows of a person dropped, and what that means for means."""
+    """What a lot, or a limit on the rows of a person, dropped, and what that means for means."""
+    sentences = []
+    if result.lot is not None:
+        sentences.append(
+            f"{result.lot}: {result.reports:,} rows are of people whom it asks; dropped: {result.beyond:,}"
+        )
     if result.shift is None:
-        return []
+        return sentences
     return [
+        *sentences,
         f"kept within the limit of each person: {result.reports:,}; dropped beyond it: {result.beyond:,}. Estimates are "
         f"about the rows kept: their mean may be off that of all rows by at most {above(result.shift, 3)} of the range "
-        "(of this data, not private)"
+        "(of this data, not private)",
     ]
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         read_hashed as read_hashed,
     )
     from mezzotint.collect.intervals import Interval as Interval
+    from mezzotint.collect.lots import Lot as Lot, question_of as question_of
     from mezzotint.collect.memo import (
         Memo as Memo,
         load_memo_key as load_memo_key,

@@ -6,10 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeAlias, final
-
-import numpy as np
-from scipy import special
 
 from mezzotint.collect.counts import (
     claim_of,
@@ -26,7 +24,6 @@ from mezzotint.collect.groups import (
 from mezzotint.collect.intervals import (
     LADDER,
     Interval,
-    Sums,
     check_confidence,
     each_confidence,
     normal_quantile,
@@ -36,13 +33,12 @@ from mezzotint.collect.shapes import CrossFitted
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
+from mezzotint.core.types import FloatArray
 from mezzotint.privacy.claim import Claim, Claimed
 
-Estimated: TypeAlias = "Part | Interval"
-"""An estimate with its sides at many levels, which differences combine, or with its interval alone.
+Parts: TypeAlias = dict[str, Part]
+"""Of one group, by quantity: estimates with their sides at many levels, which differences combine.
 """
-
-ByQuantity: TypeAlias = dict[str, Estimated]
 
 
 @final
@@ -114,48 +110,112 @@ class GroupEstimates(Claimed):
         return {**super().as_dict(), "answers": self._rows()}
 
 
-def answers_of(group: Group, request: Request, *, confidence: float) -> dict[str, Part | Interval]:
-    """What is asked of one group: parts, which differences combine, where sides are known at every
-    level.
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GroupShapes:
+    """What is asked of one group of unweighted reports of numbers, besides their mean.
 
-    Raises:
-        ParameterError: shares or quantiles of weighted reports.
+    Arguments:
+        shapes: of the reports of the group.
     """
-    answers: ByQuantity = dict(parts_of(group, confidence=confidence))
-    if not request.size:
-        return answers
-    if not group.sums.equal:
-        remedy = "shares and quantiles are those of unweighted reports; leave the weights out"
-        raise ParameterError("weights", "unequal", remedy)
-    shapes = CrossFitted(group.counts, confidence=confidence, edges=request.edges)
-    for threshold in request.above:
-        answers[f"share above {threshold:g}"] = _share(shapes, threshold, request.upper)
-    for lower_end, upper_end in request.bins:
-        answers[f"share in {lower_end:g} .. {upper_end:g}"] = _share(shapes, lower_end, upper_end)
-    for probability in request.quantiles:
-        answers[f"quantile {probability:g}"] = shapes.quantile(probability)
-    return answers
+
+    shapes: CrossFitted
+    request: Request
+
+    @classmethod
+    def of(cls, group: Group, request: Request, *, confidence: float) -> GroupShapes:
+        """The shapes of a group; raises ParameterError for weighted reports."""
+        if not group.sums.equal:
+            remedy = "shares and quantiles are those of unweighted reports; leave the weights out"
+            raise ParameterError("weights", "unequal", remedy)
+        shapes = CrossFitted(group.counts, confidence=confidence, edges=request.edges)
+        return cls(shapes=shapes, request=request)
+
+    @property
+    def edges(self) -> dict[str, tuple[float, float]]:
+        """Edges of each share, by its name."""
+        request = self.request
+        edges: dict[str, tuple[float, float]] = {}
+        for threshold in request.above:
+            edges[f"share above {threshold:g}"] = (threshold, request.upper)
+        for lower_end, upper_end in request.bins:
+            edges[f"share in {lower_end:g} .. {upper_end:g}"] = (lower_end, upper_end)
+        return edges
+
+    @property
+    def probabilities(self) -> dict[str, float]:
+        """Probability of each quantile, by its name."""
+        return {f"quantile {probability:g}": probability for probability in self.request.quantiles}
+
+    @cached_property
+    def intervals(self) -> dict[str, Interval]:
+        """All shares and quantiles, by their names."""
+        intervals: dict[str, Interval] = {}
+        for quantity, edges in self.edges.items():
+            intervals[quantity] = self.shapes.share(*edges)
+        for quantity, probability in self.probabilities.items():
+            intervals[quantity] = self.shapes.quantile(probability)
+        return intervals
+
+    def parts(self) -> Parts:
+        """The same with their sides at many levels."""
+        shapes = self.shapes
+        quantiles = normal_quantile(shapes.confidence) * LADDER
+        parts: Parts = {}
+        for quantity, edges in self.edges.items():
+            share = self.intervals[quantity]
+            sides = shapes.sides_of_share(share, edges, quantiles)
+            parts[quantity] = self._part(share, sides, (0.0, 1.0))
+        request = self.request
+        for quantity, probability in self.probabilities.items():
+            quantile = self.intervals[quantity]
+            sides = shapes.sides_of_quantile(quantile, probability, quantiles)
+            parts[quantity] = self._part(quantile, sides, (request.lower, request.upper))
+        return parts
+
+    def _part(
+        self,
+        estimated: Interval,
+        sides: tuple[FloatArray, FloatArray],
+        bounds: tuple[float, float],
+    ) -> Part:
+        below, above = sides
+        return Part(
+            value=estimated.value,
+            below=below,
+            above=above,
+            bias=0.0,
+            bounds=bounds,
+            n=self.shapes.counts.n,
+        )
 
 
-def _share(shapes: CrossFitted, low: float, high: float) -> Estimated:
-    """A share; where one event decides it, with its sides at every level."""
-    share, event = shapes.share(low, high), shapes.event_of_share(low, high)
-    if event is None:
-        return share
-    quantiles = normal_quantile(shapes.confidence) * LADDER
-    lows, highs = event.ends(Sums.of_counts(shapes.nodes.counts), special.ndtr(-quantiles))
-    return Part(
-        value=share.value,
-        below=np.maximum(share.value - lows, 0.0),
-        above=np.maximum(highs - share.value, 0.0),
-        bias=0.0,
-        bounds=(0.0, 1.0),
-        n=shapes.counts.n,
-    )
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GroupAnswers:
+    """The estimates of one group: intervals of all that is asked, and parts for what is combined.
 
+    Arguments:
+        parts: of every quantity where differences are asked for, else of means or frequencies.
+    """
 
-def _interval(answer: Estimated) -> Interval:
-    return answer.interval if isinstance(answer, Part) else answer
+    n: int
+    intervals: dict[str, Interval]
+    parts: Parts
+
+    @classmethod
+    def of(
+        cls, group: Group, request: Request, *, confidence: float, compared: bool = False
+    ) -> GroupAnswers:
+        """What is asked of one group; raises ParameterError for shares of weighted reports."""
+        parts = dict(parts_of(group, confidence=confidence))
+        intervals = {quantity: part.interval for quantity, part in parts.items()}
+        if request.size:
+            shapes = GroupShapes.of(group, request, confidence=confidence)
+            intervals |= shapes.intervals
+            if compared:
+                parts |= shapes.parts()
+        return cls(n=group.counts.n, intervals=intervals, parts=parts)
 
 
 def estimate_groups(
@@ -189,9 +249,8 @@ def estimate_groups(
         ParameterError: no groups, tables that differ, no such group, shares of categories or of
             weighted reports, seeded reports unless allowed.
 
-    Guarantees: as `estimate` and `difference`. Where no event decides a share, and for quantiles, a
-        difference is that of two intervals at half of the error each, which holds whatever their
-        dependence is.
+    Guarantees: as `estimate` and `difference`, also of shares and quantiles: their sides at lower
+        levels use decoders that were chosen for one of them.
 
     Example:
         >>> table = mz.collect.threshold_table(2.0, lower=0, upper=10, threshold=4)
@@ -213,30 +272,15 @@ def estimate_groups(
     )
     number = _intervals_of(groups, request, against=against, sizes=sizes)
     each = each_confidence(confidence, number, simultaneous=simultaneous)
-    estimated: dict[str, ByQuantity] = {}
+    estimated: dict[str, GroupAnswers] = {}
     answers: list[Answer] = []
     for group_name, group in groups.items():
-        estimated[group_name] = answers_of(group, request, confidence=each)
-        for quantity, answer in estimated[group_name].items():
-            interval = _interval(answer)
-            answers.append(
-                Answer(
-                    group=group_name,
-                    n=group.counts.n,
-                    quantity=quantity,
-                    interval=interval,
-                )
-            )
+        of_group = GroupAnswers.of(group, request, confidence=each, compared=against is not None)
+        estimated[group_name] = of_group
+        answers += _rows(group_name, of_group.n, of_group.intervals)
     if against is not None:
         same = same_people or any(group.memoised for group in groups.values())
-        answers += _differences(
-            groups,
-            request,
-            estimated,
-            against,
-            each,
-            same_people=same,
-        )
+        answers += _differences(estimated, against, same_people=same)
     if sizes is not None:
         answers += _population(estimated, mechanism, sizes)
     return GroupEstimates(
@@ -286,80 +330,38 @@ def _table_of(groups: Mapping[str, Group], against: str | None) -> Mechanism:
     return mechanism
 
 
+def _rows(group: str, n: int | None, intervals: Mapping[str, Interval]) -> list[Answer]:
+    """An answer for each interval."""
+    return [
+        Answer(group=group, n=n, quantity=quantity, interval=interval)
+        for quantity, interval in intervals.items()
+    ]
+
+
 def _population(
-    estimated: Mapping[str, ByQuantity],
+    estimated: Mapping[str, GroupAnswers],
     table: Mechanism,
     sizes: Mapping[str, float],
 ) -> list[Answer]:
     """The mean, or the frequencies, of the population whose strata have these sizes."""
-    answers: list[Answer] = []
+    intervals: dict[str, Interval] = {}
     for quantity in table.categories or ("mean",):
-        strata: dict[str, Part] = {}
-        for group_name, by_quantity in estimated.items():
-            stratum = by_quantity[quantity]
-            assert isinstance(stratum, Part), "as all of `parts_of`"
-            strata[group_name] = stratum
-        interval = stratified(strata, sizes)
-        answers.append(
-            Answer(
-                group="population",
-                n=None,
-                quantity=quantity,
-                interval=interval,
-            )
-        )
-    return answers
+        strata = {name: of_group.parts[quantity] for name, of_group in estimated.items()}
+        intervals[quantity] = stratified(strata, sizes)
+    return _rows("population", None, intervals)
 
 
 def _differences(
-    groups: Mapping[str, Group],
-    request: Request,
-    estimated: Mapping[str, ByQuantity],
-    against: str,
-    confidence: float,
-    *,
-    same_people: bool,
+    estimated: Mapping[str, GroupAnswers], against: str, *, same_people: bool
 ) -> list[Answer]:
-    """Of every group from one of them; of intervals, each at half of the error, whatever their
-    dependence is.
-    """
-    halved = estimated
-    if request.size:
-        half = (1 + confidence) / 2
-        halved = {
-            group_name: answers_of(groups[group_name], request, confidence=half)
-            for group_name in groups
-        }
+    """Of every group from one of them."""
     answers: list[Answer] = []
-    for group_name in groups:
+    references = estimated[against].parts
+    for group_name, of_group in estimated.items():
         if group_name == against:
             continue
-        for quantity, answer in estimated[group_name].items():
-            reference = estimated[against][quantity]
-            if isinstance(answer, Part) and isinstance(reference, Part):
-                gap = difference(answer, reference, same_people=same_people)
-            else:
-                gap = _gap(
-                    halved[group_name][quantity],
-                    halved[against][quantity],
-                )
-            label = f"{group_name} less {against}"
-            answers.append(
-                Answer(
-                    group=label,
-                    n=None,
-                    quantity=quantity,
-                    interval=gap,
-                )
-            )
+        gaps: dict[str, Interval] = {}
+        for quantity, part in of_group.parts.items():
+            gaps[quantity] = difference(part, references[quantity], same_people=same_people)
+        answers += _rows(f"{group_name} less {against}", None, gaps)
     return answers
-
-
-def _gap(answer: Estimated, other: Estimated) -> Interval:
-    """One answer less another."""
-    first, second = _interval(answer), _interval(other)
-    return Interval(
-        value=first.value - second.value,
-        low=first.low - second.high,
-        high=first.high - second.low,
-    )

@@ -6,7 +6,8 @@ import hashlib
 import hmac
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -14,11 +15,12 @@ from typing import final
 
 from mezzotint.collect.encoder import Encoder
 from mezzotint.collect.listing import SourceFile, open_binary
+from mezzotint.collect.lots import asked_rows
 from mezzotint.collect.memo import load_memo_key, write_key
-from mezzotint.collect.people import people_in, select_rows
+from mezzotint.collect.people import people_in, people_of, select_rows
 from mezzotint.collect.settings import Settings
-from mezzotint.collect.sink import draft_of
-from mezzotint.collect.source import Selection, Source, Wanted
+from mezzotint.collect.sink import draft_of, is_unnamed
+from mezzotint.collect.source import Batch, Selection, Source, Wanted
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.files import publish
 from mezzotint.core.records import above, below
@@ -27,6 +29,7 @@ from mezzotint.privacy import Ledger
 from mezzotint.privacy.accounting import report_claim
 from mezzotint.privacy.charges import Charge, Entry, upwards
 from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.people import PeopleLine, PersonCounter
 
 SOURCE = "; source "
 """Before the fingerprint of its source in the description of a charge."""
@@ -152,18 +155,51 @@ def check_budget(encoder: Encoder, settings: Settings) -> None:
         )
 
 
+@contextmanager
+def counting(ledger: Ledger) -> Iterator[PersonCounter]:
+    """A counter of a ledger's people; ParameterError for a ledger in memory."""
+    if ledger.path is None:
+        remedy = "people are charged in a ledger on disk; name a file"
+        raise ParameterError("ledger", None, remedy)
+    with ledger.counting(ledger_key(ledger)) as counter:
+        yield counter
+
+
+def counts_along(encoder: Encoder, settings: Settings, source: Source, out: Path | None) -> bool:
+    """Whether the ids of people are read in one pass with the values.
+
+    They are where one file is written whose draft has no name: nobody can read a report of it
+    before all people are counted and charged, and none is left if they are not. Elsewhere people
+    are charged before the first report is written, so that their ids are read before the values.
+    """
+    column = settings.charge_by
+    if column is None or source.is_stream or out is None:
+        return False
+    return column not in encoder.columns and is_unnamed(out)
+
+
+def people_along(batches: Iterator[Batch], counter: PersonCounter, column: str) -> Iterator[Batch]:
+    """The same batches, whose people are counted as they pass."""
+    for batch in batches:
+        counter.add(people_of(batch, column))
+        yield batch
+
+
 def selection_of(settings: Settings, source: Source, run: str) -> Selection | None:
     """The rows that a run keeps, the same whenever it is resumed; None for all."""
-    if settings.at_most is None or settings.charge_by is None:
-        return None
-    return select_rows(
-        source.files,
-        person=settings.charge_by,
-        period=settings.per,
-        at_most=settings.at_most,
-        key=hashlib.sha256(b"mezzotint selection " + run.encode()).digest(),
-        dialect=source.dialect,
-    )
+    selection = None
+    if settings.at_most is not None and settings.charge_by is not None:
+        selection = select_rows(
+            source.files,
+            person=settings.charge_by,
+            period=settings.per,
+            at_most=settings.at_most,
+            key=hashlib.sha256(b"mezzotint selection " + run.encode()).digest(),
+            dialect=source.dialect,
+        )
+    if settings.lot is not None:
+        selection = asked_rows(source.files, settings.lot, dialect=source.dialect, within=selection)
+    return selection
 
 
 @final
@@ -180,6 +216,8 @@ class RunCharge:
         once: the run's parts are the same bits whenever it is resumed: it pays once.
         checked: refuses rows, which are read for it together with the ids, before people are charged: for
             runs that write parts as they read. None where all rows were read before.
+        counter: of the people of all rows, where the run counted them as it read their values; None
+            to read their ids first.
     """
 
     claim: Claim
@@ -189,6 +227,7 @@ class RunCharge:
     fingerprint: str | None
     once: bool = False
     checked: Encoder | None = None
+    counter: PersonCounter | None = None
 
     @property
     def release(self) -> Charge:
@@ -225,26 +264,32 @@ class RunCharge:
 
     def _charge_people(self, ledger: Ledger, column: str) -> Charged:
         """Charges each person for their rows; raises BudgetError where somebody's do not fit."""
-        if ledger.path is None:
-            remedy = "people are charged in a ledger on disk; name a file"
-            raise ParameterError("ledger", None, remedy)
-        budget = math.inf if self.settings.budget is None else self.settings.budget
-        wanted = Wanted(others={column: "people"})
-        if self.checked is not None:
-            wanted = replace(self.checked.wanted, others={column: "people"})
-        people = replace(self.source, wanted=wanted)
-        with ledger.counting(ledger_key(ledger)) as counter:
-            rows = 0
-            for batch, ids in people_in(people, column):
-                if self.checked is not None:
-                    self.checked.check(batch)
-                counter.add(ids)
-                rows += batch.rows
-                self.settings.report_progress(rows, share=batch.done)
-            line = ledger.charge_people(counter, self.release, budget=budget)
+        if self.counter is not None:
+            line = self._charge_counted(ledger, self.counter)
+        else:
+            with counting(ledger) as counter:
+                self._count(counter, column)
+                line = self._charge_counted(ledger, counter)
         attempts = [earlier.identity == line.identity for earlier in ledger.people]
         greatest = upwards(line.most * Fraction(line.epsilon))
         return self._charged(ledger, epsilon=greatest, attempt=sum(attempts), people=line.persons)
+
+    def _charge_counted(self, ledger: Ledger, counter: PersonCounter) -> PeopleLine:
+        budget = math.inf if self.settings.budget is None else self.settings.budget
+        return ledger.charge_people(counter, self.release, budget=budget)
+
+    def _count(self, counter: PersonCounter, column: str) -> None:
+        """Counts the people of all rows, before any value is drawn for."""
+        wanted = Wanted(others={column: "people"})
+        if self.checked is not None:
+            wanted = replace(self.checked.wanted, others={column: "people"})
+        rows = 0
+        for batch, ids in people_in(replace(self.source, wanted=wanted), column):
+            if self.checked is not None:
+                self.checked.check(batch)
+            counter.add(ids)
+            rows += batch.rows
+            self.settings.report_progress(rows, share=batch.done)
 
     def _charged(
         self, ledger: Ledger, *, epsilon: float, attempt: int, people: int | None = None

@@ -58,6 +58,7 @@ from mezzotint.core.files import (
 from mezzotint.core.records import Json, JsonObject
 from mezzotint.core.types import AnyPath
 from mezzotint.privacy.accounting import report_claim
+from mezzotint.privacy.people import PersonCounter
 
 STATE = ".mezzotint-run.json"
 
@@ -101,12 +102,14 @@ def origin_and_charge(
     *,
     run: str,
     checked: Encoder | None = None,
+    counter: PersonCounter | None = None,
 ) -> tuple[Origin, RunCharge]:
     """Where the reports of a run come from, and what it costs: both know the content of the source.
 
     Arguments:
         run: its name.
         checked: as in `RunCharge`, of a run that is resumed and pays once.
+        counter: as in `RunCharge`.
     """
     content = fingerprint(settings, source.files)
     charge = RunCharge(
@@ -117,6 +120,7 @@ def origin_and_charge(
         fingerprint=content,
         once=checked is not None,
         checked=checked,
+        counter=counter,
     )
     return Origin.of(settings, run=run, source=content), charge
 
@@ -274,6 +278,7 @@ class FolderRun:
             resumed=len(blocks) - len(missing),
             charged=payment.make(),
             shift=source.shift,
+            lot=self.settings.lot,
         )
 
     def _remains(self, blocks: int, payment: _Payment) -> str:
@@ -483,6 +488,7 @@ class FolderRun:
                 settings.at_most,
                 settings.per,
             ],
+            "lot": None if settings.lot is None else settings.lot.as_dict(),
             "source": [
                 [source_file.name, *stamp(source_file.path)] for source_file in self.source.files
             ],

@@ -227,7 +227,7 @@ def difference(one: Part, other: Part, *, same_people: bool = False) -> Interval
             they are independent, and the sides are the greatest sums of a side of each whose
             quantiles' squares add up to that of the level.
 
-    Returns: the difference and its interval, data units or shares.
+    Returns: the difference and its interval, data units or shares, within what is possible.
 
     Source: docs/proofs/estimation.md, E10.
 
@@ -248,10 +248,11 @@ def difference(one: Part, other: Part, *, same_people: bool = False) -> Interval
         below = largest_sums(one.below, other.above)
         above = largest_sums(one.above, other.below)
     estimated, bias = one.value - other.value, one.bias + other.bias
-    return Interval(
-        value=estimated,
-        low=estimated - float(below[-1]) - bias,
-        high=estimated + float(above[-1]) + bias,
+    return within(
+        estimated,
+        estimated - float(below[-1]) - bias,
+        estimated + float(above[-1]) + bias,
+        bounds=(one.bounds[0] - other.bounds[1], one.bounds[1] - other.bounds[0]),
     )
 
 

@@ -35,7 +35,7 @@ from mezzotint.core.sampler import (
     fresh_key,
 )
 from mezzotint.core.types import AnyPath, BoolArray, ByteArray, Codes, Floats, Words
-from mezzotint.core.values import arrow, arrow_array, inputs, stripped
+from mezzotint.core.values import arrow, arrow_array, first_without_id, inputs, stripped
 
 compute: Any = pc  # its functions are made at import time, unseen by type checkers
 
@@ -223,7 +223,7 @@ def _as_text(users: pa.Array) -> pa.Array:
     """User ids as text; ParameterError for missing ones, and for others than integers and text."""
     users = stripped(users)
     arrow_type = users.type
-    if pa.types.is_null(arrow_type) or users.null_count:
+    if pa.types.is_null(arrow_type) or first_without_id(users) is not None:
         raise ParameterError(
             "users",
             "missing",

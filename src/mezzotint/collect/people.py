@@ -23,7 +23,7 @@ from mezzotint.collect.listing import SourceFile
 from mezzotint.collect.source import Batch, Selection, Source, Wanted
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.table import MISSING
-from mezzotint.core.values import arrow, plain, stripped, validity
+from mezzotint.core.values import arrow, first_without_id, plain, stripped
 from mezzotint.privacy.people import IdHash
 
 compute: Any = pc  # its functions are made at import time, unseen by type checkers
@@ -67,16 +67,16 @@ def select_rows(
     if period is not None:
         others[period] = "per"
     source = Source(files=files, wanted=Wanted(others=others), dialect=dialect)
-    _refuse_stream(source, person)
+    refuse_stream(source, "charge_by", person)
     starts: dict[str, int] = {}
     rows = 0
     with TemporaryDirectory() as folder, ExitStack() as stack:
         buckets = [stack.enter_context(open(f"{folder}/{i}", "wb")) for i in range(BUCKETS)]
         for batch in source.batches():
             starts.setdefault(batch.file.name, batch.first)
-            groups = _hashed(_ids(batch, person), hashes)
+            groups = hashed_ids(ids_of(batch, person), hashes)
             if period is not None:
-                groups = groups + _MIX * _hashed(_periods(batch, period), hashes)
+                groups = groups + _MIX * hashed_ids(_periods(batch, period), hashes)
             numbers = np.arange(batch.first, batch.first + batch.rows, dtype=np.uint64)
             _spill(buckets, groups, _priorities(numbers, cipher), numbers)
             rows = batch.first + batch.rows
@@ -117,19 +117,20 @@ def total_variation(sizes: Mapping[int, int], at_most: int) -> float:
     return distance / 2
 
 
-def _refuse_stream(source: Source, column: str) -> None:
+def refuse_stream(source: Source, parameter: str, column: str) -> None:
+    """Raises ParameterError for ids on standard input, which is read once."""
     if source.is_stream:
         remedy = "is read before the rows are; name a file, not standard input"
-        raise ParameterError("charge_by", column, remedy)
+        raise ParameterError(parameter, column, remedy)
 
 
-def _ids(batch: Batch, column: str) -> pa.Array:
+def ids_of(batch: Batch, column: str, *, parameter: str = "charge_by") -> pa.Array:
     """The person of each row; raises ParameterError for a row without one."""
     ids = stripped(batch.values.column(column))
-    if ids.null_count:
-        row = batch.row + int(np.argmin(validity(ids))) + 1
-        words = f"data row {row} of {batch.file.name} has no id"
-        raise ParameterError("charge_by", column, words)
+    index = first_without_id(ids, batch.markers)
+    if index is not None:
+        words = f"data row {batch.row + index + 1} of {batch.file.name} has no id"
+        raise ParameterError(parameter, column, words)
     return ids
 
 
@@ -138,7 +139,7 @@ def _periods(batch: Batch, column: str) -> pa.Array:
     return compute.fill_null(compute.cast(batch.values.column(column), pa.string()), MISSING)
 
 
-def _hashed(entries: pa.Array, hashes: IdHash) -> npt.NDArray[np.uint64]:
+def hashed_ids(entries: pa.Array, hashes: IdHash) -> npt.NDArray[np.uint64]:
     """(n,) a hash of each entry as text, computed once for each distinct one."""
     coded = entries.dictionary_encode()
     distinct = compute.cast(coded.dictionary, pa.string())
@@ -194,9 +195,16 @@ def people_in(source: Source, column: str) -> Iterator[tuple[Batch, pa.Array]]:
     Raises:
         ParameterError: a row without an id, or standard input, which is read once.
     """
-    _refuse_stream(source, column)
+    refuse_stream(source, "charge_by", column)
     for batch in source.batches():
-        ids = _ids(batch, column)
-        if batch.selected is not None:
-            ids = ids.filter(arrow(batch.selected))
-        yield batch, compute.cast(ids, pa.string())
+        yield batch, people_of(batch, column)
+
+
+def people_of(batch: Batch, column: str) -> pa.Array:
+    """The person of each row of a batch that counts, as text; ParameterError for a row without
+    one.
+    """
+    ids = ids_of(batch, column)
+    if batch.selected is not None:
+        ids = ids.filter(arrow(batch.selected))
+    return compute.cast(ids, pa.string())

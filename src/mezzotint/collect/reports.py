@@ -16,6 +16,7 @@ from typing import Self, final
 
 from mezzotint.collect.dates import output_name
 from mezzotint.collect.listing import STREAM, SourcePath, find_files
+from mezzotint.collect.lots import Lot
 from mezzotint.collect.settings import Settings
 from mezzotint.collect.source import open_columns
 from mezzotint.core.document import read_table, write_table
@@ -70,12 +71,14 @@ class Origin:
         memoised: whether equal values of a user got equal reports: such reports name no run, as
             another one draws the same.
         limit: where people were charged for their own rows, how many those are.
+        lot: the question, and whom it asked; None for everybody.
     """
 
     run: str | None = None
     source: str | None = None
     memoised: bool = False
     limit: Limit | None = None
+    lot: Lot | None = None
 
     @classmethod
     def of(cls, settings: Settings, *, run: str, source: str | None) -> Self:
@@ -88,6 +91,7 @@ class Origin:
             source=source,
             memoised=settings.memo is not None,
             limit=limit,
+            lot=settings.lot,
         )
 
     def part(self, index: int) -> Origin:
@@ -104,6 +108,8 @@ class Origin:
                 "at_most": self.limit.at_most,
                 "per": self.limit.per,
             }
+        if self.lot is not None:
+            values["lot"] = self.lot.as_dict()
         return {
             field_name: entry_value
             for field_name, entry_value in values.items()

@@ -9,6 +9,7 @@ from typing import Any, Self, final
 
 from mezzotint.collect.charging import Charged
 from mezzotint.collect.encoder import COUNTED, Encoder, Tally
+from mezzotint.collect.lots import Lot
 from mezzotint.collect.reports import code_field
 from mezzotint.core.records import JsonObject, Record
 from mezzotint.core.types import AnyPath
@@ -68,10 +69,11 @@ class PrivatizeResult(Claimed):
         seconds: wall time.
         blocks, resumed: parts of a folder, and how many of them were there before this run began;
             `missing` and the clipped inputs of those are not counted here.
-        beyond: rows dropped as their person has more than `at_most`. Counted on raw data: not
-            private.
+        beyond: rows dropped as their person has more than `at_most`, or is asked another question
+            by `lot`. Counted on raw data: not private.
         shift: how far the kept rows are from all, in total variation: times the range it bounds the
             difference of their means. Not private; None without `at_most`.
+        lot: the question, and whom it asks; None for everybody.
         charged: what the ledger was charged; None without one, and where a finished run had nothing
             left to do.
 
@@ -100,6 +102,7 @@ class PrivatizeResult(Claimed):
     resumed: int = 0
     beyond: int = 0
     shift: float | None = None
+    lot: Lot | None = None
     charged: Charged | None = None
 
     @classmethod

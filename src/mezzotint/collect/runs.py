@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -15,7 +16,14 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from mezzotint.collect.charging import check_budget, selection_of
+from mezzotint.collect.charging import (
+    check_budget,
+    counting,
+    counts_along,
+    ledger_of,
+    people_along,
+    selection_of,
+)
 from mezzotint.collect.encoder import Encoder, Hashing, Tally
 from mezzotint.collect.folders import (
     FolderRun,
@@ -43,6 +51,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import AnyPath
+from mezzotint.privacy.people import PersonCounter
 
 Item = TypeVar("Item")
 
@@ -205,14 +214,19 @@ def _one_file(
     run_name = encoder.new_run()
     source = replace(source, selection=selection_of(settings, source, run_name))
     tally, charged = Tally(), None
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        coded = _coded(encoder, source, tally, settings, pool)
+    with ExitStack() as stack, ThreadPoolExecutor(max_workers=2) as pool:
+        counter = None
+        if counts_along(encoder, settings, source, target):
+            counter = stack.enter_context(counting(ledger_of(settings)))
+        batches = _batches(source, settings, counter)
+        coded = _coded(encoder, source, batches, tally, settings, pool)
         first = _first(coded, encoder.columns[0], source, tally)
         schema = first[0].schema
         check_schema(schema, file_format)
-        origin, charge = origin_and_charge(encoder, source, settings, run=run_name)
+        origin, charge = origin_and_charge(encoder, source, settings, run=run_name, counter=counter)
         description = describe(encoder.mechanisms, seeded=encoder.seeded, origin=origin)
         with open_output(target, file_format, schema, description, encoder.columns) as output:
+            assert counter is None or not output.early, "of a draft that has no name"
             if output.early:
                 charged = charge.pay()
             for record_batch, share in chain([first], coded):
@@ -223,13 +237,23 @@ def _one_file(
                 charged = charge.pay()
             if not output.publish(overwrite=settings.overwrite):
                 refuse_existing(out, parameter="out")
-    facts = {"charged": charged, "shift": source.shift}
+    facts = {"charged": charged, "shift": source.shift, "lot": settings.lot}
     return PrivatizeResult.of(encoder, tally, out=out, started=started, **facts)
+
+
+def _batches(source: Source, settings: Settings, counter: PersonCounter | None) -> Iterator[Batch]:
+    """The rows of a source; with a counter their people are counted as they pass."""
+    if counter is None or settings.charge_by is None:
+        return source.batches()
+    others = {settings.charge_by: "people", **source.wanted.others}
+    both = replace(source, wanted=replace(source.wanted, others=others))
+    return people_along(both.batches(), counter, settings.charge_by)
 
 
 def _coded(
     encoder: Encoder,
     source: Source,
+    batches: Iterator[Batch],
     tally: Tally,
     settings: Settings,
     pool: Executor,
@@ -237,7 +261,6 @@ def _coded(
     """The codes of all batches; reading and encoding go ahead in threads of the pool where there
     may be several.
     """
-    batches = source.batches()
     # A thread that waits for a terminal could not be interrupted.
     if settings.workers == 1 or source.is_stream:
         return _encoded(encoder, batches, tally)

@@ -10,6 +10,7 @@ from typing import Literal, final
 import numpy as np
 
 from mezzotint.collect.columns import Dialect
+from mezzotint.collect.lots import Lot
 from mezzotint.collect.memo import Memo
 from mezzotint.collect.source import BLOCK_ROWS
 from mezzotint.core.arguments import check_choice, check_numbers
@@ -59,6 +60,9 @@ class Settings:
             are public. A file that is sorted by a private value voids it. Estimates are then about
             the rows kept.
         per: column of the period that `at_most` is meant for.
+        lot: the question of this run, and the public lot that says whom it asks (`Lot`); None to ask
+            everybody. The rows of all others are dropped, and cost them nothing where `charge_by`
+            names the people. Run each question of a lot once.
         delimiter, missing_values, decimal, backslash_is_text: how text files are spelled; see
             `columns.Dialect`.
 
@@ -87,6 +91,7 @@ class Settings:
     charge_by: str | None = None
     at_most: int | None = None
     per: str | None = None
+    lot: Lot | None = None
     delimiter: str | None = None
     missing_values: Sequence[str] | None = None
     decimal: str = "."

@@ -13,7 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import final
 
 import numpy as np
@@ -173,7 +173,7 @@ class Shapes(ABC):
         )
         return _around(
             float(self.masses @ square),
-            self._variance_ends(),
+            (self.variance_end(upper=False), self.variance_end(upper=True)),
             identified,
             (0.0, greatest),
         )
@@ -187,13 +187,22 @@ class Shapes(ABC):
             -self.open_expectation(-inner, edges),
             self.open_expectation(outer, edges),
         )
-        event = self.event_of_share(low, high)
-        if event is None:
-            ends = -self.greatest(-inner, edges), self.greatest(outer, edges)
-        else:
-            lower, upper = event.ends(Sums.of_counts(self.nodes.counts), self.tail)
-            ends = (float(lower), float(upper))
+        ends = (
+            self.share_end(low, high, upper=False),
+            self.share_end(low, high, upper=True),
+        )
         return _around(estimated, ends, identified, (0.0, 1.0))
+
+    def share_end(self, low: float, high: float, *, upper: bool) -> float:
+        """One end of the interval of a share, before it is made to hold its point."""
+        event = self.event_of_share(low, high)
+        if event is not None:
+            ends = event.ends(Sums.of_counts(self.nodes.counts), self.tail)
+            return float(ends[int(upper)])
+        inner, outer = self.nodes.inside(low, high)
+        if upper:
+            return self.greatest(outer, (low, high))
+        return -self.greatest(-inner, (low, high))
 
     def event_of_share(self, low: float, high: float) -> Event | None:
         """The codes whose chance alone decides the share between two edges, where the table jumps
@@ -319,19 +328,21 @@ class Shapes(ABC):
             tail=self.tail,
         )
 
-    def _variance_ends(self) -> tuple[float, float]:
-        """Both ends for the variance of the inputs."""
+    def variance_end(self, *, upper: bool) -> float:
+        """One end of the interval of the variance, before it is made to hold its point."""
         # Var X <= E(X - c)^2 for every c, and Var X = E(X - c)^2 - (E X - c)^2: with c from other
         # reports than those of a fold, both expectations are those of a function that does not
         # depend on the fold.
-        corners = self.corners(())
-        knots, inputs = self.nodes.x[corners], self.base.x
-        upper = self.upper_end(
-            self.nodes.pmf[corners],
-            lambda fold: (knots - fold.centre) ** 2,
-            least=0.0,
-            tail=self.tail,
-        )
+        inputs = self.base.x
+        if upper:
+            corners = self.corners(())
+            knots = self.nodes.x[corners]
+            return self.upper_end(
+                self.nodes.pmf[corners],
+                lambda fold: (knots - fold.centre) ** 2,
+                least=0.0,
+                tail=self.tail,
+            )
         # No square is larger, wherever a centre lies: a stake may not know the centres of later
         # folds.
         largest_square = float(np.ptp(inputs)) ** 2
@@ -341,7 +352,7 @@ class Shapes(ABC):
             least=-largest_square,
             tail=self.tail / 2,
         )
-        return lower - self._centre_error() - self.base.widest() ** 2 / 4, upper
+        return lower - self._centre_error() - self.base.widest() ** 2 / 4
 
     @cached_property
     def knot_rows(self) -> FloatArray:
@@ -380,7 +391,7 @@ class Shapes(ABC):
 
     @abstractmethod
     def _centre_error(self) -> float:
-        """Bound on (E X - c)^2, c the centres of the folds, at the error that `_variance_ends`
+        """Bound on (E X - c)^2, c the centres of the folds, at the error that `variance_end`
         leaves.
         """
 
@@ -400,7 +411,20 @@ def _around(value: float, ends: Edges, identified: Edges, possible: Edges) -> In
     )
 
 
+def _sides(
+    estimated: Interval, lows: FloatArray, highs: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """How far ends lie below and above a point; at least as far as what the table leaves open."""
+    open_low, open_high = estimated.identified or (estimated.value, estimated.value)
+    below = estimated.value - np.minimum(lows, open_low)
+    above = np.maximum(highs, open_high) - estimated.value
+    return below, above
+
+
 # Cross-fitted decoders ----------------------------------------------------------------------------
+
+RUNG_STRIDE = 4
+"""Of the normal quantiles at which sides are known, those at which quantiles are searched for."""
 
 
 @final
@@ -450,15 +474,114 @@ class CrossFitted(Shapes):
         around it, at the largest variance that reports and table leave possible.
         """
         del least
-        report_count = self.base.n
-        quantile = float(special.ndtri(1 - tail)) + WIDER
         wanted = [function(fold) for fold in self.folds]
-        total = largest = skewness = 0.0
-        parts: list[_FoldSpread] = []
+        quantile = float(special.ndtri(1 - tail))
+        decoders = self._decoders(pmf, wanted, quantile=quantile)
+        top = max(float(values.max()) for values in wanted)
+        return min(top, float(self._ends_of(decoders, np.array([quantile]))[0]))
+
+    def greatest_at(self, values: FloatArray, edges: Edges, quantiles: FloatArray) -> FloatArray:
+        """Upper ends as `greatest` gives them, not cut to what is possible, at many normal
+        quantiles.
+
+        Arguments:
+            quantiles: (Z,) >= 0, increasing. All use the decoders of the last one over sqrt(2),
+                which serves the difference of two such expectations best.
+        """
+        corners = self.corners(edges)
+        wanted = [values[corners]] * len(self.folds)
+        middle = float(quantiles[-1]) / math.sqrt(2)
+        decoders = self._decoders(self.nodes.pmf[corners], wanted, quantile=middle)
+        return self._ends_of(decoders, quantiles)
+
+    def sides_of_share(
+        self, share: Interval, edges: Edges, quantiles: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """How far below and above its point the share between two edges may lie, at many levels.
+
+        Arguments:
+            share: `share` of these edges.
+            quantiles: (Z,) >= 0 of the normal law, increasing.
+
+        Returns: (Z,) each, not cut to what is possible, so that sums and differences of independent
+            estimates may combine them; what the table leaves open is in each of them.
+        """
+        event = self.event_of_share(*edges)
+        if event is not None:
+            errors = special.ndtr(-quantiles)
+            lows, highs = event.ends(Sums.of_counts(self.nodes.counts), errors)
+        else:
+            inner, outer = self.nodes.inside(*edges)
+            lows = -self.greatest_at(-inner, edges, quantiles)
+            highs = self.greatest_at(outer, edges, quantiles)
+        return _sides(share, lows, highs)
+
+    def sides_of_quantile(
+        self, quantile: Interval, probability: float, quantiles: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """The same for a quantile of the inputs.
+
+        Ends are searched for at every fourth of the normal quantiles: between two of them the
+        farther end stands in.
+        """
+        rungs = quantiles[::RUNG_STRIDE]
+        following = -(-np.arange(quantiles.size) // RUNG_STRIDE)
+        lows = self._quantile_ends_at(probability, rungs, upper=False)[following]
+        highs = self._quantile_ends_at(probability, rungs, upper=True)[following]
+        return _sides(quantile, lows, highs)
+
+    def _quantile_ends_at(
+        self, probability: float, rungs: FloatArray, *, upper: bool
+    ) -> FloatArray:
+        """(Z,) the ends on one side for a quantile of the inputs, at these normal quantiles."""
+        breaks = self.base.breaks
+        inner = range(1, breaks.size - 1)
+        if upper:
+            inner = inner[::-1]
+        bounds: dict[int, FloatArray] = {}
+
+        def is_excluded(rung: int, index: int) -> bool:
+            if index not in bounds:
+                bounds[index] = self._cdf_at(index, rungs, greatest=not upper)
+            return bool((bounds[index][rung] < probability) != upper)
+
+        ends = np.empty(rungs.size)
+        for rung in range(rungs.size):
+            excluded = partial(is_excluded, rung)
+            ends[rung] = breaks[self._last_leading(inner, excluded, otherwise=-int(upper))]
+        return ends
+
+    def _cdf_at(self, index: int, quantiles: FloatArray, *, greatest: bool) -> FloatArray:
+        """(Z,) greatest or least share of the inputs up to a break, at these normal quantiles."""
+        edges = float(self.base.breaks[0]), float(self.base.breaks[index])
+        inner, outer = self.nodes.inside(*edges)
+        if greatest:
+            return self.greatest_at(outer, edges, quantiles)
+        return -self.greatest_at(-inner, edges, quantiles)
+
+    def _decoders(
+        self,
+        pmf: FloatArray,
+        wanted: Sequence[FloatArray],
+        *,
+        quantile: float,
+    ) -> list[FloatArray]:
+        """The decoder of each fold, best for an interval of so many standard errors."""
+        width = (quantile + WIDER) / math.sqrt(self.base.n)
+        decoders: list[FloatArray] = []
         for fold, values, basis in zip(self.folds, wanted, self.bases, strict=True):
-            width = quantile / math.sqrt(report_count)
-            decoder = dominating(pmf, values, fold.expected, width=width, basis=basis)
-            fold_spread = _FoldSpread.of(self.knot_rows, decoder, self.base.counts, quantile)
+            decoders.append(dominating(pmf, values, fold.expected, width=width, basis=basis))
+        return decoders
+
+    def _ends_of(self, decoders: Sequence[FloatArray], quantiles: FloatArray) -> FloatArray:
+        """(Z,) upper ends by these decoders, one of each fold, at these normal quantiles."""
+        report_count = self.base.n
+        widened = quantiles + WIDER
+        total = 0.0
+        largest, skewness = np.zeros(widened.size), np.zeros(widened.size)
+        parts: list[_FoldSpread] = []
+        for fold, decoder in zip(self.folds, decoders, strict=True):
+            fold_spread = _FoldSpread.of(self.knot_rows, decoder, self.base.counts, widened)
             parts.append(fold_spread)
             total += float(fold.counts @ decoder) / report_count
             largest += fold.share * fold_spread.variance(
@@ -467,18 +590,15 @@ class CrossFitted(Shapes):
             skewness += fold.share * fold_spread.skewness
         # How far above its reports an expected value may lie; there a report varies by what the
         # table demands at least.
-        farthest = quantile * math.sqrt(largest / report_count) + skewness / report_count
-        away = np.linspace(0.0, farthest, _CANDIDATES)
-        variance = np.zeros(_CANDIDATES)
+        farthest = widened * np.sqrt(largest / report_count) + skewness / report_count
+        away = np.linspace(np.zeros(widened.size), farthest, _CANDIDATES)
+        variance = np.zeros(away.shape)
         for fold, fold_spread in zip(self.folds, parts, strict=True):
             least_there = fold_spread.spread.least(fold_spread.mean + away)
             variance += fold.share * fold_spread.variance(np.maximum(fold_spread.seen, least_there))
-        widths = quantile * np.sqrt(variance / report_count) + skewness / report_count
-        top = max(float(values.max()) for values in wanted)
-        return min(
-            top,
-            total + max(float(widths[0]), float(away[away <= widths].max())),
-        )
+        widths = widened * np.sqrt(variance / report_count) + skewness / report_count
+        accepted = np.where(away <= widths, away, 0.0).max(axis=0)
+        return total + np.maximum(widths[0], accepted)
 
     def _centre_error(self) -> float:
         interval = mean_interval(self.counts, confidence=1 - self.tail, method="asymptotic")
@@ -499,16 +619,16 @@ class _FoldSpread:
         spread: of the decoder.
         n: reports.
         mean, seen: of the decoded reports, and their variance.
-        unseen: variance of reports that few do not show, in all.
-        skewness: what rare far values cost an interval, times n.
+        unseen: (Z,) variance of reports that few do not show, in all, at each normal quantile.
+        skewness: (Z,) what rare far values cost an interval, times n.
     """
 
     spread: Spread
     n: int
     mean: float
     seen: float
-    unseen: float
-    skewness: float
+    unseen: FloatArray
+    skewness: FloatArray
 
     @classmethod
     def of(
@@ -516,9 +636,9 @@ class _FoldSpread:
         rows: FloatArray,
         decoder: FloatArray,
         counts: npt.NDArray[np.int64],
-        quantile: float,
+        quantiles: FloatArray,
     ) -> _FoldSpread:
-        """That of reports under a decoder, for an interval of so many standard errors."""
+        """That of reports under a decoder, for intervals of so many standard errors."""
         spread = Spread(pmf=rows, values=decoder)
         greatest, reach = spread.greatest_of_all, spread.reach
         report_count = int(counts.sum())
@@ -526,20 +646,21 @@ class _FoldSpread:
         # Where no inputs make both ends of the decoder common, one is rare whatever the inputs are:
         # its reports are a Poisson count of jumps, k of which do not rule out k + z^2/2 + z sqrt(k
         # + z^2/4).
-        rare = skewness = 0.0
+        rare = 0.0
+        skewness = np.zeros(quantiles.size)
         if reach > 0:
             rare = 1 - 4 * greatest / reach**2
         if greatest > 0:
             lopsided = reach * (1 - float(spread.variances.min()) / greatest)
-            skewness = lopsided * (1 + rare * (quantile**2 / 2 - 1))
+            skewness = lopsided * (1 + rare * (quantiles**2 / 2 - 1))
         return cls(
             spread=spread,
             n=report_count,
             mean=mean_report,
             seen=float(counts @ (decoder - mean_report) ** 2) / report_count,
-            unseen=max(
+            unseen=np.maximum(
                 PSEUDO_VARIANCES * greatest,
-                rare * (quantile * reach / 2) ** 2,
+                rare * (quantiles * reach / 2) ** 2,
             ),
             skewness=skewness,
         )

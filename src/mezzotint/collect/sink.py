@@ -278,6 +278,17 @@ def unnamed_draft(folder: Path) -> int | None:
         return None
 
 
+def is_unnamed(target: Path) -> bool:
+    """Whether the draft of a target has no name: nothing of it can be read before it is
+    published.
+    """
+    descriptor = unnamed_draft(target.parent)
+    if descriptor is None:
+        return False
+    os.close(descriptor)
+    return True
+
+
 def draft_name(target: Path) -> Path:
     """A new, hidden name beside a target."""
     return target.with_name(f".{target.name}.{secrets.token_hex(6)}.partial")

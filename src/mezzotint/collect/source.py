@@ -162,14 +162,14 @@ class Selection:
         rows, kept: rows in all, and kept. Counted on raw data: not private.
         shift: total variation between the rows and those kept, in [0, 1]: times the range of a
             column it bounds how far the mean of the kept rows may be from that of all, on average.
-            Not private.
+            Not private; None where no limit on rows but a lot decides.
     """
 
     bits: ByteArray
     starts: Mapping[str, int]
     rows: int
     kept: int
-    shift: float
+    shift: float | None
 
     def mask(self, file: SourceFile, row: int, count: int) -> BoolArray:
         """Which of these rows of a file, from a row on, are kept."""

@@ -234,6 +234,30 @@ def _decoded(array: pa.Array) -> pa.Array:
     return words.take(array.indices)
 
 
+MOST_BLANKS = 8
+"""Bytes of white space that are taken for a missing id; longer texts are not looked at."""
+
+
+def first_without_id(ids: pa.Array, markers: frozenset[str] = frozenset()) -> int | None:
+    """The first of some ids that is missing: null, blank text, or a text that means a missing value.
+
+    None where all are there. Ids are stripped of their storage.
+    """
+    if ids.null_count:
+        return int(np.argmin(validity(ids)))
+    if not (of.is_string(ids.type) or of.is_large_string(ids.type)):
+        return None
+    longest = max(len(marker.encode()) for marker in ("", *markers))
+    is_short = compute.less_equal(compute.binary_length(ids), max(MOST_BLANKS, longest))
+    rows = compute.indices_nonzero(is_short)
+    trimmed = compute.utf8_trim_whitespace(ids.take(rows))
+    is_missing = compute.is_in(trimmed, pa.array(["", *sorted(markers)], trimmed.type))
+    missing = compute.indices_nonzero(is_missing)
+    if not len(missing):
+        return None
+    return int(rows[missing[0].as_py()].as_py())
+
+
 def stripped_type(kind: Any) -> pa.DataType:
     """The type that `stripped` gives arrays of a type."""
     inner_type: Any = kind
