@@ -347,11 +347,20 @@ def test_a_policy_may_name_noise_by_its_hash_whatever_the_unit_but_not_of_finer_
 
 def test_a_description_that_could_not_be_read_again_is_refused():
     """One letter of a name is two bytes as it travels and six as it is noted: a ledger would be unreadable for good."""
-    text = json.dumps(
-        ENCODINGS["rounded gaussian"].as_dict() | {"name": "é" * 3_000_000}, ensure_ascii=False
-    )
+    metrics = MetricsEncoding.gaussian({"loss": (0, 5)}, noise_multiplier=8.0, clients=100)
+    described = metrics.as_dict() | {"ranges": [["é" * 3_000_000, 0, 5]]}
+    text = json.dumps(described, ensure_ascii=False)
     with pytest.raises(FileFormatError, match="too long"):
         unpacked(zlib.compress(text.encode()))
+
+
+@pytest.mark.parametrize("noise", ["discrete Gaussian", "", None, "x" * 1000])
+def test_noise_of_another_name_is_refused(noise):
+    """Read as rounded Gaussian noise it would claim what is not proved of it."""
+    described = ENCODINGS["rounded gaussian"].as_dict() | {"name": noise}
+    with pytest.raises(FileFormatError, match="this version's 'rounded Gaussian'") as refused:
+        encoding_from(described)
+    assert len(str(refused.value)) < 200
 
 
 @pytest.mark.parametrize("seed", [math.nan, math.inf, "x", None, [1]])

@@ -97,16 +97,16 @@ class RunReport(Record):
 
 def _prepare(settings: RunSettings, initial: npt.NDArray[np.float64]) -> Checkpoint:
     """The checkpoint in `out`; for a new run, the first one."""
-    fresh = Checkpoint(parameters=initial, done=0, session=os.urandom(16))
+    first_checkpoint = Checkpoint(parameters=initial, done=0, session=os.urandom(16))
     if not settings.out:
-        return fresh
+        return first_checkpoint
     folder = Path(settings.out)
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / NAME).exists():
         return Checkpoint.load(folder)
     write_text(folder / "settings.json", json.dumps(settings.as_dict(), indent=1), overwrite=True)
-    fresh.save(folder)
-    return fresh
+    first_checkpoint.save(folder)
+    return first_checkpoint
 
 
 def check_run(settings: RunSettings, scheme: Scheme) -> None:
@@ -116,17 +116,20 @@ def check_run(settings: RunSettings, scheme: Scheme) -> None:
     try:
         prospective_strategy(settings, scheme, 1)
     except PlanRefused as error:
-        borne = f"with dropping={settings.dropping:g} and per_round={settings.per_round} no plan is safe ({error.what})"
-        remedy = f"{borne}; lower one of the shares, or draw more clients"
-        raise ParameterError("colluding", settings.colluding, remedy) from None
+        raise ParameterError(
+            "colluding",
+            settings.colluding,
+            f"with dropping={settings.dropping:g} and per_round={settings.per_round} no plan is safe "
+            f"({error.what}); lower one of the shares, or draw more clients",
+        ) from None
 
 
 def prospective_strategy(
     settings: RunSettings, scheme: Scheme, coordinates: int
 ) -> RoundStrategy[Any]:
     """The strategy of a run that has not begun, with ledgers in memory."""
-    fresh = Checkpoint(parameters=np.zeros(1), done=0, session=bytes(16))
-    return _strategy(replace(settings, out=""), scheme, fresh, coordinates)
+    first_checkpoint = Checkpoint(parameters=np.zeros(1), done=0, session=bytes(16))
+    return _strategy(replace(settings, out=""), scheme, first_checkpoint, coordinates)
 
 
 def _strategy(
@@ -192,41 +195,6 @@ def _ledger(
     return RunLedger(Path(settings.out) / name, facts)
 
 
-def _price(settings: RunSettings, strategy: SecureStrategy, coordinates: int) -> str:
-    """What clients' metrics will cost and how accurate they will be, before anybody is asked."""
-    evaluator = strategy.evaluator
-    assert evaluator is not None
-    assert isinstance(evaluator.encoding, MetricsEncoding)
-    corrupted, delta = settings.corrupted, settings.delta / 2
-    evaluations = settings.evaluations
-    rounds = strategy.most_rounds or settings.rounds
-    cost = 0.0
-    if evaluations:
-        cost = evaluator.cost(evaluations, size=coordinates, delta=delta, corrupted=corrupted)
-    sums = Sums(
-        size=coordinates,
-        clients=strategy.minimum,
-        rounds=rounds,
-        corrupted=corrupted,
-        delta=delta,
-    )
-    updates = strategy.encoding.central(sums)
-    beside = "without a claim of their own"
-    if updates is not None:
-        beside = f"epsilon {above(updates.epsilon)}"
-    errors = ", ".join(
-        f"{name} {error:.2g}"
-        for name, error in evaluator.encoding.error(settings.per_round).items()
-    )
-    every = counted(settings.evaluate_every, "round")
-    often = f"every {every}, each at most {counted(evaluations, 'time')}"
-    half = above(delta)
-    return (
-        f"clients measure {often}: epsilon {above(cost)}, delta {half}, beside updates of {counted(rounds, 'round')} "
-        f"({beside}, delta {half}), {basis('secure_sum')}; standard errors of the noise: {errors}"
-    )
-
-
 def run_server(
     grid: Grid,
     settings: RunSettings,
@@ -249,7 +217,10 @@ def run_server(
             written.
     """
     with _alone(settings.out):
-        return _trained(grid, settings, tell, evaluate)
+        start = time.perf_counter()
+        run = _Run(settings, tell, evaluate)
+        run.train(grid)
+        return run.report(time.perf_counter() - start)
 
 
 @contextmanager
@@ -270,133 +241,188 @@ def _alone(out: str) -> Generator[None]:
         yield
 
 
-def _trained(
-    grid: Grid, settings: RunSettings, tell: Callable[[str], None] | None, evaluate: Evaluate | None
-) -> RunReport:
-    start = time.perf_counter()
-    federation = settings.federation()
-    model = model_for(settings.model, federation)
-    checkpoint = _prepare(settings, model.initial(settings.seed))
-    size = checkpoint.parameters.size
-    strategy = _strategy(settings, settings.scheme(), checkpoint, size)
-    delta, corrupted = settings.delta, settings.corrupted
+@final
+class _Run:
+    """A run from its checkpoint to its report."""
 
-    def cost(rounds: int) -> float:
-        return strategy.cost(rounds, size=size, delta=delta, corrupted=corrupted)
+    def __init__(
+        self,
+        settings: RunSettings,
+        tell: Callable[[str], None] | None,
+        evaluate: Evaluate | None,
+    ) -> None:
+        self.settings, self._listener, self._evaluate = settings, tell, evaluate
+        self.federation = settings.federation()
+        self.model = model_for(settings.model, self.federation)
+        self.checkpoint = _prepare(settings, self.model.initial(settings.seed))
+        self.size = self.checkpoint.parameters.size
+        self.strategy = _strategy(settings, settings.scheme(), self.checkpoint, self.size)
+        if settings.epsilon:
+            self.strategy.most_rounds = rounds_within(settings.epsilon, self._cost, settings.rounds)
+        told = self.checkpoint.told
+        self.history = [Scores(*scores) for scores in told.get("history", [])]
+        self.measured: list[JsonObject] = told.get("measured", [])
 
-    if settings.epsilon:
-        strategy.most_rounds = rounds_within(settings.epsilon, cost, settings.rounds)
-    if checkpoint.done >= settings.rounds:
-        _tell(
-            tell,
-            f"the run is finished after {counted(settings.rounds, 'round')}; results are in {settings.out}",
+    @property
+    def _evaluator(self) -> SecureStrategy | None:
+        """The strategy that sums what clients measure, if any."""
+        if not isinstance(self.strategy, SecureStrategy):
+            return None
+        return self.strategy.evaluator
+
+    def _cost(self, rounds: int) -> float:
+        settings = self.settings
+        return self.strategy.cost(
+            rounds, size=self.size, delta=settings.delta, corrupted=settings.corrupted
         )
 
-    def scored(parameters: npt.NDArray[np.float64], done: int) -> Scores:
-        user_scores = (
-            {}
-            if evaluate is None
-            else {name: float(value) for name, value in evaluate(done, parameters).items()}
-        )
-        return Scores(
-            *model.evaluate(parameters, federation.test_x, federation.test_y),
-            user_scores,
-        )
+    def train(self, grid: Grid) -> None:
+        """The rounds that are left, or those that the budget allows."""
+        settings = self.settings
+        if self.checkpoint.done >= settings.rounds:
+            rounds = counted(settings.rounds, "round")
+            self._tell(f"the run is finished after {rounds}; results are in {settings.out}")
+        self._announce()
+        if not self.history:
+            self.history = [self._scores(self.checkpoint.parameters, self.checkpoint.done)]
+        while self.checkpoint.done < settings.rounds and self._train_round(grid):
+            time.sleep(settings.pause)
 
-    if isinstance(strategy, SecureStrategy) and strategy.evaluator is not None:
-        _tell(tell, _price(settings, strategy, size))
-    strategy.summary()
-    if tell is not None and isinstance(strategy, SecureStrategy):
-        # A simulation shows nothing of Flower's log, to which the summary goes.
-        warning = strategy.encoding.noise_warning(strategy.per_round)
-        if warning:
-            tell(f"warning: {warning}")
-    history = [Scores(*scores) for scores in checkpoint.told.get("history", [])]
-    measured: list[JsonObject] = checkpoint.told.get("measured", [])
-    if not history:
-        history = [scored(checkpoint.parameters, checkpoint.done)]
-    for done in range(checkpoint.done, settings.rounds):
-        arrays = ArrayRecord({PARAMETERS: Array(checkpoint.parameters.astype(np.float32))})
-        config = {key: getattr(settings, key) for key in TOLD}
-        arrays = strategy.one_round(grid, arrays, config, left=settings.rounds - done - 1)
-        if strategy.stopped:
-            break
-        parameters = checkpoint.parameters
-        if strategy.counted:
-            parameters = arrays[PARAMETERS].numpy().astype(np.float64)
-        history.append(scored(parameters, done + 1))
-        lines: list[str] = []
-        if (
-            isinstance(strategy, SecureStrategy)
-            and strategy.evaluator is not None
-            and strategy.measured
-        ):
-            clients, means = strategy.evaluator.counted, strategy.measured
-            measured.append({"round": done + 1, "clients": clients, **means})
-            means_text = ", ".join(
-                f"{name} {scores.value:.4f} (noise {scores.error:.2g})"
-                for name, scores in means.items()
+    def _announce(self) -> None:
+        """Say what the run will cost and how noisy it will be, before any client is asked."""
+        strategy = self.strategy
+        if isinstance(strategy, SecureStrategy) and strategy.evaluator is not None:
+            self._tell(self._price(strategy, strategy.evaluator))
+        strategy.summary()
+        if self._listener is not None and isinstance(strategy, SecureStrategy):
+            # A simulation shows nothing of Flower's log, to which the summary goes.
+            warning = strategy.encoding.noise_warning(strategy.per_round)
+            if warning:
+                self._listener(f"warning: {warning}")
+
+    def _price(self, strategy: SecureStrategy, evaluator: SecureStrategy) -> str:
+        """What clients' metrics will cost, and how accurate they will be."""
+        settings, delta = self.settings, self.settings.delta / 2
+        assert isinstance(evaluator.encoding, MetricsEncoding)
+        cost = 0.0
+        if settings.evaluations:
+            cost = evaluator.cost(
+                settings.evaluations, size=self.size, delta=delta, corrupted=settings.corrupted
             )
-            lines = [f"after round {done + 1}: {clients} clients measured {means_text}"]
-        checkpoint = replace(
-            checkpoint, parameters=parameters, done=done + 1, optimizer=strategy.optimizer_state,
-            told={"history": history, "measured": measured},
-        )  # fmt: skip
+        update_sums = Sums(
+            size=self.size,
+            clients=strategy.minimum,
+            rounds=strategy.most_rounds or settings.rounds,
+            corrupted=settings.corrupted,
+            delta=delta,
+        )
+        updates, beside = strategy.encoding.central(update_sums), "without a claim of their own"
+        if updates is not None:
+            beside = f"epsilon {above(updates.epsilon)}"
+        deviations = evaluator.encoding.error(settings.per_round)
+        errors = ", ".join(f"{metric} {deviation:.2g}" for metric, deviation in deviations.items())
+        every = counted(settings.evaluate_every, "round")
+        limit = counted(settings.evaluations, "time")
+        return (
+            f"clients measure every {every}, each at most {limit}: epsilon {above(cost)}, delta {above(delta)}, beside "
+            f"updates of {counted(update_sums.rounds, 'round')} ({beside}, delta {above(delta)}), {basis('secure_sum')}; "
+            f"standard errors of the noise: {errors}"
+        )
+
+    def _scores(self, parameters: npt.NDArray[np.float64], done: int) -> Scores:
+        """Scores of the model after so many rounds."""
+        user_scores: dict[str, float] = {}
+        if self._evaluate is not None:
+            results = self._evaluate(done, parameters)
+            user_scores = {score_name: float(score) for score_name, score in results.items()}
+        federation = self.federation
+        loss, accuracy = self.model.evaluate(parameters, federation.test_x, federation.test_y)
+        return Scores(loss, accuracy, user_scores)
+
+    def _train_round(self, grid: Grid) -> bool:
+        """One round, on disk before it is told; False where the budget stops the run."""
+        settings, strategy, checkpoint = self.settings, self.strategy, self.checkpoint
+        finished, parameters = checkpoint.done + 1, checkpoint.parameters
+        model = ArrayRecord({PARAMETERS: Array(parameters.astype(np.float32))})
+        config = {setting: getattr(settings, setting) for setting in TOLD}
+        trained = strategy.one_round(grid, model, config, left=settings.rounds - finished)
+        if strategy.stopped:
+            return False
+        if strategy.counted:
+            parameters = trained[PARAMETERS].numpy().astype(np.float64)
+        scores = self._scores(parameters, finished)
+        self.history.append(scores)
+        metrics_line = self._take_metrics(finished)
+        self.checkpoint = replace(
+            checkpoint,
+            parameters=parameters,
+            done=finished,
+            optimizer=strategy.optimizer_state,
+            told={"history": self.history, "measured": self.measured},
+        )
         if settings.out:
-            checkpoint.save(Path(settings.out))
-        claim = strategy.spent(size=size, delta=delta, corrupted=corrupted)
-        spending_text = spending(claim, strategy.ledger)
-        for line in (
-            f"round {done + 1}: {_outcome(strategy, history[-1])}; {spending_text}",
-            *lines,
-        ):
-            _tell(tell, line)
-        time.sleep(settings.pause)
-    return _report(settings, strategy, history, measured, size, time.perf_counter() - start)
+            self.checkpoint.save(Path(settings.out))
+        claim = strategy.spent(size=self.size, delta=settings.delta, corrupted=settings.corrupted)
+        price_line = spending(claim, strategy.ledger)
+        self._tell(f"round {finished}: {_outcome(strategy, scores)}; {price_line}")
+        if metrics_line:
+            self._tell(metrics_line)
+        return True
 
+    def _take_metrics(self, done: int) -> str:
+        """Keep what clients measured after this round, and say it in a line; empty where they did not."""
+        strategy, evaluator = self.strategy, self._evaluator
+        if not isinstance(strategy, SecureStrategy) or evaluator is None or not strategy.measured:
+            return ""
+        clients, averages = evaluator.counted, strategy.measured
+        self.measured.append({"round": done, "clients": clients, **averages})
+        values = ", ".join(
+            f"{metric} {average.value:.4f} (noise {average.error:.2g})"
+            for metric, average in averages.items()
+        )
+        return f"after round {done}: {clients} clients measured {values}"
 
-def _tell(tell: Callable[[str], None] | None, line: str) -> None:
-    log(INFO, "mezzotint: %s", line)
-    if tell is not None:
-        tell(line)
+    def _tell(self, line: str) -> None:
+        log(INFO, "mezzotint: %s", line)
+        if self._listener is not None:
+            self._listener(line)
+
+    def report(self, seconds: float) -> RunReport:
+        """The outcome so far."""
+        settings, strategy, evaluator = self.settings, self.strategy, self._evaluator
+        claims = strategy.claims(size=self.size, delta=settings.delta, corrupted=settings.corrupted)
+        evaluations: JsonObject = {}
+        if evaluator is not None:
+            evaluations = {**evaluator.ledger.as_dict(), "incidents": _refusals(evaluator)}
+        return RunReport(
+            accuracy=tuple(scores.accuracy for scores in self.history),
+            loss=tuple(scores.loss for scores in self.history),
+            metrics=tuple(scores.own for scores in self.history if scores.own),
+            measured=tuple(self.measured),
+            evaluations=evaluations,
+            ledger=strategy.ledger.as_dict(),
+            claims={
+                view: {**claim.as_dict(), "text": str(claim)} for view, claim in claims.items()
+            },
+            promises=claims,
+            incidents=_refusals(strategy),
+            stopped=strategy.stopped,
+            bits=strategy.message_bits,
+            report_bits=strategy.report_bits,
+            mse=strategy.report_mse(),
+            seconds=seconds,
+        )
 
 
 def _outcome(strategy: RoundStrategy[Any], scores: Scores) -> str:
-    outcome = f"{'reports' if isinstance(strategy, LocalStrategy) else 'sum'} of {strategy.counted} clients"
+    summands = "sum"
+    if isinstance(strategy, LocalStrategy):
+        summands = "reports"
+    outcome = f"{summands} of {strategy.counted} clients"
     if not strategy.counted and strategy.incidents:
         outcome = f"nothing was learnt ({' '.join(strategy.incidents[-1].what.split())})"
     line = f"{outcome}, accuracy {scores.accuracy:.4f}, loss {scores.loss:.4f}"
-    return line + "".join(f", {name} {value:.4g}" for name, value in scores.own.items())
-
-
-def _report(
-    settings: RunSettings,
-    strategy: RoundStrategy[Any],
-    history: list[Scores],
-    measured: list[JsonObject],
-    coordinates: int,
-    seconds: float,
-) -> RunReport:
-    evaluator = strategy.evaluator if isinstance(strategy, SecureStrategy) else None
-    claims = strategy.claims(size=coordinates, delta=settings.delta, corrupted=settings.corrupted)
-    return RunReport(
-        accuracy=tuple(scores.accuracy for scores in history),
-        loss=tuple(scores.loss for scores in history),
-        metrics=tuple(scores.own for scores in history if scores.own),
-        measured=tuple(measured),
-        evaluations={}
-        if evaluator is None
-        else {**evaluator.ledger.as_dict(), "incidents": _refusals(evaluator)},
-        ledger=strategy.ledger.as_dict(),
-        claims={view: {**claim.as_dict(), "text": str(claim)} for view, claim in claims.items()},
-        promises=claims,
-        incidents=_refusals(strategy),
-        stopped=strategy.stopped,
-        bits=strategy.message_bits,
-        report_bits=strategy.report_bits,
-        mse=strategy.report_mse(),
-        seconds=seconds,
-    )
+    return line + "".join(f", {score_name} {score:.4g}" for score_name, score in scores.own.items())
 
 
 def _refusals(strategy: RoundStrategy[Any]) -> tuple[tuple[int, str, str], ...]:
@@ -411,13 +437,13 @@ def _configured(context: Context, folder: Path | None) -> RunSettings:
     """
     settings = RunSettings.from_config(context.run_config)
     files = {"mechanism": settings.mechanism, "roster": settings.roster}
-    here = {
-        key: str(folder / name) if folder is not None and name else name
-        for key, name in files.items()
+    local_files = {
+        setting: str(folder / file_name) if folder is not None and file_name else file_name
+        for setting, file_name in files.items()
     }
     out = Path(settings.out or f"mezzotint-run-{context.run_id}").resolve()
     log(INFO, "mezzotint: model, ledger and report go to %s", out)
-    return replace(settings, **here, out=str(out), data=data_here(settings.data))
+    return replace(settings, **local_files, out=str(out), data=data_here(settings.data))
 
 
 def make_server_app(
@@ -439,8 +465,8 @@ def make_server_app(
         chosen = _configured(context, folder) if settings is None else settings
         report = run_server(grid, chosen, **others)
         if chosen.out:
-            text = json.dumps(report.as_dict(), default=str)
-            write_text(Path(chosen.out) / "report.json", text, overwrite=True)
+            document = json.dumps(report.as_dict(), default=str)
+            write_text(Path(chosen.out) / "report.json", document, overwrite=True)
         if done is not None:
             done(report)
 

@@ -80,11 +80,11 @@ def noise_within(budget: float, make: Callable[[float], E], sums: Sums) -> tuple
         return math.inf if claim is None else claim.epsilon
 
     # Epsilon is about sqrt(8 rounds log(1/delta)) over the multiplier; any guess would do.
-    guess = budget / (8 * sums.rounds**0.5)
+    first_guess = budget / (8 * sums.rounds**0.5)
     strength, encoding, _ = search(
         lambda strength: make(1 / strength),
         cost,
-        guess=guess,
+        guess=first_guess,
         target=budget,
         least=1 / _MOST,
         most=1 / _LEAST,
@@ -110,13 +110,13 @@ def rounds_within(budget: float, spent: Callable[[int], float], rounds: int) -> 
 
 def with_evaluations(updates: Claim, measured: Claim) -> Claim:
     """The joint claim for updates and for metrics of the same clients: epsilons and deltas add up."""
-    total = math.nextafter(updates.epsilon + measured.epsilon, math.inf)
+    epsilon = math.nextafter(updates.epsilon + measured.epsilon, math.inf)
     method = f"{updates.method} and {measured.method}, added"
     honest = [
         claim.honest_clients for claim in (updates, measured) if claim.honest_clients is not None
     ]
     return replace(
-        updates, epsilon=total, delta=updates.delta + measured.delta, method=method, alternatives=((method, total),),
+        updates, epsilon=epsilon, delta=updates.delta + measured.delta, method=method, alternatives=((method, epsilon),),
         honest_clients=min(honest, default=None), release=None,
         parts=(("updates", updates.epsilon), ("evaluations", measured.epsilon)),
     )  # fmt: skip

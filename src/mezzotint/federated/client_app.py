@@ -55,33 +55,38 @@ def _task(message: Message, context: Context) -> _Task:
     from mezzotint.federated.tasks import model_for
 
     config: JsonObject = dict(message.content.config_records["config"])
-    settings = RunSettings.from_config({key: config[key] for key in TOLD})
+    settings = RunSettings.from_config({setting: config[setting] for setting in TOLD})
     folder = str(context.node_config.get("data") or data_here(settings.data))
     federation = settings.federation(folder)
     if "partition-id" not in context.node_config:
         raise ParameterError(
             "node-config", "no partition-id", "start the node with --node-config 'partition-id=3'"
         )
-    index = int(context.node_config["partition-id"])
-    if not 0 <= index < len(federation.clients):
+    partition = int(context.node_config["partition-id"])
+    if not 0 <= partition < len(federation.clients):
         raise ParameterError(
-            "partition-id", index, f"the data set has {len(federation.clients)} clients"
+            "partition-id", partition, f"the data set has {len(federation.clients)} clients"
         )
-    x, y = federation.clients[index]
+    features, labels = federation.clients[partition]
     parameters = (
         next(iter(message.content.array_records.values()))[PARAMETERS].numpy().astype(np.float64)
     )
-    return _Task(settings, index, model_for(settings.model, federation), x, y, parameters)
+    return _Task(
+        settings, partition, model_for(settings.model, federation), features, labels, parameters
+    )
 
 
 def train(message: Message, context: Context) -> Message:
     """A client's train function: its update of the model; the mod clips and masks it."""
-    settings, index, model, x, y, parameters = _task(message, context)
-    number = int(message.content.config_records["config"]["server-round"])  # type: ignore[arg-type]
-    seed = int(np.random.SeedSequence([settings.seed, number, index]).generate_state(1)[0])
-    update = settings.training.update(model, parameters, x, y, seed=seed)
+    settings, partition, model, features, labels, parameters = _task(message, context)
+    config = message.content.config_records["config"]
+    round_number = int(config["server-round"])  # type: ignore[arg-type]
+    seed = int(
+        np.random.SeedSequence([settings.seed, round_number, partition]).generate_state(1)[0]
+    )
+    update = settings.training.update(model, parameters, features, labels, seed=seed)
     counted = MetricRecord(
-        {EXAMPLES: len(y)}
+        {EXAMPLES: len(labels)}
     )  # stays on the client, except in sums that weigh by it
     content = RecordDict({"arrays": ArrayRecord({PARAMETERS: Array(update)}), "metrics": counted})
     return Message(content, reply_to=message)
@@ -89,9 +94,9 @@ def train(message: Message, context: Context) -> Message:
 
 def evaluate(message: Message, context: Context) -> Message:
     """A client's evaluate function: loss and accuracy on its training records; the mod masks them."""
-    _, _, model, x, y, parameters = _task(message, context)
-    loss, accuracy = model.evaluate(parameters, x, y)
-    metrics = MetricRecord({"loss": loss, "accuracy": accuracy, EXAMPLES: len(y)})
+    _, _, model, features, labels, parameters = _task(message, context)
+    loss, accuracy = model.evaluate(parameters, features, labels)
+    metrics = MetricRecord({"loss": loss, "accuracy": accuracy, EXAMPLES: len(labels)})
     return Message(RecordDict({"metrics": metrics}), reply_to=message)
 
 

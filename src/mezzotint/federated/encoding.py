@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Generic, TypeVar, final
 
@@ -49,6 +49,9 @@ _NORM_ROUNDING = 1 + 2.0**-30  # float64 errors of that test, up to 2**32 coordi
 
 LOUD = 0.1
 """Noise of a mean's coordinate, over the clipping norm, above which a run begins with a warning."""
+
+NOISE = "rounded Gaussian"
+"""The noise of `GaussianEncoding`, by its name in descriptions."""
 
 FACTS = ("span", "overflow", "report_bits", "report_epsilon", "sha256", "largest", "norm")
 """Attributes of an encoding that follow from its fields, and that an encoding around it takes over.
@@ -399,7 +402,6 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
         deviation: standard deviation of the noise that EACH client adds before it rounds, steps;
             `gaussian_encoding` chooses it and the grid.
         seed: of the rotation's signs; public.
-        name: what the noise is.
 
     Raises:
         ParameterError: a norm of too many steps, more than 32 bits, a deviation below one step.
@@ -416,7 +418,6 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
     modulus_bits: int
     deviation: float
     seed: int = 0
-    name: str = field(default="rounded Gaussian", compare=False)
 
     def __post_init__(self) -> None:
         check_numbers(self)
@@ -429,11 +430,11 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
             remedy = f"2 to {MAX_BITS}; less noise or a coarser grid"
             raise ParameterError("modulus_bits", self.modulus_bits, remedy)
         _ = self.scheme(1)  # checks the deviation and the seed
-        steps = f"{self.l2_norm / self.granularity:.10g}"
-        noise = canonical({"deviation": self.deviation, "steps": steps})
+        norm_steps = f"{self.l2_norm / self.granularity:.10g}"
+        description = canonical({"deviation": self.deviation, "steps": norm_steps})
         self._hold(
             span=2**self.modulus_bits - 1, overflow="modular", report_bits=self.modulus_bits, report_epsilon=math.inf,
-            sha256=hashlib.sha256(noise.encode()).hexdigest(), largest=self.l2_norm, norm=self.l2_norm,
+            sha256=hashlib.sha256(description.encode()).hexdigest(), largest=self.l2_norm, norm=self.l2_norm,
         )  # fmt: skip
 
     def scheme(self, size: int, clients: int = 1) -> GaussianScheme:
@@ -449,7 +450,7 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
     def as_dict(self) -> JsonObject:
         return {
             "kind": "gaussian",
-            "name": self.name,
+            "name": NOISE,
             "l2_norm": self.l2_norm,
             "granularity": self.granularity,
             "modulus_bits": self.modulus_bits,
@@ -459,8 +460,10 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
         }
 
     def _local(self, sums: Sums) -> Claim:
-        alone = self.scheme(sums.size).claim(clients=1, rounds=sums.rounds, delta=sums.delta)
-        return replace(alone, observer="reports", honest_clients=None)
+        single_report = self.scheme(sums.size).claim(
+            clients=1, rounds=sums.rounds, delta=sums.delta
+        )
+        return replace(single_report, observer="reports", honest_clients=None)
 
     def mse(self) -> float:
         """Upper bound: the noise of one client and its rounding."""
@@ -508,12 +511,12 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
         774
         """
         log_factor = size * count * rounding_factor(self.deviation)
-        tail = (FALSE_ALARM_BITS + 1) * math.log(2) + log_factor
+        tail_bound = (FALSE_ALARM_BITS + 1) * math.log(2) + log_factor
         variance = count * self.scheme(size).variance
         signal = count * self.l2_norm
-        noise = variance * (size + 2 * math.sqrt(size * tail) + 2 * tail)
-        cross = 2 * signal * math.sqrt(2 * tail * variance)
-        return math.sqrt(signal**2 + cross + noise) * _NORM_ROUNDING
+        noise_square = variance * (size + 2 * math.sqrt(size * tail_bound) + 2 * tail_bound)
+        cross_term = 2 * signal * math.sqrt(2 * tail_bound * variance)
+        return math.sqrt(signal**2 + cross_term + noise_square) * _NORM_ROUNDING
 
 
 def gaussian_encoding(
@@ -561,24 +564,20 @@ def gaussian_encoding(
         raise ParameterError(
             "noise_multiplier", noise_multiplier, "name it, or the epsilon that it is found for"
         )
-    if noise_multiplier is None and epsilon is not None:
-        check_epsilon(epsilon)
-        sums = Sums(size=size, clients=clients, rounds=rounds, corrupted=corrupted, delta=delta)
 
-        def make(multiplier: float) -> GaussianEncoding:
-            return gaussian_encoding(
-                noise_multiplier=multiplier, l2_norm=l2_norm, clients=clients, size=size, seed=seed
-            )
+    def planned(multiplier: float) -> GaussianEncoding:
+        scheme = GaussianScheme.planned(
+            noise_multiplier=multiplier, size=size, l2_norm=l2_norm, clients=clients, seed=seed
+        )
+        return GaussianEncoding(
+            deviation=scheme.deviation,
+            l2_norm=l2_norm,
+            granularity=scheme.granularity,
+            modulus_bits=scheme.modulus_bits,
+            seed=seed,
+        )
 
-        return noise_within(epsilon, make, sums)[1]
-    assert noise_multiplier is not None
-    planned = GaussianScheme.planned(
-        noise_multiplier=noise_multiplier, size=size, l2_norm=l2_norm, clients=clients, seed=seed
-    )
-    return GaussianEncoding(
-        deviation=planned.deviation,
-        l2_norm=l2_norm,
-        granularity=planned.granularity,
-        modulus_bits=planned.modulus_bits,
-        seed=seed,
-    )
+    if noise_multiplier is not None:
+        return planned(noise_multiplier)
+    sums = Sums(size=size, clients=clients, rounds=rounds, corrupted=corrupted, delta=delta)
+    return noise_within(check_epsilon(epsilon), planned, sums)[1]

@@ -104,8 +104,8 @@ def requirement() -> str:
     origin = json.loads(recorded)
     if "vcs_info" not in origin:
         return ""
-    vcs = origin["vcs_info"]
-    return f"mezzotint[flower] @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}"
+    system, commit = (origin["vcs_info"][key] for key in ("vcs", "commit_id"))
+    return f"mezzotint[flower] @ {system}+{origin['url']}@{commit}"
 
 
 def described(encoding: Scheme) -> str:
@@ -157,30 +157,33 @@ def _write(folder: Path, settings: RunSettings, encoding: Scheme | None) -> None
     roster = Roster.load(settings.roster) if settings.roster else None
     if roster is not None:
         roster.check_drawn(settings.per_round + settings.spare, parameter="per_round")
-    out = "" if Path(settings.out).is_absolute() else settings.out
-    data = "" if Path(settings.data).is_absolute() else settings.data
-    names = {
+    relative_out = "" if Path(settings.out).is_absolute() else settings.out
+    relative_data = "" if Path(settings.data).is_absolute() else settings.data
+    file_names = {
         "mechanism": "" if encoding is None else ENCODING,
         "roster": ROSTER if settings.roster else "",
     }
-    portable = replace(settings, **names, out=out, data=data)
-    lines = [
-        f"{key.replace('_', '-')} = {json.dumps(value)}"
-        for key, value in portable.as_dict().items()
+    portable = replace(settings, **file_names, out=relative_out, data=relative_data)
+    config_lines = [
+        f"{setting.replace('_', '-')} = {json.dumps(value)}"
+        for setting, value in portable.as_dict().items()
     ]
     package = folder / PACKAGE
     package.mkdir(exist_ok=True)
     # Not the installed metadata's version, which in an editable install stays behind its code.
-    facts = {"version": mz.__version__, "trust": settings.trust}
-    files = {package / f"{name}.py": text.format(**facts) for name, text in _MODULES.items()}
+    placeholders = {"version": mz.__version__, "trust": settings.trust}
+    files = {
+        package / f"{module_name}.py": contents.format(**placeholders)
+        for module_name, contents in _MODULES.items()
+    }
     if encoding is not None:
         files[package / ENCODING] = described(encoding)
     if roster is not None:
         files[package / ROSTER] = roster.to_json()
     # The project file comes last: without it, the folder is not an app.
-    files[target] = _HEAD.format(dependencies=_dependencies()) + "\n".join(lines) + "\n"
-    for path, text in files.items():
-        write_text(path, text, overwrite=True)
+    files[target] = _HEAD.format(dependencies=_dependencies()) + "\n".join(config_lines) + "\n"
+    for path, contents in files.items():
+        write_text(path, contents, overwrite=True)
 
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
@@ -236,9 +239,11 @@ def _ending(over: threading.Event) -> Generator[None]:
             over.set()
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
-    here = threading.current_thread() is threading.main_thread()
+    in_main_thread = threading.current_thread() is threading.main_thread()
     before = {
-        number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM) if here
+        number: signal.signal(number, end)
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if in_main_thread
     }
     try:
         yield
@@ -260,7 +265,7 @@ def _start_engine() -> None:
     if ray.is_initialized():
         return
     search_path = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])
-    quiet: JsonObject = {
+    quiet_options: JsonObject = {
         "include_dashboard": False,
         "log_to_driver": False,
         "logging_level": logging.ERROR,
@@ -268,7 +273,7 @@ def _start_engine() -> None:
     environment = {"env_vars": {"PYTHONPATH": search_path}}
     processors = len(os.sched_getaffinity(0))
     try:
-        ray.init("local", num_cpus=processors, runtime_env=environment, **quiet)
+        ray.init("local", num_cpus=processors, runtime_env=environment, **quiet_options)
     except Exception as error:  # Ray raises a bare Exception where its start takes too long
         ray.shutdown()
         reason = " ".join(str(error).split()).partition(". ")[0].rstrip(".")
@@ -340,18 +345,18 @@ def _quiet() -> Generator[None]:
 
 def _run_engine(server: ServerApp, clients: ClientApp, population: int) -> None:
     """Run both apps in Flower's simulation, which ends with the server, or with a signal."""
-    over, linked_server = threading.Event(), ServerApp()
+    has_ended, linked_server = threading.Event(), ServerApp()
 
     @linked_server.main()
     def main(grid: Grid, context: Context) -> None:
-        server(cast(Grid, _Link(grid, over)), context)
+        server(cast(Grid, _Link(grid, has_ended)), context)
 
     with _quiet():
         from flwr import simulation as flower
 
         _start_engine()
         resources: JsonObject = {"client_resources": {"num_cpus": 1.0, "num_gpus": 0.0}}
-        with _ending(over):
+        with _ending(has_ended):
             flower.run_simulation(
                 server_app=linked_server,
                 client_app=clients,

@@ -1,7 +1,7 @@
 """The client behind each node: its card, which it proves to hold, and its name for itself.
 
-A node is asked once, before its first round, and again when it comes back or refuses to deal. Sums of
-updates and sums of metrics share what was learnt.
+A node is asked once, before its first round, and again when it comes back or refuses to deal. Sums
+of updates and sums of metrics share what was learnt.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Introductions:
     """Asks nodes who they are.
 
     Arguments:
-        has_roster: whether clients are charged by their identities, for a roster lists them. Without
-            one they name themselves, each by a name of its own.
+        has_roster: whether clients are charged by their identities, for a roster lists them.
+            Without one they name themselves, each by a name of its own.
         timeout: seconds to wait for nodes; one that answers later is not asked anew.
     """
 
@@ -110,17 +110,17 @@ class Introductions:
         if node not in self._challenges:
             raise MalformedMessage(Key.CARD, "the node was not asked who it is")
         card, roster = self._challenges[node].read(payload)
-        keys = {card.identity, card.channel}
+        public_keys = {card.identity, card.channel}
         for client in self._clients.values():
-            if keys & {client.card.identity, client.card.channel}:
+            if public_keys & {client.card.identity, client.card.channel}:
                 raise SwappedKey(Key.CARD, "another node has introduced itself with this key")
-        name = card.identity.hex()
+        client_name = card.identity.hex()
         if not self._has_roster and Key.NAME in record:
-            name = self._free_name(one_line(record[Key.NAME]), name)
-        return Introduction(card=card, name=name, roster=roster)
+            client_name = self._free_name(one_line(record[Key.NAME]), client_name)
+        return Introduction(card=card, name=client_name, roster=roster)
 
     def _free_name(self, name: str, identity: str) -> str:
-        """A client's name for itself, which is neither another's nor could be another's identity."""
+        """A client's name for itself; ProtocolError for another's, or what could be its identity."""
         if name != identity and _IDENTITY.fullmatch(name):
             raise SwappedKey(Key.CARD, "a name that could be another client's key")
         if any(name == client.name for client in self._clients.values()):

@@ -30,6 +30,7 @@ from mezzotint.core.types import MAX_LEVELS, Seed
 from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import (
     FACTS,
+    NOISE,
     Encoding,
     FixedPointEncoding,
     GaussianEncoding,
@@ -57,7 +58,7 @@ class WrappedEncoding(Encoding, ABC):
     inner: Encoding
 
     def __post_init__(self) -> None:
-        self._hold(**{name: getattr(self.inner, name) for name in FACTS})
+        self._hold(**{fact: getattr(self.inner, fact) for fact in FACTS})
 
     def _inside(self, size: int) -> int:
         """The number of coordinates of the inner vector for an update of `size`."""
@@ -123,11 +124,11 @@ class WeightedEncoding(WrappedEncoding):
             raise ParameterError(
                 "inner", self.inner.purpose, "weigh metrics inside their own encoding"
             )
-        low, high = self._range
-        if not low <= 0 <= high:
+        lowest, highest = self._range
+        if not lowest <= 0 <= highest:
             raise ParameterError(
                 "inner",
-                f"[{low:g}, {high:g}]",
+                f"[{lowest:g}, {highest:g}]",
                 "weighted numbers shrink to 0: a range with 0 in it",
             )
         if isinstance(self.inner, FixedPointEncoding):
@@ -137,14 +138,17 @@ class WeightedEncoding(WrappedEncoding):
         """Refuse a weight below one step, which a grid, rounding towards 0, would silently turn
         into 0.
         """
-        steps = (
+        unit_steps = (
             abs(self.unit) / inner.step * (1 - 1e-9)
         )  # of the weight 1, with room for two roundings
-        if self.most_examples > steps:
-            lost = min(self.most_examples, math.ceil(self.most_examples / steps) - 1)
-            effect = f"clients with up to {lost} examples would weigh 0 on this grid of {inner.grid_bits} bits"
-            remedy = f"{effect}: at most {math.floor(steps)} there, more grid_bits, or an encoding that rounds at random"
-            raise ParameterError("most_examples", self.most_examples, remedy)
+        if self.most_examples > unit_steps:
+            weightless = min(self.most_examples, math.ceil(self.most_examples / unit_steps) - 1)
+            raise ParameterError(
+                "most_examples",
+                self.most_examples,
+                f"clients with up to {weightless} examples would weigh 0 on this grid of {inner.grid_bits} bits: at "
+                f"most {math.floor(unit_steps)} there, more grid_bits, or an encoding that rounds at random",
+            )
 
     @property
     def weighs(self) -> bool:
@@ -155,8 +159,8 @@ class WeightedEncoding(WrappedEncoding):
         """h: the coordinate of a client of weight 1. On the wider side of the range and within it,
         so never clipped.
         """
-        low, high = self._range
-        wider = high if high >= -low else low
+        lowest, highest = self._range
+        wider = highest if highest >= -lowest else lowest
         if self.inner.norm is None:
             return wider
         return math.copysign(min(self.inner.norm / 2, abs(wider)), wider)
@@ -188,12 +192,12 @@ class WeightedEncoding(WrappedEncoding):
         if vector.size < 2 or examples < 0:
             remedy = "the train function's metrics say how many there are"
             raise ParameterError("num-examples", "no number >= 0", remedy)
-        short = vector[:-1]
+        clipped = vector[:-1]
         if self.inner.norm is not None:
-            short = clip(short, norm="l2", bound=self.reach)
-        short = np.clip(short, *self._range)
+            clipped = clip(clipped, norm="l2", bound=self.reach)
+        clipped = np.clip(clipped, *self._range)
         weight = min(examples, self.most_examples) / self.most_examples
-        return self.inner.encode(weight * np.append(short, self.unit), rng=rng)
+        return self.inner.encode(weight * np.append(clipped, self.unit), rng=rng)
 
     def decode(self, total: Integers, *, count: int, size: int) -> Vector:
         return self.ratio(total, count=count, size=size)[0]
@@ -255,14 +259,16 @@ class MetricsEncoding(WrappedEncoding):
             raise ParameterError(
                 "ranges", f"{len(self.ranges)} metrics", f"at most {MOST_METRICS} in a sum"
             )
-        if not self.ranges or len({name for name, _, _ in self.ranges}) < len(self.ranges):
+        if not self.ranges or len({metric for metric, _, _ in self.ranges}) < len(self.ranges):
             raise ParameterError(
                 "ranges", str(self.ranges), "name at least one metric, and each once"
             )
-        for name, low, high in self.ranges:
-            if not -SCALES[1] <= low < high <= SCALES[1] or high - low < SCALES[0]:
+        for metric, lowest, highest in self.ranges:
+            if not -SCALES[1] <= lowest < highest <= SCALES[1] or highest - lowest < SCALES[0]:
                 raise ParameterError(
-                    "ranges", f"{name}: [{low:g}, {high:g}]", "lowest first, within -1e50 to 1e50"
+                    "ranges",
+                    f"{metric}: [{lowest:g}, {highest:g}]",
+                    "lowest first, within -1e50 to 1e50",
                 )
         noise = self.inner
         if isinstance(noise, WeightedEncoding):
@@ -305,16 +311,18 @@ class MetricsEncoding(WrappedEncoding):
         noise = gaussian_encoding(
             noise_multiplier=noise_multiplier, l2_norm=1.0, clients=clients, size=size
         )
-        inner: Encoding = noise
+        inner_encoding: Encoding = noise
         if most_examples:
-            inner = WeightedEncoding(inner=noise, most_examples=most_examples)
-        limits = tuple((name, float(low), float(high)) for name, (low, high) in ranges.items())
-        return cls(inner=inner, ranges=limits)
+            inner_encoding = WeightedEncoding(inner=noise, most_examples=most_examples)
+        limits = tuple(
+            (metric, float(lowest), float(highest)) for metric, (lowest, highest) in ranges.items()
+        )
+        return cls(inner=inner_encoding, ranges=limits)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the metrics, in order."""
-        return tuple(name for name, _, _ in self.ranges)
+        return tuple(metric for metric, _, _ in self.ranges)
 
     @property
     def purpose(self) -> Purpose:
@@ -356,8 +364,8 @@ class MetricsEncoding(WrappedEncoding):
             raise ParameterError(
                 "metrics", f"{vector.size} numbers", f"need {', '.join(self.names)}"
             )
-        middle, half = self._middles
-        scaled = self._share * np.clip((vector[:count] - middle) / half, -1, 1)
+        middle, half_widths = self._middles
+        scaled = self._share * np.clip((vector[:count] - middle) / half_widths, -1, 1)
         return self.inner.encode(np.append(scaled, vector[count:]), rng=rng)
 
     def decode(self, total: Integers, *, count: int, size: int) -> Vector:
@@ -371,16 +379,16 @@ class MetricsEncoding(WrappedEncoding):
         """
         deviation, spread = math.sqrt(self.inner.mse() / count), 0.0
         if isinstance(self.inner, WeightedEncoding):
-            mean, weight = self.inner.ratio(total, count=count, size=len(self.ranges))
+            centred, weight = self.inner.ratio(total, count=count, size=len(self.ranges))
             deviation, spread = deviation / weight, 1 / self.inner.unit
         else:
-            mean = self.inner.decode(total, count=count, size=len(self.ranges))
-        middle, half = self._middles
-        errors = deviation * np.sqrt(1 + (spread * mean) ** 2) * half / self._share
-        values = middle + half * mean / self._share
+            centred = self.inner.decode(total, count=count, size=len(self.ranges))
+        middle, half_widths = self._middles
+        errors = deviation * np.sqrt(1 + (spread * centred) ** 2) * half_widths / self._share
+        values = middle + half_widths * centred / self._share
         return {
-            name: Measured(float(values[index]), float(errors[index]))
-            for index, name in enumerate(self.names)
+            metric: Measured(float(values[position]), float(errors[position]))
+            for position, metric in enumerate(self.names)
         }
 
     def error(self, clients: int) -> dict[str, float]:
@@ -424,26 +432,38 @@ def encoding_from(values: JsonObject) -> Encoding:
     """
     if not isinstance(values, dict):
         raise FileFormatError("encoding: damaged (an object of fields is needed)")
-    kind = str(values.get("kind"))
-    if kind not in _KINDS:
-        raise ParameterError("encoding", kind, f"this version knows {', '.join(_KINDS)}")
+    encoding_kind = str(values.get("kind"))
+    if encoding_kind not in _KINDS:
+        raise ParameterError("encoding", encoding_kind, f"this version knows {', '.join(_KINDS)}")
     try:
-        if kind == "gaussian" or (kind == "table" and values["l2_norm"] is not None):
-            _check_rotation(values)
-        names = [entry.name for entry in fields(cast("type[DataclassInstance]", _KINDS[kind]))]
-        return _KINDS[kind](**{name: _field(name, values) for name in names})
+        if encoding_kind == "gaussian":
+            _check_method("noise", values["name"], NOISE)
+        if encoding_kind == "gaussian" or (
+            encoding_kind == "table" and values["l2_norm"] is not None
+        ):
+            rotation = values.get("rotation", "one transform after padding with zeros")
+            _check_method("rotation", rotation, ROTATION)
+        field_names = [
+            declared.name
+            for declared in fields(cast("type[DataclassInstance]", _KINDS[encoding_kind]))
+        ]
+        return _KINDS[encoding_kind](
+            **{field_name: _field(field_name, values) for field_name in field_names}
+        )
     except MezzotintError:
         raise
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise FileFormatError(f"encoding of kind {kind!r}: damaged ({error})") from None
+        raise FileFormatError(f"encoding of kind {encoding_kind!r}: damaged ({error})") from None
 
 
-def _check_rotation(values: JsonObject) -> None:
-    """Refuse a description of vectors rotated in another way, which would decode to nonsense."""
-    name = values.get("rotation", "one transform after padding with zeros")
-    if name != ROTATION:
+def _check_method(what: str, described: object, current: str) -> None:
+    """Refuse a description of noise, or of a rotation, that this version has not: sums would decode
+    to nonsense, and cost something else.
+    """
+    if described != current:
+        shortened = str(described)[:80]
         raise FileFormatError(
-            f"encoding: its rotation is {name!r}, this version's {ROTATION!r}; make it anew"
+            f"encoding: its {what} is {shortened!r}, this version's {current!r}; make it anew"
         )
 
 
@@ -456,12 +476,10 @@ def _field(name: str, values: JsonObject) -> object:
         return Mechanism.from_json(json.dumps(value))
     if name == "ranges":
         return tuple(
-            (str(metric), low + 0.0, high + 0.0) for metric, low, high in value
+            (str(metric), lowest + 0.0, highest + 0.0) for metric, lowest, highest in value
         )  # text is refused
     if name in _WHOLE:
         return int(value)
-    if name == "name":
-        return str(value)
     return value
 
 
@@ -504,10 +522,10 @@ def unpacked(data: bytes) -> Encoding:
     """
     try:
         reader = zlib.decompressobj()
-        text = reader.decompress(data, LARGEST)
-        if sum(text.count(mark) for mark in (b"[", b"{", b":")) > MOST_PARTS:
+        document = reader.decompress(data, LARGEST)
+        if sum(document.count(mark) for mark in (b"[", b"{", b":")) > MOST_PARTS:
             raise ValueError("it has more lists, objects and fields than an encoding can have")
-        values = parse_json(text, name="encoding")
+        values = parse_json(document, name="encoding")
         if not reader.eof or not isinstance(values, dict):
             raise ValueError("no description, or one that is too long")
     except (zlib.error, ValueError) as error:

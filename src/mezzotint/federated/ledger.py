@@ -137,27 +137,31 @@ class RunLedger:
             BudgetError: somebody would be charged for more; nothing is announced.
             ParameterError: a round of another process, or one that is over.
         """
-        names = tuple(sorted(set(clients)))
+        asked_clients = tuple(sorted(set(clients)))
         if minimum < 1:
             raise ParameterError("minimum", minimum, "a sum has at least 1 summand")
         with self._log.transaction() as append:
             if self._started(number).asked:
                 raise ParameterError("round", number, "was announced already, and clients asked")
             charged = self._charged()
-            costliest = max(names, key=lambda name: len(charged.get(name, ())), default="")
-            charges = len(charged.get(costliest, ()))
-            if most_rounds is not None and charges >= most_rounds:
-                charge_text = f"client {costliest!r} was charged for {charges} rounds; one more would exceed the budget of"
-                raise BudgetError(f"{charge_text} {most_rounds}: nothing was announced")
-            append({"round": number, "asked": names, "minimum": minimum})
+            costliest = max(asked_clients, key=lambda name: len(charged.get(name, ())), default="")
+            charged_rounds = len(charged.get(costliest, ()))
+            if most_rounds is not None and charged_rounds >= most_rounds:
+                raise BudgetError(
+                    f"client {costliest!r} was charged for {charged_rounds} rounds; one more would exceed the budget "
+                    f"of {most_rounds}: nothing was announced"
+                )
+            append({"round": number, "asked": asked_clients, "minimum": minimum})
 
     def close(self, number: int, survivors: Iterable[str]) -> None:
         """Close a round whose sum is known, and charge the clients in it."""
-        names = tuple(sorted(set(survivors)))
+        summed_clients = tuple(sorted(set(survivors)))
         with self._log.transaction() as append:
-            if not set(names) <= set(self._started(number).asked):
-                raise ParameterError("survivors", ", ".join(names), "one of them was not asked")
-            append({"round": number, "released": names})
+            if not set(summed_clients) <= set(self._started(number).asked):
+                raise ParameterError(
+                    "survivors", ", ".join(summed_clients), "one of them was not asked"
+                )
+            append({"round": number, "released": summed_clients})
 
     def fail(self, number: int, reason: str) -> None:
         """Close a round that ended before anything could be unmasked: nothing was released, nobody
@@ -173,19 +177,19 @@ class RunLedger:
             raise ParameterError(
                 "round", number, "was not started by this process; take a number from start()"
             )
-        entry = self._rounds[number]
-        if entry.released is not None or entry.failed is not None:
+        logged = self._rounds[number]
+        if logged.released is not None or logged.failed is not None:
             raise ParameterError("round", number, "is over")
-        return entry
+        return logged
 
     # Reading --------------------------------------------------------------------------------------
 
     def _charged(self) -> dict[str, list[int]]:
         """client -> rounds charged to it."""
         numbers_by_name: dict[str, list[int]] = {}
-        for number, entry in self._rounds.items():
-            for name in entry.charged:
-                numbers_by_name.setdefault(name, []).append(number)
+        for number, logged in self._rounds.items():
+            for client in logged.charged:
+                numbers_by_name.setdefault(client, []).append(number)
         return numbers_by_name
 
     def _known(self) -> dict[int, _LoggedRound]:
@@ -197,14 +201,15 @@ class RunLedger:
     def charges(self) -> dict[str, int]:
         """client -> number of rounds charged to it."""
         self._log.refresh()
-        return {name: len(numbers) for name, numbers in sorted(self._charged().items())}
+        return {client: len(numbers) for client, numbers in sorted(self._charged().items())}
 
     @property
     def turns(self) -> dict[int, tuple[str, ...]]:
         """round -> whose turn it was, or if that was not recorded, who was asked."""
         entries = sorted(self._known().items())
         return {
-            number: entry.asked if entry.turn is None else entry.turn for number, entry in entries
+            number: logged.asked if logged.turn is None else logged.turn
+            for number, logged in entries
         }
 
     @property
@@ -212,7 +217,7 @@ class RunLedger:
         """round -> "released", "failed: ...", "interrupted", or "not announced": no client was asked
         for its data.
         """
-        return {number: entry.outcome for number, entry in self._known().items()}
+        return {number: logged.outcome for number, logged in self._known().items()}
 
     @property
     def smallest_sum(self) -> int:
@@ -220,9 +225,9 @@ class RunLedger:
         before any.
         """
         sums = [
-            entry.summands
-            for entry in self._known().values()
-            if entry.asked and entry.failed is None
+            logged.summands
+            for logged in self._known().values()
+            if logged.asked and logged.failed is None
         ]
         return min(sums, default=0)
 
@@ -269,22 +274,22 @@ class RunLedger:
     # File -----------------------------------------------------------------------------------------
 
     def _take(self, line: JsonObject) -> None:
-        entry = self._rounds.setdefault(int(line["round"]), _LoggedRound())
+        logged = self._rounds.setdefault(int(line["round"]), _LoggedRound())
         if "turn" in line:
-            entry.turn = _names(line["turn"])
+            logged.turn = _names(line["turn"])
         elif "asked" in line:
-            entry.asked, entry.fewest = _names(line["asked"]), int(line["minimum"])
+            logged.asked, logged.fewest = _names(line["asked"]), int(line["minimum"])
         elif "released" in line:
-            entry.released = _names(line["released"])
+            logged.released = _names(line["released"])
         else:
-            entry.failed = str(line["failed"])
+            logged.failed = str(line["failed"])
 
 
 def _names(listed: Iterable[object]) -> tuple[str, ...]:
-    names = tuple(str(name) for name in listed)
-    if names != tuple(listed):
+    clients = tuple(str(client) for client in listed)
+    if clients != tuple(listed):
         raise TypeError("clients are named by strings")
-    return names
+    return clients
 
 
 NAME = "model.npz"
@@ -309,17 +314,17 @@ class Checkpoint:
         """Replace the folder's checkpoint; a crash leaves the old one or the new one."""
         with replacing(folder / NAME, overwrite=True) as temporary, temporary.open("wb") as handle:
             session = np.frombuffer(self.session, dtype=np.uint8)
-            state: dict[str, Any] = {
-                _STATE + name: vector for name, vector in self.optimizer.items()
+            vectors: dict[str, Any] = {
+                _STATE + vector_name: vector for vector_name, vector in self.optimizer.items()
             }
-            extra = np.frombuffer(json.dumps(self.told).encode(), dtype=np.uint8)
+            report = np.frombuffer(json.dumps(self.told).encode(), dtype=np.uint8)
             np.savez(
                 handle,
                 parameters=self.parameters,
                 done=np.int64(self.done),
                 session=session,
-                told=extra,
-                **state,
+                told=report,
+                **vectors,
             )
 
     @classmethod
@@ -336,9 +341,9 @@ class Checkpoint:
                 done=int(arrays["done"]),
                 session=arrays["session"].tobytes(),
                 optimizer={
-                    n.removeprefix(_STATE): array
-                    for n, array in arrays.items()
-                    if n.startswith(_STATE)
+                    array_name.removeprefix(_STATE): vector
+                    for array_name, vector in arrays.items()
+                    if array_name.startswith(_STATE)
                 },
                 told=parse_object(arrays["told"].tobytes(), name=NAME) if "told" in arrays else {},
             )

@@ -71,7 +71,9 @@ def _newer_content(content: RecordDict, names: list[str], word: str) -> RecordDi
     records = content.metric_records
     examples = records[f"{word}res.num_examples"]["num_examples"]
     reported = content.config_records[f"{word}res.metrics"]
-    metrics = {name: value for name, value in reported.items() if isinstance(value, int | float)}
+    metrics = {
+        metric: number for metric, number in reported.items() if isinstance(number, int | float)
+    }
     metrics[EXAMPLES] = float(str(examples))
     if word == "evaluate":
         metrics["loss"] = float(str(records["evaluateres.loss"]["loss"]))
@@ -82,5 +84,7 @@ def _newer_content(content: RecordDict, names: list[str], word: str) -> RecordDi
             "parameters", f"{len(trained)} arrays", f"the model has {len(names)}: return them all"
         )
     # Serialized arrays, which lack types and shapes of their own.
-    arrays = {name: Array(array.numpy()) for name, array in zip(names, trained, strict=True)}
+    arrays = {
+        array_name: Array(array.numpy()) for array_name, array in zip(names, trained, strict=True)
+    }
     return RecordDict({"arrays": ArrayRecord(arrays), "metrics": MetricRecord({**metrics})})

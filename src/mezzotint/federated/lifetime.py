@@ -118,8 +118,8 @@ class RoundMemory:
             return True
         required = _REQUIRED_BEFORE.get(answer.stage, "")
         if required and required not in earlier:
-            lost = f"the ledger lacks the answer to {required!r}; was an old copy restored?"
-            raise ReplayedRound(answer.stage, lost)
+            complaint = f"the ledger lacks the answer to {required!r}; was an old copy restored?"
+            raise ReplayedRound(answer.stage, complaint)
         if answer.stage == "open":
             agreed = hashlib.sha256(answer.agreement).hexdigest()
             if earlier["agree"] != agreed:
@@ -138,8 +138,8 @@ class RoundMemory:
 
 @final
 class SumKind(NamedTuple):
-    """What sums have in common that compose exactly: the binding of their encoding in hexadecimal, the
-    fewest summands, how many of these may add no noise, and the numbers that each client contributes.
+    """What sums have in common that compose exactly: the binding of their encoding in hexadecimal,
+    the fewest summands, how many of these may add no noise, and the numbers of each client.
     """
 
     binding: str
@@ -244,8 +244,8 @@ class LifetimeLedger:
 
         Raises:
             BudgetError: the total would exceed the budget; nothing is charged.
-            ReplayedRound: a sum of this round is on the ledger, under whatever plan: a second answer
-                may open both secrets. Or the dealing is not on it.
+            ReplayedRound: a sum of this round is on the ledger, under whatever plan: a second
+                answer may open both secrets. Or the dealing is not on it.
             ParameterError: an answer to another stage. A budget, but this encoding, or an earlier
                 one, has no claim against its server.
             FileFormatError: a budget, and sums on the ledger whose encoding this version cannot
@@ -257,28 +257,27 @@ class LifetimeLedger:
             raise ParameterError("stage", answer.stage, "a masked input answers the stage 'sum'")
         if single_sum.rounds != 1:
             raise ParameterError("rounds", single_sum.rounds, "sums are charged one by one")
-        kind = SumKind(
+        sum_kind = SumKind(
             binding=encoding.binding.hex(),
             clients=single_sum.clients,
             corrupted=single_sum.corrupted,
             size=single_sum.size,
         )
-        line: JsonObject = {**answer.line, "purpose": encoding.purpose, "kind": list(kind)}
+        line: JsonObject = {**answer.line, "purpose": encoding.purpose, "kind": list(sum_kind)}
         with self._log.transaction() as append:
             self._memory.is_repeated(answer)  # never true: a repeated sum is refused
-            counts = {**self._counts, kind: self._counts.get(kind, 0) + 1}
-            encodings = self._encodings | {kind.binding: packed(encoding)}
-            total = math.inf
+            counts = {**self._counts, sum_kind: self._counts.get(sum_kind, 0) + 1}
+            encodings = self._encodings | {sum_kind.binding: packed(encoding)}
+            total_epsilon = math.inf
             if budget < math.inf:
-                total = _total(counts, encodings, single_sum.delta)
-            if total > budget:
-                raise BudgetError(
-                    f"epsilon {total:g} in all its sums would exceed the budget of {budget:g}"
-                )
-            if kind.binding not in self._encodings:
-                line["encoding"] = encodings[kind.binding].hex()
+                total_epsilon = _total(counts, encodings, single_sum.delta)
+            if total_epsilon > budget:
+                cost = f"epsilon {total_epsilon:g} in all its sums"
+                raise BudgetError(f"{cost} would exceed the budget of {budget:g}")
+            if sum_kind.binding not in self._encodings:
+                line["encoding"] = encodings[sum_kind.binding].hex()
             append(line)
-        return total
+        return total_epsilon
 
     def spent(self, delta: float) -> float:
         """Epsilon of all sums so far."""
@@ -305,21 +304,21 @@ class LifetimeLedger:
         if stage != "sum":
             return
         binding, clients, corrupted, size = line["kind"]
-        kind = SumKind(str(binding), int(clients), int(corrupted), int(size))
-        self._counts[kind] = self._counts.get(kind, 0) + 1
+        sum_kind = SumKind(str(binding), int(clients), int(corrupted), int(size))
+        self._counts[sum_kind] = self._counts.get(sum_kind, 0) + 1
         if "encoding" in line:
-            self._encodings[kind.binding] = bytes.fromhex(line["encoding"])
+            self._encodings[sum_kind.binding] = bytes.fromhex(line["encoding"])
 
 
 def _total(counts: Mapping[SumKind, int], encodings: Mapping[str, bytes], delta: float) -> float:
     """Epsilon of sums of several kinds, which are added up, each at its share of delta."""
-    share = delta
+    delta_share = delta
     if len(counts) > 1:
-        share = math.nextafter(delta / len(counts), 0.0)
+        delta_share = math.nextafter(delta / len(counts), 0.0)
     costs: list[float] = []
-    for kind, rounds in counts.items():
-        encoding = _readable(encodings.get(kind.binding, b""))
-        costs.append(_cost(encoding, kind, rounds=rounds, delta=share))
+    for sum_kind, rounds in counts.items():
+        encoding = _readable(encodings.get(sum_kind.binding, b""))
+        costs.append(_cost(encoding, sum_kind, rounds=rounds, delta=delta_share))
     if len(costs) > 1:
         return math.nextafter(math.fsum(costs), math.inf)
     return sum(costs)

@@ -90,9 +90,9 @@ class LocalUpdates(Updates):
             described = as_bytes(record[Key.ENCODING])
             policy.check_report(_announced(described))
             _check_lasting(policy, context)
-            saved = context.state.config_records.get(RECORD)
-            if saved is None or as_bytes(saved[_CODEBOOK]) != described:
-                if saved is not None and json.loads(as_bytes(saved[_ANSWERS])):
+            saved_state = context.state.config_records.get(RECORD)
+            if saved_state is None or as_bytes(saved_state[_CODEBOOK]) != described:
+                if saved_state is not None and json.loads(as_bytes(saved_state[_ANSWERS])):
                     raise PolicyRefusal("codebook: this client reports under one codebook in a run")
                 _keep(context, described, {})
             return reply(message, {Key.PAYLOAD: b"", Key.NAME: _name(context)})
@@ -104,10 +104,10 @@ class LocalUpdates(Updates):
     def _report(
         self, payload: bytes, message: Message, context: Context, call_next: Train, policy: Policy
     ) -> bytes:
-        saved = context.state.config_records.get(RECORD)
-        if saved is None:
+        saved_state = context.state.config_records.get(RECORD)
+        if saved_state is None:
             raise PolicyRefusal("codebook: no round was announced to this client")
-        described = as_bytes(saved[_CODEBOOK])
+        described = as_bytes(saved_state[_CODEBOOK])
         scheme = _announced(described)
         policy.check_report(scheme)  # it may have been changed since
         _check_lasting(policy, context)
@@ -116,15 +116,17 @@ class LocalUpdates(Updates):
             raise PolicyRefusal(
                 f"rounds={number}: this client answers rounds 1 to {policy.rounds} of a session"
             )
-        size = parameters(only(message.content.array_records.values()))
-        if size != scheme.dimension:
-            raise PolicyRefusal(f"dimension={scheme.dimension}: the model has {size} parameters")
-        session = _session(scheme, context, policy, as_bytes(saved[_ANSWERS]))
-        vector = np.zeros(size)
+        parameter_count = parameters(only(message.content.array_records.values()))
+        if parameter_count != scheme.dimension:
+            raise PolicyRefusal(
+                f"dimension={scheme.dimension}: the model has {parameter_count} parameters"
+            )
+        session = _session(scheme, context, policy, as_bytes(saved_state[_ANSWERS]))
+        vector = np.zeros(parameter_count)
         if number not in session.answers:  # for an answered question nothing is drawn
             vector = whatever_happens(
                 lambda: check_vector(
-                    trained_update(message, call_next, context), size, name="update"
+                    trained_update(message, call_next, context), parameter_count, name="update"
                 ),
                 lambda: vector,
                 "reporting about no update",
@@ -151,10 +153,10 @@ def _check_lasting(policy: Policy, context: Context) -> None:
         raise PolicyRefusal(
             "records: this client has a budget, and no folder to count its reports in over all runs"
         )
-    path = Path(str(context.node_config["records"])) / REPORTS
-    if not path.exists():
+    ledger_path = Path(str(context.node_config["records"])) / REPORTS
+    if not ledger_path.exists():
         log(WARNING, "mezzotint: %s is missing: restore it, or enrol under a new identity "
-            "(`mezzotint roster identity`)", path)  # fmt: skip
+            "(`mezzotint roster identity`)", ledger_path)  # fmt: skip
         raise PolicyRefusal("records: the ledger of reports is missing; its log says what to do")
 
 
@@ -191,10 +193,10 @@ def _announced(described: bytes) -> RankedCodebook:
     """The codebook of an invitation, its claim checked exactly."""
     try:
         reader = zlib.decompressobj()
-        text = reader.decompress(described, LARGEST).decode()
+        document = reader.decompress(described, LARGEST).decode()
         if not reader.eof:
             raise ParameterError("codebook", f"{len(described)} bytes", "cut, or too long")
-        return RankedCodebook.from_json(text)
+        return RankedCodebook.from_json(document)
     except (
         MezzotintError,
         zlib.error,
@@ -288,10 +290,10 @@ class LocalStrategy(RoundStrategy[_Local]):
     # Rounds ---------------------------------------------------------------------------------------
 
     def _open(self, number: int, task: RoundTask, grid: Grid) -> _Local:
-        size = parameters(task["arrays"])
-        if size != self.scheme.dimension:
+        parameter_count = parameters(task["arrays"])
+        if parameter_count != self.scheme.dimension:
             raise ParameterError(
-                "dimension", self.scheme.dimension, f"the model has {size} parameters"
+                "dimension", self.scheme.dimension, f"the model has {parameter_count} parameters"
             )
         # A node's name is unknown until it has joined.
         nodes = self._choose({node: str(node) for node in self._connected(grid)}, number)
@@ -336,14 +338,16 @@ class LocalStrategy(RoundStrategy[_Local]):
                 JOIN, f"{len(current.joined)} clients joined, {self.minimum} are needed"
             )
         # From here on a client is charged under its own name.
-        current.names = self._unspent({index: current.name(index) for index in current.joined})
+        current.names = self._unspent(
+            {position: current.name(position) for position in current.joined}
+        )
         current.joined = list(current.names)
         invited_names = list(current.names.values())
         self.ledger.ask(current.number, invited_names, minimum=1, most_rounds=self.most_rounds)
         current.stage = REPORT
         outbox = {
-            index: json.dumps({"round": current.number, "slot": index}).encode()
-            for index in current.joined
+            position: json.dumps({"round": current.number, "slot": position}).encode()
+            for position in current.joined
         }
         return self._messages(current, outbox, {Key.RETURNS: self.returns}, current.task)
 
@@ -355,24 +359,26 @@ class LocalStrategy(RoundStrategy[_Local]):
         self._ask(current, current.requests)
         # A silent client may have sent a report that others saw on its way, or that arrives late.
         charged = [
-            current.names[index]
-            for index in current.joined
-            if index in current.reports or index not in current.refused
+            current.names[position]
+            for position in current.joined
+            if position in current.reports or position not in current.refused
         ]
         self.ledger.close(current.number, charged)
         if len(current.reports) < max(1, self.minimum):
-            error = TooFewClients(
+            shortage = TooFewClients(
                 REPORT, f"{len(current.reports)} reports arrived, {self.minimum} are needed"
             )
-            self._note(current.number, "", error)
+            self._note(current.number, "", shortage)
             return None, None
         self.counted = len(current.reports)
         places = sorted(current.reports)
-        mean = self.scheme.mean(
-            [current.reports[index] for index in places], round_seeds(current.number, places)
+        mean_update = self.scheme.mean(
+            [current.reports[position] for position in places], round_seeds(current.number, places)
         )
         return self._moved(
-            current, mean, {"survivors": len(places), "dropped": len(current.nodes) - len(places)}
+            current,
+            mean_update,
+            {"survivors": len(places), "dropped": len(current.nodes) - len(places)},
         )
 
     def summary(self) -> None:

@@ -125,11 +125,11 @@ class Updates(ABC):
     def _policy(self, context: Context) -> Policy:
         if isinstance(self.policy, Policy):
             return self.policy
-        path = self.policy if self.policy is not None else context.node_config.get("policy")
-        if path is None:
+        policy_file = self.policy if self.policy is not None else context.node_config.get("policy")
+        if policy_file is None:
             return Policy()
         try:
-            return load_policy(str(path))
+            return load_policy(str(policy_file))
         except MezzotintError as error:  # the server does not learn what is wrong with the file
             log(WARNING, "mezzotint: %s", error)
             raise PolicyRefusal(
@@ -207,8 +207,8 @@ class SecureUpdates(Updates):
         """The answer to a stage."""
         kind = message.metadata.message_type.partition(".")[0]
         if stage == Key.CARD:
-            name = name_of(context) or signer.identity().hex()
-            return {Key.PAYLOAD: signer.card(payload), Key.NAME: name}
+            client_name = name_of(context) or signer.identity().hex()
+            return {Key.PAYLOAD: signer.card(payload), Key.NAME: client_name}
         if stage == "deal":
             encoding = as_bytes(message.content.config_records[RECORD].get(Key.ENCODING))
             return {Key.PAYLOAD: signer.deal(kind, payload, encoding)}
@@ -224,11 +224,11 @@ class SecureUpdates(Updates):
         if "signer" in context.node_config:
             return RemoteSigner(path=Path(str(context.node_config["signer"])))
         policy = self._policy(context)
-        saved = context.state.config_records.get(RECORD)
-        if saved is None:
+        saved_state = context.state.config_records.get(RECORD)
+        if saved_state is None:
             client = Client(identity=_identity(context), trust=policy.trust)
         else:
-            client = Client.load(as_bytes(saved[_STATE]), trust=policy.trust)
+            client = Client.load(as_bytes(saved_state[_STATE]), trust=policy.trust)
         ledger = None
         if "identity" in context.node_config:
             folder = None
@@ -277,8 +277,8 @@ def _refusal(error: Exception) -> dict[str, object]:
     """Name and reason for the server; both are logged."""
     is_foreign = not isinstance(error, MezzotintError)
     log(WARNING, "mezzotint: refused: %s", error, exc_info=is_foreign)
-    name, reason = refusal_of(error)
-    return {Key.REFUSED: name, Key.REASON: reason}
+    refusal_name, reason = refusal_of(error)
+    return {Key.REFUSED: refusal_name, Key.REASON: reason}
 
 
 def _keep(context: Context, signer: Signing) -> None:
@@ -299,7 +299,7 @@ def _masked(
     refused.
     """
     encoding = read_encoding(signer.expect(payload, task_digest(message.content)))
-    size = parameters(only(message.content.array_records.values()))
+    parameter_count = parameters(only(message.content.array_records.values()))
     if _returns(message) not in _ANSWERS[encoding.purpose]:
         raise PolicyRefusal(
             f"returns: of a round to {encoding.purpose}, one of {', '.join(_ANSWERS[encoding.purpose])}"
@@ -310,7 +310,7 @@ def _masked(
         lambda: None,
         "adding nothing but noise",
     )
-    return signer.sum(payload, size, update)
+    return signer.sum(payload, parameter_count, update)
 
 
 def _rehearse(
@@ -381,22 +381,22 @@ def trained_update(
     encoding weighs.
     """
     answer = _answered(message, call_next, context)
-    sent, trained = (
+    model_arrays, trained_arrays = (
         only(content_message.content.array_records.values())
         for content_message in (message, answer)
     )
     returns = _returns(message)
-    if shapes(trained) != shapes(sent):
+    if shapes(trained_arrays) != shapes(model_arrays):
         raise ParameterError(
-            "arrays", str(shapes(trained)), "the update's arrays differ from the model's"
+            "arrays", str(shapes(trained_arrays)), "the update's arrays differ from the model's"
         )
     if returns not in ("update", "weights"):
         raise ParameterError(
             "returns", returns, "use 'weights' (new parameters) or 'update' (what is added to them)"
         )
-    update = flatten(trained)
+    update = flatten(trained_arrays)
     if returns == "weights":
-        update = update - flatten(sent)
+        update = update - flatten(model_arrays)
     if encoding is not None and encoding.weighs:
         update = np.append(update, _metric(answer, EXAMPLES))
     return update
@@ -411,10 +411,10 @@ def measured(
     if returns != Key.METRICS:
         remedy = f"use {Key.METRICS!r}: a sum of what clients measure"
         raise ParameterError("returns", returns, remedy)
-    names = list(encoding.names)
+    metric_names = list(encoding.names)
     if encoding.weighs:
-        names.append(EXAMPLES)
-    return np.array([_metric(answer, name) for name in names])
+        metric_names.append(EXAMPLES)
+    return np.array([_metric(answer, metric) for metric in metric_names])
 
 
 def _answered(message: Message, call_next: Train, context: Context) -> Message:
@@ -448,17 +448,17 @@ def _metric(answer: Message, name: str) -> float:
 
 def _identity(context: Context) -> bytes | None:
     """The long-term key in the file that the node's configuration names; None without one."""
-    path = context.node_config.get("identity")
-    return None if path is None else read_identity(str(path))
+    identity_file = context.node_config.get("identity")
+    return None if identity_file is None else read_identity(str(identity_file))
 
 
 def name_of(context: Context) -> str:
     """The client's name in the node's configuration; "" without one."""
     return next(
         (
-            str(context.node_config[key])
-            for key in ("name", "partition-id")
-            if key in context.node_config
+            str(context.node_config[setting])
+            for setting in ("name", "partition-id")
+            if setting in context.node_config
         ),
         "",
     )

@@ -112,13 +112,13 @@ class Policy:
     def __post_init__(self) -> None:
         self._check_types()
         positive = "need a number > 0, or leave it out"
-        norm = math.inf if self.l2_norm is None else self.l2_norm
+        norm_limit = math.inf if self.l2_norm is None else self.l2_norm
         has_roster = self.roster is not None
         remedy = "name the roster of all clients, too: a server that invents clients fills any sum with them"
         check_rules(
             self,
             ("largest_value", self.largest_value > 0, positive),
-            ("l2_norm", norm > 0, positive),
+            ("l2_norm", norm_limit > 0, positive),
         )
         _ = self.trust  # checks its part
         check_rules(
@@ -155,10 +155,10 @@ class Policy:
         counts, remedy = ("minimum", "rounds", "dealings"), "need a whole number, without quotes"
         tables = self.mechanisms
         settings = self.rehearse
-        rehearsal = settings is None or (
+        rehearsal_fits = settings is None or (
             isinstance(settings, Mapping) and all(map(_is_setting, settings.values()))
         )
-        sums = tables is None or (
+        tables_fit = tables is None or (
             isinstance(tables, list | tuple) and all(isinstance(table, str) for table in tables)
         )
         check_rules(
@@ -166,14 +166,17 @@ class Policy:
             ("evaluate", isinstance(self.evaluate, bool), "true or false, without quotes"),
             (
                 "rehearse",
-                rehearsal,
+                rehearsal_fits,
                 "need a table of node settings, such as {data = 'made-up.npz'}",
             ),
-            ("mechanisms", sums, "need a list of SHA-256 sums, in brackets"),
-            *((name, type(getattr(self, name)) is int, remedy) for name in counts),
+            ("mechanisms", tables_fit, "need a list of SHA-256 sums, in brackets"),
             *(
-                (name, _is_number(getattr(self, name)), "need a number, without quotes")
-                for name in numbers
+                (field_name, type(getattr(self, field_name)) is int, remedy)
+                for field_name in counts
+            ),
+            *(
+                (field_name, _is_number(getattr(self, field_name)), "need a number, without quotes")
+                for field_name in numbers
             ),
         )
 
@@ -220,17 +223,17 @@ class Policy:
                 f"purpose={plan.purpose}: the encoding is one to {encoding.purpose} with"
             )
         self._check_mechanism(encoding)
-        name, required = "noise_multiplier", self.noise_multiplier
+        rule, required = "noise_multiplier", self.noise_multiplier
         if plan.purpose == "evaluate":
-            name, required = "evaluate_noise_multiplier", self.evaluate_noise_multiplier
-        noise = encoding.noise_multiplier(max(0, plan.minimum - self.trust.corrupted_of(plan)))
-        if not required <= noise < math.inf:
+            rule, required = "evaluate_noise_multiplier", self.evaluate_noise_multiplier
+        multiplier = encoding.noise_multiplier(max(0, plan.minimum - self.trust.corrupted_of(plan)))
+        if not required <= multiplier < math.inf:
             wanted = (
                 f"wants {required:g}"
                 if required < math.inf
                 else "answers no sums of what it measures"
             )
-            raise PolicyRefusal(f"{name}={noise:g} in the smallest sum: this client {wanted}")
+            raise PolicyRefusal(f"{rule}={multiplier:g} in the smallest sum: this client {wanted}")
 
     def check_report(self, scheme: RankedCodebook) -> None:
         """Refuse single reports if this client requires sums or more protection.
@@ -305,7 +308,8 @@ def load_policy(path: str | Path) -> Policy:
             f"policy {Path(path).name}: unknown keys {unknown}; a typo would protect nobody"
         )
     settings: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+        field_name: tuple(setting) if isinstance(setting, list) else setting
+        for field_name, setting in values.items()
     }
     if "roster" in settings:
         settings["roster"] = Roster.load(Path(path).parent / str(settings["roster"]))

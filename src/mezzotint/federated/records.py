@@ -67,12 +67,12 @@ def parameters(arrays: ArrayRecord) -> int:
 
 def flatten(arrays: ArrayRecord) -> npt.NDArray[np.float64]:
     """All parameters of a record as one vector; ParameterError if there are none."""
-    vector, start = np.empty(parameters(arrays)), 0
-    for name, array in arrays.items():
-        if is_parameter(name, array.dtype):
+    vector, offset = np.empty(parameters(arrays)), 0
+    for array_name, array in arrays.items():
+        if is_parameter(array_name, array.dtype):
             values = array.numpy().reshape(-1)
-            vector[start : start + values.size] = values
-            start += values.size
+            vector[offset : offset + values.size] = values
+            offset += values.size
     return vector
 
 
@@ -81,25 +81,25 @@ def unflatten(vector: npt.NDArray[np.float64], like: ArrayRecord) -> ArrayRecord
     in `like`.
     """
     filled: dict[str, Array] = {}
-    start = 0
-    for name, array in like.items():
-        if not is_parameter(name, array.dtype):
-            filled[name] = array
+    offset = 0
+    for array_name, array in like.items():
+        if not is_parameter(array_name, array.dtype):
+            filled[array_name] = array
             continue
-        size = int(np.prod(array.shape, dtype=np.int64))
+        length = int(np.prod(array.shape, dtype=np.int64))
         # Not ascontiguousarray, which turns a scalar into an array of length 1.
-        values = vector[start : start + size].astype(array.dtype).reshape(array.shape)
-        filled[name] = Array(np.asarray(values, order="C"))
-        start += size
+        values = vector[offset : offset + length].astype(array.dtype).reshape(array.shape)
+        filled[array_name] = Array(np.asarray(values, order="C"))
+        offset += length
     return ArrayRecord(filled)
 
 
 def shapes(arrays: ArrayRecord) -> list[tuple[str, tuple[int, ...]]]:
     """Names and shapes of the parameters, in order."""
     return [
-        (name, tuple(array.shape))
-        for name, array in arrays.items()
-        if is_parameter(name, array.dtype)
+        (array_name, tuple(array.shape))
+        for array_name, array in arrays.items()
+        if is_parameter(array_name, array.dtype)
     ]
 
 
@@ -123,16 +123,16 @@ def further_answers(record: ConfigRecord, count: int) -> list[ConfigRecord]:
     for dealing, reason in zip(dealings, reasons, strict=True):
         answer = ConfigRecord({Key.PAYLOAD: dealing})
         if reason:
-            name, _, text = str(reason).partition(": ")
-            answer = ConfigRecord({Key.REFUSED: name, Key.REASON: text})
+            refusal_name, _, reason_text = str(reason).partition(": ")
+            answer = ConfigRecord({Key.REFUSED: refusal_name, Key.REASON: reason_text})
         answers.append(answer)
     return answers
 
 
 def one_line(said: object) -> str:
     """A client's text, made fit for a log: no line breaks or control characters, and not too long."""
-    text = " ".join(str(said).split())
-    return "".join(letter for letter in text[:_LONGEST] if letter.isprintable())
+    words = " ".join(str(said).split())
+    return "".join(letter for letter in words[:_LONGEST] if letter.isprintable())
 
 
 def task_digest(content: RecordDict) -> bytes:
@@ -143,23 +143,28 @@ def task_digest(content: RecordDict) -> bytes:
     digest = hashlib.sha256()
 
     def add(*parts: object) -> None:
-        for value in parts:  # bytes may equal the text of another value: each has a type mark
-            data = b"b" + value if isinstance(value, bytes) else b"t" + repr(value).encode()
-            digest.update(len(data).to_bytes(8, "big") + data)
+        for part in parts:  # bytes may equal the text of another value: each has a type mark
+            encoded = b"b" + part if isinstance(part, bytes) else b"t" + repr(part).encode()
+            digest.update(len(encoded).to_bytes(8, "big") + encoded)
 
-    for name in sorted(content):
-        record = content[name]
-        add(type(record).__name__, name, len(record) if name != RECORD else 0)
+    for record_name in sorted(content):
+        record = content[record_name]
+        add(type(record).__name__, record_name, len(record) if record_name != RECORD else 0)
         if isinstance(record, ArrayRecord):
             for (
                 array_name,
                 array,
             ) in record.items():  # in their order: that of the update's coordinates
                 add(array_name, array.dtype, tuple(array.shape), array.stype, array.data)
-        elif name == RECORD:
+        elif record_name == RECORD:
             add(record.get(Key.RETURNS))
         else:
-            add(*((key, type(record[key]).__name__, record[key]) for key in sorted(record)))
+            add(
+                *(
+                    (field_name, type(record[field_name]).__name__, record[field_name])
+                    for field_name in sorted(record)
+                )
+            )
     return digest.digest()
 
 

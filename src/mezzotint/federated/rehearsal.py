@@ -68,18 +68,18 @@ def made_up(settings: RunSettings, clients: int) -> Federation:
         ParameterError: a data set whose shapes are not known.
     """
     if settings.dataset not in SHAPES:
-        names = ", ".join(SHAPES)
-        raise ParameterError("dataset", settings.dataset, f"no shapes are known; use {names}")
+        data_sets = ", ".join(SHAPES)
+        raise ParameterError("dataset", settings.dataset, f"no shapes are known; use {data_sets}")
     shape, classes = SHAPES[settings.dataset]
-    rng = np.random.default_rng(settings.seed)
+    generator = np.random.default_rng(settings.seed)
 
     def records(count: int) -> tuple[np.ndarray, np.ndarray]:
-        features = rng.random((count, *shape), dtype=np.float32)
-        return features, rng.integers(0, classes, count)
+        features = generator.random((count, *shape), dtype=np.float32)
+        return features, generator.integers(0, classes, count)
 
     test_x, test_y = records(_RECORDS)
-    parts = tuple(records(_RECORDS) for _ in range(clients))
-    return Federation(clients=parts, test_x=test_x, test_y=test_y, classes=classes)
+    client_records = tuple(records(_RECORDS) for _ in range(clients))
+    return Federation(clients=client_records, test_x=test_x, test_y=test_y, classes=classes)
 
 
 def check_data(settings: RunSettings) -> None:
@@ -107,12 +107,12 @@ def rehearse(settings: RunSettings, scheme: Scheme) -> DryRun:
     """
     check_run(settings, scheme)
     check_data(settings)
-    start = time.perf_counter()
+    beginning = time.perf_counter()
     federation = made_up(settings, settings.per_round)
     model = model_for(settings.model, federation)
-    size = model.initial(settings.seed).size
-    strategy = prospective_strategy(settings, scheme, size)
-    rounds, epsilon = _spending(strategy, settings, size)
+    parameter_count = model.initial(settings.seed).size
+    strategy = prospective_strategy(settings, scheme, parameter_count)
+    rounds, epsilon = _spending(strategy, settings, parameter_count)
     warning = ""
     if isinstance(scheme, RankedCodebook):
         scheme.encode(model.initial(settings.seed), 0, rng=settings.seed)
@@ -131,12 +131,12 @@ def rehearse(settings: RunSettings, scheme: Scheme) -> DryRun:
         warning = scheme.noise_warning(settings.per_round)
     return DryRun(
         clients=settings.per_round,
-        parameters=size,
+        parameters=parameter_count,
         bits=strategy.message_bits,
         epsilon=epsilon,
         rounds=rounds,
         wanted=settings.participations,
-        seconds=time.perf_counter() - start,
+        seconds=time.perf_counter() - beginning,
         warning=warning,
     )
 

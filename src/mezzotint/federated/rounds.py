@@ -77,21 +77,21 @@ def arriving(
     if late is None:
         late = {}
     outbox, waiting = iter(messages), dict[str, int]()
-    while some := list(islice(outbox, _AT_ONCE)):
-        for message, number in zip(some, grid.push_messages(some), strict=True):
+    while batch := list(islice(outbox, _AT_ONCE)):
+        for message, number in zip(batch, grid.push_messages(batch), strict=True):
             if number:
                 waiting[number] = message.metadata.dst_node_id
-    del some
+    del batch
     node_of = {**late, **waiting}
-    last = time.monotonic()  # when something came
-    deadline = last + timeout
-    size = max(1, min(_AT_ONCE, _ROOM // max(1, answer_bytes)))
+    last_arrival = time.monotonic()  # when something came
+    deadline = last_arrival + timeout
+    batch_size = max(1, min(_AT_ONCE, _ROOM // max(1, answer_bytes)))
     try:
         while waiting or late:
-            over = not waiting or time.monotonic() >= deadline  # then this is the last poll
+            is_last_poll = not waiting or time.monotonic() >= deadline  # then this is the last poll
             numbers, before = [*waiting, *late], len(waiting)
-            for begin in range(0, len(numbers), size):
-                answers = list(grid.pull_messages(numbers[begin : begin + size]))
+            for offset in range(0, len(numbers), batch_size):
+                answers = list(grid.pull_messages(numbers[offset : offset + batch_size]))
                 while answers:
                     answer = answers.pop(0)
                     replied = answer.metadata.reply_to_message_id
@@ -99,13 +99,13 @@ def arriving(
                     waiting.pop(replied, None)
                     late.pop(replied, None)
                     yield node, answer
-            if over or not waiting:
+            if is_last_poll or not waiting:
                 return
-            now = time.monotonic()
+            moment = time.monotonic()
             if len(waiting) < before:
-                last = now
-            pause = min(max((now - last) / _PART, _SHORTEST), _LONGEST)
-            time.sleep(min(pause, max(0.0, deadline - now)))
+                last_arrival = moment
+            pause = min(max((moment - last_arrival) / _PART, _SHORTEST), _LONGEST)
+            time.sleep(min(pause, max(0.0, deadline - moment)))
     finally:
         late.update(waiting)
 
@@ -147,7 +147,7 @@ class Running:
     @cached_property
     def places(self) -> dict[int, int]:
         """Node -> place."""
-        return {node: index for index, node in self.nodes.items()}
+        return {node: place for place, node in self.nodes.items()}
 
     def name(self, place: int) -> str:
         """The client's name for itself; its node's number before it has given one."""
@@ -380,11 +380,11 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         # to nothing.
         number = self.ledger.start() if current is None else current.number
         config["server-round"] = number
-        task: RoundTask = {"arrays": arrays, "config": config}
+        round_task: RoundTask = {"arrays": arrays, "config": config}
         try:
             if current is None:
-                current = self._open(number, task, grid)
-            current.task = task
+                current = self._open(number, round_task, grid)
+            current.task = round_task
             if len(current.nodes) < max(2, self.minimum):
                 raise TooFewClients(
                     "plan", f"{len(current.nodes)} clients are there, {self.minimum} are needed"
@@ -429,18 +429,18 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """All connected nodes; rounds wait up to `stage_timeout` for those they need, and once in
         all for the rest.
         """
-        start, logged = time.monotonic(), -1
+        beginning, logged = time.monotonic(), -1
         while len(nodes := sorted(grid.get_node_ids())) < self.invited:
-            limit = self.stage_timeout
+            patience = self.stage_timeout
             if len(nodes) >= max(2, self.minimum):
-                limit = self._patience
-            if time.monotonic() - start >= limit:
+                patience = self._patience
+            if time.monotonic() - beginning >= patience:
                 break
             if len(nodes) != logged:
                 logged = len(nodes)
                 log(INFO, "mezzotint: %d nodes are connected; waiting for %d", logged, self.invited)
             time.sleep(0.2)
-        self._patience = max(0.0, self._patience - (time.monotonic() - start))
+        self._patience = max(0.0, self._patience - (time.monotonic() - beginning))
         return nodes
 
     def _choose(self, names: Mapping[int, str], number: int) -> list[int]:
@@ -451,12 +451,12 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         session. Turns are on disk before clients are asked, so that a resumed server knows even
         those of clients that did not answer.
         """
-        size = min(self.invited, len(names))
+        drawn_count = min(self.invited, len(names))
         if self.sampling != "cyclic":
-            return sorted(random.SystemRandom().sample(sorted(names), size))
-        turn = self._next(names.values(), size)
+            return sorted(random.SystemRandom().sample(sorted(names), drawn_count))
+        turn = self._next(names.values(), drawn_count)
         self.ledger.take_turn(number, turn)
-        return sorted(node for node, name in names.items() if name in turn)
+        return sorted(node for node, client_name in names.items() if client_name in turn)
 
     def _next(self, names: Iterable[str], size: int) -> set[str]:
         """Move the clients at the head of the queue to its end; new clients join at the head."""
@@ -465,8 +465,10 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             return self._turns.get(name, -1), hashlib.sha256(self.session + name.encode()).digest()
 
         turn = sorted(set(names), key=waiting)[:size]
-        last = max(self._turns.values(), default=-1)
-        self._turns.update({name: position for position, name in enumerate(turn, start=last + 1)})
+        last_position = max(self._turns.values(), default=-1)
+        self._turns.update(
+            {name: position for position, name in enumerate(turn, start=last_position + 1)}
+        )
         return set(turn)
 
     def _unspent(self, names: Mapping[int, str]) -> dict[int, str]:
@@ -477,7 +479,9 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             return dict(names)
         charges = self._charges()
         unspent = {
-            key: name for key, name in names.items() if charges.get(name, 0) < self.most_rounds
+            key: client_name
+            for key, client_name in names.items()
+            if charges.get(client_name, 0) < self.most_rounds
         }
         if len(unspent) < max(1, self.minimum) <= len(names):
             shortage = f"only {len(unspent)} of {len(names)} clients were charged for fewer than {self.most_rounds} rounds"
@@ -505,13 +509,13 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         task: RoundTask | None = None,
     ) -> Iterator[Message]:
         stage = self._stage(current)
-        for index, payload in outbox.items():
+        for place, payload in outbox.items():
             values = {Key.STAGE: stage, Key.PAYLOAD: payload, **extra}
-            yield request(current.nodes[index], self.message_type, values, task or {})
+            yield request(current.nodes[place], self.message_type, values, task or {})
 
     def _ask(self, current: R, messages: Iterable[Message]) -> None:
         """Send the messages of a stage and take answers as they arrive, until there are enough."""
-        stage, start = self._stage(current), time.monotonic()
+        stage, beginning = self._stage(current), time.monotonic()
         for node, answer in arriving(
             current.grid,
             messages,
@@ -522,7 +526,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
                 self._take_one(current, current.places[node], protocol_record(answer))
             if self._enough(current):
                 break
-        self.seconds[stage] = time.monotonic() - start
+        self.seconds[stage] = time.monotonic() - beginning
 
     def _is_answer(self, current: R, node: int, answer: Message) -> bool:
         """Whether a message is the answer of a node that takes part in the round; else it is noted
@@ -550,16 +554,16 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
 
     def _take_one(self, current: R, place: int, record: ConfigRecord | None) -> None:
         """Take the answer of a client of the round, or note why not."""
-        who = current.name(place)
+        client_name = current.name(place)
         refusal = ("NotMasked", "the client does not run the mod")
         if record is not None and Key.REFUSED in record:
             refusal = one_line(record[Key.REFUSED]), one_line(record.get(Key.REASON, ""))
         if record is None or Key.REFUSED in record:
-            name, reason = refusal
-            text = "mezzotint: %s %d, client %s refused: %s"
-            log(WARNING, text, self._counted_as, current.number, who, reason)
+            refusal_name, reason = refusal
+            template = "mezzotint: %s %d, client %s refused: %s"
+            log(WARNING, template, self._counted_as, current.number, client_name, reason)
             self.incidents.append(
-                Incident(round=current.number, client=who, name=name, what=reason)
+                Incident(round=current.number, client=client_name, name=refusal_name, what=reason)
             )
             self._refused(current, place)
             return
@@ -571,7 +575,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         try:
             self._receive(current, place, payload)
         except ProtocolError as error:
-            self._note(current.number, who, error)
+            self._note(current.number, client_name, error)
             return
         if Key.NAME in record:
             current.names.setdefault(place, one_line(record[Key.NAME]))
@@ -580,10 +584,10 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """Handle a client's refusal to answer."""
 
     def _note(self, number: int, client: str, error: Exception) -> None:
-        whose = ""
+        subject = ""
         if client:
-            whose = f", client {client}"
-        log(WARNING, "mezzotint: %s %d%s: %s", self._counted_as, number, whose, error)
+            subject = f", client {client}"
+        log(WARNING, "mezzotint: %s %d%s: %s", self._counted_as, number, subject, error)
         self.incidents.append(
             Incident(round=number, client=client, name=type(error).__name__, what=str(error))
         )

@@ -135,14 +135,14 @@ class RunSettings(Record):
 
     def __post_init__(self) -> None:
         check_numbers(self)
-        local, share = self.trust == "local", "need a share of the clients in [0, 1)"
+        is_local, share_remedy = self.trust == "local", "need a share of the clients in [0, 1)"
         check_rules(
             self,
             ("trust", self.trust in ("sum", "local"), "use 'sum' or 'local'"),
             ("rounds", self.rounds >= 1, "need at least one round"),
             (
                 "rounds",
-                local or self.rounds <= ROUNDS,
+                is_local or self.rounds <= ROUNDS,
                 f"at most {ROUNDS:,} secure sums in a run: start a second run",
             ),
             (
@@ -159,7 +159,7 @@ class RunSettings(Record):
             ),
             (
                 "minimum",
-                self.minimum == 0 or self.minimum >= (1 if local else 2),
+                self.minimum == 0 or self.minimum >= (1 if is_local else 2),
                 "need at least 2 clients in a sum, or 0 for half of those drawn plus one",
             ),
             ("epsilon", self.epsilon >= 0, "need a budget >= 0; 0 sets none"),
@@ -173,7 +173,7 @@ class RunSettings(Record):
             ),
             (
                 "evaluate_every",
-                not (self.evaluate_every and local),
+                not (self.evaluate_every and is_local),
                 "needs secure sums; leave it out with trust=local",
             ),
             (
@@ -182,16 +182,16 @@ class RunSettings(Record):
                 "need a noise multiplier above 0",
             ),
             ("largest_loss", 0 < self.largest_loss < math.inf, "need a finite loss above 0"),
-            ("colluding", 0 <= self.colluding < 1, share),
-            ("dropping", 0 <= self.dropping < 1, share),
+            ("colluding", 0 <= self.colluding < 1, share_remedy),
+            ("dropping", 0 <= self.dropping < 1, share_remedy),
         )
         check_choice("sampling", self.sampling, SAMPLINGS)
         check_count("spare", self.spare, least=0)
         if self.dataset == "digits" and self.per_round + self.spare > self.clients:
-            name = "spare" if self.per_round <= self.clients else "per_round"
+            parameter = "spare" if self.per_round <= self.clients else "per_round"
             draw_text = f"a round draws {self.per_round + self.spare} of {self.clients} clients"
             remedy = f"with spare={self.spare}, {draw_text}; draw fewer"
-            raise ParameterError(name, getattr(self, name), remedy)
+            raise ParameterError(parameter, getattr(self, parameter), remedy)
         optimizer_named(self.server_optimizer)
         _ = self.training  # checks its part
 
@@ -243,10 +243,10 @@ class RunSettings(Record):
             FileFormatError: an invalid mechanism file. ParameterError: a table that cannot be
                 summed.
         """
-        norm = self.l2_norm or None
+        clip_norm = self.l2_norm or None
         if not self.mechanism:
-            return FixedPointEncoding(clip=self.clip, l2_norm=norm)
-        return load_encoding(Path(self.mechanism), l2_norm=norm)
+            return FixedPointEncoding(clip=self.clip, l2_norm=clip_norm)
+        return load_encoding(Path(self.mechanism), l2_norm=clip_norm)
 
     def measuring(self, most_examples: int) -> MetricsEncoding:
         """Loss and accuracy of clients, weighed by up to this many examples; 0 weighs all equally."""
@@ -290,14 +290,21 @@ class RunSettings(Record):
         Raises:
             ParameterError: an unknown key, or a value of another type than the field's.
         """
-        types = {field.name: type(field.default) for field in fields(cls)}
-        settings = {key.replace("-", "_"): value for key, value in values.items()}
-        unknown = sorted(set(settings) - set(types))
+        field_types = {field.name: type(field.default) for field in fields(cls)}
+        settings = {
+            setting_name.replace("-", "_"): setting for setting_name, setting in values.items()
+        }
+        unknown = sorted(set(settings) - set(field_types))
         if unknown:
             raise ParameterError(
-                "run-config", ", ".join(unknown), f"unknown; use {', '.join(types)}"
+                "run-config", ", ".join(unknown), f"unknown; use {', '.join(field_types)}"
             )
-        return cls(**{key: _of_type(types[key], key, value) for key, value in settings.items()})
+        return cls(
+            **{
+                setting_name: _of_type(field_types[setting_name], setting_name, setting)
+                for setting_name, setting in settings.items()
+            }
+        )
 
     @classmethod
     def load(cls, folder: Path) -> RunSettings:
@@ -308,9 +315,12 @@ class RunSettings(Record):
             settings = cls.from_config(read_object(folder / "settings.json"))
         except (OSError, ValueError) as error:
             raise FileFormatError(f"{folder.name}: no run to resume there ({error})") from None
-        inside = {
-            name: str(folder.resolve() / Path(file).name)
-            for name, file in (("mechanism", settings.mechanism), ("roster", settings.roster))
-            if file and Path(file).parent == Path(settings.out)
+        moved_files = {
+            setting_name: str(folder.resolve() / Path(file_name).name)
+            for setting_name, file_name in (
+                ("mechanism", settings.mechanism),
+                ("roster", settings.roster),
+            )
+            if file_name and Path(file_name).parent == Path(settings.out)
         }
-        return replace(settings, out=str(folder.resolve()), **inside)
+        return replace(settings, out=str(folder.resolve()), **moved_files)

@@ -304,10 +304,10 @@ REFUSALS = frozenset({"PolicyRefusal", *(kind.__name__ for kind in ProtocolError
 
 def _send(link: socket.socket, head: Mapping[str, object], *parts: bytes) -> None:
     """Send a frame: names and sizes, then bytes."""
-    text = json.dumps({**head, "sizes": [len(block) for block in parts]}).encode()
-    link.sendall(_LENGTH.pack(len(text)) + text)
-    for block in parts:
-        link.sendall(block)
+    head_text = json.dumps({**head, "sizes": [len(part) for part in parts]}).encode()
+    link.sendall(_LENGTH.pack(len(head_text)) + head_text)
+    for part in parts:
+        link.sendall(part)
 
 
 def _receive(link: socket.socket) -> tuple[JsonObject, list[bytes]]:
@@ -315,14 +315,14 @@ def _receive(link: socket.socket) -> tuple[JsonObject, list[bytes]]:
     (length,) = _LENGTH.unpack(_exactly(link, _LENGTH.size))
     if length > _LARGEST_HEAD:
         raise ConnectionError("a frame's head is too long")
-    head = parse_object(_exactly(link, length), name="frame")
-    sizes = head.get("sizes")
-    if not isinstance(sizes, list):
+    header = parse_object(_exactly(link, length), name="frame")
+    part_sizes = header.get("sizes")
+    if not isinstance(part_sizes, list):
         raise ConnectionError("a frame without sizes")
-    counts = [size for size in sizes if type(size) is int and size >= 0]
-    if len(counts) < len(sizes) or sum(counts) > LARGEST_FRAME:
+    checked_sizes = [size for size in part_sizes if type(size) is int and size >= 0]
+    if len(checked_sizes) < len(part_sizes) or sum(checked_sizes) > LARGEST_FRAME:
         raise ConnectionError("a frame that is too large")
-    return head, [_exactly(link, count) for count in counts]
+    return header, [_exactly(link, part_size) for part_size in checked_sizes]
 
 
 def _exactly(link: socket.socket, count: int) -> bytes:
@@ -387,13 +387,13 @@ class SignerProcess:
         """Answer until `close`; a connection that misbehaves ends alone."""
         while not self._ended.is_set():
             try:
-                link, _ = self._listening.accept()
+                connection, _ = self._listening.accept()
             except OSError:
                 return
-            with link:
-                link.settimeout(60.0)
+            with connection:
+                connection.settimeout(60.0)
                 try:
-                    self._converse(link)
+                    self._converse(connection)
                 except (OSError, ValueError, MezzotintError) as error:
                     self.signer.warn(f"signer: a connection ended: {type(error).__name__}")
 
@@ -407,29 +407,31 @@ class SignerProcess:
     @contextmanager
     def _woken(self) -> Generator[None]:
         """Let `accept` return."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             with suppress(OSError):
-                link.connect(str(self.path))
+                connection.connect(str(self.path))
             yield
 
     def _converse(self, link: socket.socket) -> None:
-        peer = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if peer[1] not in self.users:
+        credentials = struct.unpack(
+            "3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        )
+        if credentials[1] not in self.users:
             raise ConnectionError("a user that may not connect")
         while not self._ended.is_set():
             try:
-                head, parts = _receive(link)
+                header, parts = _receive(link)
             except ConnectionError:
                 return
             try:
-                answer = self._answer(head, parts)
+                answer = self._answer(header, parts)
             except Exception as error:
-                if head.get("call") in _ROUND_CALLS and parts:
+                if header.get("call") in _ROUND_CALLS and parts:
                     self.signer.abandon(parts[0])
-                name, reason = refusal_of(error)
-                if name == "ClientFault":
+                refusal_name, reason = refusal_of(error)
+                if refusal_name == "ClientFault":
                     self.signer.warn(f"signer: {type(error).__name__}")
-                _send(link, {"refused": name, "reason": reason})
+                _send(link, {"refused": refusal_name, "reason": reason})
             else:
                 _send(link, {}, answer)
 
@@ -466,21 +468,21 @@ class RemoteSigner:
     path: Path
 
     def _call(self, call: str, *parts: bytes, **head: object) -> bytes:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
-            link.settimeout(60.0)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(60.0)
             try:
-                link.connect(str(self.path))
-                _send(link, {"call": call, **head}, *parts)
-                answer, received = _receive(link)
+                connection.connect(str(self.path))
+                _send(connection, {"call": call, **head}, *parts)
+                answer, received = _receive(connection)
             except (OSError, ValueError) as error:
                 raise ParameterError(
                     "signer", str(self.path), f"does not answer ({type(error).__name__})"
                 ) from None
         if "refused" in answer:
-            name, reason = str(answer["refused"]), str(answer.get("reason", ""))
-            if name in REFUSALS:
-                raise SignerRefusal(name, reason)
-            raise ParameterError("signer", name, "its own log says why")
+            refusal_name, reason = str(answer["refused"]), str(answer.get("reason", ""))
+            if refusal_name in REFUSALS:
+                raise SignerRefusal(refusal_name, reason)
+            raise ParameterError("signer", refusal_name, "its own log says why")
         return received[0]
 
     def identity(self) -> bytes:

@@ -276,44 +276,50 @@ class SecureStrategy(RoundStrategy[_Secure]):
     def _sizes(self, clients: int) -> secagg.SumParameters:
         population = self._population(clients)
         committee_bits = self.trust.drawn_bits(population, clients)
-        bad = secagg.corrupted_in(
+        corrupted_clients = secagg.corrupted_in(
             population=population, share=self.trust.corrupted, clients=clients, bits=committee_bits
         )
-        round_sizes = {"clients": clients, "corrupted": bad, "minimum": self.minimum}
-        why = ""
-        for lost in range(math.ceil(self.dropped * clients), -1, -1):
+        round_sizes = {"clients": clients, "corrupted": corrupted_clients, "minimum": self.minimum}
+        reason = ""
+        for drop_outs in range(math.ceil(self.dropped * clients), -1, -1):
             try:
                 sizes = secagg.plan_sum(
                     **round_sizes,
-                    dropped=lost,
+                    dropped=drop_outs,
                     security_bits=self.trust.dealing_bits,
                     drawn_bits=committee_bits,
                 )
             except (InfeasibleError, ParameterError) as error:
-                why = str(error)
+                reason = str(error)
                 continue
-            if clients == self.invited and lost < self.spare:
-                borne = f"{clients} clients, {bad} of whom may collude, bear {counted(lost, 'drop-out')}"
-                raise ParameterError("spare", self.spare, f"{borne}: spare no more")
+            if clients == self.invited and drop_outs < self.spare:
+                losses = counted(drop_outs, "drop-out")
+                raise ParameterError(
+                    "spare",
+                    self.spare,
+                    f"{clients} clients, {corrupted_clients} of whom may collude, bear {losses}: spare no more",
+                )
             return sizes
-        raise secagg.PlanRefused("plan", why)
+        raise secagg.PlanRefused("plan", reason)
 
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
         """Claims for updates and for clients' metrics, added up, each at half of delta."""
         if (evaluated := self._evaluated) is None:
             return self.ledger.claims(self.encoding, size=size, delta=delta, corrupted=corrupted)
-        half = delta / 2
-        updates = self.ledger.claims(self.encoding, size=size, delta=half, corrupted=corrupted)
-        measured = evaluated.claims(size=size, delta=half, corrupted=corrupted)
+        half_delta = delta / 2
+        updates = self.ledger.claims(
+            self.encoding, size=size, delta=half_delta, corrupted=corrupted
+        )
+        measured = evaluated.claims(size=size, delta=half_delta, corrupted=corrupted)
         views = updates.keys() & measured.keys()
         return {view: with_evaluations(updates[view], measured[view]) for view in sorted(views)}
 
     def spent(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
         if (evaluated := self._evaluated) is None:
             return self.ledger.spent(self.encoding, size=size, delta=delta, corrupted=corrupted)
-        half = delta / 2
-        updates = self.ledger.spent(self.encoding, size=size, delta=half, corrupted=corrupted)
-        measured = evaluated.spent(size=size, delta=half, corrupted=corrupted)
+        half_delta = delta / 2
+        updates = self.ledger.spent(self.encoding, size=size, delta=half_delta, corrupted=corrupted)
+        measured = evaluated.spent(size=size, delta=half_delta, corrupted=corrupted)
         if updates is None or measured is None:
             return None
         return with_evaluations(updates, measured)
@@ -401,13 +407,13 @@ class SecureStrategy(RoundStrategy[_Secure]):
         nodes: dict[int, int] = {}
         names: dict[int, str] = {}
         holding: set[int] = set()
-        for index, card in enumerate(server.cohort):
+        for position, card in enumerate(server.cohort):
             if card.identity not in node_of:
                 continue
             node = node_of[card.identity]
-            nodes[index], names[index] = node, participants[node].name
+            nodes[position], names[position] = node, participants[node].name
             if participants[node].roster == roster.digest:
-                holding.add(index)
+                holding.add(position)
         return _Secure(
             number=number,
             server=server,
@@ -478,9 +484,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         if stage == "deal" and self.encoding.purpose == "train":
             self._introductions.forget(node)
         if stage == "sum":  # it may have lost its state: then it masks in none of those dealt ahead
-            for later in self._dealt:
-                if node in later.places:
-                    later.server.leave_out(later.places[node])
+            for later_round in self._dealt:
+                if node in later_round.places:
+                    later_round.server.leave_out(later_round.places[node])
 
     def _until_train(self, current: _Secure) -> Iterator[Message]:
         if not current.is_dealt:
@@ -490,8 +496,10 @@ class SecureStrategy(RoundStrategy[_Secure]):
             self._dealt = self._dealt[1:]
         current.server.bind(self._task_digest(current.task))
         partners = current.server.advance()
-        names = [current.names[index] for index in partners]
-        self.ledger.ask(current.number, names, minimum=self.minimum, most_rounds=self.most_rounds)
+        client_names = [current.names[position] for position in partners]
+        self.ledger.ask(
+            current.number, client_names, minimum=self.minimum, most_rounds=self.most_rounds
+        )
         return self._messages(current, partners, {Key.RETURNS: self._wanted}, current.task)
 
     def _task_digest(self, task: RoundTask) -> bytes:
@@ -509,9 +517,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
             current, self._running = self._running, None
             if current is None:
                 break
-            total, culprits = self._finish(current)
-            if total is not None:
-                return self._apply(current, total)
+            secure_sum, culprits = self._finish(current)
+            if secure_sum is not None:
+                return self._apply(current, secure_sum)
             self._exclude(current, culprits)
             if not culprits or not retries_left:
                 break
@@ -531,30 +539,32 @@ class SecureStrategy(RoundStrategy[_Secure]):
             self._abort(current.number, error)  # no mask was opened: nothing is released
             return None, ()
         try:
-            later: list[_Secure] = []
+            later_round: list[_Secure] = []
             if not self._dealt:
                 self._open_ahead(current, self.ahead)
-                later = self._dealt
-            self._ask_dealing(current, certificates, later)
-            start = time.perf_counter()
-            total = current.server.result()
-            size = parameters(current.task["arrays"])
-            self.encoding.check_sum(total.values, count=len(total.survivors), size=size)
-            self.seconds["result"] = time.perf_counter() - start
+                later_round = self._dealt
+            self._ask_dealing(current, certificates, later_round)
+            beginning = time.perf_counter()
+            secure_sum = current.server.result()
+            parameter_count = parameters(current.task["arrays"])
+            self.encoding.check_sum(
+                secure_sum.values, count=len(secure_sum.survivors), size=parameter_count
+            )
+            self.seconds["result"] = time.perf_counter() - beginning
         except secagg.ProtocolError as error:
             # Shares were revealed, so the round stays charged although its sum is not known.
             self._note(current.number, "", error)
             return None, error.culprits
         finally:
             for owner, members in sorted(current.server.disputed.items()):
-                names = ", ".join(map(current.name, members))
+                member_names = ", ".join(map(current.name, members))
                 disagreement = (
-                    f"what client {current.name(owner)} signed is not what {names} opened"
+                    f"what client {current.name(owner)} signed is not what {member_names} opened"
                 )
                 reason = f"{disagreement}: one side lies, and nobody can tell which"
-                lie = secagg.TamperedShare("open", reason)
-                self._note(current.number, "", lie)
-        return total, ()
+                dispute = secagg.TamperedShare("open", reason)
+                self._note(current.number, "", dispute)
+        return secure_sum, ()
 
     # Dealings of later rounds -------------------------------------------------------------------
 
@@ -578,20 +588,22 @@ class SecureStrategy(RoundStrategy[_Secure]):
                 return
             number = self.ledger.start()
             try:
-                later = self._open(number, current.task, current.grid)
-                if len(later.nodes) < max(2, self.minimum):
-                    raise secagg.TooFewClients("plan", f"{len(later.nodes)} clients are there")
+                later_round = self._open(number, current.task, current.grid)
+                if len(later_round.nodes) < max(2, self.minimum):
+                    raise secagg.TooFewClients(
+                        "plan", f"{len(later_round.nodes)} clients are there"
+                    )
             except (secagg.ProtocolError, BudgetError) as error:
                 self.ledger.fail(number, type(error).__name__)
                 return
-            later.is_dealt = True
-            self._dealt.append(later)
+            later_round.is_dealt = True
+            self._dealt.append(later_round)
 
     def _charges(self) -> Mapping[str, int]:
         """The rounds that each client is charged for, or may be: also those that are dealt ahead."""
         charges = Counter(self.ledger.charges)
-        for later in self._dealt:
-            charges.update(later.names.values())
+        for later_round in self._dealt:
+            charges.update(later_round.names.values())
         return charges
 
     def _is_budget_spent(self, grid: Grid) -> bool:
@@ -613,9 +625,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         connected = set(grid.get_node_ids())
         while self._dealt:
             following = self._dealt.pop(0)
-            for index in following.server.answered:
-                if following.nodes[index] not in connected:
-                    following.server.leave_out(index)
+            for position in following.server.answered:
+                if following.nodes[position] not in connected:
+                    following.server.leave_out(position)
             if following.grid is grid and following.server.ready(self.minimum):
                 return following
             self.ledger.fail(following.number, secagg.TooFewClients.__name__)
@@ -627,29 +639,31 @@ class SecureStrategy(RoundStrategy[_Secure]):
         """Send this outbox of the current round, and invitations to deal in these rounds, in one
         exchange.
         """
-        stage, start = self._stage(current), time.monotonic()
-        asked = {current.nodes[index]: [(current, outbox)] for index in outbox}
-        for later in rounds:
-            invitations = later.server.invitations(later.holding)
-            for node in later.places:
-                asked.setdefault(node, []).append((later, invitations))
+        stage, beginning = self._stage(current), time.monotonic()
+        asked = {current.nodes[position]: [(current, outbox)] for position in outbox}
+        for later_round in rounds:
+            invitations = later_round.server.invitations(later_round.holding)
+            for node in later_round.places:
+                asked.setdefault(node, []).append((later_round, invitations))
         messages = self._joint_messages(asked)
         for node, answer in arriving(current.grid, messages, timeout=self.stage_timeout):
-            its_rounds = [each for each, _ in asked.get(node, [(current, outbox)])]
+            its_rounds = [asked_round for asked_round, _ in asked.get(node, [(current, outbox)])]
             if self._is_answer(its_rounds[0], node, answer):
                 self._take_joint(its_rounds, node, protocol_record(answer))
-            if all(self._enough(each) for each in (current, *rounds)):
+            if all(self._enough(asked_round) for asked_round in (current, *rounds)):
                 break
-        self.seconds[stage] = time.monotonic() - start
+        self.seconds[stage] = time.monotonic() - beginning
 
     def _joint_messages(
         self, asked: Mapping[int, Sequence[tuple[_Secure, Mapping[int, bytes]]]]
     ) -> Iterator[Message]:
         """One message to each node: its first part is a stage's own, the others are invitations."""
         encoding = packed(self.encoding)
-        for node, parts in asked.items():
-            payload, *further = [outbox[each.places[node]] for each, outbox in parts]
-            stage = self._stage(parts[0][0])
+        for node, asked_rounds in asked.items():
+            payload, *further = [
+                outbox[asked_round.places[node]] for asked_round, outbox in asked_rounds
+            ]
+            stage = self._stage(asked_rounds[0][0])
             values: dict[str, Any] = {Key.STAGE: stage, Key.PAYLOAD: payload}
             if further:
                 values[Key.NEXT] = further
@@ -663,22 +677,22 @@ class SecureStrategy(RoundStrategy[_Secure]):
         if record is not None:
             further = further_answers(record, len(rounds) - 1)
         self._take_one(rounds[0], rounds[0].places[node], record)
-        for later, part in zip(rounds[1:], further, strict=False):
-            self._take_one(later, later.places[node], part)
+        for later_round, answer in zip(rounds[1:], further, strict=False):
+            self._take_one(later_round, later_round.places[node], answer)
 
     def _exclude(self, current: _Secure, culprits: tuple[int, ...]) -> None:
         """Exclude clients from all later rounds, and save the proofs against them."""
         if culprits:  # they dealt in the following rounds, too
-            for later in self._dealt:
-                self.ledger.fail(later.number, secagg.TamperedShare.__name__)
+            for later_round in self._dealt:
+                self.ledger.fail(later_round.number, secagg.TamperedShare.__name__)
             self._dealt = []
-        for index in culprits:
-            identity = current.server.cohort[index].identity
+        for position in culprits:
+            identity = current.server.cohort[position].identity
             self.excluded.add(identity)
             error = secagg.TamperedShare(
-                "open", "what it dealt is of no use; it is left out from now on", (index,)
+                "open", "what it dealt is of no use; it is left out from now on", (position,)
             )
-            self._note(current.number, current.name(index), error)
+            self._note(current.number, current.name(position), error)
         self.blames += current.server.blames
         if self.ledger.path is not None:
             for blame in current.server.blames:
@@ -697,7 +711,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     def _apply(self, current: _Secure, total: secagg.SecureSum) -> tuple[ArrayRecord, MetricRecord]:
         self.last_sum, self.counted = total, len(total.survivors)
-        self.ledger.close(current.number, [current.name(index) for index in total.survivors])
+        self.ledger.close(current.number, [current.name(position) for position in total.survivors])
         if isinstance(self.encoding, MetricsEncoding):
             self.measured = self.encoding.measured(total.values, count=self.counted)
             values = {name: metric.value for name, metric in self.measured.items()}
@@ -705,10 +719,10 @@ class SecureStrategy(RoundStrategy[_Secure]):
             return current.task["arrays"], MetricRecord(
                 {"round": current.number, "clients": self.counted, **values, **errors}
             )
-        size = parameters(current.task["arrays"])
-        mean = self.encoding.decode(total.values, count=self.counted, size=size)
+        parameter_count = parameters(current.task["arrays"])
+        mean_update = self.encoding.decode(total.values, count=self.counted, size=parameter_count)
         counts = {"survivors": len(total.survivors), "dropped": len(total.dropped)}
-        return self._moved(current, mean, counts)
+        return self._moved(current, mean_update, counts)
 
     def summary(self) -> None:
         """Log the settings."""

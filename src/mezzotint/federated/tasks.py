@@ -57,18 +57,18 @@ class Softmax(Model):
     def _probabilities(self, parameters: Vector, x: Features) -> Vector:
         # In the images' own precision: float32 halves the time, and updates are rounded to few bits
         # anyway.
-        table = parameters.reshape(self.features + 1, self.classes).astype(x.dtype)
-        scores = x.reshape(len(x), -1) @ table[:-1] + table[-1]
+        weights = parameters.reshape(self.features + 1, self.classes).astype(x.dtype)
+        scores = x.reshape(len(x), -1) @ weights[:-1] + weights[-1]
         scores -= scores.max(axis=1, keepdims=True)
-        odds = np.exp(scores)
-        return odds / odds.sum(axis=1, keepdims=True)
+        exponentials = np.exp(scores)
+        return exponentials / exponentials.sum(axis=1, keepdims=True)
 
     def gradient(self, parameters: Vector, x: Features, y: Labels) -> Vector:
-        error = self._probabilities(parameters, x)
-        error[np.arange(len(y)), y] -= 1
-        error /= len(y)
-        parts = [(x.reshape(len(x), -1).T @ error).ravel(), error.sum(axis=0)]
-        return np.concatenate(parts).astype(np.float64)
+        residuals = self._probabilities(parameters, x)
+        residuals[np.arange(len(y)), y] -= 1
+        residuals /= len(y)
+        gradients = [(x.reshape(len(x), -1).T @ residuals).ravel(), residuals.sum(axis=0)]
+        return np.concatenate(gradients).astype(np.float64)
 
     def evaluate(self, parameters: Vector, x: Features, y: Labels) -> tuple[float, float]:
         probabilities = self._probabilities(parameters, x)
@@ -106,20 +106,20 @@ class LocalTraining:
         self, model: Model, parameters: Vector, x: Features, y: Labels, *, seed: int
     ) -> Vector:
         """The client's update of the parameters; the seed draws batches."""
-        rng = np.random.default_rng(seed)
+        generator = np.random.default_rng(seed)
 
         def gradient(at: Vector) -> Vector:
             if not 0 < self.batch < len(y):
                 return model.gradient(at, x, y)
-            chosen = rng.choice(len(y), self.batch, replace=False)
+            chosen = generator.choice(len(y), self.batch, replace=False)
             return model.gradient(at, x[chosen], y[chosen])
 
         if self.algorithm == "fedsgd":
             return -gradient(parameters)
-        moved = parameters
+        local_parameters = parameters
         for _ in range(self.steps):
-            moved = moved - self.rate * gradient(moved)
-        return moved - parameters
+            local_parameters = local_parameters - self.rate * gradient(local_parameters)
+        return local_parameters - parameters
 
 
 def model_for(name: str, federation: Federation) -> Model:
@@ -267,50 +267,51 @@ class Rehearsal:
                 on `encoding`, so that mechanisms can be compared pairwise.
         """
         federation = self.federation
-        choice, noise = (
+        client_source, noise_source = (
             np.random.default_rng(sequence) for sequence in np.random.SeedSequence(seed).spawn(2)
         )
         population = len(federation.clients)
-        order = choice.permutation(population) if self.sampling == "cyclic" else None
+        client_order = client_source.permutation(population) if self.sampling == "cyclic" else None
         parameters = self.model.initial(seed)
         state: State = {}
         history: list[tuple[int, float, float]] = []
-        for number in range(1, self.rounds + 1):
-            if order is not None:
-                places = order[turn(number, self.per_round, population)]
+        for round_number in range(1, self.rounds + 1):
+            if client_order is not None:
+                places = client_order[turn(round_number, self.per_round, population)]
             else:
-                places = choice.permutation(population)[: self.per_round]
-            data = [federation.clients[index] for index in places]
+                places = client_source.permutation(population)[: self.per_round]
+            client_data = [federation.clients[index] for index in places]
             updates = [
-                self.training.update(self.model, parameters, *records, seed=seed + number)
-                for records in data
+                self.training.update(self.model, parameters, *records, seed=seed + round_number)
+                for records in client_data
             ]
             if encoding.weighs:
                 updates = [
-                    np.append(update, len(y)) for update, (_, y) in zip(updates, data, strict=True)
+                    np.append(update, len(labels))
+                    for update, (_, labels) in zip(updates, client_data, strict=True)
                 ]
-            mean = mean_update(encoding, updates, rng=noise)
+            mean = mean_update(encoding, updates, rng=noise_source)
             state, change = self.optimizer.step(state, mean)
             parameters = parameters + self.learning_rate * change
-            if number % self.every == 0 or number == self.rounds:
+            if round_number % self.every == 0 or round_number == self.rounds:
                 loss, accuracy = self.model.evaluate(
                     parameters, federation.test_x, federation.test_y
                 )
-                history.append((number, loss, accuracy))
+                history.append((round_number, loss, accuracy))
         return history
 
 
 def mean_update(encoding: Encoding, updates: list[Vector], *, rng: np.random.Generator) -> Vector:
     """The mean that the server decodes from the sum of the updates' integers; not private."""
     size = updates[0].size - encoding.weighs
-    total = np.zeros(encoding.length(size), dtype=np.int64)
+    integer_sum = np.zeros(encoding.length(size), dtype=np.int64)
     if isinstance(encoding, TableEncoding) and encoding.l2_norm is None:
         # Coordinates are quantized independently, so many clients go through the table at once.
-        together = max(1, _TOGETHER // size)
-        for first in range(0, len(updates), together):
-            codes = encoding.mechanism.privatize(np.stack(updates[first : first + together]), rng)
-            total += encoding.lattice.integers[np.asarray(codes).astype(np.intp)].sum(axis=0)
+        batch_size = max(1, _TOGETHER // size)
+        for first in range(0, len(updates), batch_size):
+            codes = encoding.mechanism.privatize(np.stack(updates[first : first + batch_size]), rng)
+            integer_sum += encoding.lattice.integers[np.asarray(codes).astype(np.intp)].sum(axis=0)
     else:
         for update in updates:
-            total += encoding.encode(update, rng=int(rng.integers(2**62)))
-    return encoding.decode(total, count=len(updates), size=size)
+            integer_sum += encoding.encode(update, rng=int(rng.integers(2**62)))
+    return encoding.decode(integer_sum, count=len(updates), size=size)

@@ -130,10 +130,10 @@ class Client:
         """Answer a server's `Challenge` with the card, a proof that it is this client's, and its
         roster's digest.
         """
-        held = b""
+        roster_digest = b""
         if self.trust.roster is not None:
-            held = self.trust.roster.digest
-        return show(self._secret, question, held)
+            roster_digest = self.trust.roster.digest
+        return show(self._secret, question, roster_digest)
 
     # Stages ---------------------------------------------------------------------------------------
 
@@ -183,21 +183,25 @@ class Client:
     def _dealing(self, current: _Round) -> bytes:
         plan, channel = current.plan, X25519PrivateKey.generate()
         dealt = (
-            split(seed, plan.members, plan.quorum)
-            for seed in (current.self_seed, current.mask_seed)
+            split(secret_seed, plan.members, plan.quorum)
+            for secret_seed in (current.self_seed, current.mask_seed)
         )
-        about: JsonObject = {"plan": plan.base, "owner": current.index}
+        context: JsonObject = {"plan": plan.base, "owner": current.index}
         portions: list[Portion] = []
         for holder, (of_self, of_key) in enumerate(zip(*dealt, strict=True)):
-            key = _portion_key(channel, current.cohort[holder].channel, plan, current.index, holder)
-            sealed = seal(
-                key, of_self + of_key, about=pair_purpose(plan.base, current.index, holder)
+            portion_key = _portion_key(
+                channel, current.cohort[holder].channel, plan, current.index, holder
             )
-            commitments = {"of_self": commitment(of_self, **about, holder=holder, kind=b"self")}
-            commitments["of_key"] = commitment(of_key, **about, holder=holder, kind=b"key")
+            sealed = seal(
+                portion_key, of_self + of_key, about=pair_purpose(plan.base, current.index, holder)
+            )
+            commitments = {"of_self": commitment(of_self, **context, holder=holder, kind=b"self")}
+            commitments["of_key"] = commitment(of_key, **context, holder=holder, kind=b"key")
             portions.append(Portion(sealed=sealed, **commitments))
-        seed = commitment(current.self_seed, **about, holder=current.index, kind=b"seed")
-        its_contents = messages.contents(seed, portions)
+        seed_commitment = commitment(
+            current.self_seed, **context, holder=current.index, kind=b"seed"
+        )
+        its_contents = messages.contents(seed_commitment, portions)
         unsigned = Deal(
             index=current.index,
             mask=public_bytes(mask_key_from_seed(current.mask_seed, plan, current.index)),
@@ -222,7 +226,7 @@ class Client:
                 owner did not sign.
         """
         with self._stage("sum", partners) as current:
-            total = checked_integers(
+            masked_words = checked_integers(
                 values,
                 coordinates=current.plan.coordinates,
                 span=current.plan.span,
@@ -232,15 +236,15 @@ class Client:
             plan, dealt, deals = messages.read_partners(partners, current.plan)
             _check_partners(current, dealt, deals)
             current.plan = plan
-            add_mask(total, self_mask_key(current.self_seed, plan, current.index), sign=1)
+            add_mask(masked_words, self_mask_key(current.self_seed, plan, current.index), sign=1)
             private = mask_key_from_seed(current.mask_seed, plan, current.index)
-            for index, deal in deals.items():
-                key = pair_mask_key(private, deal.mask, plan, current.index, index)
-                add_mask(total, key, sign=1 if current.index < index else -1)
+            for partner, deal in deals.items():
+                pair_key = pair_mask_key(private, deal.mask, plan, current.index, partner)
+                add_mask(masked_words, pair_key, sign=1 if current.index < partner else -1)
             statement = messages.masks_statement(
                 plan, current.index, current.coins, bitmap(dealt, plan), deals
             )
-            packed = pack_words(reduced(total, plan.bits), plan.bits)
+            packed = pack_words(reduced(masked_words, plan.bits), plan.bits)
             answer = messages.masked(plan, sign(self._identity, statement), packed)
             current.dealt, current.mask_seed, current.self_seed = dealt, b"", b""
             self._forget_before(plan)
@@ -248,9 +252,9 @@ class Client:
 
     def _forget_before(self, plan: RoundPlan) -> None:
         """Forget the rounds of the session that come before this one: their server went on."""
-        for tag, other in list(self._rounds.items()):
-            if other.plan.session == plan.session and other.plan.round < plan.round:
-                del self._rounds[tag]
+        for round_tag, older_round in list(self._rounds.items()):
+            if older_round.plan.session == plan.session and older_round.plan.round < plan.round:
+                del self._rounds[round_tag]
 
     def agree(self, proposal: bytes) -> bytes:
         """Sign the set of survivors, as a member of the committee.
@@ -293,14 +297,14 @@ class Client:
             plan = current.plan
             signatures, sealed = messages.read_opening(certificate, plan, current.dealt)
             statement = messages.certificate_statement(plan, current.dealt, current.survivors)
-            for index, signature in signatures.items():
-                if index >= plan.members:
+            for member, signature in signatures.items():
+                if member >= plan.members:
                     raise wire.UnknownSender(
-                        "open", f"client {index} is not a member of the committee", (index,)
+                        "open", f"client {member} is not a member of the committee", (member,)
                     )
-                if not signed(current.cohort[index].identity, signature, statement):
+                if not signed(current.cohort[member].identity, signature, statement):
                     raise wire.SwappedKey(
-                        "open", f"member {index} did not sign these survivors", (index,)
+                        "open", f"member {member} did not sign these survivors", (member,)
                     )
             if len(signatures) < plan.quorum:
                 raise wire.TooFewClients(
@@ -356,18 +360,18 @@ class Client:
         if the block ends well.
         """
         current = replace(self._awaiting(stage, message))
-        tag = messages.tag_of(message)
+        round_tag = messages.tag_of(message)
         try:
             yield current
         except wire.ProtocolError:
-            del self._rounds[tag]
+            del self._rounds[round_tag]
             raise
         current.done += 1
         if stage == "unite":  # it stands for the last two
             current.done = len(messages.STAGES)
-        self._rounds[tag] = current
+        self._rounds[round_tag] = current
         if current.last:
-            del self._rounds[tag]
+            del self._rounds[round_tag]
 
     def _shares(self, current: _Round, sealed: Mapping[int, tuple[bytes, bytes]]) -> bytes:
         """One share of each dealer, of the seed if it survived, else of the mask key; as far as
@@ -375,13 +379,15 @@ class Client:
         """
         private = channel_key(self._secret)
         opened: dict[int, bytes] = {}
-        for owner, (channel, text) in sealed.items():
+        for owner, (channel, sealed_shares) in sealed.items():
             try:
-                key = _portion_key(private, channel, current.plan, owner, current.index)
+                portion_key = _portion_key(private, channel, current.plan, owner, current.index)
             except wire.SwappedKey:
                 continue  # dealer or server sent something else
             share_pair = unseal(
-                key, text, about=pair_purpose(current.plan.base, owner, current.index)
+                portion_key,
+                sealed_shares,
+                about=pair_purpose(current.plan.base, owner, current.index),
             )
             if share_pair is not None:
                 opened[owner] = (
@@ -402,13 +408,13 @@ class Client:
     @classmethod
     def load(cls, state: bytes, *, trust: Trust | None = None) -> Client:
         """The client that was saved."""
-        plain = json.loads(state)
-        client = cls(identity=bytes.fromhex(plain["identity"]), trust=trust)
-        client._last = plain["last"]
-        for saved in plain["rounds"]:
-            current = _from_plain(saved)
-            tag = messages.tag_of(messages.header("deal", current.plan))
-            client._rounds[tag] = current
+        document = json.loads(state)
+        client = cls(identity=bytes.fromhex(document["identity"]), trust=trust)
+        client._last = document["last"]
+        for saved_round in document["rounds"]:
+            current = _from_plain(saved_round)
+            round_tag = messages.tag_of(messages.header("deal", current.plan))
+            client._rounds[round_tag] = current
         return client
 
 
@@ -418,22 +424,26 @@ def _check_partners(current: _Round, dealt: frozenset[int], deals: Mapping[int, 
         raise wire.TooFewClients(
             "sum", f"{len(dealt)} clients dealt, the plan's minimum is {plan.minimum}"
         )
-    mine = messages.picked(current.coins, plan, current.index) & dealt
-    if len(mine) < plan.least:
+    own_picks = messages.picked(current.coins, plan, current.index) & dealt
+    if len(own_picks) < plan.least:
         raise wire.TooFewClients(
-            "sum", f"{len(mine)} of this client's picks dealt, {plan.least} are needed"
+            "sum", f"{len(own_picks)} of this client's picks dealt, {plan.least} are needed"
         )
-    if missing := sorted(mine - deals.keys()):
+    if missing := sorted(own_picks - deals.keys()):
         raise wire.UnknownSender(
             "sum", f"clients {missing} were picked and dealt, but are left out", tuple(missing)
         )
-    for index, deal in deals.items():
-        if index not in dealt or index == current.index:
-            raise wire.UnknownSender("sum", f"client {index} has no part here", (index,))
-        if not signed(current.cohort[index].identity, deal.signature, deal.statement(plan)):
-            raise wire.SwappedKey("sum", f"client {index} did not sign this key", (index,))
-        if index not in mine and current.index not in messages.picked(deal.coins, plan, index):
-            raise wire.UnknownSender("sum", f"client {index} did not pick this client", (index,))
+    for partner, deal in deals.items():
+        if partner not in dealt or partner == current.index:
+            raise wire.UnknownSender("sum", f"client {partner} has no part here", (partner,))
+        if not signed(current.cohort[partner].identity, deal.signature, deal.statement(plan)):
+            raise wire.SwappedKey("sum", f"client {partner} did not sign this key", (partner,))
+        if partner not in own_picks and current.index not in messages.picked(
+            deal.coins, plan, partner
+        ):
+            raise wire.UnknownSender(
+                "sum", f"client {partner} did not pick this client", (partner,)
+            )
 
 
 def _check_survivors(
@@ -452,17 +462,22 @@ def _check_survivors(
             stage, f"{len(survivors)} survivors, the plan's minimum is {plan.minimum}"
         )
     picks = np.zeros((plan.clients, plan.picks), dtype=np.uint16)
-    for index, theirs in coins.items():
-        picks[index] = messages.compact(messages.picked(theirs, plan, index))
-    partners, among = Partners(np.array(sorted(current.dealt)), picks), bitmap(current.dealt, plan)
-    for index, signature in said.items():
-        statement = messages.masks_statement(plan, index, coins[index], among, partners[index])
-        if not signed(current.cohort[index].identity, signature, statement):
-            fault = f"client {index} did not mask among these dealers, with all of them"
-            raise wire.InconsistentLists(stage, fault, (index,))
-        if len(survivors & picks[index].tolist()) < plan.least:
+    for dealer, dealer_coins in coins.items():
+        picks[dealer] = messages.compact(messages.picked(dealer_coins, plan, dealer))
+    partners = Partners(np.array(sorted(current.dealt)), picks)
+    dealer_bitmap = bitmap(current.dealt, plan)
+    for survivor, signature in said.items():
+        statement = messages.masks_statement(
+            plan, survivor, coins[survivor], dealer_bitmap, partners[survivor]
+        )
+        if not signed(current.cohort[survivor].identity, signature, statement):
+            complaint = f"client {survivor} did not mask among these dealers, with all of them"
+            raise wire.InconsistentLists(stage, complaint, (survivor,))
+        if len(survivors & picks[survivor].tolist()) < plan.least:
             raise wire.TooFewClients(
-                stage, f"client {index} has too few of its picks among the survivors", (index,)
+                stage,
+                f"client {survivor} has too few of its picks among the survivors",
+                (survivor,),
             )
 
 
@@ -477,8 +492,13 @@ def pair_mask_key(
     """Key of the mask that two clients share; the client of the lower index adds it, the other
     subtracts it.
     """
-    low, high = sorted((mine, theirs))
-    return agree(private, public, plan=plan.digest, purpose=pair_purpose(b"pair mask", low, high))
+    lower_index, higher_index = sorted((mine, theirs))
+    return agree(
+        private,
+        public,
+        plan=plan.digest,
+        purpose=pair_purpose(b"pair mask", lower_index, higher_index),
+    )
 
 
 def mask_key_from_seed(seed: bytes, plan: RoundPlan, index: int) -> X25519PrivateKey:
@@ -499,8 +519,8 @@ def _to_plain(current: _Round) -> JsonObject:
         "invitation": messages.invitation(current.plan, current.index).hex(),
         "done": current.done,
         "cohort": b"".join(card.to_bytes() for card in current.cohort).hex(),
-        **{name: getattr(current, name).hex() for name in _BYTES},
-        **{name: sorted(getattr(current, name)) for name in _SETS},
+        **{field_name: getattr(current, field_name).hex() for field_name in _BYTES},
+        **{field_name: sorted(getattr(current, field_name)) for field_name in _SETS},
     }
 
 
@@ -508,6 +528,10 @@ def _from_plain(plain: JsonObject) -> _Round:
     plan, index, _ = messages.read_invitation(bytes.fromhex(plain["invitation"]))
     cards = wire.Reader(bytes.fromhex(plain["cohort"]), "deal")
     cohort = tuple(Card.from_reader(cards) for _ in range(plan.clients))
-    secrets: JsonObject = {name: bytes.fromhex(plain[name]) for name in _BYTES}
-    sets: JsonObject = {name: frozenset(plain[name]) for name in _SETS}
-    return _Round(plan=plan, index=index, done=plain["done"], cohort=cohort, **secrets, **sets)
+    byte_fields: JsonObject = {
+        field_name: bytes.fromhex(plain[field_name]) for field_name in _BYTES
+    }
+    set_fields: JsonObject = {field_name: frozenset(plain[field_name]) for field_name in _SETS}
+    return _Round(
+        plan=plan, index=index, done=plain["done"], cohort=cohort, **byte_fields, **set_fields
+    )

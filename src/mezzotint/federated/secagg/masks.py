@@ -49,8 +49,8 @@ def add_mask(total: Words, key: bytes, *, sign: int) -> None:
     per_block = BLOCK * WORD_BYTES // total.itemsize
     buffer = np.empty(min(BLOCK, -(-total.nbytes // WORD_BYTES)), dtype=np.uint64)
     combine = np.add if sign > 0 else np.subtract
-    for begin in range(0, total.size, per_block):
-        block = total[begin : begin + per_block]
+    for offset in range(0, total.size, per_block):
+        block = total[offset : offset + per_block]
         words = buffer[: -(-block.nbytes // WORD_BYTES)]
         stream.fill(words)
         combine(block, words.view(total.dtype)[: block.size], out=block)
@@ -66,14 +66,14 @@ def checked_integers(
         OutOfRangeInteger: a value below 0 or above `span`; the message names neither the value nor
             its place, for it can travel and the integers are a client's data.
     """
-    array = np.asarray(values)
-    if array.shape != (coordinates,) or array.dtype.kind not in "iu":
+    integers = np.asarray(values)
+    if integers.shape != (coordinates,) or integers.dtype.kind not in "iu":
         raise MalformedMessage(
-            stage, f"need {coordinates} integers, got {array.dtype} of shape {array.shape}"
+            stage, f"need {coordinates} integers, got {integers.dtype} of shape {integers.shape}"
         )
-    if int(array.min()) < 0 or int(array.max()) > span:
+    if int(integers.min()) < 0 or int(integers.max()) > span:
         raise OutOfRangeInteger(stage, f"an integer lies outside 0..{span}")
-    return array.astype(word_type(bits))
+    return integers.astype(word_type(bits))
 
 
 def reduced(total: Words, bits: int) -> Words:
@@ -83,10 +83,10 @@ def reduced(total: Words, bits: int) -> Words:
 
 def read_words(data: bytes, bits: int, count: int, *, stage: str) -> Words:
     """The words of a message that `pack_words` packed; MalformedMessage for anything else."""
-    size = packed_size(count, bits)
-    if len(data) != size:
+    expected_bytes = packed_size(count, bits)
+    if len(data) != expected_bytes:
         raise MalformedMessage(
-            stage, f"{len(data)} bytes, but {count} words of {bits} bits take {size}"
+            stage, f"{len(data)} bytes, but {count} words of {bits} bits take {expected_bytes}"
         )
     if surplus_bits(data, bits, count):
         raise MalformedMessage(stage, "bits are set after the last word")
@@ -211,11 +211,11 @@ def split(secret: bytes, holders: int, threshold: int) -> list[bytes]:
         int.from_bytes(secret, "little"),
     ]
     shares: list[bytes] = []
-    for point in range(1, holders + 1):
-        value = 0
+    for abscissa in range(1, holders + 1):
+        ordinate = 0
         for coefficient in polynomial:  # Horner, highest power first
-            value = (value * point + coefficient) % PRIME
-        shares.append(number(value, SHARE_BYTES))
+            ordinate = (ordinate * abscissa + coefficient) % PRIME
+        shares.append(number(ordinate, SHARE_BYTES))
     return shares
 
 
@@ -225,30 +225,30 @@ def combine(shares: Mapping[int, bytes], threshold: int) -> bytes | None:
     """
     chosen = tuple(sorted(shares)[:threshold])
     weights = _weights(chosen)
-    total = sum(
+    weighted_sum = sum(
         weight * int.from_bytes(shares[holder], "little")
         for holder, weight in zip(chosen, weights, strict=True)
     )
-    value = total % PRIME
-    return number(value, SECRET_BYTES) if value < 2 ** (8 * SECRET_BYTES) else None
+    secret_number = weighted_sum % PRIME
+    return number(secret_number, SECRET_BYTES) if secret_number < 2 ** (8 * SECRET_BYTES) else None
 
 
 @lru_cache(maxsize=64)
 def _weights(places: tuple[int, ...]) -> tuple[int, ...]:
     """Lagrange's weights of the values at places + 1 for the value at 0."""
-    points = [holder + 1 for holder in places]
+    abscissas = [holder + 1 for holder in places]
     weights: list[int] = []
-    for point in points:
-        above, below = 1, 1
-        for neighbour in points:
-            if neighbour != point:
-                above = above * neighbour % PRIME
-                below = below * (neighbour - point) % PRIME
-        weights.append(above * pow(below, -1, PRIME) % PRIME)
+    for abscissa in abscissas:
+        numerator, denominator = 1, 1
+        for neighbour in abscissas:
+            if neighbour != abscissa:
+                numerator = numerator * neighbour % PRIME
+                denominator = denominator * (neighbour - abscissa) % PRIME
+        weights.append(numerator * pow(denominator, -1, PRIME) % PRIME)
     return tuple(weights)
 
 
 def commitment(share: bytes, *, plan: bytes, owner: int, holder: int, kind: bytes) -> bytes:
     """16 bytes that identify the share later; it has 128 bits of entropy, and so stays hidden."""
-    about = pair_purpose(plan + kind, owner, holder)
-    return hashlib.sha256(b"mezzotint share" + about + share).digest()[:COMMITMENT_BYTES]
+    context = pair_purpose(plan + kind, owner, holder)
+    return hashlib.sha256(b"mezzotint share" + context + share).digest()[:COMMITMENT_BYTES]

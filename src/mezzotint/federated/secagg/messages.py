@@ -45,10 +45,10 @@ def opened(data: bytes, stage: Stage, plan: RoundPlan) -> wire.Reader:
     round.
     """
     reader = wire.Reader(data, stage)
-    kind = reader.number(1)
-    if kind != _KINDS.index(stage):
-        name = _KINDS[kind] if kind < len(_KINDS) else "unknown"
-        raise wire.WrongStage(stage, f"got a message of stage {name!r}")
+    stage_number = reader.number(1)
+    if stage_number != _KINDS.index(stage):
+        stage_name = _KINDS[stage_number] if stage_number < len(_KINDS) else "unknown"
+        raise wire.WrongStage(stage, f"got a message of stage {stage_name!r}")
     if reader.take(TAG_BYTES) != plan.base[:TAG_BYTES]:
         raise wire.ReplayedRound(
             stage, f"the message belongs to another round than {plan.round} of this session"
@@ -58,17 +58,17 @@ def opened(data: bytes, stage: Stage, plan: RoundPlan) -> wire.Reader:
 
 def bitmap(clients: Collection[int] | Clients, plan: RoundPlan) -> bytes:
     """A set of the round's clients, one bit each."""
-    bits = np.zeros(plan.clients, dtype=np.uint8)
-    bits[np.fromiter(clients, np.intp, len(clients))] = 1
-    return np.packbits(bits, bitorder="little").tobytes()
+    membership = np.zeros(plan.clients, dtype=np.uint8)
+    membership[np.fromiter(clients, np.intp, len(clients))] = 1
+    return np.packbits(membership, bitorder="little").tobytes()
 
 
 def _read_bitmap(reader: wire.Reader, plan: RoundPlan, stage: Stage) -> frozenset[int]:
-    raw = np.frombuffer(reader.take(-(-plan.clients // 8)), dtype=np.uint8)
-    bits = np.unpackbits(raw, bitorder="little")
-    if bits[plan.clients :].any():
+    packed_bits = np.frombuffer(reader.take(-(-plan.clients // 8)), dtype=np.uint8)
+    membership = np.unpackbits(packed_bits, bitorder="little")
+    if membership[plan.clients :].any():
         raise wire.MalformedMessage(stage, "bits are set after the last client")
-    return frozenset(np.flatnonzero(bits).tolist())
+    return frozenset(np.flatnonzero(membership).tolist())
 
 
 def picked(coins: bytes, plan: RoundPlan, index: int) -> frozenset[int]:
@@ -171,8 +171,8 @@ _PORTIONS_BEGIN = _DEAL_BEGIN + DEAL_BYTES + masks.COMMITMENT_BYTES
 
 def portion(dealing: bytes, holder: int) -> Portion:
     """One member's portion of a dealing that `read_dealing` accepted."""
-    begin = _PORTIONS_BEGIN + holder * PORTION_BYTES
-    reader = wire.Reader(dealing[begin : begin + PORTION_BYTES], "deal")
+    offset = _PORTIONS_BEGIN + holder * PORTION_BYTES
+    reader = wire.Reader(dealing[offset : offset + PORTION_BYTES], "deal")
     return Portion(
         *map(reader.take, (SEALED_BYTES, masks.COMMITMENT_BYTES, masks.COMMITMENT_BYTES))
     )
@@ -284,8 +284,8 @@ def proposal(plan: RoundPlan, coins: Mapping[int, bytes], said: Mapping[int, byt
     """Server to a member: the coins of all who dealt, and the signatures of the survivors among
     them.
     """
-    words = b"".join(coins[index] for index in sorted(coins)) + b"".join(
-        said[index] for index in sorted(said)
+    words = b"".join(coins[client] for client in sorted(coins)) + b"".join(
+        said[client] for client in sorted(said)
     )
     return header("agree", plan) + bitmap(coins, plan) + bitmap(said, plan) + words
 
@@ -294,8 +294,8 @@ def read_proposal(data: bytes, plan: RoundPlan) -> tuple[dict[int, bytes], dict[
     """The coins of all who dealt; the survivors' signatures."""
     with opened(data, "agree", plan) as reader:
         dealt, survivors = _read_bitmap(reader, plan, "agree"), _read_bitmap(reader, plan, "agree")
-        coins = {index: reader.take(COIN_BYTES) for index in sorted(dealt)}
-        return coins, {index: reader.take(masks.SIGNATURE_BYTES) for index in sorted(survivors)}
+        coins = {client: reader.take(COIN_BYTES) for client in sorted(dealt)}
+        return coins, {client: reader.take(masks.SIGNATURE_BYTES) for client in sorted(survivors)}
 
 
 def certificate_statement(
@@ -325,14 +325,15 @@ def opening(plan: RoundPlan, signatures: Mapping[int, bytes], sealed: bytes) -> 
     for this member.
     """
     words = b"".join(
-        wire.number(index, 2) + signature for index, signature in sorted(signatures.items())
+        wire.number(client, 2) + signature for client, signature in sorted(signatures.items())
     )
     return header("open", plan) + wire.number(len(signatures), 2) + words + sealed
 
 
 def _read_portions(reader: wire.Reader, dealt: Collection[int]) -> dict[int, tuple[bytes, bytes]]:
     return {
-        index: (reader.take(masks.KEY_BYTES), reader.take(SEALED_BYTES)) for index in sorted(dealt)
+        client: (reader.take(masks.KEY_BYTES), reader.take(SEALED_BYTES))
+        for client in sorted(dealt)
     }
 
 
@@ -343,10 +344,10 @@ def read_opening(
     signatures: dict[int, bytes] = {}
     with opened(data, "open", plan) as reader:
         for _ in range(reader.number(2)):
-            index = reader.number(2)
-            if index in signatures:
-                raise wire.DuplicateAnswer("open", f"client {index} is named twice", (index,))
-            signatures[index] = reader.take(masks.SIGNATURE_BYTES)
+            client = reader.number(2)
+            if client in signatures:
+                raise wire.DuplicateAnswer("open", f"client {client} is named twice", (client,))
+            signatures[client] = reader.take(masks.SIGNATURE_BYTES)
         return signatures, _read_portions(reader, dealt)
 
 
@@ -356,7 +357,7 @@ def union(
     """Server to a member, where all dealers are in the sum: their coins and signatures, then as
     `opening`.
     """
-    words = b"".join(coins[index] + said[index] for index in sorted(coins))
+    words = b"".join(coins[client] + said[client] for client in sorted(coins))
     return header("unite", plan) + bitmap(coins, plan) + words + sealed
 
 
@@ -367,8 +368,8 @@ def read_union(
     coins: dict[int, bytes] = {}
     signatures: dict[int, bytes] = {}
     with opened(data, "unite", plan) as reader:
-        for index in sorted(dealt := _read_bitmap(reader, plan, "unite")):
-            coins[index], signatures[index] = (
+        for client in sorted(dealt := _read_bitmap(reader, plan, "unite")):
+            coins[client], signatures[client] = (
                 reader.take(COIN_BYTES),
                 reader.take(masks.SIGNATURE_BYTES),
             )
@@ -390,7 +391,7 @@ def read_shares(data: bytes, plan: RoundPlan, dealt: Collection[int]) -> dict[in
         owners = _read_bitmap(reader, plan, "open")
         if strangers := sorted(owners.difference(dealt)):
             raise wire.UnknownSender("open", f"clients {strangers} dealt nothing", tuple(strangers))
-        return {index: reader.take(masks.SHARE_BYTES) for index in sorted(owners)}
+        return {client: reader.take(masks.SHARE_BYTES) for client in sorted(owners)}
 
 
 class OfClients(Mapping[int, T], ABC):

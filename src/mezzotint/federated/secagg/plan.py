@@ -118,11 +118,14 @@ class RoundPlan:
 
     def __post_init__(self) -> None:
         lengths = {"session": SESSION_BYTES, **dict.fromkeys(_DIGESTS, DIGEST_BYTES)}
-        actual = {name: len(getattr(self, name)) for name in lengths}
+        actual = {field_name: len(getattr(self, field_name)) for field_name in lengths}
         checks = (
             *(
-                (actual[name] == need, f"{name}: {actual[name]} bytes, need {need}")
-                for name, need in lengths.items()
+                (
+                    actual[field_name] == need,
+                    f"{field_name}: {actual[field_name]} bytes, need {need}",
+                )
+                for field_name, need in lengths.items()
             ),
             (1 <= self.round < 2**32, f"round={self.round}: rounds count from 1"),
             (
@@ -137,10 +140,10 @@ class RoundPlan:
             ),
             *(
                 (
-                    getattr(self, name) in words,
-                    f"{name}={getattr(self, name)!r}: use {' or '.join(map(repr, words))}",
+                    getattr(self, field_name) in choices,
+                    f"{field_name}={getattr(self, field_name)!r}: use {' or '.join(map(repr, choices))}",
                 )
-                for name, words in _RULES.items()
+                for field_name, choices in _RULES.items()
             ),
             (
                 2 <= self.minimum <= self.clients,
@@ -173,14 +176,18 @@ class RoundPlan:
     def __str__(self) -> str:
         """The plan in words, with digests shortened to their first digits."""
         binding = {"encoding": self.binding, "task": self.task, "roster": self.roster}
-        bound = [f"{name} {digest.hex()[:16]}" for name, digest in binding.items() if any(digest)]
-        order = "anew" if self.draw == "anew" else "in turn"
+        bindings = [
+            f"{field_name} {digest.hex()[:16]}"
+            for field_name, digest in binding.items()
+            if any(digest)
+        ]
+        drawing = "anew" if self.draw == "anew" else "in turn"
         return (
             f"round {self.round} of session {self.session.hex()[:16]} ({self.purpose}): {self.clients} clients, drawn "
-            f"{order}, send {self.coordinates} integers up to {self.span} modulo 2**{self.bits}; each "
+            f"{drawing}, send {self.coordinates} integers up to {self.span} modulo 2**{self.bits}; each "
             f"masks with {self.picks} of its own choice, {self.least} of them or more in the sum; {self.minimum} "
             f"summands or more; a committee of {self.members}, of whom {self.quorum} sign who is in the sum; bound to "
-            f"{', '.join(bound) or 'nothing else'}"
+            f"{', '.join(bindings) or 'nothing else'}"
         )
 
     @cached_property
@@ -201,16 +208,19 @@ class RoundPlan:
 
     def to_bytes(self) -> bytes:
         """The plan on the wire."""
-        fixed = b"".join(number(getattr(self, name), width) for name, width in _WIDTHS.items())
-        rules = b"".join(
-            number(words.index(getattr(self, name)), 1) for name, words in _RULES.items()
+        number_bytes = b"".join(
+            number(getattr(self, field_name), width) for field_name, width in _WIDTHS.items()
+        )
+        rule_bytes = b"".join(
+            number(choices.index(getattr(self, field_name)), 1)
+            for field_name, choices in _RULES.items()
         )
         return (
             _VERSION
             + self.session
-            + fixed
-            + rules
-            + b"".join(getattr(self, name) for name in _DIGESTS)
+            + number_bytes
+            + rule_bytes
+            + b"".join(getattr(self, field_name) for field_name in _DIGESTS)
         )
 
     @classmethod
@@ -219,16 +229,22 @@ class RoundPlan:
         if reader.take(len(_VERSION)) != _VERSION:
             raise PlanRefused("plan", "made by another protocol version")
         session = reader.take(SESSION_BYTES)
-        values: JsonObject = {name: reader.number(width) for name, width in _WIDTHS.items()}
-        chosen = {name: reader.number(1) for name in _RULES}
-        if any(chosen[name] >= len(words) for name, words in _RULES.items()):
+        values: JsonObject = {
+            field_name: reader.number(width) for field_name, width in _WIDTHS.items()
+        }
+        chosen = {field_name: reader.number(1) for field_name in _RULES}
+        if any(chosen[field_name] >= len(choices) for field_name, choices in _RULES.items()):
             unknown = "unknown overflow rule {overflow}, draw {draw} or purpose {purpose}".format(
                 **chosen
             )
             raise PlanRefused("plan", unknown)
-        values |= {name: words[chosen[name]] for name, words in _RULES.items()}
+        values |= {
+            field_name: choices[chosen[field_name]] for field_name, choices in _RULES.items()
+        }
         return cls(
-            session=session, **{name: reader.take(DIGEST_BYTES) for name in _DIGESTS}, **values
+            session=session,
+            **{field_name: reader.take(DIGEST_BYTES) for field_name in _DIGESTS},
+            **values,
         )
 
 
@@ -346,9 +362,11 @@ def _cut_off(
         [_tail(clients - 1, corrupted + int(size) - 1, picks, least) for size in smaller]
     )
     # All honest clients outside that pick into the part must be dropped, but not the larger part.
-    avoid = _choose(clients - 1 - smaller, picks) - _choose(clients - 1, picks)
-    gone = np.minimum(clients - minimum, honest - 2 * smaller)
-    return _choose(honest, smaller) + smaller * within + _few(honest - smaller, gone, avoid)
+    avoidance = _choose(clients - 1 - smaller, picks) - _choose(clients - 1, picks)
+    droppable = np.minimum(clients - minimum, honest - 2 * smaller)
+    return (
+        _choose(honest, smaller) + smaller * within + _few(honest - smaller, droppable, avoidance)
+    )
 
 
 @cache
@@ -407,14 +425,14 @@ def _infeasible(clients: int, corrupted: int, dropped: int, why: str) -> Infeasi
 
 @cache
 def _log_factorials(count: int) -> Floats:
-    """log2 of 0!, 1!, ..., (count - 1)!; SciPy has them too, but its import takes a client as long as
-    the rest of a message.
+    """log2 of 0!, 1!, ..., (count - 1)!; SciPy has them too, but its import takes a client as long
+    as all else that it imports.
     """
     return np.array([math.lgamma(number + 1) for number in range(count)]) / math.log(2)
 
 
 def _choose(total: int | IntArray, chosen: int | IntArray) -> Floats:
-    """log2 of the binomial coefficient; -inf where more are chosen than there are, or fewer than 0."""
+    """log2 of the binomial coefficient; -inf where more are chosen than there are, or less than 0."""
     total, chosen = np.broadcast_arrays(total, chosen)
     is_possible = (chosen >= 0) & (chosen <= total)
     total, chosen = np.where(is_possible, total, 0), np.where(is_possible, chosen, 0)
@@ -426,13 +444,13 @@ def _choose(total: int | IntArray, chosen: int | IntArray) -> Floats:
 def _tails(population: int, marked: int, drawn: int) -> Floats:
     """log2 P(at least k of `drawn` are marked) for k = 0..drawn + 1; never above 0."""
     counts = np.arange(drawn + 1)
-    odds = (
+    log_odds = (
         _choose(marked, counts)
         + _choose(population - marked, drawn - counts)
         - _choose(population, drawn)
     )
-    above = np.logaddexp2.accumulate(odds[::-1])[::-1]
-    return np.minimum(0.0, np.append(above, -math.inf))
+    tail_sums = np.logaddexp2.accumulate(log_odds[::-1])[::-1]
+    return np.minimum(0.0, np.append(tail_sums, -math.inf))
 
 
 def _tail(population: int, marked: int, drawn: int, least: int) -> float:
@@ -444,10 +462,12 @@ def _few(trials: IntArray, most: IntArray, miss: Floats) -> Floats:
     """log2 of Chernoff's bound on P(at most `most` of `trials` hit), each of which misses with
     probability 2**miss.
     """
-    hit = -np.expm1(miss * math.log(2))
-    share = most / np.maximum(trials, 1)
+    hit_chance = -np.expm1(miss * math.log(2))
+    hit_share = most / np.maximum(trials, 1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        missed = np.where(share < 1, (1 - share) * (np.log2(1 - share) - miss), 0.0)
-        hit_cost = np.where(share > 0, share * (np.log2(share) - np.log2(hit)), 0.0)
-        bound = np.where(share < hit, -trials * (missed + hit_cost), 0.0)
-    return np.where(most < 0, -math.inf, bound)
+        missed = np.where(hit_share < 1, (1 - hit_share) * (np.log2(1 - hit_share) - miss), 0.0)
+        hit_cost = np.where(
+            hit_share > 0, hit_share * (np.log2(hit_share) - np.log2(hit_chance)), 0.0
+        )
+        log_bound = np.where(hit_share < hit_chance, -trials * (missed + hit_cost), 0.0)
+    return np.where(most < 0, -math.inf, log_bound)

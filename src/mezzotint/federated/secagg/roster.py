@@ -67,8 +67,8 @@ def turn(number_of_round: int, clients: int, population: int) -> list[int]:
     >>> turn(1, 2, 5), turn(2, 2, 5), turn(3, 2, 5)
     ([0, 1], [2, 3], [4, 0])
     """
-    first = (number_of_round - 1) * clients
-    return [position % population for position in range(first, first + clients)]
+    beginning = (number_of_round - 1) * clients
+    return [position % population for position in range(beginning, beginning + clients)]
 
 
 def most_participations(sampling: Sampling, *, rounds: int, per_round: int, population: int) -> int:
@@ -99,9 +99,9 @@ INTRODUCTION_BYTES = 2 * masks.KEY_BYTES + masks.SIGNATURE_BYTES
 
 def shuffled(count: int, key: bytes) -> list[int]:
     """0..count-1 in a uniformly random order determined by the key."""
-    words = draw_words(key, 0, 2 * count)
+    sort_keys = draw_words(key, 0, 2 * count)
     # 128-bit sort keys: ties are negligible.
-    return np.lexsort((words[1::2], words[::2])).tolist()
+    return np.lexsort((sort_keys[1::2], sort_keys[::2])).tolist()
 
 
 def first_shuffled(count: int, key: bytes, wanted: int) -> list[int]:
@@ -264,28 +264,32 @@ class Roster:
     beacon: bytes
 
     def __post_init__(self) -> None:
-        keys, count = (
-            [key for card in self.members for key in (card.identity, card.channel)],
+        public_keys, population = (
+            [public_key for card in self.members for public_key in (card.identity, card.channel)],
             len(self.members),
         )
         in_order = list(self.members) == sorted(self.members, key=lambda card: card.identity)
-        widths, small = (
-            {len(key) for key in (*keys, self.beacon)},
-            masks.SMALL_IDENTITIES & set(keys),
+        widths, small_keys = (
+            {len(public_key) for public_key in (*public_keys, self.beacon)},
+            masks.SMALL_IDENTITIES & set(public_keys),
         )
-        for holds, value, remedy in (
-            (2 <= count < 2**16, count, "need 2 to 65535 clients"),
+        for holds, culprit, remedy in (
+            (2 <= population < 2**16, population, "need 2 to 65535 clients"),
             (widths == {masks.KEY_BYTES}, "a key", f"keys and beacon have {masks.KEY_BYTES} bytes"),
             (
-                len(set(keys)) == len(keys),
+                len(set(public_keys)) == len(public_keys),
                 "a key",
                 "is listed twice; every client has keys of its own",
             ),
-            (not small, "a key", "has small order, so that anybody signs for it; leave it out"),
+            (
+                not small_keys,
+                "a key",
+                "has small order, so that anybody signs for it; leave it out",
+            ),
             (in_order, "their order", "sort them by identity"),
         ):
             if not holds:
-                raise ParameterError("members", value, remedy)
+                raise ParameterError("members", culprit, remedy)
 
     @classmethod
     def drawn(cls, cards: Iterable[Card]) -> Roster:
@@ -325,15 +329,18 @@ class Roster:
             ParameterError: more clients than members.
         """
         self.check_drawn(clients, parameter="clients")
-        key = hashlib.sha256(b"mezzotint draw" + self.digest + number(number_of_round, 4)).digest()
+        draw_key = hashlib.sha256(
+            b"mezzotint draw" + self.digest + number(number_of_round, 4)
+        ).digest()
         if draw == "anew":
             return tuple(
-                self.members[position] for position in shuffled(len(self.members), key)[:clients]
+                self.members[position]
+                for position in shuffled(len(self.members), draw_key)[:clients]
             )
         turns = [
             self._cycle[position] for position in turn(number_of_round, clients, len(self.members))
         ]
-        return tuple(self.members[turns[position]] for position in shuffled(clients, key))
+        return tuple(self.members[turns[position]] for position in shuffled(clients, draw_key))
 
     def to_bytes(self) -> bytes:
         """The roster on the wire."""
@@ -374,16 +381,16 @@ class Roster:
         Raises:
             FileFormatError: no such file, or not a roster.
         """
-        plain = read_object(path)
+        document = read_object(path)
         try:
-            if plain.get("format") != _FORMAT:
+            if document.get("format") != _FORMAT:
                 raise ValueError("another format")
-            pairs: Sequence[tuple[str, str]] = plain["members"]
+            key_pairs: Sequence[tuple[str, str]] = document["members"]
             cards = (
                 Card(identity=bytes.fromhex(identity), channel=bytes.fromhex(channel))
-                for identity, channel in pairs
+                for identity, channel in key_pairs
             )
-            return cls(members=tuple(cards), beacon=bytes.fromhex(plain["beacon"]))
+            return cls(members=tuple(cards), beacon=bytes.fromhex(document["beacon"]))
         except (KeyError, TypeError, ValueError) as error:
             raise FileFormatError(f"{Path(path).name}: not a roster ({error})") from None
 
@@ -504,18 +511,21 @@ class Trust:
                 "plan",
                 f"minimum={plan.minimum}: this client wants at least {self.minimum} summands",
             )
-        bad = self.corrupted_of(plan, population)
-        if plan.minimum <= bad:
-            why = f"{bad} of {plan.clients} may collude with the server (corrupted, --colluding), too few are left"
-            raise PlanRefused("plan", f"minimum={plan.minimum}: {why}")
-        sizes = {"clients": plan.clients, "corrupted": bad}
+        corrupted_clients = self.corrupted_of(plan, population)
+        if plan.minimum <= corrupted_clients:
+            raise PlanRefused(
+                "plan",
+                f"minimum={plan.minimum}: {corrupted_clients} of {plan.clients} may collude with the server (corrupted, "
+                "--colluding), too few are left",
+            )
+        round_sizes = {"clients": plan.clients, "corrupted": corrupted_clients}
         drawn_bits = self.drawn_bits(population, plan.clients)
-        if forked(**sizes, members=plan.members, quorum=plan.quorum) > -drawn_bits:
+        if forked(**round_sizes, members=plan.members, quorum=plan.quorum) > -drawn_bits:
             raise PlanRefused(
                 "plan", f"quorum={plan.quorum}: two sets of survivors could both get one"
             )
         if (
-            split(**sizes, minimum=plan.minimum, picks=plan.picks, least=plan.least)
+            split(**round_sizes, minimum=plan.minimum, picks=plan.picks, least=plan.least)
             > -self.dealing_bits
         ):
             raise PlanRefused(

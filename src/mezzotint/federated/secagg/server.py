@@ -88,14 +88,14 @@ class Dealings(OfClients[Deal]):
 
     def coins(self) -> dict[int, bytes]:
         """The coins of all dealers."""
-        return {index: self._public[index, messages.COINS].tobytes() for index in self}
+        return {client: self._public[client, messages.COINS].tobytes() for client in self}
 
     def promised(self, member: int) -> Iterator[tuple[int, bytes, bytes]]:
         """Each dealer's commitments to one member's shares of its seed and of its mask key."""
-        for index in self:
-            commitments = self._portions[index, member, _COMMITMENTS].tobytes()
+        for client in self:
+            commitments = self._portions[client, member, _COMMITMENTS].tobytes()
             yield (
-                index,
+                client,
                 commitments[: masks.COMMITMENT_BYTES],
                 commitments[masks.COMMITMENT_BYTES :],
             )
@@ -109,8 +109,8 @@ class Dealings(OfClients[Deal]):
 
     def message(self, index: int) -> bytes:
         """A client's dealing."""
-        head = messages.header("deal", self._plan)
-        return head + self._public[index].tobytes() + self._portions[index].tobytes()
+        header = messages.header("deal", self._plan)
+        return header + self._public[index].tobytes() + self._portions[index].tobytes()
 
 
 @final
@@ -320,7 +320,7 @@ class Server:
         self._check_enough("sum")
         self._place = messages.STAGES.index("open")
         # No stage of signatures comes between, so all members in the sum are asked.
-        self._agreed = {index: b"" for index in self._masked if index < self.plan.members}
+        self._agreed = {client: b"" for client in self._masked if client < self.plan.members}
         return self._with_sealed(messages.union(self.plan, self._dealt.coins(), self._masked, b""))
 
     def _with_sealed(self, head: bytes) -> Outbox:
@@ -333,16 +333,16 @@ class Server:
             raise wire.TooFewClients(
                 stage, f"{len(answered)} of {len(self.asked)} answered, {plan.minimum} are needed"
             )
-        members = sum(index < plan.members for index in answered)
+        members = sum(client < plan.members for client in answered)
         if members < plan.quorum:
             raise wire.TooFewClients(
                 stage, f"{members} members of the committee answered, the quorum is {plan.quorum}"
             )
         if stage == "sum":
-            for index in answered:
-                if len(self._masked.keys() & self._dealt.picks[index].tolist()) < plan.least:
+            for client in answered:
+                if len(self._masked.keys() & self._dealt.picks[client].tolist()) < plan.least:
                     raise wire.TooFewClients(
-                        stage, f"client {index} has too few of its picks among the survivors"
+                        stage, f"client {client} has too few of its picks among the survivors"
                     )
 
     # Deal -----------------------------------------------------------------------------------------
@@ -366,14 +366,14 @@ class Server:
         present[list(self._dealt)] = True
         while True:
             picked_present = {
-                index: present[self._dealt.picks[index]].sum() for index in self._dealt
+                client: present[self._dealt.picks[client]].sum() for client in self._dealt
             }
-            lonely = [index for index, count in picked_present.items() if count < self.plan.least]
+            lonely = [client for client, count in picked_present.items() if count < self.plan.least]
             if not lonely:
                 return
             present[lonely] = False
-            for index in lonely:
-                self._dealt.leave_out(index)
+            for client in lonely:
+                self._dealt.leave_out(client)
 
     def _partners(self) -> Outbox:
         self._masking = Partners(self._dealt.clients, self._dealt.picks)
@@ -387,9 +387,9 @@ class Server:
 
     def _took_masked(self, index: int, answer: bytes) -> None:
         signature, packed = messages.read_masked(answer, self.plan)
-        coins = self._dealt[index].coins
+        client_coins = self._dealt[index].coins
         statement = messages.masks_statement(
-            self.plan, index, coins, self._among, self._masking[index]
+            self.plan, index, client_coins, self._among, self._masking[index]
         )
         if not signed(self.cohort[index].identity, signature, statement):
             raise wire.SwappedKey(
@@ -420,7 +420,7 @@ class Server:
 
     def _took_shares(self, index: int, answer: bytes) -> None:
         good_shares = messages.read_shares(answer, self.plan, self._dealt)
-        wrong: list[int] = []
+        misdealt: list[int] = []
         for owner, of_self, of_key in self._dealt.promised(index):
             if owner not in good_shares:
                 continue
@@ -433,14 +433,14 @@ class Server:
             ):
                 # The member lies, or the dealer did not sign a commitment to the share that it
                 # sealed.
-                wrong.append(owner)
+                misdealt.append(owner)
                 del good_shares[owner]
         if 2 * len(good_shares) < len(self._dealt):
             shortage = f"member {index} has good shares of {len(good_shares)} of {len(self._dealt)} clients"
             raise wire.TamperedShare(
                 "open", f"{shortage}: too many for all of them to have dealt bad ones", (index,)
             )
-        for owner in wrong:
+        for owner in misdealt:
             self.disputed.setdefault(owner, []).append(index)
         self._shares.add(index, good_shares)
         self._opened.add(index)
@@ -458,10 +458,10 @@ class Server:
         secret = restored(plan, self._dealt[owner], self._dealt.seed(owner), kind, shares)
         if secret is None:
             identity, dealing = self.cohort[owner].identity, self._dealt.message(owner)
-            proof = Blame(
+            evidence = Blame(
                 identity=identity, plan=plan.to_bytes(), dealing=dealing, kind=kind, shares=shares
             )
-            self.blames.append(proof)
+            self.blames.append(evidence)
             raise wire.TamperedShare(
                 "open", f"the shares that client {owner} dealt do not fit together", (owner,)
             )
@@ -473,9 +473,9 @@ class Server:
             return
         private = mask_key_from_seed(self._secret(owner), self.plan, owner)
         for partner in others:
-            key = pair_mask_key(private, self._dealt[partner].mask, self.plan, owner, partner)
+            mask_key = pair_mask_key(private, self._dealt[partner].mask, self.plan, owner, partner)
             # The survivor added it when its index is the lower one.
-            masks.add_mask(total, key, sign=-1 if partner < owner else 1)
+            masks.add_mask(total, mask_key, sign=-1 if partner < owner else 1)
 
     def result(self) -> SecureSum:
         """The sum, once the answers to the last stage are in.
@@ -489,17 +489,17 @@ class Server:
         """
         if self.stage != "open":
             raise wire.WrongStage(self.stage, "answers of later stages are missing")
-        total = self._total.copy()
+        unmasked = self._total.copy()
         culprits: list[int] = []
         unnamed: wire.TooFewClients | wire.TamperedShare | None = None
         for owner in sorted(self._dealt):
             try:
                 if owner in self._masked:
                     masks.add_mask(
-                        total, self_mask_key(self._secret(owner), self.plan, owner), sign=-1
+                        unmasked, self_mask_key(self._secret(owner), self.plan, owner), sign=-1
                     )
                 else:
-                    self._remove_pair_masks(total, owner)
+                    self._remove_pair_masks(unmasked, owner)
             except (wire.TooFewClients, wire.TamperedShare) as error:
                 culprits += error.culprits
                 unnamed = unnamed if error.culprits else error
@@ -509,10 +509,10 @@ class Server:
             raise wire.TamperedShare(
                 "open", f"the shares that clients {culprits} dealt are of no use", tuple(culprits)
             )
-        values = masks.reduced(total, self.plan.bits).astype(np.int64)
+        values = masks.reduced(unmasked, self.plan.bits).astype(np.int64)
         self._check_range(values)
         values.setflags(write=False)
-        dropped = tuple(index for index in range(self.plan.clients) if index not in self._masked)
+        dropped = tuple(client for client in range(self.plan.clients) if client not in self._masked)
         return SecureSum(values=values, survivors=tuple(sorted(self._masked)), dropped=dropped)
 
     def _check_range(self, values: npt.NDArray[np.int64]) -> None:
@@ -545,8 +545,8 @@ def restored(
             secret, plan=plan.base, owner=deal.index, holder=deal.index, kind=b"seed"
         )
         return secret if actual == seed_commitment else None
-    key = mask_key_from_seed(secret, plan, deal.index)
-    return secret if masks.public_bytes(key) == deal.mask else None
+    mask_key = mask_key_from_seed(secret, plan, deal.index)
+    return secret if masks.public_bytes(mask_key) == deal.mask else None
 
 
 @final
@@ -576,49 +576,55 @@ class Blame:
         """
         try:
             with wire.Reader(self.plan, "plan") as reader:
-                plan = RoundPlan.from_reader(reader)
-            deal, seed = messages.read_dealing(self.dealing, plan)
+                round_plan = RoundPlan.from_reader(reader)
+            deal, seed_commitment = messages.read_dealing(self.dealing, round_plan)
         except wire.ProtocolError as error:
             raise ParameterError("blame", "the dealing", f"is not of this plan: {error}") from None
-        if not signed(self.identity, deal.signature, deal.statement(plan)):
+        if not signed(self.identity, deal.signature, deal.statement(round_plan)):
             raise ParameterError("blame", "the dealing", "was not signed by this client")
-        if len(self.shares) < plan.quorum:
-            raise ParameterError("blame", f"{len(self.shares)} shares", f"{plan.quorum} are needed")
+        if len(self.shares) < round_plan.quorum:
+            raise ParameterError(
+                "blame", f"{len(self.shares)} shares", f"{round_plan.quorum} are needed"
+            )
         for holder, share in self.shares.items():
-            if not 0 <= holder < plan.members:
+            if not 0 <= holder < round_plan.members:
                 raise ParameterError("blame", f"member {holder}", "is not in the committee")
             portion = messages.portion(self.dealing, holder)
             promised = portion.of_self if self.kind == "self" else portion.of_key
             actual = masks.commitment(
-                share, plan=plan.base, owner=deal.index, holder=holder, kind=self.kind.encode()
+                share,
+                plan=round_plan.base,
+                owner=deal.index,
+                holder=holder,
+                kind=self.kind.encode(),
             )
             if actual != promised:
                 raise ParameterError(
                     "blame", f"the share of member {holder}", "is not the one that was dealt"
                 )
-        if restored(plan, deal, seed, self.kind, self.shares) is not None:
+        if restored(round_plan, deal, seed_commitment, self.kind, self.shares) is not None:
             raise ParameterError(
                 "blame", "the shares", "fit together; nothing is wrong with this dealing"
             )
 
     def save(self, path: Path) -> None:
         """Write the file, replacing one that exists."""
-        fields = {name: getattr(self, name).hex() for name in _BYTES}
+        fields = {field_name: getattr(self, field_name).hex() for field_name in _BYTES}
         shares = {str(holder): share.hex() for holder, share in self.shares.items()}
-        text = json.dumps({"format": _FORMAT, **fields, "kind": self.kind, "shares": shares})
-        write_text(path, text, overwrite=True)
+        document = json.dumps({"format": _FORMAT, **fields, "kind": self.kind, "shares": shares})
+        write_text(path, document, overwrite=True)
 
     @classmethod
     def load(cls, path: str | Path) -> Blame:
         """The blame in a file, not checked; FileFormatError for another file."""
-        plain = read_object(path)
+        document = read_object(path)
         try:
-            if plain["format"] != _FORMAT or plain["kind"] not in ("self", "key"):
+            if document["format"] != _FORMAT or document["kind"] not in ("self", "key"):
                 raise ValueError("another format")
-            fields = {name: bytes.fromhex(plain[name]) for name in _BYTES}
+            fields = {field_name: bytes.fromhex(document[field_name]) for field_name in _BYTES}
             shares = {
-                int(holder): bytes.fromhex(share) for holder, share in plain["shares"].items()
+                int(holder): bytes.fromhex(share) for holder, share in document["shares"].items()
             }
-            return cls(**fields, kind=plain["kind"], shares=shares)
+            return cls(**fields, kind=document["kind"], shares=shares)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FileFormatError(f"{Path(path).name}: not a proof of blame ({error})") from None
