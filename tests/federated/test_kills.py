@@ -35,7 +35,9 @@ from mezzotint.vectors import ranked_codebook
 TABLE = Path(__file__).parents[2] / "docs" / "tables" / "crashes.md"
 CLIENTS, ROUNDS = 4, 2
 PATIENCE = pytest.mark.timeout(3600)  # of tests of many processes, on a busy machine
-STRIDE = 3  # a round changes files about thirty times, in one order
+PIECES = (
+    3  # of all changes of files in a run: one in three each, a third of an hour on a busy machine
+)
 SENT = {
     "sum": "mezzotint.federated.secagg.client:Client.sum",
     "local": "mezzotint.vectors.ranked_session:RankedSession.answer",
@@ -478,10 +480,11 @@ def test_the_server_dies(tmp_path: Path, who: str, stage: str) -> None:
 
 @pytest.mark.slow
 @PATIENCE
+@pytest.mark.parametrize("piece", range(PIECES))
 @pytest.mark.parametrize("trust", list(SENT))
 @pytest.mark.parametrize("torn", [False, True], ids=["before", "within"])
 def test_whatever_was_sent_is_charged_and_no_round_is_asked_twice(
-    tmp_path: Path, trust: str, torn: bool
+    tmp_path: Path, trust: str, torn: bool, piece: int
 ) -> None:
     settings, marks = _settings(tmp_path, trust), tmp_path / "marks"
     with Runs.of("federated.killed:serve", counted=SENT[trust], marks=marks) as runs:
@@ -495,7 +498,7 @@ def test_whatever_was_sent_is_charged_and_no_round_is_asked_twice(
         changes = run("whole").changes
         assert marks.stat().st_size == 2 * CLIENTS * ROUNDS
         assert changes > 10
-        for at in range(1 + torn, changes + 1, STRIDE):
+        for at in range(1 + torn + piece, changes + 1, PIECES):
             before = marks.stat().st_size
             assert run(at, at=at, torn=torn).status is None
             found = run(at)

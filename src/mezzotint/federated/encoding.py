@@ -11,7 +11,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Generic, TypeVar, final
 
 import numpy as np
@@ -437,6 +437,26 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
             sha256=hashlib.sha256(description.encode()).hexdigest(), largest=self.l2_norm, norm=self.l2_norm,
         )  # fmt: skip
 
+    @classmethod
+    def _planned(
+        cls, noise_multiplier: float, *, size: int, l2_norm: float, clients: int, seed: int
+    ) -> GaussianEncoding:
+        """The encoding in the fewest bits; arguments as of `gaussian_encoding`."""
+        scheme = GaussianScheme.planned(
+            noise_multiplier=noise_multiplier,
+            size=size,
+            l2_norm=l2_norm,
+            clients=clients,
+            seed=seed,
+        )
+        return cls(
+            deviation=scheme.deviation,
+            l2_norm=l2_norm,
+            granularity=scheme.granularity,
+            modulus_bits=scheme.modulus_bits,
+            seed=seed,
+        )
+
     def scheme(self, size: int, clients: int = 1) -> GaussianScheme:
         return GaussianScheme(
             size=size,
@@ -564,20 +584,10 @@ def gaussian_encoding(
         raise ParameterError(
             "noise_multiplier", noise_multiplier, "name it, or the epsilon that it is found for"
         )
-
-    def planned(multiplier: float) -> GaussianEncoding:
-        scheme = GaussianScheme.planned(
-            noise_multiplier=multiplier, size=size, l2_norm=l2_norm, clients=clients, seed=seed
-        )
-        return GaussianEncoding(
-            deviation=scheme.deviation,
-            l2_norm=l2_norm,
-            granularity=scheme.granularity,
-            modulus_bits=scheme.modulus_bits,
-            seed=seed,
-        )
-
+    make = partial(
+        GaussianEncoding._planned, size=size, l2_norm=l2_norm, clients=clients, seed=seed
+    )
     if noise_multiplier is not None:
-        return planned(noise_multiplier)
+        return make(noise_multiplier)
     sums = Sums(size=size, clients=clients, rounds=rounds, corrupted=corrupted, delta=delta)
-    return noise_within(check_epsilon(epsilon), planned, sums)[1]
+    return noise_within(check_epsilon(epsilon), make, sums)[1]

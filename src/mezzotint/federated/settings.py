@@ -166,6 +166,17 @@ class RunSettings(Record):
             ("delta", 0 < self.delta < 1, "need a probability in (0, 1)"),
             ("stage_timeout", self.stage_timeout > 0, "need seconds > 0"),
             ("pause", self.pause >= 0, "need seconds >= 0"),
+            ("colluding", 0 <= self.colluding < 1, share_remedy),
+            ("dropping", 0 <= self.dropping < 1, share_remedy),
+        )
+        self._check_evaluation()
+        self._check_draws()
+        optimizer_named(self.server_optimizer)
+        _ = self.training  # checks its part
+
+    def _check_evaluation(self) -> None:
+        check_rules(
+            self,
             (
                 "evaluate_every",
                 self.evaluate_every >= 0,
@@ -173,7 +184,7 @@ class RunSettings(Record):
             ),
             (
                 "evaluate_every",
-                not (self.evaluate_every and is_local),
+                not (self.evaluate_every and self.trust == "local"),
                 "needs secure sums; leave it out with trust=local",
             ),
             (
@@ -182,9 +193,9 @@ class RunSettings(Record):
                 "need a noise multiplier above 0",
             ),
             ("largest_loss", 0 < self.largest_loss < math.inf, "need a finite loss above 0"),
-            ("colluding", 0 <= self.colluding < 1, share_remedy),
-            ("dropping", 0 <= self.dropping < 1, share_remedy),
         )
+
+    def _check_draws(self) -> None:
         check_choice("sampling", self.sampling, SAMPLINGS)
         check_count("spare", self.spare, least=0)
         if self.dataset == "digits" and self.per_round + self.spare > self.clients:
@@ -192,8 +203,6 @@ class RunSettings(Record):
             draw_text = f"a round draws {self.per_round + self.spare} of {self.clients} clients"
             remedy = f"with spare={self.spare}, {draw_text}; draw fewer"
             raise ParameterError(parameter, getattr(self, parameter), remedy)
-        optimizer_named(self.server_optimizer)
-        _ = self.training  # checks its part
 
     @property
     def training(self) -> LocalTraining:
