@@ -76,7 +76,9 @@ class Attack:
         layer = torch.nn.Linear(data.train_x.shape[1], 1, bias=False)
         # The gradient of a record is minus its features; Opacus clips it to the paper's norm.
         task = models.Task(
-            module=layer, losses=lambda out, y: -out.squeeze(1), decide=lambda out: (out > 0).long()
+            module=layer,
+            losses=lambda out, y: -out.squeeze(1),
+            decide=lambda out: (out.squeeze(1) > 0).long(),
         )
         method = Method(
             noise_multiplier=self.noise_multiplier,

@@ -45,7 +45,9 @@ def _scores(
         torch.nn.init.zeros_(layer.weight)
         # The gradient of a record is minus its features: without the canary there is nothing but noise.
         task = models.Task(
-            module=layer, losses=lambda out, y: -out.squeeze(1), decide=lambda out: (out > 0).long()
+            module=layer,
+            losses=lambda out, y: -out.squeeze(1),
+            decide=lambda out: (out.squeeze(1) > 0).long(),
         )
         settings = trainer.TrainingSettings(steps=steps, batch_size=batch_size, step_size=1.0)
         one = run_of(data, task, method, settings, seed=first_seed + run)
