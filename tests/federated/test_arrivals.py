@@ -122,7 +122,12 @@ def test_large_answers_are_fetched_a_few_at_a_time(clock):
     assert max(grid.fetched) == rounds._AT_ONCE
     large = _Slow(clock, [0.0] * 10)
     assert (
-        len(list(arriving(large, _messages(10), timeout=1.0, answer_bytes=rounds._ROOM // 2))) == 10
+        len(
+            list(
+                arriving(large, _messages(10), timeout=1.0, answer_bytes=rounds._FETCHED_BYTES // 2)
+            )
+        )
+        == 10
     )
     assert max(large.fetched) == 2
 

@@ -1,6 +1,4 @@
-"""What every strategy of this room does: draw clients, exchange messages, keep the ledger ahead,
-note incidents.
-"""
+"""What every strategy does: draw clients, exchange messages, keep the ledger ahead, note incidents."""
 
 from __future__ import annotations
 
@@ -50,7 +48,7 @@ from mezzotint.federated.tasks import FedAvg, ServerOptimizer, State
 from mezzotint.privacy.claim import Claim
 
 _AT_ONCE = 64  # most messages sent, or answers fetched, in one request
-_ROOM = 1 << 22  # bytes of answers fetched in one request: they lie in memory until they are read
+_FETCHED_BYTES = 1 << 22  # of answers in one request: they lie in memory until they are read
 _SHORTEST, _LONGEST = 0.05, 1.0  # seconds between two polls
 _PART = 20  # while nothing arrives, the pause grows to this fraction of the time waited so far
 
@@ -85,7 +83,7 @@ def arriving(
     node_of = {**late, **waiting}
     last_arrival = time.monotonic()  # when something came
     deadline = last_arrival + timeout
-    batch_size = max(1, min(_AT_ONCE, _ROOM // max(1, answer_bytes)))
+    batch_size = max(1, min(_AT_ONCE, _FETCHED_BYTES // max(1, answer_bytes)))
     try:
         while waiting or late:
             is_last_poll = not waiting or time.monotonic() >= deadline  # then this is the last poll
