@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, final
 
 import mezzotint as mz
 from mezzotint.cli import common, console, progress
 from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, ProofOption, argument, option
-from mezzotint.collect.results import PrivatizeResult
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, above, below, counted
+
+if TYPE_CHECKING:  # imports SciPy, which help does without
+    from mezzotint.collect.results import PrivatizeResult
 
 EXAMPLE = "mezzotint privatize in.parquet --column x --mechanism m.json --out reports.parquet"
 
