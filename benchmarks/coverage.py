@@ -26,6 +26,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby, pairwise
 from pathlib import Path
 
@@ -280,6 +281,9 @@ def codes_of(mechanism: Mechanism, x: np.ndarray, rng: np.random.Generator) -> n
 
 SHARE, MEDIAN = "share above 0.3", "quantile 0.5"
 
+SHAPED = ("cdf12e1", "krr16e4", "cdf16e.25", "stepped10e4", "opt4e4", "krr3e8", "far3")
+"""Tables of which shares are compared; medians of the first two, as they cost most."""
+
 
 @dataclass(kw_only=True)
 class Groups:
@@ -331,12 +335,13 @@ def facts_of(column: Column) -> dict[str, float]:
 
 
 def of_groups(
-    mechanism: Mechanism,
+    name: str,
     columns: tuple[Column, Column],
     sizes: tuple[int, int],
     wanted: Sequence[str],
 ) -> Experiment:
     """Two groups: differences, and the mean of strata."""
+    mechanism = TABLES[name]()
     facts = [facts_of(column) for column in columns]
     true = {f"difference-{what}": facts[0][what] - facts[1][what] for what in wanted}
     if "mean" in wanted:
@@ -362,8 +367,9 @@ def of_groups(
     return true, run
 
 
-def of_same_people(mechanism: Mechanism, columns: tuple[Column, Column], n: int) -> Experiment:
+def of_same_people(name: str, columns: tuple[Column, Column], n: int) -> Experiment:
     """Two waves of the same people, whose inputs keep their order."""
+    mechanism = TABLES[name]()
     facts = [facts_of(column) for column in columns]
     true = {f"same-people-{what}": facts[0][what] - facts[1][what] for what in facts[0]}
 
@@ -386,8 +392,9 @@ def of_same_people(mechanism: Mechanism, columns: tuple[Column, Column], n: int)
     return true, run
 
 
-def of_survey(mechanism: Mechanism, column: Column, n: int) -> Experiment:
+def of_survey(name: str, column: Column, n: int) -> Experiment:
     """The total of a population of 20 n people, taken with unequal chances."""
+    mechanism = TABLES[name]()
     population = seeded(9, n).choice(column[0], p=column[1], size=20 * n)
     chances = np.clip(0.02 + 0.06 * population, 0, 1)
 
@@ -407,12 +414,13 @@ def of_survey(mechanism: Mechanism, column: Column, n: int) -> Experiment:
     return {"total": float(population.sum())}, run
 
 
-def of_pairs(first: Mechanism, second: Mechanism, joint: np.ndarray, n: int) -> Experiment:
+def of_pairs(one: str, other: str, joint: np.ndarray, n: int) -> Experiment:
     """Covariance and slope of two columns of numbers.
 
     Arguments:
         joint: (N, 2) inputs, equally likely.
     """
+    first, second = TABLES[one](), TABLES[other]()
     covariance = float(np.cov(joint.T, bias=True)[0, 1])
     true = {"covariance": covariance}
     if joint[:, 0].var() > ROUNDING:
@@ -449,46 +457,28 @@ def pair_cases() -> Iterator[tuple[str, str, int, Callable[[], Experiment]]]:
         "constants": (COLUMNS["all 0"], COLUMNS["all .5"]),
         "2 % outliers, zero-inflated": (COLUMNS["2 % outliers"], COLUMNS["zero-inflated"]),
     }
-    for name in ("cdf12e1", "cdf16e.25", "krr16e4", "stepped10e4", "opt4e4", "krr3e8", "far3"):
-        for sizes in ((10, 10), (40, 200), (1000, 1000)):
-            wanted = ["mean", SHARE]
-            if name in ("cdf12e1", "krr16e4") and sizes[0] < 1000:
-                wanted = ["mean", SHARE, MEDIAN]
-            for label, columns in couples.items():
-                table, plus = TABLES[name], f"{label}, {sizes[0]}+{sizes[1]}"
-                yield (
-                    name,
-                    plus,
-                    sizes[0],
-                    lambda t=table, c=columns, s=sizes, w=wanted: of_groups(t(), c, s, w),
-                )
-    for name in ("cdf12e1", "krr16e4"):
-        for n in (10, 300):
-            table, columns = TABLES[name], couples["smooth, 90/10"]
-            yield name, "same people", n, lambda t=table, c=columns, n=n: of_same_people(t(), c, n)
-    for name in ("rr1", "opt4e1"):
+    for name in ("rr1", "opt4e1", "krr16e4"):
         for n in (2, 40, 400):
             for label, columns in couples.items():
-                table = TABLES[name]
-                yield (
-                    name,
-                    label,
-                    n,
-                    lambda t=table, c=columns, n=n: of_groups(t(), c, (n, 5 * n), ["mean"]),
-                )
-    for name in ("rr1", "opt4e1", "krr16e4"):
+                sizes = n, 5 * n
+                yield name, label, n, partial(of_groups, name, columns, sizes, ["mean"])
         for n in (4, 40, 400):
-            table, column = TABLES[name], COLUMNS["smooth"]
-            yield name, "survey", n, lambda t=table, c=column, n=n: of_survey(t(), c, n)
+            yield name, "survey", n, partial(of_survey, name, COLUMNS["smooth"], n)
         for n in (2, 40, 400, 4000):
             for label, inputs in {"related": together, "one constant": constant}.items():
-                table = TABLES[name]
-                yield (
-                    f"{name} x 2",
-                    label,
-                    n,
-                    lambda t=table, j=inputs, n=n: of_pairs(t(), t(), j, n),
-                )
+                yield f"{name} x 2", label, n, partial(of_pairs, name, name, inputs, n)
+    for sizes in ((40, 200), (10, 10), (1000, 1000)):
+        for label, columns in couples.items():
+            for name in SHAPED:
+                plus = f"{label}, {sizes[0]}+{sizes[1]}"
+                yield name, plus, sizes[0], partial(of_groups, name, columns, sizes, [SHARE])
+    for name in SHAPED[:2]:
+        for n in (10, 300):
+            columns = couples["smooth, 90/10"]
+            yield name, "same people", n, partial(of_same_people, name, columns, n)
+            for label, columns in couples.items():
+                asked = partial(of_groups, name, columns, (n, n), [MEDIAN])
+                yield name, f"medians, {label}", n, asked
 
 
 # Widths ------------------------------------------------------------------------------------------------------------
