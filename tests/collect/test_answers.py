@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from laws.registry import judges
-from mezzotint import collect, families
+from mezzotint import collect, design, families
 from mezzotint.cli import run
+from mezzotint.collect.intervals import LADDER
+from mezzotint.collect.shapes import CrossFitted
 from mezzotint.core.errors import ParameterError
 from tolerances import FEW
 
@@ -187,3 +190,66 @@ def test_options_that_may_stand_without_a_value(
     own = json.loads(told(capsys, reports, "--quantiles", "0.5", "--histogram", "0,4,10", "--json"))
     assert len(own["quantiles"]) == 1
     assert own["histogram"]["edges"] == [0.0, 4.0, 10.0]
+
+
+# Sides of shares and quantiles --------------------------------------------------------------------
+
+CDF = design.optimal(epsilon=1.0, lower=0, upper=1, levels=12, loss="cdf", knots=9).mechanism
+
+
+def beta_group(seed: int, n: int, second: float) -> collect.Group:
+    rng = np.random.default_rng(seed)
+    codes = CDF.privatize(rng.beta(2, second, n), rng=rng)
+    counts = np.bincount(codes, minlength=CDF.levels.size)
+    reports = collect.CodeCounts(mechanism=CDF, counts=counts, seeded=True)
+    return collect.Group(counts=reports, weights=counts, squares=counts)
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_differences_of_shares_are_as_narrow_as_those_of_means(same: bool) -> None:
+    """What they add to the range that the table leaves open is the root of the sum of squares."""
+    groups = {"a": beta_group(1, 5000, 5.0), "b": beta_group(2, 5000, 4.0)}
+    found = collect.estimate_groups(
+        groups, above=[0.3], quantiles=[0.5], against="a", same_people=same, allow_seeded=True
+    )
+    answers = {(one.group, one.quantity): one.interval for one in found.answers}
+    one, other = (answers[name, "share above 0.3"] for name in "ab")
+    gap = answers["b less a", "share above 0.3"]
+    assert one.identified is not None
+    assert other.identified is not None
+    upper = other.high - other.identified[1], one.identified[0] - one.low
+    lower = other.identified[0] - other.low, one.high - one.identified[1]
+    opened = other.identified[1] - one.identified[0], other.identified[0] - one.identified[1]
+    added = gap.high - opened[0], opened[1] - gap.low
+    for sides, width in zip((upper, lower), added, strict=True):
+        whole = sum(sides) if same else math.hypot(*sides)
+        assert 0.9 * whole < width < 1.1 * whole
+    median = answers["b less a", "quantile 0.5"]
+    one, other = (answers[name, "quantile 0.5"] for name in "ab")
+    assert other.low - one.high <= median.low <= median.value <= median.high <= other.high - one.low
+
+
+def test_sides_grow_with_the_level_and_hold_the_interval() -> None:
+    """At each quantile they reach at least as far as at the one before."""
+    shapes = CrossFitted(
+        beta_group(3, 400, 5.0).counts, confidence=0.95, edges=np.array([0.0, 0.3, 1.0])
+    )
+    quantiles = 1.96 * LADDER
+    share = shapes.share(0.3, 1.0)
+    median = shapes.quantile(0.5)
+    for below, above in (
+        shapes.sides_of_share(share, (0.3, 1.0), quantiles),
+        shapes.sides_of_quantile(median, 0.5, quantiles),
+    ):
+        assert below.shape == above.shape == LADDER.shape
+        assert (np.diff(below) >= 0).all()
+        assert (np.diff(above) >= 0).all()
+        assert below[0] >= 0
+        assert above[0] >= 0
+    assert share.identified is not None
+    below, above = shapes.sides_of_share(share, (0.3, 1.0), quantiles)
+    assert share.value - below[0] <= share.identified[0]
+    assert share.value + above[0] >= share.identified[1]
+    # Its decoders are chosen for a lower quantile: no better ones, and hardly worse.
+    for side, end in ((below, share.value - share.low), (above, share.high - share.value)):
+        assert 0.95 * end <= side[-1] <= 1.15 * end

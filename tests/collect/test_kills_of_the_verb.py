@@ -141,7 +141,7 @@ def test_people_counted_beside_their_values_pay_before_a_report_is_there(
     whole = _words(days, f"{tmp_path}/whole.parquet", tmp_path / "whole.jsonl", *people)
     changes = runs(*whole).changes
     assert changes > 10
-    for at in range(1, changes + 1):
+    for at in range(1 + torn, changes + 1, 2):
         out, ledger = tmp_path / f"out{at}.parquet", tmp_path / f"{at}.jsonl"
         words = _words(days, str(out), ledger, *people)
         assert runs(*words, at=at, torn=torn).status is None
