@@ -244,7 +244,11 @@ def _cifar_records(dataset: str, root: Path, *, tests: bool) -> Records:
 _DIGITS_TESTS = 360
 
 
-def _split_records(dataset: str, folder: str, seed: int) -> tuple[Records, Records, int]:
+def _split_records(
+    dataset: str,
+    folder: str,
+    seed: int,
+) -> tuple[Records, Records, int]:
     """Training records, test records and the number of classes of what is split by Dirichlet."""
     if dataset == "digits":
         x, y = scikit_learn("digits")

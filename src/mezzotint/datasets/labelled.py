@@ -234,7 +234,12 @@ def breast_cancer(*, split: int = 0, train_share: float = 0.8) -> Dataset:
     )
 
 
-def idx_folder(folder: str | Path, *, train: int | None = None, test: int | None = None) -> Dataset:
+def idx_folder(
+    folder: str | Path,
+    *,
+    train: int | None = None,
+    test: int | None = None,
+) -> Dataset:
     """Images and labels in the four idx files of MNIST and its kin (Fashion-MNIST, EMNIST digits).
 
     Arguments:

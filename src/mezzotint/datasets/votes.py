@@ -206,7 +206,11 @@ def _candidates(
     return tuple(candidates)
 
 
-def _whole_columns(rows: list[dict[str, str]], header: list[str], label: str | None) -> list[str]:
+def _whole_columns(
+    rows: list[dict[str, str]],
+    header: list[str],
+    label: str | None,
+) -> list[str]:
     whole: list[str] = []
     is_first_word = label is None
     for name in header:

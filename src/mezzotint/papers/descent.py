@@ -225,7 +225,12 @@ class Trained:
     mean: FloatArray
 
 
-def packed(weights: FloatArray, *, bits: int, bound: float | None = None) -> FloatArray:
+def packed(
+    weights: FloatArray,
+    *,
+    bits: int,
+    bound: float | None = None,
+) -> FloatArray:
     """Float weights on even levels, nearest; `bound` None takes the largest of them."""
     reach = float(np.abs(weights).max()) if bound is None else bound
     levels = Grid(bits=bits, bound=reach or 1.0)

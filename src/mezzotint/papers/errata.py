@@ -68,7 +68,13 @@ def _erm_ends() -> Numbers:
 
 
 def _rqm_theorem() -> Numbers:
-    stated = published_rqm_epsilon(lower=-1, upper=1, levels=16, extension=1.0, q=0.42)
+    stated = published_rqm_epsilon(
+        lower=-1,
+        upper=1,
+        levels=16,
+        extension=1.0,
+        q=0.42,
+    )
     return {"stated": stated, "exact": rqm.law_of(rqm.MAIN_PAIR).epsilon}
 
 
@@ -114,7 +120,12 @@ def _remark8() -> Numbers:
     stated = smoothed.published_remark8(
         200, sampling_rate=Fraction(1, 100), smallest_chance=Fraction(1, 2), epsilon=epsilon
     )
-    exact = smoothed.expected(n=200, vertices=(Fraction(1, 2),), sampled=2, epsilon=epsilon)
+    exact = smoothed.expected(
+        n=200,
+        vertices=(Fraction(1, 2),),
+        sampled=2,
+        epsilon=epsilon,
+    )
     return {"stated": stated, "exact": exact.log10_delta}
 
 

@@ -197,7 +197,12 @@ def _worst(inputs: Sequence[Fraction], rows: Sequence[Sequence[Fraction]]) -> Wo
 # The same law in floats, for curves and searches --------------------------------------------------
 
 
-def rqm_floats(levels: int, extension: float, q: float, inputs: npt.ArrayLike) -> FloatArray:
+def rqm_floats(
+    levels: int,
+    extension: float,
+    q: float,
+    inputs: npt.ArrayLike,
+) -> FloatArray:
     """(n, m) probabilities of RQM's outputs at inputs in [-1, 1], in floats: sums of positive
     terms.
     """
@@ -226,7 +231,11 @@ def rqm_knots(levels: int, extension: float) -> FloatArray:
     return np.concatenate([[-1.0], points[np.abs(points) < 1], [1.0]])
 
 
-def renyi_divergences(first: FloatArray, second: FloatArray, order: float) -> FloatArray:
+def renyi_divergences(
+    first: FloatArray,
+    second: FloatArray,
+    order: float,
+) -> FloatArray:
     """Renyi divergences of laws (..., m) from others, nats; order 1 is Kullback and Leibler's."""
     logs, rival_logs = np.log(first), np.log(second)
     if order == 1:

@@ -134,7 +134,11 @@ class FourBins:
         slopes, levels = np.minimum(answer.ineqlin.marginals, 0.0), answer.eqlin.marginals
         left = self.target - rows.T @ slopes - sums.T @ levels
         bound = slopes @ limits + levels.sum() + np.minimum(left * lows, left * highs).sum()
-        return _Relaxation(bound=float(bound), loss=float(answer.fun), values=np.asarray(answer.x))
+        return _Relaxation(
+            bound=float(bound),
+            loss=float(answer.fun),
+            values=np.asarray(answer.x),
+        )
 
     def _inequalities(self, box: Box, epsilon: float) -> tuple[FloatArray, FloatArray]:
         """Rows A and limits b of A v <= b: privacy of every output at every limit, and McCormick's
@@ -251,7 +255,13 @@ def optm_exact(
         (1.87714, 'optimal')
     """
     started = time.perf_counter()
-    problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss=loss, prior=prior)
+    problem = make_problem(
+        epsilon=epsilon,
+        lower=lower,
+        upper=upper,
+        loss=loss,
+        prior=prior,
+    )
     search = FourBins(problem=problem, bins=_four_bins(bins, problem, "bins"))
     bound, _ = search.solve(problem.epsilon)
     mechanism = first_certified(search.table, epsilon=problem.epsilon)
@@ -278,7 +288,11 @@ def _largest_at_own_bin(tables: SelectionTables, i: int) -> list[FloatArray]:
     return [tables.unit(own) - tables.unit(nearest) for own, nearest in pairs if own != nearest]
 
 
-def published_theorem5(tables: SelectionTables, forms: FloatArray, epsilon: float) -> FloatArray:
+def published_theorem5(
+    tables: SelectionTables,
+    forms: FloatArray,
+    epsilon: float,
+) -> FloatArray:
     """Theorem 5 as printed: NO guarantee. Bin t has no constraint at all, and outer bins lack pairs
     of cells.
 
@@ -331,7 +345,13 @@ def optm_as_printed(
     Source: Cai, Zhang, Khalili 2024, Theorem 5; docs/proofs/design.md, "OPTM".
     """
     started = time.perf_counter()
-    problem = make_problem(epsilon=epsilon, lower=-1.0, upper=1.0, loss="mae", prior=prior)
+    problem = make_problem(
+        epsilon=epsilon,
+        lower=-1.0,
+        upper=1.0,
+        loss="mae",
+        prior=prior,
+    )
     sets = [check_covering("bins", bins, lower=problem.lower, upper=problem.upper)]
     best = best_pairs(
         problem, sets, published_theorem5, boxes=boxes, started=started, is_private=False
@@ -356,7 +376,12 @@ BIN_SETS = tuple(
 )
 
 
-def _others(tables: SelectionTables, j: int, x: float, i: int) -> FloatArray:
+def _others(
+    tables: SelectionTables,
+    j: int,
+    x: float,
+    i: int,
+) -> FloatArray:
     """(size,) coefficients c with p(x, i) = y[own(j, i)] * (c @ y) at x in the closed cell j; bins
     count from 1.
     """
@@ -369,7 +394,11 @@ def _others(tables: SelectionTables, j: int, x: float, i: int) -> FloatArray:
     return result
 
 
-def one_ratio(tables: SelectionTables, low: FloatArray, epsilon: float) -> FloatArray:
+def one_ratio(
+    tables: SelectionTables,
+    low: FloatArray,
+    epsilon: float,
+) -> FloatArray:
     """Rows A of A y <= 0 that imply epsilon-DP for every y >= low: any p(x, i) <= exp(epsilon)
     times any p(x', i').
 
@@ -453,7 +482,11 @@ def _replaced(pair: tuple[int, int], side: int, value: int) -> tuple[int, int]:
     return (value, pair[1]) if side == 0 else (pair[0], value)
 
 
-def _four_bins(bins: npt.ArrayLike, problem: Problem, parameter: str) -> FloatArray:
+def _four_bins(
+    bins: npt.ArrayLike,
+    problem: Problem,
+    parameter: str,
+) -> FloatArray:
     values = check_covering(parameter, bins, lower=problem.lower, upper=problem.upper)
     if values.size != _BINS or not problem.lower < values[1] < values[2] < problem.upper:
         raise ParameterError(
@@ -495,7 +528,13 @@ def optm_one_ratio(
     docs/proofs/design.md, "OPTM".
     """
     started = time.perf_counter()
-    problem = make_problem(epsilon=epsilon, lower=-1.0, upper=1.0, loss="mae", prior=prior)
+    problem = make_problem(
+        epsilon=epsilon,
+        lower=-1.0,
+        upper=1.0,
+        loss="mae",
+        prior=prior,
+    )
     sets = [_four_bins(bins, problem, "bin_sets") for bins in bin_sets]
     if not sets:
         raise ParameterError("bin_sets", bin_sets, "give at least one set of four bins")

@@ -185,7 +185,12 @@ def _table2_row(name: str, sigma: float) -> JsonObject:
     if name == MVU:
         quantiles = prior.ppf((np.arange(QUANTILES) + 0.5) / QUANTILES)
         unscaled = _unscaled(mechanism, np.clip(quantiles, -1, 1))
-    best = design.optimal(1.0, levels=mechanism.levels, loss="mae", prior=prior).mechanism
+    best = design.optimal(
+        1.0,
+        levels=mechanism.levels,
+        loss="mae",
+        prior=prior,
+    ).mechanism
     paper, exact = TABLE2_PAPER.get(name, {}).get(sigma), mechanism.mae(prior)
     return {
         "mechanism": name,
@@ -647,7 +652,15 @@ def _tradeoff_part(data: str | None) -> tuple[Part, ...]:
     def rows() -> Sequence[JsonObject]:
         return list(design.tradeoff(epsilons=(1.0,), bits=(1,)))
 
-    return (Part(key="epsilon 1, one bit", seconds=2.0, rows=rows, relative=1e-4, absolute=1e-5),)
+    return (
+        Part(
+            key="epsilon 1, one bit",
+            seconds=2.0,
+            rows=rows,
+            relative=1e-4,
+            absolute=1e-5,
+        ),
+    )
 
 
 OPTIONS = ("quick", "progress")

@@ -103,7 +103,13 @@ def published_erm_error(
     return 4 / decay * math.log(size) * half_width + 2 * half_width / (size - 1)
 
 
-def published_pbm_mse(*, lower: float, upper: float, trials: int, theta: float) -> float:
+def published_pbm_mse(
+    *,
+    lower: float,
+    upper: float,
+    trials: int,
+    theta: float,
+) -> float:
     """The published bound on PBM's mean squared error for any input: c**2 / (4 n theta**2), c half
     the range.
 
@@ -146,7 +152,12 @@ def published_discrete_laplace_epsilon(*, scale: float, sensitivity: int = 1) ->
     )
 
 
-def published_discrete_gaussian_renyi(*, sigma: float, alpha: float, sensitivity: int = 1) -> float:
+def published_discrete_gaussian_renyi(
+    *,
+    sigma: float,
+    alpha: float,
+    sensitivity: int = 1,
+) -> float:
     """Renyi bound of untruncated discrete Gaussian noise: alpha sensitivity**2 / (2 sigma**2),
     alpha > 1.
 
@@ -169,7 +180,12 @@ def published_discrete_gaussian_renyi(*, sigma: float, alpha: float, sensitivity
     return _order(alpha) * steps**2 / (2 * check_positive("sigma", sigma) ** 2)
 
 
-def published_skellam_renyi(*, variance: float, alpha: float, sensitivity: int = 1) -> float:
+def published_skellam_renyi(
+    *,
+    variance: float,
+    alpha: float,
+    sensitivity: int = 1,
+) -> float:
     """Renyi bound of untruncated Skellam noise for one integer of the given sensitivity s, alpha >
     1, v = variance.
 

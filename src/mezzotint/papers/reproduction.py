@@ -63,7 +63,12 @@ class Run:
         """The seeds of an experiment whose usual number is given."""
         return self._limited(self.seeds, usual, QUICK_SEEDS)
 
-    def _limited(self, requested: int | None, usual: int, quick_count: int) -> int:
+    def _limited(
+        self,
+        requested: int | None,
+        usual: int,
+        quick_count: int,
+    ) -> int:
         count = usual if requested is None else requested
         return min(count, quick_count) if self.quick else count
 
@@ -144,7 +149,12 @@ def curves(
     result: list[Series] = []
     for (panel_name, curve_name), members in groups.items():
         heights = column(members, y)
-        series = Series(panel=panel_name, name=curve_name, x=column(members, x), y=heights)
+        series = Series(
+            panel=panel_name,
+            name=curve_name,
+            x=column(members, x),
+            y=heights,
+        )
         if error:
             pairs = tuple(zip(heights, column(members, error), strict=True))
             low = tuple(height - spread for height, spread in pairs)
@@ -192,7 +202,11 @@ class Reproduction:
         """Figures and rows as a page."""
         cells = tuple(tuple(_cell(row.get(name)) for name in self.columns) for row in self.rows)
         table = report.Table(headings=self.columns, rows=cells)
-        section = report.Section(title="Recomputed", figures=self._figures(), table=table)
+        section = report.Section(
+            title="Recomputed",
+            figures=self._figures(),
+            table=table,
+        )
         return report.Page(title=self.title, summary=self.note, sections=(section,))
 
     def drawing(self) -> Drawing:
@@ -296,7 +310,11 @@ class Part:
         return plain(value) == stored
 
 
-def row_part(key: str, seconds: float, compute: Callable[[], JsonObject]) -> Part:
+def row_part(
+    key: str,
+    seconds: float,
+    compute: Callable[[], JsonObject],
+) -> Part:
     """A part that is one row."""
     return Part(key=key, seconds=seconds, rows=lambda: [compute()])
 
@@ -332,5 +350,10 @@ class Figure:
         """The parts, or the whole where that is as cheap."""
         if self.parts is not None:
             return self.parts(data)
-        whole = Part(key="all", seconds=3.0, rows=lambda: self.run(Run()).rows, relative=1e-6)
+        whole = Part(
+            key="all",
+            seconds=3.0,
+            rows=lambda: self.run(Run()).rows,
+            relative=1e-6,
+        )
         return (whole,)

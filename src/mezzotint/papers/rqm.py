@@ -107,7 +107,11 @@ def figure1() -> Reproduction:
     )
 
 
-def _beside(rows: Sequence[JsonObject], x: str, panel: str) -> tuple[Series, ...]:
+def _beside(
+    rows: Sequence[JsonObject],
+    x: str,
+    panel: str,
+) -> tuple[Series, ...]:
     """RQM and PBM, each a column."""
     series: list[Series] = []
     for name in RIVALS:
@@ -195,7 +199,12 @@ def _poisson_error(levels: int, divergence: float, order: float) -> float:
 def _optimal_error(levels: int, divergence: float, order: float) -> float:
     """Of the unbiased table with the least MSE on RQM's own levels."""
     points = np.linspace(-1 - EXTENSION, 1 + EXTENSION, levels).tolist()
-    design_result = design.optimal(epsilon=divergence, alpha=order, levels=points, knots=9)
+    design_result = design.optimal(
+        epsilon=divergence,
+        alpha=order,
+        levels=points,
+        knots=9,
+    )
     return float(np.mean(design_result.mechanism.mse(list(INPUTS))))
 
 
@@ -212,7 +221,12 @@ def error_row(levels: int, divergence: float, order: float) -> JsonObject:
     return row
 
 
-def _errors(number: int, order: float, verdict: str, remark: str) -> Reproduction:
+def _errors(
+    number: int,
+    order: float,
+    verdict: str,
+    remark: str,
+) -> Reproduction:
     rows = [error_row(levels, d, order) for levels in SIZES for d in DIVERGENCES[order]]
     panel = "m = {levels}"
     optimal = [row for row in rows if "optimal" in row]

@@ -103,7 +103,11 @@ def contestants(theta: float) -> dict[str, Contestant]:
     return {NOISE_FREE: Contestant(clip=CLIP), **private}
 
 
-def _divergence(theta: float, name: str, table: Mechanism) -> Callable[[float], float]:
+def _divergence(
+    theta: float,
+    name: str,
+    table: Mechanism,
+) -> Callable[[float], float]:
     """Renyi divergence by order, of one report: RQM's and PBM's from their exact laws, a table's
     own.
     """
@@ -149,7 +153,11 @@ def _mean_and_error(values: FloatArray) -> tuple[float, float]:
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(values.size))
 
 
-def _compared(history: FloatArray, rival: FloatArray, prefix: str) -> JsonObject:
+def _compared(
+    history: FloatArray,
+    rival: FloatArray,
+    prefix: str,
+) -> JsonObject:
     """The last evaluation, and how much less PBM has, seed by seed."""
     loss, accuracy = history[:, -1, 1], 100 * history[:, -1, 2]
     mean_loss, _ = _mean_and_error(loss)
@@ -196,7 +204,11 @@ def _verdict(rows: Sequence[JsonObject], prefix: str, seeds: int) -> str:
     return "; ".join(sentences)
 
 
-def _mean_curves(panel: str, times: Histories, values: Mapping[str, FloatArray]) -> list[Series]:
+def _mean_curves(
+    panel: str,
+    times: Histories,
+    values: Mapping[str, FloatArray],
+) -> list[Series]:
     """Means over the seeds of (seeds, points) values, and one standard error on both sides where
     there are several.
     """
@@ -222,7 +234,11 @@ def _training_curves(trained: Histories) -> list[Series]:
     ]
 
 
-def _excess_curves(panel: str, trained: Histories, names: Sequence[str]) -> list[Series]:
+def _excess_curves(
+    panel: str,
+    trained: Histories,
+    names: Sequence[str],
+) -> list[Series]:
     """Losses above that of noise-free clipped training with the same clients."""
     free = trained[NOISE_FREE][:, :, 1]
     return _mean_curves(panel, trained, {name: trained[name][:, :, 1] - free for name in names})
@@ -234,7 +250,14 @@ def _divergence_curves(theta: float, chosen: Mapping[str, Contestant]) -> list[S
     for name, contestant in chosen.items():
         if contestant.table is not None and name != OPTIMAL:
             heights = tuple(map(_divergence(theta, name, contestant.table), ALPHAS))
-            series.append(Series(panel="privacy of a report", name=name, x=ALPHAS, y=heights))
+            series.append(
+                Series(
+                    panel="privacy of a report",
+                    name=name,
+                    x=ALPHAS,
+                    y=heights,
+                )
+            )
     return series
 
 
@@ -459,7 +482,13 @@ def tradeoff_table(family: str, epsilon: float) -> Mechanism:
 
 def _tradeoff_experiment(run: Run) -> Experiment:
     rounds = run.rounds_or(ALONE.rounds)
-    return replace(ALONE, model=run.model, rounds=rounds, evaluations=1, device=run.device)
+    return replace(
+        ALONE,
+        model=run.model,
+        rounds=rounds,
+        evaluations=1,
+        device=run.device,
+    )
 
 
 def tradeoff(run: Run) -> Reproduction:
@@ -478,7 +507,14 @@ def tradeoff(run: Run) -> Reproduction:
 
     def accuracies(name: str, table: Mechanism | None) -> FloatArray:
         chosen = {name: Contestant(clip=CLIP, table=table)}
-        trained = histories(simulation, chosen, seeds, finished=finished, data="MNIST", tick=tick)
+        trained = histories(
+            simulation,
+            chosen,
+            seeds,
+            finished=finished,
+            data="MNIST",
+            tick=tick,
+        )
         return 100 * trained[name][:, -1, 2]
 
     ceiling = float(accuracies(NOISE_FREE, None).mean())

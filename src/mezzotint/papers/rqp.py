@@ -93,11 +93,21 @@ class TrainingProblem:
 
 @functools.cache
 def _noise(rate: float, steps: int) -> float:
-    return training.rqp.noise_multiplier(EPSILON, sampling_rate=rate, steps=steps, delta=DELTA)
+    return training.rqp.noise_multiplier(
+        EPSILON,
+        sampling_rate=rate,
+        steps=steps,
+        delta=DELTA,
+    )
 
 
 @functools.cache
-def _epsilon(noise: float, q: float, rate: float, steps: int) -> float:
+def _epsilon(
+    noise: float,
+    q: float,
+    rate: float,
+    steps: int,
+) -> float:
     """The epsilon of a run at delta 1e-7, where the rounded iterate is kept; q = 1 is DP-SGD
     itself.
     """
@@ -105,7 +115,12 @@ def _epsilon(noise: float, q: float, rate: float, steps: int) -> float:
     return training.rqp.epsilon(noise, q=q, bits=BITS, **setting).epsilon
 
 
-def _settings(batch_size: int, dataset_size: int, steps: int, dimension: int) -> RQPSettings:
+def _settings(
+    batch_size: int,
+    dataset_size: int,
+    steps: int,
+    dimension: int,
+) -> RQPSettings:
     return RQPSettings(
         noise_multiplier=1.0,
         bits=BITS,
@@ -129,7 +144,12 @@ def _digits(folder: str) -> LinearData:
     return linear_data(datasets.idx_folder(folder), "softmax")
 
 
-def diagnostic(model: str, *, splits: int = 10, runs: int = 10) -> TrainingProblem:
+def diagnostic(
+    model: str,
+    *,
+    splits: int = 10,
+    runs: int = 10,
+) -> TrainingProblem:
     """Breast Cancer Wisconsin (Diagnostic) with the paper's settings."""
     return TrainingProblem(
         name="Diagnostic",
@@ -222,7 +242,12 @@ class Line:
             weights="master" if self.reading == "master" else "iterate",
         )
 
-    def accuracy(self, problem: TrainingProblem, data: LinearData, seed: int) -> float:
+    def accuracy(
+        self,
+        problem: TrainingProblem,
+        data: LinearData,
+        seed: int,
+    ) -> float:
         """Test accuracy of one run, percent."""
         result = self.descent(problem).finish(data, seed)
         weights = result.used
@@ -285,7 +310,12 @@ class Case:
             accuracy = self.line.accuracy(self.problem, self.problem.load(0), 0)
             return [{**self.identity, RUNS: [accuracy]}]
 
-        return Part(key=words, seconds=self.problem.seconds, rows=rows, absolute=1.01 * record)
+        return Part(
+            key=words,
+            seconds=self.problem.seconds,
+            rows=rows,
+            absolute=1.01 * record,
+        )
 
 
 def _computed(
@@ -332,19 +362,38 @@ def lines(problem: TrainingProblem) -> list[Line]:
     """
     noise = problem.noise()
     private = Line(label="DP-SGD", paper_row="DP-SGD", reading="floats", noise=noise)
-    free = replace(private, label="non-private, clipped", paper_row="non-private", noise=0.0)
+    free = replace(
+        private,
+        label="non-private, clipped",
+        paper_row="non-private",
+        noise=0.0,
+    )
     averaged = replace(
         private, label=f"DP-SGD, last half averaged, then {BITS} bits", paper_row="", ending="mean"
     )
     table = [free, private, averaged]
     for reading in READINGS:
-        nearest = Line(label="nearest", paper_row="nearest", reading=reading, noise=noise)
-        stochastic = replace(nearest, label="stochastic", paper_row="", rounding="stochastic")
+        nearest = Line(
+            label="nearest",
+            paper_row="nearest",
+            reading=reading,
+            noise=noise,
+        )
+        stochastic = replace(
+            nearest,
+            label="stochastic",
+            paper_row="",
+            rounding="stochastic",
+        )
         table += [nearest, stochastic]
         for q in (0.99, 0.9, 0.7, 0.5):
             replaced = replace(nearest, label=f"q={q:g}", paper_row="", q=q)
             if reading == "printed":
-                projection = training.projection.projection(bits=BITS, rounding="nearest", q=q)
+                projection = training.projection.projection(
+                    bits=BITS,
+                    rounding="nearest",
+                    q=q,
+                )
                 table.append(replace(replaced, noise=noise * projection.kappa))
             else:
                 label = f"{replaced.label}, exported nearest"
@@ -353,11 +402,21 @@ def lines(problem: TrainingProblem) -> list[Line]:
     return table
 
 
-def published_line(problem: TrainingProblem, noise: float, reading: Reading) -> Line:
+def published_line(
+    problem: TrainingProblem,
+    noise: float,
+    reading: Reading,
+) -> Line:
     """The paper's RQP: noise and the q at which its epsilon reads 1."""
     q = float(published_q(problem.at(noise)))
     label = f"RQP on the published curve, z={noise:g}, q={q:.3f}"
-    return Line(label=label, paper_row="published", reading=reading, noise=noise, q=q)
+    return Line(
+        label=label,
+        paper_row="published",
+        reading=reading,
+        noise=noise,
+        q=q,
+    )
 
 
 def standard_error(accuracies: FloatArray) -> float:
@@ -428,7 +487,11 @@ def rqp_table1(run: Run) -> Reproduction:
             the runs.
     """
     rows = _computed(run, _table_cases(problems(run)), table_row)
-    return Reproduction(title="RQP-SGD, Table 1: median test accuracy (%)", note=NOTE, rows=rows)
+    return Reproduction(
+        title="RQP-SGD, Table 1: median test accuracy (%)",
+        note=NOTE,
+        rows=rows,
+    )
 
 
 # Figure 1 -----------------------------------------------------------------------------------------
@@ -594,7 +657,13 @@ def _bit_cases(plan: Sequence[TrainingProblem]) -> list[Case]:
         for reading in READINGS:
             for q, label in BIT_QS.items():
                 for bits in BIT_RANGE:
-                    line = Line(label=label, reading=reading, noise=noise, q=q, bits=bits)
+                    line = Line(
+                        label=label,
+                        reading=reading,
+                        noise=noise,
+                        q=q,
+                        bits=bits,
+                    )
                     case = Case(problem=repeated, line=line)
                     cases.append(replace(case, columns={**case.identity, "bits": bits}))
     return cases
@@ -639,7 +708,12 @@ def _bit_parts(data: str | None) -> tuple[Part, ...]:
 OPTIONS = ("data", "quick", "progress")
 
 FIGURES = (
-    Figure(name="rqp-figure1", compute=rqp_figure1, options=("progress",), parts=_figure1_parts),
+    Figure(
+        name="rqp-figure1",
+        compute=rqp_figure1,
+        options=("progress",),
+        parts=_figure1_parts,
+    ),
     Figure(
         name="rqp-figure2",
         compute=rqp_figure2,
@@ -654,5 +728,11 @@ FIGURES = (
         data="mnist",
         parts=lambda data: tuple(case.part() for case in _table_cases(_available(data))),
     ),
-    Figure(name="rqp-bits", compute=rqp_bits, options=OPTIONS, data="mnist", parts=_bit_parts),
+    Figure(
+        name="rqp-bits",
+        compute=rqp_bits,
+        options=OPTIONS,
+        data="mnist",
+        parts=_bit_parts,
+    ),
 )

@@ -272,7 +272,12 @@ class Simulation:
             checkpoint.unlink(missing_ok=True)
         return state.points
 
-    def _start(self, seed: int, checkpoint: Path | None, fingerprint: str) -> State:
+    def _start(
+        self,
+        seed: int,
+        checkpoint: Path | None,
+        fingerprint: str,
+    ) -> State:
         """The first state of a run, or where the checkpoint of the same run stopped."""
         if checkpoint is not None and checkpoint.is_file():
             saved = self.torch.load(checkpoint, map_location=self.device, weights_only=True)
@@ -398,7 +403,11 @@ def histories(
     return result
 
 
-def pseudo_writers(folder: str, clients: int = 3400, records: int = 17) -> datasets.Federation:
+def pseudo_writers(
+    folder: str,
+    clients: int = 3400,
+    records: int = 17,
+) -> datasets.Federation:
     """MNIST's training records in random parts of equal size, as many as the paper has devices."""
     data = datasets.idx_folder(folder)
     order = np.random.default_rng(0).permutation(len(data.train_y))[: clients * records]

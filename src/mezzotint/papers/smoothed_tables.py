@@ -119,7 +119,12 @@ def election_rows(loss_rate: Fraction, odds: Fraction) -> list[JsonObject]:
     return rows
 
 
-def _elections(title: str, note: str, rows: Sequence[JsonObject], panel: str) -> Reproduction:
+def _elections(
+    title: str,
+    note: str,
+    rows: Sequence[JsonObject],
+    panel: str,
+) -> Reproduction:
     series: list[Series] = []
     for name, column in ELECTION_CURVES.items():
         series += curves(rows, "year", column, name=name, panel=panel)
@@ -191,7 +196,12 @@ def fit_lines(series: Sequence[Series], name: str) -> tuple[Series, ...]:
         heights = tuple(intercept + slope * position for position in positions)
         before = panels.get(curve.panel)
         if before is None:
-            panels[curve.panel] = Series(panel=curve.panel, name=name, x=curve.x, y=heights)
+            panels[curve.panel] = Series(
+                panel=curve.panel,
+                name=name,
+                x=curve.x,
+                y=heights,
+            )
         else:
             gap = (math.nan,)
             x, y = before.x + gap + curve.x, before.y + gap + heights
@@ -247,7 +257,12 @@ def vote_row(
     panel: str, shares: Sequence[Fraction], loss_rate: Fraction, epsilon: float, n: int
 ) -> JsonObject:
     """Smoothed and ordinary delta of n votes."""
-    result = smoothed.expected(n=n, vertices=shares, loss_rate=loss_rate, epsilon=epsilon)
+    result = smoothed.expected(
+        n=n,
+        vertices=shares,
+        loss_rate=loss_rate,
+        epsilon=epsilon,
+    )
     return {
         "panel": panel,
         "epsilon": epsilon,
@@ -282,7 +297,11 @@ def figure2_left() -> Reproduction:
     for epsilon in EPSILONS:
         members = [vote_row("", shares, LOSS, epsilon, n) for n in SIZES]
         slope, _, _ = line_fit(SIZES, [row["log10_delta"] for row in members])
-        rate = smoothed.asymptotic_rate(vertices=shares, loss_rate=LOSS, epsilon=epsilon)
+        rate = smoothed.asymptotic_rate(
+            vertices=shares,
+            loss_rate=LOSS,
+            epsilon=epsilon,
+        )
         slopes.append(f"{1e6 * slope:.3f}")
         limits.append(f"{-1e6 * rate:.3f}")
         rows += members
@@ -365,7 +384,12 @@ _GRADIENT_NOTE = (
 )
 
 
-def gradient_row(panel: str, epsilon: float, n: int, draws: int) -> JsonObject:
+def gradient_row(
+    panel: str,
+    epsilon: float,
+    n: int,
+    draws: int,
+) -> JsonObject:
     """Smoothed and ordinary delta of one coordinate's average over a batch of sqrt(n) of n
     records.
     """
@@ -389,7 +413,11 @@ def gradient_row(panel: str, epsilon: float, n: int, draws: int) -> JsonObject:
     }
 
 
-def _gradients(panels: Sequence[str], sizes: Sequence[int], draws: int) -> list[JsonObject]:
+def _gradients(
+    panels: Sequence[str],
+    sizes: Sequence[int],
+    draws: int,
+) -> list[JsonObject]:
     return [
         gradient_row(panel, epsilon, n, draws)
         for panel in panels
@@ -400,7 +428,14 @@ def _gradients(panels: Sequence[str], sizes: Sequence[int], draws: int) -> list[
 
 def _gradient_curves(rows: Sequence[JsonObject]) -> tuple[Series, ...]:
     name = "epsilon = {epsilon:g}"
-    return curves(rows, "n", "log10_delta", name=name, panel="{panel}", ends=("low", "high"))
+    return curves(
+        rows,
+        "n",
+        "log10_delta",
+        name=name,
+        panel="{panel}",
+        ends=("low", "high"),
+    )
 
 
 def _residuals(series: Sequence[Series]) -> str:
@@ -549,6 +584,11 @@ FIGURES = (
     ),
     Figure(name="smoothed-figure3", compute=figure3),
     Figure(name="smoothed-figure4", compute=figure4, parts=_figure4_parts),
-    Figure(name="smoothed-figure5", compute=figure5, options=("quick",), parts=_figure5_parts),
+    Figure(
+        name="smoothed-figure5",
+        compute=figure5,
+        options=("quick",),
+        parts=_figure5_parts,
+    ),
     Figure(name="smoothed-theorem5", compute=theorem5, parts=_theorem5_parts),
 )

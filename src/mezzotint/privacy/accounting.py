@@ -214,7 +214,11 @@ def _proposed(release: Release, computed: Claim, seconds: int) -> Outcome | str:
     )
 
 
-def _proposed_table(release: Release, epsilon: float, seconds: int) -> Outcome | str:
+def _proposed_table(
+    release: Release,
+    epsilon: float,
+    seconds: int,
+) -> Outcome | str:
     """Of several reports of one table."""
     if release.distinct is not None:
         ratio = functools.partial(sealed, kind="ratio", tables=[release.table.canonical()])

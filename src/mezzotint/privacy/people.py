@@ -483,7 +483,13 @@ class PeopleStore:
             self._verify(line)
             name = totals_name(count, line.token)
             records = self.records(line)
-            excess = self.charged(current, records, name=name, units=line.units, limit=MAX_UNITS)
+            excess = self.charged(
+                current,
+                records,
+                name=name,
+                units=line.units,
+                limit=MAX_UNITS,
+            )
             if excess is not None:  # of merged ledgers alone: a charge is refused beforehand
                 message = f"merged charges of one person exceed epsilon {MAX_UNITS // UNITS:,}"
                 raise FileFormatError(f"{self.folder}: {message}; keep the ledgers apart")
@@ -677,7 +683,11 @@ def token_in(tokens: Sequence[str], count: int, token: str) -> bool:
     return 0 < count <= len(tokens) and tokens[count - 1] == token
 
 
-def lookup(totals: npt.NDArray[Any], high: Hashes, low: Hashes) -> npt.NDArray[np.uint64]:
+def lookup(
+    totals: npt.NDArray[Any],
+    high: Hashes,
+    low: Hashes,
+) -> npt.NDArray[np.uint64]:
     """Units of each of these hashes in sorted totals; 0 where it is not among them."""
     total_high, total_low, units = _joined([totals], "units")
     positions, known = _positions(total_high, total_low, high, low)

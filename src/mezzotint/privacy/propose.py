@@ -154,7 +154,13 @@ def sealed(
     }
 
 
-def bound_document(*, levels: int, epsilon: Fraction, value: str, **content: Any) -> JsonObject:
+def bound_document(
+    *,
+    levels: int,
+    epsilon: Fraction,
+    value: str,
+    **content: Any,
+) -> JsonObject:
     """The claim file, unchecked, of a lower bound on the mean squared error with so many levels.
 
     Inputs are uniform. `content` is that of a proof of kind `dual` (docs/proofs/design.md, "Any m
@@ -172,7 +178,11 @@ def bound_document(*, levels: int, epsilon: Fraction, value: str, **content: Any
     return {**claim.document(), "proof": sealed(claim, "dual", **content)}
 
 
-def _checked(claim: mz.kernel.ExactClaim, proof: Proof, seconds: int) -> Outcome:
+def _checked(
+    claim: mz.kernel.ExactClaim,
+    proof: Proof,
+    seconds: int,
+) -> Outcome:
     """What the kernel says of a proof."""
     try:
         certified = mz.kernel.check(claim, proof, seconds=seconds)
@@ -298,7 +308,12 @@ def accepted(
             accepted.
         seconds: processor time of each check.
     """
-    statement = _Statement(release=release, epsilon=epsilon, delta=delta, seconds=seconds)
+    statement = _Statement(
+        release=release,
+        epsilon=epsilon,
+        delta=delta,
+        seconds=seconds,
+    )
     best = Outcome(claim=statement.raised(0.0), proof=None)
     if otherwise is not None and otherwise.proof is not None:
         best = otherwise
@@ -332,7 +347,12 @@ def exact_release(release: Release) -> mz.kernel.ExactRelease:
     return exact
 
 
-def propose_local(release: Release, epsilon: float, *, seconds: int = 60) -> Outcome:
+def propose_local(
+    release: Release,
+    epsilon: float,
+    *,
+    seconds: int = 60,
+) -> Outcome:
     """A certified claim near the float epsilon of a table's reports, each of them seen."""
     texts = [release.table.canonical()]
     if release.releases > 1 and release.delta > 0:

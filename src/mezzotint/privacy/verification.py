@@ -318,7 +318,11 @@ def _subject_problems(document: Document, digest: str) -> list[str]:
     )
 
 
-def _header_problems(document: Document, keys: list[str], digest: str) -> list[str]:
+def _header_problems(
+    document: Document,
+    keys: list[str],
+    digest: str,
+) -> list[str]:
     intact = document.get("sha256") == digest
     return _odd_keys(document, keys) + _broken(
         (isinstance(document.get("name"), str), "name is not text"),

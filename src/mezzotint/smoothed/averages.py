@@ -289,7 +289,12 @@ def _leave_one_out(
         yield from _leave_one_out(branch, size, remaining)
 
 
-def quantized_gaussian(mean: float, deviation: float, *, levels: int = 256) -> np.ndarray:
+def quantized_gaussian(
+    mean: float,
+    deviation: float,
+    *,
+    levels: int = 256,
+) -> np.ndarray:
     """Chances of the levels of the quantized Gaussian: level i stands for (i - levels/2)/levels in
     [-1/2, 1/2).
 
@@ -310,7 +315,12 @@ def quantized_gaussian(mean: float, deviation: float, *, levels: int = 256) -> n
     return _masses(_edges(mean, deviation, levels), special.ndtr, mean)
 
 
-def quantized_laplace(mean: float, deviation: float, *, levels: int = 256) -> np.ndarray:
+def quantized_laplace(
+    mean: float,
+    deviation: float,
+    *,
+    levels: int = 256,
+) -> np.ndarray:
     """As `quantized_gaussian`, for a Laplace distribution of that standard deviation: scale
     deviation / sqrt(2).
 

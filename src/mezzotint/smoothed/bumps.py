@@ -222,7 +222,13 @@ class CompositionSearch:
         self.split = 0
         self._bounds: dict[tuple[int, int], float] = {}
 
-    def _values(self, bumps: Sequence[Bump], row: int, first: int, last: int) -> FloatArray:
+    def _values(
+        self,
+        bumps: Sequence[Bump],
+        row: int,
+        first: int,
+        last: int,
+    ) -> FloatArray:
         """Bounds of log E delta(K) over all bumps."""
         self.evaluations += len(bumps)
         means = [self.mixture.log_means(bump, first, last)[row] for bump in bumps]

@@ -191,13 +191,21 @@ def _one_lost(grid: Grid, total: int, arithmetic: Arithmetic) -> Grid:
     return result
 
 
-def _shares(counts: npt.NDArray[np.int64], total: int, arithmetic: Arithmetic) -> Grid:
+def _shares(
+    counts: npt.NDArray[np.int64],
+    total: int,
+    arithmetic: Arithmetic,
+) -> Grid:
     shares = [arithmetic.number(Fraction(count, total)) for count in range(total + 1)]
     table = np.array(shares, dtype=object if arithmetic.is_exact else float)
     return table[np.clip(counts, 0, total)]
 
 
-def _with_replacement(setting: Setting, laws: Laws, arithmetic: Arithmetic) -> Grid:
+def _with_replacement(
+    setting: Setting,
+    laws: Laws,
+    arithmetic: Arithmetic,
+) -> Grid:
     """f(h) = sum_s multinomial(s; T, h / n) law(s)."""
     records = setting.records
     shares = [arithmetic.number(Fraction(count, records)) for count in range(records + 1)]
@@ -324,7 +332,11 @@ def _histogram_deltas(setting: Setting) -> Grid:
 # The worst composition
 
 
-def adversary_bound(deltas: Grid, records: int, vertices: Sequence[Distribution]) -> float:
+def adversary_bound(
+    deltas: Grid,
+    records: int,
+    vertices: Sequence[Distribution],
+) -> float:
     """An upper bound of every composition.
 
     An adversary who sees earlier records before choosing the next distribution.
@@ -410,7 +422,11 @@ LOG_ERROR = 2.0**-30
 is nearly zero."""
 
 
-def log_increments(least: int, records: int, sampled: int) -> npt.NDArray[np.float64]:
+def log_increments(
+    least: int,
+    records: int,
+    sampled: int,
+) -> npt.NDArray[np.float64]:
     """(n,) log of p(k+1) - p(k) by the count k of the first type.
 
     p(k) is the chance that a sample without replacement has `least` of these records at least. One
@@ -582,7 +598,11 @@ class Found:
     exact: Fraction | None = None
 
 
-def operations(setting: Setting, outputs: int, vertices: int) -> tuple[int, int]:
+def operations(
+    setting: Setting,
+    outputs: int,
+    vertices: int,
+) -> tuple[int, int]:
     """Operations, roughly, for the deltas, and for all compositions."""
     records = setting.records
     types = setting.types

@@ -13,7 +13,11 @@ from mezzotint.smoothed.logarithms import Pair, add, multiply
 
 
 @compiled
-def product_on_simplex(shape: np.ndarray, factors: np.ndarray, draws: int) -> np.ndarray:
+def product_on_simplex(
+    shape: np.ndarray,
+    factors: np.ndarray,
+    draws: int,
+) -> np.ndarray:
     """The product of per-type factors at every histogram of `draws` records; zero off the simplex.
 
     `factors[i, h]` holds two floats; the result has one row of two floats per cell of `shape`, C

@@ -86,7 +86,11 @@ def mixed(
     return result
 
 
-def weights_of(vertex: Distribution, records: int, arithmetic: Arithmetic) -> list[Grid]:
+def weights_of(
+    vertex: Distribution,
+    records: int,
+    arithmetic: Arithmetic,
+) -> list[Grid]:
     """The multinomial law of 0, 1, .., n records of a distribution, each as a grid."""
     axes = len(vertex) - 1
     chances = [arithmetic.number(chance) for chance in vertex]

@@ -392,7 +392,12 @@ class _Best:
     checked: int = 0
 
 
-def _search_from(scape: Landscape, ends: tuple[Fraction, ...], end: int, best: _Best) -> None:
+def _search_from(
+    scape: Landscape,
+    ends: tuple[Fraction, ...],
+    end: int,
+    best: _Best,
+) -> None:
     """Move records away from one end, one after the other, until the majorant settles the others."""
     step = split(ends[1 - end])
     columns = [piece.columns for piece in scape.pieces]
@@ -419,7 +424,11 @@ def _search_from(scape: Landscape, ends: tuple[Fraction, ...], end: int, best: _
             return
 
 
-def _all_splits(sample: Sample, loss: Loss, ends: tuple[Fraction, ...]) -> Range:
+def _all_splits(
+    sample: Sample,
+    loss: Loss,
+    ends: tuple[Fraction, ...],
+) -> Range:
     # V(j) = E[delta(j + Bin(k, p))] by one mixing step per k, then n - k records of the other end:
     # O(n^2).
     records = sample.records
@@ -432,7 +441,11 @@ def _all_splits(sample: Sample, loss: Loss, ends: tuple[Fraction, ...]) -> Range
     return compare_splits(values, float(errors.max()), ends)
 
 
-def compare_splits(values: np.ndarray, inner: float, ends: tuple[Fraction, ...]) -> Range:
+def compare_splits(
+    values: np.ndarray,
+    inner: float,
+    ends: tuple[Fraction, ...],
+) -> Range:
     """The largest expectation of exp(values[K]) over all splits of n records between two shares.
 
     Arguments:
@@ -481,7 +494,11 @@ def enumerable(records: int, vertices: tuple[Distribution, ...]) -> bool:
     return cells * splits * records * types <= MAX_ENUMERATION and pairs <= MAX_PAIRS
 
 
-def enumerate_all(sample: Sample, loss: Loss, vertices: tuple[Distribution, ...]) -> Range:
+def enumerate_all(
+    sample: Sample,
+    loss: Loss,
+    vertices: tuple[Distribution, ...],
+) -> Range:
     """The exact maximum over all compositions of n records among the vertices."""
     types = len(vertices[0])
     deltas, delta_error = _delta_grid(sample, loss, types)
@@ -499,7 +516,11 @@ def enumerate_all(sample: Sample, loss: Loss, vertices: tuple[Distribution, ...]
     )
 
 
-def _delta_grid(sample: Sample, loss: Loss, types: int) -> tuple[np.ndarray, float]:
+def _delta_grid(
+    sample: Sample,
+    loss: Loss,
+    types: int,
+) -> tuple[np.ndarray, float]:
     """delta of every histogram, and a bound on the errors of their logarithms."""
     records = sample.records
     grid = np.zeros((records + 1,) * (types - 1))
@@ -521,7 +542,11 @@ def _delta_grid(sample: Sample, loss: Loss, types: int) -> tuple[np.ndarray, flo
     return grid, error
 
 
-def bracket(sample: Sample, loss: Loss, vertices: tuple[Distribution, ...]) -> Range:
+def bracket(
+    sample: Sample,
+    loss: Loss,
+    vertices: tuple[Distribution, ...],
+) -> Range:
     """Rigorous bounds of the maximum over all compositions, at any number of records.
 
     From below: merging all types but i is post-processing, so the two-type problem of type i is a

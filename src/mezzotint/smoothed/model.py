@@ -583,7 +583,11 @@ def log10_worst_case(sample: Sample) -> float:
     return math.log(-math.expm1(missed)) / LOG_TEN
 
 
-def log10_worst_case_noisy(sample: Sample, noise_ratio: Fraction, loss: Loss) -> float:
+def log10_worst_case_noisy(
+    sample: Sample,
+    noise_ratio: Fraction,
+    loss: Loss,
+) -> float:
     """An upper bound of the same for the histogram with exponential-mechanism noise (Algorithm 4).
 
     Replacing one sampled record lowers one count of the histogram and raises another by one. That

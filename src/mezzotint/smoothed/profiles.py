@@ -372,7 +372,11 @@ def profile(
     return noisy_profile(histogram, sample, loss, noise)
 
 
-def histogram_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> Profile:
+def histogram_profile(
+    histogram: tuple[int, ...],
+    sample: Sample,
+    loss: Loss,
+) -> Profile:
     """`profile` without noise, from parameters that were read already."""
     rare, common = sorted(histogram)[:2]
     worst = log10_worst_case(sample)
@@ -639,7 +643,11 @@ def _missing_bound(
     return max(bounds)
 
 
-def _enumerated(histogram: tuple[int, ...], sample: Sample, level: Fraction) -> tuple[float, float]:
+def _enumerated(
+    histogram: tuple[int, ...],
+    sample: Sample,
+    level: Fraction,
+) -> tuple[float, float]:
     """log10 of the utility, and of what its errors may add."""
     outcomes = _all_outcomes(sample.sampled, len(histogram))
     log_gap = split_log(1 - level)[0]
@@ -681,7 +689,11 @@ def _useful_mass(logs: np.ndarray, wrong: np.ndarray) -> float:
     return float(np.logaddexp.reduce(terms, axis=1, initial=-np.inf).max())
 
 
-def _log_law(outcomes: np.ndarray, counts: list[int], sample: Sample) -> np.ndarray:
+def _log_law(
+    outcomes: np.ndarray,
+    counts: list[int],
+    sample: Sample,
+) -> np.ndarray:
     # Binomials at rate T/n over types, divided by the one for all records: the hypergeometric law.
     draws = float(sample.sampled)
     records = float(sample.records)

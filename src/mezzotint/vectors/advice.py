@@ -338,7 +338,12 @@ def _alternatives(words: Sequence[str]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def _reason(option: Option, best: Option, setting: Setting, central_baseline: float) -> str:
+def _reason(
+    option: Option,
+    best: Option,
+    setting: Setting,
+    central_baseline: float,
+) -> str:
     """The reason for the option's rank, and whether its estimate is useful."""
     rank = "about as good as the best"
     if option is best:

@@ -101,7 +101,12 @@ class RoundedGaussian:
         # 2^-52 (9 sigma + |c| + 1).
         return self.sigma * (QUANTILE_ERROR + 2e-15) + 1e-15
 
-    def draw(self, key: bytes, size: int, centres: FloatArray | None = None) -> IntArray:
+    def draw(
+        self,
+        key: bytes,
+        size: int,
+        centres: FloatArray | None = None,
+    ) -> IntArray:
         """(size,) independent draws.
 
         Coordinate i takes word i of the key's stream, and more of its own if needed.
@@ -150,7 +155,12 @@ class RoundedGaussian:
             further = further_words(key, first + index)
             draws[index] = self.closer(int(words[index]), further, centre)
 
-    def closer(self, word: int, further: Iterator[int], centre: float = 0.0) -> int:
+    def closer(
+        self,
+        word: int,
+        further: Iterator[int],
+        centre: float = 0.0,
+    ) -> int:
         """The integer drawn by a word, and as many further words as it takes."""
         sign = -1 if word >> _TAIL_BITS else 1
         tail = word & (2**_TAIL_BITS - 1)

@@ -207,7 +207,12 @@ class RankedCodebook:
         claim = account(replace(release, mechanism=self.table.dominating, dimension=self.indices))
         if release.delta == 0 and release.trust == "local":
             claim = replace(claim, epsilon=min(claim.epsilon, self._pure(release.rounds)))
-        return replace(claim, sha256=self.sha256, released=release.released, release=release)
+        return replace(
+            claim,
+            sha256=self.sha256,
+            released=release.released,
+            release=release,
+        )
 
     def exact(self, release: Release) -> kernel.ExactRelease | None:
         """Pure reports of its table over ranks, fresh in every round; the kernel has no words for
@@ -221,7 +226,13 @@ class RankedCodebook:
             rounds=release.rounds,
         )
 
-    def propose(self, release: Release, claim: Claim, *, seconds: int) -> Outcome | str:
+    def propose(
+        self,
+        release: Release,
+        claim: Claim,
+        *,
+        seconds: int,
+    ) -> Outcome | str:
         """A proof of the pure claim of all rounds."""
         if self.exact(release) is None:
             return (
@@ -433,7 +444,13 @@ class RankedCodebook:
         """(d,) unbiased estimate of the clipped vector behind one report, data units."""
         return self.mean([report], [seed])
 
-    def mean(self, reports: Any, seeds: Any, *, weights: npt.ArrayLike | None = None) -> FloatArray:
+    def mean(
+        self,
+        reports: Any,
+        seeds: Any,
+        *,
+        weights: npt.ArrayLike | None = None,
+    ) -> FloatArray:
         """Mean of the estimates of many reports, each in O(subspace), with one transform for each
         round.
 

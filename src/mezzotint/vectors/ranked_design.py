@@ -213,7 +213,11 @@ class _Request:
         return "slack"
 
 
-def _candidates(size: int, limit: int, codebook: Choice) -> Iterator[tuple[Kind, int]]:
+def _candidates(
+    size: int,
+    limit: int,
+    codebook: Choice,
+) -> Iterator[tuple[Kind, int]]:
     """Kinds and numbers of codewords worth trying."""
     if codebook in ("S", "G"):
         largest = min(limit, size + 1) if codebook == "S" else limit

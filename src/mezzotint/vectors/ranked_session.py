@@ -93,7 +93,12 @@ class RankedSession:
             "sha256": scheme.sha256,
             "client": client,
         }
-        self._log = AppendLog(path, header=header, take=self._take, what="file of answers")
+        self._log = AppendLog(
+            path,
+            header=header,
+            take=self._take,
+            what="file of answers",
+        )
 
     @property
     def answers(self) -> dict[int, tuple[int, int, str]]:
@@ -111,7 +116,13 @@ class RankedSession:
             nonce=line["nonce"],
         )
 
-    def answer(self, vector: npt.ArrayLike, *, round_number: int, slot: int) -> int:
+    def answer(
+        self,
+        vector: npt.ArrayLike,
+        *,
+        round_number: int,
+        slot: int,
+    ) -> int:
         """The report for a question of the server.
 
         Arguments:

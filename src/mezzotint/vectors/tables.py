@@ -86,7 +86,13 @@ class VectorScheme(ABC):
         """The cost of secure sums to a client that is in all of them; called by
         `mezzotint.privacy.account`."""
 
-    def claim(self, *, clients: int, delta: float = 1e-6, **options: Any) -> Claim:
+    def claim(
+        self,
+        *,
+        clients: int,
+        delta: float = 1e-6,
+        **options: Any,
+    ) -> Claim:
         """The claim of secure sums of `clients` vectors; `options` are further fields of `Release`."""
         release = Release(
             mechanism=self,
@@ -320,7 +326,12 @@ class TableScheme(VectorScheme):
         """
         return {}
 
-    def best_order(self, others: int, rounds: int, delta: float) -> tuple[float, float]:
+    def best_order(
+        self,
+        others: int,
+        rounds: int,
+        delta: float,
+    ) -> tuple[float, float]:
         """(epsilon, Renyi order): the least epsilon at any order tried, among `others` honest clients."""
         # Losses are nearly linear in the order, which points to the best one; its neighbours are
         # tried too.

@@ -207,7 +207,7 @@ def test_differences_of_interpolated_knots_are_not_overstated() -> None:
         )
         floats = np.append(a + (b - a) * np.arange(parts) / parts, b)
         exact = [Fraction(a) + (Fraction(b) - Fraction(a)) * i / parts for i in range(parts + 1)]
-        for k, row in enumerate(geometry._reach(floats).tolist()):
+        for k, row in enumerate(geometry._least_distances(floats).tolist()):
             nearest = exact[max(k - 1, 0)], exact[min(k + 1, parts)]
             for j, ours in enumerate(row):
                 gap = max(exact[j] - nearest[1], nearest[0] - exact[j + 1], Fraction(0))

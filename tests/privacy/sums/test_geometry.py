@@ -96,7 +96,7 @@ def test_pairs_of_rows_and_slopes_that_are_passed_over_are_not_the_worst(
     steepness = np.diff(rows, axis=0) / np.diff(knots)[:, None]
     finer, mixed = geometry._refined(knots, rows, noise.pmf.size)
     owner = np.searchsorted(knots, finer[:-1], side="right") - 1
-    apart = geometry._reach(finer)
+    apart = geometry._least_distances(finer)
     distances = (
         np.append(0.0, np.geomspace(1 / 32, 1, 24 if noise.pmf.size < geometry._CURVED else 6))
         * 3.0

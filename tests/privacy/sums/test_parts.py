@@ -354,7 +354,7 @@ def test_decoding_errors_of_levels_are_rounded_up() -> None:
 def test_least_distances_of_segments() -> None:
     # From an input in a segment beside knot k to one in segment j, by hand.
     expected = [[0, 0, 2, 6], [0, 0, 0, 4], [0, 0, 0, 0], [2, 0, 0, 0], [6, 4, 0, 0]]
-    ours = geometry._reach(np.array([0.0, 1.0, 3.0, 7.0, 9.0]))
+    ours = geometry._least_distances(np.array([0.0, 1.0, 3.0, 7.0, 9.0]))
     np.testing.assert_allclose(ours, expected, rtol=0, atol=FEW)
     assert (ours <= np.array(expected)).all()
 

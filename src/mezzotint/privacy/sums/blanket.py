@@ -237,7 +237,11 @@ def shape_blanket(
     return blanket if blanket.is_valid_for(rows) else None
 
 
-def _shrink_to_fit(row: IntArray, shapes: Sequence[IntArray], masses: list[IntArray]) -> None:
+def _shrink_to_fit(
+    row: IntArray,
+    shapes: Sequence[IntArray],
+    masses: list[IntArray],
+) -> None:
     """Lower shift masses in place until the row is nowhere exceeded."""
     common = math.lcm(*(int(shape.sum()) for shape in shapes))
     scaled = [shape * (common // int(shape.sum())) for shape in shapes]

@@ -50,7 +50,11 @@ _WIDEST_COIN = 24
 """Widths tried; wider coins carry little mass in any table worth its noise."""
 
 
-def _constraints(count: int, size: int, shapes: Sequence[IntArray]) -> tuple[Any, Any]:
+def _constraints(
+    count: int,
+    size: int,
+    shapes: Sequence[IntArray],
+) -> tuple[Any, Any]:
     """Sparse matrices over the shifts of all rows, then the masses of the shapes.
 
     The first says what the shapes use of each level of each row, the second what each row places of
@@ -115,7 +119,11 @@ class _Solution:
     shifts: list[FloatArray]
 
 
-def _program(rows: FloatArray, shapes: Sequence[IntArray], value: FloatArray) -> _Solution | None:
+def _program(
+    rows: FloatArray,
+    shapes: Sequence[IntArray],
+    value: FloatArray,
+) -> _Solution | None:
     """Masses g_l and shifts that maximise sum_l g_l value_l under the blanket's inequality.
 
     None on failure.
@@ -184,7 +192,11 @@ def _values(shapes: Sequence[IntArray], power: float) -> FloatArray:
     return np.array([variance_of(shape / shape.sum()) for shape in shapes]) ** power
 
 
-def _solved(rows: IntArray, shapes: Sequence[IntArray], power: float) -> _Solution | None:
+def _solved(
+    rows: IntArray,
+    shapes: Sequence[IntArray],
+    power: float,
+) -> _Solution | None:
     """The largest sum of masses times variance**power, in floats.
 
     None on failure, and where it would take long.
@@ -266,7 +278,13 @@ def _coins(rows: IntArray) -> list[Blanket]:
     blankets: list[Blanket] = []
     for most in (None, _FEW_COINS):
         name = f"fair coins, {most or 'all'}"
-        blanket = solve_shapes(rows, coins, name=name, most=most, solution=solution)
+        blanket = solve_shapes(
+            rows,
+            coins,
+            name=name,
+            most=most,
+            solution=solution,
+        )
         if blanket is not None:
             blankets.append(blanket)
     return blankets

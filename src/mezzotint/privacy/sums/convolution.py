@@ -258,7 +258,11 @@ def _powers(
     return result, error + 8 * UNIT * math.log2(length) * norm
 
 
-def _check(shapes: Sequence[FloatArray], counts: npt.ArrayLike, tail: float) -> IntArray:
+def _check(
+    shapes: Sequence[FloatArray],
+    counts: npt.ArrayLike,
+    tail: float,
+) -> IntArray:
     table = np.atleast_2d(np.asarray(counts, dtype=np.int64))
     if len(shapes) == 0 or table.shape[1] != len(shapes) or (table < 0).any():
         raise ParameterError("counts", table.shape, "need one count >= 0 per shape in every row")
@@ -306,7 +310,12 @@ def sum_pmf(
 class _Sums:
     """The windows of several sums, and their estimates at every tilt."""
 
-    def __init__(self, shapes: Sequence[FloatArray], table: IntArray, tail: float) -> None:
+    def __init__(
+        self,
+        shapes: Sequence[FloatArray],
+        table: IntArray,
+        tail: float,
+    ) -> None:
         self.shapes = shapes
         self.counts = table.astype(np.float64)
         self.tail = tail
@@ -412,7 +421,11 @@ def _tilts(
     return [_tilted(shapes, theta) for theta in thetas]
 
 
-def _moments(shapes: Sequence[FloatArray], counts: FloatArray, theta: float) -> tuple[float, float]:
+def _moments(
+    shapes: Sequence[FloatArray],
+    counts: FloatArray,
+    theta: float,
+) -> tuple[float, float]:
     """Mean and standard deviation of the tilted sum."""
     weights = _tilted(shapes, theta).weights
     means = np.array([float(weight @ np.arange(weight.size)) for weight in weights])

@@ -236,9 +236,19 @@ def central_epsilon(
         epsilon = _worst_epsilon(noise, table, delta, limit)
         if epsilon < best.epsilon:
             best = CentralBound(epsilon=epsilon, method=blanket.name, blanket=blanket)
-    cases = cover(rows, others=others, delta=delta, limit=limit, known=best.epsilon)
+    cases = cover(
+        rows,
+        others=others,
+        delta=delta,
+        limit=limit,
+        known=best.epsilon,
+    )
     if cases is not None and cases.epsilon < best.epsilon:
-        best = CentralBound(epsilon=cases.epsilon, method="cases of inputs", cover=cases)
+        best = CentralBound(
+            epsilon=cases.epsilon,
+            method="cases of inputs",
+            cover=cases,
+        )
     return best
 
 
@@ -256,7 +266,11 @@ class Envelope:
     deltas: FloatArray
 
     @staticmethod
-    def of(noises: Iterable[NoiseMixture], rows: FloatArray, limit: float) -> Envelope:
+    def of(
+        noises: Iterable[NoiseMixture],
+        rows: FloatArray,
+        limit: float,
+    ) -> Envelope:
         """Over all pairs of rows under each of the noises, the worst of which comes first.
 
         0 from a finite `limit` on.

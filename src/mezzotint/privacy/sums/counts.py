@@ -240,7 +240,13 @@ class _Boxes:
             lost=self.lost * _LOST_ROUNDING,
         )
 
-    def divided(self, mass: float, spacing: float, reach: float, dropped: float) -> _Boxes:
+    def divided(
+        self,
+        mass: float,
+        spacing: float,
+        reach: float,
+        dropped: float,
+    ) -> _Boxes:
         """Each cell divided by the counts of one more component of this mass.
 
         Arguments:

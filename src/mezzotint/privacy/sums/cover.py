@@ -158,7 +158,11 @@ class Cover:
             yield from case_noises(self.groups, self.cases[first : first + _BATCH], tail)
 
 
-def case_noises(groups: Sequence[RowGroup], cases: IntArray, tail: float) -> list[NoiseMixture]:
+def case_noises(
+    groups: Sequence[RowGroup],
+    cases: IntArray,
+    tail: float,
+) -> list[NoiseMixture]:
     """The noise that clients sorted into groups are sure to add, case by case.
 
     Each may cut off a mass of `tail`.
@@ -212,7 +216,13 @@ def division(groups: Sequence[RowGroup], case: IntArray) -> Division:
     node = int(worth.argmax())
     clients = int(case[node])
     if worth[node] <= 0:
-        return Division(node=node, first=node, second=node, cuts=[], cases=[])
+        return Division(
+            node=node,
+            first=node,
+            second=node,
+            cuts=[],
+            cases=[],
+        )
     index = {id(group): i for i, group in enumerate(groups)}
     first, second = (index[id(subgroup)] for subgroup in groups[node].parts)
     even_cuts = np.linspace(0, clients + 1, _DIVISIONS + 1)
@@ -225,7 +235,13 @@ def division(groups: Sequence[RowGroup], case: IntArray) -> Division:
         divided[first] += low
         divided[second] += clients - (end - 1)
         cases.append(divided)
-    return Division(node=node, first=first, second=second, cuts=cuts, cases=cases)
+    return Division(
+        node=node,
+        first=first,
+        second=second,
+        cuts=cuts,
+        cases=cases,
+    )
 
 
 def _lost_variance(group: RowGroup) -> float:
@@ -337,7 +353,12 @@ def cover(
     if worst is None:
         return None
     epsilon, cases = worst
-    result = Cover(epsilon=epsilon, groups=groups, cases=np.array(cases), own=search.own)
+    result = Cover(
+        epsilon=epsilon,
+        groups=groups,
+        cases=np.array(cases),
+        own=search.own,
+    )
     if len(table) == 2:
         return result
     for noise in result.noises(_CUT_SHARE * delta):

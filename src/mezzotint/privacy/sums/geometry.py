@@ -58,7 +58,7 @@ _NEAREST = 1 / 32
 _MOST_PARTS_LOG = 5
 """Octaves of gathered ratios are cut into at most 2 to this power parts."""
 
-_POSITION_ERROR = 1.125 * 2.0**-32
+POSITION_ERROR = 1.125 * 2.0**-32
 """Share of its segment by which the position differs at most that a row is drawn for (S1)."""
 
 
@@ -72,10 +72,11 @@ def series(alpha: float, reach: float = 0.5) -> tuple[float, float, float, float
     # Taylor with Lagrange's remainder for small u: the fourth derivative is at most its larger
     # end's, and its size is taken. The bracket a + b u + c u^2 lies within a factor of 2 of a, so
     # relative errors stay below 64 UNIT.
-    second = alpha * (alpha - 1) / 2
-    third = alpha * (alpha - 1) * (alpha - 2) / 6
-    fourth = abs(third * (alpha - 3)) / 4 * math.exp(abs(alpha - 4) * -math.log1p(-small))
-    return alpha, small, second * (1 + 64 * UNIT), third, fourth, UNIT
+    second_order = alpha * (alpha - 1) / 2
+    third_order = alpha * (alpha - 1) * (alpha - 2) / 6
+    largest_power = math.exp(abs(alpha - 4) * -math.log1p(-small))
+    remainder = abs(third_order * (alpha - 3)) / 4 * largest_power
+    return alpha, small, second_order * (1 + 64 * UNIT), third_order, remainder, UNIT
 
 
 def _segments(mechanism: Mechanism) -> tuple[FloatArray, FloatArray]:
@@ -87,49 +88,59 @@ def _segments(mechanism: Mechanism) -> tuple[FloatArray, FloatArray]:
     return mechanism.knots[distinct], rows[distinct]
 
 
-def _refined(knots: FloatArray, rows: FloatArray, places: int) -> tuple[FloatArray, FloatArray]:
+def _refined(
+    knots: FloatArray,
+    rows: FloatArray,
+    places: int,
+) -> tuple[FloatArray, FloatArray]:
     """The same table with more knots, interpolated: vertices of smaller pieces overstate less."""
-    pieces = max(1, math.isqrt(int(_WORK / max(places, 1))) // knots.size)
-    if pieces == 1:
+    affordable_rows = math.isqrt(int(_WORK / max(places, 1)))
+    refinement = max(1, affordable_rows // knots.size)
+    if refinement == 1:
         return knots, rows
-    widest = (knots[-1] - knots[0]) / min(pieces * 4, 32)
+    widest = (knots[-1] - knots[0]) / min(refinement * 4, 32)
     finer_knots: list[FloatArray] = []
     finer_rows: list[FloatArray] = []
-    for (start, end), (row, following) in zip(
-        pairwise(knots.tolist()), pairwise(rows), strict=True
-    ):
-        parts = max(1, math.ceil((end - start) / widest))
-        steps = np.arange(parts)
-        finer_knots.append(start + (end - start) * steps / parts)
+    for segment, (start, end) in enumerate(pairwise(knots.tolist())):
+        length = end - start
+        piece_count = max(1, math.ceil(length / widest))
+        steps = np.arange(piece_count)
+        finer_knots.append(start + length * steps / piece_count)
         # Sums of two positive terms: 3 UNIT of each entry, however small it is beside its
         # neighbours.
-        mixed = (parts - steps)[:, None] * row + steps[:, None] * following
-        finer_rows.append(mixed / parts)
-    return np.append(np.concatenate(finer_knots), knots[-1]), np.concatenate(
-        [*finer_rows, rows[-1:]]
-    )
+        left_part = (piece_count - steps)[:, None] * rows[segment]
+        right_part = steps[:, None] * rows[segment + 1]
+        finer_rows.append((left_part + right_part) / piece_count)
+    finer_knots.append(knots[-1:])
+    finer_rows.append(rows[-1:])
+    return np.concatenate(finer_knots), np.concatenate(finer_rows)
 
 
-def _reach(knots: FloatArray) -> FloatArray:
+def _least_distances(knots: FloatArray) -> FloatArray:
     """(K, K - 1) least distances of x from x'.
 
     x' lies in a segment beside knot k, and segment j between the two.
     """
-    beside_left = np.append(knots[0], knots[:-1])
-    beside_right = np.append(knots[1:], knots[-1])
-    left_of = knots[None, :-1] - beside_right[:, None]
-    right_of = beside_left[:, None] - knots[None, 1:]
+    knots_before = np.append(knots[0], knots[:-1])
+    knots_after = np.append(knots[1:], knots[-1])
+    segment_starts = knots[:-1]
+    segment_ends = knots[1:]
+    # Where segment j lies above the segments beside knot k, and where it lies below them.
+    above = segment_starts - knots_after[:, None]
+    below = knots_before[:, None] - segment_ends
     # Refined knots stand where they should up to a few ulp of the largest.
     rounding = 16 * UNIT * float(np.abs(knots).max())
-    return np.maximum(np.maximum(left_of, right_of) - rounding, 0.0)
+    return np.maximum(np.maximum(above, below) - rounding, 0.0)
 
 
 def _ratio_cap(row: FloatArray, slope: FloatArray) -> float:
     """max_i |slope_i| / row_i: no convolution of both with the same noise exceeds it."""
-    used = slope != 0
-    if (row[used] == 0).any():
+    has_slope = slope != 0
+    masses = row[has_slope]
+    if (masses == 0).any():
         return math.inf
-    return float((np.abs(slope[used]) / row[used]).max(initial=0.0)) * (1 + 64 * UNIT)
+    ratios = np.abs(slope[has_slope]) / masses
+    return float(ratios.max(initial=0.0)) * (1 + 64 * UNIT)
 
 
 @final
@@ -160,7 +171,12 @@ class _NoisyRows:
         noisy = self._convolved(row)
         with np.errstate(divide="ignore", invalid="ignore"):
             quotients = self._convolved(slope) / noisy
-        ratio = np.nan_to_num(quotients, nan=0.0, posinf=cap, neginf=-cap)
+        ratio = np.nan_to_num(
+            quotients,
+            nan=0.0,
+            posinf=cap,
+            neginf=-cap,
+        )
         error = cap * self.noise.slack(row.size)
         weights = (noisy * self.noise.probability[:, None]).ravel()
         lowest = np.maximum(ratio - error, -cap).ravel()
@@ -168,7 +184,12 @@ class _NoisyRows:
         return weights, lowest, highest
 
 
-def squared_distance(mechanism: Mechanism, *, coordinates: int, l2_norm: float) -> float:
+def squared_distance(
+    mechanism: Mechanism,
+    *,
+    coordinates: int,
+    l2_norm: float,
+) -> float:
     """Largest squared L2 distance of the inputs that two clients' reports are drawn for.
 
     Rounded up.
@@ -186,13 +207,19 @@ def squared_distance(mechanism: Mechanism, *, coordinates: int, l2_norm: float) 
     if not 1e-100 <= span <= 1e100:
         remedy = "its range squared leaves the floats; rescale the data"
         raise ParameterError("mechanism", span, remedy)
-    widest = float(np.diff(mechanism.knots).max())
-    radius = l2_norm * (1 + 128 * UNIT) + math.sqrt(coordinates) * widest * _POSITION_ERROR
+    widest_segment = float(np.diff(mechanism.knots).max())
+    rotated_norm = l2_norm * (1 + 128 * UNIT)
+    radius = rotated_norm + math.sqrt(coordinates) * widest_segment * POSITION_ERROR
     diameter = 2 * radius * (1 + 8 * UNIT)
-    return min(diameter * diameter, coordinates * span * span * (1 + 8 * UNIT))
+    cube_diagonal_squared = coordinates * span * span * (1 + 8 * UNIT)
+    return min(diameter * diameter, cube_diagonal_squared)
 
 
-def quadratic_renyi(mechanism: Mechanism, noise: NoiseMixture, alpha: float) -> float:
+def quadratic_renyi(
+    mechanism: Mechanism,
+    noise: NoiseMixture,
+    alpha: float,
+) -> float:
     """kappa with D_alpha(sum given x || sum given x') <= kappa (x - x')^2 for all inputs.
 
     Rounded up.
@@ -209,7 +236,8 @@ def quadratic_renyi(mechanism: Mechanism, noise: NoiseMixture, alpha: float) -> 
     """
     if not 1 < alpha < math.inf:
         raise ParameterError("alpha", alpha, "need a finite Renyi order above 1")
-    jumps = np.diff(mechanism.weights, axis=0)[np.diff(mechanism.knots) == 0]
+    repeated_knots = np.diff(mechanism.knots) == 0
+    jumps = np.diff(mechanism.weights, axis=0)[repeated_knots]
     if (jumps != 0).any():
         return math.inf
     return _pairs(mechanism, noise).renyi(alpha)
@@ -227,52 +255,63 @@ class _Pairs:
     """
 
     def __init__(self, mechanism: Mechanism, noise: NoiseMixture) -> None:
-        coarse, coarse_rows = _segments(mechanism)
+        table_knots, table_rows = _segments(mechanism)
         # Slopes from the table itself: differences of interpolated rows would cancel.
-        self.slopes = np.diff(coarse_rows, axis=0) / np.diff(coarse)[:, None]
-        knots, self.rows = _refined(coarse, coarse_rows, noise.pmf.size)
+        lengths = np.diff(table_knots)
+        self.slopes = np.diff(table_rows, axis=0) / lengths[:, None]
+        knots, self.rows = _refined(table_knots, table_rows, noise.pmf.size)
         self.noise = noise
-        bins = _FINE_BINS if noise.pmf.size < _CURVED else _COARSE_BINS
-        shares = np.append(0.0, np.geomspace(_NEAREST, 1, bins))
+        bin_count = _COARSE_BINS
+        if noise.pmf.size < _CURVED:
+            bin_count = _FINE_BINS
+        shares = np.append(0.0, np.geomspace(_NEAREST, 1, bin_count))
         self.distances = shares * (mechanism.upper - mechanism.lower)
-        self.counts = self._counting_bins(coarse, knots)
-        caps = [_ratio_cap(row, slope) for row in self.rows for slope in self.slopes]
-        self.caps = np.array(caps)
+        self.counts = self._counting_bins(table_knots, knots)
+        self.caps = self._ratio_caps()
         self.points, self.weights = self._gathered()
 
-    def _counting_bins(self, coarse: FloatArray, knots: FloatArray) -> npt.NDArray[np.bool_]:
+    def _ratio_caps(self) -> FloatArray:
+        """(pairs,) the cap of each row with each slope, rows first."""
+        caps: list[float] = []
+        for row in self.rows:
+            for slope in self.slopes:
+                caps.append(_ratio_cap(row, slope))
+        return np.array(caps)
+
+    def _counting_bins(self, table_knots: FloatArray, knots: FloatArray) -> npt.NDArray[np.bool_]:
         """(pairs, bins) whether distances of a bin, or larger ones, are those of the pair.
 
         x' is a mixture of two neighbouring rows and G one of the slopes between x' and x: only slopes
         within t count.
         """
         # Pieces of one segment share its slope: the nearest of them decides.
-        segment = np.searchsorted(coarse, knots[:-1], side="right")
-        first_pieces = np.unique(segment, return_index=True)[1]
-        nearest = np.minimum.reduceat(_reach(knots), first_pieces, axis=1)
-        first = np.searchsorted(self.distances, nearest.ravel(), side="right") - 1
-        return np.arange(self.distances.size - 1) >= first[:, None]
+        segments = np.searchsorted(table_knots, knots[:-1], side="right")
+        _, first_pieces = np.unique(segments, return_index=True)
+        nearest = np.minimum.reduceat(_least_distances(knots), first_pieces, axis=1)
+        nearest_bins = np.searchsorted(self.distances, nearest.ravel(), side="right") - 1
+        bins = np.arange(self.distances.size - 1)
+        return bins >= nearest_bins[:, None]
 
     def _gathered(self) -> tuple[FloatArray, FloatArray]:
         """(points,) sizes of u, and what weighs on each: (2, pairs, points), u above 0 and below."""
         from mezzotint.privacy.sums import compiled as kernels
 
         finite = np.isfinite(self.caps)
-        largest = float(self.caps[finite].max(initial=0.0))
-        bottom = math.frexp(1 / float(self.distances[-1]))[1] - _FAINT
-        octaves = max(1, math.frexp(largest)[1] - bottom)
-        fitting = int(math.log2(_GATHERED / (2 * octaves * self.caps.size)))
-        parts = 1 << min(_MOST_PARTS_LOG, max(0, fitting))
-        ends = np.ldexp(1 + np.arange(parts) / parts, np.arange(octaves)[:, None]).ravel()
-        points = np.concatenate([[0.0], ends, [2.0**octaves]])
-        unit = 2.0**bottom
+        largest_cap = float(self.caps[finite].max(initial=0.0))
+        unit_exponent = _exponent(1 / float(self.distances[-1])) - _FAINT
+        octave_count = max(1, _exponent(largest_cap) - unit_exponent)
+        numbers = 2 * octave_count * self.caps.size
+        parts_log = min(_MOST_PARTS_LOG, max(0, int(math.log2(_GATHERED / numbers))))
+        part_count = 1 << parts_log
+        points = _octave_points(octave_count, part_count)
+        unit = 2.0**unit_exponent
         totals = np.zeros((2, self.caps.size, points.size))
-        noisy = _NoisyRows(self.noise)
+        noisy_rows = _NoisyRows(self.noise)
         for pair in np.flatnonzero(finite).tolist():
-            weights, lowest, highest = noisy.ratios(*self._pair(pair))
-            kernels.gather(weights, lowest, highest, unit, parts, totals[:, pair])
-        used = totals.max(axis=(0, 1)) > 0
-        return points[used] * unit, totals[:, :, used]
+            weights, lowest, highest = noisy_rows.ratios(*self._pair(pair))
+            kernels.gather(weights, lowest, highest, unit, part_count, totals[:, pair])
+        weighty = totals.max(axis=(0, 1)) > 0
+        return points[weighty] * unit, totals[:, :, weighty]
 
     def _pair(self, pair: int) -> tuple[FloatArray, FloatArray]:
         row, slope = divmod(pair, len(self.slopes))
@@ -285,24 +324,27 @@ class _Pairs:
         """
         above = self._quotients(self.points, alpha)
         below = self._quotients(-self.points, alpha)
-        # x above x', then below it.
-        means = np.maximum(_means(self.weights, above, below), _means(self.weights, below, above))
+        rising = _means(self.weights, above, below)  # x above x'
+        falling = _means(self.weights, below, above)
+        means = np.maximum(rising, falling)
+        uncapped = np.isinf(self.caps)
         if self.noise.outside > 0:
             # Outside the windows any ratio up to the cap may stand.
-            caps = np.where(np.isinf(self.caps), 0.0, self.caps)
+            caps = np.where(uncapped, 0.0, self.caps)
             edges = np.maximum(self._quotients(caps, alpha), self._quotients(-caps, alpha))
             means = means + self.noise.outside * edges
-        means[np.isinf(self.caps)] = math.inf
-        return np.where(self.counts, _over_squares(self.distances[:-1], means), 0.0)
+        means[uncapped] = math.inf
+        losses = _over_squares(self.distances[:-1], means)
+        return np.where(self.counts, losses, 0.0)
 
     def _quotients(self, points: FloatArray, alpha: float) -> FloatArray:
         """(points, bins) the largest h(t u) / t^2 inside each bin of distances, u each point;
         rounded up."""
         from mezzotint.privacy.sums import compiled as kernels
 
-        result = np.zeros((points.size, self.distances.size - 1))
-        kernels.quotients(points, self.distances, series(alpha, _REACH), result)
-        return result
+        largest = np.zeros((points.size, self.distances.size - 1))
+        kernels.quotients(points, self.distances, series(alpha, _REACH), largest)
+        return largest
 
     def renyi(self, alpha: float) -> float:
         """`quadratic_renyi` of this order."""
@@ -312,30 +354,50 @@ class _Pairs:
         for pair in np.argsort(-largest).tolist():
             if largest[pair] <= worst or math.isinf(worst):
                 break
-            first, last = np.flatnonzero(bounds[pair] > worst)[[0, -1]].tolist()
-            ends = self.distances[first : last + 2]
-            quotients = pair_quotients(self.noise, *self._pair(pair), ends, alpha)
-            worst = max(worst, float(_over_squares(ends[:-1], quotients).max()))
+            suspects = np.flatnonzero(bounds[pair] > worst)
+            bin_ends = self.distances[suspects[0] : suspects[-1] + 2]
+            row, slope = self._pair(pair)
+            quotients = pair_quotients(self.noise, row, slope, bin_ends, alpha)
+            losses = _over_squares(bin_ends[:-1], quotients)
+            worst = max(worst, float(losses.max()))
         # Means are sums over places and points, of terms that the noise's error enters once (R5).
-        slack = self.noise.slack(self.noise.pmf.size + 2 * self.points.size)
-        return worst / (alpha - 1) * (1 + slack)
+        term_count = self.noise.pmf.size + 2 * self.points.size
+        return worst / (alpha - 1) * (1 + self.noise.slack(term_count))
 
 
 _pairs = lru_cache(maxsize=2)(_Pairs)
 
 
-def _means(weights: FloatArray, above: FloatArray, below: FloatArray) -> FloatArray:
+def _exponent(size: float) -> int:
+    """The exponent of the next power of two above a size."""
+    return math.frexp(size)[1]
+
+
+def _octave_points(octave_count: int, part_count: int) -> FloatArray:
+    """0, then 2^o (1 + k / parts) for every octave o and part k, then the end of the last octave."""
+    mantissas = 1 + np.arange(part_count) / part_count
+    octaves = np.arange(octave_count)
+    starts = np.ldexp(mantissas, octaves[:, None])
+    return np.concatenate([[0.0], starts.ravel(), [2.0**octave_count]])
+
+
+def _means(
+    weights: FloatArray,
+    above: FloatArray,
+    below: FloatArray,
+) -> FloatArray:
     """(pairs, bins) weights times values, of u above 0 and below.
 
     inf where a value that weighs is.
     """
-    total = np.zeros((weights.shape[1], above.shape[1]))
-    for weight, value in ((weights[0], above), (weights[1], below)):
-        finite = np.isfinite(value)
-        total += weight @ np.where(finite, value, 0.0)
+    totals = np.zeros((weights.shape[1], above.shape[1]))
+    for side_weights, values in zip(weights, (above, below), strict=True):
+        finite = np.isfinite(values)
+        totals += side_weights @ np.where(finite, values, 0.0)
         if not finite.all():
-            total[weight @ np.where(finite, 0.0, 1.0) > 0] = math.inf
-    return total
+            infinite_weight = side_weights @ np.where(finite, 0.0, 1.0)
+            totals[infinite_weight > 0] = math.inf
+    return totals
 
 
 def _over_squares(distances: FloatArray, quotients: FloatArray) -> FloatArray:
@@ -345,7 +407,8 @@ def _over_squares(distances: FloatArray, quotients: FloatArray) -> FloatArray:
     """
     squares = distances**2
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(distances > 0, np.log1p(squares * quotients) / squares, quotients)
+        losses = np.log1p(squares * quotients) / squares
+    return np.where(distances > 0, losses, quotients)
 
 
 def pair_quotients(
@@ -391,7 +454,7 @@ def _mean_quotients(
     return totals
 
 
-_SEGMENTS = 64
+_DISTANCES = 64
 """Distances at which a pure loss is computed."""
 
 
@@ -405,8 +468,9 @@ def loss_profile(mechanism: Mechanism) -> tuple[FloatArray, FloatArray]:
         inputs, and never above what a distance a few ulp larger allows (docs/proofs/vectors.md,
         "Pure losses").
     """
-    distances = (mechanism.upper - mechanism.lower) * np.arange(1, _SEGMENTS + 1) / _SEGMENTS
-    losses = [_loss_within(mechanism, float(distance)) for distance in distances]
+    span = mechanism.upper - mechanism.lower
+    distances = span * np.arange(1, _DISTANCES + 1) / _DISTANCES
+    losses = [_loss_within(mechanism, distance) for distance in distances.tolist()]
     return distances, np.maximum.accumulate(losses)
 
 
@@ -416,23 +480,25 @@ def _loss_within(mechanism: Mechanism, distance: float) -> float:
     # ratio of two affine functions: its largest value stands at a vertex, where one of the two is a
     # knot and the other a knot or t away.
     knots = mechanism.knots
-    moved = np.concatenate([knots - distance, knots + distance])
-    # A moved knot is rounded; between the floats on either side of it probabilities are monotone.
-    moved = np.concatenate([moved, np.nextafter(moved, -math.inf), np.nextafter(moved, math.inf)])
-    inner = moved[(knots[0] < moved) & (moved < knots[-1])]
+    shifted = np.concatenate([knots - distance, knots + distance])
+    # A shifted knot is rounded; between the floats on either side of it probabilities are monotone.
+    floats_below = np.nextafter(shifted, -math.inf)
+    floats_above = np.nextafter(shifted, math.inf)
+    vertices = np.concatenate([shifted, floats_below, floats_above])
+    inner = vertices[(knots[0] < vertices) & (vertices < knots[-1])]
     inputs = np.concatenate([knots, inner])
-    values = np.concatenate([mechanism.probabilities, _between(mechanism, inner)])
+    rows = np.concatenate([mechanism.probabilities, _between(mechanism, inner)])
     order = np.argsort(inputs, kind="stable")
     inputs = inputs[order]
-    values = values[order]
-    # The rounding of a moved knot, its neighbour, and their distance: each an ulp of the largest
+    rows = rows[order]
+    # The rounding of a shifted knot, its neighbour, and their distance: each an ulp of the largest
     # knot at most.
     reach = distance + 8 * UNIT * float(np.abs(knots).max())
     first = np.searchsorted(inputs, inputs - reach, side="left")
     last = np.searchsorted(inputs, inputs + reach, side="right")
-    highest = _window_maxima(values, first, last)
+    highest = _window_maxima(rows, first, last)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.nan_to_num(highest / values, nan=1.0, posinf=math.inf)
+        ratios = np.nan_to_num(highest / rows, nan=1.0, posinf=math.inf)
     # Ratios err by 16 UNIT, logarithms by 2 UNIT of at most 23.
     return math.log(float(ratios.max())) + 256 * UNIT
 
@@ -440,33 +506,47 @@ def _loss_within(mechanism: Mechanism, distance: float) -> float:
 def _between(mechanism: Mechanism, inputs: FloatArray) -> FloatArray:
     """(n, m) rows at inputs inside the range: sums of two positive terms, 8 UNIT of each entry."""
     rows = mechanism.probabilities
-    right = np.searchsorted(mechanism.knots, inputs, side="right")
-    before = mechanism.knots[right - 1]
-    after = mechanism.knots[right]
-    share = ((inputs - before) / (after - before))[:, None]
-    complement = ((after - inputs) / (after - before))[:, None]
-    return complement * rows[right - 1] + share * rows[right]
+    segment_ends = np.searchsorted(mechanism.knots, inputs, side="right")
+    before = mechanism.knots[segment_ends - 1]
+    after = mechanism.knots[segment_ends]
+    lengths = after - before
+    right_shares = (inputs - before) / lengths
+    left_shares = (after - inputs) / lengths
+    left_parts = left_shares[:, None] * rows[segment_ends - 1]
+    right_parts = right_shares[:, None] * rows[segment_ends]
+    return left_parts + right_parts
 
 
-def _window_maxima(values: FloatArray, first: IntArray, last: IntArray) -> FloatArray:
+def _window_maxima(
+    values: FloatArray,
+    first: IntArray,
+    last: IntArray,
+) -> FloatArray:
     """(n, m) largest of values[first_i : last_i] per column.
 
     By the maxima of 2^j neighbours, two of which cover a window.
     """
-    result = np.empty_like(values)
-    length = last - first
+    window_maxima = np.empty_like(values)
+    lengths = last - first
     width = 1
-    maxima = values
+    maxima = values  # of `width` neighbours, the first of which stands at the index
     while True:
-        covered = (length >= width) & (length < 2 * width)
-        result[covered] = np.maximum(maxima[first[covered]], maxima[last[covered] - width])
-        if not (length >= 2 * width).any():
-            return result
+        covered = (lengths >= width) & (lengths < 2 * width)
+        left_maxima = maxima[first[covered]]
+        right_maxima = maxima[last[covered] - width]
+        window_maxima[covered] = np.maximum(left_maxima, right_maxima)
+        if not (lengths >= 2 * width).any():
+            return window_maxima
         maxima = np.maximum(maxima[:-width], maxima[width:])
         width *= 2
 
 
-def pure_epsilon_l2(mechanism: Mechanism, *, coordinates: int, l2_norm: float) -> float:
+def pure_epsilon_l2(
+    mechanism: Mechanism,
+    *,
+    coordinates: int,
+    l2_norm: float,
+) -> float:
     """Pure epsilon of one round between any two vectors of L2 norm at most `l2_norm`, rounded up.
 
     Arguments:
@@ -489,14 +569,15 @@ def pure_epsilon_l2(mechanism: Mechanism, *, coordinates: int, l2_norm: float) -
     return coordinates * loss * (1 + 64 * UNIT)
 
 
-def concave_majorant(points: NumberArray, values: NumberArray, position: float) -> float:
+def concave_majorant(
+    points: NumberArray,
+    values: NumberArray,
+    position: float,
+) -> float:
     """The least concave, increasing function above the points, at a position.
 
     Constant beyond the last point.
     """
-    across: list[float] = points.tolist()
-    rising: list[float] = np.maximum.accumulate(values).tolist()
-    vertices = hull(across, [-value for value in rising])
-    vertex_points = [across[index] for index in vertices]
-    vertex_values = [rising[index] for index in vertices]
-    return float(np.interp(position, vertex_points, vertex_values))
+    increasing = np.maximum.accumulate(values)
+    vertices = hull(points.tolist(), (-increasing).tolist())
+    return float(np.interp(position, points[vertices], increasing[vertices]))

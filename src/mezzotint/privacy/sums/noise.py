@@ -46,7 +46,12 @@ class NoiseMixture:
 
 def no_noise() -> NoiseMixture:
     """No noise at all: what is seen is the one report itself."""
-    return NoiseMixture(probability=np.ones(1), pmf=np.ones((1, 1)), outside=0.0, error=0.0)
+    return NoiseMixture(
+        probability=np.ones(1),
+        pmf=np.ones((1, 1)),
+        outside=0.0,
+        error=0.0,
+    )
 
 
 def blanket_noise(
@@ -66,7 +71,11 @@ def blanket_noise(
     return mixture(cells, sum_pmf(blanket.shapes, cells.counts, tail=1e-3 * tail))
 
 
-def mixture(cells: CountBounds, sums: SumPmf, part: slice = slice(None)) -> NoiseMixture:
+def mixture(
+    cells: CountBounds,
+    sums: SumPmf,
+    part: slice = slice(None),
+) -> NoiseMixture:
     """Noise of which so many draws of each component are known.
 
     Arguments:
@@ -94,7 +103,11 @@ def spread(pmfs: FloatArray, row: FloatArray) -> FloatArray:
     return result
 
 
-def pair_profile(noise: NoiseMixture, first: FloatArray, second: FloatArray) -> Profile:
+def pair_profile(
+    noise: NoiseMixture,
+    first: FloatArray,
+    second: FloatArray,
+) -> Profile:
     """Losses of row `first` against row `second` (probabilities on 0..span) under `noise`."""
     weights = noise.probability[:, None]
     upper = spread(noise.pmf, first) * weights

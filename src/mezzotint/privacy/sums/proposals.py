@@ -63,7 +63,11 @@ def _blanket(members: tuple[int, ...], blanket: Blanket | None) -> JsonObject:
     return {"rows": list(members), "block": 1, "components": components}
 
 
-def _ladder(clients: list[tuple[int, Blanket]], steps: int, tail: float) -> list[list[int]]:
+def _ladder(
+    clients: list[tuple[int, Blanket]],
+    steps: int,
+    tail: float,
+) -> list[list[int]]:
     """Corners for clients that draw from several blankets, in the kernel's order of components."""
     trials: list[int] = []
     for count, blanket in clients:
@@ -278,7 +282,12 @@ def _corner_seconds(node: JsonObject, pairs: int) -> float:
     return len(corners) * (_PAIR_SECONDS * pairs + _COMPONENT_SECONDS * components)
 
 
-def propose_sum(release: Release, epsilon: float, *, seconds: int = 60) -> Outcome:
+def propose_sum(
+    release: Release,
+    epsilon: float,
+    *,
+    seconds: int = 60,
+) -> Outcome:
     """A certified claim near the float epsilon of a table's secure sums."""
     rows, _ = release.summed
 
