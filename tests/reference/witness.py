@@ -10,9 +10,9 @@ import numpy as np
 
 from mezzotint.core.arguments import check_delta, check_others
 from mezzotint.core.loss import pure_epsilon
-from mezzotint.core.types import FloatArray, IntArray
+from mezzotint.core.types import UNIT, FloatArray, IntArray
 from mezzotint.privacy.sums.blanket import as_probabilities, row_means
-from mezzotint.privacy.sums.convolution import UNIT, SumPmf, sum_pmf
+from mezzotint.privacy.sums.convolution import SumPmf, sum_pmf
 from mezzotint.privacy.sums.noise import pairs_by_gap, spread
 
 _SPLITS = (0.25, 0.5, 0.75)

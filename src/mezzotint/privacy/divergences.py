@@ -16,12 +16,14 @@ def rdp_to_epsilon(divergence: float, alpha: float, delta: float) -> float:
     Source: Canonne, Kamath and Steinke 2020, Proposition 12:
         epsilon = D + log(1 - 1 / alpha) - (log(delta) + log(alpha)) / (alpha - 1).
     """
-    saved = math.log1p(-1 / alpha)
+    log_complement = math.log1p(-1 / alpha)
     log_delta = math.log(delta)
     log_alpha = math.log(alpha)
+    excess = alpha - 1
     # Near order 1 the roundings of 1 / alpha and of the logarithms count 1 / (alpha - 1) times.
-    size = abs(divergence) + abs(saved) + (abs(log_delta) + log_alpha + 1) / (alpha - 1)
-    epsilon = divergence + saved - (log_delta + log_alpha) / (alpha - 1)
+    logarithm_size = abs(log_delta) + log_alpha + 1
+    size = abs(divergence) + abs(log_complement) + logarithm_size / excess
+    epsilon = divergence + log_complement - (log_delta + log_alpha) / excess
     return max(0.0, epsilon + size * 8 * UNIT)
 
 
@@ -32,7 +34,9 @@ def rdp_public_sampling(divergence: float, alpha: float, rate: float) -> float:
         log(1 - rate + rate e**((alpha - 1) D)) / (alpha - 1).
     """
     # Rounded up itself: where rate * e**power is about 1, its error counts `power` times.
-    power = (alpha - 1) * divergence * (1 + 4 * UNIT)
+    excess = alpha - 1
+    power = excess * divergence * (1 + 4 * UNIT)
     if rate == 1 or power >= _LARGEST_POWER:
         return divergence
-    return math.log1p(rate * math.expm1(power)) / (alpha - 1) * (1 + 16 * UNIT)
+    log_mean = math.log1p(rate * math.expm1(power))
+    return log_mean / excess * (1 + 16 * UNIT)

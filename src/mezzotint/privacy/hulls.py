@@ -26,20 +26,22 @@ def hull(across: Sequence[Number], values: Sequence[Number]) -> list[int]:
     must be the lowest.
     """
     vertices: list[int] = []
-    for index in range(len(across)):
+    for point in range(len(across)):
         while len(vertices) >= 2:
-            before, last = vertices[-2], vertices[-1]
-            rise = values[index] - values[before]
-            run = across[index] - across[before]
-            # Below the chord from the vertex before it, the last vertex stays.
-            last_rise = values[last] - values[before]
-            if last_rise * run < rise * (across[last] - across[before]):
+            start = vertices[-2]
+            vertex = vertices[-1]
+            chord_run = across[point] - across[start]
+            chord_rise = values[point] - values[start]
+            vertex_run = across[vertex] - across[start]
+            vertex_rise = values[vertex] - values[start]
+            # Below the chord from the vertex before it to the point, the last vertex stays.
+            if vertex_rise * chord_run < chord_rise * vertex_run:
                 break
             vertices.pop()
-        if vertices and across[vertices[-1]] == across[index]:
-            vertices[-1] = index
+        if vertices and across[vertices[-1]] == across[point]:
+            vertices[-1] = point
         else:
-            vertices.append(index)
+            vertices.append(point)
     return vertices
 
 
@@ -61,8 +63,10 @@ def symmetric_hull(ratios: list[Fraction], deltas: list[Fraction]) -> tuple[list
         mirror_slope = -(1 - delta) / (1 + ratio)
         if len(vertices) == 1:
             return vertices, mirror_slope
-        second = vertices[1]
-        if mirror_slope <= (deltas[second] - delta) / (ratios[second] - ratio):
+        next_ratio = ratios[vertices[1]]
+        next_delta = deltas[vertices[1]]
+        next_slope = (next_delta - delta) / (next_ratio - ratio)
+        if mirror_slope <= next_slope:
             return vertices, mirror_slope
         vertices.pop(0)
 
@@ -73,12 +77,12 @@ def _exact_order(first: list[int], second: list[int]) -> list[int]:
     Levels that `first` never shows lead.
     """
 
-    def descending(level: int) -> float | Fraction:
+    def negative_ratio(level: int) -> float | Fraction:
         if first[level] == 0:
             return -math.inf
         return -Fraction(second[level], first[level])
 
-    return sorted(range(len(first)), key=descending)
+    return sorted(range(len(first)), key=negative_ratio)
 
 
 def _test_order(first: IntArray, others: IntArray) -> npt.NDArray[np.intp]:
@@ -88,24 +92,28 @@ def _test_order(first: IntArray, others: IntArray) -> npt.NDArray[np.intp]:
     order = np.argsort(-ratios, axis=1, kind="stable")
     denominators = first[order].astype(np.uint64)
     numerators = np.take_along_axis(others, order, axis=1).astype(np.uint64)
-    descending = np.take_along_axis(ratios, order, axis=1)
+    ordered_ratios = np.take_along_axis(ratios, order, axis=1)
     # Rounding keeps order, but quotients that are equal as floats may differ as fractions. Their
     # cross products then differ by far less than 2**63, so that the difference modulo 2**64 is the
     # exact one.
-    later = numerators[:, 1:] * denominators[:, :-1]
-    earlier = numerators[:, :-1] * denominators[:, 1:]
-    difference = (later - earlier).astype(np.int64)
-    ties = np.isfinite(descending[:, :-1]) & (descending[:, 1:] == descending[:, :-1])
-    wrong = ties & (difference > 0)
-    for row in np.flatnonzero(wrong.any(axis=1)):
+    cross_later = numerators[:, 1:] * denominators[:, :-1]
+    cross_earlier = numerators[:, :-1] * denominators[:, 1:]
+    difference = (cross_later - cross_earlier).astype(np.int64)
+    earlier_ratios = ordered_ratios[:, :-1]
+    later_ratios = ordered_ratios[:, 1:]
+    are_tied = np.isfinite(earlier_ratios) & (later_ratios == earlier_ratios)
+    misordered = are_tied & (difference > 0)
+    for row in np.flatnonzero(misordered.any(axis=1)):
         order[row] = _exact_order(first.tolist(), others[row].tolist())
     return order
 
 
 def _corners(points: IntArray) -> IntArray:
     """(c, 2) lower convex hull, exactly, of (n, 2) integer points up to 2**32."""
-    ordered = points[np.lexsort((-points[:, 1], points[:, 0]))]
-    return ordered[hull(*ordered.T.tolist())]
+    order = np.lexsort((-points[:, 1], points[:, 0]))
+    ordered = points[order]
+    vertices = hull(ordered[:, 0].tolist(), ordered[:, 1].tolist())
+    return ordered[vertices]
 
 
 def tradeoff_corners(weights: IntArray) -> tuple[IntArray, IntArray]:
@@ -123,13 +131,14 @@ def tradeoff_corners(weights: IntArray) -> tuple[IntArray, IntArray]:
     corners = np.array([[0, TOTAL], [TOTAL, 0]], dtype=np.int64)
     for first in table:
         order = _test_order(first, table)
+        ordered_rows = np.take_along_axis(table, order, axis=1)
         alarms = np.cumsum(first[order], axis=1).ravel()
-        detections = np.cumsum(np.take_along_axis(table, order, axis=1), axis=1).ravel()
-        misses = TOTAL - detections
+        misses = TOTAL - np.cumsum(ordered_rows, axis=1).ravel()
         # Points clearly above the hull so far cannot become corners.
         hull_misses = np.interp(alarms, corners[:, 0], corners[:, 1])
         below = misses <= hull_misses + _FLOAT_MARGIN
-        points = np.unique(np.stack([alarms[below], misses[below]], axis=1), axis=0)
+        candidates = np.stack([alarms[below], misses[below]], axis=1)
+        points = np.unique(candidates, axis=0)
         corners = _corners(np.concatenate([corners, points]))
     corners.setflags(write=False)
     return corners[:, 0], corners[:, 1]

@@ -52,7 +52,7 @@ from mezzotint.privacy.people import (
     PeopleLine,
     PeopleStore,
     PersonCounter,
-    PersonTotals,
+    Records,
     Segment,
     budget_units,
     lookup,
@@ -360,7 +360,7 @@ class Ledger:
                 f"{remedy}"
             )
 
-    def _person_totals(self) -> PersonTotals:
+    def _person_totals(self) -> Records:
         store = self._files()
         store.check(self._people)
         return store.totals(self._active())

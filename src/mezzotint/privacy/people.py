@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from mezzotint.core.errors import FileFormatError, ParameterError, StorageError
 from mezzotint.core.files import PRIVATE_FILE, sync_folder
+from mezzotint.core.types import IndexArray, Words
 
 UNITS = 1 << 48
 """Parts of an epsilon in which people are charged; prices are rounded up, budgets down."""
@@ -63,9 +64,13 @@ _ASCII_END = 0x80
 MAX_ROWS = (1 << 32) - 1
 """Of one person in one run."""
 
-Hashes = npt.NDArray[np.uint64]
-PersonTotals = npt.NDArray[Any]
-"""Records of hash and units, sorted by hash."""
+Hashes = Words
+"""(n,) one half of every hash."""
+
+Bytes = npt.NDArray[np.uint8]
+Booleans = npt.NDArray[np.bool_]
+Records = npt.NDArray[Any]
+"""Of `RECORD` or `TOTAL`, sorted by hash."""
 
 
 def units_of(epsilon: float | Fraction) -> int:
@@ -100,13 +105,13 @@ class IdHash:
         self._cipher = Cipher(algorithms.AES(derived), modes.ECB())  # one block each, a permutation
         self.check = hmac.new(derived, b"check", hashlib.sha256).hexdigest()[:16]
 
-    def of(self, ids: Sequence[str]) -> npt.NDArray[np.uint8]:
+    def of(self, ids: Sequence[str]) -> Bytes:
         """(n, 16) hashes of ids in Unicode's normal form C."""
         import pyarrow as pa
 
         return self.of_arrow(pa.array(ids, pa.string()))
 
-    def of_arrow(self, ids: Any) -> npt.NDArray[np.uint8]:
+    def of_arrow(self, ids: Any) -> Bytes:
         """The same, of an Arrow array of text without missing values."""
         text, offsets = _utf8(ids)
         lengths = np.diff(offsets)
@@ -121,26 +126,33 @@ class IdHash:
             masks = _LETTERS_OF_LENGTH[np.minimum(lengths, SHORT_ID)]
             blocks[:, 1:] = windows[offsets[:-1]] & masks
         for index in np.flatnonzero(lengths > SHORT_ID).tolist():
-            long_id = text[offsets[index] : offsets[index + 1]].tobytes()
-            digest = hashlib.blake2b(long_id, key=self._key, digest_size=SHORT_ID).digest()
+            start = offsets[index]
+            end = offsets[index + 1]
+            digest = self._digest(text[start:end].tobytes())
             blocks[index, 1:] = np.frombuffer(digest, dtype=np.uint8)
         encrypted = self._cipher.encryptor().update(blocks.tobytes())
         return np.frombuffer(encrypted, dtype=np.uint8).reshape(-1, _BLOCK)
 
-    def names(self, hashed: npt.NDArray[np.uint8]) -> list[str]:
+    def _digest(self, long_id: bytes) -> bytes:
+        """What stands in the block of an id that does not fit into it."""
+        return hashlib.blake2b(long_id, key=self._key, digest_size=SHORT_ID).digest()
+
+    def names(self, hashed: Bytes) -> list[str]:
         """The ids of hashes; of long ones, which no key gives back, "#" and the hash."""
-        decrypted = self._cipher.decryptor().update(np.ascontiguousarray(hashed).tobytes())
+        encrypted = np.ascontiguousarray(hashed).tobytes()
+        decrypted = self._cipher.decryptor().update(encrypted)
         names: list[str] = []
-        for index in range(len(decrypted) // _BLOCK):
-            block = decrypted[index * _BLOCK : (index + 1) * _BLOCK]
-            if block[0] <= SHORT_ID:
-                names.append(block[1 : 1 + block[0]].decode("utf-8", "replace"))
+        for start in range(0, len(decrypted), _BLOCK):
+            length = decrypted[start]
+            if length <= SHORT_ID:
+                letters = decrypted[start + 1 : start + 1 + length]
+                names.append(letters.decode("utf-8", "replace"))
             else:
-                names.append("#" + bytes(hashed[index]).hex())
+                names.append("#" + encrypted[start : start + _BLOCK].hex())
         return names
 
 
-def _utf8(ids: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+def _utf8(ids: Any) -> tuple[Bytes, npt.NDArray[np.int64]]:
     """The bytes of an Arrow array of text in Unicode's normal form C, and where each id begins."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -153,23 +165,25 @@ def _utf8(ids: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     return text, offsets
 
 
-def _buffers_of(array: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+def _buffers_of(array: Any) -> tuple[Bytes, npt.NDArray[np.int64]]:
     """The bytes of an array of large strings, and the (n + 1,) places where its texts begin and end."""
     count = len(array)
     if not count:
         return np.zeros(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
     _, raw_offsets, raw_text = array.buffers()
-    offsets = np.frombuffer(raw_offsets, dtype=np.int64)[array.offset : array.offset + count + 1]
-    text = np.frombuffer(raw_text or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
+    all_offsets = np.frombuffer(raw_offsets, dtype=np.int64)
+    all_text = np.frombuffer(raw_text or b"", dtype=np.uint8)
+    offsets = all_offsets[array.offset : array.offset + count + 1]
+    text = all_text[offsets[0] : offsets[-1]]
     return text, offsets - offsets[0]
 
 
-def _words(hashed: npt.NDArray[np.uint8]) -> tuple[Hashes, Hashes]:
+def _words(hashed: Bytes) -> tuple[Hashes, Hashes]:
     pairs = np.ascontiguousarray(hashed).view(">u8").astype(np.uint64)
     return pairs[:, 0], pairs[:, 1]
 
 
-def _bytes_of(high: Hashes, low: Hashes) -> npt.NDArray[np.uint8]:
+def _bytes_of(high: Hashes, low: Hashes) -> Bytes:
     pairs = np.stack([high, low], axis=1).astype(">u8")
     return pairs.view(np.uint8).reshape(len(high), 16)
 
@@ -177,27 +191,30 @@ def _bytes_of(high: Hashes, low: Hashes) -> npt.NDArray[np.uint8]:
 def _combined(
     high: Hashes,
     low: Hashes,
-    amounts: npt.NDArray[np.uint64],
-) -> tuple[Hashes, Hashes, npt.NDArray[np.uint64]]:
+    amounts: Words,
+) -> tuple[Hashes, Hashes, Words]:
     """Sorted by hash, equal ones added up."""
     order = np.argsort(high)
     sorted_high = high[order]
     sorted_low = low[order]
     same_half = sorted_high[1:] == sorted_high[:-1]
-    if (same_half & (sorted_low[1:] != sorted_low[:-1])).any():  # of two people: nearly never
+    other_half_differs = sorted_low[1:] != sorted_low[:-1]
+    if (same_half & other_half_differs).any():  # of two people: nearly never
         order = np.lexsort((low, high))
         sorted_high = high[order]
         sorted_low = low[order]
+        other_half_differs = sorted_low[1:] != sorted_low[:-1]
     amounts = amounts[order]
     if not same_half.any():
         return sorted_high, sorted_low, amounts
-    differs = np.ones(high.size, dtype=bool)
-    differs[1:] = ~same_half | (sorted_low[1:] != sorted_low[:-1])
-    starts = np.flatnonzero(differs)
-    return sorted_high[starts], sorted_low[starts], np.add.reduceat(amounts, starts)
+    is_new = np.ones(high.size, dtype=bool)
+    is_new[1:] = ~same_half | other_half_differs
+    starts = np.flatnonzero(is_new)
+    sums = np.add.reduceat(amounts, starts)
+    return sorted_high[starts], sorted_low[starts], sums
 
 
-def _mapped(path: Path, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+def _mapped(path: Path, kind: np.dtype[Any]) -> Records:
     """The records of a file, read when they are needed."""
     if path.stat().st_size == 0:
         return np.zeros(0, dtype=kind)
@@ -225,7 +242,7 @@ class Segment:
     sha256: str
 
     @property
-    def records(self) -> npt.NDArray[Any]:
+    def records(self) -> Records:
         """The records, mapped."""
         return _mapped(self.path, RECORD)
 
@@ -253,14 +270,14 @@ class PersonCounter:
         self.token = secrets.token_hex(8)
         self.partial = folder / f"{self.token}.partial"
         self._runs: list[Path] = []
-        self._waiting: list[tuple[Hashes, Hashes, npt.NDArray[np.uint64]]] = []
+        self._waiting: list[tuple[Hashes, Hashes, Words]] = []
         self._size = 0
         self._descriptor = -1
 
     def __enter__(self) -> PersonCounter:
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+        exclusive = os.O_RDWR | os.O_CREAT | os.O_EXCL
         try:
-            self._descriptor = os.open(self.partial, flags, PRIVATE_FILE)
+            self._descriptor = os.open(self.partial, exclusive, PRIVATE_FILE)
         except OSError as error:
             raise _unwritable(self.partial, error) from None
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)  # until it is renamed or left: it is in use
@@ -271,7 +288,7 @@ class PersonCounter:
             path.unlink(missing_ok=True)
         os.close(self._descriptor)
 
-    def add(self, ids: Any, counts: npt.NDArray[np.uint64] | None = None) -> None:
+    def add(self, ids: Any, counts: Words | None = None) -> None:
         """Add rows: ids as a list or an Arrow array of text, each once or with its number of rows."""
         hashes_of = self.hashes.of if isinstance(ids, list) else self.hashes.of_arrow
         high, low = _words(hashes_of(cast("Any", ids)))
@@ -290,7 +307,8 @@ class PersonCounter:
         self._runs.append(path)
         records = _records(high, low, rows, TOTAL, "units")
         try:
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT, PRIVATE_FILE), "wb") as file:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, PRIVATE_FILE)
+            with open(descriptor, "wb") as file:
                 file.write(records.view(np.uint8).data)
         except OSError as error:
             raise _unwritable(path, error) from None
@@ -303,47 +321,52 @@ class PersonCounter:
             self._spill()
         runs = [_mapped(path, TOTAL) for path in self._runs]
         digest = hashlib.sha256()
-        persons = 0
-        total = 0
-        largest = 0
+        person_count = 0
+        row_count = 0
+        most_rows = 0
         try:
             with open(self._descriptor, "wb", closefd=False) as file:
                 for records in _ranges(runs):
                     high, low, rows = _combined(*_joined(records, "units"))
-                    largest = max(largest, int(rows.max(initial=0)))
-                    if largest > MAX_ROWS:
-                        raise ParameterError("people", largest, "rows of one person are too many")
-                    raw = _records(high, low, rows, RECORD, "rows").view(np.uint8).data
-                    file.write(raw)
-                    digest.update(raw)
-                    persons += rows.size
-                    total += int(rows.sum())
+                    most_rows = max(most_rows, int(rows.max(initial=0)))
+                    if most_rows > MAX_ROWS:
+                        raise ParameterError("people", most_rows, "rows of one person are too many")
+                    combined = _records(high, low, rows, RECORD, "rows")
+                    encoded = combined.view(np.uint8).data
+                    file.write(encoded)
+                    digest.update(encoded)
+                    person_count += rows.size
+                    row_count += int(rows.sum())
             os.fsync(self._descriptor)
         except OSError as error:
             raise _unwritable(self.partial, error) from None
         return Segment(
             path=self.partial,
-            persons=persons,
-            rows=total,
-            most=largest,
+            persons=person_count,
+            rows=row_count,
+            most=most_rows,
             sha256=digest.hexdigest(),
         )
 
 
 def _unwritable(path: Path, error: OSError) -> StorageError:
-    reason = (
-        f"cannot be written ({error.strerror}); nothing was charged and nothing may be released"
-    )
+    consequence = "nothing was charged and nothing may be released"
+    reason = f"cannot be written ({error.strerror}); {consequence}"
     return StorageError("ledger", str(path), reason)
+
+
+def _emptied(path: Path) -> int:
+    """Descriptor of a file that is written anew, readable by its owner alone."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
 
 
 def _records(
     high: Hashes,
     low: Hashes,
-    amounts: npt.NDArray[np.uint64],
+    amounts: Words,
     kind: np.dtype[Any],
     name: str,
-) -> npt.NDArray[Any]:
+) -> Records:
     records = np.empty(high.size, dtype=kind)
     records["high"] = high
     records["low"] = low
@@ -352,57 +375,64 @@ def _records(
 
 
 def _joined(
-    files: Sequence[npt.NDArray[Any]],
+    files: Sequence[Records],
     name: str,
-) -> tuple[Hashes, Hashes, npt.NDArray[np.uint64]]:
+) -> tuple[Hashes, Hashes, Words]:
     """The columns of records, one file after the other: of the hashes, and of this name."""
 
-    def joined(column: str) -> npt.NDArray[np.uint64]:
-        empty = np.zeros(0, dtype=np.uint64)
-        return np.concatenate([empty, *(file[column].astype(np.uint64) for file in files)])
+    def column_of(field: str) -> Words:
+        columns = [np.zeros(0, dtype=np.uint64)]
+        for records in files:
+            columns.append(records[field].astype(np.uint64))
+        return np.concatenate(columns)
 
-    return joined("high"), joined("low"), joined(name)
+    return column_of("high"), column_of("low"), column_of(name)
 
 
-def _ranges(files: Sequence[npt.NDArray[Any]]) -> Iterator[list[npt.NDArray[Any]]]:
+def _ranges(files: Sequence[Records]) -> Iterator[list[Records]]:
     """The records of sorted files, one range of the hashes at a time: by their first bytes."""
-    records = sum(map(len, files))
-    ranges = 1
-    while ranges < MOST_RANGES and records > ranges * RANGE_RECORDS:
-        ranges *= 2
-    edges = np.arange(1, ranges) * (MOST_RANGES // ranges)
-    cuts = [_cuts(file, edges) for file in files]
-    for index in range(ranges):
-        yield [file[cut[index] : cut[index + 1]] for file, cut in zip(files, cuts, strict=True)]
+    record_count = sum(map(len, files))
+    range_count = 1
+    while range_count < MOST_RANGES and record_count > range_count * RANGE_RECORDS:
+        range_count *= 2
+    edges = np.arange(1, range_count) * (MOST_RANGES // range_count)
+    cuts_by_file = [_cuts(records, edges) for records in files]
+    for index in range(range_count):
+        slices: list[Records] = []
+        for records, cuts in zip(files, cuts_by_file, strict=True):
+            slices.append(records[cuts[index] : cuts[index + 1]])
+        yield slices
 
 
-def _cuts(file: npt.NDArray[Any], edges: npt.NDArray[np.int_]) -> list[int]:
+def _cuts(records: Records, edges: npt.NDArray[np.int_]) -> list[int]:
     """Where a sorted file begins, where the first byte of its hashes reaches each edge, its end."""
-    first_bytes = np.ascontiguousarray(_first_bytes(file))
-    return [0, *np.searchsorted(first_bytes, edges.astype(np.uint8)).tolist(), len(file)]
+    first_bytes = np.ascontiguousarray(_first_bytes(records))
+    inner_cuts = np.searchsorted(first_bytes, edges.astype(np.uint8))
+    return [0, *inner_cuts.tolist(), len(records)]
 
 
-def _first_bytes(file: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+def _first_bytes(records: Records) -> Bytes:
     """(n,) the first byte of each record, which is the highest of its hash."""
-    assert file.dtype.fields is not None
-    assert file.dtype.fields["high"] == (np.dtype(">u8"), 0), "the hash comes first"
-    raw = np.asarray(file).view(np.uint8)
-    return raw.reshape(len(file), file.dtype.itemsize)[:, 0]
+    assert records.dtype.fields is not None
+    assert records.dtype.fields["high"] == (np.dtype(">u8"), 0), "the hash comes first"
+    octets = np.asarray(records).view(np.uint8)
+    return octets.reshape(len(records), records.dtype.itemsize)[:, 0]
 
 
-def _position(file: npt.NDArray[Any], high: int) -> int:
+def _position(records: Records, high: int) -> int:
     """Where half a hash would stand.
 
     By halving, as a column of a mapped file would be copied whole.
     """
-    first, last = 0, len(file)
-    while first < last:
-        middle = (first + last) // 2
-        if int(file["high"][middle]) < high:
-            first = middle + 1
+    start = 0
+    end = len(records)
+    while start < end:
+        middle = (start + end) // 2
+        if int(records["high"][middle]) < high:
+            start = middle + 1
         else:
-            last = middle
-    return first
+            end = middle
+    return start
 
 
 # Totals
@@ -456,7 +486,7 @@ class PeopleStore:
             if path.stat().st_size != line.persons * RECORD.itemsize:
                 raise FileFormatError(f"{path}: has another size; restore it with its ledger")
 
-    def totals(self, lines: Sequence[PeopleLine]) -> PersonTotals:
+    def totals(self, lines: Sequence[PeopleLine]) -> Records:
         """(persons,) hash and units of everybody, over all lines that count.
 
         Rolled forward or made again.
@@ -465,27 +495,28 @@ class PeopleStore:
             FileFormatError: totals of lines that the ledger does not have, or a segment that was
                 changed.
         """
-        covered = 0
-        current: PersonTotals = np.zeros(0, dtype=TOTAL)
+        line_count = 0
+        current: Records = np.zeros(0, dtype=TOTAL)
         tokens = [line.token for line in lines]
         for path in self._totals_files():
-            _, count, token = path.name.split("-")
-            if token_in(tokens, int(count), token):
-                if int(count) > covered:
-                    covered = int(count)
+            _, digits, token = path.name.split("-")
+            covered = int(digits)
+            if token_in(tokens, covered, token):
+                if covered > line_count:
+                    line_count = covered
                     current = _mapped(path, TOTAL)
             elif token in tokens:
                 path.unlink(missing_ok=True)
             else:
                 message = "is ahead of its ledger, which lost lines; restore the ledger"
                 raise FileFormatError(f"{path}: {message}")
-        for count, line in enumerate(lines[covered:], covered + 1):
+        for line in lines[line_count:]:
+            line_count += 1
             self._verify(line)
-            name = totals_name(count, line.token)
-            records = self.records(line)
+            name = totals_name(line_count, line.token)
             excess = self.charged(
                 current,
-                records,
+                self.records(line),
                 name=name,
                 units=line.units,
                 limit=MAX_UNITS,
@@ -507,8 +538,8 @@ class PeopleStore:
 
     def charged(
         self,
-        totals: npt.NDArray[Any],
-        records: npt.NDArray[Any],
+        totals: Records,
+        records: Records,
         *,
         name: str,
         units: int,
@@ -525,9 +556,8 @@ class PeopleStore:
         Returns: a person whom their rows would bring above the limit; None where all fit.
         """
         draft = self.folder / f"draft-{name}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         try:
-            with open(os.open(draft, flags, PRIVATE_FILE), "wb") as file:
+            with open(_emptied(draft), "wb") as file:
                 for earlier, segment in _ranges([totals, records]):
                     outcome = _with_charges(earlier, segment, units=units, limit=limit)
                     if isinstance(outcome, Excess):
@@ -540,7 +570,7 @@ class PeopleStore:
             raise _unwritable(draft, error) from None
         return None
 
-    def adopt_totals(self, name: str) -> npt.NDArray[Any]:
+    def adopt_totals(self, name: str) -> Records:
         """Replaces the earlier totals by a draft, after the line of the log that they end with."""
         path = self.folder / name
         try:
@@ -552,11 +582,11 @@ class PeopleStore:
                 earlier.unlink(missing_ok=True)
         return _mapped(path, TOTAL)
 
-    def records(self, line: PeopleLine) -> npt.NDArray[Any]:
+    def records(self, line: PeopleLine) -> Records:
         """The records of a run."""
         return _mapped(self.segment(line.token), RECORD)
 
-    def listed(self, line: PeopleLine) -> Iterator[tuple[npt.NDArray[np.uint8], int]]:
+    def listed(self, line: PeopleLine) -> Iterator[tuple[Bytes, int]]:
         """The hash and the rows of each person of a run."""
         for (records,) in _ranges([self.records(line)]):
             high, low, rows = _joined([records], "rows")
@@ -579,17 +609,17 @@ class PeopleStore:
 
     def shared(self, lines: Sequence[PeopleLine]) -> int:
         """How many people are in more than one of these runs."""
-        count = 0
+        shared_count = 0
         for segments in _ranges([self.records(line) for line in lines]):
             high, low, _ = _joined(segments, "rows")
             order = np.lexsort((low, high))
             high = high[order]
             low = low[order]
-            # Whether an entry is of the person before it.
-            repeated = np.zeros(high.size + 1, dtype=bool)
-            repeated[1:-1] = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
-            count += int((repeated[1:] & ~repeated[:-1]).sum())
-        return count
+            is_repeated = np.zeros(high.size + 1, dtype=bool)
+            is_repeated[1:-1] = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
+            is_first_repetition = is_repeated[1:] & ~is_repeated[:-1]
+            shared_count += int(is_first_repetition.sum())
+        return shared_count
 
     def commit(self, segment: Segment, token: str) -> None:
         """Gives a segment its name; the line that counts it comes next."""
@@ -602,12 +632,8 @@ class PeopleStore:
     def adopt(self, path: Path, token: str) -> None:
         """Copy a segment of another ledger under this name; the line that counts it comes next."""
         draft = self.folder / f"{token}.adopted"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         try:
-            with (
-                path.open("rb") as source,
-                open(os.open(draft, flags, PRIVATE_FILE), "wb") as target,
-            ):
+            with path.open("rb") as source, open(_emptied(draft), "wb") as target:
                 shutil.copyfileobj(source, target)
                 target.flush()
                 os.fsync(target.fileno())
@@ -632,44 +658,44 @@ class Excess:
         units: charged to them so far.
     """
 
-    hashed: npt.NDArray[np.uint8]
+    hashed: Bytes
     units: int
 
 
 def _with_charges(
-    totals: npt.NDArray[Any],
-    segment: npt.NDArray[Any],
+    totals: Records,
+    segment: Records,
     *,
     units: int,
     limit: int,
-) -> PersonTotals | Excess:
+) -> Records | Excess:
     """Totals of some people with those of a segment, each row of which costs so many units."""
     total_high, total_low, amounts = _joined([totals], "units")
     high, low, rows = _joined([segment], "rows")
-    positions, known = _positions(total_high, total_low, high, low)
-    spent = np.zeros(high.size, dtype=np.uint64)
-    spent[known] = amounts[positions[known]]
-    remaining = np.uint64(limit) - np.minimum(spent, np.uint64(limit))
-    exceeds = (spent > limit) | (rows > remaining // np.uint64(units))
+    positions, is_present = _positions(total_high, total_low, high, low)
+    charged_units = np.zeros(high.size, dtype=np.uint64)
+    charged_units[is_present] = amounts[positions[is_present]]
+    remaining_units = np.uint64(limit) - np.minimum(charged_units, np.uint64(limit))
+    exceeds = (charged_units > limit) | (rows > remaining_units // np.uint64(units))
     if exceeds.any():
-        first = int(np.argmax(exceeds))
-        hashed = _bytes_of(high[first : first + 1], low[first : first + 1])[0]
-        return Excess(hashed=hashed, units=int(spent[first]))
+        person = int(np.argmax(exceeds))
+        hashed = _bytes_of(high[person : person + 1], low[person : person + 1])[0]
+        return Excess(hashed=hashed, units=int(charged_units[person]))
     charges = rows * np.uint64(units)  # does not wrap: at most what remained
-    amounts[positions[known]] += charges[known]
-    fresh = np.flatnonzero(~known)
-    inserted = positions[fresh] + np.arange(fresh.size)
-    kept = np.ones(totals.size + fresh.size, dtype=bool)
-    kept[inserted] = False
-    merged = np.empty(kept.size, dtype=TOTAL)
+    amounts[positions[is_present]] += charges[is_present]
+    newcomers = np.flatnonzero(~is_present)
+    inserted = positions[newcomers] + np.arange(newcomers.size)
+    is_earlier = np.ones(totals.size + newcomers.size, dtype=bool)
+    is_earlier[inserted] = False
+    merged = np.empty(is_earlier.size, dtype=TOTAL)
     columns = {
         "high": (total_high, high),
         "low": (total_low, low),
         "units": (amounts, charges),
     }
     for field, (present, added) in columns.items():
-        merged[field][kept] = present
-        merged[field][inserted] = added[fresh]
+        merged[field][is_earlier] = present
+        merged[field][inserted] = added[newcomers]
     return merged
 
 
@@ -684,34 +710,36 @@ def token_in(tokens: Sequence[str], count: int, token: str) -> bool:
 
 
 def lookup(
-    totals: npt.NDArray[Any],
+    totals: Records,
     high: Hashes,
     low: Hashes,
-) -> npt.NDArray[np.uint64]:
+) -> Words:
     """Units of each of these hashes in sorted totals; 0 where it is not among them."""
-    total_high, total_low, units = _joined([totals], "units")
-    positions, known = _positions(total_high, total_low, high, low)
-    result = np.zeros(high.size, dtype=np.uint64)
-    result[known] = units[positions[known]]
-    return result
+    total_high, total_low, total_units = _joined([totals], "units")
+    positions, is_present = _positions(total_high, total_low, high, low)
+    units = np.zeros(high.size, dtype=np.uint64)
+    units[is_present] = total_units[positions[is_present]]
+    return units
 
 
 def _positions(
     sorted_high: Hashes, sorted_low: Hashes, high: Hashes, low: Hashes
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
+) -> tuple[IndexArray, Booleans]:
     """Where each hash stands among sorted ones, or would stand, and whether it is among them."""
     positions = np.searchsorted(sorted_high, high)
-    known = np.zeros(high.size, dtype=bool)
+    is_present = np.zeros(high.size, dtype=bool)
     pending = np.flatnonzero(positions < sorted_high.size)
     while pending.size:
         # Of records with the same upper half, one after the other is compared.
-        pending = pending[sorted_high[positions[pending]] == high[pending]]
+        has_same_half = sorted_high[positions[pending]] == high[pending]
+        pending = pending[has_same_half]
         candidates = sorted_low[positions[pending]]
-        known[pending[candidates == low[pending]]] = True
-        pending = pending[candidates < low[pending]]
+        wanted = low[pending]
+        is_present[pending[candidates == wanted]] = True
+        pending = pending[candidates < wanted]
         positions[pending] += 1
         pending = pending[positions[pending] < sorted_high.size]
-    return positions, known
+    return positions, is_present
 
 
 def _forsaken(partial: Path) -> bool:

@@ -87,15 +87,17 @@ class Profile:
         # down of the first.
         first = -np.diff(misses)
         second = np.diff(alarms)
-        used = first > 0
-        first = first[used]
-        second = second[used]
-        sizes = np.log1p(np.abs(first - second) / np.minimum(first, second))
+        possible = first > 0
+        first = first[possible]
+        second = second[possible]
+        excess = np.abs(first - second) / np.minimum(first, second)
+        sizes = np.log1p(excess)
         losses = np.where(first >= second, sizes, -sizes)
+        certain_detections = TOTAL - int(misses[0])
         return Profile(
             losses=_raised(losses[::-1]),
             masses=first[::-1] / float(TOTAL),
-            infinite=(TOTAL - int(misses[0])) / TOTAL,
+            infinite=certain_detections / TOTAL,
         )
 
     @staticmethod
@@ -116,14 +118,16 @@ class Profile:
         Guarantees: what both distributions are off by counts at an epsilon as what the first alone
             is, doubled (R2).
         """
-        likelier = first * (1 + 4 * error + ROUNDED) > second
+        upper_masses = first * (1 + 4 * error + ROUNDED)
+        likelier = upper_masses > second
         first = first[likelier]
         second = second[likelier]
-        certain = second == 0
-        infinite = outside + float(first[certain].sum())
-        first = first[~certain]
-        second = second[~certain]
-        return _ordered(np.log(first / second), first, infinite, 2 * error + ROUNDED)
+        disclosing = second == 0
+        infinite = outside + float(first[disclosing].sum())
+        first = first[~disclosing]
+        second = second[~disclosing]
+        losses = np.log(first / second)
+        return _ordered(losses, first, infinite, 2 * error + ROUNDED)
 
     @staticmethod
     def of_curve(epsilons: FloatArray, deltas: FloatArray) -> Profile:
@@ -139,26 +143,30 @@ class Profile:
         """
         # The floats exp(epsilon) are the exact ratios; their logarithms lie within 2 UNIT of
         # epsilon.
+        decreasing = np.minimum(np.minimum.accumulate(deltas), 1.0)
         ratios = [Fraction(math.exp(epsilon)) for epsilon in epsilons.tolist()]
-        bounds = [Fraction(min(delta, 1.0)) for delta in np.minimum.accumulate(deltas).tolist()]
+        bounds = [Fraction(delta) for delta in decreasing.tolist()]
         vertices, mirror_slope = symmetric_hull(ratios, bounds)
         slopes = [mirror_slope]
         for start, end in pairwise(vertices):
-            slopes.append((bounds[end] - bounds[start]) / (ratios[end] - ratios[start]))
+            fall = bounds[end] - bounds[start]
+            slopes.append(fall / (ratios[end] - ratios[start]))
         slopes.append(Fraction(0))
         # h(c) = sum_{j: c_j > c} (1 - c / c_j) p_j + p_inf: its slope jumps by p_j / c_j at c_j. By
         # symmetry that is also the mass at the mirrored loss. What remains of 1 has loss 0.
         mirrored = [after - before for before, after in pairwise(slopes)]
-        masses = [jump * ratios[index] for jump, index in zip(mirrored, vertices, strict=True)]
+        masses = [jump * ratios[vertex] for jump, vertex in zip(mirrored, vertices, strict=True)]
         infinite = bounds[vertices[-1]]
         if ratios[vertices[0]] == 1:
-            vertices, masses, mirrored = vertices[1:], masses[1:], mirrored[1:]
+            del vertices[0], masses[0], mirrored[0]
         total = infinite + sum(masses, Fraction(0)) + sum(mirrored, Fraction(0))
         remaining = max(Fraction(0), 1 - total)
-        losses = epsilons[vertices]
+        exact_masses = [*mirrored[::-1], remaining, *masses]
+        positive_losses = epsilons[vertices]
+        losses = np.concatenate([-positive_losses[::-1], [0.0], positive_losses])
         return Profile(
-            losses=_raised(np.concatenate([-losses[::-1], [0.0], losses])),
-            masses=np.array([float(mass) for mass in [*mirrored[::-1], remaining, *masses]]),
+            losses=_raised(losses),
+            masses=np.array([float(mass) for mass in exact_masses]),
             infinite=float(infinite),
         )
 
@@ -174,7 +182,8 @@ class Profile:
         if total == 0:
             return 0.0
         mean = float(self.masses @ self.losses) / total
-        return math.sqrt(float(self.masses @ (self.losses - mean) ** 2) / total)
+        squares = (self.losses - mean) ** 2
+        return math.sqrt(float(self.masses @ squares) / total)
 
     # Reading: the only place where errors count
 
@@ -192,12 +201,14 @@ class Profile:
         if self.error > COARSEST:
             return np.ones_like(points)
         slack = self._slack
-        shifted = np.minimum(points - slack * (1 + np.abs(points)), LARGEST)
-        first = _sums_from(self.masses)
-        second = _sums_from(self._second_masses)
-        above = np.searchsorted(self.losses, shifted, side="right")
-        curve = first[above] * (1 + slack) - np.exp(shifted) * second[above]
-        return np.minimum(np.maximum(curve, 0.0) + self.infinite * (1 + slack), 1.0)
+        lowered = points - slack * (1 + np.abs(points))
+        shifted = np.minimum(lowered, LARGEST)
+        first_larger = np.searchsorted(self.losses, shifted, side="right")
+        first_sums = _sums_from(self.masses)[first_larger]
+        second_sums = _sums_from(self._second_masses)[first_larger]
+        curve = first_sums * (1 + slack) - np.exp(shifted) * second_sums
+        bounds = np.maximum(curve, 0.0) + self.infinite * (1 + slack)
+        return np.minimum(bounds, 1.0)
 
     @property
     def _second_masses(self) -> FloatArray:
@@ -225,23 +236,23 @@ class Profile:
             return 0.0
         losses = self.losses
         # The first loss at which the curve has come down to the target: at the last one it is 0.
-        low = int(np.searchsorted(losses, -slack, side="right")) - 1
-        high = losses.size - 1
-        while high - low > 1:
-            middle = (low + high) // 2
+        too_small = int(np.searchsorted(losses, -slack, side="right")) - 1
+        sufficient = losses.size - 1
+        while sufficient - too_small > 1:
+            middle = (too_small + sufficient) // 2
             if self._above(losses[middle]) <= target:
-                high = middle
+                sufficient = middle
             else:
-                low = middle
+                too_small = middle
         # Between two losses the curve is A - e**epsilon B.
-        largest = float(losses[high])
-        weight = float(self.masses[high:] @ np.exp(largest - losses[high:]))
-        missing = target - self._above(largest)
+        next_loss = float(losses[sufficient])
+        second_mass = float(self.masses[sufficient:] @ np.exp(next_loss - losses[sufficient:]))
+        allowance = target - self._above(next_loss)
         solution = -slack
-        if low >= 0:
-            solution = max(solution, float(losses[low]))
-        if missing < weight:
-            solution = max(solution, largest + math.log1p(-missing / weight))
+        if too_small >= 0:
+            solution = max(solution, float(losses[too_small]))
+        if allowance < second_mass:
+            solution = max(solution, next_loss + math.log1p(-allowance / second_mass))
         return solution + slack * (1 + abs(solution))
 
     @property
@@ -251,8 +262,10 @@ class Profile:
         Detection is concave, and linear between two corners.
         Source: Dong, Roth and Su 2022, Proposition 2.5.
         """
-        alarms = np.append(0.0, np.cumsum(self._second_masses[::-1]))
-        detections = self.infinite + np.append(0.0, np.cumsum(self.masses[::-1]))
+        alarm_sums = np.cumsum(self._second_masses[::-1])
+        detection_sums = np.cumsum(self.masses[::-1])
+        alarms = np.append(0.0, alarm_sums)
+        detections = self.infinite + np.append(0.0, detection_sums)
         if alarms[-1] < 1 - self._slack:  # the second distribution has outputs of its own
             alarms = np.append(alarms, 1.0)
             detections = np.append(detections, detections[-1])
@@ -277,8 +290,9 @@ class Profile:
 
     def _above(self, epsilon: float) -> float:
         """The curve of the finite losses by its definition: positive terms, free of cancellation."""
-        first = int(np.searchsorted(self.losses, epsilon, side="right"))
-        return float(self.masses[first:] @ -np.expm1(epsilon - self.losses[first:]))
+        first_larger = int(np.searchsorted(self.losses, epsilon, side="right"))
+        shares = -np.expm1(epsilon - self.losses[first_larger:])
+        return float(self.masses[first_larger:] @ shares)
 
     # Taking part at random
 
@@ -332,17 +346,22 @@ class Profile:
         """
         positive = self.losses > 0
         losses = self.losses[positive]
+        masses = self.masses[positive]
         # r h(1 + (c' - 1)/r) has its kinks at c' = 1 + r (e**s - 1) with the same second masses
         # e**-s mass.
-        moved = _tilted(losses, rate)
-        second = self.masses[positive] * np.exp(-losses)
-        first = self.masses[positive] * (rate + (1 - rate) * np.exp(-losses))
+        mixed_losses = _mixed_losses(losses, rate)
+        likelihoods = np.exp(-losses)  # of the second distribution against the first
+        first = masses * (rate + (1 - rate) * likelihoods)
+        second = masses * likelihoods
         infinite = self.infinite * rate
         error = self.error + ROUNDED
-        remaining = max(0.0, 1.0 - math.fsum([*first.tolist(), *second.tolist(), infinite]))
-        reach = 1 + self.largest
+        total = math.fsum([*first.tolist(), *second.tolist(), infinite])
+        remaining = max(0.0, 1.0 - total)
+        size = 1 + self.largest
+        upper_losses = _raised(mixed_losses, size)
+        upper_mirrored = _raised(-mixed_losses, size)
         return _ordered(
-            np.concatenate([_raised(moved, reach), _raised(-moved, reach), [0.0]]),
+            np.concatenate([upper_losses, upper_mirrored, [0.0]]),
             np.concatenate([first, second, [remaining + error]]),
             infinite,
             error,
@@ -356,11 +375,11 @@ class Profile:
         second = self._second_masses
         error = self.error + ROUNDED
         missing = max(0.0, 1.0 - math.fsum(second.tolist())) + error
-        moved = np.append(_tilted(self.losses, rate), math.log1p(-rate))
-        mixed = rate * self.masses + (1 - rate) * second
+        losses = np.append(_mixed_losses(self.losses, rate), math.log1p(-rate))
+        mixed_masses = rate * self.masses + (1 - rate) * second
         return _ordered(
-            _raised(moved, 1 + self.largest),
-            np.append(mixed, (1 - rate) * missing),
+            _raised(losses, 1 + self.largest),
+            np.append(mixed_masses, (1 - rate) * missing),
             self.infinite * rate,
             error,
         )
@@ -373,10 +392,11 @@ class Profile:
         A profile covers its pair in both orders, so P and Q may change places; r < 1.
         """
         ceiling = -math.log1p(-rate)
-        tilted = np.minimum(-_tilted(-self.losses, rate), ceiling)
-        losses = _raised(np.append(tilted, ceiling), 1 + self.largest)
+        mixed_losses = -_mixed_losses(-self.losses, rate)
+        losses = np.append(np.minimum(mixed_losses, ceiling), ceiling)
         masses = np.append(self.masses, self.infinite)
-        return _ordered(losses, masses, 0.0, self.error + ROUNDED)
+        raised = _raised(losses, 1 + self.largest)
+        return _ordered(raised, masses, 0.0, self.error + ROUNDED)
 
     # Composition
 
@@ -399,11 +419,11 @@ class Profile:
             raise ParameterError("releases", count, "need at least one release")
         if count == 1 or not self.masses.any():
             return self._repeated(count)
-        used = self._trimmed(tail / count)
-        step = grid_step(used, count, tolerance)
-        if window(used, count) > 4 * MAX_POINTS * step:
+        trimmed = self._trimmed(tail / count)
+        step = grid_step(trimmed, count, tolerance)
+        if window(trimmed, count) > 4 * MAX_POINTS * step:
             return None
-        return used._on_grid(step)._power(count, step, tail)
+        return trimmed._on_grid(step)._power(count, step, tail)
 
     def _repeated(self, count: int) -> Profile:
         """This profile `count` times, where no finite loss has mass or it is taken once."""
@@ -420,15 +440,18 @@ class Profile:
         At most `tail` of mass at each end moves to a larger loss. Grids are as wide as the largest
         loss; what hardly ever happens shall not decide how fine they can be.
         """
-        last = int(np.searchsorted(-_sums_from(self.masses)[:-1], -tail, side="left"))
-        first = int(np.searchsorted(np.cumsum(self.masses), tail, side="right"))
-        if last <= first:
+        upper_tails = _sums_from(self.masses)[:-1]
+        lower_tails = np.cumsum(self.masses)
+        end = int(np.searchsorted(-upper_tails, -tail, side="left"))
+        first = int(np.searchsorted(lower_tails, tail, side="right"))
+        if end <= first:
             return self
+        upper_tail = float(self.masses[end:].sum())
         return replace(
             self,
-            losses=np.maximum(self.losses[:last], self.losses[first]),
-            masses=self.masses[:last],
-            infinite=self.infinite + float(self.masses[last:].sum()),
+            losses=np.maximum(self.losses[:end], self.losses[first]),
+            masses=self.masses[:end],
+            infinite=self.infinite + upper_tail,
             error=self.error + self.masses.size * UNIT,
         )
 
@@ -440,18 +463,18 @@ class Profile:
         Source: Doroshenko et al. 2022, atom by atom, which avoids its cancellation.
         """
         losses = _raised(self.losses)
-        below = np.floor(losses / step)
-        distance = np.clip(losses - below * step, 0.0, step)
-        share = np.minimum(np.expm1(-distance) / math.expm1(-step), 1.0)
-        index = below.astype(np.int64)
-        start = int(index.min())
-        position = index - start
-        masses = np.zeros(int(position.max()) + 2)
-        np.add.at(masses, position, self.masses * (1 - share))
-        np.add.at(masses, position + 1, self.masses * share)
-        additions = 2 * int(np.bincount(position).max())
+        multiples = np.floor(losses / step)
+        distances = np.clip(losses - multiples * step, 0.0, step)
+        upper_shares = np.minimum(np.expm1(-distances) / math.expm1(-step), 1.0)
+        indices = multiples.astype(np.int64)
+        start = int(indices.min())
+        positions = indices - start
+        masses = np.zeros(int(positions.max()) + 2)
+        np.add.at(masses, positions, self.masses * (1 - upper_shares))
+        np.add.at(masses, positions + 1, self.masses * upper_shares)
+        additions = 2 * int(np.bincount(positions).max())
         return Profile(
-            losses=(start + np.arange(masses.size, dtype=np.float64)) * step,
+            losses=_grid(start, masses.size, step),
             masses=masses,
             infinite=self.infinite,
             error=self.error + ROUNDED + additions * UNIT,
@@ -473,16 +496,26 @@ class Profile:
         if growth > 1:
             certain = math.exp(count * math.log(total + self.infinite)) - scale
         pmf = summed.pmf[0]
-        used = np.flatnonzero(pmf)
-        start, end = (int(used[0]), int(used[-1]) + 1) if used.size else (0, 1)
-        first = round(float(self.losses[0]) / step) * count + int(summed.start[0]) + start
+        positive = np.flatnonzero(pmf)
+        start = 0
+        end = 1
+        if positive.size:
+            start = int(positive[0])
+            end = int(positive[-1]) + 1
+        smallest = round(float(self.losses[0]) / step)  # in steps, of one release
+        first = smallest * count + int(summed.start[0]) + start
         masses = pmf[start:end] * scale
         return Profile(
-            losses=(first + np.arange(masses.size, dtype=np.float64)) * step,
+            losses=_grid(first, masses.size, step),
             masses=masses,
             infinite=scale * float(summed.outside[0]) + certain,
             error=count * (self.error + ROUNDED) + summed.error,
         )
+
+
+def _grid(first: int, size: int, step: float) -> FloatArray:
+    """(size,) consecutive multiples of a step."""
+    return (first + np.arange(size, dtype=np.float64)) * step
 
 
 def _raised(losses: FloatArray, size: float | FloatArray = 1.0) -> FloatArray:
@@ -510,16 +543,19 @@ def _ordered(
 
 def _sums_from(values: FloatArray) -> FloatArray:
     """(n + 1,) sums of the entries from each place on; 0 at the end."""
-    return np.append(np.cumsum(values[::-1])[::-1], 0.0)
+    sums = np.cumsum(values[::-1])[::-1]
+    return np.append(sums, 0.0)
 
 
-def _tilted(losses: FloatArray, rate: float) -> FloatArray:
+def _mixed_losses(losses: FloatArray, rate: float) -> FloatArray:
     """log(1 + rate (e**s - 1)) without overflow."""
-    near_zero = np.log1p(rate * np.expm1(np.clip(losses, -1.0, 1.0)))
+    clipped = np.clip(losses, -1.0, 1.0)
+    near_zero = np.log1p(rate * np.expm1(clipped))
     positive = np.maximum(losses, 0.0)
     # For s > 0: s + log(rate + (1 - rate) e**-s).
     mixture = rate * np.exp(losses - positive) + (1 - rate) * np.exp(-positive)
-    return np.where(np.abs(losses) > 1.0, positive + np.log(mixture), near_zero)
+    elsewhere = positive + np.log(mixture)
+    return np.where(np.abs(losses) > 1.0, elsewhere, near_zero)
 
 
 def window(profile: Profile, count: int) -> float:

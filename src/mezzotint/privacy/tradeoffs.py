@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -21,7 +22,7 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.search import bracket
 from mezzotint.core.types import FloatArray, IntArray
 from mezzotint.privacy.profile import Profile
-from mezzotint.privacy.sums.geometry import concave_majorant
+from mezzotint.privacy.sums.geometry import POSITION_ERROR, concave_majorant
 
 
 def tradeoff(mechanism: Mechanism) -> Profile:
@@ -62,14 +63,15 @@ def hockey_stick(shift: float | FloatArray, log_factor: FloatArray) -> FloatArra
     Source: Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2022, Corollary 2.13.
     """
     # A is the half-line x >= log_factor / mu + mu / 2.
-    first = scipy.special.ndtr(shift / 2 - log_factor / shift)
-    log_second = log_factor + scipy.special.log_ndtr(-shift / 2 - log_factor / shift)
-    second = np.exp(np.minimum(log_second, 0.0))
+    offset = log_factor / shift
+    shifted_mass = scipy.special.ndtr(shift / 2 - offset)
+    log_central_mass = log_factor + scipy.special.log_ndtr(-shift / 2 - offset)
+    central_mass = np.exp(np.minimum(log_central_mass, 0.0))
     # Both terms err relatively, so their difference errs by that much of the first, which is the
     # larger one.
-    difference = first * (1 + RELATIVE_ERROR) - second * (1 - RELATIVE_ERROR)
-    floor = np.maximum(0.0, -np.expm1(np.minimum(log_factor, 0.0)))
-    return np.clip(difference, floor, 1.0)
+    difference = shifted_mass * (1 + RELATIVE_ERROR) - central_mass * (1 - RELATIVE_ERROR)
+    total_difference = -np.expm1(np.minimum(log_factor, 0.0))  # of all outputs, A the real line
+    return np.clip(difference, np.maximum(0.0, total_difference), 1.0)
 
 
 def _delta(shift: float, epsilon: float) -> float:
@@ -91,10 +93,15 @@ def gaussian_epsilon(shift: float, delta: float) -> float:
         return math.inf
     if shift == 0 or _delta(shift, 0.0) <= delta:
         return 0.0
-    high = shift * (shift / 2 + math.sqrt(2 * math.log(2 / delta)))
-    while _delta(shift, high) > delta:
-        high *= 2
-    return bracket(lambda epsilon: _delta(shift, epsilon) <= delta, high, 0.0, tolerance=1e-12)[0]
+    sufficient = shift * (shift / 2 + math.sqrt(2 * math.log(2 / delta)))
+    while _delta(shift, sufficient) > delta:
+        sufficient *= 2
+
+    def suffices(epsilon: float) -> bool:
+        return _delta(shift, epsilon) <= delta
+
+    least_epsilon, _ = bracket(suffices, sufficient, 0.0, tolerance=1e-12)
+    return least_epsilon
 
 
 def gaussian_shift(epsilon: float, delta: float) -> float:
@@ -102,12 +109,17 @@ def gaussian_shift(epsilon: float, delta: float) -> float:
 
     Rounded down.
     """
-    low = 0.0
-    high = 1.0
-    while _delta(high, epsilon) <= delta:
-        low = high
-        high *= 2
-    return bracket(lambda shift: _delta(shift, epsilon) <= delta, low, high)[0]
+
+    def is_close(shift: float) -> bool:
+        return _delta(shift, epsilon) <= delta
+
+    allowed = 0.0
+    excessive = 1.0
+    while is_close(excessive):
+        allowed = excessive
+        excessive *= 2
+    largest_shift, _ = bracket(is_close, allowed, excessive)
+    return largest_shift
 
 
 UNEVEN = 1e-8
@@ -121,8 +133,6 @@ _SEGMENTS = 64
 _EVEN = 1e-9
 """Share of their distance by which knots may miss an even grid."""
 
-_POSITION_ERROR = 1.125 * 2.0**-32
-"""Share of its segment by which the position differs at most that a row is drawn for (S1)."""
 
 _QUOTIENT_ERROR = Fraction(1, 2**50)
 """Relative error of a quotient of two weights in floats."""
@@ -130,11 +140,12 @@ _QUOTIENT_ERROR = Fraction(1, 2**50)
 
 def spacing_of(knots: FloatArray) -> float:
     """The distance of evenly spaced knots; ParameterError if they are not."""
-    steps = np.diff(knots)
-    if np.ptp(steps) > _EVEN * steps.max():
+    spacings = np.diff(knots)
+    if np.ptp(spacings) > _EVEN * spacings.max():
         remedy = "the squared metric needs evenly spaced knots; give their number"
         raise ParameterError("knots", knots.tolist(), remedy)
-    return float(knots[-1] - knots[0]) / (knots.size - 1)
+    span = float(knots[-1] - knots[0])
+    return span / (knots.size - 1)
 
 
 def metric_epsilon(mechanism: Mechanism, metric: str) -> float:
@@ -172,8 +183,9 @@ def metric_epsilon(mechanism: Mechanism, metric: str) -> float:
     if np.isinf(losses).any():
         return math.inf
     slopes: list[Fraction] = []
-    for steps, loss in enumerate(losses.tolist(), 1):
-        slopes.append(Fraction(loss) / (steps * spacing) ** 2)
+    for knots_apart, loss in enumerate(losses.tolist(), 1):
+        distance = knots_apart * spacing
+        slopes.append(Fraction(loss) / distance**2)
     return float_above(max(slopes))
 
 
@@ -185,49 +197,54 @@ def row_losses(mechanism: Mechanism) -> FloatArray:
     rows = mechanism.weights
     losses = np.zeros(len(rows) - 1)
     for distance in range(1, len(rows)):
-        high = np.maximum(rows[distance:], rows[:-distance])
-        low = np.minimum(rows[distance:], rows[:-distance])
-        losses[distance - 1] = _largest_log_ratio(high, low)
+        former = rows[:-distance]
+        latter = rows[distance:]
+        larger = np.maximum(latter, former)
+        smaller = np.minimum(latter, former)
+        losses[distance - 1] = _largest_log_ratio(larger, smaller)
     return losses
 
 
-def _largest_log_ratio(high: IntArray, low: IntArray) -> float:
-    """Of integers that are at least others, rounded up; inf where some are above 0."""
-    used = high > 0
-    if (low[used] == 0).any():
+def _largest_log_ratio(larger: IntArray, smaller: IntArray) -> float:
+    """The largest log(larger / smaller) of two arrays, rounded up.
+
+    inf where only the smaller one is 0.
+    """
+    positive = larger > 0
+    if (smaller[positive] == 0).any():
         return math.inf
-    ratios = np.where(used, high / np.maximum(low, 1), 0.0)
+    quotients = np.where(positive, larger / np.maximum(smaller, 1), 0.0)
     # The float quotient picks the largest up to rounding.
-    largest = np.unravel_index(int(np.argmax(ratios)), ratios.shape)
-    top = int(high[largest])
-    bottom = int(low[largest])
-    if top <= bottom:
+    entry = np.unravel_index(int(np.argmax(quotients)), quotients.shape)
+    numerator = int(larger[entry])
+    denominator = int(smaller[entry])
+    if numerator <= denominator:
         return 0.0
-    return float_above(Fraction(log_ratio(top, bottom)) + _QUOTIENT_ERROR)
+    logarithm = Fraction(log_ratio(numerator, denominator))
+    return float_above(logarithm + _QUOTIENT_ERROR)
 
 
 def _absolute(mechanism: Mechanism) -> float:
     # Between two knots p is linear, so |d log p / dx| is largest at the smaller end: |b - a| / (h
     # min(a, b)). A supremum of slopes is the supremum of all difference quotients of log p.
-    worst = Fraction(0)
+    steepest = Fraction(0)
     knots = [Fraction(knot) for knot in mechanism.knots.tolist()]
-    rows = mechanism.weights
-    for index in range(len(rows) - 1):
-        low = np.minimum(rows[index], rows[index + 1])
-        difference = np.abs(rows[index + 1] - rows[index])
+    lengths = [right - left for left, right in pairwise(knots)]
+    for length, (left_row, right_row) in zip(lengths, pairwise(mechanism.weights), strict=True):
+        smaller = np.minimum(left_row, right_row)
+        difference = np.abs(right_row - left_row)
         changed = difference > 0
         if not changed.any():
             continue
-        length = knots[index + 1] - knots[index]
-        if length == 0 or (low[changed] == 0).any():
+        if length == 0 or (smaller[changed] == 0).any():
             return math.inf
-        quotients = np.where(changed, difference / np.maximum(low, 1), 0.0)
+        quotients = np.where(changed, difference / np.maximum(smaller, 1), 0.0)
         # Rounding keeps order: the quotient that is exactly the largest is among the largest
         # floats.
         for level in np.flatnonzero(quotients == quotients.max()).tolist():
-            slope = Fraction(int(difference[level]), int(low[level])) / length
-            worst = max(worst, slope)
-    return float_above(worst)
+            change = Fraction(int(difference[level]), int(smaller[level]))
+            steepest = max(steepest, change / length)
+    return float_above(steepest)
 
 
 def vector_epsilon(
@@ -272,17 +289,19 @@ def vector_epsilon(
         return math.inf
     distance = float(l2_distance)
     if inputs == "grid":
-        squares = (np.arange(losses.size + 1) * spacing) ** 2
-        values = np.concatenate([[0.0], losses])
+        grid_distances: FloatArray = np.arange(losses.size + 1.0) * spacing
+        squares = grid_distances**2
+        bounds = np.concatenate([[0.0], losses])
     else:
-        squares, values = _real_profile(losses, spacing)
+        squares, bounds = _real_profile(losses, spacing)
         if distance > 0:
             # In both vectors, whichever way.
-            distance += 2 * math.sqrt(dimension) * spacing * _POSITION_ERROR
+            distance += 2 * math.sqrt(dimension) * spacing * POSITION_ERROR
     # sum_i profile(d_i^2) <= sum_i hull(d_i^2) <= dimension * hull(distance^2 / dimension), hull
     # concave (Jensen).
-    share = distance**2 / dimension
-    return dimension * concave_majorant(squares, values, share) * (1 + UNEVEN)
+    mean_square = distance**2 / dimension
+    mean_loss = concave_majorant(squares, bounds, mean_square)
+    return dimension * mean_loss * (1 + UNEVEN)
 
 
 def _real_profile(losses: FloatArray, spacing: float) -> tuple[FloatArray, FloatArray]:
@@ -296,14 +315,16 @@ def _real_profile(losses: FloatArray, spacing: float) -> tuple[FloatArray, Float
     steps = np.arange(1, losses.size * _SEGMENTS + 1)
     knots_apart, remainder = np.divmod(steps, _SEGMENTS)
     by_dithering = knot_losses[knots_apart + (remainder > 0)]
-    by_slope = knot_losses[knots_apart] + remainder / _SEGMENTS * spacing * slope
-    values = np.minimum(by_dithering, by_slope)
+    distance_beyond = remainder / _SEGMENTS * spacing
+    by_slope = knot_losses[knots_apart] + distance_beyond * slope
+    bounds = np.minimum(by_dithering, by_slope)
     # The profile between two steps is at most its value at the right one: each value stands at the
     # left end, so the hull of the points lies above the whole profile. Against squared distances
     # the profile starts like a square root, above every chord from 0, and many coordinates share
     # small distances: the first step is halved again and again.
     first_step = spacing / _SEGMENTS
-    halved = first_step * 0.5 ** np.arange(_HALVINGS, -1, -1)
-    distance = np.concatenate([[0.0], halved, steps[1:-1] * first_step])
-    values = np.concatenate([np.minimum(halved * slope, values[0]), values[1:]])
-    return distance**2, np.maximum.accumulate(values)
+    halved_steps = first_step * 0.5 ** np.arange(_HALVINGS, -1, -1)
+    left_ends = np.concatenate([[0.0], halved_steps, steps[1:-1] * first_step])
+    bounds_near_zero = np.minimum(halved_steps * slope, bounds[0])
+    bounds = np.concatenate([bounds_near_zero, bounds[1:]])
+    return left_ends**2, np.maximum.accumulate(bounds)

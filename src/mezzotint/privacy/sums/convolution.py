@@ -23,10 +23,8 @@ import scipy  # pyright: ignore[reportMissingTypeStubs]
 from mezzotint.core.arguments import check_probability
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.search import bracket
-from mezzotint.core.types import FloatArray, IntArray
+from mezzotint.core.types import UNIT, FloatArray, IntArray
 
-UNIT = 2.0**-53
-"""Largest relative error of one operation on floats."""
 _CHERNOFF_TILTS = np.array(
     [0.25, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 17, 20, 25, 30, 40, 60], dtype=np.float64
 )
@@ -34,6 +32,9 @@ _CHERNOFF_TILTS = np.array(
 
 _LARGEST_EXPONENT = 600.0
 """e to this power is a float, with room to spare."""
+
+_FACTOR_EXPONENT = 640
+"""Bound on the exponents of the factors that undo a tilt, by which their roundings count."""
 
 _STEEPEST_WINDOW = 300.0
 _STEEPEST_SHAPE = 60.0
@@ -48,6 +49,12 @@ _MEMORY = 2**18
 
 _NEGLIGIBLE = 1e-40
 """Transforms below this are taken for 0."""
+
+_SMALLEST_SIZE = 1e-12
+"""Transforms with smaller absolute values are bounded by this."""
+
+_ZERO_TRANSFORM = 1e-300
+"""Stands for a transform that is 0, which has no logarithm."""
 
 MAX_LENGTH = 2**25
 """Longest transform; a sum that needs more is refused."""
@@ -65,6 +72,9 @@ _PEAK_DISTANCE = 5.5
 
 _PEAKS = 6
 """Most peaks on either side of the mean."""
+
+_LEAST_SCALE = 1e-3
+"""Sums with a smaller standard deviation are tilted as if they had this one."""
 
 _ALIAS_TAIL = 1e-18
 """Largest mass that may wrap around a transform."""
@@ -111,25 +121,27 @@ def _generated(shapes: Sequence[FloatArray], thetas: FloatArray) -> tuple[FloatA
 
     Returns: (thetas, shapes, longest) up to a factor, and (thetas, shapes).
     """
-    padded = np.zeros((len(shapes), max(shape.size for shape in shapes)))
-    for row, shape in zip(padded, shapes, strict=True):
-        row[: shape.size] = shape
+    longest = max(shape.size for shape in shapes)
+    padded = np.zeros((len(shapes), longest))
+    for padded_row, shape in zip(padded, shapes, strict=True):
+        padded_row[: shape.size] = shape
     # Factored around the largest exponent: no overflow, and log1p-like accuracy is not needed (see
     # `_cumulant_error`).
     largest = np.maximum(0.0, thetas[:, None] * _largest_values(shapes))
-    values = np.arange(padded.shape[1], dtype=np.float64)
+    values = np.arange(longest, dtype=np.float64)
+    exponents = thetas[:, None, None] * values - largest[:, :, None]
     # Above 0 are exponents of the padding alone.
-    exponents = np.minimum(thetas[:, None, None] * values - largest[:, :, None], 0.0)
-    tilted = padded * np.exp(exponents)
-    return tilted, largest + np.log(tilted.sum(axis=2))
+    tilted = padded * np.exp(np.minimum(exponents, 0.0))
+    cumulants = largest + np.log(tilted.sum(axis=2))
+    return tilted, cumulants
 
 
 def _tilted(shapes: Sequence[FloatArray], theta: float) -> _Tilt:
     tilted, cumulants = _generated(shapes, np.array([theta]))
-    weights: list[FloatArray] = []
-    for row, shape in zip(tilted[0], shapes, strict=True):
-        weights.append(row[: shape.size] / row.sum())
-    return _Tilt(theta=theta, weights=tuple(weights), cumulants=cumulants[0])
+    pmfs: list[FloatArray] = []
+    for padded_row, shape in zip(tilted[0], shapes, strict=True):
+        pmfs.append(padded_row[: shape.size] / padded_row.sum())
+    return _Tilt(theta=theta, weights=tuple(pmfs), cumulants=cumulants[0])
 
 
 def _edges(
@@ -147,8 +159,9 @@ def _edges(
     longest = max(shape.size for shape in shapes)
     steps = steps[np.abs(steps) * longest <= _LARGEST_EXPONENT]
     log_tail = math.log(2 / tail) + 2 * _cumulant_error(shapes, counts)
+    _, cumulants = _generated(shapes, base.theta + steps)
     # P(S >= b) <= exp(K(theta + step) - K(theta) - step b) for step > 0, mirrored below.
-    bounds = counts @ _generated(shapes, base.theta + steps)[1].T
+    bounds = counts @ cumulants.T
     bounds += (log_tail - counts @ base.cumulants)[:, None]
     bounds /= steps
     lower = np.floor(bounds[:, steps < 0]).max(axis=1, initial=0.0)
@@ -162,7 +175,11 @@ def _cumulant_error(shapes: Sequence[FloatArray], counts: FloatArray) -> FloatAr
     # A cumulant is the log of a sum of m products, each within 4 ulp and one exp of an exponent
     # below 2**10: (m + 16) UNIT relative in the sum, and as much absolute in its logarithm of size
     # < 2**10.
-    return counts @ np.array([(np.count_nonzero(shape) + 40) * 4 * UNIT for shape in shapes])
+    errors: list[float] = []
+    for shape in shapes:
+        product_count = np.count_nonzero(shape)
+        errors.append((product_count + 40) * 4 * UNIT)
+    return counts @ np.array(errors)
 
 
 def _transform(weight: FloatArray, length: int) -> tuple[ComplexArray, float]:
@@ -177,24 +194,26 @@ def _fast_transform(weight: FloatArray, length: int) -> tuple[ComplexArray, floa
     if weight.size > length:
         # Longer than the window, the shape is wrapped around: the transform alone would cut it off.
         wrapped = np.bincount(np.arange(weight.size) % length, weights=weight)
-    result = np.asarray(scipy.fft.rfft(wrapped, length), dtype=np.complex128)
+    transform = np.asarray(scipy.fft.rfft(wrapped, length), dtype=np.complex128)
     # Normwise error 8 UNIT log2(M) of the transform's 2-norm sqrt(M) |w|_2, hence of any entry.
     norm = math.sqrt(length) * float(np.linalg.norm(wrapped))
     error = 8 * UNIT * math.log2(length) * norm
     # Wrapping adds up to ceil(size / length) terms.
-    return result, error + (8 + weight.size / length) * UNIT
+    wrapping_error = (8 + weight.size / length) * UNIT
+    return transform, error + wrapping_error
 
 
 def _direct_transform(weight: FloatArray, length: int) -> tuple[ComplexArray, float]:
-    frequency = np.arange(length // 2 + 1, dtype=np.int64)
-    result = np.zeros(frequency.size, dtype=np.complex128)
-    used: list[int] = np.flatnonzero(weight).tolist()
-    for value in used:
+    frequencies = np.arange(length // 2 + 1, dtype=np.int64)
+    transform = np.zeros(frequencies.size, dtype=np.complex128)
+    positive: list[int] = np.flatnonzero(weight).tolist()
+    angle = -2j * math.pi / length
+    for value in positive:
         # The angle is reduced in integers: its error is below 2 UNIT * 2 pi, the exponential's
         # below 16 UNIT.
-        turns = (value * frequency) % length
-        result += weight[value] * np.exp((-2j * math.pi / length) * turns)
-    return result, (len(used) + 24) * UNIT
+        turns = (value * frequencies) % length
+        transform += weight[value] * np.exp(angle * turns)
+    return transform, (len(positive) + 24) * UNIT
 
 
 @final
@@ -217,13 +236,14 @@ def _spectrum(tilt: _Tilt, length: int) -> _Spectrum:
     transforms = [_transform(weight, length) for weight in tilt.weights]
     values = np.stack([value for value, _ in transforms])
     errors = np.array([[error] for _, error in transforms])
-    bounds = np.maximum(np.abs(values), 1e-12) + errors
+    bounds = np.maximum(np.abs(values), _SMALLEST_SIZE) + errors
     sizes = np.log(bounds)
     # |fl(z)^N - z^N| <= N error size^(N-1); the exponent N log z carries N |log z| (L + 4) UNIT of
     # rounding.
     rounding = (len(tilt.weights) + 4) * UNIT * (4 + np.abs(sizes))
+    nonzero = np.where(values == 0, _ZERO_TRANSFORM, values)
     return _Spectrum(
-        logarithms=np.log(np.where(values == 0, 1e-300, values)),
+        logarithms=np.log(nonzero),
         sizes=sizes,
         coefficients=errors / bounds + rounding,
     )
@@ -241,21 +261,23 @@ def _powers(
     """
     # Almost all frequencies are negligible: the smallest counts bound every cell's size there
     # (sizes above 1 are capped).
-    ceiling = np.exp(counts.min(axis=0) @ np.minimum(spectrum.sizes, 0.0))
-    used = np.flatnonzero(ceiling > _NEGLIGIBLE)
-    turns = (used[None, :] * (start[:, None] % length)) % length
-    exponent = counts.astype(np.complex128) @ spectrum.logarithms[:, used]
-    exponent += (2j * math.pi / length) * turns
+    capped_sizes = np.minimum(spectrum.sizes, 0.0)
+    ceiling = np.exp(counts.min(axis=0) @ capped_sizes)
+    frequencies = np.flatnonzero(ceiling > _NEGLIGIBLE)
+    turns = (frequencies * (start[:, None] % length)) % length
+    exponents = counts.astype(np.complex128) @ spectrum.logarithms[:, frequencies]
+    exponents += (2j * math.pi / length) * turns
     values = np.zeros((counts.shape[0], length // 2 + 1), dtype=np.complex128)
-    values[:, used] = np.exp(exponent)
-    sizes = np.exp(counts @ spectrum.sizes[:, used])
+    values[:, frequencies] = np.exp(exponents)
+    sizes = np.exp(counts @ spectrum.sizes[:, frequencies])
     # The rotation by `start` adds 24 UNIT to every entry. Other frequencies are below _NEGLIGIBLE,
     # but for the tiny growth of sizes above 1, which exp(1) covers.
-    entry_errors = sizes * (counts @ spectrum.coefficients[:, used] + 24 * UNIT)
+    relative_errors = counts @ spectrum.coefficients[:, frequencies] + 24 * UNIT
+    entry_errors = sizes * relative_errors
     error = entry_errors.sum(axis=1) * 2 / length + 3 * _NEGLIGIBLE
     norm = np.sqrt((sizes**2).sum(axis=1) * 2 / length) + 3 * _NEGLIGIBLE
-    result = scipy.fft.irfft(values, length, axis=1)
-    return result, error + 8 * UNIT * math.log2(length) * norm
+    pmfs = scipy.fft.irfft(values, length, axis=1)
+    return pmfs, error + 8 * UNIT * math.log2(length) * norm
 
 
 def _check(
@@ -319,8 +341,9 @@ class _Sums:
         self.shapes = shapes
         self.counts = table.astype(np.float64)
         self.tail = tail
-        variances = self.counts @ np.array([variance_of(shape) for shape in shapes])
-        self.scale = max(1e-3, math.sqrt(float(variances.max())))
+        shape_variances = np.array([variance_of(shape) for shape in shapes])
+        variances = self.counts @ shape_variances
+        self.scale = max(_LEAST_SCALE, math.sqrt(float(variances.max())))
         untilted = _tilted(shapes, 0.0)
         self.lower, self.upper = _edges(shapes, self.counts, untilted, self.scale, tail)
         self.largest = self.counts @ _largest_values(shapes)
@@ -334,7 +357,8 @@ class _Sums:
         width = int((self.upper - self.lower).max()) + 1
         length = self._length(width, windows)
         best = self._estimates(windows, width, length)
-        drift = 2 * float(_cumulant_error(self.shapes, self.counts).max()) + 4 * UNIT * 640
+        cumulant_error = float(_cumulant_error(self.shapes, self.counts).max())
+        drift = 2 * cumulant_error + 4 * UNIT * _FACTOR_EXPONENT
         holds_all = (self.lower <= 0) & (self.upper >= self.largest)
         beyond = np.where(holds_all, 0.0, self.tail)
         start = self.lower.astype(np.int64)
@@ -406,15 +430,17 @@ def _tilts(
         ends: of its window, the first and the last integer.
     """
     # Sums that hardly vary are tilted less, so that no factor over the window leaves the floats.
-    longest = max(shape.size for shape in shapes) - 1
-    width = ends[1] - ends[0] + 1
-    steepest = min(_STEEPEST_WINDOW / width, _STEEPEST_SHAPE / max(1, longest))
+    first, last = ends
+    largest_value = max(shape.size for shape in shapes) - 1
+    width = last - first + 1
+    steepest = min(_STEEPEST_WINDOW / width, _STEEPEST_SHAPE / max(1, largest_value))
     thetas = [0.0]
-    for sign, end in ((-1.0, ends[0]), (1.0, ends[1])):
+    for sign, end in ((-1.0, first), (1.0, last)):
         theta = 0.0
         for _ in range(_PEAKS):
             mean, deviation = _moments(shapes, counts, theta)
-            if sign * (end - mean) <= _PEAK_DISTANCE / 2 * deviation or abs(theta) >= steepest:
+            reaches_end = sign * (end - mean) <= _PEAK_DISTANCE / 2 * deviation
+            if reaches_end or abs(theta) >= steepest:
                 break
             theta = _next_tilt(shapes, counts, theta, sign * steepest)
             thetas.append(theta)
@@ -430,7 +456,9 @@ def _moments(
     weights = _tilted(shapes, theta).weights
     means = np.array([float(weight @ np.arange(weight.size)) for weight in weights])
     variances = np.array([variance_of(weight) for weight in weights])
-    return float(counts @ means), math.sqrt(max(float(counts @ variances), 0.0))
+    mean = float(counts @ means)
+    variance = max(float(counts @ variances), 0.0)
+    return mean, math.sqrt(variance)
 
 
 def _next_tilt(
@@ -445,12 +473,13 @@ def _next_tilt(
     """
     mean, deviation = _moments(shapes, counts, theta)
 
-    def near(further: float) -> bool:
+    def is_near(further: float) -> bool:
         further_mean, further_deviation = _moments(shapes, counts, further)
         average = (deviation + further_deviation) / 2
         return abs(further_mean - mean) <= _PEAK_DISTANCE * average
 
-    return bracket(near, theta, last, tolerance=0.02)[1]
+    _, next_theta = bracket(is_near, theta, last, tolerance=0.02)
+    return next_theta
 
 
 @final
@@ -489,27 +518,27 @@ class _Best:
             theta, exponent: the probability at index i is exp(exponent - theta i) times the tilted
                 one.
         """
-        index = np.arange(tilted.shape[1], dtype=np.float64)
+        indices = np.arange(tilted.shape[1], dtype=np.float64)
         # A factor that would overflow belongs to a tilt far from its peak, which has nothing to say
         # there.
         capped = np.minimum(exponent, _LARGEST_EXPONENT)
         with np.errstate(over="ignore", invalid="ignore"):
-            factor = np.exp(capped)[:, None] * np.exp(-theta * index)
-            uncertain = factor * error[:, None]
-            estimate = np.maximum(tilted, 0.0) * factor
+            factors = np.exp(capped)[:, None] * np.exp(-theta * indices)
+            estimate_errors = factors * error[:, None]
+            estimates = np.maximum(tilted, 0.0) * factors
         values = self.values[cells]
         errors = self.errors[cells]
         first, last = inside
-        better = uncertain < errors
-        better &= (index >= first[:, None]) & (index <= last[:, None])
-        better[exponent > _LARGEST_EXPONENT] = False
-        np.copyto(values, estimate, where=better)
-        np.copyto(errors, uncertain, where=better)
+        is_better = estimate_errors < errors
+        is_better &= (indices >= first[:, None]) & (indices <= last[:, None])
+        is_better[exponent > _LARGEST_EXPONENT] = False
+        np.copyto(values, estimates, where=is_better)
+        np.copyto(errors, estimate_errors, where=is_better)
 
     def _windows(self, span: FloatArray) -> npt.NDArray[np.bool_]:
         """(cells, width) whether an index lies in the cell's own window."""
-        index = np.arange(self.values.shape[1], dtype=np.float64)
-        return np.less_equal(index, span[:, None])
+        indices = np.arange(self.values.shape[1], dtype=np.float64)
+        return np.less_equal(indices, span[:, None])
 
     def above(
         self,
@@ -549,23 +578,26 @@ class _Best:
         windows = self._windows(span)
         values = np.where(windows, self.values, 0.0)
         errors = np.where(windows, np.minimum(self.errors, 1.0), 0.0)
+        upper_masses = values + errors
         with np.errstate(divide="ignore", invalid="ignore"):
-            exponents = np.where(errors > 0, np.ceil(np.log2(errors / values)), -np.inf)
+            relative_exponents = np.ceil(np.log2(errors / values))
+        exponents = np.where(errors > 0, relative_exponents, -np.inf)
         # One level for each power of two, and a last one for what is not known at all.
-        levels = np.clip(exponents, _FINEST, _COARSEST + 1).astype(np.int64) - _FINEST
+        clipped = np.clip(exponents, _FINEST, _COARSEST + 1)
+        levels = clipped.astype(np.int64) - _FINEST
         masses = np.bincount(
             levels.ravel(),
-            weights=(values + errors).ravel(),
+            weights=upper_masses.ravel(),
             minlength=_COARSEST + 2 - _FINEST,
         )
         # Masses left out if only levels up to each are taken, the finest first.
         omitted = np.cumsum(masses[::-1])[::-1][1:]
         level = int(np.argmax(omitted <= 2 * omitted[-1] + tail))
-        taken = levels <= level
-        omitted_by_cell = np.where(taken, 0.0, values + errors).sum(axis=1)
+        is_taken = levels <= level
+        omitted_by_cell = np.where(is_taken, 0.0, upper_masses).sum(axis=1)
         return SumPmf(
             start=start,
-            pmf=np.where(taken, values, 0.0),
+            pmf=np.where(is_taken, values, 0.0),
             outside=beyond + omitted_by_cell,
             error=2.0 ** (_FINEST + level) + 4 * drift,
         )
@@ -573,5 +605,6 @@ class _Best:
 
 def variance_of(pmf: FloatArray) -> float:
     """Variance of one draw from a pmf on 0, 1, 2, ..."""
-    index = np.arange(pmf.size)
-    return float(pmf @ (index - pmf @ index) ** 2)
+    values = np.arange(pmf.size)
+    squares = (values - pmf @ values) ** 2
+    return float(pmf @ squares)

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.types import UNIT, FloatArray, IntArray, NumberArray
+from mezzotint.core.types import UNIT, FloatArray, IntArray
 from mezzotint.privacy.hulls import hull
 from mezzotint.privacy.sums import find_lattice
 from mezzotint.privacy.sums.noise import NoiseMixture, spread
@@ -570,8 +570,8 @@ def pure_epsilon_l2(
 
 
 def concave_majorant(
-    points: NumberArray,
-    values: NumberArray,
+    points: FloatArray,
+    values: FloatArray,
     position: float,
 ) -> float:
     """The least concave, increasing function above the points, at a position.

@@ -9,10 +9,10 @@ from typing import final
 
 import numpy as np
 
-from mezzotint.core.types import FloatArray
+from mezzotint.core.types import UNIT, FloatArray
 from mezzotint.privacy.profile import Profile
 from mezzotint.privacy.sums.blanket import Blanket, row_means
-from mezzotint.privacy.sums.convolution import UNIT, SumPmf, sum_pmf
+from mezzotint.privacy.sums.convolution import SumPmf, sum_pmf
 from mezzotint.privacy.sums.counts import CountBounds, multinomial_cells
 
 _COMPILED = 2**15
