@@ -100,7 +100,7 @@ def tables_on(
     search: Literal["uniform", "bucketed", "searched"]
     if lookup.kernel is draw_uniform:
         search = "uniform"
-        _, fixed_scale, *_ = arguments
+        (fixed_scale,) = arguments
         scale = fixed_scale / (FIXED / THRESHOLD_SCALE)
     elif lookup.kernel is draw_bucketed:
         search = "bucketed"

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from types import FrameType
-from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast, final
+from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -266,7 +266,7 @@ def _pick_rows(
     """The row that each input's word picks, and the word's low half; how many inputs lay below,
     above, and were NaN.
     """
-    lower, upper, origin, scale, last, first_stretch, last_stretch = numbers
+    lower, upper, scale = numbers
     below_count = above_count = nan_count = 0
     for index in range(size):
         raw_value = np.float64(take(x, start + index))
@@ -275,17 +275,13 @@ def _pick_rows(
         nan_count += raw_value != raw_value
         # NaN fails the comparison and becomes `lower`, so that no index leaves its table.
         clipped = raw_value if raw_value > lower else lower
-        position = ((clipped if clipped < upper else upper) - origin) * scale
-        before_first = position - FIXED
-        before_first = before_first if before_first < 0.0 else 0.0
-        after_last = position - last
-        after_last = after_last if after_last > 0.0 else 0.0
-        fixed = np.int64(position + before_first * first_stretch + after_last * last_stretch)
+        clipped = clipped if clipped < upper else upper
+        position = np.int64((clipped - lower) * scale)
         # Rounded to 2^-32, and not carried into the next segment: there may be a jump between.
-        threshold = ((fixed & _POSITION_MASK) + 1) >> 1
+        threshold = ((position & _POSITION_MASK) + 1) >> 1
         word = np.int64(take(words, start + index))
         picks_right = ((word >> 32) & _WORD_MASK) < threshold
-        put(rows, index, U32((fixed >> 33 << 1) | picks_right))
+        put(rows, index, U32((position >> 33 << 1) | picks_right))
         put(lows, index, U32(word & _WORD_MASK))
     return below_count, above_count, nan_count
 
@@ -318,26 +314,17 @@ def draw_uniform(
     codes: Codes,
     lower: float,
     upper: float,
-    origin: float,
     scale: float,
-    last: float,
-    first_stretch: float,
-    last_stretch: float,
     cells: Cells,
     bits: int,
 ) -> Any:
-    """Evenly spaced knots, of which the first and the last may be cut short by the range. No table
-    but the cells.
+    """Evenly spaced knots: no table but the cells.
 
-    An input v lies at p = (v - origin) * scale, counted in FIXED parts of a segment, origin one
-    whole segment below the second knot. Where an end is cut short, p is stretched so that its
-    segment is whole again: p + first_stretch * min(p - FIXED, 0) + last_stretch * max(p - last, 0).
-    Stretching moves no position across a knot.
+    An input v lies at (v - lower) * scale, counted in FIXED parts of a segment.
 
     Arguments:
         x, words, codes: contiguous, as many elements each; `codes` is overwritten.
-        last: position of the last segment's left end.
-        first_stretch, last_stretch: whole over present width of that segment, less 1; >= 0.
+        scale: FIXED times the segments per data unit.
         cells: flat, 2**bits per row, left and right row of every segment, then of one more behind
             the last, which is the last row twice: where the upper end itself may fall.
 
@@ -345,7 +332,7 @@ def draw_uniform(
     """
     rows = np.empty(CHUNK, np.uint32)
     lows = np.empty(CHUNK, np.uint32)
-    numbers = (lower, upper, origin, scale, last, first_stretch, last_stretch)
+    numbers = (lower, upper, scale)
     below_count = above_count = nan_count = 0
     for start in range(0, x.size, CHUNK):
         size = min(CHUNK, x.size - start)
@@ -591,52 +578,41 @@ def compile_lookup(
     )
 
 
-# Evenly spaced knots: x lies in segment floor(p), p = (x - origin) * scale. What floats make of p
+# Evenly spaced knots: x lies in segment floor(p), p = (x - lower) * scale. What floats make of p
 # must be right where it matters. (1) t: the knots' own unevenness and the rounding of p (S * 2^-52)
-# are far below the unit 2^-32; where ends are cut short, stretching magnifies them. (2) At a knot
-# without a jump, p on the wrong side of the whole number gives t = 1 in one segment instead of 0 in
-# the next: the same row. (3) At a jump those are two rows: there, the smallest input of this type
-# from the knot on must land in its segment and the largest below it must not. A last-digit change
-# of `scale` often helps.
-class _EvenSpacing(NamedTuple):
-    """Where position 0 lies, and segments per data unit."""
-
-    origin: float
-    scale: float
-
-
+# are far below the unit 2^-32. (2) At a knot without a jump, p on the wrong side of the whole
+# number gives t = 1 in one segment instead of 0 in the next: the same row. (3) At a jump those are
+# two rows: there, the smallest input of this type from the knot on must land in its segment and the
+# largest below it must not. A last-digit change of `scale` often helps.
 def _uniform(
     edges: FloatArray,
     jumps: IndexArray,
     dtype: np.dtype[np.floating],
 ) -> _Way | None:
     segment_count = edges.size - 1
-    range_width = float(edges[-1] - edges[0])
-    spacing = _EvenSpacing(float(edges[0]), segment_count / range_width)
-    if segment_count > MOST_SEGMENTS or not math.isfinite(FIXED * spacing.scale):
+    segments_per_unit = segment_count / float(edges[-1] - edges[0])
+    if segment_count > MOST_SEGMENTS or not math.isfinite(FIXED * segments_per_unit):
         return None
-    unevenness = (edges - spacing.origin) * spacing.scale - np.arange(segment_count + 1)
-    # An end may fall short of its place, but not lie beyond it.
-    is_even = np.abs(unevenness[1:-1]).max(initial=0.0) <= EVEN
-    if not is_even or unevenness[0] < -EVEN or unevenness[-1] > EVEN:
+    positions = (edges - edges[0]) * segments_per_unit
+    unevenness = positions - np.arange(segment_count + 1)
+    if np.abs(unevenness[1:-1]).max(initial=0.0) > EVEN or unevenness[-1] > EVEN:
         return None
-    position_scale = _scale_at_jumps(edges, jumps, dtype, spacing)
-    if position_scale is None:
+    scale = _scale_at_jumps(edges, jumps, dtype, segments_per_unit)
+    if scale is None:
         return None
-    last_start = (segment_count - 1) * FIXED
-    first_stretch = last_stretch = 0.0  # both end segments are whole
-    return draw_uniform, (spacing.origin, position_scale, last_start, first_stretch, last_stretch)
+    return draw_uniform, (scale,)
 
 
 def _scale_at_jumps(
     edges: FloatArray,
     jumps: IndexArray,
     dtype: np.dtype[np.floating],
-    spacing: _EvenSpacing,
+    segments_per_unit: float,
 ) -> float | None:
     """FIXED parts per data unit that put the inputs beside every jump on its right side; None if
     none does.
     """
+    lower = edges[0]
     knots = edges[jumps]
     first_inside = knots.astype(dtype)
     next_float = np.nextafter(first_inside, dtype.type(np.inf))
@@ -645,9 +621,9 @@ def _scale_at_jumps(
     last_outside = last_outside.astype(np.float64)
     positions = jumps * FIXED
     for digits in SCALE_DIGITS:
-        scale = FIXED * spacing.scale * (1 + digits * 2.0**-52)
-        lands_inside = (first_inside.astype(np.float64) - spacing.origin) * scale >= positions
-        stays_outside = (last_outside - spacing.origin) * scale < positions
+        scale = FIXED * segments_per_unit * (1 + digits * 2.0**-52)
+        lands_inside = (first_inside.astype(np.float64) - lower) * scale >= positions
+        stays_outside = (last_outside - lower) * scale < positions
         if (lands_inside & stays_outside).all():
             return float(scale)
     return None
