@@ -180,8 +180,8 @@ THREE = (
 
 @judges(
     "smoothed.many_types.log_rarest_bound",
-    "smoothed.many_types.monte_carlo",
-    "smoothed.many_types.summary",
+    "smoothed.monte_carlo.monte_carlo",
+    "smoothed.monte_carlo.summary",
 )
 @pytest.mark.parametrize("sampled", [3, 8])
 def test_three_types_by_enumeration_bracket_and_sampling(sampled: int) -> None:

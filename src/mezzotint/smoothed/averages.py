@@ -16,7 +16,6 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.smoothed import count_tables, many_types
 from mezzotint.smoothed.compositions import simple_compositions
 from mezzotint.smoothed.expectations import Z_SCORE, check_draws, expected_record
-from mezzotint.smoothed.many_types import SampledMean, summary
 from mezzotint.smoothed.model import (
     LOG_TEN,
     Expected,
@@ -33,6 +32,7 @@ from mezzotint.smoothed.model import (
     rounded_up,
     to_log10,
 )
+from mezzotint.smoothed.monte_carlo import SampledMean, summary
 
 MAX_LOG10_SUBSETS = 300.0
 """Subsets are counted in floats, which end at 1e308."""
@@ -93,7 +93,7 @@ def average_profile(
         levels: size of the grid that a replaced record may take any value of.
     Returns:
         A `Profile`, certified: subset sums are counted exactly up to rounding, for every record,
-        every replacement and both directions. `pair` is (old level, new level) of the worst
+        every replacement and both directions. `worst_levels` is (old level, new level) of the worst
         replacement.
     Raises:
         ParameterError: if a parameter is out of range, or C(n, T) exceeds 1e300.
@@ -120,30 +120,32 @@ def average_profile(
         )
     sample = read_sample(codes.size, loss_rate=loss_rate, sampled=sampled)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
-    digits = _log_subsets(sample) / LOG_TEN
-    if digits > MAX_LOG10_SUBSETS:
-        remedy = f"has 1e{digits:.0f} subsets; a float takes 1e300 at most"
+    subset_digits = _log_subsets(sample) / LOG_TEN
+    if subset_digits > MAX_LOG10_SUBSETS:
+        remedy = f"has 1e{subset_digits:.0f} subsets; a float takes 1e300 at most"
         raise ParameterError("sampled", sample.sampled, remedy)
-    value, upper, pair = _worst_pair(codes.astype(np.int64), sample, loss, levels)
+    largest, divergence_bound, worst_levels = _worst_pair(
+        codes.astype(np.int64), sample, loss, levels
+    )
     log_subsets = math.log(math.comb(sample.records, sample.sampled))
     worst = log10_worst_case(sample)
-    bound = to_log10(log_of(upper) - log_subsets, 1e-15 * (1.0 + log_subsets))
+    log10_bound = to_log10(log_of(divergence_bound) - log_subsets, 1e-15 * (1.0 + log_subsets))
     reason = "Sums of all subsets counted for every record, replacement and direction."
     return profile_of(
         sample,
         loss,
-        to_log10(log_of(value) - log_subsets),
-        min(bound, rounded_up(worst)),
+        to_log10(log_of(largest) - log_subsets),
+        min(log10_bound, rounded_up(worst)),
         worst=worst,
-        pair=pair,
+        pair=worst_levels,
         reason=reason,
     )
 
 
 def _log_subsets(sample: Sample) -> float:
     """About the logarithm of how many samples there are."""
-    arranged = math.lgamma(sample.sampled + 1) + math.lgamma(sample.lost + 1)
-    return math.lgamma(sample.records + 1) - arranged
+    log_orders = math.lgamma(sample.sampled + 1) + math.lgamma(sample.lost + 1)
+    return math.lgamma(sample.records + 1) - log_orders
 
 
 def _worst_pair(
@@ -154,43 +156,48 @@ def _worst_pair(
 ) -> tuple[float, float, tuple[int, int] | None]:
     """The largest divergence in subset counts, an upper bound, and the level with its replacement."""
     values, copies = np.unique(codes, return_counts=True)
-    base = int(values[0])
+    smallest_level = int(values[0])
     draws = sample.sampled
-    width = draws * int(values[-1] - base) + 1
-    if (draws + 1) * width > MAX_CELLS:
-        remedy = f"needs a table of {draws + 1} x {width} cells; sample fewer records"
+    sum_count = draws * int(values[-1] - smallest_level) + 1
+    if (draws + 1) * sum_count > MAX_CELLS:
+        remedy = f"needs a table of {draws + 1} x {sum_count} cells; sample fewer records"
         raise ParameterError("sampled", draws, remedy)
-    ratio, low = loss.parts
-    if low < 0.0:
+    ratio, ratio_error = loss.parts
+    if ratio_error < 0.0:
         ratio = math.nextafter(ratio, -math.inf)
     # A count is a sum of at most n rounded additions; the factor 8 covers both sides and the
     # difference.
-    slack = 8.0 * (sample.records + 8) * 2.0**-53
-    shifts = np.arange(levels, dtype=np.int64) - base
-    lift = max(0, -int(shifts.min()))
-    empty = np.zeros((draws + 1, width))
-    empty[0, 0] = 1.0
-    groups = [(int(value) - base, int(count)) for value, count in zip(values, copies, strict=True)]
+    count_slack = 8.0 * (sample.records + 8) * 2.0**-53
+    level_shifts = np.arange(levels, dtype=np.int64) - smallest_level
+    upward_shift = max(0, -int(level_shifts.min()))
+    empty_table = np.zeros((draws + 1, sum_count))
+    empty_table[0, 0] = 1.0
+    value_groups = [
+        (int(divergence) - smallest_level, int(count))
+        for divergence, count in zip(values, copies, strict=True)
+    ]
     largest = 0.0
-    bound = 0.0
-    pair = None
-    for shift, table in _leave_one_out(empty, 0, groups):
-        # The others are moved up by `lift`, so that replacements below the smallest level keep a
-        # shift >= 0.
-        others = np.concatenate((np.zeros(lift), table[draws]))
-        value, upper, worst_shift, _ = count_tables.worst_replacement(
-            others,
-            table[draws - 1],
-            shift + lift,
-            shifts + lift,
+    largest_bound = 0.0
+    worst_levels = None
+    for level_shift, subset_counts in _leave_one_out(empty_table, 0, value_groups):
+        # The others are moved up, so that replacements below the smallest level keep a shift >= 0.
+        other_sums = np.concatenate((np.zeros(upward_shift), subset_counts[draws]))
+        divergence, divergence_bound, worst_shift, _ = count_tables.worst_replacement(
+            other_sums,
+            subset_counts[draws - 1],
+            level_shift + upward_shift,
+            level_shifts + upward_shift,
             ratio,
-            slack,
+            count_slack,
         )
-        bound = max(bound, upper)
-        if value > largest:
-            largest = value
-            pair = (shift + base, int(worst_shift) - lift + base)
-    return largest, bound, pair
+        largest_bound = max(largest_bound, divergence_bound)
+        if divergence > largest:
+            largest = divergence
+            worst_levels = (
+                level_shift + smallest_level,
+                int(worst_shift) - upward_shift + smallest_level,
+            )
+    return largest, largest_bound, worst_levels
 
 
 def gradient_profile(
@@ -234,15 +241,24 @@ def gradient_profile(
         raise ParameterError("codes", rows, f"must lie between 0 and levels - 1 = {levels - 1}")
     sample = read_sample(len(rows), loss_rate=loss_rate, sampled=sampled)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
-    worst = log10_worst_case(sample)
+    sampling_rate = log10_worst_case(sample)
     columns = np.sort(rows, axis=0)
     # Sorted, all but one agree if the first n - 1 or the last n - 1 do.
-    agree = (columns[0] == columns[-2]) | (columns[min(1, len(rows) - 1)] == columns[-1])
-    if len(rows) == 1 or agree.any():
+    coordinates_agree = (columns[0] == columns[-2]) | (
+        columns[min(1, len(rows) - 1)] == columns[-1]
+    )
+    if len(rows) == 1 or coordinates_agree.any():
         reason = (
             "In some coordinate all records but one agree: it shows whether that one was drawn."
         )
-        return profile_of(sample, loss, worst, rounded_up(worst), worst=worst, reason=reason)
+        return profile_of(
+            sample,
+            loss,
+            sampling_rate,
+            rounded_up(sampling_rate),
+            worst=sampling_rate,
+            reason=reason,
+        )
     profiles = [
         average_profile(
             column,
@@ -252,14 +268,14 @@ def gradient_profile(
         )
         for column in rows.T
     ]
-    best = max(profile.log10_delta for profile in profiles)
+    largest_delta = max(profile.log10_delta for profile in profiles)
     reason = "Between the largest coordinate's own delta and the sampling rate."
     return profile_of(
         sample,
         loss,
-        best,
-        rounded_up(worst),
-        worst=worst,
+        largest_delta,
+        rounded_up(sampling_rate),
+        worst=sampling_rate,
         reason=reason,
         status="bracketed",
     )
@@ -274,19 +290,19 @@ def _leave_one_out(
     # Halving adds every record once per level of the recursion; removing a record from the full
     # table instead would subtract, and lose the small counts that matter.
     if len(groups) == 1:
-        value, count = groups[0]
-        count_tables.add_records(table, filled, value, count - 1)
-        yield value, table
+        level, count = groups[0]
+        count_tables.add_records(table, filled, level, count - 1)
+        yield level, table
         return
-    half = len(groups) // 2
-    halves = (groups[:half], groups[half:])
-    for remaining, added in (halves, halves[::-1]):
+    group_count = len(groups) // 2
+    halves = (groups[:group_count], groups[group_count:])
+    for kept_groups, added_groups in (halves, halves[::-1]):
         branch = table.copy()
-        size = filled
-        for value, count in added:
-            count_tables.add_records(branch, size, value, count)
-            size += count
-        yield from _leave_one_out(branch, size, remaining)
+        filled_count = filled
+        for level, count in added_groups:
+            count_tables.add_records(branch, filled_count, level, count)
+            filled_count += count
+        yield from _leave_one_out(branch, filled_count, kept_groups)
 
 
 def quantized_gaussian(
@@ -342,9 +358,9 @@ def quantized_laplace(
 
 def _laplace(values: np.ndarray) -> np.ndarray:
     """The distribution function of scale 1."""
-    lower = 0.5 * np.exp(np.minimum(values, 0.0))
-    upper = 1.0 - 0.5 * np.exp(-np.maximum(values, 0.0))
-    return np.where(values < 0.0, lower, upper)
+    lower_half = 0.5 * np.exp(np.minimum(values, 0.0))
+    upper_half = 1.0 - 0.5 * np.exp(-np.maximum(values, 0.0))
+    return np.where(values < 0.0, lower_half, upper_half)
 
 
 def _edges(mean: float, deviation: float, levels: int) -> np.ndarray:
@@ -353,7 +369,8 @@ def _edges(mean: float, deviation: float, levels: int) -> np.ndarray:
     if not math.isfinite(mean):
         raise ParameterError("mean", mean, "must be a finite number")
     read_count("levels", levels, least=2)
-    return ((np.arange(levels + 1) - levels // 2) / levels - mean) / deviation
+    grid_edges = (np.arange(levels + 1) - levels // 2) / levels
+    return (grid_edges - mean) / deviation
 
 
 def _masses(
@@ -362,11 +379,13 @@ def _masses(
     """Normalized masses between the edges of a symmetric law with the distribution function
     `below`."""
     # Differences of the smaller tails, so that both sides keep their relative accuracy.
-    masses = np.where(edges[1:] <= 0.0, np.diff(below(edges)), -np.diff(below(-edges)))
-    total = float(masses.sum())
-    if not total > 0.0:
+    left_masses = np.diff(below(edges))
+    right_masses = -np.diff(below(-edges))
+    masses = np.where(edges[1:] <= 0.0, left_masses, right_masses)
+    grid_mass = float(masses.sum())
+    if not grid_mass > 0.0:
         raise ParameterError("mean", mean, "puts no mass on the grid [-1/2, 1/2]; move it closer")
-    return masses / total
+    return masses / grid_mass
 
 
 def expected_gradients(
@@ -440,16 +459,20 @@ _SUM_ERROR = 1e-9
 
 def _read_distributions(distributions: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Chances over the same levels, each made to sum to 1."""
-    rows = [np.asarray(row, dtype=np.float64) for row in distributions]
-    sizes = {row.size for row in rows}
-    if len(sizes) != 1 or min(sizes) < 2 or any(row.ndim != 1 for row in rows):
+    distribution_rows = [np.asarray(row, dtype=np.float64) for row in distributions]
+    level_counts = {row.size for row in distribution_rows}
+    if (
+        len(level_counts) != 1
+        or min(level_counts) < 2
+        or any(row.ndim != 1 for row in distribution_rows)
+    ):
         remedy = "needs arrays of chances over the same levels"
         raise ParameterError("distributions", distributions, remedy)
-    for row in rows:
-        valid = np.isfinite(row).all() and (row >= 0.0).all()
-        if not valid or abs(float(row.sum()) - 1.0) >= _SUM_ERROR:
+    for row in distribution_rows:
+        are_chances = np.isfinite(row).all() and (row >= 0.0).all()
+        if not are_chances or abs(float(row.sum()) - 1.0) >= _SUM_ERROR:
             raise ParameterError("distributions", row, "must be non-negative and sum to 1")
-    return [row / row.sum() for row in rows]
+    return [row / row.sum() for row in distribution_rows]
 
 
 def _estimate(
@@ -460,21 +483,21 @@ def _estimate(
     draws: int,
     seed: int,
 ) -> SampledMean:
-    rng = np.random.default_rng(check_count("seed", seed, least=0))
+    generator = np.random.default_rng(check_count("seed", seed, least=0))
     levels = chances[0].size
-    logs = np.empty(draws)
+    log_deltas = np.empty(draws)
     for draw in range(draws):
         codes: list[np.ndarray] = []
         for row, count in zip(chances, composition, strict=True):
-            codes.append(rng.choice(levels, size=count, p=row))
+            codes.append(generator.choice(levels, size=count, p=row))
         profile = average_profile(
             np.concatenate(codes),
             sampled=sample.sampled,
             ratio=loss.ratio,
             levels=levels,
         )
-        logs[draw] = profile.log10_delta * LOG_TEN
-    return summary(logs, Z_SCORE)
+        log_deltas[draw] = profile.log10_delta * LOG_TEN
+    return summary(log_deltas, Z_SCORE)
 
 
 def _compositions(

@@ -81,17 +81,18 @@ class TiltedShare:
 
 def cuts_of(values: FloatArray) -> list[slice]:
     """The stretches of finite values between two valleys."""
-    finite = np.isfinite(values)
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], finite, [False]]).astype(np.int8)))
-    cuts: list[slice] = []
-    for start, stop in edges.reshape(-1, 2).tolist():
+    is_finite = np.concatenate([[False], np.isfinite(values), [False]])
+    run_edges = np.flatnonzero(np.diff(is_finite.astype(np.int8)))
+    slices: list[slice] = []
+    for start, stop in run_edges.reshape(-1, 2).tolist():
         signs = np.sign(np.diff(values[start:stop]))
-        moves = np.flatnonzero(signs)
-        is_valley = (signs[moves[:-1]] < 0) & (signs[moves[1:]] > 0)
-        valleys = (start + 1 + moves[:-1][is_valley]).tolist()
-        bounds = [start, *valleys, stop]
-        cuts += [slice(a, b) for a, b in pairwise(bounds)]
-    return cuts
+        changes = np.flatnonzero(signs)
+        falls_before = signs[changes[:-1]] < 0
+        rises_after = signs[changes[1:]] > 0
+        valleys = start + 1 + changes[:-1][falls_before & rises_after]
+        bump_edges = [start, *valleys.tolist(), stop]
+        slices += [slice(left, right) for left, right in pairwise(bump_edges)]
+    return slices
 
 
 @final
@@ -108,24 +109,25 @@ class Mixture:
     shares: tuple[float, float]
 
     def _sizes(self, first: int) -> tuple[int, int]:
+        """Records that follow each share."""
         return first, self.records - first
 
-    def _tilted(self, tilt: float) -> tuple[TiltedShare, TiltedShare]:
-        first, second = (TiltedShare(odds=float(logit(share)) + tilt) for share in self.shares)
-        return first, second
+    def _tilted(self, tilt: float) -> list[TiltedShare]:
+        return [TiltedShare(odds=float(logit(share)) + tilt) for share in self.shares]
 
     def _mean(self, tilt: float, first: int) -> float:
-        pairs = zip(self._sizes(first), self._tilted(tilt), strict=True)
-        return sum(size * share.value for size, share in pairs)
+        binomials = zip(self._sizes(first), self._tilted(tilt), strict=True)
+        return sum(size * share.value for size, share in binomials)
 
     def _variance(self, tilt: float, first: int) -> float:
-        pairs = zip(self._sizes(first), self._tilted(tilt), strict=True)
-        return sum(size * share.value * share.complement for size, share in pairs)
+        binomials = zip(self._sizes(first), self._tilted(tilt), strict=True)
+        return sum(size * share.value * share.complement for size, share in binomials)
 
     def _log_moment(self, tilt: float, first: int) -> float:
         """log E e^(tilt K)."""
-        pairs = zip(self._sizes(first), self.shares, strict=True)
-        return sum(size * math.log1p(share * math.expm1(tilt)) for size, share in pairs)
+        growth = math.expm1(tilt)
+        binomials = zip(self._sizes(first), self.shares, strict=True)
+        return sum(size * math.log1p(share * growth) for size, share in binomials)
 
     def _tilt(self, bump: Bump, first: int) -> float:
         """The tilt under which the mean is where chance times delta is largest."""
@@ -133,8 +135,9 @@ class Mixture:
         for _ in range(20):
             mean = self._mean(tilt, first)
             variance = max(self._variance(tilt, first), 1.0)
-            distances = (bump.counts - mean) ** 2 / (2 * variance)
-            peak = bump.counts[int(np.argmax(bump.values - tilt * bump.counts - distances))]
+            log_chances = (bump.counts - mean) ** 2 / (2 * variance)
+            log_terms = bump.values - tilt * bump.counts - log_chances
+            peak = bump.counts[int(np.argmax(log_terms))]
             if abs(peak - mean) <= math.sqrt(variance):
                 return tilt
             tilt = self._tilt_to(float(peak), first)
@@ -157,44 +160,47 @@ class Mixture:
     def _law(self, tilt: float, sizes: tuple[int, int]) -> tuple[int, FloatArray]:
         """First count and chances of the tilted sum of two binomials, up to tails of 4 e^-60."""
         start = 0
-        law = np.ones(1)
+        chances_of_sum = np.ones(1)
         for size, share in zip(sizes, self._tilted(tilt), strict=True):
             # Bernstein: a distance s with s^2 = 2 x (v + s / 3) is exceeded with chance at most 2 e^-x.
             reach = TAIL_EXPONENT / 3
             mean = size * share.value
-            margin = reach + math.sqrt(reach**2 + 2 * TAIL_EXPONENT * mean * share.complement)
-            low = max(0, math.floor(mean - margin))
-            high = min(size, math.ceil(mean + margin))
-            counts = np.arange(low, high + 1, dtype=np.float64)
+            variance = mean * share.complement
+            margin = reach + math.sqrt(reach**2 + 2 * TAIL_EXPONENT * variance)
+            first_count = max(0, math.floor(mean - margin))
+            last_count = min(size, math.ceil(mean + margin))
+            counts = np.arange(first_count, last_count + 1, dtype=np.float64)
             chances = np.exp(logarithms.binomials(counts, float(size), share.pair))
-            law = np.convolve(law, chances)
-            start += low
-        return start, law
+            chances_of_sum = np.convolve(chances_of_sum, chances)
+            start += first_count
+        return start, chances_of_sum
 
     def log_means(self, bump: Bump, first: int, last: int) -> FloatArray:
         """(2, last - first + 1) bounds of log E delta(K) from below and above, K from a bump, for each composition."""
         tilt = self._tilt(bump, (first + last) // 2)
         weights = bump.values - tilt * bump.counts
         peak = float(weights.max())
-        base_start, base = self._law(tilt, (first, self.records - last))
+        base_start, base_chances = self._law(tilt, (first, self.records - last))
         width = last - first
-        result = np.zeros((2, width + 1))
-        for extra in range(width + 1):
-            extra_start, kernel = self._law(tilt, (extra, width - extra))
-            chances = np.convolve(base, kernel)
-            start = base_start + extra_start
-            low = max(start, bump.start)
-            high = max(low, min(start + chances.size, bump.start + bump.values.size))
-            inside = np.exp(weights[low - bump.start : high - bump.start] - peak)
-            total = float(chances[low - start : high - start] @ inside)
-            scale = self._log_moment(tilt, first + extra) + peak
+        bounds = np.zeros((2, width + 1))
+        for moved in range(width + 1):
+            kernel_start, kernel = self._law(tilt, (moved, width - moved))
+            chances = np.convolve(base_chances, kernel)
+            start = base_start + kernel_start
+            overlap_start = max(start, bump.start)
+            common_end = min(start + chances.size, bump.start + bump.values.size)
+            overlap_end = max(overlap_start, common_end)
+            overlap_weights = weights[overlap_start - bump.start : overlap_end - bump.start]
+            overlap_chances = chances[overlap_start - start : overlap_end - start]
+            scaled_mean = float(overlap_chances @ np.exp(overlap_weights - peak))
+            scale = self._log_moment(tilt, first + moved) + peak
             with np.errstate(divide="ignore"):
-                result[0, extra] = scale + np.log(total)
+                bounds[0, moved] = scale + np.log(scaled_mean)
                 # Four tails of the base and four of the kernel, where delta is at most at its peak.
-                result[1, extra] = scale + np.log(total + 8 * math.exp(-TAIL_EXPONENT))
-        result[0] -= EVALUATION_ERROR
-        result[1] += EVALUATION_ERROR
-        return result
+                bounds[1, moved] = scale + np.log(scaled_mean + 8 * math.exp(-TAIL_EXPONENT))
+        bounds[0] -= EVALUATION_ERROR
+        bounds[1] += EVALUATION_ERROR
+        return bounds
 
 
 @final
@@ -239,22 +245,24 @@ class CompositionSearch:
         values = self._values(self.lowers, 0, first, last)
         position = int(np.argmax(values))
         if values[position] > self.best:
-            self.best, self.split = float(values[position]), first + position
+            self.best = float(values[position])
+            self.split = first + position
 
     def _mode(self, bump: Bump) -> int:
         """The composition at which a bump's expectation is largest."""
-        low, high = 0, self.mixture.records
+        low_split = 0
+        high_split = self.mixture.records
         if self.shares[0] == self.shares[1]:
-            return low
-        while low < high:
-            middle = (low + high) // 2
-            here, following = self.mixture.log_means(bump, middle, middle + 1)[1]
+            return low_split
+        while low_split < high_split:
+            middle = (low_split + high_split) // 2
+            _, upper_means = self.mixture.log_means(bump, middle, middle + 1)
             self.evaluations += 1
-            if following > here:
-                low = middle + 1
+            if upper_means[1] > upper_means[0]:
+                low_split = middle + 1
             else:
-                high = middle
-        return low
+                high_split = middle
+        return low_split
 
     def _bound(self, modes: Sequence[int], first: int, last: int) -> float:
         """Upper bound over the compositions first .. last: each bump at its best there."""
@@ -277,22 +285,27 @@ class CompositionSearch:
         modes = [self._mode(bump) for bump in self.uppers]
         for mode in dict.fromkeys(modes):
             self._try(mode, mode)
-        first, last = min(modes), max(modes)
-        closed = -math.inf
-        heap = [(-self._bound(modes, first, last), first, last)]
+        log_upper = -math.inf
+        heap: list[tuple[float, int, int]] = []
+
+        def push(first: int, last: int) -> None:
+            bound = self._bound(modes, first, last)
+            heapq.heappush(heap, (-bound, first, last))
+
+        push(min(modes), max(modes))
         for _ in range(MOST_INTERVALS):
             if not heap or -heap[0][0] <= self.best + TARGET:
                 break
             _, first, last = heapq.heappop(heap)
             if last - first <= BLOCK:
                 self._try(first, last)
-                highest = self._values(self.uppers, 1, first, last).max()
-                closed = max(closed, float(highest))
+                upper_values = self._values(self.uppers, 1, first, last)
+                log_upper = max(log_upper, float(upper_values.max()))
                 continue
             middle = (first + last) // 2
             self._try(middle, middle)
-            for a, b in ((first, middle), (middle + 1, last)):
-                heapq.heappush(heap, (-self._bound(modes, a, b), a, b))
+            push(first, middle)
+            push(middle + 1, last)
         if heap:
-            closed = max(closed, -heap[0][0])
-        return closed
+            log_upper = max(log_upper, -heap[0][0])
+        return log_upper

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.types import UNIT
 from mezzotint.smoothed import logarithms
 from mezzotint.smoothed.bumps import CompositionSearch
 from mezzotint.smoothed.grids import (
@@ -60,7 +61,6 @@ FLOAT_OPERATIONS = 4_000_000_000
 """Operations on floats, beyond which the question is refused."""
 MAX_CELLS = 20_000_000
 """Histograms, beyond which the question is refused."""
-UNIT = 2.0**-53
 
 PAIR_ERROR = 1e-9
 """Error of a delta from the pair formulas of the histogram."""
@@ -122,7 +122,8 @@ def laws_of(setting: Setting) -> Laws:
     """
     raw = _raw_laws(setting)
     outputs = tuple(dict.fromkeys(output for law in raw.values() for output in law))
-    is_exact = all(_is_exact(chance) for law in raw.values() for chance in law.values())
+    all_chances = itertools.chain.from_iterable(law.values() for law in raw.values())
+    is_exact = all(map(_is_exact, all_chances))
     rows: dict[Counts, list[Any]] = {}
     for counts, law in raw.items():
         chances = [law.get(output, 0) for output in outputs]
@@ -150,15 +151,17 @@ def _is_exact(chance: Any) -> bool:
 
 
 def _checked(counts: Counts, chances: list[Any], is_exact: bool) -> list[Any]:
-    row: list[Any] = [
-        read_rational("mechanism", chance) if is_exact else float(chance) for chance in chances
-    ]
-    tolerance = 0 if is_exact else SUM_ERROR
-    valid = all(0 <= chance < math.inf for chance in row)
-    if not valid or abs(sum(row) - 1) > tolerance:
+    if is_exact:
+        tolerance = 0.0
+        numbers: list[Any] = [read_rational("mechanism", chance) for chance in chances]
+    else:
+        tolerance = SUM_ERROR
+        numbers = [float(chance) for chance in chances]
+    are_chances = all(0 <= chance < math.inf for chance in numbers)
+    if not are_chances or abs(sum(numbers) - 1) > tolerance:
         remedy = "needs chances >= 0 that sum to 1 at each histogram"
         raise ParameterError("mechanism", f"{counts}: {chances}", remedy)
-    return row
+    return numbers
 
 
 def sampled_rows(setting: Setting, laws: Laws, arithmetic: Arithmetic) -> Grid:
@@ -179,16 +182,17 @@ def sampled_rows(setting: Setting, laws: Laws, arithmetic: Arithmetic) -> Grid:
 def _one_lost(grid: Grid, total: int, arithmetic: Arithmetic) -> Grid:
     """f_t(h) = sum_a (h_a / t) f_(t-1)(h - e_a): of one record more, one at random is lost."""
     axes = grid.ndim - 1
-    result = arithmetic.zeros(*[total + 1] * axes, grid.shape[-1])
+    larger_grid = arithmetic.zeros(*[total + 1] * axes, grid.shape[-1])
     counts = np.indices((total,) * axes)
-    inner = below(total, axes)
-    last = total - counts.sum(axis=0)
-    result[inner] = result[inner] + grid * _shares(last, total, arithmetic)[..., None]
+    unchanged = below(total, axes)
+    last_counts = total - counts.sum(axis=0)
+    last_shares = _shares(last_counts, total, arithmetic)
+    larger_grid[unchanged] = larger_grid[unchanged] + grid * last_shares[..., None]
     for axis in range(axes):
-        moved = one_more(total, axes, axis)
-        share = _shares(counts[axis] + 1, total, arithmetic)
-        result[moved] = result[moved] + grid * share[..., None]
-    return result
+        shifted = one_more(total, axes, axis)
+        shares = _shares(counts[axis] + 1, total, arithmetic)
+        larger_grid[shifted] = larger_grid[shifted] + grid * shares[..., None]
+    return larger_grid
 
 
 def _shares(
@@ -197,8 +201,8 @@ def _shares(
     arithmetic: Arithmetic,
 ) -> Grid:
     shares = [arithmetic.number(Fraction(count, total)) for count in range(total + 1)]
-    table = np.array(shares, dtype=object if arithmetic.is_exact else float)
-    return table[np.clip(counts, 0, total)]
+    share_table = np.array(shares, dtype=object if arithmetic.is_exact else float)
+    return share_table[np.clip(counts, 0, total)]
 
 
 def _with_replacement(
@@ -212,19 +216,21 @@ def _with_replacement(
     powers = [[share**power for power in range(setting.totals[0] + 1)] for share in shares]
     rows: dict[Counts, list[Any]] = {}
     for counts, row in laws.rows.items():
-        orders = _multinomial(counts)
-        rows[counts] = [arithmetic.number(chance * orders) for chance in row]
-    result = arithmetic.zeros(*[records + 1] * (setting.types - 1), len(laws.outputs))
+        order_count = _multinomial(counts)
+        rows[counts] = [arithmetic.number(chance * order_count) for chance in row]
+    grid = arithmetic.zeros(*[records + 1] * (setting.types - 1), len(laws.outputs))
     for histogram in histograms_of(records, setting.types):
-        total = [arithmetic.number(0)] * len(laws.outputs)
+        chances = [arithmetic.number(0)] * len(laws.outputs)
         for counts, row in rows.items():
             weight = arithmetic.number(1)
             for count, draws in zip(histogram, counts, strict=True):
                 weight = weight * powers[count][draws]
-            if weight != 0:
-                total = [value + weight * chance for value, chance in zip(total, row, strict=True)]
-        result[histogram[:-1]] = total
-    return result
+            if weight == 0:
+                continue
+            for output, chance in enumerate(row):
+                chances[output] = chances[output] + weight * chance
+        grid[histogram[:-1]] = chances
+    return grid
 
 
 def _multinomial(counts: Counts) -> int:
@@ -238,23 +244,27 @@ def _multinomial(counts: Counts) -> int:
 
 def _poisson(setting: Setting, laws: Laws, arithmetic: Arithmetic) -> Grid:
     """Binomial thinning along one type after another; here every type has an axis of its own."""
-    size = setting.records + 1
+    axis_length = setting.records + 1
     types = setting.types
-    rate = Fraction(1) if setting.sample is None else setting.sample.rate
-    grid = arithmetic.zeros(*[size] * types, len(laws.outputs))
+    assert setting.sample is not None, "a sampler without a sample"
+    sampling_rate = setting.sample.rate
+    grid = arithmetic.zeros(*[axis_length] * types, len(laws.outputs))
     for counts, row in laws.rows.items():
         grid[counts] = [arithmetic.number(chance) for chance in row]
-    thinning = arithmetic.zeros(size, size)
-    for count in range(size):
+    thinning = arithmetic.zeros(axis_length, axis_length)
+    for count in range(axis_length):
         for sampled in range(count + 1):
-            chance = math.comb(count, sampled) * rate**sampled * (1 - rate) ** (count - sampled)
+            lost = count - sampled
+            order_chance = sampling_rate**sampled * (1 - sampling_rate) ** lost
+            chance = math.comb(count, sampled) * order_chance
             thinning[count, sampled] = arithmetic.number(chance)
     for axis in range(types):
-        grid = np.moveaxis(np.tensordot(thinning, grid, axes=(1, axis)), 0, axis)
-    result = arithmetic.zeros(*[size] * (types - 1), len(laws.outputs))
+        thinned = np.tensordot(thinning, grid, axes=(1, axis))
+        grid = np.moveaxis(thinned, 0, axis)
+    simplex = arithmetic.zeros(*[axis_length] * (types - 1), len(laws.outputs))
     for histogram in histograms_of(setting.records, types):
-        result[histogram[:-1]] = grid[histogram]
-    return result
+        simplex[histogram[:-1]] = grid[histogram]
+    return simplex
 
 
 # delta of every histogram
@@ -272,16 +282,19 @@ def delta_grid(
     """
     axes = rows.ndim - 1
     ratio = arithmetic.number(loss.ratio)
-    result = arithmetic.zeros(*rows.shape[:-1])
-    valid = np.indices(rows.shape[:-1]).sum(axis=0) <= records
+    deltas = arithmetic.zeros(*rows.shape[:-1])
+    is_histogram = np.indices(rows.shape[:-1]).sum(axis=0) <= records
     for giver, taker in itertools.permutations(range(axes + 1), 2):
         original, neighbour = _neighbours(giver, taker, axes, records)
-        forward = arithmetic.positive(rows[original] - ratio * rows[neighbour]).sum(axis=-1)
-        backward = arithmetic.positive(rows[neighbour] - ratio * rows[original]).sum(axis=-1)
+        laws = rows[original]
+        neighbour_laws = rows[neighbour]
+        forward = arithmetic.positive(laws - ratio * neighbour_laws).sum(axis=-1)
+        backward = arithmetic.positive(neighbour_laws - ratio * laws).sum(axis=-1)
+        are_histograms = is_histogram[original] & is_histogram[neighbour]
         worse = np.maximum(forward, backward)
-        worse = np.where(valid[original] & valid[neighbour], worse, arithmetic.number(0))
-        result[original] = np.maximum(result[original], worse)
-    return result
+        divergences = np.where(are_histograms, worse, arithmetic.number(0))
+        deltas[original] = np.maximum(deltas[original], divergences)
+    return deltas
 
 
 def _neighbours(
@@ -312,7 +325,7 @@ def _histogram_deltas(setting: Setting) -> Grid:
     sample = setting.sample
     assert sample is not None
     assert isinstance(mechanism, Histogram)
-    grid = np.zeros([records + 1] * (setting.types - 1))
+    delta_table = np.zeros([records + 1] * (setting.types - 1))
     deltas: dict[Counts, float] = {}
     for histogram in histograms_of(records, setting.types):
         key = tuple(sorted(histogram))
@@ -325,8 +338,8 @@ def _histogram_deltas(setting: Setting) -> Grid:
                 noise = read_rational("noise_ratio", mechanism.noise_ratio)
                 profile = noisy_profile(key, sample, setting.loss, noise)
             deltas[key] = min(1.0, 10.0**profile.log10_upper)
-        grid[histogram[:-1]] = deltas[key]
-    return grid
+        delta_table[histogram[:-1]] = deltas[key]
+    return delta_table
 
 
 # The worst composition
@@ -341,10 +354,11 @@ def adversary_bound(
 
     An adversary who sees earlier records before choosing the next distribution.
     """
-    grid = deltas
+    expectations = deltas
     for total in range(records, 0, -1):
-        grid = np.max([mixed(grid, total, vertex, FLOATS) for vertex in vertices], axis=0)
-    return float(grid.ravel()[0])
+        by_vertex = [mixed(expectations, total, vertex, FLOATS) for vertex in vertices]
+        expectations = np.max(by_vertex, axis=0)
+    return float(expectations.ravel()[0])
 
 
 def improved_composition(
@@ -363,22 +377,22 @@ def improved_composition(
             values[composition] = _expectation(deltas, records, vertices, composition)
         return values[composition]
 
-    best = max(simple_compositions(records, len(vertices)), key=value)
-    step = max(1, records // 4)
-    while step >= 1:
+    chosen = max(simple_compositions(records, len(vertices)), key=value)
+    exchange_size = max(1, records // 4)
+    while exchange_size >= 1:
         exchanged: list[Counts] = []
         for giver, taker in itertools.permutations(range(len(vertices)), 2):
-            if best[giver] >= step:
-                counts = list(best)
-                counts[giver] -= step
-                counts[taker] += step
+            if chosen[giver] >= exchange_size:
+                counts = list(chosen)
+                counts[giver] -= exchange_size
+                counts[taker] += exchange_size
                 exchanged.append(tuple(counts))
-        better = max(exchanged, key=value, default=best)
-        if value(better) > value(best):
-            best = better
+        better = max(exchanged, key=value, default=chosen)
+        if value(better) > value(chosen):
+            chosen = better
         else:
-            step //= 2
-    return value(best), best
+            exchange_size //= 2
+    return value(chosen), chosen
 
 
 def simple_compositions(records: int, vertices: int) -> list[Counts]:
@@ -388,8 +402,8 @@ def simple_compositions(records: int, vertices: int) -> list[Counts]:
         counts = [0] * vertices
         counts[chosen] = records
         compositions.append(tuple(counts))
-    share = records // vertices
-    even = (records - share * (vertices - 1),) + (share,) * (vertices - 1)
+    even_count = records // vertices
+    even = (records - even_count * (vertices - 1),) + (even_count,) * (vertices - 1)
     return list(dict.fromkeys([*compositions, even]))
 
 
@@ -399,13 +413,13 @@ def _expectation(
     vertices: Sequence[Distribution],
     composition: Counts,
 ) -> float:
-    grid = deltas
+    expectations = deltas
     remaining = records
     for vertex, count in zip(vertices, composition, strict=True):
         for _ in range(count):
-            grid = mixed(grid, remaining, vertex, FLOATS)
+            expectations = mixed(expectations, remaining, vertex, FLOATS)
             remaining -= 1
-    return float(grid.ravel()[0])
+    return float(expectations.ravel()[0])
 
 
 # Putting it together
@@ -433,19 +447,21 @@ def log_increments(
     record more matters if it is drawn and `least` - 1 of the other T - 1 draws are of that type.
     """
     counts = np.arange(records, dtype=np.float64)
-    result = np.full(records, -math.inf)
+    log_chances = np.full(records, -math.inf)
     if not 1 <= least <= sampled:
-        return result
-    others = least - 1
-    fits = (counts >= others) & (records - 1 - counts >= sampled - 1 - others)
-    for count in np.flatnonzero(fits).tolist():
-        result[count] = logarithms.log_hypergeometric(
-            float(others),
+        return log_chances
+    other_draws = least - 1
+    has_drawn = counts >= other_draws
+    has_others = records - 1 - counts >= sampled - 1 - other_draws
+    is_possible = has_drawn & has_others
+    for count in np.flatnonzero(is_possible).tolist():
+        log_chances[count] = logarithms.log_hypergeometric(
+            float(other_draws),
             float(count),
             float(records - 1 - count),
             float(sampled - 1),
         )
-    return result + math.log(sampled / records)
+    return log_chances + math.log(sampled / records)
 
 
 def threshold_deltas(
@@ -461,18 +477,24 @@ def threshold_deltas(
     whose two terms are moved apart and together by `LOG_ERROR` for the two results.
     """
     steps = log_increments(least, sample.records, sample.sampled)
-    start = np.array([-math.inf])
-    log_below = np.concatenate([start, np.logaddexp.accumulate(steps)])
-    log_above = np.concatenate([np.logaddexp.accumulate(steps[::-1])[::-1], start])
+    impossible = np.array([-math.inf])
+    sums_from_below = np.logaddexp.accumulate(steps)
+    sums_from_above = np.logaddexp.accumulate(steps[::-1])[::-1]
+    log_below = np.concatenate([impossible, sums_from_below])
+    log_above = np.concatenate([sums_from_above, impossible])
     excess_ratio = float(loss.ratio - 1)
     log_factor = log_of(excess_ratio)
     deltas: list[npt.NDArray[np.float64]] = []
-    for error in (-LOG_ERROR, LOG_ERROR):
-        upwards = _log_difference(steps + error, log_below[:-1] + log_factor - error)
-        downwards = _log_difference(steps + error, log_above[1:] + log_factor - error)
-        step = np.maximum(upwards, downwards)
-        deltas.append(np.maximum(np.concatenate([start, step]), np.concatenate([step, start])))
-    return deltas[0], deltas[1]
+    for log_error in (-LOG_ERROR, LOG_ERROR):
+        raised_steps = steps + log_error
+        upwards = _log_difference(raised_steps, log_below[:-1] + log_factor - log_error)
+        downwards = _log_difference(raised_steps, log_above[1:] + log_factor - log_error)
+        step_deltas = np.maximum(upwards, downwards)
+        to_below = np.concatenate([impossible, step_deltas])
+        to_above = np.concatenate([step_deltas, impossible])
+        deltas.append(np.maximum(to_below, to_above))
+    lower, upper = deltas
+    return lower, upper
 
 
 def _log_difference(
@@ -480,11 +502,11 @@ def _log_difference(
     second: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.float64]:
     """log of max(0, e^first - e^second)."""
-    result = np.full(first.size, -math.inf)
+    log_differences = np.full(first.size, -math.inf)
     larger = first > second
     gap = second[larger] - first[larger]
-    result[larger] = first[larger] + np.log(-np.expm1(gap))
-    return result
+    log_differences[larger] = first[larger] + np.log(-np.expm1(gap))
+    return log_differences
 
 
 def _least_of(mechanism: Anonymous, sampled: int) -> int | None:
@@ -503,26 +525,26 @@ def search_two_types(setting: Setting, vertices: Sequence[Distribution]) -> Foun
     replacement; None for others.
     """
     records = setting.records
-    most = MAX_RECORDS
+    record_limit = MAX_RECORDS
     if setting.mechanism != Histogram():
-        most = MAX_THRESHOLD_RECORDS
-    if setting.types != 2 or len(vertices) > 2 or records > most:
+        record_limit = MAX_THRESHOLD_RECORDS
+    if setting.types != 2 or len(vertices) > 2 or records > record_limit:
         return None
-    bounds = _log_deltas(setting)
-    if bounds is None:
+    log_bounds = _log_deltas(setting)
+    if log_bounds is None:
         return None
-    lower, upper = bounds
+    lower, upper = log_bounds
     ends = (vertices[0][0], vertices[-1][0])
     if records > MAX_RECORDS:
         return _search_bumps(lower, upper, ends, len(vertices))
-    best = compare_splits(lower, 0.0, ends)
-    bound = compare_splits(upper, 0.0, ends)
-    is_closed = bound.log_upper - best.log_lower <= ACCURACY
+    lower_search = compare_splits(lower, 0.0, ends)
+    upper_search = compare_splits(upper, 0.0, ends)
+    is_closed = upper_search.log_upper - lower_search.log_lower <= ACCURACY
     search_range = Range(
-        log_value=best.log_value,
-        log_lower=best.log_lower,
-        log_upper=min(0.0, bound.log_upper),
-        split=best.split if len(vertices) == 2 else (records,),
+        log_value=lower_search.log_value,
+        log_lower=lower_search.log_lower,
+        log_upper=min(0.0, upper_search.log_upper),
+        split=lower_search.split if len(vertices) == 2 else (records,),
         method="all splits",
         status="closed" if is_closed else "bracketed",
         reason=f"All {records + 1} compositions, in logarithms.",
@@ -607,16 +629,18 @@ def operations(
     records = setting.records
     types = setting.types
     histograms = math.comb(records + types - 1, types - 1)
-    steps = 0
+    step_count = 0
     if setting.sampling == "without_replacement":
-        steps = records - setting.totals[0]
+        step_count = records - setting.totals[0]
     elif setting.sampling == "with_replacement":
-        steps = math.comb(setting.totals[-1] + types - 1, types - 1)
+        step_count = math.comb(setting.totals[-1] + types - 1, types - 1)
     elif setting.sampling == "poisson":
-        steps = types * (records + 1)
-    deltas = histograms * outputs * (steps * types + 2 * types * (types - 1))
-    splits = math.comb(records + vertices - 1, vertices - 1)
-    return deltas, splits * histograms * (types + 1) // types
+        step_count = types * (records + 1)
+    neighbour_count = types * (types - 1)
+    chance_operations = step_count * types + 2 * neighbour_count
+    delta_operations = histograms * outputs * chance_operations
+    composition_count = math.comb(records + vertices - 1, vertices - 1)
+    return delta_operations, composition_count * histograms * (types + 1) // types
 
 
 def _outputs(setting: Setting) -> int:
@@ -636,36 +660,37 @@ def search_compositions(setting: Setting, vertices: Sequence[Distribution]) -> F
         ParameterError: too many records or types; a law that is none; noise with another sampler.
     """
     records = setting.records
-    work, compositions = operations(setting, _outputs(setting), len(vertices))
-    affordable = work + compositions <= EXACT_OPERATIONS
+    delta_operations, composition_operations = operations(setting, _outputs(setting), len(vertices))
+    affordable = delta_operations + composition_operations <= EXACT_OPERATIONS
     if not affordable:
         by_logarithms = search_two_types(setting, vertices)
         if by_logarithms is not None:
             return by_logarithms
-    is_pairwise = _is_pairwise(setting, work)
-    cells = math.comb(records + setting.types - 1, setting.types - 1)
-    if cells > MAX_CELLS or (work > FLOAT_OPERATIONS and not is_pairwise):
-        remedy = f"{setting.types} types have {cells:,} histograms; use fewer records"
+    is_pairwise = _is_pairwise(setting, delta_operations)
+    histogram_count = math.comb(records + setting.types - 1, setting.types - 1)
+    if histogram_count > MAX_CELLS or (delta_operations > FLOAT_OPERATIONS and not is_pairwise):
+        remedy = f"{setting.types} types have {histogram_count:,} histograms; use fewer records"
         raise ParameterError("n", records, remedy)
     arithmetic = FLOATS
     if is_pairwise:
         deltas = _histogram_deltas(setting)
-        error = PAIR_ERROR
+        delta_error = PAIR_ERROR
     else:
         laws = laws_of(setting)
         arithmetic = Arithmetic(is_exact=laws.is_exact and affordable)
         rows = sampled_rows(setting, laws, arithmetic)
         deltas = delta_grid(rows, records, setting.loss, arithmetic)
-        error = 0.0 if arithmetic.is_exact else float_error(setting, len(laws.outputs))
-    worst = _log_fraction(arithmetic.fraction(deltas.max()))
-    if compositions > FLOAT_OPERATIONS // 4:
-        value, counts = improved_composition(deltas, records, vertices)
-        upper = adversary_bound(deltas, records, vertices)
-        return Found(range=_bracketed(value, upper, error, counts), log_worst=worst)
-    value, counts = best_composition(deltas, records, vertices, arithmetic)
-    exact = arithmetic.fraction(value) if arithmetic.is_exact else None
-    closed = _closed(float(value), error, counts, exact)
-    return Found(range=closed, log_worst=worst, exact=exact)
+        delta_error = 0.0 if arithmetic.is_exact else float_error(setting, len(laws.outputs))
+    log_worst = _log_fraction(arithmetic.fraction(deltas.max()))
+    if composition_operations > FLOAT_OPERATIONS // 4:
+        largest_mean, composition = improved_composition(deltas, records, vertices)
+        upper_bound = adversary_bound(deltas, records, vertices)
+        bracketed = _bracketed(largest_mean, upper_bound, delta_error, composition)
+        return Found(range=bracketed, log_worst=log_worst)
+    largest_mean, composition = best_composition(deltas, records, vertices, arithmetic)
+    exact_mean = arithmetic.fraction(largest_mean) if arithmetic.is_exact else None
+    closed_range = _closed(float(largest_mean), delta_error, composition, exact_mean)
+    return Found(range=closed_range, log_worst=log_worst, exact=exact_mean)
 
 
 def _is_pairwise(setting: Setting, work: int) -> bool:
@@ -700,8 +725,9 @@ def float_error(setting: Setting, outputs: int) -> float:
     """
     types = setting.types
     sampler_terms = math.comb(setting.totals[-1] + types - 1, types - 1)
-    steps = setting.records * (types + 2) + sampler_terms + outputs + 16
-    return 2 * UNIT * steps * (2 + float(min(setting.loss.ratio, Fraction(10**12))))
+    rounding_count = setting.records * (types + 2) + sampler_terms + outputs + 16
+    ratio = float(min(setting.loss.ratio, Fraction(10**12)))
+    return 2 * UNIT * rounding_count * (2 + ratio)
 
 
 def _closed(
@@ -711,11 +737,11 @@ def _closed(
     exact: Fraction | None,
 ) -> Range:
     if exact is not None:
-        log = _log_fraction(exact)
+        log_value = _log_fraction(exact)
         return Range(
-            log_value=log,
-            log_lower=log,
-            log_upper=log,
+            log_value=log_value,
+            log_lower=log_value,
+            log_upper=log_value,
             split=counts,
             method="exact",
             reason="Every histogram and every composition, in rationals.",

@@ -23,28 +23,30 @@ def product_on_simplex(
     `factors[i, h]` holds two floats; the result has one row of two floats per cell of `shape`, C
     order.
     """
-    cells = 1
-    for size in shape:
-        cells *= size
-    grid = np.zeros((cells, 2))
+    cell_count = 1
+    for axis_length in shape:
+        cell_count *= axis_length
+    grid = np.zeros((cell_count, 2))
     last = shape.size - 1
-    index = np.zeros(shape.size, dtype=np.int64)
-    for row in range(cells // shape[last]):
+    indices = np.zeros(shape.size, dtype=np.int64)
+    for row in range(cell_count // shape[last]):
         quotient = row
         remaining = draws
         for axis in range(last - 1, -1, -1):
-            index[axis] = quotient % shape[axis]
+            indices[axis] = quotient % shape[axis]
             quotient //= shape[axis]
-            remaining -= index[axis]
+            remaining -= indices[axis]
         if remaining < 0 or remaining >= shape[last]:
             continue
-        high, low = factors[last, remaining, 0], factors[last, remaining, 1]
+        product_high = factors[last, remaining, 0]
+        product_low = factors[last, remaining, 1]
         for axis in range(last):
-            high, low = multiply(
-                high, low, factors[axis, index[axis], 0], factors[axis, index[axis], 1]
-            )
-        grid[row * shape[last] + remaining, 0] = high
-        grid[row * shape[last] + remaining, 1] = low
+            factor_high = factors[axis, indices[axis], 0]
+            factor_low = factors[axis, indices[axis], 1]
+            product_high, product_low = multiply(product_high, product_low, factor_high, factor_low)
+        cell = row * shape[last] + remaining
+        grid[cell, 0] = product_high
+        grid[cell, 1] = product_low
     return grid
 
 
@@ -64,27 +66,27 @@ def spread(
     """
     stride = 1
     for axis in range(shape.size - 1, -1, -1):
-        size = shape[axis]
-        above = np.zeros((size, 2))
-        for line in range(grid.shape[0] // size):
-            start = (line // stride) * stride * size + line % stride
-            high, low = 0.0, 0.0
-            for outcome in range(size - 2, -1, -1):
+        axis_length = shape[axis]
+        above = np.zeros((axis_length, 2))
+        for line in range(grid.shape[0] // axis_length):
+            start = (line // stride) * stride * axis_length + line % stride
+            sum_high, sum_low = 0.0, 0.0
+            for outcome in range(axis_length - 2, -1, -1):
                 cell = start + (outcome + 1) * stride
-                high, low = add(high, low, grid[cell, 0], grid[cell, 1])
-                high, low = multiply(high, low, ratio[0], ratio[1])
-                above[outcome, 0], above[outcome, 1] = high, low
-            high, low = 0.0, 0.0
-            for outcome in range(size):
+                sum_high, sum_low = add(sum_high, sum_low, grid[cell, 0], grid[cell, 1])
+                sum_high, sum_low = multiply(sum_high, sum_low, ratio[0], ratio[1])
+                above[outcome, 0], above[outcome, 1] = sum_high, sum_low
+            sum_high, sum_low = 0.0, 0.0
+            for outcome in range(axis_length):
                 cell = start + outcome * stride
-                high, low = multiply(high, low, ratio[0], ratio[1])
-                high, low = add(high, low, grid[cell, 0], grid[cell, 1])
-                if outcome == size - 1:
-                    out = multiply(high, low, inverse_gap[0], inverse_gap[1])
+                sum_high, sum_low = multiply(sum_high, sum_low, ratio[0], ratio[1])
+                sum_high, sum_low = add(sum_high, sum_low, grid[cell, 0], grid[cell, 1])
+                if outcome == axis_length - 1:
+                    total = multiply(sum_high, sum_low, inverse_gap[0], inverse_gap[1])
                 else:
-                    out = add(high, low, above[outcome, 0], above[outcome, 1])
-                grid[cell, 0], grid[cell, 1] = out
-        stride *= size
+                    total = add(sum_high, sum_low, above[outcome, 0], above[outcome, 1])
+                grid[cell, 0], grid[cell, 1] = total
+        stride *= axis_length
 
 
 @compiled
@@ -94,13 +96,13 @@ def hockey_stick(left: np.ndarray, right: np.ndarray, ratio: Pair) -> Pair:
 
 
 @compiled
-def _beyond(p: np.ndarray, q: np.ndarray, ratio: Pair) -> float:
+def _beyond(first: np.ndarray, second: np.ndarray, ratio: Pair) -> float:
     total_high, total_low = 0.0, 0.0
-    for cell in range(p.shape[0]):
-        high, low = multiply(q[cell, 0], q[cell, 1], ratio[0], ratio[1])
-        high, low = add(p[cell, 0], p[cell, 1], -high, -low)
-        if high > 0.0:
-            total_high, total_low = add(total_high, total_low, high, low)
+    for cell in range(first.shape[0]):
+        scaled_high, scaled_low = multiply(second[cell, 0], second[cell, 1], ratio[0], ratio[1])
+        scaled_high, scaled_low = add(first[cell, 0], first[cell, 1], -scaled_high, -scaled_low)
+        if scaled_high > 0.0:
+            total_high, total_low = add(total_high, total_low, scaled_high, scaled_low)
     return total_high
 
 
@@ -113,12 +115,14 @@ def add_records(
 ) -> None:
     """Add `copies` records of one value: table[t, s] counts the t-subsets of sum s, of `filled`
     records so far."""
-    size, width = table.shape
-    step = (width - 1) // max(1, size - 1)
-    for done in range(copies):
-        for t in range(min(filled + done + 1, size - 1), 0, -1):
-            # (t - 1)-subsets have sums up to (t - 1) step, step being the largest value.
-            _add(table[t], table[t - 1], value, min(width - value, (t - 1) * step + 1))
+    row_count, width = table.shape
+    largest_value = (width - 1) // max(1, row_count - 1)
+    for added in range(copies):
+        largest_size = min(filled + added + 1, row_count - 1)
+        for subset_size in range(largest_size, 0, -1):
+            largest_sum = (subset_size - 1) * largest_value
+            sum_count = min(width - value, largest_sum + 1)
+            _add(table[subset_size], table[subset_size - 1], value, sum_count)
 
 
 @compiled
@@ -128,8 +132,8 @@ def _add(
     value: int,
     count: int,
 ) -> None:
-    for s in range(count):
-        target[s + value] += source[s]
+    for partial_sum in range(count):
+        target[partial_sum + value] += source[partial_sum]
 
 
 # Summands are positive, so their order does not matter for the error bound; reordering lets them
@@ -141,48 +145,47 @@ def _hockey_stick(
     ratio: float,
     slack: float,
 ) -> Pair:
-    value, bound = 0.0, 0.0
-    for s in range(left.size):
-        exact = left[s] - ratio * right[s]
-        raised = exact + slack * left[s]
-        value += exact if exact > 0.0 else 0.0
+    divergence, bound = 0.0, 0.0
+    for subset_sum in range(left.size):
+        difference = left[subset_sum] - ratio * right[subset_sum]
+        raised = difference + slack * left[subset_sum]
+        divergence += difference if difference > 0.0 else 0.0
         bound += raised if raised > 0.0 else 0.0
-    return value, bound
+    return divergence, bound
 
 
 @compiled
 def worst_replacement(
-    rest: np.ndarray,
-    chosen: np.ndarray,
-    own: int,
+    without_record: np.ndarray,
+    with_record: np.ndarray,
+    record_shift: int,
     shifts: np.ndarray,
     ratio: float,
     slack: float,
 ) -> tuple[float, float, int, bool]:
-    """The largest divergence when one record of shift `own` is replaced, in subset counts, and an
-    upper bound.
+    """The largest divergence when one record is replaced, in subset counts, and an upper bound.
 
-    `rest` counts the T-subsets of the other records by sum, `chosen` their (T - 1)-subsets; all
-    shifts are at least 0. Returns the value, the bound (each count inflated by `slack`), the worst
-    shift, and its direction.
+    The record has the shift `record_shift`. `without_record` counts the T-subsets of the other
+    records by sum, `with_record` their (T - 1)-subsets; all shifts are at least 0. Returns the
+    value, the bound (each count inflated by `slack`), the worst shift, and its direction.
     """
-    length = max(rest.size, chosen.size + max(own, shifts.max()))
+    length = max(without_record.size, with_record.size + max(record_shift, shifts.max()))
     original = np.zeros(length)
-    original[: rest.size] += rest
-    original[own : own + chosen.size] += chosen
-    best, bound, worst_shift, forward = 0.0, 0.0, own, True
+    original[: without_record.size] += without_record
+    original[record_shift : record_shift + with_record.size] += with_record
+    largest, bound, worst_shift, forward = 0.0, 0.0, record_shift, True
     replaced = np.zeros(length)
     for shift in shifts:
-        if shift == own:
+        if shift == record_shift:
             continue
         replaced[:] = 0.0
-        replaced[: rest.size] += rest
-        replaced[shift : shift + chosen.size] += chosen
-        ahead, ahead_bound = _hockey_stick(original, replaced, ratio, slack)
-        back, back_bound = _hockey_stick(replaced, original, ratio, slack)
-        bound = max(bound, ahead_bound, back_bound)
-        if ahead > best:
-            best, worst_shift, forward = ahead, shift, True
-        if back > best:
-            best, worst_shift, forward = back, shift, False
-    return best, bound, worst_shift, forward
+        replaced[: without_record.size] += without_record
+        replaced[shift : shift + with_record.size] += with_record
+        onward, onward_bound = _hockey_stick(original, replaced, ratio, slack)
+        backward, backward_bound = _hockey_stick(replaced, original, ratio, slack)
+        bound = max(bound, onward_bound, backward_bound)
+        if onward > largest:
+            largest, worst_shift, forward = onward, shift, True
+        if backward > largest:
+            largest, worst_shift, forward = backward, shift, False
+    return largest, bound, worst_shift, forward

@@ -20,7 +20,6 @@ from scipy import optimize
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError
 from mezzotint.smoothed import compositions, many_types, mechanisms
-from mezzotint.smoothed.many_types import SampledMean
 from mezzotint.smoothed.model import (
     LOG_TEN,
     Distribution,
@@ -40,6 +39,7 @@ from mezzotint.smoothed.model import (
     read_vertices,
     to_log10,
 )
+from mezzotint.smoothed.monte_carlo import SampledMean, monte_carlo
 
 CONFIDENCE = 0.99
 """Level of the confidence interval of sampled results."""
@@ -186,7 +186,7 @@ def _sampled(
     """A Monte Carlo estimate at the worst composition of the bracket, cut to its bounds."""
     bounds = many_types.bracket(sample, loss, corners)
     check_draws(draws, "random histograms", 1000)
-    estimate = many_types.monte_carlo(
+    estimate = monte_carlo(
         sample,
         loss,
         corners,

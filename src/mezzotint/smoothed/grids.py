@@ -80,10 +80,10 @@ def mixed(
     One more record follows the distribution.
     """
     chances = [arithmetic.number(chance) for chance in vertex]
-    result = chances[-1] * grid[below(total, grid.ndim)]
+    expectation = chances[-1] * grid[below(total, grid.ndim)]
     for axis in range(grid.ndim):
-        result = result + chances[axis] * grid[one_more(total, grid.ndim, axis)]
-    return result
+        expectation = expectation + chances[axis] * grid[one_more(total, grid.ndim, axis)]
+    return expectation
 
 
 def weights_of(
@@ -98,13 +98,13 @@ def weights_of(
     grid[(0,) * axes] = arithmetic.number(1)
     grids = [grid]
     for total in range(1, records + 1):
-        larger = arithmetic.zeros(*[total + 1] * axes)
-        inner = below(total, axes)
-        larger[inner] = larger[inner] + chances[-1] * grid
+        larger_grid = arithmetic.zeros(*[total + 1] * axes)
+        unchanged = below(total, axes)
+        larger_grid[unchanged] = larger_grid[unchanged] + chances[-1] * grid
         for axis in range(axes):
-            moved = one_more(total, axes, axis)
-            larger[moved] = larger[moved] + chances[axis] * grid
-        grid = larger
+            shifted = one_more(total, axes, axis)
+            larger_grid[shifted] = larger_grid[shifted] + chances[axis] * grid
+        grid = larger_grid
         grids.append(grid)
     return grids
 
@@ -117,19 +117,19 @@ def best_composition(
 ) -> tuple[Any, Counts]:
     """The largest expectation over all compositions, and the first composition that has it."""
     last_weights = weights_of(vertices[-1], records, arithmetic)
-    best: Any = arithmetic.number(-1)
-    best_counts: Counts = ()
-    stack: list[tuple[Grid, int, Counts]] = [(deltas, records, ())]
-    while stack:
-        grid, remaining, counts = stack.pop()
+    largest_mean: Any = arithmetic.number(-1)
+    composition: Counts = ()
+    pending: list[tuple[Grid, int, Counts]] = [(deltas, records, ())]
+    while pending:
+        grid, remaining, counts = pending.pop()
         if len(counts) == len(vertices) - 1:
-            value = (grid * last_weights[remaining]).sum()
-            if value > best:
-                best = value
-                best_counts = (*counts, remaining)
+            mean_delta = (grid * last_weights[remaining]).sum()
+            if mean_delta > largest_mean:
+                largest_mean = mean_delta
+                composition = (*counts, remaining)
             continue
         for count in range(remaining + 1):
-            stack.append((grid, remaining - count, (*counts, count)))
+            pending.append((grid, remaining - count, (*counts, count)))
             if count < remaining:
                 grid = mixed(grid, remaining - count, vertices[len(counts)], arithmetic)
-    return best, best_counts
+    return largest_mean, composition

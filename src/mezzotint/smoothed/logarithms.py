@@ -106,8 +106,8 @@ def stated_error(log_value: float, moved: float) -> float:
 def stated_errors(log_values: np.ndarray, moved: float) -> np.ndarray:
     """`stated_error` of every entry."""
     errors = np.empty(log_values.size)
-    for i in range(log_values.size):
-        errors[i] = stated_error(log_values[i], moved)
+    for index in range(log_values.size):
+        errors[index] = stated_error(log_values[index], moved)
     return errors
 
 
@@ -120,13 +120,13 @@ def _stirling_table(size: int) -> np.ndarray:
     with localcontext() as context:
         context.prec = 40
         two_pi = 2 * Decimal("3.141592653589793238462643383279502884197")
-        rows = [Decimal(0)]
+        errors = [Decimal(0)]
         for number in range(1, size):
             factorial = Decimal(math.factorial(number)).ln()
-            rows.append(
+            errors.append(
                 factorial - (two_pi * number).ln() / 2 - number * Decimal(number).ln() + number
             )
-    return np.array([float(row) for row in rows])
+    return np.array([float(row) for row in errors])
 
 
 _STIRLING = _stirling_table(16)
@@ -152,11 +152,11 @@ def deviance(x: float, mean: float, difference: float) -> float:
         return x * math.log(x / mean) - difference
     # x log((1 + v)/(1 - v)) - d with d = v (x + mean) is d v + 2 x (v^3/3 + v^5/5 + ...).
     total = difference * ratio
-    power = 2.0 * x * ratio
+    term_power = 2.0 * x * ratio
     square = ratio * ratio
     for term in range(1, 64):
-        power *= square
-        updated = total + power / (2 * term + 1)
+        term_power *= square
+        updated = total + term_power / (2 * term + 1)
         if updated == total:
             break
         total = updated
@@ -193,8 +193,8 @@ def log_binomial_fraction(
 ) -> float:
     """log Bin(x; n, part / whole) for integers `part <= whole`."""
     if part == 0.0 or part == whole:
-        certain = x == 0.0 if part == 0.0 else x == n
-        return 0.0 if certain else -math.inf
+        is_certain = x == 0.0 if part == 0.0 else x == n
+        return 0.0 if is_certain else -math.inf
     difference = product_difference(x, whole, n, part) / whole
     return log_binomial(x, n, difference, part / whole, (whole - part) / whole)
 
@@ -230,10 +230,10 @@ def hypergeometrics(
     draws: float,
 ) -> np.ndarray:
     """`log_hypergeometric` of every entry."""
-    values = np.empty(x.size)
-    for i in range(x.size):
-        values[i] = log_hypergeometric(x[i], special, ordinary, draws)
-    return values
+    log_masses = np.empty(x.size)
+    for index in range(x.size):
+        log_masses[index] = log_hypergeometric(x[index], special, ordinary, draws)
+    return log_masses
 
 
 @compiled
@@ -246,8 +246,8 @@ def log_binomial_pair(
     """log Bin(x; n, p) for p and `mean = n p` in two floats each."""
     q = (1.0 - p[0]) - p[1]
     if p[0] == 0.0 or q == 0.0:
-        certain = x == (0.0 if p[0] == 0.0 else n)
-        return 0.0 if certain else -math.inf
+        is_certain = x == (0.0 if p[0] == 0.0 else n)
+        return 0.0 if is_certain else -math.inf
     high, low = add(x, 0.0, -mean[0], -mean[1])
     return log_binomial(x, n, high + low, p[0], q)
 
@@ -255,11 +255,11 @@ def log_binomial_pair(
 @compiled
 def binomials(x: np.ndarray, n: float, p: Pair) -> np.ndarray:
     """`log_binomial_pair` of every entry."""
-    values = np.empty(x.size)
+    log_masses = np.empty(x.size)
     mean = multiply(n, 0.0, p[0], p[1])
-    for i in range(x.size):
-        values[i] = log_binomial_pair(x[i], n, p, mean)
-    return values
+    for index in range(x.size):
+        log_masses[index] = log_binomial_pair(x[index], n, p, mean)
+    return log_masses
 
 
 @compiled
@@ -270,10 +270,10 @@ def binomial_fractions(
     whole: float,
 ) -> np.ndarray:
     """log Bin(x; n, part / whole) of every entry."""
-    values = np.empty(x.size)
-    for i in range(x.size):
-        values[i] = log_binomial_fraction(x[i], n, part, whole)
-    return values
+    log_masses = np.empty(x.size)
+    for index in range(x.size):
+        log_masses[index] = log_binomial_fraction(x[index], n, part, whole)
+    return log_masses
 
 
 _NEGLIGIBLE = 2.0**-60
@@ -376,9 +376,9 @@ def _log_side(
     if lost < lowest or lost > highest:
         return -math.inf
     log_pmf = log_hypergeometric(lost, first, others, total)
-    weight = 1.0
-    value = margin / (first * (total + 1.0 - lost) + shift * second * lost)
-    count = 0.0
+    relative_mass = 1.0
+    total_weight = margin / (first * (total + 1.0 - lost) + shift * second * lost)
+    step_count = 0.0
     while (lost > lowest) if below else (lost < highest):
         if below:
             shrink = lost * (others - total + lost) / ((first - lost + 1.0) * (total - lost + 1.0))
@@ -388,14 +388,14 @@ def _log_side(
                 (first - lost) * (total - lost) / ((lost + 1.0) * (others - total + lost + 1.0))
             )
             lost += 1.0
-        weight *= shrink
-        count += 1.0
+        relative_mass *= shrink
+        step_count += 1.0
         scale = first * (total + 1.0 - lost) + shift * second * lost
-        value += weight * (margin + count * step) / scale
+        total_weight += relative_mass * (margin + step_count * step) / scale
         # The rest is a geometric series of at most that much.
-        if weight * shrink < _NEGLIGIBLE * value * (1.0 - shrink):
+        if relative_mass * shrink < _NEGLIGIBLE * total_weight * (1.0 - shrink):
             break
-    return log_pmf + math.log(value)
+    return log_pmf + math.log(total_weight)
 
 
 @compiled
@@ -483,22 +483,24 @@ def _log_tail_replacement(
     records = part + other
     anchor = min(draws, max(start, math.floor((draws + 1.0) * (part / records))))
     log_pmf = log_binomial_fraction(anchor, draws, part, records)
-    over = excess + (anchor - start) * step
-    value = -math.expm1(-over) / (1.0 + math.exp(-over) * shift)
+    log_excess = excess + (anchor - start) * step
+    total_weight = -math.expm1(-log_excess) / (1.0 + math.exp(-log_excess) * shift)
     for direction in (1.0, -1.0):
-        hits, weight = anchor, 1.0
-        while (hits < draws) if direction > 0.0 else (hits > start):
+        hit_count, relative_mass = anchor, 1.0
+        while (hit_count < draws) if direction > 0.0 else (hit_count > start):
             if direction > 0.0:
-                shrink = (draws - hits) * part / ((hits + 1.0) * other)
+                shrink = (draws - hit_count) * part / ((hit_count + 1.0) * other)
             else:
-                shrink = hits * other / ((draws - hits + 1.0) * part)
-            hits += direction
-            weight *= shrink
-            over = excess + (hits - start) * step
-            value -= weight * math.expm1(-over) / (1.0 + math.exp(-over) * shift)
-            if weight * shrink < _NEGLIGIBLE * value * (1.0 - shrink):
+                shrink = hit_count * other / ((draws - hit_count + 1.0) * part)
+            hit_count += direction
+            relative_mass *= shrink
+            log_excess = excess + (hit_count - start) * step
+            total_weight -= (
+                relative_mass * math.expm1(-log_excess) / (1.0 + math.exp(-log_excess) * shift)
+            )
+            if relative_mass * shrink < _NEGLIGIBLE * total_weight * (1.0 - shrink):
                 break
-    return log_pmf + math.log(value)
+    return log_pmf + math.log(total_weight)
 
 
 @compiled
@@ -509,10 +511,10 @@ def divergences(
     ratio: Pair,
 ) -> np.ndarray:
     """`log_divergence` of one pair at every number of lost records."""
-    values = np.empty(total.size)
-    for i in range(total.size):
-        values[i] = log_divergence(first, second, total[i], ratio)
-    return values
+    log_divergences = np.empty(total.size)
+    for index in range(total.size):
+        log_divergences[index] = log_divergence(first, second, total[index], ratio)
+    return log_divergences
 
 
 @compiled
@@ -525,10 +527,12 @@ def divergences_replacement(
     loss: Pair,
 ) -> np.ndarray:
     """`log_divergence_replacement` at every number of draws."""
-    values = np.empty(draws.size)
-    for i in range(draws.size):
-        values[i] = log_divergence_replacement(first, second, draws[i], up, down, loss)
-    return values
+    log_divergences = np.empty(draws.size)
+    for index in range(draws.size):
+        log_divergences[index] = log_divergence_replacement(
+            first, second, draws[index], up, down, loss
+        )
+    return log_divergences
 
 
 @compiled
@@ -539,10 +543,10 @@ def utilities(
     ratio: Pair,
 ) -> np.ndarray:
     """`log_utility` of one pair at every number of lost records."""
-    values = np.empty(total.size)
-    for i in range(total.size):
-        values[i] = log_utility(first, second, total[i], ratio)
-    return values
+    log_utilities = np.empty(total.size)
+    for index in range(total.size):
+        log_utilities[index] = log_utility(first, second, total[index], ratio)
+    return log_utilities
 
 
 @compiled
@@ -581,10 +585,10 @@ def log_deltas(
     ratio: Pair,
 ) -> np.ndarray:
     """log delta at scattered counts."""
-    values = np.empty(counts.size)
-    for i in range(counts.size):
-        values[i] = log_delta(counts[i], records, lost, ratio)
-    return values
+    log_values = np.empty(counts.size)
+    for index in range(counts.size):
+        log_values[index] = log_delta(counts[index], records, lost, ratio)
+    return log_values
 
 
 @compiled
@@ -596,20 +600,20 @@ def log_delta_window(
     ratio: Pair,
 ) -> np.ndarray:
     """log delta at every count from low to high."""
-    values = np.empty(high - low + 1)
-    before = -math.inf
+    log_values = np.empty(high - low + 1)
+    delta_below = -math.inf
     if low >= 1:
-        before = _log_worst(float(low), records, lost, ratio)
+        delta_below = _log_worst(float(low), records, lost, ratio)
     for count in range(low, high + 1):
-        after = -math.inf
+        delta_above = -math.inf
         if count < records:
-            after = _log_worst(count + 1.0, records, lost, ratio)
+            delta_above = _log_worst(count + 1.0, records, lost, ratio)
         if count <= 1 or count >= records - 1:
-            values[count - low] = math.log((records - lost) / records)
+            log_values[count - low] = math.log((records - lost) / records)
         else:
-            values[count - low] = max(before, after)
-        before = after
-    return values
+            log_values[count - low] = max(delta_below, delta_above)
+        delta_below = delta_above
+    return log_values
 
 
 @compiled
@@ -636,25 +640,28 @@ def _log_block(
     # 1e-12 covers the rounding of a factor that nearly vanishes.
     total = (high * (lost + 1.0) - anchor * step) / (high * (lost + 1.0 - anchor)) + 1e-12
     for direction in (-1.0, 1.0):
-        count, weight = anchor, 1.0
-        while (count > lowest) if direction < 0.0 else (count < highest):
+        lost_first, relative_mass = anchor, 1.0
+        while (lost_first > lowest) if direction < 0.0 else (lost_first < highest):
             if direction < 0.0:
                 shrink = (
-                    count * (ordinary - lost + count) / ((low - count + 1.0) * (lost - count + 1.0))
+                    lost_first
+                    * (ordinary - lost + lost_first)
+                    / ((low - lost_first + 1.0) * (lost - lost_first + 1.0))
                 )
             else:
                 shrink = (
-                    (low - count)
-                    * (lost - count)
-                    / ((count + 1.0) * (ordinary - lost + count + 1.0))
+                    (low - lost_first)
+                    * (lost - lost_first)
+                    / ((lost_first + 1.0) * (ordinary - lost + lost_first + 1.0))
                 )
-            weight *= shrink
-            count += direction
-            if weight * shrink < 1e-6 * total * (1.0 - shrink):
-                total += weight / (1.0 - shrink)
+            relative_mass *= shrink
+            lost_first += direction
+            if relative_mass * shrink < 1e-6 * total * (1.0 - shrink):
+                total += relative_mass / (1.0 - shrink)
                 break
-            total += weight * (
-                (high * (lost + 1.0) - count * step) / (high * (lost + 1.0 - count)) + 1e-12
+            total += relative_mass * (
+                (high * (lost + 1.0) - lost_first * step) / (high * (lost + 1.0 - lost_first))
+                + 1e-12
             )
     bound = log_pmf + math.log(total)
     return min(0.0, bound + stated_error(log_pmf, lost) + 1e-9)
@@ -669,9 +676,9 @@ def block_bounds(
 ) -> np.ndarray:
     """Upper bounds of log F over each block of counts from edges[i] to edges[i + 1], inclusive."""
     bounds = np.empty(edges.size - 1)
-    for i in range(edges.size - 1):
-        low, high = edges[i], edges[i + 1]
-        bounds[i] = max(
+    for block in range(edges.size - 1):
+        low, high = edges[block], edges[block + 1]
+        bounds[block] = max(
             _log_block(low, high, records, lost, ratio),
             _log_block(records + 1.0 - high, records + 1.0 - low, records, lost, ratio),
         )
@@ -715,9 +722,9 @@ def mix_step(values: np.ndarray, p: Pair) -> np.ndarray:
     q = (1.0 - p[0]) - p[1]
     log_p = math.log(p[0]) if p[0] > 0.0 else -math.inf
     log_q = math.log(q) if q > 0.0 else -math.inf
-    result = np.empty(values.size - 1)
-    for i in range(result.size):
-        stay, move = values[i] + log_q, values[i + 1] + log_p
-        high, low = max(stay, move), min(stay, move)
-        result[i] = high if low == -math.inf else high + math.log1p(math.exp(low - high))
-    return result
+    mixed = np.empty(values.size - 1)
+    for index in range(mixed.size):
+        log_stay, log_move = values[index] + log_q, values[index + 1] + log_p
+        high, low = max(log_stay, log_move), min(log_stay, log_move)
+        mixed[index] = high if low == -math.inf else high + math.log1p(math.exp(low - high))
+    return mixed

@@ -21,7 +21,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.smoothed import logarithms
 from mezzotint.smoothed.grids import FLOATS, best_composition
@@ -41,6 +40,9 @@ _CLOSE = 1e-11
 """Bounds of a logarithm that are this near are closed."""
 _TARGET = 35.0
 """By how much, as a logarithm, the counts outside the window lie below the largest term."""
+
+_MOST_EDGES = 2049
+"""Of the blocks of counts among which the window's last count is sought."""
 
 _RELEVANT = 14.0
 """Terms this far below a bound, as logarithms, do not matter to it."""
@@ -121,13 +123,13 @@ def log_tail(
         return 0.0
     if share in (0, 1):
         return -math.inf
-    points = np.array([float(count), float(following)])
-    values = logarithms.binomials(points, float(records), split(share))
-    bound = float(values[0]) + logarithms.stated_error(float(values[0]), 0.0)
+    counts = np.array([float(count), float(following)])
+    log_mass, log_following = logarithms.binomials(counts, float(records), split(share)).tolist()
+    upper_mass = log_mass + logarithms.stated_error(log_mass, 0.0)
     if following < 0 or following > records:
-        return min(0.0, bound)
-    fall = min(float(values[1] - values[0]) + 1e-9, -1e-300)
-    return min(0.0, bound - math.log(-math.expm1(fall)))
+        return min(0.0, upper_mass)
+    log_fall = min((log_following - log_mass) + 1e-9, -1e-300)
+    return min(0.0, upper_mass - math.log(-math.expm1(log_fall)))
 
 
 def landscape(
@@ -142,28 +144,33 @@ def landscape(
     """
     records = sample.records
     log_rate = _log_rate(sample)
-    peak, height = _peak(sample, loss, share)
-    goal = height - _TARGET
-    level = height if pad > 0 else 0.0
-    high, log_middle = _high_end(sample, loss, share, peak, goal, level)
-    low = _low_end(records, share, peak, goal - log_rate)
-    if high - low > MAX_WINDOW:
-        remedy = f"needs delta at {high - low} counts; use asymptotic_rate for this many records"
+    peak, peak_value = _peak(sample, loss, share)
+    log_negligible = peak_value - _TARGET
+    log_small = 0.0
+    if pad > 0:
+        log_small = peak_value
+    window_end, log_middle = _high_end(sample, loss, share, peak, log_negligible, log_small)
+    window_start = _low_end(records, share, peak, log_negligible - log_rate)
+    if window_end - window_start > MAX_WINDOW:
+        remedy = f"needs delta at {window_end - window_start} counts; use asymptotic_rate for this many records"
         raise ParameterError("n", records, remedy)
     lost = float(sample.lost)
-    values = logarithms.log_delta_window(low, high, float(records), lost, loss.parts)
-    errors = logarithms.stated_errors(values, lost)
-    upper = np.minimum(values + errors, log_rate)
-    majorant = np.maximum(np.maximum.accumulate(upper[::-1])[::-1], log_middle)
+    log_deltas = logarithms.log_delta_window(
+        window_start, window_end, float(records), lost, loss.parts
+    )
+    errors = logarithms.stated_errors(log_deltas, lost)
+    upper = np.minimum(log_deltas + errors, log_rate)
+    falling = np.maximum.accumulate(upper[::-1])[::-1]
+    majorant = np.maximum(falling, log_middle)
     log_middle = min(log_middle, log_rate)
     columns = (
-        (values - errors, -math.inf, -math.inf),
+        (log_deltas - errors, -math.inf, -math.inf),
         (upper, log_rate, log_middle),
         (majorant, log_rate, log_middle),
     )
     return Landscape(
         records=records,
-        pieces=_assemble(records, low, high, columns, pad),
+        pieces=_assemble(records, window_start, window_end, columns, pad),
         log_rate=log_rate,
         log_middle=log_middle,
         pad=pad,
@@ -172,8 +179,8 @@ def landscape(
 
 def _assemble(
     records: int,
-    low: int,
-    high: int,
+    window_start: int,
+    window_end: int,
     columns: tuple[tuple[np.ndarray, float, float], ...],
     pad: int,
 ) -> tuple[Piece, ...]:
@@ -181,41 +188,44 @@ def _assemble(
 
     Each column comes with what holds before the window and after it.
     """
-    if high + pad + 1 < records - high - pad:
+    if window_end + pad + 1 < records - window_end - pad:
         halves: list[np.ndarray] = []
         for column, before, after in columns:
-            halves.append(np.concatenate((np.full(pad, before), column, np.full(pad, after))))
+            left_padding = np.full(pad, before)
+            right_padding = np.full(pad, after)
+            halves.append(np.concatenate((left_padding, column, right_padding)))
         mirrored = tuple(half[::-1].copy() for half in halves)
-        first = Piece(start=low - pad, columns=tuple(halves))
-        return first, Piece(start=records - high - pad, columns=mirrored)
+        first = Piece(start=window_start - pad, columns=tuple(halves))
+        second = Piece(start=records - window_end - pad, columns=mirrored)
+        return first, second
     # The middle is filled with its bound. With n even and the window reaching n / 2, that count
     # belongs to both sides (gap = -1).
-    gap = records - 2 * high - 1
+    middle_size = records - 2 * window_end - 1
     joined: list[np.ndarray] = []
     for column, before, after in columns:
         padding = np.full(pad, before)
-        middle = np.full(max(0, gap), after)
-        mirrored_column = column[::-1][max(0, -gap) :]
+        middle = np.full(max(0, middle_size), after)
+        mirrored_column = column[::-1][max(0, -middle_size) :]
         joined.append(np.concatenate((padding, column, middle, mirrored_column, padding)))
-    return (Piece(start=low - pad, columns=tuple(joined)),)
+    return (Piece(start=window_start - pad, columns=tuple(joined)),)
 
 
 def _peak(sample: Sample, loss: Loss, share: Fraction) -> tuple[int, float]:
     # Where Bin(j) delta(j) is largest, roughly; its value is a lower bound of the expectation in
     # any case.
     records = float(sample.records)
-    low = 0
-    high = sample.records // 2
+    first_count = 0
+    last_count = sample.records // 2
     while True:
-        grid = np.unique(np.linspace(low, high, 33).round())
-        masses = logarithms.binomials(grid, records, split(share))
-        deltas = logarithms.log_deltas(grid, records, float(sample.lost), loss.parts)
-        values = masses + deltas
-        best = int(np.argmax(values))
-        if high - low <= 32:
-            return int(grid[best]), float(values[best])
-        low = int(grid[max(0, best - 1)])
-        high = int(grid[min(grid.size - 1, best + 1)])
+        counts = np.unique(np.linspace(first_count, last_count, 33).round())
+        masses = logarithms.binomials(counts, records, split(share))
+        deltas = logarithms.log_deltas(counts, records, float(sample.lost), loss.parts)
+        products = masses + deltas
+        largest = int(np.argmax(products))
+        if last_count - first_count <= 32:
+            return int(counts[largest]), float(products[largest])
+        first_count = int(counts[max(0, largest - 1)])
+        last_count = int(counts[min(counts.size - 1, largest + 1)])
 
 
 def _high_end(
@@ -223,8 +233,8 @@ def _high_end(
     loss: Loss,
     share: Fraction,
     peak: int,
-    goal: float,
-    level: float,
+    log_negligible: float,
+    log_small: float,
 ) -> tuple[int, float]:
     """The last count of the window, and a bound of log delta from there to the middle.
 
@@ -232,24 +242,30 @@ def _high_end(
     the bound itself small.
     """
     records = sample.records
-    half = (records + 2) // 2
-    edges = np.unique(np.linspace(1, half, min(2049, half)).astype(np.int64)).astype(np.float64)
+    middle_count = (records + 2) // 2
+    even_edges = np.linspace(1, middle_count, min(_MOST_EDGES, middle_count))
+    edges = np.unique(even_edges.astype(np.int64)).astype(np.float64)
     if edges.size < 2:
         return records // 2, -math.inf
-    blocks = logarithms.block_bounds(edges, float(records), float(sample.lost), loss.parts)
-    beyond: list[float] = np.maximum.accumulate(blocks[::-1])[::-1].tolist()
+    block_bounds = logarithms.block_bounds(edges, float(records), float(sample.lost), loss.parts)
+    beyond: list[float] = np.maximum.accumulate(block_bounds[::-1])[::-1].tolist()
     starts: list[int] = edges[:-1].astype(np.int64).tolist()
 
-    def negligible(block: int) -> bool:
+    def is_negligible(block: int) -> bool:
         # The bounds fall along the edges, and so does the mass beyond them.
         if starts[block] <= peak:
             return False
-        return beyond[block] + log_tail(starts[block], records, share, above=True) <= goal
+        log_mass = log_tail(starts[block], records, share, above=True)
+        return beyond[block] + log_mass <= log_negligible
 
-    far = bisect.bisect_left(range(len(starts)), True, key=negligible)
-    small = bisect.bisect_left(range(len(starts)), True, key=lambda block: beyond[block] <= level)
+    def is_small(block: int) -> bool:
+        return beyond[block] <= log_small
+
+    blocks = range(len(starts))
+    first_negligible = bisect.bisect_left(blocks, True, key=is_negligible)
+    first_small = bisect.bisect_left(blocks, True, key=is_small)
     # If the bound never becomes small the other compositions have to do with the first.
-    for block in (max(far, small), far):
+    for block in (max(first_negligible, first_small), first_negligible):
         if block < len(starts) and starts[block] < records // 2:
             return starts[block] - 1, beyond[block]
     return records // 2, -math.inf
@@ -259,12 +275,12 @@ def _low_end(
     records: int,
     share: Fraction,
     peak: int,
-    goal: float,
+    log_negligible: float,
 ) -> int:
     """The largest count below which the binomial mass is under exp(goal)."""
 
     def matters(count: int) -> bool:
-        return log_tail(count - 1, records, share, above=False) > goal
+        return log_tail(count - 1, records, share, above=False) > log_negligible
 
     return max(0, bisect.bisect_left(range(peak), True, key=matters) - 1)
 
@@ -299,16 +315,18 @@ def evaluate(
     for piece, column in zip(scape.pieces, columns, strict=True):
         terms.append(logarithms.log_expectation(column, piece.start, records, split(share)))
     if outside:
-        first = scape.pieces[0].start
-        last = scape.pieces[-1].start + len(columns[-1])
-        terms.append(scape.log_rate + log_tail(first - 1, records, share, above=False))
-        terms.append(scape.log_rate + log_tail(last, records, share, above=True))
+        window_start = scape.pieces[0].start
+        window_end = scape.pieces[-1].start + len(columns[-1])
+        terms.append(scape.log_rate + log_tail(window_start - 1, records, share, above=False))
+        terms.append(scape.log_rate + log_tail(window_end, records, share, above=True))
         if len(scape.pieces) == 2:
-            after_first = log_tail(first + len(columns[0]), records, share, above=True)
-            before_second = log_tail(scape.pieces[1].start - 1, records, share, above=False)
+            first_end = window_start + len(columns[0])
+            second_start = scape.pieces[1].start
+            after_first = log_tail(first_end, records, share, above=True)
+            before_second = log_tail(second_start - 1, records, share, above=False)
             terms.append(scape.log_middle + min(after_first, before_second))
-    total = float(np.logaddexp.reduce(np.array(terms)))
-    return total, expectation_error(total, moved)
+    log_sum = float(np.logaddexp.reduce(np.array(terms)))
+    return log_sum, expectation_error(log_sum, moved)
 
 
 def search(
@@ -327,8 +345,9 @@ def search(
     if method == "all_splits":
         return _all_splits(sample, loss, ends)
     records = sample.records
-    lopsided = min(min(share, 1 - share) for share in ends)
-    certificate = _certificate(landscape(sample, loss, lopsided, min(records, MAX_MOVED)), ends)
+    smallest_share = min(min(share, 1 - share) for share in ends)
+    scape = landscape(sample, loss, smallest_share, min(records, MAX_MOVED))
+    certificate = _certificate(scape, ends)
     if certificate.status != "closed" and method == "auto" and records <= MAX_ALL_SPLITS:
         return _all_splits(sample, loss, ends)
     return certificate
@@ -336,10 +355,10 @@ def search(
 
 def _single_vertex(sample: Sample, loss: Loss, share: Fraction) -> Range:
     scape = landscape(sample, loss, min(share, 1 - share), 0)
-    lower = [piece.columns[0] for piece in scape.pieces]
-    upper = [piece.columns[1] for piece in scape.pieces]
-    value, error = evaluate(scape, lower, 0, share, outside=False)
-    bound, bound_error = evaluate(scape, upper, 0, share, outside=True)
+    lower_columns = [piece.columns[0] for piece in scape.pieces]
+    upper_columns = [piece.columns[1] for piece in scape.pieces]
+    value, error = evaluate(scape, lower_columns, 0, share, outside=False)
+    bound, bound_error = evaluate(scape, upper_columns, 0, share, outside=True)
     return Range(
         log_value=value,
         log_lower=value - error,
@@ -358,15 +377,18 @@ def _certificate(scape: Landscape, ends: tuple[Fraction, ...]) -> Range:
     for end in sorted((0, 1), key=lambda index: min(ends[index], 1 - ends[index])):
         _search_from(scape, ends, end, best)
     # A composition whose bound stayed loose (its records lie outside the window) leaves a bracket.
-    upper = min(scape.log_rate, best.upper)
-    closed = upper - best.value <= max(_CLOSE, 4.0 * best.error)
-    verb = "settles" if closed else "bounds"
+    log_upper = min(scape.log_rate, best.upper)
+    status: Status = "bracketed"
+    verb = "bounds"
+    if log_upper - best.value <= max(_CLOSE, 4.0 * best.error):
+        status = "closed"
+        verb = "settles"
     return Range(
         log_value=best.value,
         log_lower=best.value - best.error,
-        log_upper=upper,
+        log_upper=log_upper,
         split=(best.first, records - best.first),
-        status="closed" if closed else "bracketed",
+        status=status,
         method="certificate",
         checked=best.checked,
         reason=f"{best.checked} of {records + 1} compositions evaluated; "
@@ -399,23 +421,25 @@ def _search_from(
     best: _Best,
 ) -> None:
     """Move records away from one end, one after the other, until the majorant settles the others."""
-    step = split(ends[1 - end])
-    columns = [piece.columns for piece in scape.pieces]
+    moved_share = split(ends[1 - end])
+    all_columns = [piece.columns for piece in scape.pieces]
+    columns_by_kind = [list(columns) for columns in zip(*all_columns, strict=True)]
     for moved in range(scape.pad + 1):
         if moved > 0:
-            columns = [
-                tuple(logarithms.mix_step(column, step) for column in piece) for piece in columns
-            ]
-        lower, upper, majorant = (list(by_piece) for by_piece in zip(*columns, strict=True))
+            for columns in columns_by_kind:
+                columns[:] = [logarithms.mix_step(column, moved_share) for column in columns]
+        lower, upper, majorant = columns_by_kind
         value, error = evaluate(scape, lower, moved, ends[end], outside=False)
-        bound, bound_error = evaluate(scape, upper, moved, ends[end], outside=True)
+        upper_bound, upper_error = evaluate(scape, upper, moved, ends[end], outside=True)
         ceiling, ceiling_error = evaluate(scape, majorant, moved, ends[end], outside=True)
         best.checked += 1
-        best.upper = max(best.upper, bound + bound_error)
+        best.upper = max(best.upper, upper_bound + upper_error)
         if value > best.value:
             best.value = value
             best.error = error
-            best.first = moved if end == 1 else scape.records - moved
+            best.first = scape.records - moved
+            if end == 1:
+                best.first = moved
         if moved >= scape.records - moved:
             # Past the middle every composition was evaluated from one end or the other.
             return
@@ -436,9 +460,9 @@ def _all_splits(
     if records > MAX_COMPARED:
         remedy = f"comparing all splits needs n <= {MAX_COMPARED}; use the certificate"
         raise ParameterError("n", records, remedy)
-    values = logarithms.log_delta_window(0, records, float(records), lost, loss.parts)
-    errors = logarithms.stated_errors(values, lost)
-    return compare_splits(values, float(errors.max()), ends)
+    log_deltas = logarithms.log_delta_window(0, records, float(records), lost, loss.parts)
+    errors = logarithms.stated_errors(log_deltas, lost)
+    return compare_splits(log_deltas, float(errors.max()), ends)
 
 
 def compare_splits(
@@ -458,11 +482,11 @@ def compare_splits(
     for moved in range(records + 1):
         if moved > 0:
             values = logarithms.mix_step(values, split(ends[0]))
-        value = logarithms.log_expectation(values, 0, records - moved, split(ends[1]))
-        error = inner + expectation_error(value, moved)
-        best.upper = max(best.upper, value + error)
-        if value > best.value:
-            best.value = value
+        log_mean = logarithms.log_expectation(values, 0, records - moved, split(ends[1]))
+        error = inner + expectation_error(log_mean, moved)
+        best.upper = max(best.upper, log_mean + error)
+        if log_mean > best.value:
+            best.value = log_mean
             best.error = error
             best.first = moved
     return Range(
@@ -488,10 +512,10 @@ MAX_BLOCKS = 96
 def enumerable(records: int, vertices: tuple[Distribution, ...]) -> bool:
     """Whether every histogram and every composition can be enumerated in seconds."""
     types = len(vertices[0])
-    cells = (records + 1) ** (types - 1)
+    cell_count = (records + 1) ** (types - 1)
     splits = math.comb(records + len(vertices) - 1, len(vertices) - 1)
     pairs = (records // types + 1) * (records // 2 + 1)
-    return cells * splits * records * types <= MAX_ENUMERATION and pairs <= MAX_PAIRS
+    return cell_count * splits * records * types <= MAX_ENUMERATION and pairs <= MAX_PAIRS
 
 
 def enumerate_all(
@@ -502,14 +526,14 @@ def enumerate_all(
     """The exact maximum over all compositions of n records among the vertices."""
     types = len(vertices[0])
     deltas, delta_error = _delta_grid(sample, loss, types)
-    best, composition = best_composition(deltas, sample.records, vertices, FLOATS)
+    largest_mean, composition = best_composition(deltas, sample.records, vertices, FLOATS)
     # One step for each record, then a sum with a multinomial law of as many.
     error = delta_error + 2.0**-51 * (sample.records * (types + 2) + 8)
-    value = math.log(float(best))
+    log_value = math.log(float(largest_mean))
     return Range(
-        log_value=value,
-        log_lower=value - error,
-        log_upper=min(0.0, value + error),
+        log_value=log_value,
+        log_lower=log_value - error,
+        log_upper=min(0.0, log_value + error),
         split=composition,
         method="enumeration",
         reason="Every histogram and every composition evaluated.",
@@ -523,8 +547,8 @@ def _delta_grid(
 ) -> tuple[np.ndarray, float]:
     """delta of every histogram, and a bound on the errors of their logarithms."""
     records = sample.records
-    grid = np.zeros((records + 1,) * (types - 1))
-    error = 0.0
+    deltas = np.zeros((records + 1,) * (types - 1))
+    largest_error = 0.0
 
     @functools.cache
     def rarest(rare: int, common: int) -> tuple[float, float]:
@@ -537,9 +561,9 @@ def _delta_grid(
         remaining = records - sum(counts)
         if remaining >= 0:
             rare, common = sorted((*counts, remaining))[:2]
-            grid[counts], bound = rarest(rare, common)
-            error = max(error, bound)
-    return grid, error
+            deltas[counts], log_error = rarest(rare, common)
+            largest_error = max(largest_error, log_error)
+    return deltas, largest_error
 
 
 def bracket(
@@ -557,29 +581,31 @@ def bracket(
     every record has the smallest chance of them.
     """
     types = len(vertices[0])
-    lower = -math.inf
-    value = -math.inf
+    log_lower = -math.inf
+    log_value = -math.inf
     worst_vertex = 0
     for index in range(types):
         shares = [vertex[index] for vertex in vertices]
         ends = tuple(dict.fromkeys((min(shares), max(shares))))
         merged = search(sample, loss, ends, "certificate")
-        if merged.log_value > value:
-            value = merged.log_value
+        if merged.log_value > log_value:
+            log_value = merged.log_value
             worst_vertex = shares.index(min(shares))
-        lower = max(lower, merged.log_lower)
-    second, crowded = _second_count(sample, vertices, lower - _RELEVANT)
+        log_lower = max(log_lower, merged.log_lower)
+    second, crowded = _second_count(sample, vertices, log_lower - _RELEVANT)
     bounds = [crowded]
     for index in range(types):
-        share = min(vertex[index] for vertex in vertices)
-        bounds.append(log_rarest_bound(sample, loss, share, sample.records // types, second, lower))
-    upper = min(float(np.logaddexp.reduce(np.array(bounds))) + 1e-12, _log_rate(sample))
+        least_share = min(vertex[index] for vertex in vertices)
+        bounds.append(
+            log_rarest_bound(sample, loss, least_share, sample.records // types, second, log_lower)
+        )
+    log_upper = min(float(np.logaddexp.reduce(np.array(bounds))) + 1e-12, _log_rate(sample))
     composition = [0] * len(vertices)
     composition[worst_vertex] = sample.records
     return Range(
-        log_value=max(value, lower),
-        log_lower=lower,
-        log_upper=max(upper, lower),
+        log_value=max(log_value, log_lower),
+        log_lower=log_lower,
+        log_upper=max(log_upper, log_lower),
         split=tuple(composition),
         status="bracketed",
         method="bracket",
@@ -608,8 +634,8 @@ def _second_count(
         return _log_rate(sample) + float(np.logaddexp.reduce(np.array(tails)))
 
     counts = range(1, records // 2 + 1)
-    best = bisect.bisect_left(counts, True, key=lambda count: crowded(count) > goal)
-    return best, crowded(best)
+    largest = bisect.bisect_left(counts, True, key=lambda count: crowded(count) > goal)
+    return largest, crowded(largest)
 
 
 def log_rarest_bound(
@@ -646,140 +672,49 @@ def log_rarest_bound(
     if share == 1:
         return -math.inf
     records = sample.records
-    low, high = _mass_window(records, share, top)
-    counts = np.arange(low, high + 1, dtype=np.float64)
+    first_count, last_count = mass_window(records, share, top)
+    counts = np.arange(first_count, last_count + 1, dtype=np.float64)
     masses = logarithms.binomials(counts, float(records), split(share))
-    bounds = [_log_rate(sample) + log_tail(low - 1, records, share, above=False)]
-    if high < top:
-        bounds.append(log_g(high + 1) + log_tail(high + 1, records, share, above=True))
+    log_bounds = [_log_rate(sample) + log_tail(first_count - 1, records, share, above=False)]
+    if last_count < top:
+        log_bounds.append(
+            log_g(last_count + 1) + log_tail(last_count + 1, records, share, above=True)
+        )
 
     def block(first: int, last: int) -> tuple[float, float, int, int]:
         """(-overstatement, bound, first, last), the former two as logarithms."""
-        mass = float(np.logaddexp.reduce(masses[first - low : last - low + 1]))
+        block_masses = masses[first - first_count : last - first_count + 1]
+        mass = float(np.logaddexp.reduce(block_masses))
         log_first = log_g(first)
-        gap = -math.expm1(min(0.0, log_g(last) - log_first))
-        return -(mass + log_first + math.log(max(1e-300, gap))), mass + log_first, first, last
+        bound = mass + log_first
+        fall_share = -math.expm1(min(0.0, log_g(last) - log_first))
+        overstatement = bound + math.log(max(1e-300, fall_share))
+        return -overstatement, bound, first, last
 
-    heap = [block(low, high)]
+    heap = [block(first_count, last_count)]
     while len(heap) < MAX_BLOCKS:
-        total = float(np.logaddexp.reduce(np.array([bound for _, bound, _, _ in heap])))
+        block_bounds = np.array([bound for _, bound, _, _ in heap])
+        log_total = float(np.logaddexp.reduce(block_bounds))
         overstatement, _, first, last = heap[0]
-        if first == last or -overstatement <= total - 9.0 or total <= lower - _RELEVANT:
+        matters_little = -overstatement <= log_total - 9.0 or log_total <= lower - _RELEVANT
+        if first == last or matters_little:
             break
         heapq.heappop(heap)
         middle = (first + last) // 2
         heapq.heappush(heap, block(first, middle))
         heapq.heappush(heap, block(middle + 1, last))
-    bounds += [bound for _, bound, _, _ in heap]
-    return float(np.logaddexp.reduce(np.array(bounds))) + 1e-9
+    log_bounds += [bound for _, bound, _, _ in heap]
+    return float(np.logaddexp.reduce(np.array(log_bounds))) + 1e-9
 
 
-def _mass_window(records: int, share: Fraction, top: int) -> tuple[int, int]:
-    # From where even the rate times the lower tail is hopeless to beyond the bulk, in at most a few
-    # million counts.
+def mass_window(records: int, share: Fraction, top: int) -> tuple[int, int]:
+    """The first and the last count up to `top` that matter, of Bin(records, share).
+
+    From where even the rate times the lower tail is hopeless to beyond the bulk, in at most a few
+    million counts.
+    """
     mean = float(records * share)
     deviation = math.sqrt(float(records * share * (1 - share)))
-    low = max(0, min(math.floor(mean - 60.0 * deviation - 60.0), top))
-    high = max(low, math.ceil(mean + 12.0 * deviation + 60.0))
-    return low, min(top, high)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SampledMean:
-    """A Monte Carlo mean of exact values, with its confidence interval (natural logarithms)."""
-
-    log_value: float
-    log_low: float
-    log_high: float
-
-
-def monte_carlo(
-    sample: Sample,
-    loss: Loss,
-    vertices: tuple[Distribution, ...],
-    composition: tuple[int, ...],
-    *,
-    draws: int,
-    seed: int,
-    z: float,
-) -> SampledMean:
-    """E[delta(H)] for one composition from exact delta(H) at random histograms.
-
-    Rare histograms dominate the mean, so for a composition of one vertex half of the draws come
-    from a distribution tilted to where the two-type problem of the rarest type has its largest
-    term; the weights, true over mixture, are at most 2. The interval is the central limit
-    theorem's.
-    """
-    rng = np.random.default_rng(check_count("seed", seed, least=0))
-    active = [index for index, count in enumerate(composition) if count > 0]
-    tilt = None
-    if len(active) == 1:
-        tilt = _tilted(sample, loss, vertices[active[0]])
-    logs = np.empty(draws)
-    for draw in range(draws):
-        if tilt is not None and draw % 2 == 1:
-            histogram = rng.multinomial(sample.records, tilt[1])
-        else:
-            histogram = np.zeros(len(vertices[0]), dtype=np.int64)
-            for index in active:
-                chances = np.array([float(chance) for chance in vertices[index]])
-                histogram += rng.multinomial(composition[index], chances / chances.sum())
-        log_weight = 0.0
-        if tilt is not None:
-            log_weight = math.log(2.0) - float(np.logaddexp(0.0, _log_tilt(histogram, tilt)))
-        profile = histogram_profile(tuple(histogram.tolist()), sample, loss)
-        logs[draw] = log_weight + profile.log10_delta * LOG_TEN
-    return summary(logs, z)
-
-
-def _tilted(
-    sample: Sample,
-    loss: Loss,
-    vertex: Distribution,
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """The chances of a vertex, and those tilted to where its rarest type matters most.
-
-    Its share moves to the largest term of Bin(j) delta(j); the others keep their proportions. None
-    where a type never occurs.
-    """
-    rare = min(range(len(vertex)), key=lambda index: vertex[index])
-    if vertex[rare] == 0:
-        return None
-    records = sample.records
-    low, high = _mass_window(records, vertex[rare], records // 2)
-    grid = np.unique(np.linspace(low, high, 400).round())
-    masses = logarithms.binomials(grid, float(records), split(vertex[rare]))
-    deltas: list[float] = []
-    for count in grid:
-        present = max(2, int(count))
-        deltas.append(log_pair(present, records + 1 - present, sample, loss, binary=True))
-    largest = float(grid[int(np.argmax(masses + np.array(deltas)))])
-    share = max(0.5, largest) / records
-    chances = np.array([float(chance) for chance in vertex])
-    tilted = chances * (1.0 - share) / (1.0 - chances[rare])
-    tilted[rare] = share
-    return chances / chances.sum(), tilted / tilted.sum()
-
-
-def _log_tilt(histogram: np.ndarray, tilt: tuple[np.ndarray, np.ndarray]) -> float:
-    present = histogram > 0
-    log_ratios = np.log(tilt[1][present] / tilt[0][present])
-    return float((histogram[present] * log_ratios).sum())
-
-
-def summary(logs: np.ndarray, z: float) -> SampledMean:
-    """The mean of exp(logs) and its interval of z standard errors, as logarithms."""
-    peak = float(logs.max())
-    if peak == -math.inf:
-        return SampledMean(log_value=peak, log_low=peak, log_high=peak)
-    scaled = np.exp(logs - peak)
-    mean = float(scaled.mean())
-    half_width = z * float(scaled.std(ddof=1)) / math.sqrt(logs.size)
-    log_low = -math.inf
-    if half_width < mean:
-        log_low = peak + math.log(mean - half_width)
-    return SampledMean(
-        log_value=peak + math.log(mean),
-        log_low=log_low,
-        log_high=peak + math.log(mean + half_width),
-    )
+    window_start = max(0, min(math.floor(mean - 60.0 * deviation - 60.0), top))
+    window_end = max(window_start, math.ceil(mean + 12.0 * deviation + 60.0))
+    return window_start, min(top, window_end)

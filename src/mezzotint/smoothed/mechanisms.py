@@ -60,15 +60,16 @@ class Winner:
         check_choice("rule", self.rule, RULES)
         if self.rule == "plurality":
             return
-        candidates = {tuple(sorted(ballot)) for ballot in self.ballots}
-        if len(candidates) != 1 or len(set(next(iter(candidates)))) != len(self.ballots[0]):
+        candidate_lists = {tuple(sorted(ballot)) for ballot in self.ballots}
+        if len(candidate_lists) != 1 or len(set(self.ballots[0])) != len(self.ballots[0]):
             remedy = "each must rank the same candidates once, such as abc"
             raise ParameterError("ballots", self.ballots, remedy)
 
     def law(self, counts: Counts) -> Mapping[Hashable, Any]:
         """The winner, for certain."""
         if self.rule == "plurality":
-            return {max(range(len(counts)), key=lambda index: counts[index]): 1}
+            winner = max(range(len(counts)), key=lambda index: counts[index])
+            return {winner: 1}
         if len(counts) != len(self.ballots):
             remedy = f"needs one for each of {len(counts)} types"
             raise ParameterError("ballots", self.ballots, remedy)
@@ -81,7 +82,8 @@ class Winner:
         def score(name: str) -> int:
             total = 0
             for ballot, count in zip(self.ballots, counts, strict=True):
-                total += count * (len(candidates) - 1 - ballot.index(name))
+                points = len(candidates) - 1 - ballot.index(name)
+                total += count * points
             return total
 
         return max(candidates, key=score)
@@ -89,13 +91,15 @@ class Winner:
     def _transferable(self, counts: Counts, candidates: list[str]) -> str:
         """Single transferable vote: the fewest first places drop out; of several, the highest
         index."""
-        present = list(candidates)
-        while len(present) > 1:
-            firsts = dict.fromkeys(present, 0)
+        remaining = list(candidates)
+        while len(remaining) > 1:
+            first_places = dict.fromkeys(remaining, 0)
             for ballot, count in zip(self.ballots, counts, strict=True):
-                firsts[next(name for name in ballot if name in present)] += count
-            present.remove(min(reversed(present), key=lambda name: firsts[name]))
-        return present[0]
+                first = next(name for name in ballot if name in remaining)
+                first_places[first] += count
+            loser = min(reversed(remaining), key=lambda name: first_places[name])
+            remaining.remove(loser)
+        return remaining[0]
 
 
 @final
@@ -126,23 +130,23 @@ class Table:
         if len(self.rows) != len(histograms):
             remedy = f"needs {len(histograms)} rows, one for each histogram of {total} records"
             raise ParameterError("mechanism", len(self.rows), remedy)
-        rows = [list(row) for row in self.rows]
-        if all(isinstance(value, int | np.integer) for row in rows for value in row):
-            rows = _normalized(rows)
-        laws: dict[Counts, Mapping[Hashable, Any]] = {}
-        for histogram, row in zip(histograms, rows, strict=True):
-            laws[histogram] = dict(enumerate(row))
-        return laws
+        chance_rows = [list(chances) for chances in self.rows]
+        if all(isinstance(value, int | np.integer) for chances in chance_rows for value in chances):
+            chance_rows = _normalized(chance_rows)
+        laws_by_histogram: dict[Counts, Mapping[Hashable, Any]] = {}
+        for histogram, chances in zip(histograms, chance_rows, strict=True):
+            laws_by_histogram[histogram] = dict(enumerate(chances))
+        return laws_by_histogram
 
 
 def _normalized(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """Rows of integers with one sum, as Fractions that sum to 1."""
-    sums = {sum(map(int, row)) for row in rows}
-    if len(sums) != 1 or sums == {0}:
+    row_sums = {sum(map(int, row)) for row in rows}
+    if len(row_sums) != 1 or row_sums == {0}:
         remedy = "rows of integers need one sum above 0"
-        raise ParameterError("mechanism", sorted(sums)[:3], remedy)
-    (scale,) = sums
-    return [[Fraction(int(value), scale) for value in row] for row in rows]
+        raise ParameterError("mechanism", sorted(row_sums)[:3], remedy)
+    (common_sum,) = row_sums
+    return [[Fraction(int(value), common_sum) for value in row] for row in rows]
 
 
 Anonymous = Histogram | Threshold | Winner | Own | Table

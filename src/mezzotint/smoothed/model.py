@@ -74,11 +74,11 @@ def read_count(parameter: str, value: int, *, least: int = 0) -> int:
     """A whole number from `least` to 2**53, from anything that is integral, floats included."""
     try:
         count = int(value)
-        exact = not isinstance(value, (bool, str)) and count == value
+        is_exact = not isinstance(value, (bool, str)) and count == value
     except (ValueError, TypeError, OverflowError):
         count = 0
-        exact = False
-    if not exact:
+        is_exact = False
+    if not is_exact:
         raise ParameterError(parameter, value, "must be a whole number of records")
     if count < least:
         raise ParameterError(parameter, value, f"must be at least {least}")
@@ -129,19 +129,21 @@ class Loss:
 @functools.lru_cache(maxsize=4096)
 def split(value: Fraction) -> tuple[float, float]:
     """The largest double-double (to 2**-105 relative) that does not exceed a rational."""
-    high = float(value)
-    remainder = value - Fraction(high)
-    low = float(remainder)
-    if Fraction(low) > remainder:
-        low = math.nextafter(low, -math.inf)
-    return high, low
+    leading = float(value)
+    remainder = value - Fraction(leading)
+    trailing = float(remainder)
+    if Fraction(trailing) > remainder:
+        trailing = math.nextafter(trailing, -math.inf)
+    return leading, trailing
 
 
 def split_log(value: Fraction) -> tuple[float, float]:
     """Logarithm of a rational above zero as two floats, within 1e-31 of its size."""
     with decimal.localcontext() as context:
         context.prec = 70
-        logarithm = decimal.Decimal(value.numerator).ln() - decimal.Decimal(value.denominator).ln()
+        log_numerator = decimal.Decimal(value.numerator).ln()
+        log_denominator = decimal.Decimal(value.denominator).ln()
+        logarithm = log_numerator - log_denominator
     return split(Fraction(logarithm))
 
 
@@ -241,32 +243,32 @@ def read_sample(
         if sampled is not None or loss_rate is None:
             remedy = "is random under Poisson sampling; give loss_rate instead"
             raise ParameterError("sampled", sampled, remedy)
-        rate = 1 - read_loss_rate(loss_rate)
-        return Sample(records=records, sampled=0, rate=rate, sampling="poisson")
+        sampling_rate = 1 - read_loss_rate(loss_rate)
+        return Sample(records=records, sampled=0, rate=sampling_rate, sampling="poisson")
     if loss_rate is not None:
-        draws = math.ceil((1 - read_loss_rate(loss_rate)) * records)
+        draw_count = math.ceil((1 - read_loss_rate(loss_rate)) * records)
     else:
-        draws = _read_draws(sampled, records, replacement)
+        draw_count = _read_draws(sampled, records, replacement)
     return Sample(
         records=records,
-        sampled=draws,
-        rate=Fraction(draws, records),
+        sampled=draw_count,
+        rate=Fraction(draw_count, records),
         sampling="with_replacement" if replacement else "without_replacement",
     )
 
 
 def _read_draws(sampled: int | None, records: int, replacement: bool) -> int:
     assert sampled is not None
-    draws = read_count("sampled", sampled)
-    if draws < 1:
+    draw_count = read_count("sampled", sampled)
+    if draw_count < 1:
         remedy = "must be at least 1: with 0 records nothing is published"
         raise ParameterError("sampled", sampled, remedy)
-    if draws > records and not replacement:
+    if draw_count > records and not replacement:
         remedy = (
             f"more than the {records} records present; use at most these, or draw with replacement"
         )
         raise ParameterError("sampled", sampled, remedy)
-    return draws
+    return draw_count
 
 
 Distribution = tuple[Fraction, ...]
@@ -284,29 +286,31 @@ def read_vertices(vertices: Sequence[Rational | Sequence[Rational]]) -> tuple[Di
     if isinstance(vertices, (Real, str)) or not isinstance(vertices, Sized) or len(vertices) == 0:
         remedy = "needs a sequence of one or more distributions; try (0.0554,)"
         raise ParameterError("vertices", vertices, remedy)
-    rows = [_read_vertex(f"vertices[{index}]", vertex) for index, vertex in enumerate(vertices)]
-    if len({len(row) for row in rows}) > 1:
+    distributions = [
+        _read_vertex(f"vertices[{index}]", vertex) for index, vertex in enumerate(vertices)
+    ]
+    if len({len(row) for row in distributions}) > 1:
         raise ParameterError("vertices", vertices, "must all have the same number of types")
-    return tuple(rows)
+    return tuple(distributions)
 
 
 def _read_vertex(name: str, vertex: Rational | Sequence[Rational]) -> Distribution:
     if isinstance(vertex, (int, float, Real, str)):
         share = read_rational(name, vertex)
-        row = [share, 1 - share]
+        chances = [share, 1 - share]
     else:
-        row = [read_rational(name, value) for value in vertex]
-    if any(not 0 <= value <= 1 for value in row):
+        chances = [read_rational(name, value) for value in vertex]
+    if any(not 0 <= value <= 1 for value in chances):
         raise ParameterError(name, vertex, "must lie in [0, 1]: the probability of a type")
-    total = sum(row, Fraction(0))
-    if len(row) < 2 or abs(total - 1) > _SUM_ERROR:
+    chance_sum = sum(chances, Fraction(0))
+    if len(chances) < 2 or abs(chance_sum - 1) > _SUM_ERROR:
         raise ParameterError(name, vertex, "needs one probability per type, summing to 1")
     # Decimal thirds do not sum to 1 exactly; the last chance takes the difference, and stays in
     # [0, 1].
-    last = 1 - sum(row[:-1], Fraction(0))
-    if last < 0:
-        return tuple(value / total for value in row)
-    return (*row[:-1], last)
+    last_chance = 1 - sum(chances[:-1], Fraction(0))
+    if last_chance < 0:
+        return tuple(value / chance_sum for value in chances)
+    return (*chances[:-1], last_chance)
 
 
 def hull_vertices(points: Sequence[Distribution]) -> tuple[Distribution, ...]:
@@ -354,14 +358,14 @@ def in_hull(point: Distribution, others: Sequence[Distribution]) -> bool:
     )
     if program.status != 0:
         return False
-    used = [vertex for vertex, weight in zip(others, program.x, strict=True) if weight > 1e-12]
-    rows = [
+    combined = [vertex for vertex, weight in zip(others, program.x, strict=True) if weight > 1e-12]
+    equations = [
         [flint.fmpq(*chance.as_integer_ratio()) for chance in chances]
-        for chances in zip(*used, point, strict=True)
+        for chances in zip(*combined, point, strict=True)
     ]
-    reduced, rank = flint.fmpq_mat(rows).rref()
+    reduced, rank = flint.fmpq_mat(equations).rref()
     # Exactly one solution: every column but the last has a pivot.
-    if rank != len(used) or any(reduced[pivot, pivot] != 1 for pivot in range(rank)):
+    if rank != len(combined) or any(reduced[pivot, pivot] != 1 for pivot in range(rank)):
         return False
     return all(reduced[pivot, rank] >= 0 for pivot in range(rank))
 

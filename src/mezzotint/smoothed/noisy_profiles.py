@@ -42,27 +42,27 @@ def noisy_profile(
     types does not apply here, because each type receives its own noise; so every neighbour is
     compared.
     """
-    worst = log10_worst_case_noisy(sample, noise, loss)
+    log10_worst = log10_worst_case_noisy(sample, noise, loss)
     # One count more than present can be sampled from a neighbour.
     shape = np.array([min(sample.sampled, count + 1) + 1 for count in histogram], dtype=np.int64)
     if math.prod(int(size) for size in shape) > MAX_CELLS:
         remedy = f"needs a grid of shape {tuple(shape.tolist())}; sample fewer records"
         raise ParameterError("noise_ratio", float(noise), remedy)
-    if worst == -math.inf:
+    if log10_worst == -math.inf:
         reason = "The noise alone makes the mechanism purely private at this loss."
-        return profile_of(sample, loss, -math.inf, -math.inf, worst=worst, reason=reason)
+        return profile_of(sample, loss, -math.inf, -math.inf, worst=log10_worst, reason=reason)
     largest, pair = _worst_noisy_pair(histogram, shape, sample, loss, noise)
     # All sums before the difference are of positive double-doubles: each outcome is good to a few
     # 2**-100 per step, outcomes sum to 1 on either side, and probabilities below 1e-300 were
     # dropped.
-    steps = 8 * int(shape.sum()) + 64
-    error = 3.0 * steps * 2.0**-100 + 1e-290
+    step_count = 8 * int(shape.sum()) + 64
+    error = 3.0 * step_count * 2.0**-100 + 1e-290
     return profile_of(
         sample,
         loss,
         to_log10(log_of(largest)),
         to_log10(math.log(largest + error), 4e-16),
-        worst=worst,
+        worst=log10_worst,
         pair=pair,
         status="closed" if error <= 1e-10 * largest else "bracketed",
         reason="Summed over every outcome, all neighbours and both directions; "
@@ -111,13 +111,13 @@ def _published(
         ratio = decimal.Decimal(noise.numerator) / noise.denominator
         constant = _sampled_factors(sample.records, sample)[sample.sampled]
         for axis, count in enumerate(histogram):
-            column = _sampled_factors(count, sample)[: int(shape[axis])]
-            for sampled, weight in enumerate(column):
-                value = weight * (1 - ratio) / (1 + ratio - ratio ** (sampled + 1))
+            sampled_chances = _sampled_factors(count, sample)[: int(shape[axis])]
+            for sampled, weight in enumerate(sampled_chances):
+                factor = weight * (1 - ratio) / (1 + ratio - ratio ** (sampled + 1))
                 if axis == 0:
-                    value /= constant
-                high = float(value)
-                factors[axis, sampled] = high, float(value - decimal.Decimal(high))
+                    factor /= constant
+                leading = float(factor)
+                factors[axis, sampled] = leading, float(factor - decimal.Decimal(leading))
     grid = count_tables.product_on_simplex(shape, factors, sample.sampled)
     count_tables.spread(grid, shape, split(noise), split(1 / (1 - noise)))
     return grid
@@ -132,9 +132,9 @@ def _sampled_factors(count: int, sample: Sample) -> list[decimal.Decimal]:
     largest = min(sample.sampled, count)
     if sample.lost == 0:
         return [decimal.Decimal(int(sampled == count)) for sampled in range(largest + 1)]
-    rate = decimal.Decimal(sample.sampled) / sample.records
-    odds = decimal.Decimal(sample.sampled) / sample.lost
-    column = [(1 - rate) ** count]
+    sampling_rate = decimal.Decimal(sample.sampled) / sample.records
+    sampling_odds = decimal.Decimal(sample.sampled) / sample.lost
+    chances = [(1 - sampling_rate) ** count]
     for sampled in range(largest):
-        column.append(column[-1] * (count - sampled) / (sampled + 1) * odds)
-    return column
+        chances.append(chances[-1] * (count - sampled) / (sampled + 1) * sampling_odds)
+    return chances

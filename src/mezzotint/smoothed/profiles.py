@@ -94,28 +94,30 @@ def _lost_records(
     loss: Loss,
 ) -> Mixture:
     """The pair (A, B) loses s records: hypergeometric, or binomial under Poisson sampling."""
-    size = first + second - 1
-    others = sample.records - size
+    pair_records = first + second - 1
+    other_records = sample.records - pair_records
 
     def log_values(lost: np.ndarray) -> np.ndarray:
         return logarithms.divergences(float(first), float(second), lost, loss.parts)
 
     def binomial(lost: np.ndarray) -> np.ndarray:
-        return logarithms.binomials(lost, float(size), split(1 - sample.rate))
+        return logarithms.binomials(lost, float(pair_records), split(1 - sample.rate))
 
     def hypergeometric(lost: np.ndarray) -> np.ndarray:
-        return logarithms.hypergeometrics(lost, float(size), float(others), float(sample.lost))
+        return logarithms.hypergeometrics(
+            lost, float(pair_records), float(other_records), float(sample.lost)
+        )
 
     if sample.sampling == "poisson":
         return Mixture(
-            span=(0, size),
-            mode=float((1 - sample.rate) * size),
+            span=(0, pair_records),
+            mode=float((1 - sample.rate) * pair_records),
             log_values=log_values,
             log_weights=binomial,
         )
     return Mixture(
-        span=(max(0, sample.lost - others), min(sample.lost, size)),
-        mode=float(Fraction(sample.lost, sample.records) * size),
+        span=(max(0, sample.lost - other_records), min(sample.lost, pair_records)),
+        mode=float(Fraction(sample.lost, sample.records) * pair_records),
         log_values=log_values,
         log_weights=hypergeometric,
     )
@@ -153,28 +155,30 @@ def _missed_draws(
 
     Both are at least 2, and their records are part of n.
     """
-    draws = sample.sampled
+    draw_count = sample.sampled
     records = float(sample.records)
-    outside = sample.records - first - second + 1
-    up = split_log_step(first)
-    down = split_log_step(second)
+    outside_records = sample.records - first - second + 1
+    first_step = split_log_step(first)
+    second_step = split_log_step(second)
 
     def log_weights(missed: np.ndarray) -> np.ndarray:
-        return logarithms.binomial_fractions(missed, float(draws), float(outside), records)
+        return logarithms.binomial_fractions(
+            missed, float(draw_count), float(outside_records), records
+        )
 
     def log_values(missed: np.ndarray) -> np.ndarray:
         return logarithms.divergences_replacement(
             float(first),
             float(second),
-            draws - missed,
-            up,
-            down,
+            draw_count - missed,
+            first_step,
+            second_step,
             loss.log_ratio,
         )
 
     return Mixture(
-        span=(0, draws if outside > 0 else 0),
-        mode=float(Fraction(draws * outside, sample.records)),
+        span=(0, draw_count if outside_records > 0 else 0),
+        mode=float(Fraction(draw_count * outside_records, sample.records)),
         log_weights=log_weights,
         log_values=log_values,
     )
@@ -212,17 +216,17 @@ class _Window:
         return peak + math.log(math.fsum(np.exp(self.terms - peak)))
 
 
-def _peak(mixture: Mixture, low: int, high: int) -> int:
+def _peak(mixture: Mixture, first_lost: int, last_lost: int) -> int:
     # Zooms in on the largest term; a wrong peak costs time, never correctness.
-    while high - low > 64:
-        points = np.unique(np.linspace(low, high, 17).round())
+    while last_lost - first_lost > 64:
+        points = np.unique(np.linspace(first_lost, last_lost, 17).round())
         terms = mixture.log_weights(points) + mixture.log_values(points)
         if not np.isfinite(terms).any():
-            return low
-        best = int(np.argmax(terms))
-        low = int(points[max(0, best - 1)])
-        high = int(points[min(points.size - 1, best + 1)])
-    return (low + high) // 2
+            return first_lost
+        largest = int(np.argmax(terms))
+        first_lost = int(points[max(0, largest - 1)])
+        last_lost = int(points[min(points.size - 1, largest + 1)])
+    return (first_lost + last_lost) // 2
 
 
 def _mass_bound(mixture: Mixture, start: int, edge: int) -> float:
@@ -235,10 +239,10 @@ def _mass_bound(mixture: Mixture, start: int, edge: int) -> float:
     direction = 1 if edge >= start else -1
     if (start - mixture.mode) * direction <= 1.0:
         return 0.0
-    weight = mixture.log_weight(start)
-    fall = mixture.log_weight(start + direction) - weight
-    log_gap = math.log(-math.expm1(min(fall + 1e-9, -1e-12)))
-    return min(0.0, weight + 1e-9 - log_gap)
+    log_weight = mixture.log_weight(start)
+    log_fall = mixture.log_weight(start + direction) - log_weight
+    log_gap = math.log(-math.expm1(min(log_fall + 1e-9, -1e-12)))
+    return min(0.0, log_weight + 1e-9 - log_gap)
 
 
 def log_mixture(mixture: Mixture) -> float:
@@ -247,23 +251,23 @@ def log_mixture(mixture: Mixture) -> float:
     window = _Window(mixture, _peak(mixture, first, last))
     log_right = _extend_right(mixture, window, last)
     log_left = _extend_left(mixture, window, first)
-    total = window.log_total
-    if total > -math.inf:
-        assert np.logaddexp(log_left, log_right) <= total + _LEFT_OUT
-    return total
+    log_total = window.log_total
+    if log_total > -math.inf:
+        assert np.logaddexp(log_left, log_right) <= log_total + _LEFT_OUT
+    return log_total
 
 
 def _extend_right(mixture: Mixture, window: _Window, last: int) -> float:
     """Sum to the right, and return the log of the bound on what is left out there."""
-    step = 16
+    window_step = 16
     while window.high < last:
         # Beyond the window D(s) <= D(window.high + 1).
         ceiling = mixture.ceiling(window.high + 1)
-        bound = ceiling + _mass_bound(mixture, window.high + 1, last)
-        if bound <= window.log_total + _NEGLIGIBLE or ceiling == -math.inf:
-            return bound
-        window.grow_right(min(last, window.high + step))
-        step = min(2 * step, _LONGEST_STEP)
+        omitted_bound = ceiling + _mass_bound(mixture, window.high + 1, last)
+        if omitted_bound <= window.log_total + _NEGLIGIBLE or ceiling == -math.inf:
+            return omitted_bound
+        window.grow_right(min(last, window.high + window_step))
+        window_step = min(2 * window_step, _LONGEST_STEP)
     return -math.inf
 
 
@@ -273,29 +277,29 @@ def _extend_left(mixture: Mixture, window: _Window, first: int) -> float:
     # times their mass until even the whole remaining mass is negligible; a block too heavy for that
     # is summed instead.
     skipped = -math.inf
-    step = 16
-    edge = window.low
-    while edge > first:
-        goal = window.log_total + _NEGLIGIBLE
-        remaining = _mass_bound(mixture, edge - 1, first)
-        if remaining <= goal:
+    block_size = 16
+    block_end = window.low
+    while block_end > first:
+        log_negligible = window.log_total + _NEGLIGIBLE
+        remaining = _mass_bound(mixture, block_end - 1, first)
+        if remaining <= log_negligible:
             return float(np.logaddexp(skipped, remaining))
-        low = max(first, edge - step)
-        block = mixture.ceiling(low) + remaining
-        if block <= goal - 7.0:
-            skipped = float(np.logaddexp(skipped, block))
-            edge = low
-            step *= 2
-        elif edge == window.low:
-            window.grow_left(low, edge - 1)
-            edge = low
-            step = min(2 * step, _LONGEST_STEP)
-        elif step > 1:
-            step //= 2
+        block_start = max(first, block_end - block_size)
+        block_bound = mixture.ceiling(block_start) + remaining
+        if block_bound <= log_negligible - 7.0:
+            skipped = float(np.logaddexp(skipped, block_bound))
+            block_end = block_start
+            block_size *= 2
+        elif block_end == window.low:
+            window.grow_left(block_start, block_end - 1)
+            block_end = block_start
+            block_size = min(2 * block_size, _LONGEST_STEP)
+        elif block_size > 1:
+            block_size //= 2
         else:
-            window.grow_left(edge - 1, window.low - 1)
-            edge = window.low
-            step = 16
+            window.grow_left(block_end - 1, window.low - 1)
+            block_end = window.low
+            block_size = 16
     return skipped
 
 
@@ -378,32 +382,41 @@ def histogram_profile(
     loss: Loss,
 ) -> Profile:
     """`profile` without noise, from parameters that were read already."""
-    rare, common = sorted(histogram)[:2]
-    worst = log10_worst_case(sample)
-    certain = _certain_reason(rare, sample, worst)
+    rarest_count, second_count = sorted(histogram)[:2]
+    log10_worst = log10_worst_case(sample)
+    certain = _certain_reason(rarest_count, sample, log10_worst)
     if certain is not None:
-        return profile_of(sample, loss, worst, rounded_up(worst), worst=worst, reason=certain)
+        return profile_of(
+            sample, loss, log10_worst, rounded_up(log10_worst), worst=log10_worst, reason=certain
+        )
     # D falls as either count grows when there is a third type, so the worst pair is among the two
     # rarest types (docs/proofs/smoothed-profile.md); with two types there is no other pair. All
     # four orders are needed.
-    binary = len(histogram) == 2
-    orders = ((rare, common + 1), (rare + 1, common), (common, rare + 1), (common + 1, rare))
-    logs = {pair: log_pair(*pair, sample, loss, binary=binary) for pair in dict.fromkeys(orders)}
-    pair = max(logs, key=logs.__getitem__)
-    largest = logs[pair]
+    has_two_types = len(histogram) == 2
+    orders = (
+        (rarest_count, second_count + 1),
+        (rarest_count + 1, second_count),
+        (second_count, rarest_count + 1),
+        (second_count + 1, rarest_count),
+    )
+    log_divergences: dict[tuple[int, int], float] = {}
+    for pair in dict.fromkeys(orders):
+        log_divergences[pair] = log_pair(*pair, sample, loss, binary=has_two_types)
+    worst_pair = max(log_divergences, key=log_divergences.__getitem__)
+    largest = log_divergences[worst_pair]
     error = 2 * logarithms.stated_error(largest, scale_of(sample))
     reason = "Exact sum over the two rarest types, which are the worst pair."
     if largest == -math.inf:
         reason = "No outcome has a likelihood ratio above e^epsilon, so delta is exactly 0."
-    elif binary:
+    elif has_two_types:
         reason = "Exact one-dimensional sum over the lost records of one type."
     return profile_of(
         sample,
         loss,
         to_log10(largest),
-        min(to_log10(largest, error), rounded_up(worst)),
-        worst=worst,
-        pair=pair,
+        min(to_log10(largest, error), rounded_up(log10_worst)),
+        worst=log10_worst,
+        pair=worst_pair,
         reason=reason,
     )
 
@@ -514,31 +527,31 @@ def utility(
         replacement=replacement,
         poisson=poisson,
     )
-    level = read_rational("threshold", threshold)
-    if not Fraction(1, 2) <= level < 1:
+    accuracy = read_rational("threshold", threshold)
+    if not Fraction(1, 2) <= accuracy < 1:
         remedy = "must lie in [1/2, 1): the accuracy a guess must exceed"
         raise ParameterError("threshold", threshold, remedy)
-    loss = read_loss(epsilon=None, ratio=level / (1 - level))
+    loss = read_loss(epsilon=None, ratio=accuracy / (1 - accuracy))
     status: Status = "closed"
     if len(histogram) == 2:
         log_value = _two_types(histogram, sample, loss)
-        value = to_log10(log_value)
-        upper = to_log10(log_value, 2 * logarithms.stated_error(log_value, scale_of(sample)))
+        log10_value = to_log10(log_value)
+        log10_upper = to_log10(log_value, 2 * logarithms.stated_error(log_value, scale_of(sample)))
         reason = "Exact sum over the outcomes that one database makes likelier."
     elif _enumerable(sample, len(histogram)):
-        value, upper = _enumerated(histogram, sample, level)
+        log10_value, log10_upper = _enumerated(histogram, sample, accuracy)
         reason = f"Summed over every published histogram of {len(histogram)} types."
     else:
-        value = upper = _bound(histogram, sample, loss)
+        log10_value = log10_upper = _bound(histogram, sample, loss)
         reason = "Too many outcomes to enumerate; bounded by the divergences of all pairs of true values."
         status = "bracketed"
     return Utility(
-        log10=min(value, upper),
-        log10_upper=min(upper, 0.0),
+        log10=min(log10_value, log10_upper),
+        log10_upper=min(log10_upper, 0.0),
         status=status,
         records=sample.records,
         sampled=sample.sampled,
-        threshold=float(level),
+        threshold=float(accuracy),
         reason=reason,
     )
 
@@ -553,10 +566,10 @@ def _two_types(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> float:
     # sides.
     first, second = histogram
     utilities: list[float] = []
-    for giver, taker in ((first, second + 1), (second, first + 1)):
-        if giver >= 1:
-            utilities.append(_log_utility(giver, taker, sample, loss))
-            utilities.append(_log_utility(taker, giver, sample, loss))
+    for first_count, second_count in ((first, second + 1), (second, first + 1)):
+        if first_count >= 1:
+            utilities.append(_log_utility(first_count, second_count, sample, loss))
+            utilities.append(_log_utility(second_count, first_count, sample, loss))
     return max(utilities)
 
 
@@ -595,20 +608,20 @@ def _log_utility_single(
     # certain, worth (1 - t)/(1 - t) = 1 under the first database and nothing under the second,
     # which never draws it. If not, the odds are (1 - 1/n)^-T for the second; above E they are worth
     # (odds - E)/(1 + odds) in either case.
-    missed = -math.inf
+    log_missed = -math.inf
     if sample.records > 1:
-        missed = sample.sampled * math.log1p(-1.0 / sample.records)
-    chance = math.exp(missed)
+        log_missed = sample.sampled * math.log1p(-1.0 / sample.records)
+    chance = math.exp(log_missed)
     # Odds that are nearly E count as slightly above: their worth is what the slack is.
-    slack = 2.0**-50 * (loss.epsilon - max(missed, -700.0))
-    excess = -missed - loss.log_ratio[0]
+    slack = 2.0**-50 * (loss.epsilon - max(log_missed, -700.0))
+    excess = -log_missed - loss.log_ratio[0]
     worth = 0.0
     if excess > -slack:
         worth = -math.expm1(-max(excess, 0.0) - slack) / (1.0 + chance)
-    value = worth
+    mean_worth = worth
     if first == 1:
-        value = -math.expm1(missed) + chance * worth
-    return log_of(value)
+        mean_worth = -math.expm1(log_missed) + chance * worth
+    return log_of(mean_worth)
 
 
 def _bound(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> float:
@@ -616,12 +629,12 @@ def _bound(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> float:
     # only candidates: E_i[(post_j - t)+] / (1 - t) <= d(x_j, x_i) / (1 + E), and a guess of i at
     # most d(x_i, x_j) for any j. So the utility is at most (1 + (m - 1)/(1 + E)) times the largest
     # D(C_j + 1, C_k + 1), C the other records, and D falls with both counts.
-    upper = -math.inf
+    log10_upper = -math.inf
     for missing, present in enumerate(histogram):
         if present > 0:
-            upper = max(upper, _missing_bound(histogram, missing, sample, loss))
-    factor = math.log10(1.0 + float((len(histogram) - 1) / (1 + loss.ratio)))
-    return min(0.0, math.nextafter(upper + factor, math.inf) + 1e-15)
+            log10_upper = max(log10_upper, _missing_bound(histogram, missing, sample, loss))
+    log10_factor = math.log10(1.0 + float((len(histogram) - 1) / (1 + loss.ratio)))
+    return min(0.0, math.nextafter(log10_upper + log10_factor, math.inf) + 1e-15)
 
 
 def _missing_bound(
@@ -631,15 +644,17 @@ def _missing_bound(
     loss: Loss,
 ) -> float:
     """The largest D(C_j + 1, C_k + 1) where a record of one type is missing, as log10."""
-    others = list(histogram)
-    others[missing] -= 1
-    rare, common = sorted(count + 1 for count in others)[:2]
+    other_counts = list(histogram)
+    other_counts[missing] -= 1
+    rare, common = sorted(count + 1 for count in other_counts)[:2]
     if rare <= 1:
         return 0.0
     bounds: list[float] = []
     for first, second in ((rare, common), (common, rare)):
-        value = log_pair(first, second, sample, loss, binary=False)
-        bounds.append(to_log10(value, logarithms.stated_error(value, scale_of(sample))))
+        log_divergence = log_pair(first, second, sample, loss, binary=False)
+        bounds.append(
+            to_log10(log_divergence, logarithms.stated_error(log_divergence, scale_of(sample)))
+        )
     return max(bounds)
 
 
@@ -651,41 +666,43 @@ def _enumerated(
     """log10 of the utility, and of what its errors may add."""
     outcomes = _all_outcomes(sample.sampled, len(histogram))
     log_gap = split_log(1 - level)[0]
-    value = -math.inf
-    upper = -math.inf
+    log_value = -math.inf
+    log_upper = -math.inf
     for missing, present in enumerate(histogram):
         if present == 0:
             continue
-        laws: list[np.ndarray] = []
+        log_laws: list[np.ndarray] = []
         for guess in range(len(histogram)):
             counts = list(histogram)
             counts[missing] -= 1
             counts[guess] += 1
-            laws.append(_log_law(outcomes, counts, sample))
-        logs = np.array(laws)
-        logs = logs[:, logs.max(axis=0) > -np.inf]
-        ordered = np.sort(logs, axis=0)
-        others = np.logaddexp.reduce(ordered[:-1], axis=0)
-        wrong = others - np.logaddexp(ordered[-1], others) - log_gap
-        value = max(value, _useful_mass(logs, wrong))
-        upper = max(upper, _useful_mass(logs, wrong - _CHANCE_ERROR))
-    return to_log10(value), to_log10(upper, _CHANCE_ERROR)
+            log_laws.append(_log_law(outcomes, counts, sample))
+        log_chances = np.array(log_laws)
+        is_possible = log_chances.max(axis=0) > -np.inf
+        log_chances = log_chances[:, is_possible]
+        ordered = np.sort(log_chances, axis=0)
+        log_others = np.logaddexp.reduce(ordered[:-1], axis=0)
+        log_wrong = log_others - np.logaddexp(ordered[-1], log_others)
+        log_excess = log_wrong - log_gap
+        log_value = max(log_value, _useful_mass(log_chances, log_excess))
+        log_upper = max(log_upper, _useful_mass(log_chances, log_excess - _CHANCE_ERROR))
+    return to_log10(log_value), to_log10(log_upper, _CHANCE_ERROR)
 
 
 def _all_outcomes(draws: int, types: int) -> np.ndarray:
     """(outcomes, types) every histogram of so many draws: by where bars stand between them."""
-    places = draws + types - 1
-    bars = np.array(list(itertools.combinations(range(places), types - 1)))
-    first = np.full((len(bars), 1), -1)
-    last = np.full((len(bars), 1), places)
-    return np.diff(np.hstack([first, bars, last]), axis=1) - 1
+    place_count = draws + types - 1
+    bars = np.array(list(itertools.combinations(range(place_count), types - 1)))
+    first_bars = np.full((len(bars), 1), -1)
+    last_bars = np.full((len(bars), 1), place_count)
+    return np.diff(np.hstack([first_bars, bars, last_bars]), axis=1) - 1
 
 
 def _useful_mass(logs: np.ndarray, wrong: np.ndarray) -> float:
     """The largest log of the mass of useful guesses, each by how far it exceeds the threshold."""
     worth = -np.expm1(np.minimum(wrong, 1.0))
-    useful = worth > 0.0
-    terms = logs[:, useful] + np.log(worth[useful])
+    is_useful = worth > 0.0
+    terms = logs[:, is_useful] + np.log(worth[is_useful])
     return float(np.logaddexp.reduce(terms, axis=1, initial=-np.inf).max())
 
 
@@ -697,11 +714,13 @@ def _log_law(
     # Binomials at rate T/n over types, divided by the one for all records: the hypergeometric law.
     draws = float(sample.sampled)
     records = float(sample.records)
-    total = np.zeros(len(outcomes))
+    log_chances = np.zeros(len(outcomes))
     for sampled, count in zip(outcomes.T, counts, strict=True):
         possible = np.arange(sample.sampled + 1, dtype=np.float64)
-        table = np.full(possible.size, -np.inf)
-        reach = possible <= count
-        table[reach] = logarithms.binomial_fractions(possible[reach], float(count), draws, records)
-        total += table[sampled]
-    return total - logarithms.binomial_fractions(np.array([draws]), records, draws, records)
+        log_table = np.full(possible.size, -np.inf)
+        is_reached = possible <= count
+        log_table[is_reached] = logarithms.binomial_fractions(
+            possible[is_reached], float(count), draws, records
+        )
+        log_chances += log_table[sampled]
+    return log_chances - logarithms.binomial_fractions(np.array([draws]), records, draws, records)

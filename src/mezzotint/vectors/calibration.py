@@ -41,6 +41,10 @@ _FAR_BELOW = 0.75
 """Below this share of the target, a cost only steers a search."""
 
 _LARGEST_COST = 1e12
+"""Of Gaussian noise, where the noise is next to none."""
+
+_TINY_VARIANCE = 1e-300
+"""Stands for a variance of 0."""
 
 
 @final
@@ -87,26 +91,24 @@ class _TableCalibration:
     def strongest(self) -> tuple[TableScheme, Claim]:
         setting = self.setting
         guess = self._guess()
-        first = self._scheme(guess)
-        check_bits(setting, wire_bits(setting, first))
+        check_bits(setting, wire_bits(setting, self._scheme(guess)))
         if setting.dimension == 1 or setting.delta == 0:
-            scheme = self._search(self._exact, _IDENTITY, guess)[1]
+            _, scheme = self._search(self._exact, _IDENTITY, guess)
             return scheme, self.claim(scheme)
         # The L2 bound is nearly always better, and coordinates are slow to account for: they come
         # last.
         scale = _gaussian_scale(setting, self._table)
-        strength, scheme = self._search(
-            self._under_l2, scale, scale.strength(AIM * setting.epsilon)
-        )
+        guess = scale.strength(AIM * setting.epsilon)
+        strength, scheme = self._search(self._under_l2, scale, guess)
         if self._exact(scheme) > setting.epsilon:
             # Accounting does not try the order at which the search accepted it.
-            scheme = self._search(self._exact, scale, strength)[1]
+            _, scheme = self._search(self._exact, scale, strength)
         # The cost by coordinates grows with the strength: above the target here, it rules out all
         # stronger tables.
-        slack = self._exact(scheme) < ACCEPTED * setting.epsilon
-        if slack and scheme.by_coordinates(setting.release(scheme), setting.epsilon):
+        has_slack = self._exact(scheme) < ACCEPTED * setting.epsilon
+        if has_slack and scheme.by_coordinates(setting.release(scheme), setting.epsilon):
             with suppress(InfeasibleError):
-                scheme = self._search(self._exact, scale, strength)[1]
+                _, scheme = self._search(self._exact, scale, strength)
         return scheme, self.claim(scheme)
 
     def _guess(self) -> float:
@@ -140,14 +142,16 @@ class _TableCalibration:
         target = self.setting.epsilon
         release = self.setting.release(scheme)
         if self.alpha is not None:
-            quick = min(scheme.under_l2(release, alpha=self.alpha).values())
-            if quick <= _FAR_BELOW * target:
-                return quick
+            quick_epsilons = scheme.under_l2(release, alpha=self.alpha)
+            quick_cost = min(quick_epsilons.values())
+            if quick_cost <= _FAR_BELOW * target:
+                return quick_cost
         cost = min(scheme.under_l2(release).values())
         if math.isfinite(cost):
             # The best order is about inverse to the losses.
             epsilon, alpha = scheme.best_order(release.others, release.rounds, release.delta)
-            self.alpha = 1 + (alpha - 1) * min(max(epsilon / target, 0.1), 10.0)
+            growth = min(max(epsilon / target, 0.1), 10.0)
+            self.alpha = 1 + (alpha - 1) * growth
         return cost
 
     def _search(
@@ -211,42 +215,48 @@ def _gaussian_scale(setting: Setting, build: Callable[[float], Mechanism]) -> _S
 
 def _gaussian_cost(setting: Setting, table: Mechanism) -> float:
     """Renyi divergence over its order, of Gaussian noise as small as the table's smallest."""
-    gaps = np.diff(table.knots)
-    means = np.diff(table.probabilities @ table.levels)
-    steepest = float(np.abs(means[gaps > 0] / gaps[gaps > 0]).max())
-    smallest = float(min(table.variance(knot) for knot in table.knots.tolist()))
-    cost = 2 * steepest**2 * setting.rounds / (setting.honest * max(smallest, 1e-300))
+    lengths = np.diff(table.knots)
+    rises = np.diff(table.probabilities @ table.levels)
+    is_segment = lengths > 0
+    slopes = rises[is_segment] / lengths[is_segment]
+    steepest = float(np.abs(slopes).max())
+    least_variance = float(min(table.variance(knot) for knot in table.knots.tolist()))
+    sum_variance = setting.honest * max(least_variance, _TINY_VARIANCE)
+    cost = 2 * steepest**2 * setting.rounds / sum_variance
     return min(cost, _LARGEST_COST)
 
 
 def calibrated_ranked(setting: Setting) -> RankedCodebook:
     """The ranked codebook of the largest epsilon a round that meets the claim; local view only."""
     # A setting's `bits` are per value, of which a vector has `dimension`.
-    bits = None if setting.bits is None else setting.bits * setting.dimension
+    report_bits = None
+    if setting.bits is not None:
+        report_bits = setting.bits * setting.dimension
 
     def make(epsilon: float) -> RankedCodebook:
-        best = ranked_codebook(setting.dimension, epsilon)
-        if bits is None or best.bits <= bits:
-            return best
-        return ranked_codebook(setting.dimension, epsilon, bits)
+        codebook = ranked_codebook(setting.dimension, epsilon)
+        if report_bits is None or codebook.bits <= report_bits:
+            return codebook
+        return ranked_codebook(setting.dimension, epsilon, report_bits)
 
     def cost(scheme: RankedCodebook) -> float:
         return scheme.claim(rounds=setting.rounds, delta=setting.delta).epsilon
 
     # An ulp or two less, so that the sum over rounds, rounded up, keeps to epsilon.
-    pure = min(setting.epsilon / setting.rounds, MAX_RANKED_EPSILON) * (1 - 2.0**-40)
+    round_epsilon = min(setting.epsilon / setting.rounds, MAX_RANKED_EPSILON)
+    pure_epsilon = round_epsilon * (1 - 2.0**-40)
     if setting.delta == 0 or setting.rounds == 1:
-        return make(pure)
+        return make(pure_epsilon)
     # Or composition by the square root of rounds, if that allows more.
     guess = setting.epsilon / math.sqrt(setting.rounds) / 3
-    most = min(setting.epsilon, MAX_RANKED_EPSILON)
+    largest_epsilon = min(setting.epsilon, MAX_RANKED_EPSILON)
     _, scheme, _ = search(
         make,
         cost,
-        guess=min(max(pure, guess), most),
+        guess=min(max(pure_epsilon, guess), largest_epsilon),
         target=setting.epsilon,
-        least=pure,
-        most=most,
+        least=pure_epsilon,
+        most=largest_epsilon,
     )
     return scheme
 
@@ -271,10 +281,12 @@ def table_error(setting: Setting, mechanism: Mechanism) -> float:
     else:
         points, weights = np.polynomial.hermite_e.hermegauss(64)
         points = points / math.sqrt(setting.dimension)
-    inside = np.clip(points, mechanism.lower, mechanism.upper)
-    variance = np.array([float(mechanism.variance(value)) for value in inside])
-    bias = np.array([float(mechanism.mean(value)) for value in inside]) - points
-    return float(weights / weights.sum() @ (variance / setting.clients + bias**2))
+    clipped = np.clip(points, mechanism.lower, mechanism.upper)
+    variances = np.array([float(mechanism.variance(point)) for point in clipped])
+    means = np.array([float(mechanism.mean(point)) for point in clipped])
+    biases = means - points
+    errors = variances / setting.clients + biases**2
+    return float(weights / weights.sum() @ errors)
 
 
 def _gaussian_renyi(cost: float, delta: float) -> float:
@@ -282,7 +294,8 @@ def _gaussian_renyi(cost: float, delta: float) -> float:
 
     At least 1e-12.
     """
-    alphas = 1 + math.sqrt(math.log(1 / delta) / cost) * np.geomspace(0.5, 2, 9)
+    best_excess = math.sqrt(math.log(1 / delta) / cost)
+    alphas = 1 + best_excess * np.geomspace(0.5, 2, 9)
     epsilons = [rdp_to_epsilon(alpha * cost, alpha, delta) for alpha in alphas.tolist()]
     return max(1e-12, min(epsilons))
 

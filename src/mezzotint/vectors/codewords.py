@@ -52,13 +52,17 @@ def normal_table() -> IntArray:
     Guarantees: the integers have the pinned hash. None lies within 1e-4 of a tie, so any inverse of
         the normal distribution function with error below 1e-12 gives the same ones.
     """
-    octaves = 31 - OCTAVE_BITS
-    first = np.arange(2**OCTAVE_BITS, dtype=np.float64)
-    later = [(first + 2**OCTAVE_BITS) * 2.0**e for e in range(octaves)]
-    starts = np.concatenate([first, *later, [2.0**31]])
-    entries = np.rint(-scipy.special.ndtri((starts + 0.5) / 2.0**32) / UNIT).astype(np.int64)
+    piece_numbers = np.arange(2**OCTAVE_BITS, dtype=np.float64)
+    pieces = [piece_numbers]
+    for octave in range(31 - OCTAVE_BITS):
+        pieces.append((piece_numbers + 2**OCTAVE_BITS) * 2.0**octave)
+    starts = np.concatenate([*pieces, [2.0**31]])
+    tail_probabilities = (starts + 0.5) / 2.0**32
+    quantiles = -scipy.special.ndtri(tail_probabilities)
+    entries = np.rint(quantiles / UNIT).astype(np.int64)
     entries[-1] = 0
-    if hashlib.sha256(entries.astype("<i4").tobytes()).hexdigest() != TABLE_SHA256:
+    encoded = entries.astype("<i4").tobytes()
+    if hashlib.sha256(encoded).hexdigest() != TABLE_SHA256:
         raise MezzotintError(
             "stream: this machine's inverse normal distribution does not give the pinned table"
         )
@@ -79,18 +83,21 @@ def stream_key(purpose: str, beacon: str, *numbers: int) -> bytes:
 
 def _halves(key: bytes, start: int, count: int) -> npt.NDArray[np.uint32]:
     """`count` 32-bit numbers, the low half of each 64-bit word first; `count` is even."""
-    return draw_words(key, start, count // 2).astype("<u8", copy=False).view("<u4")
+    words = draw_words(key, start, count // 2)
+    return words.astype("<u8", copy=False).view("<u4")
 
 
 @lru_cache(maxsize=2)
 def signs(beacon: str, group: int, size: int) -> FloatArray:
     """(size,) numbers +-1 of a round, read-only: bit j of the stream, low bits first, 1 for +1."""
-    words = draw_words(stream_key("signs", beacon, group), 0, -(-size // 64))
+    key = stream_key("signs", beacon, group)
+    word_count = -(-size // 64)
+    words = draw_words(key, 0, word_count)
     octets = words.astype("<u8", copy=False).view(np.uint8)
-    bits = np.unpackbits(octets, bitorder="little")[:size]
-    values = bits.astype(np.float64) * 2.0 - 1.0
-    values.setflags(write=False)
-    return values
+    stream_bits = np.unpackbits(octets, bitorder="little")[:size]
+    round_signs = stream_bits.astype(np.float64) * 2.0 - 1.0
+    round_signs.setflags(write=False)
+    return round_signs
 
 
 def positions(key: bytes, count: int, among: int) -> IntArray:
@@ -104,10 +111,11 @@ def positions(key: bytes, count: int, among: int) -> IntArray:
     start = 0
     while filled < count:
         # Twice what is missing; the number of draws depends only on the public stream.
-        size = 4 * -(-2 * (count - filled) // 4)
-        numbers = _halves(key, start, size)
+        missing = count - filled
+        draw_count = 4 * -(-2 * missing // 4)
+        numbers = _halves(key, start, draw_count)
         filled = kernels.pick_distinct(numbers, taken, distinct, filled)
-        start += size // 2
+        start += draw_count // 2
     return distinct
 
 
@@ -127,10 +135,21 @@ def normal_rows(
     from mezzotint.vectors import compiled as kernels
 
     stride = row_stride(width)
-    numbers = _halves(key, _ROWS_START + first * (stride // 2), count * stride)
+    numbers = _row_numbers(key, first, count, stride)
     rows = np.empty((count, width))
     kernels.normal_numbers(numbers, normal_table(), stride, OCTAVE_BITS, UNIT, rows)
     return rows
+
+
+def _row_numbers(
+    key: bytes,
+    first: int,
+    count: int,
+    stride: int,
+) -> npt.NDArray[np.uint32]:
+    """The stream's numbers from the start of row `first` on, for so many rows."""
+    start = _ROWS_START + first * (stride // 2)
+    return _halves(key, start, count * stride)
 
 
 def normal_products(key: bytes, count: int, vector: FloatArray) -> FloatArray:
@@ -140,11 +159,11 @@ def normal_products(key: bytes, count: int, vector: FloatArray) -> FloatArray:
     table = normal_table()
     stride = row_stride(vector.size)
     products = np.empty(count)
-    block = max(1, _BLOCK_NUMBERS // stride)
-    for first in range(0, count, block):
-        chunk = products[first : first + block]
-        numbers = _halves(key, _ROWS_START + first * (stride // 2), chunk.size * stride)
-        kernels.normal_products(numbers, table, stride, OCTAVE_BITS, UNIT, vector, chunk)
+    block_rows = max(1, _BLOCK_NUMBERS // stride)
+    for first in range(0, count, block_rows):
+        block = products[first : first + block_rows]
+        numbers = _row_numbers(key, first, block.size, stride)
+        kernels.normal_products(numbers, table, stride, OCTAVE_BITS, UNIT, vector, block)
     return products
 
 
@@ -186,16 +205,19 @@ def _on_top(
     points: list[FloatArray] = []
     weights: list[FloatArray] = []
     for start, end in pairwise(sorted(cuts)):
-        points.append(0.5 * (start + end) + 0.5 * (end - start) * nodes)
-        weights.append(0.5 * (end - start) * node_weights)
+        middle = 0.5 * (start + end)
+        half_width = 0.5 * (end - start)
+        points.append(middle + half_width * nodes)
+        weights.append(half_width * node_weights)
     values = np.concatenate(points)
+    squares = values * values
     density = np.exp(-values * values / 2) / math.sqrt(2 * math.pi)
     # The probability that fewer than `top` of the other numbers are larger.
     among_top = scipy.special.betainc(count - top, top, below(values))
     if low == 0:
         count *= 2
-    mass = count * np.concatenate(weights) * density * among_top
-    return float(mass @ values), float(mass @ (values * values))
+    masses = count * np.concatenate(weights) * density * among_top
+    return float(masses @ values), float(masses @ squares)
 
 
 @lru_cache(maxsize=4096)
@@ -249,6 +271,9 @@ def _density(value: float) -> float:
     return math.exp(-value * value / 2) / math.sqrt(2 * math.pi)
 
 
+_GOLDEN_STEPS = 80
+"""Each keeps .62 of an interval: in the end its ends are the same float."""
+
 _STIRLING_DIMENSION = 10**6
 """Above it the series of a ratio of gamma functions is exact in floats."""
 
@@ -258,9 +283,11 @@ def mean_norm(dimension: int) -> float:
     if dimension > _STIRLING_DIMENSION:
         # sqrt(2) Gamma((d+1)/2) / Gamma(d/2) = sqrt(d) (1 - 1/(4 d) + 1/(32 d^2) + ...); the next
         # term is below 1e-18.
-        return math.sqrt(dimension) * (1 - 1 / (4 * dimension) + 1 / (32 * dimension**2))
-    log_ratio = math.lgamma((dimension + 1) / 2) - math.lgamma(dimension / 2)
-    return math.sqrt(2) * math.exp(log_ratio)
+        series = 1 - 1 / (4 * dimension) + 1 / (32 * dimension**2)
+        return math.sqrt(dimension) * series
+    log_numerator = math.lgamma((dimension + 1) / 2)
+    log_denominator = math.lgamma(dimension / 2)
+    return math.sqrt(2) * math.exp(log_numerator - log_denominator)
 
 
 @lru_cache(maxsize=256)
@@ -274,24 +301,26 @@ def gaussian_constant(epsilon: float) -> tuple[float, float]:
 
     def constant(log_share: float) -> float:
         share = math.exp(log_share)
-        density = _density(float(-scipy.special.ndtri(share)))
+        threshold = float(-scipy.special.ndtri(share))
         # (q e^eps + 1 - q) / (e^eps - 1), without overflow.
-        ratio = (share + (1 - share) * math.exp(-epsilon)) / -math.expm1(-epsilon)
-        return (ratio / density) ** 2
+        mixture = share + (1 - share) * math.exp(-epsilon)
+        ratio = mixture / -math.expm1(-epsilon)
+        return (ratio / _density(threshold)) ** 2
 
     # By golden section: A is unimodal in log q.
-    low = -min(epsilon, 600.0) - 4.0
-    high = math.log(0.5)
+    low_end = -min(epsilon, 600.0) - 4.0
+    high_end = math.log(0.5)
     golden = (math.sqrt(5) - 1) / 2
-    for _ in range(80):
-        lower = high - golden * (high - low)
-        upper = low + golden * (high - low)
+    for _ in range(_GOLDEN_STEPS):
+        width = high_end - low_end
+        lower = high_end - golden * width
+        upper = low_end + golden * width
         if constant(lower) < constant(upper):
-            high = upper
+            high_end = upper
         else:
-            low = lower
-    best = (low + high) / 2
-    return constant(best), math.exp(best)
+            low_end = lower
+    log_share = (low_end + high_end) / 2
+    return constant(log_share), math.exp(log_share)
 
 
 def gaussian_error(dimension: int, epsilon: float) -> float:
@@ -302,7 +331,8 @@ def gaussian_error(dimension: int, epsilon: float) -> float:
     q), before division by m; the other coordinates are N(0, 1).
     """
     constant, share = gaussian_constant(epsilon)
-    mean_square = 1 + float(-scipy.special.ndtri(share)) / math.sqrt(constant)
+    threshold = float(-scipy.special.ndtri(share))
+    mean_square = 1 + threshold / math.sqrt(constant)
     return constant * (dimension - 1 + mean_square) - 1
 
 
@@ -363,19 +393,25 @@ class Codebook:
         Source: docs/proofs/vectors.md; inner products of rotated codewords are order statistics of
             normal numbers over the norm of a Gaussian vector, which is independent of them.
         """
-        mean = square = 0.0
+        mean = 0.0
+        square = 0.0
         # Summation by parts: a weight counts all places down to where it falls.
         falls = -np.diff(row, append=0)
         for position in np.flatnonzero(falls).tolist():
+            fall = float(falls[position])
             top_mean, top_square = self._top_moments(position + 1)
-            mean += float(falls[position]) * top_mean
-            square += float(falls[position]) * top_square
+            mean += fall * top_mean
+            square += fall * top_square
         total = float(row.sum())
-        spread = 1.0 if self.folded else 1 - 1 / self.codewords
+        variance = 1.0
+        if not self.folded:
+            variance = 1 - 1 / self.codewords
         if self.kind in ("G", "GX"):
-            return mean, square, total * (self.width - 1) * spread + square
-        mean_rotated = mean / math.sqrt(spread) / mean_norm(self.width)
-        return mean_rotated, square / spread / self.width, total
+            across = total * (self.width - 1) * variance
+            return mean, square, across + square
+        rotated_mean = mean / math.sqrt(variance) / mean_norm(self.width)
+        rotated_square = square / variance / self.width
+        return rotated_mean, rotated_square, total
 
     @property
     def folded(self) -> bool:
@@ -418,9 +454,10 @@ class Codebook:
 
         if self.subspace is None:
             return vector
-        values = vector[None, :].copy()
-        kernels.transform(values, 1 / math.sqrt(self.padded))
-        return (values[0] * self.signs(group))[: self.size]
+        rows = vector[None, :].copy()
+        kernels.transform(rows, 1 / math.sqrt(self.padded))
+        signed = rows[0] * self.signs(group)
+        return signed[: self.size]
 
     def _key(self, seed: int, place: int) -> bytes:
         return stream_key("report", self.beacon, seed, place)
@@ -434,7 +471,8 @@ class Codebook:
         if self.subspace is not None:
             vector = vector[positions(key, self.subspace, self.padded)]
         if self.kind == "S":
-            return _simplex(self.codewords) @ (self._basis(key, self.codewords - 1) @ vector)
+            coordinates = self._basis(key, self.codewords - 1) @ vector
+            return _simplex(self.codewords) @ coordinates
         if self.kind == "X":
             return _with_opposites(self._basis(key, self.codewords // 2) @ vector)
         if self.kind == "GX":
@@ -463,21 +501,26 @@ class Codebook:
 
     def _codeword(self, key: bytes, index: int) -> FloatArray:
         if self.kind == "S":
-            return _simplex(self.codewords)[index] @ self._basis(key, self.codewords - 1)
+            basis = self._basis(key, self.codewords - 1)
+            return _simplex(self.codewords)[index] @ basis
         if self.kind == "G":
             rows = normal_rows(key, 0, self.codewords, self.width)
             return rows[index] - rows.mean(axis=0)
-        half = self.codewords // 2
-        sign = 1.0 if index < half else -1.0
+        pair_count = self.codewords // 2
+        is_opposite, pair = divmod(index, pair_count)
+        sign = 1.0 - 2.0 * is_opposite
         if self.kind == "X":
-            return self._basis(key, half)[index % half] * sign
-        return normal_rows(key, index % half, 1, self.width)[0] * sign
+            return self._basis(key, pair_count)[pair] * sign
+        (direction,) = normal_rows(key, pair, 1, self.width)
+        return direction * sign
 
     def _basis(self, key: bytes, count: int) -> FloatArray:
         """(count, size) orthonormal rows, uniformly distributed: Gaussian ones after
         Gram-Schmidt."""
-        columns, triangle = np.linalg.qr(normal_rows(key, 0, count, self.size).T)
-        return (columns * np.sign(np.diag(triangle))).T
+        rows = normal_rows(key, 0, count, self.size)
+        columns, triangle = np.linalg.qr(rows.T)
+        signed_columns = columns * np.sign(np.diag(triangle))
+        return signed_columns.T
 
 
 def _with_opposites(products: FloatArray) -> FloatArray:
@@ -488,10 +531,11 @@ def _with_opposites(products: FloatArray) -> FloatArray:
 def _simplex(count: int) -> FloatArray:
     """(M, M - 1) unit vectors with inner products -1 / (M - 1): Helmert's columns."""
     columns = np.zeros((count, count - 1))
-    for column in range(1, count):
-        columns[:column, column - 1] = 1.0
-        columns[column, column - 1] = -column
-    columns /= np.sqrt((columns**2).sum(axis=0))
+    for row in range(1, count):
+        columns[:row, row - 1] = 1.0
+        columns[row, row - 1] = -row
+    norms = np.sqrt((columns**2).sum(axis=0))
+    columns /= norms
     return columns * math.sqrt(count / (count - 1))
 
 

@@ -30,24 +30,24 @@ def transform(values: np.ndarray, scale: float) -> None:
         half = 1
         while 2 * half < size:
             for start in range(0, size, 4 * half):
-                for i in range(start, start + half):
-                    sum_low = entries[i] + entries[i + half]
-                    difference_low = entries[i] - entries[i + half]
-                    sum_high = entries[i + 2 * half] + entries[i + 3 * half]
-                    difference_high = entries[i + 2 * half] - entries[i + 3 * half]
-                    entries[i] = sum_low + sum_high
-                    entries[i + half] = difference_low + difference_high
-                    entries[i + 2 * half] = sum_low - sum_high
-                    entries[i + 3 * half] = difference_low - difference_high
+                for index in range(start, start + half):
+                    sum_low = entries[index] + entries[index + half]
+                    difference_low = entries[index] - entries[index + half]
+                    sum_high = entries[index + 2 * half] + entries[index + 3 * half]
+                    difference_high = entries[index + 2 * half] - entries[index + 3 * half]
+                    entries[index] = sum_low + sum_high
+                    entries[index + half] = difference_low + difference_high
+                    entries[index + 2 * half] = sum_low - sum_high
+                    entries[index + 3 * half] = difference_low - difference_high
             half *= 4
         if half < size:
-            for i in range(half):
-                lower = entries[i]
-                upper = entries[i + half]
-                entries[i] = lower + upper
-                entries[i + half] = lower - upper
-        for i in range(size):
-            entries[i] *= scale
+            for index in range(half):
+                lower = entries[index]
+                upper = entries[index + half]
+                entries[index] = lower + upper
+                entries[index + half] = lower - upper
+        for index in range(size):
+            entries[index] *= scale
 
 
 @compiled
@@ -102,9 +102,9 @@ def normal_numbers(
     rows: np.ndarray,
 ) -> None:
     """Fills (n, width) rows from n * stride words."""
-    for i in range(rows.shape[0]):
-        for j in range(rows.shape[1]):
-            rows[i, j] = _normal(numbers[i * stride + j], table, octave_bits) * unit
+    for row in range(rows.shape[0]):
+        for column in range(rows.shape[1]):
+            rows[row, column] = _normal(numbers[row * stride + column], table, octave_bits) * unit
 
 
 @compiled
@@ -118,11 +118,11 @@ def normal_products(
     products: np.ndarray,
 ) -> None:
     """Inner products of the rows, never stored, with a vector."""
-    for i in range(products.size):
+    for row in range(products.size):
         product = 0.0
-        for j in range(vector.size):
-            product += _normal(numbers[i * stride + j], table, octave_bits) * vector[j]
-        products[i] = product * unit
+        for column in range(vector.size):
+            product += _normal(numbers[row * stride + column], table, octave_bits) * vector[column]
+        products[row] = product * unit
 
 
 @compiled
@@ -142,26 +142,26 @@ def lift(
         normalize: what is written has norm 1 (or 0), whatever the norm returned.
     """
     largest = 0.0
-    for i in range(values.size):
-        value = np.float64(values[i])
-        lifted[i] = value if abs(value) < np.inf else 0.0
-        largest = max(largest, abs(lifted[i]))
+    for index in range(values.size):
+        value = np.float64(values[index])
+        lifted[index] = value if abs(value) < np.inf else 0.0
+        largest = max(largest, abs(lifted[index]))
     if largest == 0:
         largest = 1.0
     squares = 0.0
-    for i in range(values.size):
+    for index in range(values.size):
         # Divided first, so that no square overflows or vanishes.
-        lifted[i] /= largest
-        squares += lifted[i] * lifted[i]
+        lifted[index] /= largest
+        squares += lifted[index] * lifted[index]
     # 0 or at least 1, so that only 0 times infinity needs care.
-    size = math.sqrt(squares)
+    scaled_norm = math.sqrt(squares)
     norm = 0.0
     factor = 1.0
-    if size > 0:
-        norm = min(1.0, size * (largest / clip_norm))
-        factor = (1.0 if normalize else norm) / size
-    for i in range(values.size):
-        lifted[i] *= factor
+    if scaled_norm > 0:
+        norm = min(1.0, scaled_norm * (largest / clip_norm))
+        factor = (1.0 if normalize else norm) / scaled_norm
+    for index in range(values.size):
+        lifted[index] *= factor
     if slack:
         lifted[values.size] = math.sqrt(max(0.0, 1.0 - norm * norm))
     return norm
@@ -190,15 +190,15 @@ def draw(
 
     Returns: how many are undecided.
     """
-    undecided = 0
+    undecided_count = 0
     stride = np.int64(centres.size > 1)
     coefficients = table.ravel()
-    for i in range(words.size):
-        word = np.int64(take(words, i))
-        bits = np.float64(word & octaves.MAGNITUDE).view(np.int64)
-        cell = (bits >> octaves.SHIFT) - octaves.FIRST_CELL
+    for index in range(words.size):
+        word = np.int64(take(words, index))
+        float_bits = np.float64(word & octaves.MAGNITUDE).view(np.int64)
+        cell = (float_bits >> octaves.SHIFT) - octaves.FIRST_CELL
         row = (cell if cell > 0 else 0) * octaves.TERMS
-        mantissa = np.int64((bits & octaves.IN_CELL) | octaves.ONE).view(np.float64)
+        mantissa = np.int64((float_bits & octaves.IN_CELL) | octaves.ONE).view(np.float64)
         offset = mantissa - octaves.MIDDLE
         # Horner's scheme, written out.
         quantile = look_up(coefficients, row + 7)
@@ -210,10 +210,10 @@ def draw(
         quantile = quantile * offset + look_up(coefficients, row + 1)
         quantile = quantile * offset + look_up(coefficients, row)
         deviation = sigma * quantile
-        raised = take(centres, i * stride) + (-deviation if word < 0 else deviation) + 0.5
+        raised = take(centres, index * stride) + (-deviation if word < 0 else deviation) + 0.5
         rounded = np.floor(raised)
         fraction = raised - rounded
-        decided = (cell >= 0) & (fraction > margin) & (fraction < 1 - margin)
-        undecided += not decided
-        put(noise, i, np.int64(rounded) if decided else UNDECIDED)
-    return undecided
+        is_decided = (cell >= 0) & (fraction > margin) & (fraction < 1 - margin)
+        undecided_count += not is_decided
+        put(noise, index, np.int64(rounded) if is_decided else UNDECIDED)
+    return undecided_count

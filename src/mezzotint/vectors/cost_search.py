@@ -62,43 +62,43 @@ def search(
         aim=math.log(target * AIM),
     )
     position = min(max(math.log(guess), bracket.low), bracket.high)
-    best: tuple[float, Scheme, float] | None = None
-    problem: MezzotintError = InfeasibleError("no parameter was tried")
+    accepted: tuple[float, Scheme, float] | None = None
+    last_problem: MezzotintError = InfeasibleError("no parameter was tried")
     costly_error = 0.0  # of the weakest scheme that costs too much
     best_error = math.inf
     for turn in range(_TURNS):
         try:
             scheme = make(math.exp(position))
-            value = cost(scheme)
+            scheme_cost = cost(scheme)
         except MezzotintError as refusal:
-            problem = refusal
+            last_problem = refusal
             bracket.exclude(position)
             costly_error = 0.0
         else:
             scheme_error = math.nan if error is None else error(scheme)
-            if value <= target:
-                best = (math.exp(position), scheme, value)
-                enough = CLOSE if turn < patience else ACCEPTED
-                if value >= enough * target or position >= math.log(most):
+            if scheme_cost <= target:
+                accepted = (math.exp(position), scheme, scheme_cost)
+                required_share = CLOSE if turn < patience else ACCEPTED
+                if scheme_cost >= required_share * target or position >= math.log(most):
                     break
-                bracket.raise_low(position, value)
+                bracket.raise_low(position, scheme_cost)
                 best_error = scheme_error
             else:
-                problem = _too_costly(value, target)
-                bracket.lower_high(position, value)
+                last_problem = _too_costly(scheme_cost, target)
+                bracket.lower_high(position, scheme_cost)
                 costly_error = scheme_error
         if bracket.width < _NARROW or costly_error >= (1 - _GAIN) * best_error:
             break
         position = bracket.next_position(turn)
-    if best is None:
-        raise problem
-    return best
+    if accepted is None:
+        raise last_problem
+    return accepted
 
 
-def _too_costly(value: float, target: float) -> InfeasibleError:
-    if math.isfinite(value):
+def _too_costly(cost: float, target: float) -> InfeasibleError:
+    if math.isfinite(cost):
         return InfeasibleError(
-            f"no noise tried meets epsilon={target:.4g}; the last cost {value:.4g}"
+            f"no noise tried meets epsilon={target:.4g}; the last cost {cost:.4g}"
         )
     return InfeasibleError(
         "noise with a resolution of 2**-32 has too short a tail for this delta, values and rounds"
@@ -147,11 +147,11 @@ class _Bracket:
         """
         if self.cost_low is not None and self.cost_high is not None:
             growth = self.cost_high - self.cost_low
-            jumps = growth > _JUMP * self.width + 0.05
-            share = 0.5
-            if turn % 3 < 2 and not jumps:
-                share = (self.aim - self.cost_low) / growth
-            return self.low + self.width * min(max(share, _EDGE), 1 - _EDGE)
+            is_jump = growth > _JUMP * self.width + 0.05
+            position_share = 0.5
+            if turn % 3 < 2 and not is_jump:
+                position_share = (self.aim - self.cost_low) / growth
+            return self.low + self.width * min(max(position_share, _EDGE), 1 - _EDGE)
         if self.cost_low is not None:
             return min(self.low + self.aim - self.cost_low, self.high)
         if self.cost_high is not None:

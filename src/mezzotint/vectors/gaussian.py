@@ -126,12 +126,14 @@ class RoundedGaussian:
         margin = self.margin + largest * 2.0**-51
 
         def fill(first: int) -> None:
-            draws = noise[first : first + PART]
-            nearby = centres if centres.size == 1 else centres[first : first + PART]
-            self._fill(key, first, nearby, margin, draws)
+            end = first + PART
+            part_centres = centres
+            if centres.size > 1:
+                part_centres = centres[first:end]
+            self._fill(key, first, part_centres, margin, noise[first:end])
 
-        starts = range(0, size, PART)
-        in_threads([functools.partial(fill, first) for first in starts], threads=usable_cores())
+        tasks = [functools.partial(fill, first) for first in range(0, size, PART)]
+        in_threads(tasks, threads=usable_cores())
         return noise
 
     def _fill(
@@ -148,12 +150,13 @@ class RoundedGaussian:
 
         words = np.empty(draws.size, dtype=np.uint64)
         ElementWords(key, first).fill(words)
-        if draw(words, centres, quantiles(), self.sigma, margin, draws) == 0:
+        undecided_count = draw(words, centres, quantiles(), self.sigma, margin, draws)
+        if undecided_count == 0:
             return
+        all_centres = np.broadcast_to(centres, draws.shape)
         for index in np.flatnonzero(draws == UNDECIDED).tolist():
-            centre = float(centres[index if centres.size > 1 else 0])
             further = further_words(key, first + index)
-            draws[index] = self.closer(int(words[index]), further, centre)
+            draws[index] = self.closer(int(words[index]), further, float(all_centres[index]))
 
     def closer(
         self,
@@ -162,16 +165,17 @@ class RoundedGaussian:
         centre: float = 0.0,
     ) -> int:
         """The integer drawn by a word, and as many further words as it takes."""
-        sign = -1 if word >> _TAIL_BITS else 1
+        sign_bit = word >> _TAIL_BITS
+        sign = 1 - 2 * sign_bit
         tail = word & (2**_TAIL_BITS - 1)
-        digits = WORD
+        digit_count = WORD
         # Boundaries have no mass, so that c - X is rounded like -(-c + X).
         while True:
-            magnitude = self._settled(tail, digits, sign * centre)
+            magnitude = self._settled(tail, digit_count, sign * centre)
             if magnitude is not None:
                 return sign * magnitude
             tail = tail << WORD | next(further)
-            digits += WORD
+            digit_count += WORD
 
     def _settled(self, tail: int, digits: int, centre: float) -> int | None:
         """The integer to which centre + sigma z(u) rounds for all u in [tail, tail + 1) / 2^digits.
@@ -180,20 +184,24 @@ class RoundedGaussian:
         """
         if tail == 0:
             return None
-        quantile = -float(scipy.special.ndtri(float(Fraction(tail, 2**digits))))
+        probability = float(Fraction(tail, 2**digits))
+        quantile = -float(scipy.special.ndtri(probability))
         nearest = math.floor(centre + 0.5 + self.sigma * quantile)
         with flint.ctx.workprec(digits + _GUARD_BITS):
             scale = flint.arb(2) ** digits
             for candidate in (nearest, nearest - 1, nearest + 1):
-                above_upper = self._beyond(flint.arb(candidate + 0.5) - centre) * scale
-                above_lower = self._beyond(flint.arb(candidate - 0.5) - centre) * scale
+                upper_distance = flint.arb(candidate + 0.5) - centre
+                lower_distance = flint.arb(candidate - 0.5) - centre
+                above_upper = self._beyond(upper_distance) * scale
+                above_lower = self._beyond(lower_distance) * scale
                 if above_upper <= tail and tail + 1 <= above_lower:
                     return candidate
         return None
 
     def _beyond(self, distance: Any) -> Any:
         """Enclosure of P(X > distance)."""
-        return (flint.arb(distance) / flint.arb(self.sigma) / flint.arb(2).sqrt()).erfc() / 2
+        deviations = flint.arb(distance) / flint.arb(self.sigma)
+        return _normal_tail(deviations)
 
 
 def further_words(key: bytes, coordinate: int) -> Iterator[int]:
@@ -214,29 +222,38 @@ def quantiles() -> npt.NDArray[np.float64]:
     """
     octaves = range(LOWEST_OCTAVE, _TAIL_BITS)
     table = np.zeros((len(octaves) * CELLS + 1, TERMS))
+    cells = itertools.product(octaves, range(CELLS))
     with flint.ctx.workprec(_NEWTON_BITS):
-        for row, (octave, cell) in enumerate(itertools.product(octaves, range(CELLS))):
+        for row, (octave, cell) in zip(table, cells, strict=False):
+            exponent = octave - WORD
             middle = Fraction(2 * CELLS + 2 * cell + 1, 2 * CELLS)
-            unit = flint.arb(2) ** (octave - WORD)
-            quantile = _tail_quantile(middle * Fraction(2) ** (octave - WORD))
-            series = taylor(quantile, TERMS)
-            table[row] = [float(value * unit**power) for power, value in enumerate(series)]
+            quantile = _tail_quantile(middle * Fraction(2) ** exponent)
+            unit = flint.arb(2) ** exponent
+            for power, coefficient in enumerate(taylor(quantile, TERMS)):
+                row[power] = float(coefficient * unit**power)
     return table
+
+
+def _normal_tail(deviations: Any) -> Any:
+    """Enclosure of P(Z > deviations), Z standard normal."""
+    return (deviations / flint.arb(2).sqrt()).erfc() / 2
 
 
 def _tail_quantile(probability: Fraction) -> Any:
     """z(u), by Newton's method from the float."""
-    quantile = flint.arb(-float(scipy.special.ndtri(float(probability))))
+    float_quantile = -float(scipy.special.ndtri(float(probability)))
+    quantile = flint.arb(float_quantile)
     target = flint.arb(probability.numerator) / probability.denominator
     for _ in range(_NEWTON_STEPS):
-        tail = (quantile / flint.arb(2).sqrt()).erfc() / 2
-        quantile += (tail - target) / _density(quantile)
+        excess = _normal_tail(quantile) - target
+        quantile += excess / _density(quantile)
         quantile = quantile.mid()
     return quantile
 
 
-def _density(z: Any) -> Any:
-    return (-z * z / 2).exp() / (2 * flint.arb.pi()).sqrt()
+def _density(quantile: Any) -> Any:
+    numerator = (-quantile * quantile / 2).exp()
+    return numerator / (2 * flint.arb.pi()).sqrt()
 
 
 def taylor(quantile: Any, terms: int) -> list[Any]:
@@ -246,14 +263,16 @@ def taylor(quantile: Any, terms: int) -> list[Any]:
     z(u) = -Phi^-1(u), x = -z.
     """
     coefficients = [quantile]
+    identity = flint.fmpz_poly([0, 1])
     polynomial = flint.fmpz_poly([1])
     point = -quantile
     for order in range(1, terms):
-        value = flint.arb(0)
+        numerator = flint.arb(0)
         for power, coefficient in enumerate(polynomial):
-            value += coefficient * point**power
-        coefficients.append(-value / _density(quantile) ** order / math.factorial(order))
-        polynomial = polynomial.derivative() + order * flint.fmpz_poly([0, 1]) * polynomial
+            numerator += coefficient * point**power
+        derivative = -numerator / _density(quantile) ** order
+        coefficients.append(derivative / math.factorial(order))
+        polynomial = polynomial.derivative() + order * identity * polynomial
     return coefficients
 
 
@@ -352,24 +371,26 @@ class GaussianScheme(VectorScheme):
         check_positive("noise_multiplier", noise_multiplier)
         check_positive("l2_norm", l2_norm)
         count = check_count("clients", clients)
+        rotation = Rotation(dimension=size, seed=seed)
         # Variance of a coordinate, in variances of one client's noise, if all vectors are equal.
         signal = count / noise_multiplier
-        spread = count * (1 + signal * signal / Rotation(dimension=size, seed=seed).block)
+        variance_ratio = count * (1 + signal * signal / rotation.block)
         rounding = count * ROUNDING_VARIANCE
-        least = 2 * _WRAP_DEVIATIONS * math.sqrt(_PLANNED_DEVIATION**2 * spread + rounding)
-        if not least <= 2.0**MAX_BITS:
+        planned_variance = _PLANNED_DEVIATION**2 * variance_ratio + rounding
+        least_modulus = 2 * _WRAP_DEVIATIONS * math.sqrt(planned_variance)
+        if not least_modulus <= 2.0**MAX_BITS:
             remedy = f"sums need more than {MAX_BITS} bits; more noise"
             raise ParameterError("noise_multiplier", noise_multiplier, remedy)
-        bits = max(2, math.ceil(math.log2(least)))
-        sum_deviation = 2.0 ** (bits - 1) / _WRAP_DEVIATIONS
-        deviation = math.sqrt((sum_deviation**2 - rounding) / spread)
+        modulus_bits = max(2, math.ceil(math.log2(least_modulus)))
+        sum_deviation = 2.0 ** (modulus_bits - 1) / _WRAP_DEVIATIONS
+        deviation = math.sqrt((sum_deviation**2 - rounding) / variance_ratio)
         client_noise = noise_multiplier * l2_norm / math.sqrt(count)
         return cls(
             deviation=deviation,
             size=size,
             l2_norm=l2_norm,
             granularity=client_noise / deviation,
-            modulus_bits=bits,
+            modulus_bits=modulus_bits,
             seed=seed,
         )
 
@@ -400,10 +421,12 @@ class GaussianScheme(VectorScheme):
             independently of the signs.
         """
         count = check_count("clients", clients)
-        noise = count * (self.deviation**2 + ROUNDING_VARIANCE)
-        signal = (count * self.l2_norm / self.granularity) ** 2 / self._rotation.block
+        noise_variance = count * (self.deviation**2 + ROUNDING_VARIANCE)
+        sum_norm = count * self.l2_norm / self.granularity
+        signal_variance = sum_norm**2 / self._rotation.block
         log_factor = count * rounding_factor(self.deviation)
-        exponent = log_factor - (self.modulus / 2) ** 2 / (2 * (noise + signal))
+        half_modulus = self.modulus / 2
+        exponent = log_factor - half_modulus**2 / (2 * (noise_variance + signal_variance))
         return min(1.0, 2 * self.size * math.exp(exponent))
 
     def centres(self, vector: npt.ArrayLike) -> FloatArray:
@@ -417,15 +440,17 @@ class GaussianScheme(VectorScheme):
     def encode(self, vector: npt.ArrayLike, rng: Seed = None) -> IntArray:
         """(d,) to (d,) residues; rng None draws the noise from the keystream, a seed is not
         private."""
-        return self._noise.draw(key_from(rng), self.size, self.centres(vector)) % self.modulus
+        centres = self.centres(vector)
+        integers = self._noise.draw(key_from(rng), self.size, centres)
+        return integers % self.modulus
 
     def decode_sum(self, total: npt.ArrayLike, clients: int) -> FloatArray:
         """Residues are read as the integers nearest 0."""
         check_count("clients", clients)
-        half = self.modulus // 2
+        half_modulus = self.modulus // 2
         residues = check_residues(total, self.length, self.modulus)
-        centred = (residues + half) % self.modulus - half
-        return self._rotation.undo(centred * self.granularity)
+        integers = (residues + half_modulus) % self.modulus - half_modulus
+        return self._rotation.undo(integers * self.granularity)
 
     def account(self, release: Release) -> Claim:
         """The claim under the honest clients' total noise.
@@ -478,11 +503,12 @@ def merging_loss(deviation: float, clients: int) -> float:
     >>> merging_loss(2.0, 1000) < 2e-17
     True
     """
-    added = np.arange(1.0, clients)
-    exponents = -2 * (math.pi * deviation) ** 2 * added / (added + 1)
-    harmonic = np.exp(exponents * (1 - 16 * UNIT))
+    summed_counts = np.arange(1.0, clients)
+    exponents = -2 * (math.pi * deviation) ** 2 * summed_counts / (summed_counts + 1)
+    harmonics = np.exp(exponents * (1 - 16 * UNIT))
     # 2 (x + x^4 + x^9 + ...) <= 2 x / (1 - x)
-    ripple = 2 * harmonic / (1 - harmonic)
-    if ripple.size and float(ripple.max()) >= 1:
+    ripples = 2 * harmonics / (1 - harmonics)
+    if ripples.size and float(ripples.max()) >= 1:
         return math.inf
-    return float(-np.log1p(-ripple).sum()) * (1 + (clients + 64) * UNIT)
+    log_ratio = float(-np.log1p(-ripples).sum())
+    return log_ratio * (1 + (clients + 64) * UNIT)

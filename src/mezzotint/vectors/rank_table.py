@@ -65,10 +65,10 @@ class RankTable:
     def from_dict(cls, table: JsonObject) -> RankTable:
         """The table that `as_dict` wrote."""
         fields = {name: table[short] for name, short in _FILE_NAMES.items()}
-        null = table.get("null")
-        if null is None:
+        null_weights = table.get("null")
+        if null_weights is None:
             return cls(**fields)
-        return cls(**fields, null=(null[0], null[1]))
+        return cls(**fields, null=(null_weights[0], null_weights[1]))
 
     @property
     def outputs(self) -> int:
@@ -142,22 +142,24 @@ def rank_table(
     if not 1 <= top <= codewords // 2:
         raise ParameterError("top", top, f"between 1 and codewords // 2 = {codewords // 2}")
     ratio = _exp_below(epsilon)
-    others = codewords - top
+    other_count = codewords - top
     null_large = 0
     null_small = 0
     if null:
         # (k E + M - k - M / E) t = 1 - 1 / E makes the null output's two weights differ by the
         # factor E as well.
-        low = math.ceil(TOTAL * (1 - 1 / ratio) / (top * ratio + others - codewords / ratio))
-        null_large = TOTAL - codewords * low
+        low_weight = math.ceil(
+            TOTAL * (1 - 1 / ratio) / (top * ratio + other_count - codewords / ratio)
+        )
+        null_large = TOTAL - codewords * low_weight
         null_small = math.ceil(null_large / ratio)
     else:
-        low = math.ceil(TOTAL / (top * ratio + others))
-    for_top = TOTAL - null_small - others * low
-    high = min(math.floor(ratio * low), for_top // top)
-    raised = for_top - top * high
-    fits = 1 <= low <= high and 0 <= raised <= others
-    if not fits or (null and not 1 <= null_small <= null_large):
+        low_weight = math.ceil(TOTAL / (top * ratio + other_count))
+    top_weight = TOTAL - null_small - other_count * low_weight
+    high_weight = min(math.floor(ratio * low_weight), top_weight // top)
+    raised_count = top_weight - top * high_weight
+    is_table = 1 <= low_weight <= high_weight and 0 <= raised_count <= other_count
+    if not is_table or (null and not 1 <= null_small <= null_large):
         raise InfeasibleError(
             f"epsilon={float(epsilon):g}: weights of 2**-32 are too coarse for {codewords} "
             "codewords; use fewer bits"
@@ -165,9 +167,9 @@ def rank_table(
     return RankTable(
         codewords=codewords,
         top=top,
-        high=high,
-        raised=raised,
-        low=low,
+        high=high_weight,
+        raised=raised_count,
+        low=low_weight,
         null=(null_small, null_large) if null else None,
     )
 

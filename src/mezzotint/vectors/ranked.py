@@ -204,9 +204,11 @@ class RankedCodebook:
                 "with sampling='public', dimension=1"
             )
             raise ParameterError("mechanism", self.name, remedy)
-        claim = account(replace(release, mechanism=self.table.dominating, dimension=self.indices))
+        tabled = replace(release, mechanism=self.table.dominating, dimension=self.indices)
+        claim = account(tabled)
         if release.delta == 0 and release.trust == "local":
-            claim = replace(claim, epsilon=min(claim.epsilon, self._pure(release.rounds)))
+            epsilon = min(claim.epsilon, self._pure(release.rounds))
+            claim = replace(claim, epsilon=epsilon)
         return replace(
             claim,
             sha256=self.sha256,
@@ -269,13 +271,17 @@ class RankedCodebook:
 
         For weights that sum to 1.
         """
-        rows = self.table.rows()[:, : self.table.codewords]
-        return [tuple(value / TOTAL for value in self._codebook.moments(row)) for row in rows]
+        moments_by_row: list[tuple[float, ...]] = []
+        for row in self.table.rows()[:, : self.table.codewords]:
+            moments = self._codebook.moments(row)
+            moments_by_row.append(tuple(moment / TOTAL for moment in moments))
+        return moments_by_row
 
     @cached_property
     def scale(self) -> float:
         """The factor that turns a codeword into an unbiased estimate of x / clip_norm."""
-        return self._codebook.compression / self._moments[0][0]
+        mean, _, _ = self._moments[0]
+        return self._codebook.compression / mean
 
     def error(self, norm: float | None = None) -> float:
         """Mean squared error of one report's estimate, all coordinates together, squared data
@@ -292,14 +298,17 @@ class RankedCodebook:
         along, total = self._squares(length)
         # The average of `indices` estimates has the square of its mean beside the indices' share of
         # the variance.
-        mean = length if self.norms == "null" else 1.0
+        mean = 1.0
+        if self.norms == "null":
+            mean = length
         mean_square = (1 - 1 / self.indices) * mean**2
         along += mean_square
         total += mean_square
         across = (total - along) / max(1, self._codebook.padded - 1)
         if self.norms == "slack":
-            square = length**2
-            error = along * square + across * (self.dimension - square) - square
+            squared_length = length**2
+            across_dimensions = self.dimension - squared_length
+            error = along * squared_length + across * across_dimensions - squared_length
         else:
             error = along + across * (self.dimension - 1) - mean**2
         return float(error) * self.clip_norm * self.clip_norm
@@ -310,16 +319,17 @@ class RankedCodebook:
         All coordinates are those that the codebook has; the vector has norm `length`, in clipping
         norms.
         """
-        scaled = self.scale**2 / self.indices
-        share = self._codebook.width / self._codebook.padded
-        _, square, squares = self._moments[0]
-        along = scaled * square * share
-        total = scaled * squares
+        squared_scale = self.scale**2 / self.indices
+        subspace_share = self._codebook.width / self._codebook.padded
+        _, square, all_squares = self._moments[0]
+        along = squared_scale * square * subspace_share
+        total = squared_scale * all_squares
         if self.norms != "null":
             return along, total
-        _, zero_square, zero_squares = self._moments[1]
-        along = (1 - length) * scaled * zero_square * share + length * along
-        total = (1 - length) * scaled * zero_squares + length * total
+        _, zero_square, all_zero_squares = self._moments[1]
+        null_scale = (1 - length) * squared_scale
+        along = null_scale * zero_square * subspace_share + length * along
+        total = null_scale * all_zero_squares + length * total
         return along, total
 
     @property
@@ -379,27 +389,35 @@ class RankedCodebook:
             keep the report.
         """
         is_tensor = hasattr(vectors, "detach")
-        values = np.asarray(vectors.detach().cpu().numpy() if is_tensor else vectors)
+        if is_tensor:
+            values = vectors.detach().cpu().numpy()
+        else:
+            values = np.asarray(vectors)
         if values.dtype.kind not in "fiu":
             raise wrong_kind("vectors", values, "fiu", "need real numbers")
-        single = values.ndim == 1
         if values.ndim not in (1, 2) or values.shape[-1] != self.dimension:
             remedy = f"need (n, {self.dimension}) or ({self.dimension},)"
             raise ParameterError("vectors", str(values.shape), remedy)
+        is_single = values.ndim == 1
         rows = values.reshape(-1, self.dimension)
-        seeds = check_seeds([seed] if single else seed, rows.shape[0])
-        # Drawn before any vector is looked at.
-        words = draw_words(key_from(rng), 0, len(seeds) * self.indices)
-        words_by_row = words.reshape(-1, self.indices).tolist()
-        reports = np.empty(len(seeds), dtype=np.int64)
-        for i, row in enumerate(rows):
-            reports[i] = self.report(row, seeds[i], words_by_row[i])
+        reports = self._reports(rows, [seed] if is_single else seed, key_from(rng))
         if is_tensor:
             import torch
 
             tensor: Any = torch.from_numpy(reports)
-            return tensor[0] if single else tensor
-        return int(reports[0]) if single else reports
+            return tensor[0] if is_single else tensor
+        return int(reports[0]) if is_single else reports
+
+    def _reports(self, rows: npt.NDArray[Any], seeds: Any, key: bytes) -> IntArray:
+        """(n,) reports of (n, d) vectors, with the secret words of a key."""
+        public_seeds = check_seeds(seeds, len(rows))
+        # Drawn before any vector is looked at.
+        words = draw_words(key, 0, len(rows) * self.indices)
+        words_by_row = words.reshape(-1, self.indices).tolist()
+        reports = np.empty(len(rows), dtype=np.int64)
+        for index, row in enumerate(rows):
+            reports[index] = self.report(row, public_seeds[index], words_by_row[index])
+        return reports
 
     def report(self, row: FloatArray, seed: int, words: Sequence[int]) -> int:
         """The report of one (d,) vector under given secret words, one of 64 bits per index.
@@ -410,22 +428,23 @@ class RankedCodebook:
 
         codebook = self._codebook
         lifted = np.zeros((1, codebook.padded))
-        values = np.ascontiguousarray(row, dtype=np.float64)
-        slack = self.norms == "slack"
-        norm = kernels.lift(values, float(self.clip_norm), slack, not slack, lifted[0])
+        vector = np.ascontiguousarray(row, dtype=np.float64)
+        has_slack = self.norms == "slack"
+        norm = kernels.lift(vector, float(self.clip_norm), has_slack, not has_slack, lifted[0])
         codebook.transform(lifted, seed >> _HALF_WORD)
         null_threshold = TOTAL
         if self.norms == "null":
             null_threshold = round(norm * TOTAL)
         report = 0
-        for place, word in enumerate(words):
-            products = codebook.products(lifted[0], seed, place)
-            order = np.append(np.argsort(-products, kind="stable"), self.table.codewords)
+        for position, word in enumerate(words):
+            products = codebook.products(lifted[0], seed, position)
+            ranking = np.argsort(-products, kind="stable")
+            outputs = np.append(ranking, self.table.codewords)
             # Both rows' ranks are looked up, and one is taken: no branch on the vector.
             ranks = [self._rank(edges, word & _LOW_HALF) for edges in self._edges]
-            as_zero = (word >> _HALF_WORD) >= null_threshold
-            rank = ranks[as_zero * (len(ranks) - 1)]
-            report = report * self.table.outputs + int(order[rank])
+            is_null = (word >> _HALF_WORD) >= null_threshold
+            rank = ranks[is_null * (len(ranks) - 1)]
+            report = report * self.table.outputs + int(outputs[rank])
         return report
 
     @staticmethod
@@ -469,7 +488,7 @@ class RankedCodebook:
         codes = [operator.index(report) for report in np.asarray(reports).tolist()]
         if not codes:
             raise ParameterError("reports", "none", "need at least one")
-        numbers = check_seeds(seeds, len(codes))
+        public_seeds = check_seeds(seeds, len(codes))
         if min(codes) < 0 or max(codes) >= self.reports:
             raise ParameterError("reports", "out of range", f"from 0 to {self.reports - 1}")
         shares = np.ones(len(codes))
@@ -480,11 +499,12 @@ class RankedCodebook:
             raise ParameterError("weights", str(shares.shape), remedy)
         codebook = self._codebook
         total = np.zeros(self._size)
-        for round_number, members in groups(numbers).items():
+        for round_number, members in groups(public_seeds).items():
             round_total = np.zeros(codebook.padded)
-            for i in members:
-                for place, index in enumerate(self._split(codes[i])):
-                    codebook.add(round_total, index, numbers[i], place, shares[i])
+            for member in members:
+                seed = public_seeds[member]
+                for position, index in enumerate(self._split(codes[member])):
+                    codebook.add(round_total, index, seed, position, shares[member])
             total += codebook.undo(round_total, round_number)
         factor = self.scale * self.clip_norm / (self.indices * shares.sum())
         return total[: self.dimension] * factor

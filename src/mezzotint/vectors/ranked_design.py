@@ -107,14 +107,16 @@ def ranked_codebook(
         subspace=subspace,
         beacon=beacon,
     )
-    limit = None if bits is None else check_count("bits", bits)
-    best = request.fewest_bits() if limit is None else request.least_error(limit)
-    if best is None:
+    if bits is None:
+        chosen = request.fewest_bits()
+    else:
+        chosen = request.least_error(check_count("bits", bits))
+    if chosen is None:
         raise InfeasibleError(
             f"epsilon={epsilon:g}: no codebook of kind {codebook} fits; "
             "use other bits or codebook=auto"
         )
-    return replace(best, clip_norm=clip_norm)
+    return replace(chosen, clip_norm=clip_norm)
 
 
 @final
@@ -144,16 +146,16 @@ class _Request:
     def best(self, limit: int, indices: int) -> RankedCodebook | None:
         """The least error with at most `limit` outputs per index."""
         norms = self._norms(limit, indices)
-        size = self.dimension + (norms == "slack")
+        coordinates = self.dimension + (norms == "slack")
         designs: list[RankedCodebook] = []
-        for kind, codewords in _candidates(size, limit - (norms == "null"), self.codebook):
+        for kind, codewords in _candidates(coordinates, limit - (norms == "null"), self.codebook):
             prototype = _Prototype(
                 kind=kind,
                 dimension=self.dimension,
                 norms=norms,
                 indices=indices,
                 beacon=self.beacon,
-                subspace=_subspace(kind, size, self.subspace),
+                subspace=_subspace(kind, coordinates, self.subspace),
                 codewords=codewords,
                 epsilon=Fraction(self.epsilon) / indices,
             )
@@ -191,18 +193,18 @@ class _Request:
 
         The search starts at a rule of thumb.
         """
-        most = min(CHOSEN_BITS, REPORT_BITS // indices)
-        bits = min(max(1, round(3 + 0.8 * self.epsilon)), most)
-        design = self.best(2**bits, indices)
-        while bits < most and not self.good(design):
-            bits += 1
-            design = self.best(2**bits, indices)
-        while bits > 1 and self.good(design):
-            bits -= 1
-            smaller = self.best(2**bits, indices)
-            if not self.good(smaller):
+        largest_bits = min(CHOSEN_BITS, REPORT_BITS // indices)
+        index_bits = min(max(1, round(3 + 0.8 * self.epsilon)), largest_bits)
+        design = self.best(2**index_bits, indices)
+        while index_bits < largest_bits and not self.good(design):
+            index_bits += 1
+            design = self.best(2**index_bits, indices)
+        while index_bits > 1 and self.good(design):
+            index_bits -= 1
+            smaller_design = self.best(2**index_bits, indices)
+            if not self.good(smaller_design):
                 break
-            design = smaller
+            design = smaller_design
         return design
 
     def _norms(self, limit: int, indices: int) -> Norms:
@@ -224,20 +226,20 @@ def _candidates(
         for codewords in _simplex_sizes(limit, largest):
             yield codebook, codewords
         return
-    even = limit - limit % 2
+    even_limit = limit - limit % 2
     if codebook == "auto":
         for codewords in _simplex_sizes(limit, min(limit, size + 1)):
             if size * codewords**2 <= _ROTATION_WORK:
                 yield "S", codewords
     if codebook in ("auto", "X"):
-        cross = min(even, 2 * size)
-        cheap = size * (cross // 2) ** 2 <= _ROTATION_WORK
-        if cross >= 2 and (cheap or codebook == "X"):
-            yield "X", cross
+        cross_codewords = min(even_limit, 2 * size)
+        is_cheap = size * (cross_codewords // 2) ** 2 <= _ROTATION_WORK
+        if cross_codewords >= 2 and (is_cheap or codebook == "X"):
+            yield "X", cross_codewords
     if codebook == "auto" and limit >= 2 and limit * min(size, SUBSPACE) <= _DRAWN_NUMBERS:
         yield "G", limit
-    if codebook in ("auto", "GX") and even >= 2:
-        yield "GX", even
+    if codebook in ("auto", "GX") and even_limit >= 2:
+        yield "GX", even_limit
 
 
 def _simplex_sizes(limit: int, largest: int) -> list[int]:
@@ -311,14 +313,14 @@ class _Prototype:
                 return math.inf
             return design.mse
 
-        share = gaussian_constant(float(self.epsilon))[1]
-        top = min(max(1, round(share * self.codewords)), self.codewords // 2)
-        step = max(1, top // 8)
+        top_share = gaussian_constant(float(self.epsilon))[1]
+        top = min(max(1, round(top_share * self.codewords)), self.codewords // 2)
+        stride = max(1, top // 8)
         while True:
-            nearest = min((top - step, top + step), key=error)
-            if error(nearest) < error(top):
-                top = nearest
-            elif step > 1:
-                step //= 2
+            neighbour = min((top - stride, top + stride), key=error)
+            if error(neighbour) < error(top):
+                top = neighbour
+            elif stride > 1:
+                stride //= 2
             else:
                 return designs[top]

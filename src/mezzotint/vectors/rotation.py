@@ -52,19 +52,23 @@ def clip(vector: npt.ArrayLike, *, norm: Norm, bound: float) -> FloatArray:
     except (TypeError, ValueError):
         remedy = "need real numbers, all vectors of one length"
         raise ParameterError("vector", type(vector).__name__, remedy) from None
-    finite = np.isfinite(values).ravel()
+    entries = values.ravel()
+    finite = np.isfinite(entries)
     if not finite.all():
-        index = int(np.argmin(finite))
-        remedy = f"entry {index} is not finite; drop it first"
-        raise ParameterError("vector", float(values.ravel()[index]), remedy)
+        position = int(np.argmin(finite))
+        remedy = f"entry {position} is not finite; drop it first"
+        raise ParameterError("vector", float(entries[position]), remedy)
     check_choice("norm", norm, get_args(Norm))
     check_positive("bound", bound)
     if norm == "linf" or values.size == 0:
         return np.clip(values, -bound, bound)
-    project = _project_l2 if norm == "l2" else _project_l1
-    width = values.shape[-1] if values.ndim else 1
-    rows = [_clipped(row, float(bound), project) for row in values.reshape(-1, width)]
-    return np.stack(rows).reshape(values.shape)
+    project = _project_l1
+    if norm == "l2":
+        project = _project_l2
+    vectors = np.atleast_1d(values)
+    flat_vectors = vectors.reshape(-1, vectors.shape[-1])
+    clipped = [_clipped(row, float(bound), project) for row in flat_vectors]
+    return np.stack(clipped).reshape(values.shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,20 +90,24 @@ def _clipped(row: FloatArray, bound: float, project: _Project) -> FloatArray:
         return row
     # Scaled by powers of two, so that neither squares nor sums leave the floats: the row to a
     # largest entry of about 1, and what is left of it to a norm of about 1.
-    power = math.frexp(largest)[1]
-    projection = project(np.ldexp(row, -power), math.ldexp(bound, -power))
+    _, row_exponent = math.frexp(largest)
+    scaled_row = np.ldexp(row, -row_exponent)
+    scaled_bound = math.ldexp(bound, -row_exponent)
+    projection = project(scaled_row, scaled_bound)
     if projection is None:
         return row
-    unit, exponent = math.frexp(bound)
+    mantissa, exponent = math.frexp(bound)
     inside = projection.vector
     if projection.norm > 0:
-        inside = _shrunk(inside * (unit / projection.norm), projection.order, unit)
+        scaled = inside * (mantissa / projection.norm)
+        inside = _shrunk(scaled, projection.order, mantissa)
     clipped = np.ldexp(inside, exponent)
     if exponent >= 0:
         return clipped
     # Scaling down is exact but among subnormal numbers; there it must not round away from zero.
-    grown = np.abs(np.ldexp(clipped, -exponent)) > np.abs(inside)
-    return np.where(grown, np.nextafter(clipped, 0.0), clipped)
+    scaled_back = np.ldexp(clipped, -exponent)
+    has_grown = np.abs(scaled_back) > np.abs(inside)
+    return np.where(has_grown, np.nextafter(clipped, 0.0), clipped)
 
 
 def _norm(row: FloatArray, order: Literal[1, 2]) -> float:
@@ -112,7 +120,8 @@ def _norm(row: FloatArray, order: Literal[1, 2]) -> float:
 def _shrunk(row: FloatArray, order: Literal[1, 2], bound: float) -> FloatArray:
     norm = _norm(row, order)
     while norm * (1 + _NORM_ROUNDING) > bound:
-        row = row * (bound / norm * (1 - 2 * _NORM_ROUNDING))
+        factor = bound / norm * (1 - 2 * _NORM_ROUNDING)
+        row = row * factor
         norm = _norm(row, order)
     return row
 
@@ -134,17 +143,20 @@ def _project_l1(row: FloatArray, bound: float) -> _Projection | None:
     Source: Duchi et al. 2008.
     """
     sizes = np.abs(row)
+    inner_bound = bound * (1 - 2 * _NORM_ROUNDING)
     # A plain sum, right to 2**-26, spares the exact one for vectors that are far outside.
-    if sizes.sum() <= 1.001 * bound and _norm(row, 1) <= bound * (1 - 2 * _NORM_ROUNDING):
+    if sizes.sum() <= 1.001 * bound and _norm(row, 1) <= inner_bound:
         return None
     # The largest entry after the projection is found from what others lack of the largest, so
     # that nothing cancels where little remains.
-    lacking = sizes.max() - sizes
-    ordered = np.sort(lacking)
+    deficits = sizes.max() - sizes
+    ordered = np.sort(deficits)
     radius = max(bound, np.finfo(np.float64).tiny)
-    remaining = (np.cumsum(ordered) + radius) / np.arange(1, row.size + 1)
-    last_positive = np.flatnonzero(ordered < remaining)[-1]
-    vector = np.sign(row) * np.maximum(remaining[last_positive] - lacking, 0.0)
+    # The largest entry after the projection, if so many entries stay positive.
+    largest_by_count = (np.cumsum(ordered) + radius) / np.arange(1, row.size + 1)
+    last_positive = np.flatnonzero(ordered < largest_by_count)[-1]
+    projected_sizes = np.maximum(largest_by_count[last_positive] - deficits, 0.0)
+    vector = np.sign(row) * projected_sizes
     return _Projection(vector=vector, order=1, norm=_norm(vector, 1))
 
 
@@ -160,10 +172,10 @@ def hadamard(values: FloatArray) -> FloatArray:
     own inverse."""
     from mezzotint.vectors import compiled as kernels
 
-    size = values.shape[-1]
-    result = np.array(values, dtype=np.float64, order="C")
-    kernels.transform(result.reshape(-1, size), 1.0)
-    return result / math.sqrt(size)
+    length = values.shape[-1]
+    transformed = np.array(values, dtype=np.float64, order="C")
+    kernels.transform(transformed.reshape(-1, length), 1.0)
+    return transformed / math.sqrt(length)
 
 
 @final
@@ -208,17 +220,20 @@ class Rotation:
 
         There is only one transform if d is a power of two.
         """
-        size = self.block
-        slices = [slice(0, size)]
-        if size < self.dimension:
-            slices.append(slice(int(self.dimension) - size, None))
-        count = size * len(slices)
+        block = self.block
+        slices = [slice(0, block)]
+        if block < self.dimension:
+            last_start = int(self.dimension) - block
+            slices.append(slice(last_start, None))
+        sign_count = block * len(slices)
+        word_count = -(-sign_count // 64)
         # Raw words of a bit generator are the same in all releases of numpy; derived draws may
         # differ.
         generator = np.random.Philox(np.random.SeedSequence(int(self.seed)))
-        words = generator.random_raw(-(-count // 64)).astype("<u8")
-        bits = np.unpackbits(words.view(np.uint8), bitorder="little")[:count]
-        signs = bits.astype(np.float64).reshape(-1, size) * 2.0 - 1.0
+        words = generator.random_raw(word_count).astype("<u8")
+        random_bits = np.unpackbits(words.view(np.uint8), bitorder="little")
+        zeros_and_ones = random_bits[:sign_count].astype(np.float64)
+        signs = zeros_and_ones.reshape(-1, block) * 2.0 - 1.0
         return list(zip(slices, signs, strict=True))
 
     def _checked(self, name: str, coordinates: npt.ArrayLike) -> FloatArray:
@@ -265,10 +280,11 @@ def coefficients(bands: int) -> tuple[int, ...]:
         raise ParameterError("bands", bands, remedy)
     exact = [1.0]
     for lag in range(1, bands):
-        exact.append(exact[-1] * (2 * lag - 1) / (2 * lag))
-    norm = math.sqrt(sum(value * value for value in exact))
-    integers = tuple(int(SCALE * value / norm) for value in exact)
-    assert sum(value * value for value in integers) <= SCALE**2
+        coefficient = exact[-1] * (2 * lag - 1) / (2 * lag)
+        exact.append(coefficient)
+    norm = math.sqrt(sum(coefficient * coefficient for coefficient in exact))
+    integers = tuple(int(SCALE * coefficient / norm) for coefficient in exact)
+    assert sum(integer * integer for integer in integers) <= SCALE**2
     return integers
 
 
@@ -302,7 +318,9 @@ def last_noise(bands: int, steps: int) -> float:
     inverse = np.zeros(check_count("steps", steps))
     inverse[0] = 1 / factors[0]
     for step in range(1, steps):
-        lags = min(step, len(factors) - 1)
-        earlier = inverse[step - lags : step][::-1]
-        inverse[step] = -(factors[1 : lags + 1] @ earlier) / factors[0]
-    return float(np.linalg.norm(np.cumsum(inverse)))
+        lag_count = min(step, len(factors) - 1)
+        recent_first = inverse[step - lag_count : step][::-1]
+        correlated = factors[1 : lag_count + 1] @ recent_first
+        inverse[step] = -correlated / factors[0]
+    total_noise = np.cumsum(inverse)
+    return float(np.linalg.norm(total_noise))

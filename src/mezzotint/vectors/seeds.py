@@ -36,7 +36,8 @@ def own_seeds(count: int) -> list[int]:
         >>> first != second
         True
     """
-    return [int(word) for word in draw_words(key_from(None), 0, check_count("count", count))]
+    words = draw_words(key_from(None), 0, check_count("count", count))
+    return [int(word) for word in words]
 
 
 def check_seeds(seeds: Any, count: int) -> list[int]:
@@ -71,6 +72,10 @@ def round_seeds(round_number: int, slots: Iterable[int]) -> npt.NDArray[np.uint6
         >>> mz.vectors.round_seeds(3, [0, 1]).tolist()
         [12884901888, 12884901889]
     """
-    first = check_count("round_number", round_number, least=0, most=_MAX_ROUND) << 32
-    numbers = [check_count("slot", slot, least=0, most=_MAX_ROUND) for slot in slots]
-    return np.array([first + slot for slot in numbers], dtype=np.uint64)
+    checked_round = check_count("round_number", round_number, least=0, most=_MAX_ROUND)
+    first_seed = checked_round << 32
+    seeds: list[int] = []
+    for slot in slots:
+        checked_slot = check_count("slot", slot, least=0, most=_MAX_ROUND)
+        seeds.append(first_seed + checked_slot)
+    return np.array(seeds, dtype=np.uint64)

@@ -121,12 +121,15 @@ class Setting:
         """Standard deviation of a trusted server's noise on each coordinate: Laplace or Gaussian."""
         # ||x - x'||_1 <= 2 sqrt(d): scale 2 sqrt(d) T / epsilon, and sqrt(2) of that is the
         # deviation.
-        laplace = math.sqrt(2) * 2 * math.sqrt(self.dimension) * self.rounds / self.epsilon
+        laplace_deviation = (
+            math.sqrt(2) * 2 * math.sqrt(self.dimension) * self.rounds / self.epsilon
+        )
         if self.delta == 0:
-            return laplace
+            return laplace_deviation
         # T releases of shifts by 2 under noise s are 2 sqrt(T) / s-GDP.
-        gaussian = 2 * math.sqrt(self.rounds) / gaussian_shift(self.epsilon, self.delta)
-        return min(laplace, gaussian)
+        shift = gaussian_shift(self.epsilon, self.delta)
+        gaussian_deviation = 2 * math.sqrt(self.rounds) / shift
+        return min(laplace_deviation, gaussian_deviation)
 
     def release(self, scheme: VectorScheme) -> Release:
         """The release; one report is a sum of one."""

@@ -167,10 +167,12 @@ def _optimistic_epsilon(release: Release) -> float:
     table = release.table
     if release.delta == 0:
         return release.pure
-    distance = abs(float(table.mean(table.upper)) - float(table.mean(table.lower)))
+    upper_mean = float(table.mean(table.upper))
+    lower_mean = float(table.mean(table.lower))
+    distance = abs(upper_mean - lower_mean)
     largest_variance = max(float(table.variance(knot)) for knot in table.knots.tolist())
-    noise = (release.others + 1) * largest_variance
-    shift = distance * math.sqrt(release.releases / max(noise, 1e-300))
+    noise_variance = (release.others + 1) * largest_variance
+    shift = distance * math.sqrt(release.releases / max(noise_variance, 1e-300))
     gaussian = gaussian_epsilon(shift, release.delta)
     return min(release.pure, (1 - _GAUSSIAN_GAP) * gaussian)
 
@@ -233,7 +235,8 @@ class TableScheme(VectorScheme):
         """Clips, rotates, reports each coordinate; (length,) integers 0..span."""
         values = check_vector(vector, self.size)
         if self.l2_norm is not None:
-            values = self._rotation.apply(clip(values, norm="l2", bound=self.l2_norm))
+            clipped = clip(values, norm="l2", bound=self.l2_norm)
+            values = self._rotation.apply(clipped)
         codes = np.asarray(self.mechanism.privatize(values, rng))
         return self.lattice.integers[codes.astype(np.intp)]
 
@@ -241,10 +244,12 @@ class TableScheme(VectorScheme):
         """Estimate of the sum of the clients' vectors."""
         count = check_planned(clients, self.clients)
         residues = check_residues(total, self.length, self.modulus)
-        if int(residues.max()) > count * self.lattice.span:
+        largest = int(residues.max())
+        if largest > count * self.lattice.span:
             remedy = f"impossible for {count} clients; is every report counted, and of this scheme?"
-            raise ParameterError("total", int(residues.max()), remedy)
-        sums = residues.astype(np.float64) * self.lattice.step + count * self.lattice.offset
+            raise ParameterError("total", largest, remedy)
+        multiples = residues.astype(np.float64) * self.lattice.step
+        sums = multiples + count * self.lattice.offset
         if self.l2_norm is None:
             return sums
         return self._rotation.undo(sums)
@@ -258,11 +263,10 @@ class TableScheme(VectorScheme):
         if self.l2_norm is None or release.participation == "poisson":
             return account(by_coordinates)
         epsilons = self.under_l2(release)
+        least_epsilon = min(epsilons.values())
         # Without the L2 bound's help many reports only cost more.
-        if self._few_reports(release) and _optimistic_epsilon(by_coordinates) < min(
-            epsilons.values()
-        ):
-            epsilons = {**dict(account(by_coordinates).alternatives), **epsilons}
+        if self._few_reports(release) and _optimistic_epsilon(by_coordinates) < least_epsilon:
+            epsilons = dict(account(by_coordinates).alternatives) | epsilons
         return release.claim(epsilons, dimension=self.length, sha256=self.mechanism.sha256)
 
     def _coordinate_release(self, release: Release) -> Release:
@@ -289,13 +293,13 @@ class TableScheme(VectorScheme):
         norm = check_positive("l2_norm", self.l2_norm, remedy)
         pure = pure_epsilon_l2(self.mechanism, coordinates=self.length, l2_norm=norm)
         epsilons = {PURE_L2: release.rounds * pure * (1 + 4 * UNIT)}
-        if release.delta > 0 and alpha is None:
-            epsilons[RENYI_L2] = self.best_order(release.others, release.rounds, release.delta)[0]
-        elif release.delta > 0:
-            assert alpha is not None
-            epsilons[RENYI_L2] = self._at_order(
-                release.others, release.rounds, release.delta, alpha
-            )
+        if release.delta == 0:
+            return epsilons
+        amounts = (release.others, release.rounds, release.delta)
+        if alpha is None:
+            epsilons[RENYI_L2], _ = self.best_order(*amounts)
+        else:
+            epsilons[RENYI_L2] = self._at_order(*amounts, alpha)
         return epsilons
 
     def renyi(self, *, others: int, alphas: Sequence[float]) -> list[float]:
@@ -305,7 +309,8 @@ class TableScheme(VectorScheme):
             remedy = "Renyi losses of vectors need their L2 norm bounded"
             raise ParameterError("l2_norm", None, remedy)
         if others not in self._round_losses:
-            self._round_losses[others] = others_noise(self.mechanism, others), {}
+            noise = others_noise(self.mechanism, others)
+            self._round_losses[others] = (noise, {})
         noise, divergences = self._round_losses[others]
         for alpha in alphas:
             if alpha not in divergences:
@@ -335,14 +340,18 @@ class TableScheme(VectorScheme):
         """(epsilon, Renyi order): the least epsilon at any order tried, among `others` honest clients."""
         # Losses are nearly linear in the order, which points to the best one; its neighbours are
         # tried too.
-        slope = self.renyi(others=others, alphas=[2.0])[0] * rounds / 2
+        (divergence,) = self.renyi(others=others, alphas=[2.0])
+        slope = divergence * rounds / 2
         if math.isinf(slope):
             return math.inf, 2.0
         predicted = math.sqrt(math.log(1 / delta) / max(slope, 1e-12))
 
+        def order(factor: float) -> float:
+            return 1 + predicted * factor
+
         @cache
         def epsilon(factor: float) -> float:
-            return self._at_order(others, rounds, delta, 1 + predicted * factor)
+            return self._at_order(others, rounds, delta, order(factor))
 
         factors = [0.7, 0.9, 1.1]
         # Where losses bend, the best order is far away: continue while it gets better.
@@ -358,11 +367,13 @@ class TableScheme(VectorScheme):
         # it.
         while True:
             best = min(factors, key=epsilon)
-            above = min((factor for factor in factors if factor > best), default=best)
-            if above <= _JUMP_WIDTH * best or epsilon(above) <= _LOSS_JUMP * epsilon(best):
+            larger = [factor for factor in factors if factor > best]
+            next_larger = min(larger, default=best)
+            is_close = next_larger <= _JUMP_WIDTH * best
+            if is_close or epsilon(next_larger) <= _LOSS_JUMP * epsilon(best):
                 break
-            factors.append(math.sqrt(best * above))
-        return min((epsilon(factor), 1 + predicted * factor) for factor in factors)
+            factors.append(math.sqrt(best * next_larger))
+        return min((epsilon(factor), order(factor)) for factor in factors)
 
     def _at_order(
         self,
@@ -371,4 +382,5 @@ class TableScheme(VectorScheme):
         delta: float,
         alpha: float,
     ) -> float:
-        return rdp_to_epsilon(rounds * self.renyi(others=others, alphas=[alpha])[0], alpha, delta)
+        (divergence,) = self.renyi(others=others, alphas=[alpha])
+        return rdp_to_epsilon(rounds * divergence, alpha, delta)

@@ -14,6 +14,7 @@ with R_N the noise of the components that the other honest clients drew (docs/pr
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
@@ -52,14 +53,16 @@ class Component:
     def __post_init__(self) -> None:
         shape = _frozen(self.shape)
         shifts = _frozen(self.shifts)
-        if shape.ndim != 1 or shape.size == 0 or int(shape.min()) < 0 or int(shape.sum()) <= 0:
+        is_weighted = shape.ndim == 1 and shape.size > 0
+        if not is_weighted or int(shape.min()) < 0 or int(shape.sum()) <= 0:
             raise ParameterError("shape", shape.tolist(), "need integers >= 0 with a positive sum")
         if shifts.ndim != 2 or shifts.size == 0 or int(shifts.min()) < 0:
             remedy = "need one row of integers >= 0 per row of the table"
             raise ParameterError("shifts", shifts.shape, remedy)
-        sums = shifts.sum(axis=1)
-        if (sums != sums[0]).any():
-            raise ParameterError("shifts", sums.tolist(), "every row must place the same mass")
+        row_masses = shifts.sum(axis=1)
+        if (row_masses != row_masses[0]).any():
+            remedy = "every row must place the same mass"
+            raise ParameterError("shifts", row_masses.tolist(), remedy)
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "shifts", shifts)
 
@@ -97,7 +100,8 @@ class Blanket:
     @property
     def masses(self) -> FloatArray:
         """(L,) probabilities of the components, exact."""
-        return np.array([component.mass for component in self.components]) / float(TOTAL)
+        units = np.array([component.mass for component in self.components])
+        return units / float(TOTAL)
 
     @property
     def variances(self) -> FloatArray:
@@ -117,32 +121,35 @@ class Blanket:
     @property
     def leaks(self) -> bool:
         """Whether all noise shares a divisor: then the sum's residue is not hidden at all."""
-        divisor = 0
+        common_divisor = 0
         for component in self.components:
             values = np.flatnonzero(component.shape)
-            divisor = math.gcd(divisor, int(np.gcd.reduce(values - values[0])))
-        return divisor != 1
+            divisor = int(np.gcd.reduce(values - values[0]))
+            common_divisor = math.gcd(common_divisor, divisor)
+        return common_divisor != 1
 
     def is_valid_for(self, rows: IntArray) -> bool:
         """Whether sum_l shape_l * shifts_{k,l} <= row_k entrywise for every row k.
 
         In exact integers.
         """
-        if any(component.shifts.shape[0] != rows.shape[0] for component in self.components):
-            return False
+        for component in self.components:
+            if component.shifts.shape[0] != rows.shape[0]:
+                return False
         common = math.lcm(*(int(component.shape.sum()) for component in self.components))
         return all(self._fits(index, row, common) for index, row in enumerate(rows.tolist()))
 
     def _fits(self, index: int, row: list[int], common: int) -> bool:
         """Whether one row holds what the components use of it; `common` is a multiple of their sums."""
-        used = [0] * len(row)
+        used_units = [0] * len(row)
         for component in self.components:
             factor = common // int(component.shape.sum())
             shape: list[int] = component.shape.tolist()
             shifts: list[int] = component.shifts[index].tolist()
-            if not _add_convolution(used, shape, shifts, factor):
+            if not _add_convolution(used_units, shape, shifts, factor):
                 return False
-        return all(units <= common * weight for units, weight in zip(used, row, strict=True))
+        available_units = [common * weight for weight in row]
+        return all(map(operator.le, used_units, available_units))
 
 
 def _add_convolution(
@@ -156,9 +163,10 @@ def _add_convolution(
         for offset, weight in enumerate(shape):
             if mass == 0 or weight == 0:
                 continue
-            if shift + offset >= len(used):
+            value = shift + offset
+            if value >= len(used):
                 return False
-            used[shift + offset] += factor * mass * weight
+            used[value] += factor * mass * weight
     return True
 
 
@@ -187,9 +195,11 @@ def additive_blanket(rows: IntArray) -> Blanket | None:
     """
     starts = (rows > 0).argmax(axis=1)
     shape = np.trim_zeros(rows[0])
-    shifts = np.zeros((rows.shape[0], int(starts.max()) + 1), dtype=np.int64)
+    shift_count = int(starts.max()) + 1
+    shifts = np.zeros((rows.shape[0], shift_count), dtype=np.int64)
     for index, start in enumerate(starts.tolist()):
-        if not np.array_equal(rows[index, start : start + shape.size], shape):
+        piece = rows[index, start : start + shape.size]
+        if not np.array_equal(piece, shape):
             return None
         shifts[index, start] = shape.sum()
     component = Component(shape=shape, shifts=shifts)
@@ -198,9 +208,9 @@ def additive_blanket(rows: IntArray) -> Blanket | None:
 
 def two_point(width: int) -> IntArray:
     """The shape (1, 0, ..., 0, 1): 0 or `width`, a fair coin decides."""
-    shape = np.zeros(width + 1, dtype=np.int64)
-    shape[[0, -1]] = 1
-    return shape
+    coin = np.zeros(width + 1, dtype=np.int64)
+    coin[[0, -1]] = 1
+    return coin
 
 
 def shape_blanket(
@@ -221,20 +231,24 @@ def shape_blanket(
 
     Guarantees: the result fits `rows` in exact integers.
     """
-    units: list[IntArray] = []
+    masses_by_shape: list[IntArray] = []
     for probabilities in shifts:
         clipped = np.clip(np.nan_to_num(probabilities), 0, 1)
-        units.append(np.floor(clipped * TOTAL).astype(np.int64))
+        masses = np.floor(clipped * TOTAL).astype(np.int64)
+        masses_by_shape.append(masses)
     for index, row in enumerate(rows):
-        _shrink_to_fit(row, shapes, [masses[index] for masses in units])
+        _shrink_to_fit(row, shapes, [masses[index] for masses in masses_by_shape])
     components: list[Component] = []
-    for shape, masses in zip(shapes, units, strict=True):
-        mass = int(masses.sum(axis=1).min())
-        if mass == 0:
+    for shape, masses in zip(shapes, masses_by_shape, strict=True):
+        common_mass = int(masses.sum(axis=1).min())
+        if common_mass == 0:
             return None
-        components.append(Component(shape=shape, shifts=_cut_to(masses, mass)))
+        component = Component(shape=shape, shifts=_cut_to(masses, common_mass))
+        components.append(component)
     blanket = Blanket(components=tuple(components), name=name)
-    return blanket if blanket.is_valid_for(rows) else None
+    if not blanket.is_valid_for(rows):
+        return None
+    return blanket
 
 
 def _shrink_to_fit(
@@ -246,16 +260,17 @@ def _shrink_to_fit(
     common = math.lcm(*(int(shape.sum()) for shape in shapes))
     scaled = [shape * (common // int(shape.sum())) for shape in shapes]
     for _ in range(_PASSES):
-        used = np.zeros_like(row)
-        for shape, mass in zip(scaled, masses, strict=True):
-            used += np.convolve(shape, mass)
-        excess = np.maximum(used - common * row, 0)
+        used_units = np.zeros_like(row)
+        for shape, shape_masses in zip(scaled, masses, strict=True):
+            used_units += np.convolve(shape, shape_masses)
+        excess = np.maximum(used_units - common * row, 0)
         if not excess.any():
             return
-        for shape, mass in zip(scaled, masses, strict=True):
+        for shape, shape_masses in zip(scaled, masses, strict=True):
             for offset in np.flatnonzero(shape).tolist():
-                shifted = excess[offset : offset + mass.size]
-                mass -= np.minimum(mass, -(-shifted // int(shape[offset])))
+                shifted_excess = excess[offset : offset + shape_masses.size]
+                reduction = -(-shifted_excess // int(shape[offset]))  # rounded up
+                shape_masses -= np.minimum(shape_masses, reduction)
 
 
 def _cut_to(masses: IntArray, mass: int) -> IntArray:
@@ -271,4 +286,5 @@ def as_probabilities(rows: IntArray) -> FloatArray:
 
 def row_means(rows: FloatArray) -> FloatArray:
     """Mean of every row of probabilities on 0..span, lattice steps."""
-    return rows @ np.arange(rows.shape[1], dtype=np.float64)
+    values = np.arange(rows.shape[1], dtype=np.float64)
+    return rows @ values

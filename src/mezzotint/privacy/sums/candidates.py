@@ -61,28 +61,28 @@ def _constraints(
     each shape beyond its mass.
     """
     shift_counts = [size + 1 - shape.size for shape in shapes]
-    per_row = sum(shift_counts)
-    width = count * per_row + len(shapes)
-    row = np.arange(count)[:, None]
+    shifts_per_row = sum(shift_counts)
+    all_shifts = count * shifts_per_row
+    variable_count = all_shifts + len(shapes)
+    table_rows = np.arange(count)[:, None]
     # Of one row of the table: which level each shift reaches, from which column, by what weight.
     levels, columns, weights = _convolution_entries(shapes, shift_counts)
+    usage_rows = (table_rows * size + levels).ravel()
+    usage_columns = (table_rows * shifts_per_row + columns).ravel()
     usage = scipy.sparse.csr_matrix(
-        (
-            np.tile(weights, count),
-            ((row * size + levels).ravel(), (row * per_row + columns).ravel()),
-        ),
-        shape=(count * size, width),
+        (np.tile(weights, count), (usage_rows, usage_columns)),
+        shape=(count * size, variable_count),
     )
-    kinds = np.repeat(np.arange(len(shapes)), shift_counts)
-    placed = (row * len(shapes) + kinds).ravel()
-    masses = np.arange(count * len(shapes))
-    mass_columns = count * per_row + masses % len(shapes)
+    shape_indices = np.repeat(np.arange(len(shapes)), shift_counts)
+    shift_rows = (table_rows * len(shapes) + shape_indices).ravel()
+    mass_rows = np.arange(count * len(shapes))
+    mass_columns = all_shifts + mass_rows % len(shapes)
+    entries = np.append(np.ones(all_shifts), -np.ones(mass_rows.size))
+    placement_rows = np.append(shift_rows, mass_rows)
+    placement_columns = np.append(np.arange(all_shifts), mass_columns)
     placements = scipy.sparse.csr_matrix(
-        (
-            np.append(np.ones(placed.size), -np.ones(masses.size)),
-            (np.append(placed, masses), np.append(np.arange(count * per_row), mass_columns)),
-        ),
-        shape=(masses.size, width),
+        (entries, (placement_rows, placement_columns)),
+        shape=(mass_rows.size, variable_count),
     )
     return usage, placements
 
@@ -98,10 +98,11 @@ def _convolution_entries(
     first = 0
     for shape, shift_count in zip(shapes, shift_counts, strict=True):
         shifts = np.arange(shift_count)
+        probabilities = shape / shape.sum()
         for offset in np.flatnonzero(shape).tolist():
             levels.append(offset + shifts)
             columns.append(first + shifts)
-            weights.append(np.full(shift_count, shape[offset] / shape.sum()))
+            weights.append(np.full(shift_count, probabilities[offset]))
         first += shift_count
     return np.concatenate(levels), np.concatenate(columns), np.concatenate(weights)
 
@@ -129,11 +130,13 @@ def _program(
     None on failure.
     """
     count, size = rows.shape
-    offsets = np.concatenate([[0], np.cumsum([size + 1 - shape.size for shape in shapes])])
-    per_row = int(offsets[-1])
+    shift_counts = [size + 1 - shape.size for shape in shapes]
+    offsets = np.concatenate([[0], np.cumsum(shift_counts)])
+    shifts_per_row = int(offsets[-1])
+    all_shifts = count * shifts_per_row
     usage, placements = _constraints(count, size, shapes)
     result = scipy.optimize.linprog(
-        np.concatenate([np.zeros(count * per_row), -value]),
+        np.concatenate([np.zeros(all_shifts), -value]),
         A_ub=usage,
         b_ub=rows.ravel(),
         A_eq=placements,
@@ -144,9 +147,9 @@ def _program(
     if result.x is None:
         return None
     solution = np.asarray(result.x, dtype=np.float64)
-    shifts = solution[: count * per_row].reshape(count, per_row)
+    shifts = solution[:all_shifts].reshape(count, shifts_per_row)
     return _Solution(
-        masses=solution[count * per_row :],
+        masses=solution[all_shifts:],
         shifts=[shifts[:, first:last] for first, last in pairwise(offsets.tolist())],
     )
 
@@ -157,7 +160,7 @@ def solve_shapes(
     *,
     name: str,
     power: float = 1.0,
-    most: int | None = None,
+    limit: int | None = None,
     solution: _Solution | None = None,
 ) -> Blanket | None:
     """The blanket of these shapes with the largest sum of masses times variance**power, exact.
@@ -169,27 +172,31 @@ def solve_shapes(
         power: 1 keeps most variance, which is what many clients need; smaller powers keep more mass
             instead, which is what few clients need: it is rare then that nearly all of them drew
             the leftover.
-        most: keep this many components only, those worth most.
+        limit: keep this many components only, those worth most.
         solution: a solver's answer for all of them; None computes it.
     """
     solution = solution or _solved(rows, shapes, power)
     if solution is None:
         return None
-    order: list[int] = np.argsort(-solution.masses * _values(shapes, power))[:most].tolist()
-    chosen = [index for index in order if solution.masses[index] > _NEGLIGIBLE_MASS]
+    worths = solution.masses * _values(shapes, power)
+    order: list[int] = np.argsort(-worths)[:limit].tolist()
+    has_mass = solution.masses > _NEGLIGIBLE_MASS
+    chosen = [index for index in order if has_mass[index]]
     if not chosen:
         return None
-    if len(chosen) < int((solution.masses > _NEGLIGIBLE_MASS).sum()):
+    if len(chosen) < int(has_mass.sum()):
         # The masses of the others go to those that stay.
         return solve_shapes(rows, [shapes[index] for index in chosen], name=name, power=power)
     chosen.sort()
-    shifts = [solution.shifts[index] for index in chosen]
-    return shape_blanket(rows, [shapes[index] for index in chosen], shifts, name=name)
+    chosen_shapes = [shapes[index] for index in chosen]
+    chosen_shifts = [solution.shifts[index] for index in chosen]
+    return shape_blanket(rows, chosen_shapes, chosen_shifts, name=name)
 
 
 def _values(shapes: Sequence[IntArray], power: float) -> FloatArray:
     """(L,) variances of the shapes to a power."""
-    return np.array([variance_of(shape / shape.sum()) for shape in shapes]) ** power
+    variances = np.array([variance_of(shape / shape.sum()) for shape in shapes])
+    return variances**power
 
 
 def _solved(
@@ -232,8 +239,10 @@ def _row_pieces(rows: IntArray) -> list[IntArray]:
     for row in chosen:
         mode = int(row.argmax())
         for reach in range(1, min(row.size, _PIECE_REACH + 1)):
-            piece = row[max(0, mode - reach) : mode + reach + 1]
-            shape = np.floor(piece * (_PIECE_SUM / piece.sum())).astype(np.int64)
+            first = max(0, mode - reach)
+            piece = row[first : mode + reach + 1]
+            scale = _PIECE_SUM / piece.sum()
+            shape = np.floor(piece * scale).astype(np.int64)
             shape[shape.argmax()] += _PIECE_SUM - shape.sum()
             if shape.min() > 0:
                 pieces[shape.tobytes()] = shape
@@ -257,12 +266,14 @@ def _candidates(shape: tuple[int, int], raw: bytes) -> tuple[Blanket, ...]:
     additive = additive_blanket(rows)
     if additive is not None and additive.is_valid_for(rows):
         return (additive,)
-    plain = common_blanket(rows)
-    candidates = [] if plain is None else [plain]
+    candidates: list[Blanket] = []
+    common = common_blanket(rows)
+    if common is not None:
+        candidates.append(common)
     candidates += _pieces(rows)
     candidates += _coins(rows)
-    valid = {blanket.name: blanket for blanket in candidates if blanket.is_valid_for(rows)}
-    return tuple(valid.values())
+    by_name = {blanket.name: blanket for blanket in candidates if blanket.is_valid_for(rows)}
+    return tuple(by_name.values())
 
 
 def _coins(rows: IntArray) -> list[Blanket]:
@@ -276,13 +287,13 @@ def _coins(rows: IntArray) -> list[Blanket]:
     if solution is None:
         return []
     blankets: list[Blanket] = []
-    for most in (None, _FEW_COINS):
-        name = f"fair coins, {most or 'all'}"
+    for limit in (None, _FEW_COINS):
+        name = f"fair coins, {limit or 'all'}"
         blanket = solve_shapes(
             rows,
             coins,
             name=name,
-            most=most,
+            limit=limit,
             solution=solution,
         )
         if blanket is not None:
@@ -310,16 +321,16 @@ def _pieces(rows: IntArray) -> list[Blanket]:
     shapes = _piece_shapes(rows)
     solutions = {power: _solved(rows, shapes, power) for power in (0.25, 0.5)}
     blankets: list[Blanket] = []
-    for power, most in ((0.25, 2), (0.25, 3), (0.5, 3)):
+    for power, limit in ((0.25, 2), (0.25, 3), (0.5, 3)):
         solution = solutions[power]
         if solution is None:
             continue
         blanket = solve_shapes(
             rows,
             shapes,
-            name=f"{most} pieces of rows, variance to the power {power}",
+            name=f"{limit} pieces of rows, variance to the power {power}",
             power=power,
-            most=most,
+            limit=limit,
             solution=solution,
         )
         if blanket is not None:
@@ -336,7 +347,7 @@ def variance_blanket(rows: IntArray) -> Blanket | None:
     blankets = [
         common_blanket(rows),
         solve_dyads(rows, widths),
-        solve_shapes(rows, _piece_shapes(rows), name="pieces of rows", most=4),
+        solve_shapes(rows, _piece_shapes(rows), name="pieces of rows", limit=4),
     ]
     sound = [blanket for blanket in blankets if blanket is not None and not blanket.leaks]
     return max(sound, key=lambda blanket: blanket.variance, default=None)

@@ -35,6 +35,9 @@ _REACH_MARGIN = 1.05
 _STEPS = 12
 """Steps of a ladder that stands on boxes; finer ones gain nothing."""
 
+_MANY_COMPONENTS = 4
+"""From this many components on two are divided into boxes, and the others stand on ladders."""
+
 _LOST_ROUNDING = 1 + 1e-9
 """Covers the roundings of sums of lost masses."""
 
@@ -95,16 +98,21 @@ def interval_edges(
     bottom = mean - reach * deviation
     top = mean + reach * deviation + 10
     if spacing >= 2 * _CORE:
-        inner = np.array([bottom, top])
+        inner_edges = np.array([bottom, top])
     else:
-        core = mean - _CORE * deviation
+        core_start = mean - _CORE * deviation
+        core_end = mean + _CORE * deviation + 1
         # Counts below the core are rare but cost most: at least two more intervals there, one
         # above.
-        coarse = 2 * spacing if spacing < 0.5 else (reach - _CORE) / 2
-        rare = np.arange(bottom, core, max(1.0, coarse * deviation))
-        fine = np.arange(core, mean + 2 * deviation + 1, max(1.0, spacing * deviation))
-        inner = np.concatenate([rare, fine, [mean + _CORE * deviation + 1, top]])
-    edges = np.concatenate([[0], np.ceil(np.maximum(inner, 0.0))])
+        coarse_spacing = (reach - _CORE) / 2
+        if spacing < 0.5:
+            coarse_spacing = 2 * spacing
+        rare_step = max(1.0, coarse_spacing * deviation)
+        fine_step = max(1.0, spacing * deviation)
+        rare_edges = np.arange(bottom, core_start, rare_step)
+        fine_edges = np.arange(core_start, mean + 2 * deviation + 1, fine_step)
+        inner_edges = np.concatenate([rare_edges, fine_edges, [core_end, top]])
+    edges = np.concatenate([[0], np.ceil(np.maximum(inner_edges, 0.0))])
     return np.unique(edges[edges <= trials]).astype(np.int64)
 
 
@@ -117,19 +125,30 @@ def interval_spacings(
     """Interval widths, standard deviations, such that components waste equally much variance."""
     if masses.size == 0:
         return np.zeros(0)
-    deviation = np.sqrt(clients * masses * (1 - masses)) + 1e-9
-    waste = np.maximum(variances, _LEAST_WASTE) * deviation
-    divided = _CORE + 2
+    deviations = np.sqrt(clients * masses * (1 - masses)) + 1e-9
+    wastes = np.maximum(variances, _LEAST_WASTE) * deviations
+    divided_width = _CORE + 2
 
-    def cells(spacing: FloatArray) -> float:
+    def cell_count(spacings: FloatArray) -> float:
         # Never finer than single counts, and two rare intervals.
-        intervals = np.minimum(divided / spacing, 1.2 * divided * deviation + 1) + 2
-        return float(np.prod(np.where(spacing >= 2 * _CORE, 1.0, intervals)))
+        single_counts = 1.2 * divided_width * deviations + 1
+        intervals = np.minimum(divided_width / spacings, single_counts) + 2
+        return float(np.prod(np.where(spacings >= 2 * _CORE, 1.0, intervals)))
 
-    low = 1e-3 * float(waste.min())
-    high = 1e4 * float(waste.max())
-    level, _ = bracket(lambda level: cells(level / waste) <= budget, high, low, geometric=True)
-    return level / waste
+    def is_affordable(common_waste: float) -> bool:
+        return cell_count(common_waste / wastes) <= budget
+
+    finest = 1e-3 * float(wastes.min())
+    coarsest = 1e4 * float(wastes.max())
+    common_waste, _ = bracket(is_affordable, coarsest, finest, geometric=True)
+    return common_waste / wastes
+
+
+def boxed_components(count: int) -> int:
+    """How many of so many components are divided into boxes: all of few, else the two first."""
+    if count < _MANY_COMPONENTS:
+        return count
+    return 2
 
 
 def multinomial_cells(
@@ -152,13 +171,14 @@ def multinomial_cells(
         `probability`.
     """
     # All in boxes; the two that matter most in boxes, the others on a ladder; all on a ladder.
-    boxed = {masses.size, 0} if masses.size < 4 else {2, 0}
     order = np.argsort(-masses * variances)
+    masses = masses[order]
+    variances = variances[order]
     ways = [
-        _bundled(clients, masses[order], variances[order], boxes, budget, tail)
-        for boxes in sorted(boxed)
+        _bundled(clients, masses, variances, boxed, budget, tail)
+        for boxed in sorted({0, boxed_components(masses.size)})
     ]
-    best = min(ways, key=lambda cells: _waste(cells, variances[order]))
+    best = min(ways, key=lambda cells: _waste(cells, variances))
     counts = np.empty_like(best.counts)
     counts[:, order] = best.counts
     return CountBounds(counts=counts, probability=best.probability, lost=best.lost)
@@ -175,30 +195,31 @@ def _bundled(
     clients: int,
     masses: FloatArray,
     variances: FloatArray,
-    boxes: int,
+    boxed: int,
     budget: int,
     tail: float,
 ) -> CountBounds:
-    """The first `boxes` components in boxes, the others on ladders that stand on them."""
-    laddered = masses.size > boxes
-    boxed_masses = masses[:boxes]
-    spacings = interval_spacings(
-        max(clients, 1),
-        boxed_masses,
-        variances[:boxes],
-        budget // _STEPS if laddered else budget,
-    )
-    cells = _Boxes.undivided(clients)
+    """The first `boxed` components in boxes, the others on ladders that stand on them."""
+    has_ladders = masses.size > boxed
+    boxed_masses = masses[:boxed]
+    box_budget = budget
+    if has_ladders:
+        box_budget = budget // _STEPS
+    spacings = interval_spacings(max(clients, 1), boxed_masses, variances[:boxed], box_budget)
+    boxes = _Boxes.undivided(clients)
     dropped = tail / (2 * masses.size)
     reach = _REACH_MARGIN * math.sqrt(2 * math.log(1 / tail))
     for mass, spacing in zip(boxed_masses.tolist(), spacings.tolist(), strict=True):
-        cells = cells.divided(mass, spacing, reach, dropped)
-    if not laddered:
-        return cells.bounds
-    further = masses[boxes:]
-    chances = np.minimum(1.0, further / max(1.0 - cells.used, float(further.sum())))
-    steps = _STEPS if boxes else min(max(budget, _STEPS), 4 * _STEPS)
-    return _climbed(cells.bounds, cells.trials, chances, variances[boxes:], steps, tail)
+        boxes = boxes.divided(mass, spacing, reach, dropped)
+    if not has_ladders:
+        return boxes.bounds
+    ladder_masses = masses[boxed:]
+    available_mass = max(1.0 - boxes.used, float(ladder_masses.sum()))
+    chances = np.minimum(1.0, ladder_masses / available_mass)
+    steps = _STEPS
+    if boxed == 0:
+        steps = min(max(budget, _STEPS), 4 * _STEPS)
+    return _climbed(boxes.bounds, boxes.trials, chances, variances[boxed:], steps, tail)
 
 
 @final
@@ -254,22 +275,27 @@ class _Boxes:
             dropped: mass of the least likely cells, which are dropped.
         """
         chance = min(1.0, mass / max(1.0 - self.used, mass))
-        divisions = [
-            interval_edges(trials, chance, spacing, reach) for trials in self.trials.tolist()
-        ]
-        edges = np.concatenate(divisions)
-        owner = np.repeat(np.arange(self.trials.size), [division.size for division in divisions])
-        last = np.append(owner[1:] != owner[:-1], True)
-        trials = self.trials[owner]
-        probability = _interval_mass(trials, chance, edges, last) * self.probability[owner]
+        edges_by_cell: list[IntArray] = []
+        for trials in self.trials.tolist():
+            edges_by_cell.append(interval_edges(trials, chance, spacing, reach))
+        edges = np.concatenate(edges_by_cell)
+        sizes = [cell_edges.size for cell_edges in edges_by_cell]
+        owners = np.repeat(np.arange(self.trials.size), sizes)
+        is_last = np.append(owners[1:] != owners[:-1], True)
+        trials = self.trials[owners]
+        interval_masses = _interval_mass(trials, chance, edges, is_last)
+        probability = interval_masses * self.probability[owners]
         # Given counts below an interval's end, the later components have at least the trials that
         # remain then.
-        largest = np.where(last, trials, np.append(edges[1:] - 1, 0))
+        interval_ends = np.append(edges[1:] - 1, 0)
+        largest_counts = np.where(is_last, trials, interval_ends)
+        remaining_trials = np.maximum(trials - largest_counts, 0)
+        counts = np.column_stack([self.counts[owners], edges])
         likely = _likely(probability, dropped)
         return _Boxes(
-            counts=np.column_stack([self.counts[owner], edges])[likely],
+            counts=counts[likely],
             probability=probability[likely],
-            trials=np.maximum(trials - largest, 0)[likely],
+            trials=remaining_trials[likely],
             used=self.used + mass,
             lost=self.lost + float(probability[~likely].sum()),
         )
@@ -326,27 +352,30 @@ def monotone_corners(
         corner has at most the sum of the chances of each, and divergences grow from step to step,
         so the largest such chances are the worst case.
     """
-    mean = clients * chances
-    deviation = np.sqrt(mean * (1 - chances))
-    waste = np.maximum(variances * deviation, 1e-300)
+    means = clients * chances
+    deviations = np.sqrt(means * (1 - chances))
+    wastes = np.maximum(variances * deviations, 1e-300)
     # Least variance is lost, at a given sum of misses, where densities at the corners go with what
     # a step wastes.
-    offset = 2 * np.log(np.minimum(waste.max() / waste, _LARGEST_WASTE_RATIO))
+    waste_ratios = np.minimum(wastes.max() / wastes, _LARGEST_WASTE_RATIO)
+    offsets = 2 * np.log(waste_ratios)
     reach = _REACH_MARGIN * math.sqrt(2 * math.log(clients.size / tail))
     fine_steps = max(3, steps * 3 // 4)
-    fine = np.linspace(0, _LADDER_CORE, fine_steps)
-    coarse = np.linspace(_LADDER_CORE, reach, max(2, steps - fine_steps + 1))
-    curve = np.concatenate([fine, coarse[1:]])
-    corners = np.ceil(mean - np.sqrt(curve[:, None] ** 2 + offset) * deviation)
+    fine_curve = np.linspace(0, _LADDER_CORE, fine_steps)
+    coarse_curve = np.linspace(_LADDER_CORE, reach, max(2, steps - fine_steps + 1))
+    curve = np.concatenate([fine_curve, coarse_curve[1:]])
+    distances = np.sqrt(curve[:, None] ** 2 + offsets)
+    corners = np.ceil(means - distances * deviations)
     counts = np.maximum(corners, 0).astype(np.int64)
     below = np.asarray(scipy.stats.binom.cdf(counts - 1, clients, chances))
     misses = (below * (1 + _BINOMIAL_ERROR)).sum(axis=1) * (1 + _BINOMIAL_ERROR)
     missed = np.minimum.accumulate(np.minimum(misses, 1.0))
-    probability = np.maximum(np.append(1.0, missed[:-1]) - missed, 0.0) * (1 + 1e-15)
-    likely = probability > 0
+    missed_before = np.append(1.0, missed[:-1])
+    probability = np.maximum(missed_before - missed, 0.0) * (1 + 1e-15)
+    is_possible = probability > 0
     return CountBounds(
-        counts=counts[likely],
-        probability=probability[likely],
+        counts=counts[is_possible],
+        probability=probability[is_possible],
         lost=float(missed[-1]),
     )
 
@@ -354,7 +383,8 @@ def monotone_corners(
 def _likely(probability: FloatArray, tail: float) -> npt.NDArray[np.bool_]:
     """All but the least likely cells, which together hold at most `tail`."""
     order = np.argsort(probability)
-    dropped = order[np.cumsum(probability[order]) <= tail]
+    sums = np.cumsum(probability[order])
+    dropped = order[sums <= tail]
     likely = np.ones(probability.size, dtype=bool)
     likely[dropped] = False
     return likely

@@ -57,12 +57,16 @@ class RowGroup:
     @property
     def components(self) -> tuple[Component, ...]:
         """The blanket's components; none when there is no blanket."""
-        return () if self.blanket is None else self.blanket.components
+        if self.blanket is None:
+            return ()
+        return self.blanket.components
 
     @property
     def variance(self) -> float:
         """Variance that a client in the group is sure to add, squared lattice steps."""
-        return 0.0 if self.blanket is None else self.blanket.variance
+        if self.blanket is None:
+            return 0.0
+        return self.blanket.variance
 
     def all_groups(self) -> list[RowGroup]:
         """This group and all below it, parents first."""
@@ -97,16 +101,17 @@ def _tree(shape: tuple[int, int], raw: bytes) -> RowGroup:
         return RowGroup(members=members, blanket=blanket, parts=(first, second))
 
     while len(groups) > 1:
-        pairs = [joined(first, second) for first, second in combinations(groups, 2)]
-        best = max(pairs, key=_variance_share)
-        groups = [group for group in groups if group not in best.parts]
-        groups.append(best)
+        candidates = [joined(first, second) for first, second in combinations(groups, 2)]
+        parent = max(candidates, key=_variance_share)
+        groups = [group for group in groups if group not in parent.parts]
+        groups.append(parent)
     return groups[0]
 
 
 def _variance_share(group: RowGroup) -> float:
     """Share of its parts' variance that a group keeps."""
-    return group.variance / max(min(subgroup.variance for subgroup in group.parts), 1e-300)
+    least_variance = min(subgroup.variance for subgroup in group.parts)
+    return group.variance / max(least_variance, 1e-300)
 
 
 _LADDER_STEPS = 10
@@ -142,14 +147,14 @@ class Cover:
         groups: of rows, parents first.
         cases: (cases, groups) clients known to have a row of each group (and not counted in a group
             below it); the worst case first.
-        own: the epsilon of each case that was computed, by its bytes, divided ones too; of the two
-            rows furthest apart.
+        epsilons: of each case that was computed, by its bytes, divided ones too; of the two rows
+            furthest apart.
     """
 
     epsilon: float
     groups: tuple[RowGroup, ...]
     cases: IntArray
-    own: dict[bytes, float]
+    epsilons: dict[bytes, float]
 
     def noises(self, tail: float) -> Iterator[NoiseMixture]:
         """The noise of every case; `tail` is mass that may be cut off each (it counts as
@@ -212,10 +217,11 @@ class Division:
 
 def division(groups: Sequence[RowGroup], case: IntArray) -> Division:
     """The division of a case by the group whose uncertainty costs most variance."""
-    worth = case * np.array([_lost_variance(group) for group in groups])
-    node = int(worth.argmax())
+    lost_variances = np.array([_lost_variance(group) for group in groups])
+    costs = case * lost_variances
+    node = int(costs.argmax())
     clients = int(case[node])
-    if worth[node] <= 0:
+    if costs[node] <= 0:
         return Division(
             node=node,
             first=node,
@@ -223,17 +229,18 @@ def division(groups: Sequence[RowGroup], case: IntArray) -> Division:
             cuts=[],
             cases=[],
         )
-    index = {id(group): i for i, group in enumerate(groups)}
-    first, second = (index[id(subgroup)] for subgroup in groups[node].parts)
+    positions = {id(group): position for position, group in enumerate(groups)}
+    first, second = (positions[id(subgroup)] for subgroup in groups[node].parts)
     even_cuts = np.linspace(0, clients + 1, _DIVISIONS + 1)
     cuts: list[int] = np.unique(even_cuts.round().astype(int)).tolist()
     cases: list[IntArray] = []
-    for low, end in pairwise(cuts):
-        # From `low` to `end` - 1 of them are in the first part.
+    for fewest, end in pairwise(cuts):
+        # From `fewest` to `largest` of them are in the first part.
+        largest = end - 1
         divided = case.copy()
-        divided[node] = end - 1 - low
-        divided[first] += low
-        divided[second] += clients - (end - 1)
+        divided[node] = largest - fewest
+        divided[first] += fewest
+        divided[second] += clients - largest
         cases.append(divided)
     return Division(
         node=node,
@@ -264,21 +271,24 @@ class _Search:
 
     def __post_init__(self) -> None:
         self._pairs = pairs_by_gap(self.rows)[:2]
-        self.own: dict[bytes, float] = {}
+        self.epsilons: dict[bytes, float] = {}
 
-    def epsilons(self, cases: Sequence[IntArray]) -> list[float]:
+    def computed(self, cases: Sequence[IntArray]) -> list[float]:
         """The bounds of some cases for the two rows furthest apart."""
         epsilons: list[float] = []
         noises = case_noises(self.groups, np.array(cases), _CUT_SHARE * self.delta)
         for case, noise in zip(cases, noises, strict=True):
             epsilon = min(self.limit, self._pair_epsilon(noise))
-            self.own[case.tobytes()] = epsilon
+            self.epsilons[case.tobytes()] = epsilon
             epsilons.append(epsilon)
         return epsilons
 
     def _pair_epsilon(self, noise: NoiseMixture) -> float:
-        profiles = [pair_profile(noise, self.rows[i], self.rows[j]) for i, j in self._pairs]
-        return max(profile.epsilon(self.delta) for profile in profiles)
+        epsilons: list[float] = []
+        for first, second in self._pairs:
+            profile = pair_profile(noise, self.rows[first], self.rows[second])
+            epsilons.append(profile.epsilon(self.delta))
+        return max(epsilons)
 
     def _all_in(self, group: int, others: int) -> IntArray:
         """The case of all clients in one group."""
@@ -294,24 +304,24 @@ class _Search:
         singles = [index for index, group in enumerate(self.groups) if not group.parts]
         everyone = self._all_in(0, others)
         data_sets = [self._all_in(index, others) for index in singles]
-        epsilon, *single_epsilons = self.epsilons([everyone, *data_sets])
-        enough = _NEAR_OPTIMAL * max(single_epsilons)
-        if enough >= known:
+        epsilon, *single_epsilons = self.computed([everyone, *data_sets])
+        near_optimal = _NEAR_OPTIMAL * max(single_epsilons)
+        if near_optimal >= known:
             return None
         ticket = count()  # no two entries of the heap are equal
         heap = [(-epsilon, next(ticket), everyone)]
         remaining = self._affordable(others)
-        while -heap[0][0] > enough and remaining > 0:
-            worst, _, case = heap[0]
+        while -heap[0][0] > near_optimal and remaining > 0:
+            negative_worst, _, case = heap[0]
             smaller_cases = division(self.groups, case).cases
             if not smaller_cases:
                 break
             heapq.heappop(heap)
-            for smaller_case, smaller_epsilon in zip(
-                smaller_cases, self.epsilons(smaller_cases), strict=True
-            ):
+            smaller_epsilons = self.computed(smaller_cases)
+            for smaller_case, smaller_epsilon in zip(smaller_cases, smaller_epsilons, strict=True):
                 # A part holds fewer data sets than the case, so the case's bound holds for it too.
-                heapq.heappush(heap, (max(-smaller_epsilon, worst), next(ticket), smaller_case))
+                negative_bound = max(-smaller_epsilon, negative_worst)
+                heapq.heappush(heap, (negative_bound, next(ticket), smaller_case))
             remaining -= len(smaller_cases)
         return -heap[0][0], [case for _, _, case in heap]
 
@@ -357,7 +367,7 @@ def cover(
         epsilon=epsilon,
         groups=groups,
         cases=np.array(cases),
-        own=search.own,
+        epsilons=search.epsilons,
     )
     if len(table) == 2:
         return result

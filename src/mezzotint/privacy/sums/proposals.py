@@ -28,7 +28,12 @@ from mezzotint.privacy.propose import (
 )
 from mezzotint.privacy.sums.blanket import Blanket
 from mezzotint.privacy.sums.cost import TYPICAL_DELTA, central_epsilon, shortlist
-from mezzotint.privacy.sums.counts import interval_edges, interval_spacings, monotone_corners
+from mezzotint.privacy.sums.counts import (
+    boxed_components,
+    interval_edges,
+    interval_spacings,
+    monotone_corners,
+)
 from mezzotint.privacy.sums.cover import Cover, division
 
 _TIME_MARGIN = 2
@@ -102,17 +107,27 @@ def _boxes(
     reach = _REACH_MARGIN * math.sqrt(2 * math.log(1 / tail))
     edges: list[int] = interval_edges(draws, chance, float(spacings[0]), reach).tolist()
     ends = [*edges[1:], draws + 1]
-    later = np.minimum(chances[1:] / (1 - chance), 1.0)
-    below = scipy.stats.binom.cdf(np.array([*edges, draws + 1]) - 1, draws, chance)
+    later_chances = np.minimum(chances[1:] / (1 - chance), 1.0)
+    boundaries = np.array([*edges, draws + 1])
+    below = scipy.stats.binom.cdf(boundaries - 1, draws, chance)
+    box_masses: list[float] = np.diff(below).tolist()
     children: list[JsonObject] = []
-    for end, mass in zip(ends, np.diff(below).tolist(), strict=True):
-        if mass <= tail:
-            children.append({"corners": [[0] * later.size]})
+    for end, box_mass in zip(ends, box_masses, strict=True):
+        if box_mass <= tail:
+            children.append({"corners": [[0] * later_chances.size]})
             continue
-        box_tail = min(0.5, tail / mass)
-        remaining = draws + 1 - end
-        box = _boxes(remaining, later, variances[1:], spacings[1:], steps, box_tail)
-        children.append(box)
+        box_tail = min(0.5, tail / box_mass)
+        remaining_draws = draws + 1 - end
+        children.append(
+            _boxes(
+                remaining_draws,
+                later_chances,
+                variances[1:],
+                spacings[1:],
+                steps,
+                box_tail,
+            )
+        )
     return {"edges": edges, "children": children}
 
 
@@ -132,11 +147,11 @@ def _boxed(
     blanket = replace(blanket, components=components)
     masses = blanket.masses
     variances = blanket.variances
-    cell_seconds = _seconds(rows, others, {"corners": [[0] * masses.size]})
-    cells = max(_LEAST_CELLS, min(_MOST_CELLS, int(seconds / cell_seconds)))
-    boxed = masses.size
-    if masses.size >= _MOST_BOXED:
-        boxed = 2
+    single_corner: JsonObject = {"corners": [[0] * masses.size]}
+    affordable_cells = int(seconds / _seconds(rows, others, single_corner))
+    cells = max(_LEAST_CELLS, min(_MOST_CELLS, affordable_cells))
+    boxed = boxed_components(masses.size)
+    if boxed < masses.size:
         cells //= _RUNGS
     spacings = interval_spacings(max(others, 1), masses[:boxed], variances[:boxed], cells)
     tree = _boxes(others, masses, variances, spacings, _RUNGS, _CUT_SHARE * delta)
@@ -155,7 +170,7 @@ def _case(
     What is within `spare` of the worst stays whole.
     """
     is_leaf = any((case == leaf).all() for leaf in cover.cases)
-    epsilon = cover.own.get(case.tobytes(), math.inf)
+    epsilon = cover.epsilons.get(case.tobytes(), math.inf)
     if is_leaf or epsilon <= (1 + spare) * cover.epsilon:
         clients: list[tuple[int, Blanket]] = []
         for count, group in zip(case.tolist(), cover.groups, strict=True):
@@ -163,14 +178,15 @@ def _case(
                 clients.append((count, group.blanket))
         return {"corners": _ladder(clients, steps, tail)}
     divided = division(cover.groups, case)
+    children: list[JsonObject] = []
+    for smaller_case in divided.cases:
+        children.append(_case(cover, smaller_case, steps, tail, spare))
     return {
         "group": divided.node,
         "first": divided.first,
         "second": divided.second,
         "cuts": divided.cuts,
-        "children": [
-            _case(cover, smaller_case, steps, tail, spare) for smaller_case in divided.cases
-        ],
+        "children": children,
     }
 
 
@@ -209,8 +225,9 @@ def _shapes(
     for blanket in blankets:
         if len(blanket.components) > 1:
             contents.append(_boxed(rows, blanket, others, delta, budget / 2))
-        corner_seconds = _seconds(rows, others, {"corners": [[0] * len(blanket.components)]})
-        rungs = min(steps, max(_LEAST_STEPS, int(budget / corner_seconds)))
+        single_corner: JsonObject = {"corners": [[0] * len(blanket.components)]}
+        affordable_rungs = int(budget / _seconds(rows, others, single_corner))
+        rungs = min(steps, max(_LEAST_STEPS, affordable_rungs))
         ladder = _ladder([(others, blanket)], rungs, tail)
         contents.append(_one_case(rows, blanket, others, {"corners": ladder}))
     if not contents:
@@ -233,16 +250,17 @@ def _cover_contents(
     root = np.zeros(len(cover.groups), dtype=np.int64)
     root[0] = others
     blankets = [_blanket(group.members, group.blanket) for group in cover.groups]
-    fitting = 0
+    affordable_rungs = 0
     spare = _SPARES[-1]
     for spare in _SPARES:
         coarse = _case(cover, root, _LEAST_STEPS, tail, spare)
         step_seconds = _seconds(rows, others, coarse) / _LEAST_STEPS
-        fitting = int(0.9 * budget / step_seconds)
-        if fitting >= steps // 4:
+        affordable_rungs = int(0.9 * budget / step_seconds)
+        if affordable_rungs >= steps // 4:
             break
     contents: list[JsonObject] = []
-    for rungs in {max(_LEAST_STEPS, min(limit, fitting)) for limit in (steps // 4, steps // 2)}:
+    limits = (steps // 4, steps // 2)
+    for rungs in {max(_LEAST_STEPS, min(limit, affordable_rungs)) for limit in limits}:
         cases = _case(cover, root, rungs, tail, spare)
         contents.append({"blankets": blankets, "others": others, "cases": cases})
     return contents
@@ -255,10 +273,8 @@ _COMPONENT_SECONDS = 2e-6
 _LEAST_STEPS = 6
 """Steps of a ladder, however long a check takes."""
 
-_MOST_BOXED = 4
 _RUNGS = 12
-"""From this many components on two are divided, and the others stand on ladders with this many
-steps."""
+"""Steps of the ladders that stand on boxes."""
 
 
 def _seconds(rows: IntArray, others: int, cases: JsonObject) -> float:
@@ -266,11 +282,14 @@ def _seconds(rows: IntArray, others: int, cases: JsonObject) -> float:
 
     The cost of each pair of rows and each component, per output and corner.
     """
-    values = np.arange(float(rows.shape[1]))
-    odds = rows / float(TOTAL)
-    variance = float(np.max(odds @ values**2 - (odds @ values) ** 2))
-    width = min(others * (rows.shape[1] - 1), 17 * math.sqrt(others * variance)) + rows.shape[1]
-    return width * _corner_seconds(cases, rows.shape[0] * (rows.shape[0] - 1))
+    row_count, level_count = rows.shape
+    values = np.arange(float(level_count))
+    probabilities = rows / float(TOTAL)
+    variances = probabilities @ values**2 - (probabilities @ values) ** 2
+    largest_variance = float(np.max(variances))
+    likely_width = 17 * math.sqrt(others * largest_variance)
+    width = min(others * (level_count - 1), likely_width) + level_count
+    return width * _corner_seconds(cases, row_count * (row_count - 1))
 
 
 def _corner_seconds(node: JsonObject, pairs: int) -> float:
@@ -292,15 +311,15 @@ def propose_sum(
     rows, _ = release.summed
 
     def provers() -> Iterator[Prover]:
-        shape: JsonObject = {"tables": [release.table.canonical()], "tail": TAIL}
+        claim_part: JsonObject = {"tables": [release.table.canonical()], "tail": TAIL}
         delta = release.delta
         budget = seconds / _TIME_MARGIN
         if release.releases > 1:
-            shape |= _grids(epsilon, pure_epsilon(rows), release)
+            claim_part |= _grids(epsilon, pure_epsilon(rows), release)
             delta = max(delta, TYPICAL_DELTA)
             budget /= _GRID_TIME
         for content in _shapes(rows, release.others, delta, _STEPS, budget):
-            yield partial(sealed, kind="sum", **shape, **content)
+            yield partial(sealed, kind="sum", **claim_part, **content)
 
     return beyond_pure(release, exact_release(release), epsilon, provers, seconds=seconds)
 

@@ -1,0 +1,118 @@
+"""Expectations of delta over random histograms, by Monte Carlo, with confidence intervals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from mezzotint.core.arguments import check_count
+from mezzotint.smoothed import logarithms
+from mezzotint.smoothed.many_types import mass_window
+from mezzotint.smoothed.model import LOG_TEN, Distribution, Loss, Sample, split
+from mezzotint.smoothed.profiles import histogram_profile, log_pair
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledMean:
+    """A Monte Carlo mean of exact values, with its confidence interval (natural logarithms)."""
+
+    log_value: float
+    log_low: float
+    log_high: float
+
+
+def monte_carlo(
+    sample: Sample,
+    loss: Loss,
+    vertices: tuple[Distribution, ...],
+    composition: tuple[int, ...],
+    *,
+    draws: int,
+    seed: int,
+    z: float,
+) -> SampledMean:
+    """E[delta(H)] for one composition from exact delta(H) at random histograms.
+
+    Rare histograms dominate the mean, so for a composition of one vertex half of the draws come
+    from a distribution tilted to where the two-type problem of the rarest type has its largest
+    term; the weights, true over mixture, are at most 2. The interval is the central limit
+    theorem's.
+    """
+    generator = np.random.default_rng(check_count("seed", seed, least=0))
+    active = [index for index, count in enumerate(composition) if count > 0]
+    tilt = None
+    if len(active) == 1:
+        tilt = _tilted(sample, loss, vertices[active[0]])
+    log_values = np.empty(draws)
+    for draw in range(draws):
+        if tilt is not None and draw % 2 == 1:
+            histogram = generator.multinomial(sample.records, tilt[1])
+        else:
+            histogram = np.zeros(len(vertices[0]), dtype=np.int64)
+            for index in active:
+                chances = np.array([float(chance) for chance in vertices[index]])
+                histogram += generator.multinomial(composition[index], chances / chances.sum())
+        log_weight = 0.0
+        if tilt is not None:
+            log_ratio = _log_tilt(histogram, tilt)
+            log_weight = math.log(2.0) - float(np.logaddexp(0.0, log_ratio))
+        profile = histogram_profile(tuple(histogram.tolist()), sample, loss)
+        log_values[draw] = log_weight + profile.log10_delta * LOG_TEN
+    return summary(log_values, z)
+
+
+def _tilted(
+    sample: Sample,
+    loss: Loss,
+    vertex: Distribution,
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The chances of a vertex, and those tilted to where its rarest type matters most.
+
+    Its share moves to the largest term of Bin(j) delta(j); the others keep their proportions. None
+    where a type never occurs.
+    """
+    rarest_type = min(range(len(vertex)), key=lambda index: vertex[index])
+    if vertex[rarest_type] == 0:
+        return None
+    records = sample.records
+    window_start, window_end = mass_window(records, vertex[rarest_type], records // 2)
+    counts = np.unique(np.linspace(window_start, window_end, 400).round())
+    masses = logarithms.binomials(counts, float(records), split(vertex[rarest_type]))
+    deltas: list[float] = []
+    for count in counts:
+        present = max(2, int(count))
+        deltas.append(log_pair(present, records + 1 - present, sample, loss, binary=True))
+    products = masses + np.array(deltas)
+    largest_count = float(counts[int(np.argmax(products))])
+    share = max(0.5, largest_count) / records
+    chances = np.array([float(chance) for chance in vertex])
+    tilted = chances * (1.0 - share) / (1.0 - chances[rarest_type])
+    tilted[rarest_type] = share
+    return chances / chances.sum(), tilted / tilted.sum()
+
+
+def _log_tilt(histogram: np.ndarray, tilt: tuple[np.ndarray, np.ndarray]) -> float:
+    chances, tilted = tilt
+    is_present = histogram > 0
+    log_ratios = np.log(tilted[is_present] / chances[is_present])
+    return float((histogram[is_present] * log_ratios).sum())
+
+
+def summary(log_values: np.ndarray, z: float) -> SampledMean:
+    """The mean of exp(logs) and its interval of z standard errors, as logarithms."""
+    peak = float(log_values.max())
+    if peak == -math.inf:
+        return SampledMean(log_value=peak, log_low=peak, log_high=peak)
+    scaled = np.exp(log_values - peak)
+    mean = float(scaled.mean())
+    half_width = z * float(scaled.std(ddof=1)) / math.sqrt(log_values.size)
+    log_low = -math.inf
+    if half_width < mean:
+        log_low = peak + math.log(mean - half_width)
+    return SampledMean(
+        log_value=peak + math.log(mean),
+        log_low=log_low,
+        log_high=peak + math.log(mean + half_width),
+    )
