@@ -94,33 +94,52 @@ def calibrate(
     check_positive("least_noise_at", least_noise_at)
     check_positive("most_noise_at", most_noise_at)
     check_positive("tolerance", tolerance)
-    computed: dict[float, tuple[Release, Claim]] = {}
-
-    def fits(parameter: float) -> bool:
-        release = build(parameter)
-        computed[parameter] = release, account(release)
-        return computed[parameter][1].epsilon <= epsilon
-
+    trials = _Trials(build, epsilon)
     parameter = least_noise_at
-    if not fits(least_noise_at):
-        if not fits(most_noise_at):
-            raise InfeasibleError(_advice(*computed[most_noise_at], epsilon, most_noise_at))
+    if not trials.fits(least_noise_at):
+        if not trials.fits(most_noise_at):
+            release, claim = trials.computed[most_noise_at]
+            raise InfeasibleError(_advice(release, claim, epsilon, most_noise_at))
         # |log(a / b)| <= t where the difference is at most 1 - e^-t of the larger one.
         parameter, _ = bracket(
-            fits,
+            trials.fits,
             most_noise_at,
             least_noise_at,
             tolerance=-math.expm1(-tolerance),
             steps=_HALVINGS,
             geometric=True,
         )
-    release, claim = computed[parameter]
-    return Calibration(
-        parameter=parameter,
-        release=release,
-        claim=claim,
-        tried=tuple((tried, entry[1].epsilon) for tried, entry in computed.items()),
-    )
+    return trials.calibration(parameter)
+
+
+@final
+class _Trials:
+    """The releases of the parameters tried so far, with their claims."""
+
+    def __init__(self, build: Build, budget: float) -> None:
+        self.build = build
+        self.budget = budget
+        self.computed: dict[float, tuple[Release, Claim]] = {}
+
+    def fits(self, parameter: float) -> bool:
+        """Whether the release of a parameter is within the budget."""
+        release = self.build(parameter)
+        claim = account(release)
+        self.computed[parameter] = (release, claim)
+        return claim.epsilon <= self.budget
+
+    def calibration(self, parameter: float) -> Calibration:
+        """The result, of a parameter that was tried."""
+        release, claim = self.computed[parameter]
+        tried: list[tuple[float, float]] = []
+        for trial, (_, trial_claim) in self.computed.items():
+            tried.append((trial, trial_claim.epsilon))
+        return Calibration(
+            parameter=parameter,
+            release=release,
+            claim=claim,
+            tried=tuple(tried),
+        )
 
 
 def _advice(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import dataclass
 from pathlib import Path
+from typing import final
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import Progress
-from mezzotint.privacy.charges import GLOBAL, Charge
+from mezzotint.privacy.charges import GLOBAL, Charge, Entry
 from mezzotint.privacy.ledger import Ledger
 
 
@@ -46,45 +48,77 @@ def convert_ledger(
         raise ParameterError("path", os.fspath(path), "exists already; name a new file")
     entries = old.charges
     for entry in entries:
-        personal = entry.release.client != GLOBAL
-        if personal and (math.isinf(entry.release.epsilon) or entry.release.delta > 0):
-            remedy = "people are charged pure, finite epsilons; this ledger stays as it is"
-            raise ParameterError("ledger", entry.release.identity, remedy)
+        _check_convertible(entry.release)
     new = Ledger(path)
-    together: dict[tuple[str, str, str, float, int, str], list[str]] = {}
+    clients_by_run: dict[_Run, list[str]] = {}
     for entry in entries:
         release = entry.release
         if release.client == GLOBAL:
             charged = new.charge(release)
             if entry.withdrawn:
                 new.withdraw(charged, reason=entry.withdrawn)
-            continue
-        identity = release.identity.removesuffix(f" of {release.client}")
-        group = (
-            identity,
-            release.description,
-            release.fingerprint,
-            release.epsilon,
-            entry.attempt,
-            entry.withdrawn,
-        )
-        together.setdefault(group, []).append(release.client)
-    done = 0
-    for (identity, description, fingerprint, epsilon, _, reason), people in together.items():
-        claim = Charge(
-            identity=identity,
-            client=GLOBAL,
-            epsilon=epsilon,
-            delta=0.0,
-            description=description,
-            fingerprint=fingerprint,
-        )
+        else:
+            clients_by_run.setdefault(_Run.of(entry), []).append(release.client)
+    converted_count = 0
+    for run, clients in clients_by_run.items():
         with new.counting(key) as counter:
-            counter.add(people)
-            line = new.charge_people(counter, claim)
-        if reason:
-            new.withdraw(line, reason=reason)
-        done += len(people)
+            counter.add(clients)
+            line = new.charge_people(counter, run.row_charge)
+        if run.withdrawn:
+            new.withdraw(line, reason=run.withdrawn)
+        converted_count += len(clients)
         if progress is not None:
-            progress(done, len(entries))
+            progress(converted_count, len(entries))
     return new
+
+
+def _check_convertible(release: Charge) -> None:
+    """Raises ParameterError for a charge of a person that segments cannot hold."""
+    if release.client == GLOBAL:
+        return
+    if math.isinf(release.epsilon) or release.delta > 0:
+        remedy = "people are charged pure, finite epsilons; this ledger stays as it is"
+        raise ParameterError("ledger", release.identity, remedy)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """What the charges of the people of one run have in common: they become one line.
+
+    Arguments:
+        identity, description, fingerprint, epsilon: as of `Charge`; the identity without the name.
+        attempt, withdrawn: as of `Entry`.
+    """
+
+    identity: str
+    description: str
+    fingerprint: str
+    epsilon: float
+    attempt: int
+    withdrawn: str
+
+    @staticmethod
+    def of(entry: Entry) -> _Run:
+        """The run of a person's charge."""
+        release = entry.release
+        return _Run(
+            identity=release.identity.removesuffix(f" of {release.client}"),
+            description=release.description,
+            fingerprint=release.fingerprint,
+            epsilon=release.epsilon,
+            attempt=entry.attempt,
+            withdrawn=entry.withdrawn,
+        )
+
+    @property
+    def row_charge(self) -> Charge:
+        """The charge of one row."""
+        return Charge(
+            identity=self.identity,
+            client=GLOBAL,
+            epsilon=self.epsilon,
+            delta=0.0,
+            description=self.description,
+            fingerprint=self.fingerprint,
+        )

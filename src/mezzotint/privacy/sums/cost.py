@@ -70,8 +70,14 @@ _CURVE_ECONOMY = 2
 _CUT_SHARE = 1e-4
 """Share of delta that noise may cut off."""
 
+_LARGEST_SCORE = 200.0
+"""Largest epsilon of a Gaussian score."""
+
 _LEAK_PENALTY = 1e6
 """Added to the score of a blanket whose residue leaks."""
+
+_LEAST_REACH = 1e-9
+"""End of the dense part of a grid on which nothing is above the floor."""
 
 _LARGEST_GRID_EPSILON = 64.0
 
@@ -106,7 +112,8 @@ def kept_variance(blanket: Blanket, others: int, budget: int) -> float:
     if blanket.leaks:
         return 0.0
     cells = multinomial_cells(others, blanket.masses, blanket.variances, budget=budget)
-    return float(cells.probability @ (cells.counts @ blanket.variances))
+    cell_variances = cells.counts @ blanket.variances
+    return float(cells.probability @ cell_variances)
 
 
 def _score(
@@ -128,7 +135,9 @@ def _score(
     )
     variance = cells.counts @ blanket.variances
     epsilon = _gaussian_epsilon(cells.probability, variance, gap, delta)
-    return epsilon + _LEAK_PENALTY if blanket.leaks else epsilon
+    if blanket.leaks:
+        return epsilon + _LEAK_PENALTY
+    return epsilon
 
 
 def _gaussian_epsilon(
@@ -141,9 +150,11 @@ def _gaussian_epsilon(
     shift = gap / np.sqrt(np.maximum(variance, 1e-3))
 
     def holds(epsilon: float) -> bool:
-        return float(probability @ hockey_stick(shift, np.array(epsilon))) <= delta
+        deltas = hockey_stick(shift, np.array(epsilon))
+        return float(probability @ deltas) <= delta
 
-    return bracket(holds, 200.0, 0.0, tolerance=1e-6)[0]
+    epsilon, _ = bracket(holds, _LARGEST_SCORE, 0.0, tolerance=1e-6)
+    return epsilon
 
 
 def shortlist(rows: IntArray, others: int, delta: float) -> list[Blanket]:
@@ -153,24 +164,30 @@ def shortlist(rows: IntArray, others: int, delta: float) -> list[Blanket]:
         return candidates
     means = row_means(as_probabilities(rows))
     gap = max(float(means.max() - means.min()), 1e-6)
-    length = 1 if others > _LARGE_CROWD else 2
+    length = 2
+    if others > _LARGE_CROWD:
+        length = 1
+
+    def leaks_then_variance(index: int) -> tuple[bool, float]:
+        blanket = candidates[index]
+        return blanket.leaks, -blanket.variance
+
     # Cells keep less variance than there is on average, so that the score with all of it is the
     # best that can come: those with most variance first, until enough are better than that.
-    by_variance = sorted(
-        range(len(candidates)),
-        key=lambda index: (candidates[index].leaks, -candidates[index].variance),
-    )
-    ranked: list[tuple[float, int]] = []
+    by_variance = sorted(range(len(candidates)), key=leaks_then_variance)
+    scored: list[tuple[float, int]] = []
     for index in by_variance:
         blanket = candidates[index]
-        if len(ranked) >= length:
+        if len(scored) >= length:
+            last_score, _ = scored[length - 1]
             variance = np.array([max(blanket.variance, 1e-9) * others])
             best_score = _gaussian_epsilon(np.ones(1), variance, gap, delta)
-            if best_score >= ranked[length - 1][0]:
+            if best_score >= last_score:
                 break
-        ranked.append((_score(blanket, others, gap, max(delta, 1e-15)), index))
-        ranked.sort()
-    return [candidates[index] for _, index in ranked[:length]]
+        score = _score(blanket, others, gap, max(delta, 1e-15))
+        scored.append((score, index))
+        scored.sort()
+    return [candidates[index] for _, index in scored[:length]]
 
 
 def _worst_epsilon(
@@ -183,20 +200,25 @@ def _worst_epsilon(
 
     Pairs are computed only when screening asks for it.
     """
+
+    def pair_epsilon(first: int, second: int) -> float:
+        profile = pair_profile(noise, rows[first], rows[second])
+        return profile.epsilon(delta)
+
     epsilon = 0.0
     computed = pairs_by_gap(rows)[:2]
     for first, second in computed:
-        epsilon = max(epsilon, pair_profile(noise, rows[first], rows[second]).epsilon(delta))
+        epsilon = max(epsilon, pair_epsilon(first, second))
     while epsilon < limit:
         divergences = screen(noise, rows, epsilon)
         # The pairs computed already are at delta by construction, up to rounding.
         for pair in computed:
             divergences[pair] = 0.0
-        first, second = np.unravel_index(int(divergences.argmax()), divergences.shape)
+        first, second = divmod(int(divergences.argmax()), len(divergences))
         if divergences[first, second] <= delta:
             return epsilon
-        computed.append((int(first), int(second)))
-        epsilon = max(epsilon, pair_profile(noise, rows[first], rows[second]).epsilon(delta))
+        computed.append((first, second))
+        epsilon = max(epsilon, pair_epsilon(first, second))
     return limit
 
 
@@ -279,11 +301,12 @@ class Envelope:
         if not pairs:  # one row: inputs make no difference
             return Envelope(epsilons=np.zeros(1), deltas=np.zeros(1))
         remaining = iter(noises)
-        worst = next(remaining)
+        worst_noise = next(remaining)
         first, second = pairs[0]
-        grid = _grid_for(pair_profile(worst, rows[first], rows[second]), limit)
+        widest = pair_profile(worst_noise, rows[first], rows[second])
+        grid = _grid_for(widest, limit)
         deltas = np.zeros(grid.size)
-        for noise in chain([worst], remaining):
+        for noise in chain([worst_noise], remaining):
             for first, second in pairs:
                 profile = pair_profile(noise, rows[first], rows[second])
                 np.maximum(deltas, profile.deltas(grid), out=deltas)
@@ -320,10 +343,14 @@ def _grid_for(widest: Profile, limit: float) -> FloatArray:
         grid = np.linspace(0.0, reach, _GRID_POINTS)
         deltas = widest.deltas(grid)
         floor = deltas[-1] + 1e-18 + 1e-3 * widest.infinite
-        above = np.flatnonzero(deltas > floor)
-        reach = float(grid[min(int(above[-1]) + 2, _GRID_POINTS - 1)]) if above.size else 1e-9
-    dense = np.linspace(0, min(limit, 1.05 * reach), 2 * _GRID_POINTS)
-    return np.unique(np.concatenate([dense, np.linspace(0, top, _GRID_POINTS)]))
+        above_floor = np.flatnonzero(deltas > floor)
+        reach = _LEAST_REACH
+        if above_floor.size:
+            end = min(int(above_floor[-1]) + 2, _GRID_POINTS - 1)
+            reach = float(grid[end])
+    dense_grid = np.linspace(0, min(limit, 1.05 * reach), 2 * _GRID_POINTS)
+    coarse_grid = np.linspace(0, top, _GRID_POINTS)
+    return np.unique(np.concatenate([dense_grid, coarse_grid]))
 
 
 def dominating_profile(
@@ -428,14 +455,15 @@ def _single(run: Release, curve_delta: float) -> tuple[Profile, float]:
 
 def _silent_integer(lattice: Lattice) -> int:
     """The integer that an absent client adds."""
-    zero = -lattice.offset / lattice.step
-    if abs(zero - round(zero)) > 1e-9 or not 0 <= round(zero) <= lattice.span:
+    multiple = -lattice.offset / lattice.step
+    integer = round(multiple)
+    if abs(multiple - integer) > 1e-9 or not 0 <= integer <= lattice.span:
         remedy = (
             "an absent client adds 0, which is not a level's integer; "
             "use sampling='public' or a lattice with 0"
         )
         raise ParameterError("sampling", "poisson", remedy)
-    return round(zero)
+    return integer
 
 
 def _composed(run: Release) -> float:
@@ -466,11 +494,12 @@ def others_noise(mechanism: Mechanism, others: int) -> NoiseMixture:
     """
     if others == 0:
         return no_noise()
-    blankets = shortlist(lattice_rows(mechanism)[0], others, TYPICAL_DELTA)
+    rows, _ = lattice_rows(mechanism)
+    blankets = shortlist(rows, others, TYPICAL_DELTA)
     if not blankets:
         return no_noise()
-    best = max(blankets, key=lambda blanket: kept_variance(blanket, others, _L2_CELLS))
-    return blanket_noise(best, others, budget=_L2_CELLS, tail=1e-25)
+    blanket = max(blankets, key=lambda blanket: kept_variance(blanket, others, _L2_CELLS))
+    return blanket_noise(blanket, others, budget=_L2_CELLS, tail=1e-25)
 
 
 def _renyi_l2(run: Release) -> float:
