@@ -55,6 +55,7 @@ from mezzotint.privacy.people import (
     Records,
     Segment,
     budget_units,
+    largest_totals,
     lookup,
     totals_name,
     units_of,
@@ -108,7 +109,9 @@ class Ledger:
         self._fixed: tuple[float, float, float] | None = None
         self._people: dict[str, PeopleLine] = {}
         # Beside the ledger itself, where links to it lead.
-        self._store = None if path is None else PeopleStore(Path(f"{Path(path).resolve()}.people"))
+        self._store: PeopleStore | None = None
+        if path is not None:
+            self._store = PeopleStore(Path(f"{Path(path).resolve()}.people"))
         header = {"format": FORMAT, "version": VERSION}
         self._log = AppendLog(
             path,
@@ -119,7 +122,10 @@ class Ledger:
         self.path = self._log.path
 
     def __repr__(self) -> str:
-        return f"Ledger({str(self.path) if self.path else None!r}, {len(self._charges)} charges)"
+        path_text = None
+        if self.path:
+            path_text = str(self.path)
+        return f"Ledger({path_text!r}, {len(self._charges)} charges)"
 
     # People
 
@@ -167,18 +173,19 @@ class Ledger:
             when this returns. Amounts are exact in parts of 2^-48 of an epsilon, rounded against
             the spender.
         """
-        store, segment = self._files(), counter.finish()
+        store = self._files()
+        segment = counter.finish()
         if math.isinf(claim.epsilon) or claim.delta > 0:
             remedy = "people are charged pure, finite epsilons; use a private table"
             raise ParameterError("claim", (claim.epsilon, claim.delta), remedy)
         with self._log.transaction() as append:
             self._check_people(counter.hashes.check)
             store.check(self._people)
-            known = self._same_people(claim, segment)
-            if known is not None:
-                return known
-            totals = totals_name(len(self._active()) + 1, counter.token)
-            self._draft_totals(store, segment, claim, budget, counter.hashes, totals)
+            earlier = self._same_people(claim, segment)
+            if earlier is not None:
+                return earlier
+            totals_file = totals_name(len(self._active()) + 1, counter.token)
+            self._draft_totals(store, segment, claim, budget, counter.hashes, totals_file)
             store.commit(segment, counter.token)
             line: JsonObject = {
                 "people": counter.token,
@@ -193,7 +200,7 @@ class Ledger:
                 "key": counter.hashes.check,
             }
             append(line)
-            store.adopt_totals(totals)
+            store.adopt_totals(totals_file)
             return self._people[counter.token]
 
     @property
@@ -213,22 +220,22 @@ class Ledger:
         with self._log.transaction():
             totals = self._person_totals()
             units = np.asarray(totals["units"], dtype=np.uint64)
-            others = units.size - min(top, units.size)
-            largest = np.argpartition(units, others)[others:] if units.size else np.zeros(0, int)
-            descending = largest[np.argsort(units[largest])[::-1]]
-            spent: list[tuple[bytes, Spent]] = []
-            for record in descending.tolist():
-                high = int(totals[record]["high"])
-                low = int(totals[record]["low"])
+            spent_by_hash: list[tuple[bytes, Spent]] = []
+            for person in largest_totals(units, top):
+                high = int(totals[person]["high"])
+                low = int(totals[person]["low"])
                 hashed = high.to_bytes(8, "big") + low.to_bytes(8, "big")
-                spent.append((hashed, self._of_person(high, low, int(units[record]))))
-            return spent
+                person_spent = self._of_person(high, low, int(units[person]))
+                spent_by_hash.append((hashed, person_spent))
+            return spent_by_hash
 
     @property
     def persons(self) -> int:
         """People who have charges of their own that count."""
         with self._log.transaction():
-            return len(self._person_totals()) if self._active() else 0
+            if not self._active():
+                return 0
+            return len(self._person_totals())
 
     def export(self, hashes: IdHash | None = None) -> Iterable[JsonObject]:
         """Every charge as an object that people can read: those of people one by one.
@@ -246,9 +253,12 @@ class Ledger:
                 "withdrawn": line.withdrawn,
             }
             for hashed, rows in self._files().listed(line):
-                names = [hashed.tobytes().hex()] if hashes is None else hashes.names(hashed[None])
+                if hashes is None:
+                    person = hashed.tobytes().hex()
+                else:
+                    (person,) = hashes.names(hashed[None])
                 price = float(Fraction(rows * line.units, UNITS))
-                yield {"person": names[0], "rows": rows, "epsilon": price, **about}
+                yield {"person": person, "rows": rows, "epsilon": price, **about}
 
     def shared_people(self, identities: Iterable[str]) -> int | None:
         """How many people were charged by more than one of these runs.
@@ -258,10 +268,10 @@ class Ledger:
 
         Returns: their number; None where one of the runs did not charge people for their own rows.
         """
-        wanted = set(identities)
+        runs = set(identities)
         with self._log.transaction():
-            lines = {line.identity: line for line in self._active() if line.identity in wanted}
-            if wanted - set(lines):
+            lines = {line.identity: line for line in self._active() if line.identity in runs}
+            if runs - set(lines):
                 return None
             store = self._files()
             store.check(self._people)
@@ -276,10 +286,12 @@ class Ledger:
         hashes = IdHash(key)
         with self._log.transaction():
             self._check_people(hashes.check)
-            high, low = (int(word) for word in hashes.of([person]).view(">u8")[0])
-            words = np.array([[high], [low]], dtype=np.uint64)
-            units = lookup(self._person_totals(), words[0], words[1])
-            return self._of_person(high, low, int(units[0]))
+            (halves,) = hashes.of([person]).view(">u8")
+            high, low = halves.tolist()
+            high_words = np.array([high], dtype=np.uint64)
+            low_words = np.array([low], dtype=np.uint64)
+            (units,) = lookup(self._person_totals(), high_words, low_words).tolist()
+            return self._of_person(high, low, units)
 
     def _files(self) -> PeopleStore:
         if self._store is None:
@@ -301,17 +313,16 @@ class Ledger:
         if len(self._totals) > 1:
             remedy = "charges people by name; convert it first: mezzotint ledger FILE --convert NEW"
             raise ParameterError("ledger", str(self.path), remedy)
-        foreign = next((line for line in self._people.values() if line.key != key), None)
-        if foreign is not None:
+        if any(line.key != key for line in self._people.values()):
             remedy = "its people were hashed under another key, and would all be new; restore the key beside it"
             raise ParameterError("ledger", str(self.path), remedy)
 
     def _same_people(self, claim: Charge, segment: Segment) -> PeopleLine | None:
         if not claim.fingerprint:
             return None
-        wanted = (claim.identity, claim.fingerprint, claim.epsilon, segment.sha256)
+        bits = (claim.identity, claim.fingerprint, claim.epsilon, segment.sha256)
         for line in self._active():
-            if (line.identity, line.fingerprint, line.epsilon, line.sha256) == wanted:
+            if (line.identity, line.fingerprint, line.epsilon, line.sha256) == bits:
                 return line
         return None
 
@@ -348,7 +359,7 @@ class Ledger:
             limit=max(limit, 0),
         )
         if excess is not None:
-            person = hashes.names(excess.hashed[None])[0]
+            (person,) = hashes.names(excess.hashed[None])
             before = above(float(Fraction(excess.units + common, UNITS)))
             remedy = "Not even one of their rows fits: leave those people out, or ask less often"
             if excess.units + units_of(claim.epsilon) <= limit:
@@ -382,7 +393,8 @@ class Ledger:
 
     def _of_units(self, units: int, *, runs: int) -> Spent:
         personal = Total(epsilon=Fraction(units, UNITS), count=runs)
-        return self._totals[GLOBAL].plus(personal).spent()
+        everyone = self._totals[GLOBAL]
+        return everyone.plus(personal).spent()
 
     # Charging
 
@@ -398,7 +410,8 @@ class Ledger:
         """
         with self._log.transaction() as append:
             self._check_prices([release])
-            return self._charge_all([release], append)[0]
+            (entry,) = self._charge_all([release], append)
+            return entry
 
     def reserve(self, release: Charge, *, budget: tuple[float, float]) -> Entry:
         """Charges a release if everybody who pays for it keeps to the budget; in one step, under
@@ -420,7 +433,8 @@ class Ledger:
             delta)-differentially private for each person, also when what is released, at what
             price, and whether at all, was decided in the light of all earlier releases.
         """
-        return self.reserve_all([release], budget=budget)[0]
+        (entry,) = self.reserve_all([release], budget=budget)
+        return entry
 
     def reserve_all(
         self,
@@ -432,13 +446,13 @@ class Ledger:
         epsilon, delta = checked_budget(budget)
         charges = list(releases)
         with self._log.transaction() as append:
-            fixes = self._check_fixed(epsilon, delta)
-            fresh = [charge for charge in charges if self._same_bits(charge) is None]
-            self._check_prices(fresh)
-            person = self._exceeding(fresh, epsilon, delta)
+            fixes_budget = self._check_fixed(epsilon, delta)
+            new_charges = [charge for charge in charges if self._same_bits(charge) is None]
+            self._check_prices(new_charges)
+            person = self._exceeding(new_charges, epsilon, delta)
             if person is not None:
-                raise BudgetError(self._refusal(fresh, person, epsilon, delta))
-            if fixes:
+                raise BudgetError(self._refusal(new_charges, person, epsilon, delta))
+            if fixes_budget:
                 append({"budget": plain(epsilon), "delta": delta, "slack": self.slack})
             return self._charge_all(charges, append)
 
@@ -472,19 +486,20 @@ class Ledger:
         Raises:
             ParameterError: an identity stands in both with different prices; nothing is merged.
         """
-        theirs, people = other.charges, other.people
-        if people:
+        other_charges = other.charges
+        other_people = other.people
+        if other_people:
             self._files().prepare()
         with self._log.transaction() as append:
-            for line in people:
+            for line in other_people:
                 self._check_people(line.key)
-            new = [charge for charge in theirs if charge.token not in self._charges]
-            self._check_prices([charge.release for charge in new])
-            append(*(_as_line(charge.release, charge.token) for charge in new))
-            for charge in theirs:
+            new_charges = [charge for charge in other_charges if charge.token not in self._charges]
+            self._check_prices([charge.release for charge in new_charges])
+            append(*(_as_line(charge.release, charge.token) for charge in new_charges))
+            for charge in other_charges:
                 if charge.withdrawn and not self._charges[charge.token].withdrawn:
                     append({"withdraw": charge.token, "reason": charge.withdrawn})
-            for line in people:
+            for line in other_people:
                 self._merge_people(other, line, append)
 
     def _merge_people(
@@ -610,26 +625,26 @@ class Ledger:
     ) -> str | None:
         """A client whose total would exceed the budget with these releases added, if any."""
         persons = set(also)
-        sums = sums_by_client(added)
-        self._refuse_names([*persons, *sums])
-        if GLOBAL in sums:
-            if not self._fits_people(sums[GLOBAL], epsilon):
+        added_totals = sums_by_client(added)
+        self._refuse_names([*persons, *added_totals])
+        if GLOBAL in added_totals:
+            if not self._fits_people(added_totals[GLOBAL], epsilon):
                 return GLOBAL
             persons.update(self._totals)
-        persons.update(sums)
-        exceeding = [
-            person
-            for person in persons
-            if not self._with(sums, person).within(epsilon, delta, self.slack)
-        ]
+        persons.update(added_totals)
+        exceeding: list[str] = []
+        for person in persons:
+            total = self._with(added_totals, person)
+            if not total.within(epsilon, delta, self.slack):
+                exceeding.append(person)
         return min(exceeding, default=None)
 
     def _refuse_names(self, clients: Iterable[str]) -> None:
         """Raises ParameterError where a person is named and the ledger knows hashes alone."""
-        named = sorted(set(clients) - {GLOBAL})
-        if self._people and named:
+        names = sorted(set(clients) - {GLOBAL})
+        if self._people and names:
             remedy = "this ledger knows people by their hashes: use charge_people and person_spent"
-            raise ParameterError("client", named[0], remedy)
+            raise ParameterError("client", names[0], remedy)
 
     def _fits_people(self, added: Total, epsilon: float) -> bool:
         """Whether whoever has spent most of their own rows keeps to the budget.
@@ -639,7 +654,8 @@ class Ledger:
         personal = Total(epsilon=Fraction(self._most_units(), UNITS))
         if personal.epsilon == 0 or math.isinf(epsilon):
             return True
-        total = self._totals[GLOBAL].plus(added).plus(personal)
+        everyone = self._totals[GLOBAL].plus(added)
+        total = everyone.plus(personal)
         return not total.infinite and total.epsilon <= Fraction(epsilon)
 
     def _with(self, sums: dict[str, Total], person: str) -> Total:
@@ -656,11 +672,12 @@ class Ledger:
         delta: float,
     ) -> str:
         total = self._with(sums_by_client(added), person).spent()
-        theirs = [charge for charge in added if charge.client in (person, GLOBAL)]
-        slack = f", {above(self.slack)} of it slack" if self.slack else ""
-        budget = f"epsilon {above(epsilon)} and delta {above(delta)}{slack}"
+        person_charges = [charge for charge in added if charge.client in (person, GLOBAL)]
+        budget = f"epsilon {above(epsilon)} and delta {above(delta)}"
+        if self.slack:
+            budget += f", {above(self.slack)} of it slack"
         return (
-            f"release {theirs[-1].identity!r} exceeds the budget: with it, {who(person)} would have "
+            f"release {person_charges[-1].identity!r} exceeds the budget: with it, {who(person)} would have "
             f"spent {total}; the budget is {budget}. Nothing was charged, and nothing may be released"
         )
 
@@ -710,16 +727,16 @@ class Ledger:
         """One charge for each; same bits, also among these, are charged once."""
         lines: list[JsonObject] = []
         tokens: list[str] = []
-        by_bits: dict[tuple[str, str], str] = {}
+        tokens_by_bits: dict[tuple[str, str], str] = {}
         for release in releases:
             earlier = self._same_bits(release)
             if earlier is not None:
                 tokens.append(earlier.token)
                 continue
-            fresh = secrets.token_hex(8)
-            bits = (release.identity, release.fingerprint or fresh)
-            token = by_bits.setdefault(bits, fresh)
-            if token == fresh:
+            new_token = secrets.token_hex(8)
+            bits = (release.identity, release.fingerprint or new_token)
+            token = tokens_by_bits.setdefault(bits, new_token)
+            if token == new_token:
                 lines.append(_as_line(release, token))
             tokens.append(token)
         append(*lines)
@@ -768,4 +785,7 @@ class Ledger:
 
 
 def _as_line(release: Charge, token: str) -> JsonObject:
-    return {"charge": token, **{name: plain(value) for name, value in vars(release).items()}}
+    line: JsonObject = {"charge": token}
+    for name, value in vars(release).items():
+        line[name] = plain(value)
+    return line

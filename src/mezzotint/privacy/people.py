@@ -722,6 +722,16 @@ def lookup(
     return units
 
 
+def largest_totals(units: Words, count: int) -> list[int]:
+    """Positions of the largest totals, so many or all, the largest first."""
+    if not units.size:
+        return []
+    first = units.size - min(count, units.size)
+    largest = np.argpartition(units, first)[first:]
+    ascending = np.argsort(units[largest])
+    return largest[ascending[::-1]].tolist()
+
+
 def _positions(
     sorted_high: Hashes, sorted_low: Hashes, high: Hashes, low: Hashes
 ) -> tuple[IndexArray, Booleans]:
