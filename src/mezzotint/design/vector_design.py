@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import replace
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal, final
 
 import numpy.typing as npt
 
@@ -73,64 +73,92 @@ def vector(
         True
     """
     started = time.perf_counter()
-    epsilon = check_positive("epsilon", epsilon)
-    l2_norm = check_positive("l2_norm", l2_norm)
-    dimension = check_count("dimension", dimension, least=1)
+    search = _VectorSearch(
+        epsilon=check_positive("epsilon", epsilon),
+        l2_norm=check_positive("l2_norm", l2_norm),
+        dimension=check_count("dimension", dimension, least=1),
+        levels=levels,
+        knots=knots,
+        inputs=inputs,
+        prior=prior,
+    )
+    return replace(search.best(), seconds=time.perf_counter() - started)
 
-    def design(
-        rate: float,
-        metric: Literal["squared"] | None = "squared",
-    ) -> DesignResult:
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _VectorSearch:
+    """The tables of one coordinate that keep a vector within its epsilon.
+
+    Arguments: as of `vector`. Every table that does is added to `results`.
+    """
+
+    epsilon: float
+    l2_norm: float
+    dimension: int
+    levels: npt.ArrayLike
+    knots: int
+    inputs: Inputs
+    prior: object
+    results: list[DesignResult] = field(default_factory=list[DesignResult])
+
+    def best(self) -> DesignResult:
+        """The table with the least loss."""
+        failure = self._search_rates()
+        self._try_share()
+        if not self.results:
+            raise failure
+        return min(self.results, key=lambda result: result.loss)
+
+    def _search_rates(self) -> InfeasibleError:
+        """Try rates of the squared metric; returns why there may be no table."""
+        # On the grid the metric's rate times the squared distance is the vector's epsilon;
+        # dithering needs a smaller one.
+        rate = self.epsilon / (2 * self.l2_norm) ** 2 * (1 - 2 * UNEVEN)
+        try:
+            if not self._adds(self._design(rate, "squared")):
+                bracket(self._holds, 0.0, rate, steps=_STEPS)
+        except InfeasibleError as error:
+            return error
+        return InfeasibleError(f"epsilon={self.epsilon:g}: no table meets it; use fewer knots")
+
+    def _try_share(self) -> None:
+        """Try an even share of epsilon for each coordinate.
+
+        Few coordinates may do better so: then the distance does not matter.
+        """
+        share = self.epsilon / self.dimension * (1 - 2 * UNEVEN)
+        with contextlib.suppress(InfeasibleError):
+            self._adds(self._design(share, None))
+
+    def _design(self, rate: float, metric: Literal["squared"] | None) -> DesignResult:
         return optimal(
             rate,
-            lower=-l2_norm,
-            upper=l2_norm,
-            levels=levels,
-            prior=prior,
-            knots=knots,
+            lower=-self.l2_norm,
+            upper=self.l2_norm,
+            levels=self.levels,
+            prior=self.prior,
+            knots=self.knots,
             metric=metric,
         )
 
-    def fits(result: DesignResult) -> bool:
+    def _holds(self, rate: float) -> bool:
+        """Whether a rate's table keeps to epsilon; where there is no table, a larger rate may."""
+        try:
+            result = self._design(rate, "squared")
+        except InfeasibleError:
+            return True
+        return self._adds(result)
+
+    def _adds(self, result: DesignResult) -> bool:
+        """Whether a table keeps the vector within epsilon; then it is added to the results."""
         vector_loss = vector_epsilon(
             result.mechanism,
-            dimension=dimension,
-            l2_distance=2 * l2_norm,
-            inputs=inputs,
+            dimension=self.dimension,
+            l2_distance=2 * self.l2_norm,
+            inputs=self.inputs,
         )
-        return vector_loss <= epsilon
-
-    results: list[DesignResult] = []
-
-    def holds(rate: float) -> bool:
-        try:
-            result = design(rate)
-        except InfeasibleError:
-            return True  # where a smaller rate fits no table, a larger one may
-        if not fits(result):
+        if vector_loss > self.epsilon:
             return False
-        results.append(result)
+        self.results.append(result)
         return True
-
-    # On the grid the metric's rate times the squared distance is the vector's epsilon; dithering
-    # needs a smaller one.
-    rate = epsilon / (2 * l2_norm) ** 2 * (1 - 2 * UNEVEN)
-    failure = InfeasibleError(f"epsilon={epsilon:g}: no table meets it; use fewer knots")
-    try:
-        by_metric = design(rate)
-        if fits(by_metric):
-            results.append(by_metric)
-        else:
-            bracket(holds, 0.0, rate, steps=_STEPS)
-    except InfeasibleError as error:
-        failure = error
-    with contextlib.suppress(InfeasibleError):
-        # Few coordinates may do better with an even share of epsilon each: then the distance does
-        # not matter.
-        by_share = design(epsilon / dimension * (1 - 2 * UNEVEN), None)
-        if fits(by_share):
-            results.append(by_share)
-    if not results:
-        raise failure
-    best = min(results, key=lambda result: result.loss)
-    return replace(best, seconds=time.perf_counter() - started)

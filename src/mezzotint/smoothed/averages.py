@@ -23,6 +23,7 @@ from mezzotint.smoothed.model import (
     Profile,
     Rational,
     Sample,
+    Status,
     log10_worst_case,
     log_of,
     profile_of,
@@ -110,14 +111,7 @@ def average_profile(
         >>> mz.smoothed.average_profile(records, sampled=10, epsilon=1.0, levels=4).log10_delta <= 0
         True
     """
-    read_count("levels", levels, least=2)
-    codes = np.asarray(records)
-    if codes.ndim != 1 or codes.size == 0 or not np.issubdtype(codes.dtype, np.integer):
-        raise ParameterError("records", records, "must be a non-empty list of integer levels")
-    if codes.min() < 0 or codes.max() >= levels:
-        raise ParameterError(
-            "records", records, f"must lie between 0 and levels - 1 = {levels - 1}"
-        )
+    codes = _read_levels(records, levels)
     sample = read_sample(codes.size, loss_rate=loss_rate, sampled=sampled)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
     subset_digits = _log_subsets(sample) / LOG_TEN
@@ -140,6 +134,18 @@ def average_profile(
         pair=worst_levels,
         reason=reason,
     )
+
+
+def _read_levels(records: npt.ArrayLike, levels: int) -> np.ndarray:
+    """(n,) levels; ParameterError for anything else."""
+    read_count("levels", levels, least=2)
+    codes = np.asarray(records)
+    if codes.ndim != 1 or codes.size == 0 or not np.issubdtype(codes.dtype, np.integer):
+        raise ParameterError("records", records, "must be a non-empty list of integer levels")
+    if codes.min() < 0 or codes.max() >= levels:
+        remedy = f"must lie between 0 and levels - 1 = {levels - 1}"
+        raise ParameterError("records", records, remedy)
+    return codes
 
 
 def _log_subsets(sample: Sample) -> float:
@@ -231,45 +237,25 @@ def gradient_profile(
         >>> mz.smoothed.gradient_profile(codes, sampled=2, epsilon=1.0, levels=4).delta
         0.50...
     """
-    read_count("levels", levels, least=2)
-    rows = np.asarray(codes)
-    if rows.ndim != 2 or rows.size == 0 or not np.issubdtype(rows.dtype, np.integer):
-        raise ParameterError(
-            "codes", rows.shape, "must be a non-empty (n, d) array of integer levels"
-        )
-    if rows.min() < 0 or rows.max() >= levels:
-        raise ParameterError("codes", rows, f"must lie between 0 and levels - 1 = {levels - 1}")
+    rows = _read_gradients(codes, levels)
     sample = read_sample(len(rows), loss_rate=loss_rate, sampled=sampled)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
     sampling_rate = log10_worst_case(sample)
-    columns = np.sort(rows, axis=0)
-    # Sorted, all but one agree if the first n - 1 or the last n - 1 do.
-    coordinates_agree = (columns[0] == columns[-2]) | (
-        columns[min(1, len(rows) - 1)] == columns[-1]
-    )
-    if len(rows) == 1 or coordinates_agree.any():
-        reason = (
-            "In some coordinate all records but one agree: it shows whether that one was drawn."
-        )
-        return profile_of(
-            sample,
-            loss,
-            sampling_rate,
-            rounded_up(sampling_rate),
-            worst=sampling_rate,
-            reason=reason,
-        )
-    profiles = [
-        average_profile(
-            column,
-            sampled=sample.sampled,
-            ratio=loss.ratio,
-            levels=levels,
-        )
-        for column in rows.T
-    ]
-    largest_delta = max(profile.log10_delta for profile in profiles)
-    reason = "Between the largest coordinate's own delta and the sampling rate."
+    largest_delta = sampling_rate
+    status: Status = "closed"
+    reason = "In some coordinate all records but one agree: it shows whether that one was drawn."
+    if not _shows_a_record(rows):
+        largest_delta = -math.inf
+        for column in rows.T:
+            profile = average_profile(
+                column,
+                sampled=sample.sampled,
+                ratio=loss.ratio,
+                levels=levels,
+            )
+            largest_delta = max(largest_delta, profile.log10_delta)
+        status = "bracketed"
+        reason = "Between the largest coordinate's own delta and the sampling rate."
     return profile_of(
         sample,
         loss,
@@ -277,8 +263,31 @@ def gradient_profile(
         rounded_up(sampling_rate),
         worst=sampling_rate,
         reason=reason,
-        status="bracketed",
+        status=status,
     )
+
+
+def _read_gradients(codes: npt.ArrayLike, levels: int) -> np.ndarray:
+    """(n, d) levels; ParameterError for anything else."""
+    read_count("levels", levels, least=2)
+    rows = np.asarray(codes)
+    if rows.ndim != 2 or rows.size == 0 or not np.issubdtype(rows.dtype, np.integer):
+        remedy = "must be a non-empty (n, d) array of integer levels"
+        raise ParameterError("codes", rows.shape, remedy)
+    if rows.min() < 0 or rows.max() >= levels:
+        raise ParameterError("codes", rows, f"must lie between 0 and levels - 1 = {levels - 1}")
+    return rows
+
+
+def _shows_a_record(rows: np.ndarray) -> bool:
+    """Whether all records but one agree in some coordinate."""
+    if len(rows) == 1:
+        return True
+    columns = np.sort(rows, axis=0)
+    # Sorted, all but one agree if the first n - 1 or the last n - 1 do.
+    first_agree = columns[0] == columns[-2]
+    last_agree = columns[1] == columns[-1]
+    return bool((first_agree | last_agree).any())
 
 
 def _leave_one_out(

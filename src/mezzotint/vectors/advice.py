@@ -237,21 +237,26 @@ def advise(
     central_baseline = (setting.trusted_deviation / setting.clients) ** 2
     remarks = _remarks(setting, feasible, central_baseline)
     if not feasible:
-        need = "meets this claim"
-        if all_too_large:
-            need = f"fits into bits={setting.bits} a value"
-        consequence = "so nothing is ranked; each line says why, and what to try."
-        remarks = (*remarks, f"No scheme {need}, {consequence}")
-    reasons = [_reason(option, feasible[0], setting, central_baseline) for option in feasible]
-    ranked = [
-        replace(option, reason=reason) for option, reason in zip(feasible, reasons, strict=True)
-    ]
+        remarks = (*remarks, _no_scheme(setting, all_too_large))
+    ranked: list[Option] = []
+    for option in feasible:
+        reason = _reason(option, feasible[0], setting, central_baseline)
+        ranked.append(replace(option, reason=reason))
     return Advice(
         setting=setting,
         options=(*ranked, *infeasible),
         central_baseline=central_baseline,
         remarks=remarks,
     )
+
+
+def _no_scheme(setting: Setting, all_too_large: bool) -> str:
+    """The remark where no scheme is feasible."""
+    requirement = "meets this claim"
+    if all_too_large:
+        requirement = f"fits into bits={setting.bits} a value"
+    consequence = "so nothing is ranked; each line says why, and what to try."
+    return f"No scheme {requirement}, {consequence}"
 
 
 def _table(setting: Setting, family: Family) -> Option:
