@@ -18,7 +18,7 @@ from mezzotint.cli import run
 from mezzotint.collect.intervals import LADDER
 from mezzotint.collect.shapes import CrossFitted
 from mezzotint.core.errors import ParameterError
-from tolerances import FEW
+from tolerances import FEW, MANY
 
 CLEAR = collect.threshold_table(12.0, lower=0, upper=10, threshold=4)
 KRR = families.k_randomized_response(lower=0, upper=10, levels=4, epsilon=2.0)
@@ -133,10 +133,10 @@ def test_shares_above_of_one_column() -> None:
     low, high = collect.intervals.clopper_pearson(700, 1000, 0.025)
     own, other = CLEAR.pmf([9.0])[0, 1], CLEAR.pmf([1.0])[0, 1]
     assert next(iter(found.shares_above.values())).low == pytest.approx(
-        (low - other) / (own - other)
+        (low - other) / (own - other), rel=MANY
     )
     assert next(iter(found.shares_above.values())).high == pytest.approx(
-        (high - other) / (own - other)
+        (high - other) / (own - other), rel=MANY
     )
     assert set(found.to_frame()["quantity"]) >= {"mean", "share above 4"}
     assert found.as_dict()["shares_above"][0]["above"] == 4.0

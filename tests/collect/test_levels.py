@@ -208,6 +208,7 @@ def test_simultaneous_frequencies_are_those_of_the_event() -> None:
     low, high = clopper_pearson(3, n, 0.05 / 30 / 2)
     # Ends carry a margin of 1e-12 of the decoder's values, 1 here, for rounding.
     assert found.shares[1].low == max(0, event.lower[0] + event.lower[1] * low)
+    # The other end as well: ten such margins are allowed.
     assert found.shares[1].high == pytest.approx(event.upper[0] + event.upper[1] * high, abs=1e-11)
 
 
@@ -275,6 +276,7 @@ def test_square_adding_would_fail() -> None:
         gap = one.value - other.value
         if not gap - below <= 0.96 <= gap + above:
             missed += laws[0][i] * laws[1][j]
+    # Ten times the .001 that these intervals promise.
     assert missed > 10 * 0.001
 
 
@@ -372,6 +374,7 @@ def test_ranges_of_variances_against_a_grid() -> None:
     least, greatest = spread.least(grid).min(axis=0), spread.greatest(grid).max(axis=0)
     # To the step of the grid, 5e-5 of the range.
     assert spread.least_between(low, high) == pytest.approx(least, rel=1e-3)
+    # To the same step.
     assert spread.greatest_between(low, high) == pytest.approx(greatest, rel=1e-3)
 
 

@@ -76,6 +76,7 @@ def test_noise_beyond_what_can_be_learnt_is_told_before_the_first_round(
         noise_multiplier=multiplier, l2_norm=0.5, clients=clients, size=100
     )
     strategy = SecureStrategy(encoding=encoding, per_round=clients, corrupted=0.0, dropped=0.0)
+    # Rounding to a planned grid adds 2 % to the variance at most.
     assert strategy.encoding.noise_per_coordinate(clients) == pytest.approx(
         multiplier / clients, rel=0.02
     )

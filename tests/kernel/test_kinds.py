@@ -74,7 +74,9 @@ def test_the_curve_of_a_user_is_that_of_the_best_half_line(records: int, rate: F
             for c in (Fraction(1, 2), Fraction(1), Fraction(3, 2)):
                 value = mpmath.mpf(curve(c.numerator, c.denominator)) / WHOLE
                 best = _best_half_line(ours, theirs, exact, mpmath.mpf(c.numerator) / c.denominator)
+                # The curve is rounded up: mpmath's own roundings alone may put the half line above it.
                 assert best <= value + mpmath.mpf(2) ** -150
+                # 110 thirds leave (2/3)^110 of a bracket, squared at a maximum: below 1e-25.
                 assert value <= best + mpmath.mpf(10) ** -25
     assert shift > 0
 
@@ -87,6 +89,7 @@ def test_known_values_of_a_user(records: int, value: float) -> None:
     with flint.ctx.workprec(256):
         weights = gaussian.binomial_weights(records, Fraction(1, 100))
         curve = gaussian.mixture_curve(weights, [flint.arb(1)], flint.arb(1))
+        # The values are printed to ten digits or more.
         assert curve(3, 2) / WHOLE == pytest.approx(value, rel=1e-9)
         closed = gaussian.gaussian_curve(flint.arb(1))
         if records == 1:
@@ -277,6 +280,7 @@ def test_the_profile_of_millions_of_votes() -> None:
     epsilon = math.log(51 / 49)
     computed = mezzotint.smoothed.profile(counts=votes, loss_rate=0.002, epsilon=epsilon)
     assert computed.sampled == sampled
+    # The README prints four places.
     assert computed.log10_delta == pytest.approx(-31.9218, abs=1e-4)
     assert _profile(*votes, sampled, str(Fraction(epsilon)), repr(computed.log10_delta + 1e-6))
     assert not _profile(*votes, sampled, str(Fraction(epsilon)), repr(computed.log10_delta - 1e-6))

@@ -11,7 +11,7 @@ import pytest
 
 from mezzotint.papers import descent, optm_tables, rqp
 from mezzotint.papers.reproduction import Run
-from tolerances import printed
+from tolerances import FEW, MANY, printed
 
 pytest.importorskip("torch")
 pytest.importorskip("opacus")
@@ -107,10 +107,12 @@ def test_bits_do_not_help_with_master_weights(shared_data: Path) -> None:
 
     noted = {2: 87.3, 3: 87.3, 4: 87.1, 5: 87.2, 6: 87.2, 7: 87.2, 8: 87.2}
     for bits, value in noted.items():
+        # Points of per cent: those noted are of other seeds.
         assert accuracy(bits, "master") == pytest.approx(value, abs=1.0)
     # It stalls: steps seldom reach half a cell. Where it stays depends on how the start at 0, midway
     # between two levels, is rounded: 9.8 in a separate program, 18 to 32 over three seeds here.
     assert accuracy(2, "printed") < 35
+    # As above.
     assert accuracy(6, "printed") == pytest.approx(86.9, abs=1.0)
 
 
@@ -133,15 +135,16 @@ def test_places_on_the_grid(rounding: descent.Rounding) -> None:
     levels = np.linspace(-0.3, 0.3, 8)
     values = np.linspace(-0.35, 0.35, 20_001)
     placed = grid.place(values, descent.Coins.of(1))
-    assert np.abs(placed[:, None] - levels).min(axis=1).max() < 1e-12
+    assert np.abs(placed[:, None] - levels).min(axis=1).max() < FEW
     inside = np.clip(values, -0.3, 0.3)
     step = levels[1] - levels[0]
     reach = step / 2 if rounding == "nearest" else step
-    assert np.abs(placed - inside).max() <= reach * (1 + 1e-9)
+    assert np.abs(placed - inside).max() <= reach * (1 + MANY)
     if rounding == "stochastic":
         # Unbiased: the mean of 20,001 errors of at most a step each.
         assert abs((placed - inside).mean()) < 6 * step / math.sqrt(values.size)
     replaced = replace(grid, q=0.75).place(values, descent.Coins.of(1))
+    # Six standard errors of 20,001 coins.
     assert np.mean(replaced != placed) == pytest.approx(0.25, abs=0.02)
 
 
@@ -169,6 +172,7 @@ def test_gradients_are_derivatives_of_the_losses() -> None:
             moved = scores.copy()
             moved[:, column] += 1e-6
             slope = (loss(moved) - loss(scores)) / 1e-6
+            # Scores in single precision (6e-8), and a forward difference over 1e-6.
             np.testing.assert_allclose(errors[:, column], slope, atol=1e-4)
 
 
@@ -182,6 +186,7 @@ def test_figure1(tmp_path: Path) -> None:
     rivals = [row for row in found.rows if row["method"] == "Proj-DP-SGD"]
     # At delta = 0, which the paper speaks of, and at 1e-7: nowhere near the 1 it states for RQP.
     assert all(row["pure_epsilon"] > row["epsilon"] > 40 for row in ours)
+    # Its noise is chosen for an epsilon of 1, to three places.
     assert rivals[-1]["epsilon"] == pytest.approx(1.0, abs=1e-3)
     # At equal noise the method without replacement has the lower bound, as printed and corrected.
     for row, rival in zip(ours, rivals, strict=False):

@@ -311,6 +311,7 @@ def test_master_weights_of_any_method_claim_kappa_1(
     assert "kappa" not in facts["claim"]
     assert 1.99 < facts["epsilon"] <= 2
     assert facts["bits"] == 2
+    # Two bits cost this problem a few points of accuracy; a constant answer would cost thirty.
     assert facts["packed_test_accuracy"] == pytest.approx(facts["test_accuracy"], abs=0.1)
     assert facts["test_accuracy"] > 0.8
     packed = PackedModel.load(tmp_path / "model" / "model.mz")

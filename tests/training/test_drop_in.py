@@ -74,6 +74,7 @@ def test_an_opacus_script_changes_by_its_import_alone() -> None:
         model.eval()
         event = dp_event.PoissonSampledDpEvent(0.1, dp_event.GaussianDpEvent(1.0))
         independent = PLDAccountant().compose(event, 10).get_epsilon(1e-5)
+        # dp_accounting's losses stand on a grid of 1e-4; ten of them are composed.
         assert privacy_engine.accountant.get_epsilon(delta=1e-5) == pytest.approx(
             independent, rel=1e-3
         )
@@ -444,6 +445,7 @@ def test_backward_takes_each_record_by_itself(kind: Any, chunk: int) -> None:
     model, optimizer, batches, accountant = private(module, given, grad_sample_mode="vmap")
     batch = next(iter(batches))
     loss = model.backward(entropy, batch, chunk=chunk)
+    # Sums of 32-bit floats, chunk by chunk.
     assert float(loss) == pytest.approx(entropy(module, batch).item(), rel=1e-5)
     for i in range(len(batch[0])):
         alone = torch.autograd.grad(

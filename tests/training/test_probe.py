@@ -462,6 +462,7 @@ def test_losses_of_one_per_record_pass(name: str) -> None:
     table = probe(GOOD[name])
     assert table.records == COUNT
     assert table.replaced == 2 * COUNT
+    # 32-bit floats: the probe itself refuses at a larger difference.
     assert max(table.differences.values(), default=0) < 1e-3 or "bfloat16" in name
     assert "rows are separate" in str(table)
 

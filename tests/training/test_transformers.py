@@ -69,6 +69,7 @@ def test_positions_are_refused_by_name_and_marked_ones_are_right(
         training.check_records(build().train(), loss, batch)
     table = training.check_records(training.records_first(build().train(), positions), loss, batch)
     assert table.differences
+    # Sums of 32-bit floats in another order.
     assert max(table.differences.values()) < 1e-5
 
 
