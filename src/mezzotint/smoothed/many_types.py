@@ -651,22 +651,7 @@ def log_rarest_bound(
     The part of `bracket` in which this type is the rarest. g is taken at the left end of blocks,
     halved where that overstates most, until that matters little.
     """
-
-    @functools.cache
-    def log_g(count: int) -> float:
-        if count <= 1:
-            return _log_rate(sample)
-        common = max(count, second)
-        orders = {
-            (count, common + 1),
-            (count + 1, common),
-            (common, count + 1),
-            (common + 1, count),
-        }
-        largest = max(log_pair(*order, sample, loss, binary=False) for order in orders)
-        error = 2 * logarithms.stated_error(largest, float(sample.lost))
-        return min(_log_rate(sample), largest + error)
-
+    log_g = functools.cache(functools.partial(_log_rarest, sample, loss, second))
     if share == 0:
         return log_g(0)
     if share == 1:
@@ -677,9 +662,8 @@ def log_rarest_bound(
     masses = logarithms.binomials(counts, float(records), split(share))
     log_bounds = [_log_rate(sample) + log_tail(first_count - 1, records, share, above=False)]
     if last_count < top:
-        log_bounds.append(
-            log_g(last_count + 1) + log_tail(last_count + 1, records, share, above=True)
-        )
+        log_mass = log_tail(last_count + 1, records, share, above=True)
+        log_bounds.append(log_g(last_count + 1) + log_mass)
 
     def block(first: int, last: int) -> tuple[float, float, int, int]:
         """(-overstatement, bound, first, last), the former two as logarithms."""
@@ -705,6 +689,27 @@ def log_rarest_bound(
         heapq.heappush(heap, block(middle + 1, last))
     log_bounds += [bound for _, bound, _, _ in heap]
     return float(np.logaddexp.reduce(np.array(log_bounds))) + 1e-9
+
+
+def _log_rarest(
+    sample: Sample,
+    loss: Loss,
+    second: int,
+    count: int,
+) -> float:
+    """log g(count) of `bracket`, from above, where all other types have `second` records or more."""
+    if count <= 1:
+        return _log_rate(sample)
+    common = max(count, second)
+    orders = {
+        (count, common + 1),
+        (count + 1, common),
+        (common, count + 1),
+        (common + 1, count),
+    }
+    largest = max(log_pair(*order, sample, loss, binary=False) for order in orders)
+    error = 2 * logarithms.stated_error(largest, float(sample.lost))
+    return min(_log_rate(sample), largest + error)
 
 
 def mass_window(records: int, share: Fraction, top: int) -> tuple[int, int]:
