@@ -22,13 +22,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mezzotint.collect.columns import ColumnReader
-from mezzotint.collect.folders import MANIFEST, STATE
+from mezzotint.collect.folders import MANIFEST, STATE, read_manifest
 from mezzotint.collect.listing import STREAM, SourceFile, find_files
 from mezzotint.collect.reports import (
     Description,
+    Origin,
     code_field,
+    origin_of,
     read_description,
-    run_of,
 )
 from mezzotint.collect.settings import Settings
 from mezzotint.collect.source import (
@@ -41,7 +42,6 @@ from mezzotint.collect.source import (
 )
 from mezzotint.collect.workers import each_block
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import read_object
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import AnyPath
 from mezzotint.core.values import numbers, plain
@@ -111,7 +111,7 @@ def open_reports(
         FileFormatError: a missing or edited description.
     """
     with open_columns(block.file.path, groups=block.groups) as reader:
-        described = Description(tables={}, seeded=None, memoised=None)
+        described = Description(tables={}, seeded=None, origin=Origin())
         if reader.description is not None or mechanism is None:
             described = read_description(reader.description, name=reader.name)
         fields = [_field(column, described) for column in columns]
@@ -120,7 +120,7 @@ def open_reports(
             fields=tuple(fields),
             tables=tuple(tables),
             seeded=described.seeded,
-            memoised=described.memoised,
+            memoised=described.origin.memoised,
             block=block,
             reader=reader,
         )
@@ -253,7 +253,8 @@ def runs_of(
         if source_file.path == STREAM:
             continue
         with open_columns(source_file.path) as reader:
-            run_name, source = run_of(reader.description)
+            origin = origin_of(reader.description)
+        run_name = origin.run
         if run_name is None:
             continue
         first_name = file_of_run.setdefault(run_name, source_file.name)
@@ -261,8 +262,8 @@ def runs_of(
             message = f"{first_name} and {source_file.name} hold the same reports"
             remedy = "which would count twice; give one of them"
             raise ParameterError("source", run_name, f"{message}, {remedy}")
-        if source is not None:
-            sources.add((source, run_name.partition("/")[0]))
+        if origin.source is not None:
+            sources.add((origin.source, run_name.partition("/")[0]))
     refuse_two_runs(sources, parameter="source")
     return frozenset(file_of_run), frozenset(sources)
 
@@ -285,15 +286,8 @@ def refuse_two_runs(sources: Collection[tuple[str, str]], *, parameter: str) -> 
 def expected_reports(source: AnyPath) -> int | None:
     """How many reports a folder that we made must hold."""
     folder = Path(source)
-    manifest = folder / MANIFEST
-    if not folder.is_dir():
-        return None
-    if manifest.is_file():
-        try:
-            return int(read_object(manifest)["reports"])
-        except (ValueError, TypeError, KeyError):
-            message = "is damaged; the parts beside it may still be whole"
-            raise FileFormatError(f"{manifest}: {message}") from None
+    if (folder / MANIFEST).is_file():
+        return read_manifest(folder).reports
     if (folder / STATE).is_file():
         remedy = "holds an unfinished run; continue it with: mezzotint privatize --resume"
         raise ParameterError("source", str(folder), remedy)

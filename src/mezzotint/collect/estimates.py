@@ -393,7 +393,6 @@ def estimate(
     Guarantees: see `Estimate`. Points do not depend on what else is requested. Costs no privacy.
 
     Edge cases: two levels identify nothing but the mean: other intervals show the rest as open.
-
     Source: docs/proofs/estimation.md.
 
     Example:

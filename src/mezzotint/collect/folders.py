@@ -90,6 +90,28 @@ def is_folder(out: AnyPath) -> bool:
     return out_name.endswith(("/", os.sep)) or Path(out_name).is_dir() or not Path(out_name).suffix
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The end of a run, as its folder says: how many parts and reports there are, and all else."""
+
+    parts: int
+    reports: int
+    document: JsonObject
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a folder that has one; raises FileFormatError for a damaged one."""
+    path = folder / MANIFEST
+    try:
+        document = read_object(path)
+        parts, reports = int(document["parts"]), int(document["reports"])
+    except (ValueError, TypeError, KeyError):
+        message = "is damaged; the parts beside it may still be whole"
+        raise FileFormatError(f"{path}: {message}") from None
+    return Manifest(parts=parts, reports=reports, document=document)
+
+
 def part_name(index: int) -> str:
     """The file name of a part."""
     return f"part-{index:06d}.parquet"
@@ -207,36 +229,27 @@ class FolderRun:
         """The result of a resumed run that had ended: nothing is left to do, to draw or to
         charge.
         """
-        manifest_path = self.out / MANIFEST
-        if not self.settings.resume or (self.out / STATE).exists() or not manifest_path.exists():
+        is_finished = (self.out / MANIFEST).exists() and not (self.out / STATE).exists()
+        if not self.settings.resume or not is_finished:
             return None
-        try:
-            manifest = read_object(manifest_path)
-            parts, reports = int(manifest["parts"]), int(manifest["reports"])
-        except (ValueError, TypeError, KeyError):
-            message = "is damaged; the parts beside it may still be whole"
-            raise FileFormatError(f"{manifest_path}: {message}") from None
+        manifest = read_manifest(self.out)
         wanted = self._manifest(Origin(), [])
         for setting in ("tables", "seeded", "memoised"):
-            if manifest.get(setting) != wanted[setting]:
+            if manifest.document.get(setting) != wanted[setting]:
                 problem = f"is not what the run began with: {self.out} holds a finished run"
                 raise ParameterError(
                     setting,
                     "what was given",
                     f"{problem}; name another folder",
                 )
-        started = time.perf_counter()
-        facts = {
-            "reports": reports,
-            "blocks": parts,
-            "resumed": parts,
-        }
         return PrivatizeResult.of(
             self.encoder,
             Tally(),
             out=self.out,
-            started=started,
-            **facts,
+            started=time.perf_counter(),
+            reports=manifest.reports,
+            blocks=manifest.parts,
+            resumed=manifest.parts,
         )
 
     def _write(self, state: JsonObject, started: float) -> PrivatizeResult:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mezzotint.collect.coded import Total, open_reports, total_of
+from mezzotint.collect.coded import OpenReports, Total, open_reports, total_of
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.groups import Group
 from mezzotint.collect.settings import Settings
@@ -95,40 +95,36 @@ def read_groups(
     labels = (by,) if isinstance(by, str) else tuple(by or ())
     for entry_name in labels:
         if labels.count(entry_name) > 1:
-            raise ParameterError(
-                "by",
-                entry_name,
-                "is named twice; name each column once",
-            )
+            raise ParameterError("by", entry_name, "is named twice; name each column once")
 
     def count(block: Block) -> _Groups:
-        total = _Groups(by=labels, groups={})
-        numeric = [] if weights is None else [weights]
         with open_reports(block, columns=[column], mechanism=mechanism) as reports:
-            others = dict.fromkeys(labels, "by")
-            for (codes,), record_batch in reports.batches(numeric=numeric, others=others):
-                counted = _counted(
-                    codes,
-                    labels=[record_batch.values.column(entry_name) for entry_name in labels],
-                    weights=_weights(record_batch.values, weights, record_batch.row),
-                    table=reports.tables[0],
-                    seeded=reports.seeded,
-                    memoised=reports.memoised,
-                )
-                total = total.merge(_Groups(by=labels, groups=counted))
-        return total
+            return _grouped(reports, labels, weights)
 
-    total = total_of(
-        source,
-        count,
-        column=column,
-        settings=Settings(threads=threads),
-    )
+    total = total_of(source, count, column=column, settings=Settings(threads=threads))
     groups = total.counted.groups
     return {
         entry_name: _named(groups[entry_name], labels, entry_name, total)
         for entry_name in sorted(groups, key=_order)
     }
+
+
+def _grouped(reports: OpenReports, by: tuple[str, ...], weights: str | None) -> _Groups:
+    """The groups of one block."""
+    numeric = [] if weights is None else [weights]
+    others = dict.fromkeys(by, "by")
+    total = _Groups(by=by, groups={})
+    for (codes,), record_batch in reports.batches(numeric=numeric, others=others):
+        counted = _counted(
+            codes,
+            labels=[record_batch.values.column(entry_name) for entry_name in by],
+            weights=_weights(record_batch.values, weights, record_batch.row),
+            table=reports.tables[0],
+            seeded=reports.seeded,
+            memoised=reports.memoised,
+        )
+        total = total.merge(_Groups(by=by, groups=counted))
+    return total
 
 
 def _named(

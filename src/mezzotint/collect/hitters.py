@@ -9,7 +9,7 @@ from typing import Self, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.collect.coded import open_reports, total_of
+from mezzotint.collect.coded import OpenReports, open_reports, total_of
 from mezzotint.collect.counts import (
     claim_of,
     refuse_seeded,
@@ -133,25 +133,23 @@ def read_hashed(
             if callable(domain):
                 domain = domain(reports.tables[0])
                 mechanism = domain.mechanism
-            hashed_domain = domain
-            hashes = hash_field(reports.fields[0].removesuffix(code_field("")))
-            total = HashedCounts.from_reports([], [], domain=hashed_domain, seeded=reports.seeded)
-            for (codes,), record_batch in reports.batches(numeric=[hashes]):
-                values, present = numbers(record_batch.values.column(hashes))
-                if present is not None:
-                    report = record_batch.row + int(np.argmin(present)) + 1
-                    raise FileFormatError(f"{hashes}: report {report} is missing")
-                total = total.merge(
-                    HashedCounts.from_reports(
-                        codes,
-                        values,
-                        domain=hashed_domain,
-                        seeded=reports.seeded,
-                    )
-                )
-        return total
+            return _counted(reports, domain)
 
     return total_of(source, count, column=column).counted
+
+
+def _counted(reports: OpenReports, domain: Hashing) -> HashedCounts:
+    """The counts of one block."""
+    seeded = reports.seeded
+    hashes = hash_field(reports.fields[0].removesuffix(code_field("")))
+    total = HashedCounts.from_reports([], [], domain=domain, seeded=seeded)
+    for (codes,), record_batch in reports.batches(numeric=[hashes]):
+        values, present = numbers(record_batch.values.column(hashes))
+        if present is not None:
+            report = record_batch.row + int(np.argmin(present)) + 1
+            raise FileFormatError(f"{hashes}: report {report} is missing")
+        total = total.merge(HashedCounts.from_reports(codes, values, domain=domain, seeded=seeded))
+    return total
 
 
 @final
@@ -233,8 +231,8 @@ def heavy_hitters(
 
     Guarantees: reports support a category independently of each other, so that their number is
         binomial. Every category of the domain has Clopper and Pearson's interval at level 1 - (1 -
-        level) / (size of the domain): all hold at once with confidence `confidence`, at every n,
-        whatever the shares are. Every category above `unlisted_at_most` is listed.
+        level) / (size of the domain): all hold at once, at every n, whatever the shares are. Every
+        category above `unlisted_at_most` is listed.
     Source: docs/proofs/estimation.md, E9; Clopper and Pearson 1934.
 
     Example:
@@ -247,30 +245,18 @@ def heavy_hitters(
         ('w7',)
     """
     confidence = check_confidence(confidence)
-    domain, report_count = counts.domain, counts.n
     refuse_seeded(counts.seeded, allowed=allow_seeded)
-    if top < 1 or report_count == 0:
-        remedy = f"need at least one category to list, and reports: there are {report_count}"
+    if top < 1 or counts.n == 0:
+        remedy = f"need at least one category to list, and reports: there are {counts.n}"
         raise ParameterError("top", top, remedy)
-    supports = domain.supports(counts.counts)
-    order = np.argsort(-supports, kind="stable")
-    seen = supports[order[: top + 1]].astype(np.float64)
-    tail = (1 - confidence) / supports.size / 2
-    listed_chance, other_chance = domain.chances
-    signal = listed_chance - other_chance
-    values = (seen / report_count - other_chance) / signal
-    chances = np.stack(clopper_pearson(seen, report_count, tail))
-    lows, highs = np.clip((chances - other_chance) / signal, 0, 1)
-    unlisted = 0.0
+    domain, supports = counts.domain, counts.domain.supports(counts.counts)
+    order = np.argsort(-supports, kind="stable")[: top + 1]
+    intervals = _shares_of(supports[order], counts, tail=(1 - confidence) / supports.size / 2)
+    shares, unlisted = intervals[:top], 0.0
     if supports.size > top:
-        unlisted = float(highs[-1])
-    estimates = zip(values.tolist(), lows.tolist(), highs.tolist(), strict=True)
-    shares = [
-        within(share_estimate, lower_end, upper_end)
-        for share_estimate, lower_end, upper_end in estimates
-    ][:top]
+        unlisted = intervals[-1].high
     return HeavyHitters(
-        n=report_count,
+        n=counts.n,
         confidence=confidence,
         categories=tuple(domain.categories[index] for index in order[:top]),
         shares=tuple(shares),
@@ -280,3 +266,19 @@ def heavy_hitters(
         claim=claim_of(domain.mechanism, seeded=counts.seeded),
         seeded=counts.seeded,
     )
+
+
+def _shares_of(supports: IntArray, counts: HashedCounts, *, tail: float) -> list[Interval]:
+    """The shares of categories that so many reports support, each end with one-sided error
+    `tail`.
+    """
+    listed_chance, other_chance = counts.domain.chances
+    signal = listed_chance - other_chance
+    values = (supports / counts.n - other_chance) / signal
+    chances = np.stack(clopper_pearson(supports, counts.n, tail))
+    lows, highs = np.clip((chances - other_chance) / signal, 0, 1)
+    estimates = zip(values.tolist(), lows.tolist(), highs.tolist(), strict=True)
+    return [
+        within(share_estimate, lower_end, upper_end)
+        for share_estimate, lower_end, upper_end in estimates
+    ]

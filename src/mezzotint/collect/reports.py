@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Self, final
 
@@ -45,6 +46,17 @@ class Limit:
     at_most: int | None
     per: str | None
 
+    @classmethod
+    def read(cls, people: Json) -> Self | None:
+        """The limit that a description states; None where it states nothing."""
+        if people is None:
+            return None
+        if isinstance(people, dict):
+            at_most, per = people.get("at_most"), people.get("per")
+            if isinstance(at_most, int | None) and isinstance(per, str | None):
+                return cls(at_most=at_most, per=per)
+        raise FileFormatError("its description must say how many rows of a person it holds")
+
     @property
     def one_row(self) -> bool:
         """Whether each person gives one row in all."""
@@ -69,14 +81,14 @@ class Origin:
             the part of its folder they are in.
         source: names what they are about (`charging.fingerprint`).
         memoised: whether equal values of a user got equal reports: such reports name no run, as
-            another one draws the same.
+            another one draws the same. None where the file does not say.
         limit: where people were charged for their own rows, how many those are.
         lot: the question, and whom it asked; None for everybody.
     """
 
     run: str | None = None
     source: str | None = None
-    memoised: bool = False
+    memoised: bool | None = None
     limit: Limit | None = None
     lot: Lot | None = None
 
@@ -93,6 +105,18 @@ class Origin:
             limit=limit,
             lot=settings.lot,
         )
+
+    @classmethod
+    def read(cls, document: JsonObject) -> Self:
+        """The origin that a description states; raises FileFormatError for one that was edited."""
+        run_name, source = document.get("run"), document.get("source")
+        if not isinstance(run_name, str | None) or not isinstance(source, str | None):
+            raise FileFormatError("its description must name its run and its source as text")
+        memoised = document.get("memoised")
+        if not isinstance(memoised, bool | None):
+            raise FileFormatError("its description must say true or false: memoised")
+        limit = Limit.read(document.get("people"))
+        return cls(run=run_name, source=source, memoised=memoised, limit=limit)
 
     def part(self, index: int) -> Origin:
         """The origin of one part of a folder."""
@@ -126,18 +150,12 @@ class Description:
         tables: field of codes -> the mechanism that drew them.
         seeded: whether the draw was reproducible and therefore NOT private; None where the file
             does not say.
-        memoised: whether equal values of a user got equal reports; None where the file does not
-            say.
-        run, source, limit: as in `Origin`; None where the file does not say, the first two for
-            memoised reports.
+        origin: of the reports.
     """
 
     tables: Mapping[str, Mechanism]
     seeded: bool | None
-    memoised: bool | None
-    run: str | None = None
-    source: str | None = None
-    limit: Limit | None = None
+    origin: Origin
 
 
 def code_field(column: str) -> str:
@@ -216,51 +234,21 @@ def _read(document: Json) -> Description:
     entries = document.get("reports")
     if not isinstance(entries, list) or not entries:
         raise FileFormatError("its description lists no reports")
-    seeded, memoised = document.get("seeded"), document.get("memoised")
-    if not isinstance(seeded, bool | None) or not isinstance(memoised, bool | None):
-        raise FileFormatError("its description must say true or false: seeded, memoised")
-    run_name, source = _names_in(document)
-    return Description(
-        tables=dict(_entry(entry, seeded) for entry in entries),
-        seeded=seeded,
-        memoised=memoised,
-        run=run_name,
-        source=source,
-        limit=_limit_in(document),
-    )
+    seeded = document.get("seeded")
+    if not isinstance(seeded, bool | None):
+        raise FileFormatError("its description must say true or false: seeded")
+    tables = dict(_entry(entry, seeded) for entry in entries)
+    return Description(tables=tables, seeded=seeded, origin=Origin.read(document))
 
 
-def _limit_in(document: JsonObject) -> Limit | None:
-    """How many rows of a person a description states; None where it states nothing."""
-    people = document.get("people")
-    if people is None:
-        return None
-    if isinstance(people, dict):
-        at_most, per = people.get("at_most"), people.get("per")
-        if isinstance(at_most, int | None) and isinstance(per, str | None):
-            return Limit(at_most=at_most, per=per)
-    raise FileFormatError("its description must say how many rows of a person it holds")
-
-
-def _names_in(document: JsonObject) -> tuple[str | None, str | None]:
-    """`run` and `source` of a description; raises FileFormatError where they are not text."""
-    run_name, source = document.get("run"), document.get("source")
-    if not isinstance(run_name, str | None) or not isinstance(source, str | None):
-        raise FileFormatError("its description must name its run and its source as text")
-    return run_name, source
-
-
-def run_of(text: str | None) -> tuple[str | None, str | None]:
-    """`run` and `source` of a description that `read_description` reads, without its mechanisms."""
-    if text is None:
-        return None, None
-    try:
-        document = parse_json(text, name="")
-        if isinstance(document, dict):
-            return _names_in(document)
-    except FileFormatError:
-        pass
-    return None, None
+def origin_of(text: str | None) -> Origin:
+    """The origin in a description that `read_description` reads, without its mechanisms."""
+    if text is not None:
+        with suppress(FileFormatError):
+            document = parse_json(text, name="")
+            if isinstance(document, dict):
+                return Origin.read(document)
+    return Origin()
 
 
 def descriptions_of(source: SourcePath) -> list[Description | None]:
@@ -287,8 +275,8 @@ def limits_of(source: SourcePath) -> set[Limit]:
     """How many rows of a person the files of a source hold, where people were charged for their own
     rows.
     """
-    limits = {described.limit for described in descriptions_of(source) if described is not None}
-    return {limit for limit in limits if limit is not None}
+    described = filter(None, descriptions_of(source))
+    return set(filter(None, (description.origin.limit for description in described)))
 
 
 def row_claim(source: SourcePath) -> Claim | None:

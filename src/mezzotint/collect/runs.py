@@ -124,9 +124,8 @@ def privatize_columns(
         last. Rows keep their order; each value is used for exactly one report in the output,
         interruptions or not. Without `keep`, nothing of the source but one code per row and column
         reaches a finished `out`.
-        The claim is about a complete record: all its reports together. A seeded draw has none,
-            neither in the result
-        nor in the output, and both say that it was seeded.
+        The claim is about a complete record: all its reports together. A seeded draw has none, and
+        result and output say that it was seeded.
 
     Example:
         >>> from pathlib import Path
