@@ -8,8 +8,6 @@ from typing import (
     Any,
     Literal,
     TypeAlias,
-    TypedDict,
-    Unpack,
 )
 
 import numpy as np
@@ -32,20 +30,7 @@ CODE_TYPES = {8: "UTINYINT", 16: "USMALLINT"}
 """Bits of codes -> the type that DuckDB has for them."""
 
 
-class CodeHandling(TypedDict, total=False):
-    """How `arrow_codes` treats missing values and those out of range."""
-
-    missing: Literal["error", "keep"]
-    on_out_of_range: Literal["clip", "error"]
-
-
-class CodeOptions(CodeHandling, total=False):
-    """The options of `arrow_codes` beside the values and the table."""
-
-    rng: Seed
-
-
-def arrow_codes(values: Any, mechanism: Mechanism, **options: Unpack[CodeOptions]) -> Values:
+def arrow_codes(values: Any, mechanism: Mechanism, **options: Any) -> Values:
     """One report per value of an Arrow array, or of a series of pandas or Polars; floats are read
     where they lie.
 
@@ -128,7 +113,7 @@ def _coder(
 def polars_codes(
     column: str | polars.Expr,
     mechanism: Mechanism,
-    **options: Unpack[CodeOptions],
+    **options: Any,
 ) -> polars.Expr:
     """A Polars expression that turns a column into reports, for eager, lazy and streaming queries.
 
@@ -177,7 +162,7 @@ def register_duckdb_function(
     connection: Any,
     name: str,
     mechanism: Mechanism,
-    **options: Unpack[CodeHandling],
+    **options: Any,
 ) -> str:
     """Makes `arrow_codes` a function of a DuckDB connection: `SELECT privatize_age(age) FROM
     people`.

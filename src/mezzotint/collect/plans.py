@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, cast, final
+from typing import Any, Literal, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,10 @@ LEAST_EPSILON = 1e-3
 
 LADDER_STEPS = 16
 """Epsilons that are tried before the search closes in on one."""
+
+
+SAMPLES = {"inputs", "second", "weights"}
+"""Arguments of a question that are lists of numbers."""
 
 
 @final
@@ -225,80 +229,52 @@ def plan(
     half_width: float | None = None,
     effect: float | None = None,
     power: float | None = None,
-    confidence: float = 0.95,
-    simultaneous: bool = False,
     mechanism: Mechanism | Tables | None = None,
-    lower: float = 0.0,
-    upper: float = 1.0,
     levels: int | None = None,
-    categories: int | tuple[int, ...] = (),
-    above: float | None = None,
-    probability: float | None = None,
-    share: float | None = None,
-    inputs: npt.ArrayLike | None = None,
-    second: npt.ArrayLike | None = None,
-    first_share: float = 0.5,
-    population: int | None = None,
-    weights: npt.ArrayLike | None = None,
     columns: int = 1,
     waves: int = 1,
     distinct: int | None = None,
     progress: Progress | None = None,
+    **assumed: Any,
 ) -> Plan:
     """People, epsilon or half width: the one that is left out, from the other two.
 
     Arguments:
-        estimand, lower, upper, categories, above, probability, share, inputs, second,
-            first_share, population, weights, confidence, simultaneous: as in `Question`.
-        levels: as in `Question`; None for 4, and for a mean, a difference, a slope or a total for
-            the better of 2 and 4.
+        estimand: as in `Question`.
+        levels: as in `Question`; None for 4, or, for what is about means, the better of 2 and 4.
         epsilon: that one person may spend over all columns and waves.
         people: who give reports.
         half_width: that the interval may have.
         effect, power: of a difference, in place of the half width: the difference that is to be
             seen, and the chance to see it (its interval excludes 0).
-        mechanism: a table, whose epsilon is that of a report; or what makes one from an epsilon;
-            None for the best one.
+        mechanism: a table, or what makes one from the epsilon of a report; None for the best one.
         columns, waves, distinct: as in `Asking`: several questions within one budget.
         progress: called with the people and the epsilon of each step of a search.
-
+        assumed: other arguments of `Question`: lower, upper, confidence, simultaneous, categories,
+            above, probability, share, inputs, second, first_share, population, weights. Categories
+            may be one number, samples may be lists.
     Returns: the plan. The half width is that of the estimator on expected counts: realised ones
         vary around it, half of them are wider.
-
     Raises:
         ParameterError: not exactly two of epsilon, people and half width (or effect and power); an
             argument that the estimand needs.
         InfeasibleError: no number of people, or no epsilon, is enough.
-
     Source: docs/proofs/estimation.md, E11.
-
     Example:
         >>> share = {"above": 140, "lower": 20, "upper": 700, "share": 0.1}
         >>> mz.collect.plan("share", epsilon=1.0, half_width=0.02, **share).people
         9812
     """
     if isinstance(mechanism, Mechanism):
-        lower, upper = mechanism.lower, mechanism.upper
+        assumed |= {"lower": mechanism.lower, "upper": mechanism.upper}
     elif mechanism is not None:
         mechanism = lru_cache(maxsize=TABLES_KEPT)(mechanism)
-    question = Question(
-        estimand=estimand,
-        tables=mechanism,
-        lower=lower,
-        upper=upper,
-        levels=USUAL_LEVELS if levels is None else levels,
-        categories=(categories,) if isinstance(categories, int) else tuple(categories),
-        above=above,
-        probability=probability,
-        share=share,
-        inputs=_sample(inputs),
-        second=_sample(second),
-        first_share=first_share,
-        population=population,
-        weights=_sample(weights),
-        confidence=confidence,
-        simultaneous=simultaneous,
-    )
+    for sample in SAMPLES & assumed.keys():
+        assumed[sample] = _sample(assumed[sample])
+    if isinstance(assumed.get("categories"), int):
+        assumed["categories"] = (assumed["categories"],)
+    usual_levels = USUAL_LEVELS if levels is None else levels
+    question = Question(estimand=estimand, tables=mechanism, levels=usual_levels, **assumed)
     asking = Asking(columns=columns, waves=waves, distinct=distinct, pairs=estimand in PAIRS)
     aim = {"half_width": half_width, "effect": effect, "power": power}
     goal = Goal(question=question, asking=asking, progress=progress, **aim)
