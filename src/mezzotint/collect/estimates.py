@@ -203,8 +203,8 @@ class Estimate(Claimed):
     """The estimate that one set of reports gives of its clipped inputs.
 
     Guarantees: the mean is unbiased up to `max_bias` and needs no solver; its interval is about the
-    mean of the population and that of the rows. Intervals of variance, histogram and quantiles bound
-    everything the reports leave open: no smoothness is assumed, only independent reports of
+    mean of the population and that of the rows. Intervals of variance, histogram and quantiles
+    bound all that reports leave open: no smoothness is assumed, only independent reports of
     independent rows. Where a solver fails, they become wider. Coverage is measured
     (benchmarks/coverage.py).
 
@@ -365,8 +365,8 @@ def estimate(
     allow_seeded: bool = False,
     deal: int | None = None,
 ) -> Estimate | Frequencies:
-    """Mean, variance and, on request, shares and quantiles of the clipped inputs behind reports; of a
-    table of categories (`families.categorical`) their frequencies.
+    """Mean, variance and, on request, shares and quantiles of the clipped inputs behind reports;
+    of a table of categories (`families.categorical`) their frequencies.
 
     Arguments:
         counts: reports per code (`read_counts`, `CodeCounts.from_codes`).
@@ -378,8 +378,8 @@ def estimate(
         quantiles: probabilities in (0, 1).
         above: thresholds inside the range, data units, for the shares of inputs above each.
         simultaneous: make `confidence` that of all intervals together (Bonferroni).
-        allow_seeded: take reports that were drawn from a seed, too, for tests: they are not private,
-            and the result states no epsilon.
+        allow_seeded: take reports that were drawn from a seed, too, for tests: they are not
+            private, and the result states no epsilon.
         deal: seed by which "safe" deals the reports into chunks, to repeat a result, which records
             it; None for a fresh one. One chosen after looking at intervals proves nothing.
 
