@@ -194,12 +194,11 @@ class ColumnReader(ABC):
     `rows` counts what has been read; `markers` are the cells that mean a missing value, none where
     values have types. `blank_end` says whether a file of one column of text ends in an empty line,
     which then is a row. `is_typed` says whether the file knows types; of text each cell is parsed.
-    `member` is the file's name in a data set of several, for messages about rows; empty for a
-    single file.
+    `where` are the words that name the file in messages about rows; none where it is the only one.
     """
 
     blank_end = False
-    member = ""
+    where = ""
     is_typed: ClassVar[bool] = True
 
     def __init__(self, name: str, schema: pa.Schema) -> None:
@@ -242,10 +241,7 @@ class ColumnReader(ABC):
 
     def row_words(self, index: int) -> str:
         """The words for a row of the batch that is being read, in messages."""
-        words = f"data row {self.rows + index + 1}"
-        if self.member:
-            words += f" of {self.member}"
-        return words
+        return f"data row {self.rows + index + 1}{self.where}"
 
     def done(self) -> float:
         """Fraction read so far, 0 when the length is unknown."""

@@ -283,11 +283,8 @@ def groups_of(
         weight_array = pa.array(np.asarray(weights, dtype=np.float64).ravel())
         counted = _weights(pa.record_batch([weight_array], names=["weights"]), "weights", 0)
         if len(weight_array) != array.size:
-            raise ParameterError(
-                "weights",
-                len(weight_array),
-                f"need one for each of {array.size} codes",
-            )
+            remedy = f"need one for each of {array.size} codes"
+            raise ParameterError("weights", len(weight_array), remedy)
     groups = _counted(
         array,
         labels=labels,

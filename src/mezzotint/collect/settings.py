@@ -124,18 +124,10 @@ class Settings:
         """Raises ParameterError for options about charges that lack another one, or exclude
         each other.
         """
-        if self.budget is not None and self.ledger is None:
-            raise ParameterError(
-                "budget",
-                self.budget,
-                "needs a ledger; name it (--ledger)",
-            )
-        if self.charge_by is not None and self.ledger is None:
-            raise ParameterError(
-                "charge_by",
-                self.charge_by,
-                "needs a ledger; name it (--ledger)",
-            )
+        for option in ("budget", "charge_by"):
+            value = getattr(self, option)
+            if value is not None and self.ledger is None:
+                raise ParameterError(option, value, "needs a ledger; name it (--ledger)")
         if self.at_most is not None and (self.charge_by is None or self.at_most < 1):
             remedy = "needs charge_by (--charge-by), and is at least 1"
             raise ParameterError("at_most", self.at_most, remedy)

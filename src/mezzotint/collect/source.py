@@ -226,9 +226,9 @@ class Block:
 
     index: int
     file: SourceFile
-    groups: tuple[int, int] | None
-    offset: int
-    rows: int | None
+    groups: tuple[int, int] | None = None
+    offset: int = 0
+    rows: int | None = None
 
 
 def blocks_of(files: Sequence[SourceFile], *, block_rows: int = BLOCK_ROWS) -> list[Block]:
@@ -238,15 +238,7 @@ def blocks_of(files: Sequence[SourceFile], *, block_rows: int = BLOCK_ROWS) -> l
     blocks: list[Block] = []
     for source_file in files:
         if file_kind(source_file.path) != "parquet":
-            blocks.append(
-                Block(
-                    index=len(blocks),
-                    file=source_file,
-                    groups=None,
-                    offset=0,
-                    rows=None,
-                )
-            )
+            blocks.append(Block(index=len(blocks), file=source_file))
             continue
         offset = first = row_count = 0
         sizes = _group_sizes(source_file)
@@ -254,11 +246,10 @@ def blocks_of(files: Sequence[SourceFile], *, block_rows: int = BLOCK_ROWS) -> l
             row_count += group_rows
             is_last = group == len(sizes) - 1
             if row_count and (is_last or row_count >= block_rows):
-                groups = (first, group + 1)
                 block = Block(
                     index=len(blocks),
                     file=source_file,
-                    groups=groups,
+                    groups=(first, group + 1),
                     offset=offset,
                     rows=row_count,
                 )
@@ -298,24 +289,13 @@ class OpenFile:
     """An open file of a data set: its own columns, parts of its dates, and what the names of its
     folders make.
 
-    Arguments:
-        where: the words that name it in messages.
-
     Raises:
         ParameterError: a column that is missing, stands twice, or is of a type that its use cannot
             take.
     """
 
-    def __init__(
-        self,
-        *,
-        file: SourceFile,
-        reader: ColumnReader,
-        wanted: Wanted,
-        where: str = "",
-    ) -> None:
+    def __init__(self, *, file: SourceFile, reader: ColumnReader, wanted: Wanted) -> None:
         self.file, self.reader, self.wanted = file, reader, wanted
-        self._where = where
         self._partition = dict(file.partition)
         self._columns: list[_Column] = []
         for column_name in wanted.columns:
@@ -329,8 +309,8 @@ class OpenFile:
         """Where a wanted column comes from; ParameterError, of this parameter, where the file
         and its folders lack it.
         """
-        derived, stored = None, name
         arrow_type: pa.DataType = pa.string()
+        derived, stored = None, name
         if name not in self.reader.names:
             derived = parse_derived(name)
         if derived is not None:
@@ -361,7 +341,7 @@ class OpenFile:
             problem = category_fault(column.kind, column.name)
         elif self.reader.is_typed:
             problem = number_fault(column.kind, column.name)
-            if problem and self._where:
+            if problem and self.reader.where:
                 problem += f" ({self.file.name})"
         if problem:
             raise ParameterError("column", column.name, problem)
@@ -397,7 +377,7 @@ class OpenFile:
                 first=first + row_count,
                 markers=self.reader.markers,
                 selected=selected,
-                where=self._where,
+                where=self.reader.where,
                 done=self.reader.done(),
             )
             row_count += stored.num_rows
@@ -407,22 +387,18 @@ class OpenFile:
 
     def _uses(self) -> Uses:
         """The columns of the file that make the wanted ones."""
-        private = set(self.wanted.columns) - set(self.wanted.labels)
+        numbers = set(self.wanted.columns) - set(self.wanted.labels)
         numeric: dict[str, None] = {}
         others: dict[str, None] = {}
         for column in self._columns:
             if column.stored in self._partition:
                 continue
-            if column.name in private and column.derived is None:
+            if column.name in numbers and column.derived is None:
                 numeric[column.stored] = None
             else:
                 others[column.stored] = None
         keep = tuple(column_name for column_name in others if column_name not in numeric)
-        return Uses(
-            numeric=tuple(numeric),
-            keep=keep,
-            labels=self.wanted.labels,
-        )
+        return Uses(numeric=tuple(numeric), keep=keep, labels=self.wanted.labels)
 
     def _array(self, batch: pa.RecordBatch, column: _Column, before: int) -> pa.Array:
         """The values of a wanted column in a batch, before which so many rows of the file stand."""
@@ -487,17 +463,10 @@ class Source:
         """Opens one of the files, or row groups of it; raises ParameterError unless it has the
         columns.
         """
-        member = where = ""
-        if len(self.files) > 1:
-            member, where = file.name, f" of {file.name}"
         with open_columns(file.path, dialect=self.dialect, groups=groups) as reader:
-            reader.member = member
-            yield OpenFile(
-                file=file,
-                reader=reader,
-                wanted=self.wanted,
-                where=where,
-            )
+            if len(self.files) > 1:
+                reader.where = f" of {file.name}"
+            yield OpenFile(file=file, reader=reader, wanted=self.wanted)
 
     def batches(self) -> Iterator[Batch]:
         """The rows of all files in turn."""
