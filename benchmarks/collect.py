@@ -4,7 +4,7 @@ and the same numbers with kept text out of CSV and JSON lines, against Parquet.
 Every contestant runs in a process of its own, so that its peak memory is its own; they take turns, and the best of
 several repetitions counts. Files are made in a temporary folder and removed.
 
-Run: python benchmarks/collect.py [--rows N] [--repetitions R] [--ray] [--folder DIR]
+Run: python benchmarks/collect.py [--rows N] [--repetitions R] [--ray] [--folder DIR] [--beside SRC]
 """
 
 from __future__ import annotations
@@ -129,12 +129,14 @@ def make(path: Path, rows: int) -> None:
             writer.write_table(pa.table({"x": generator.normal(0, 0.5, min(GROUP, rows - first))}))
 
 
-def once(code: str, source: Path, out: Path) -> dict[str, float]:
-    """One run in a fresh process; its output is left in place."""
+def once(code: str, source: Path, out: Path, sources: Path | None = None) -> dict[str, float]:
+    """One run in a fresh process, of this state of the program or of other sources; its output is left in place."""
     if out.is_dir():
         shutil.rmtree(out)
     out.unlink(missing_ok=True)
     environment = {**os.environ, "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    if sources is not None:
+        environment["PYTHONPATH"] = str(sources)
     command = [sys.executable, "-c", START + code, str(source), str(out)]
     ran = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
     return json.loads(ran.stdout.splitlines()[-1])
@@ -184,10 +186,15 @@ def make_text(path: Path, rows: int) -> None:
         stream.writelines(pattern % (value, index % 5) for index, value in enumerate(values))
 
 
-def show_text(folder: Path, rows: int, repetitions: int) -> Table:
-    """CPU seconds of a number and kept text out of each format, by one thread, against Parquet."""
+def show_text(folder: Path, rows: int, repetitions: int, beside: Path | None) -> Table:
+    """CPU seconds of a number and kept text out of each format, by one thread, against Parquet, and against those of
+    other sources, which take turns.
+    """
     table = Table(title=f"{rows:,} rows of a number and kept text, one thread")
-    for heading in ("", "CPU seconds", "million rows/s", "peak MB", "of Parquet"):
+    headings = ["", "CPU seconds", "million rows/s", "peak MB", "of Parquet"]
+    if beside is not None:
+        headings.append("speed beside the other state")
+    for heading in headings:
         table.add_column(heading, justify="left" if not heading else "right")
     sources = [folder / f"text.{ending}" for ending in ("parquet", "csv", "jsonl")]
     for path in sources[1:]:
@@ -197,13 +204,19 @@ def show_text(folder: Path, rows: int, repetitions: int) -> Table:
     pq.write_table(pa.table({"x": values, "name": names}), sources[0], row_group_size=GROUP)
     first = 0.0
     for path in sources:
-        runs = [once(TEXT, path, folder / "o.parquet") for _ in range(repetitions)]
+        runs: list[dict[str, float]] = []
+        others: list[float] = []
+        for _ in range(repetitions):
+            runs.append(once(TEXT, path, folder / "o.parquet"))
+            if beside is not None:
+                others.append(once(TEXT, path, folder / "o.parquet", beside)["seconds"])
         best = min(run["seconds"] for run in runs)
         first = first or best
         rate, peak = rows / best / 1e6, max(run["peak"] for run in runs)
-        table.add_row(
-            path.suffix, f"{best:.2f}", f"{rate:.1f}", f"{peak:.0f}", f"{first / best:.0%}"
-        )
+        cells = [path.suffix, f"{best:.2f}", f"{rate:.1f}", f"{peak:.0f}", f"{first / best:.0%}"]
+        if others:
+            cells.append(f"{min(others) / best:.2f}")
+        table.add_row(*cells)
     return table
 
 
@@ -234,6 +247,9 @@ def main() -> None:
     parser.add_argument(
         "--folder", type=Path, default=None, help="where the temporary folder is made"
     )
+    parser.add_argument(
+        "--beside", type=Path, default=None, help="src folder of another state, for text"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mezzotint-", dir=options.folder) as name:
         folder = Path(name)
@@ -249,7 +265,7 @@ def main() -> None:
         console = Console(width=110)
         console.print(show(best, options.rows))
         console.print(merge(folder, source, options.ray))
-        console.print(show_text(folder, options.rows, options.repetitions))
+        console.print(show_text(folder, options.rows, options.repetitions, options.beside))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Protocol, Self, final
+from typing import TYPE_CHECKING, Self, final
 
 import numpy as np
 import pyarrow as pa
@@ -42,36 +42,15 @@ from mezzotint.core.values import (
     stripped_type,
 )
 
+if TYPE_CHECKING:
+    from mezzotint.families.hashing import HashedDomain
+
 BYTE_CODES = 256
 """Tables of at most so many levels have codes of one byte."""
 
 
 RUN_DIGITS = 32
 """Hexadecimal digits of the name of a run."""
-
-
-class Hashing(Protocol):
-    """The parts of a `families.HashedDomain` that a run needs, each described there."""
-
-    @property
-    def categories(self) -> tuple[str, ...]: ...
-
-    @property
-    def mechanism(self) -> Mechanism: ...
-
-    @property
-    def hashes(self) -> int: ...
-
-    @property
-    def chances(self) -> tuple[float, float]: ...
-
-    def cell(
-        self,
-        positions: IntArray,
-        hashes: IntArray,
-    ) -> IntArray: ...
-
-    def supports(self, counts: IntArray) -> IntArray: ...
 
 
 COUNTED = ("below", "above", "unlisted", "respelled")
@@ -143,13 +122,13 @@ class Encoder:
     missing: str = "error"
     on_out_of_range: str = "clip"
     memo: Memo | None = None
-    hashed: Mapping[str, Hashing] = field(default_factory=dict)
+    hashed: Mapping[str, HashedDomain] = field(default_factory=dict)
     seeded: bool = False
 
     @classmethod
     def of(
         cls,
-        mechanisms: Mapping[str, Mechanism | Hashing],
+        mechanisms: Mapping[str, Mechanism | HashedDomain],
         settings: Settings,
     ) -> Self:
         """The encoder of a new run, with keys of its own, from the operating system unless there is
@@ -159,7 +138,7 @@ class Encoder:
         if isinstance(generator, (int, np.integer)):
             generator = np.random.default_rng(check_count("rng", generator, least=0))
         tables: dict[str, Mechanism] = {}
-        hashed: dict[str, Hashing] = {}
+        hashed: dict[str, HashedDomain] = {}
         for column, mechanism in mechanisms.items():
             if isinstance(mechanism, Mechanism):
                 tables[column] = mechanism

@@ -436,7 +436,10 @@ def _of_numbers(
     _, report_variance = report_moments(counts)
     variance = shapes.variance()
     likeliest = least_deviance(shapes.base, start=shapes.masses)
-    bins = [shapes.share(*edges) for edges in request.bins]
+    histogram = None
+    if request.bins:
+        bins = [shapes.share(*edges) for edges in request.bins]
+        histogram = Histogram.of(request.histogram, bins)
     quantiles = {probability: shapes.quantile(probability) for probability in request.quantiles}
     above = {threshold: shapes.share(threshold, request.upper) for threshold in request.above}
     return Estimate(
@@ -455,7 +458,7 @@ def _of_numbers(
         deviance=deviance(shapes.base, likeliest),
         deal=deal,
         notes=_notes(counts),
-        histogram=Histogram.of(request.histogram, bins) if bins else None,
+        histogram=histogram,
         quantiles=quantiles or None,
         shares_above=above or None,
     )

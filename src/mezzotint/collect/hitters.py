@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Self, final
+from typing import TYPE_CHECKING, Self, final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,6 @@ from mezzotint.collect.counts import (
     refuse_seeded,
     seeded_together,
 )
-from mezzotint.collect.encoder import Hashing
 from mezzotint.collect.intervals import (
     Interval,
     check_confidence,
@@ -30,6 +29,9 @@ from mezzotint.core.records import JsonObject
 from mezzotint.core.types import AnyPath, IntArray
 from mezzotint.core.values import numbers
 from mezzotint.privacy.claim import Claim, Claimed
+
+if TYPE_CHECKING:
+    from mezzotint.families.hashing import HashedDomain
 
 
 @final
@@ -48,7 +50,7 @@ class HashedCounts:
         3
     """
 
-    domain: Hashing
+    domain: HashedDomain
     counts: IntArray
     seeded: bool | None = None
 
@@ -58,7 +60,7 @@ class HashedCounts:
         codes: npt.ArrayLike,
         hashes: npt.ArrayLike,
         *,
-        domain: Hashing,
+        domain: HashedDomain,
         seeded: bool | None = None,
     ) -> Self:
         """Counts reports, (n,) codes with their hashes; raises ParameterError for any that cannot
@@ -99,7 +101,7 @@ class HashedCounts:
 def read_hashed(
     source: AnyPath,
     *,
-    domain: Hashing | Callable[[Mechanism], Hashing],
+    domain: HashedDomain | Callable[[Mechanism], HashedDomain],
     column: str | None = None,
 ) -> HashedCounts:
     """Counts the hashed reports of a file or data set.
@@ -138,7 +140,7 @@ def read_hashed(
     return total_of(source, count, column=column).counted
 
 
-def _counted(reports: OpenReports, domain: Hashing) -> HashedCounts:
+def _counted(reports: OpenReports, domain: HashedDomain) -> HashedCounts:
     """The counts of one block."""
     seeded = reports.seeded
     hashes = hash_field(reports.fields[0].removesuffix(code_field("")))

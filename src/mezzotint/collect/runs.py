@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -24,7 +24,7 @@ from mezzotint.collect.charging import (
     people_along,
     selection_of,
 )
-from mezzotint.collect.encoder import Encoder, Hashing, Tally
+from mezzotint.collect.encoder import Encoder, Tally
 from mezzotint.collect.folders import (
     FolderRun,
     is_folder,
@@ -53,6 +53,9 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import AnyPath
 from mezzotint.privacy.people import PersonCounter
 
+if TYPE_CHECKING:
+    from mezzotint.families.hashing import HashedDomain
+
 Item = TypeVar("Item")
 
 
@@ -61,7 +64,7 @@ def privatize(
     out: AnyPath,
     *,
     column: str,
-    mechanism: Mechanism | Hashing,
+    mechanism: Mechanism | HashedDomain,
     **options: Any,
 ) -> PrivatizeResult:
     """Privatizes one column of a file or data set into reports, in constant memory.
@@ -94,7 +97,7 @@ def privatize_columns(
     source: SourcePath,
     out: AnyPath,
     *,
-    mechanisms: Mapping[str, Mechanism | Hashing],
+    mechanisms: Mapping[str, Mechanism | HashedDomain],
     **options: Any,
 ) -> PrivatizeResult:
     """Privatizes columns of a file or data set in one pass, each by its own table, in constant

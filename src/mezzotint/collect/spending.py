@@ -1,4 +1,4 @@
-"""A ledger's word on the people behind reports: what they were charged in all, and who is in several runs."""
+"""A ledger's word on the people behind reports: their charges in all, and who is in several runs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Spending(Record):
 
     Arguments:
         most: epsilon that the most charged person of the ledger was charged in all, rounded up.
-        shared: how many people gave reports to more than one of the runs; None where the ledger did not charge people
-            for their own rows in each of them.
+        shared: how many people gave reports to more than one of the runs; None where the ledger did
+            not charge people for their own rows in each of them.
 
     Example:
         >>> mz.collect.Spending(most=3.5, shared=0).notes
@@ -38,8 +38,8 @@ class Spending(Record):
         if not self.shared:
             return (total,)
         shared = (
-            f"{self.shared:,} people are in more than one of these runs and are counted as different people; estimate "
-            "each run by itself"
+            f"{self.shared:,} people are in more than one of these runs and are counted as "
+            "different people; estimate each run by itself"
         )
         return total, shared
 
@@ -61,8 +61,9 @@ def spending_of(counts: CodeCounts, ledger: Ledger | str | os.PathLike[str]) -> 
         >>> _ = Path("in.csv").write_text("x,id\\n" + "1,ann\\n0,bob\\n" * 2)
         >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=0.5)
         >>> for week in ("a.csv", "b.csv"):
+        ...     options = {"ledger": f"{week}.jsonl", "charge_by": "id"}
         ...     written = mz.collect.privatize(
-        ...         "in.csv", week, column="x", mechanism=table, ledger=f"{week}.jsonl", charge_by="id"
+        ...         "in.csv", week, column="x", mechanism=table, **options
         ...     )
         >>> mz.collect.spending_of(mz.collect.read_counts("a.csv"), "a.csv.jsonl").shared
         0
