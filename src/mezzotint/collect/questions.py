@@ -232,15 +232,9 @@ class Question:
         if self.estimand in ("frequency", "cell"):
             return _categorical(epsilon, self.categories[column])
         if self.above is not None and self.estimand == "share":
-            return threshold_table(
-                epsilon,
-                lower=span[0],
-                upper=span[1],
-                threshold=self.above,
-            )
-        if self.estimand == "quantile":
-            return _optimal_for_quantiles(epsilon, span, self.levels)
-        return _optimal(epsilon, span, self.levels)
+            lower, upper = span
+            return threshold_table(epsilon, lower=lower, upper=upper, threshold=self.above)
+        return _optimal(epsilon, span, self.levels, self.estimand == "quantile")
 
     def price(self, budget: float) -> float | None:
         """The epsilon of one report within this budget; None where a table that is given costs
@@ -505,18 +499,16 @@ def _chances_of_support(size: int, epsilon: float) -> tuple[float, float]:
 
 
 @lru_cache(maxsize=TABLES_KEPT)
-def _optimal(epsilon: float, span: tuple[float, float], levels: int) -> Mechanism:
+def _optimal(
+    epsilon: float, span: tuple[float, float], levels: int, for_quantiles: bool
+) -> Mechanism:
+    """The best table with so many levels, or for quantiles with so many cells."""
     from mezzotint import design
 
-    return design.optimal(epsilon, levels=levels, lower=span[0], upper=span[1]).mechanism
-
-
-@lru_cache(maxsize=TABLES_KEPT)
-def _optimal_for_quantiles(epsilon: float, span: tuple[float, float], cells: int) -> Mechanism:
-    from mezzotint import design
-
-    search: dict[str, Any] = {"knots": cells + 1, "levels": 2 * cells}
-    return design.optimal(epsilon, loss="cdf", lower=span[0], upper=span[1], **search).mechanism
+    search: dict[str, Any] = {"levels": levels}
+    if for_quantiles:
+        search = {"loss": "cdf", "knots": levels + 1, "levels": 2 * levels}
+    return design.optimal(epsilon, lower=span[0], upper=span[1], **search).mechanism
 
 
 def _rounded(table: Mechanism, shares: FloatArray, people: float) -> CodeCounts:
