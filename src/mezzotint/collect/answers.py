@@ -254,13 +254,12 @@ def estimate_groups(
         >>> mz.collect.estimate_groups(groups, against="a", allow_seeded=True).to_frame().shape
         (3, 6)
     """
-    check_confidence(confidence)
     mechanism = _table_of(groups, against)
     seeded = seeded_together(group.counts.seeded for group in groups.values())
     refuse_seeded(seeded, allowed=allow_seeded)
     request = Request.of(mechanism, above=above, histogram=histogram, quantiles=quantiles)
     number = _intervals_of(groups, request, against=against, sizes=sizes)
-    each = each_confidence(confidence, number, simultaneous=simultaneous)
+    each = each_confidence(check_confidence(confidence), number, simultaneous=simultaneous)
     estimated: dict[str, GroupAnswers] = {}
     answers: list[Answer] = []
     for group_name, group in groups.items():
