@@ -10,7 +10,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "privacy.propose.bound_document",
         "collect.intervals.within", "collect.means.possible_mean",
         "collect.charging.ledger_of", "collect.charging.RunCharge.release",
-        "collect.reports.Origin.part", "collect.reports.read_description", "collect.reports.descriptions_of",
+        "collect.reports.Origin.part", "collect.reports.origin_of",
         "collect.coded.total_of", "collect.counts.claim_of", "collect.folders.origin_and_charge",
         "design.problem.Problem.width",
         "design.problem.make_problem", "design.problem.without_bound",
