@@ -165,6 +165,50 @@ def test_provers_are_tried_each_by_itself_and_the_least_epsilon_counts(
     assert [share for _, share in asked] == pytest.approx([0.0, 1e-9, 2e-5, 2e-4, 8e-4], abs=1e-8)
 
 
+def test_an_epsilon_between_a_refused_raise_and_another_proof_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The least epsilon of the second prover lies between two raises, above both of which the first proves."""
+    _judge(monkeypatch, {"coarse": 0.037, "fine": 0.024})
+    provers: list[Any] = [lambda claim, name=name: name for name in ("coarse", "fine")]
+    outcome = accepted(kernel_release(TWO), 1.0, 1e-6, *provers)
+    assert outcome.proof == "fine"
+    assert 1.024 <= float(outcome.claim.epsilon) <= 1.024 + _PRECISION
+
+
+@pytest.mark.parametrize(
+    "words", [{}, {"sampling_rate": 0.5}, {"sampling": "poisson", "sampling_rate": 0.5}]
+)
+def test_refused_losses_show_the_least_epsilon(
+    monkeypatch: pytest.MonkeyPatch, words: dict[str, Any]
+) -> None:
+    """Of both directions the worse one counts; 1e-8 less is refused, by nine digits and what floats lose."""
+    release = Release(mechanism=TWO, rounds=20, delta=1e-6, **words)
+    shape = propose.losses_shape(release, 1.0)
+
+    def losses(claim: Any) -> Any:
+        return sealed(claim, "losses", tables=[TWO.canonical()], **shape)
+
+    exact = propose.exact_release(release)
+    asked: list[Any] = []
+    check = kernel.check
+
+    def counted(claim: Any, proof: Any, *, seconds: int) -> Any:
+        asked.append(claim)
+        return check(claim, proof, seconds=seconds)
+
+    monkeypatch.setattr(kernel, "check", counted)
+    start = 0.98 * account(release).epsilon
+    outcome = accepted(exact, start, 1e-6, losses)
+    assert outcome.proof is not None
+    assert len(asked) <= 3
+    epsilon = float(outcome.claim.epsilon)
+    assert start < epsilon
+    lower = accepted(exact, epsilon * (1 - 1e-8), 1e-6, losses, largest=0.0)
+    assert lower.proof is None
+    assert epsilon * (1 - 1e-8) < (lower.sufficient or 0.0) <= epsilon
+
+
 @pytest.mark.parametrize(
     "shape", [{"dimension": 3, "rounds": 10}, {"rounds": 30, "sampling_rate": 0.9}]
 )

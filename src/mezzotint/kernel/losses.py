@@ -114,6 +114,7 @@ def check_delta_of(measure: Measure, target: Target) -> None:
         "delta is too small at this epsilon",
         total / WHOLE,
         target.delta,
+        (epsilon, measure),
     )
 
 

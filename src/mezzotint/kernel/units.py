@@ -68,10 +68,21 @@ def shown(value: object, most: int = 200) -> str:
 
 
 class Refused(Exception):
-    """The proof does not show the claim: the step that failed, why, what it has and needs."""
+    """The proof does not show the claim: the step that failed, why, what it has and needs.
 
-    def __init__(self, step: str, why: str, have: object = None, want: object = None) -> None:
+    `evidence`, if any, is what the step computed; whoever proposes proofs may read it.
+    """
+
+    def __init__(
+        self,
+        step: str,
+        why: str,
+        have: object = None,
+        want: object = None,
+        evidence: object = None,
+    ) -> None:
         self.step = step
+        self.evidence = evidence
         numbers = ""
         if have is not None:
             numbers = f" (have {shown(have)}"
@@ -87,10 +98,17 @@ class Unfinished(Exception):
     """The check reached its time limit: nothing is known."""
 
 
-def require(holds: bool, step: str, why: str, have: object = None, want: object = None) -> None:
+def require(
+    holds: bool,
+    step: str,
+    why: str,
+    have: object = None,
+    want: object = None,
+    evidence: object = None,
+) -> None:
     """Refuse unless `holds` is True; an undecided comparison of balls is False, hence refused."""
     if holds is not True:
-        raise Refused(step, why, have, want)
+        raise Refused(step, why, have, want, evidence)
 
 
 _PAUSE = 10**7

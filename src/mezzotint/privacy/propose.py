@@ -16,6 +16,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, Protocol, TypeAlias, final, runtime_checkable
 
+import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]
 
 import mezzotint as mz
@@ -31,9 +32,12 @@ Proof: TypeAlias = JsonObject
 
 _RAISES = (0.0, 1e-9, 2e-5, 2e-4, 8e-4, 3.2e-3, 1.28e-2, 5.12e-2, 0.2048)
 """Relative raises of epsilon, tried in turn until one is accepted; then the interval below it is
-halved."""
+halved. A refusal that shows its losses shows the least raise, too, which is tried next."""
 
 _MAX_RAISE = _RAISES[-1]
+
+_SHARE_ROUNDING = 1e-12
+"""Covers what floats lose of a raise."""
 
 _BINARY = 2.0**-60
 """Stands for the float itself: the shortest decimal that reads back as it may lie below it, and
@@ -71,6 +75,7 @@ class Outcome:
         reason: why nothing was accepted; empty otherwise.
         too_large: the proof is too long or too slow to check, so that no larger epsilon would help
             it.
+        sufficient: of a refused proof whose losses are known, the epsilon that they suffice for.
 
     Example:
         >>> table = mz.families.randomized_response(epsilon=1.0)
@@ -84,6 +89,7 @@ class Outcome:
     proof: Proof | None
     reason: str = ""
     too_large: bool = False
+    sufficient: float | None = None
 
     def __str__(self) -> str:
         return mz.kernel.words(self.claim, self.reason)
@@ -193,8 +199,31 @@ def _checked(
             proof=None,
             reason=f"not certified: {error}",
             too_large=too_large,
+            sufficient=_sufficient_epsilon(claim, getattr(error, "evidence", None)),
         )
     return Outcome(claim=certified, proof=proof)
+
+
+def _sufficient_epsilon(claim: mz.kernel.ExactClaim, evidence: object) -> float | None:
+    """The least epsilon that the losses of a refused proof suffice for, in floats.
+
+    None where no losses are known, or they are about another epsilon than the claim's.
+    """
+    from mezzotint.kernel.measures import Measure
+    from mezzotint.kernel.units import WHOLE
+
+    match evidence:
+        case (epsilon, Measure() as measure) if epsilon == claim.epsilon:
+            masses = np.array([int(mass) / WHOLE for mass in measure.poly.coeffs()])
+            profile = Profile(
+                losses=(measure.start + np.arange(masses.size)) * float(measure.step),
+                masses=masses,
+                infinite=measure.deficit / WHOLE,
+                error=UNIT,
+            )
+            return profile.epsilon(float(claim.delta))
+        case _:
+            return None
 
 
 Prover: TypeAlias = "Callable[[mz.kernel.ExactClaim], Proof]"
@@ -231,30 +260,39 @@ class _Statement:
     def least(
         self,
         prover: Prover,
-        below: Outcome,
+        best: Outcome,
         largest: float,
     ) -> Outcome:
-        """The outcome at the least raise that is accepted, if its epsilon is below that of `below`."""
-        outcome = below
+        """The outcome at the least raise that is accepted, if its epsilon is below that of `best`."""
+        raises = _RAISES if self.delta else _PURE_RAISES
+        proved = math.inf
+        if best.proof is not None:
+            proved = self._share(float(best.claim.epsilon))
+        outcome = best
         refused = 0.0
-        for share in _RAISES if self.delta else _PURE_RAISES:
-            if share > largest or self._is_proved(below, share):
-                break
+        share = raises[0]
+        while share < proved and share <= largest:
             started = time.process_time()
             outcome = self.checked(prover, share)
+            check_seconds = time.process_time() - started
             if outcome.proof is not None:
-                check_seconds = time.process_time() - started
                 return self._lowered(prover, outcome, refused, share, check_seconds)
             if outcome.too_large:
-                break
+                return outcome
             refused = share
+            share = min((raised for raised in raises if raised > refused), default=math.inf)
+            if outcome.sufficient is not None:
+                sufficient = self._share(outcome.sufficient) + _SHARE_ROUNDING
+                if sufficient > refused:
+                    # Nothing between is accepted.
+                    refused = share = sufficient
+        if proved <= largest:
+            return self._lowered(prover, best, refused, proved, 0.0)
         return outcome
 
-    def _is_proved(self, outcome: Outcome, share: float) -> bool:
-        """Whether an outcome proves no more than the raised epsilon."""
-        if outcome.proof is None:
-            return False
-        return outcome.claim.epsilon <= self.raised(share).epsilon
+    def _share(self, epsilon: float) -> float:
+        """The raise that makes this epsilon."""
+        return (epsilon - self.epsilon) / max(self.epsilon, _SMALL_EPSILON)
 
     def _lowered(
         self,
