@@ -190,7 +190,7 @@ class Profile:
     @property
     def _slack(self) -> float:
         """The error of the masses, and of sums over them (R3)."""
-        return 4 * self.error + 4 * (self.masses.size + 64) * UNIT
+        return (1 + COARSEST) * self.error + 4 * (self.masses.size + 64) * UNIT
 
     def deltas(self, epsilons: npt.ArrayLike) -> FloatArray:
         """Upper bounds on the curve at any real epsilons, the error added.

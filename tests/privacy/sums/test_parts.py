@@ -8,6 +8,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -232,9 +233,9 @@ def test_transforms_hold_every_window_and_tilts_stay_moderate(
         windows.append(edges(*given))
         return windows[-1]
 
-    def _spectrum(family: Any, length: int) -> Any:
+    def _spectrum(family: Any, length: int, powers: Any) -> Any:
         families.append((family, length))
-        return spectrum(family, length)
+        return spectrum(family, length, powers)
 
     def _powers(*given: Any) -> Any:
         found = powers(*given)
@@ -263,8 +264,9 @@ def test_transforms_hold_every_window_and_tilts_stay_moderate(
         for numbers, length, error in errors:
             silent = numbers.sum(axis=1) == 0
             assert (error[silent] >= (24 + 8 * math.log2(length)) * UNIT).all()
-        drift = convolution._cumulant_error(shapes, np.array(draws, dtype=np.float64)).max()
-        assert summed.error >= 8 * drift
+        # Of each draw the tilted weight and the cumulant err by m + 12 UNIT, doubled.
+        by_draw = [2 * (np.count_nonzero(shape) + 12) for shape in shapes]
+        assert summed.error >= 2 * max(np.array(draws) @ np.array(by_draw)) * UNIT
 
 
 def test_windows_are_wider_by_what_logarithms_may_err(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,15 +280,33 @@ def test_windows_are_wider_by_what_logarithms_may_err(monkeypatch: pytest.Monkey
     assert wide.pmf.shape[1] > narrow.pmf.shape[1] + 200
 
 
+@pytest.mark.parametrize("length", [64, 1000, 26244])
+def test_transforms_term_by_term_err_by_less_than_they_say(length: int) -> None:
+    """Least where angles are small, which is where the powers of many draws are."""
+    shape = np.random.default_rng(length).dirichlet(np.ones(7))
+    values, errors = convolution._transform(shape, convolution._roots(length))
+    assert errors[0] == (7 + 6) * UNIT
+    frequencies = np.unique(np.geomspace(1, length // 2, 40).astype(int))
+    with mpmath.workdps(40):
+        for frequency in [0, *frequencies.tolist()]:
+            turn = -2j * mpmath.pi * frequency / length
+            exact = mpmath.fsum(
+                mpmath.mpf(float(weight)) * mpmath.exp(turn * place)
+                for place, weight in enumerate(shape)
+            )
+            value = complex(values[frequency])
+            assert abs(mpmath.mpc(value) - exact) <= float(errors[frequency])
+
+
 def test_shapes_that_wrap_around_very_often() -> None:
     length, times = 512, 300
     shape = np.append(
         np.full(length, 1 / length), np.full(length * (times - 1), 0.999 * UNIT / length)
     )
-    values, error = convolution._transform(shape, length)
+    values, errors = convolution._transform(shape, convolution._roots(length))
     # Every later turn is lost beside the first one.
     exact = length * (Fraction(1 / length) + (times - 1) * Fraction(0.999 * UNIT / length))
-    assert abs(Fraction(float(values[0].real)) - exact) <= Fraction(error)
+    assert abs(Fraction(float(values[0].real)) - exact) <= Fraction(float(errors[0]))
 
 
 def test_cases_are_divided_until_they_are_data_sets() -> None:

@@ -182,11 +182,17 @@ def _cumulant_error(shapes: Sequence[FloatArray], counts: FloatArray) -> FloatAr
     return counts @ np.array(errors)
 
 
-def _transform(weight: FloatArray, length: int) -> tuple[ComplexArray, float]:
-    """(length/2 + 1,) Fourier transform of a short pmf, and a bound on the error of every entry."""
+def _roots(length: int) -> ComplexArray:
+    """The powers of the root of unity of a transform of this length."""
+    return np.exp((-2j * math.pi / length) * np.arange(length))
+
+
+def _transform(weight: FloatArray, roots: ComplexArray) -> tuple[ComplexArray, FloatArray]:
+    """(length/2 + 1,) Fourier transform of a short pmf, and bounds on the errors of the entries."""
     if np.count_nonzero(weight) > _DIRECT:
-        return _fast_transform(weight, length)
-    return _direct_transform(weight, length)
+        result, error = _fast_transform(weight, roots.size)
+        return result, np.full(result.size, error)
+    return _direct_transform(weight, roots)
 
 
 def _fast_transform(weight: FloatArray, length: int) -> tuple[ComplexArray, float]:
@@ -203,17 +209,21 @@ def _fast_transform(weight: FloatArray, length: int) -> tuple[ComplexArray, floa
     return transform, error + wrapping_error
 
 
-def _direct_transform(weight: FloatArray, length: int) -> tuple[ComplexArray, float]:
-    frequencies = np.arange(length // 2 + 1, dtype=np.int64)
+def _direct_transform(
+    weight: FloatArray,
+    roots: ComplexArray,
+) -> tuple[ComplexArray, FloatArray]:
+    frequencies = np.arange(roots.size // 2 + 1, dtype=np.int64)
     transform = np.zeros(frequencies.size, dtype=np.complex128)
     positive: list[int] = np.flatnonzero(weight).tolist()
-    angle = -2j * math.pi / length
     for value in positive:
-        # The angle is reduced in integers: its error is below 2 UNIT * 2 pi, the exponential's
-        # below 16 UNIT.
-        turns = (value * frequencies) % length
-        transform += weight[value] * np.exp(angle * turns)
-    return transform, (len(positive) + 24) * UNIT
+        # The angle is reduced in integers.
+        transform += weight[value] * roots[(value * frequencies) % roots.size]
+    # An angle errs by 3 UNIT of itself, its exponential by 4 UNIT, products and sums by UNIT each.
+    turns = frequencies * ((weight.size - 1) / roots.size)
+    angles = 2 * math.pi * np.minimum(turns, 1.0)
+    terms = len(positive) + 6
+    return transform, (terms + 3 * angles) * UNIT
 
 
 @final
@@ -222,30 +232,41 @@ class _Spectrum:
     """What all cells share at one tilt.
 
     Arguments:
-        logarithms: (shapes, frequencies) of the transforms.
+        frequencies: those at which some power is not negligible.
+        logarithms: (shapes, frequencies) of the transforms there.
         sizes: of them, logarithms of upper bounds on the absolute values.
         coefficients: errors of a power, over its exponent.
     """
 
+    frequencies: IntArray
     logarithms: ComplexArray
     sizes: FloatArray
     coefficients: FloatArray
 
 
-def _spectrum(tilt: _Tilt, length: int) -> _Spectrum:
-    transforms = [_transform(weight, length) for weight in tilt.weights]
+def _spectrum(tilt: _Tilt, length: int, counts: FloatArray) -> _Spectrum:
+    """Of the powers `counts`, (cells, shapes)."""
+    roots = _roots(length)
+    transforms = [_transform(weight, roots) for weight in tilt.weights]
     values = np.stack([value for value, _ in transforms])
-    errors = np.array([[error] for _, error in transforms])
+    errors = np.stack([error for _, error in transforms])
     bounds = np.maximum(np.abs(values), _SMALLEST_SIZE) + errors
-    sizes = np.log(bounds)
-    # |fl(z)^N - z^N| <= N error size^(N-1); the exponent N log z carries N |log z| (L + 4) UNIT of
-    # rounding.
-    rounding = (len(tilt.weights) + 4) * UNIT * (4 + np.abs(sizes))
-    nonzero = np.where(values == 0, _ZERO_TRANSFORM, values)
+    # Almost all frequencies are negligible: the smallest counts bound every cell's size there
+    # (sizes above 1 are capped).
+    capped_sizes = np.log(np.minimum(bounds, 1.0))
+    ceiling = counts.min(axis=0) @ capped_sizes
+    frequencies = np.flatnonzero(ceiling > math.log(_NEGLIGIBLE))
+    values = values[:, frequencies]
+    bounds = bounds[:, frequencies]
+    logarithms = np.log(np.where(values == 0, _ZERO_TRANSFORM, values))
+    # |fl(z)^N - z^N| <= N error size^(N-1); a logarithm errs by 4 UNIT and as much of itself, and
+    # the exponent N log z, rotated, carries N |log z| (L + 2) UNIT of rounding.
+    rounding = (4 + (len(tilt.weights) + 6) * np.abs(logarithms)) * UNIT
     return _Spectrum(
-        logarithms=np.log(nonzero),
-        sizes=sizes,
-        coefficients=errors / bounds + rounding,
+        frequencies=frequencies,
+        logarithms=logarithms,
+        sizes=np.log(bounds),
+        coefficients=errors[:, frequencies] / bounds + rounding,
     )
 
 
@@ -259,20 +280,16 @@ def _powers(
 
     Returns: (cells, length) and (cells,).
     """
-    # Almost all frequencies are negligible: the smallest counts bound every cell's size there
-    # (sizes above 1 are capped).
-    capped_sizes = np.minimum(spectrum.sizes, 0.0)
-    ceiling = np.exp(counts.min(axis=0) @ capped_sizes)
-    frequencies = np.flatnonzero(ceiling > _NEGLIGIBLE)
+    frequencies = spectrum.frequencies
     turns = (frequencies * (start[:, None] % length)) % length
-    exponents = counts.astype(np.complex128) @ spectrum.logarithms[:, frequencies]
+    exponents = counts.astype(np.complex128) @ spectrum.logarithms
     exponents += (2j * math.pi / length) * turns
     values = np.zeros((counts.shape[0], length // 2 + 1), dtype=np.complex128)
     values[:, frequencies] = np.exp(exponents)
-    sizes = np.exp(counts @ spectrum.sizes[:, frequencies])
+    sizes = np.exp(counts @ spectrum.sizes)
     # The rotation by `start` adds 24 UNIT to every entry. Other frequencies are below _NEGLIGIBLE,
     # but for the tiny growth of sizes above 1, which exp(1) covers.
-    relative_errors = counts @ spectrum.coefficients[:, frequencies] + 24 * UNIT
+    relative_errors = counts @ spectrum.coefficients + 24 * UNIT
     entry_errors = sizes * relative_errors
     error = entry_errors.sum(axis=1) * 2 / length + 3 * _NEGLIGIBLE
     norm = np.sqrt((sizes**2).sum(axis=1) * 2 / length) + 3 * _NEGLIGIBLE
@@ -357,8 +374,7 @@ class _Sums:
         width = int((self.upper - self.lower).max()) + 1
         length = self._length(width, windows)
         best = self._estimates(windows, width, length)
-        cumulant_error = float(_cumulant_error(self.shapes, self.counts).max())
-        drift = 2 * cumulant_error + 4 * UNIT * _FACTOR_EXPONENT
+        drift = self._drift()
         holds_all = (self.lower <= 0) & (self.upper >= self.largest)
         beyond = np.where(holds_all, 0.0, self.tail)
         start = self.lower.astype(np.int64)
@@ -366,6 +382,18 @@ class _Sums:
         if from_above:
             return best.above(start, span, beyond, drift=drift)
         return best.reliable(start, span, beyond, drift=drift, tail=self.tail)
+
+    def _drift(self) -> float:
+        """Relative error of all probabilities by tilted weights and by exponents below 640."""
+        # A draw's weight and cumulant err by m + 12 UNIT each, and by UNIT of exponents as large as
+        # the steepest over a shape, in at most L + 20 operations.
+        steepest = max(abs(tilt.theta) for tilt in self.tilts)
+        steepest *= max(shape.size for shape in self.shapes) - 1
+        places = np.array([np.count_nonzero(shape) for shape in self.shapes])
+        operations = len(self.shapes) + 20
+        by_draw = 2 * (places + 12) + operations * steepest
+        drifts = self.counts @ by_draw
+        return float(drifts.max()) * UNIT + 4 * UNIT * _FACTOR_EXPONENT
 
     @property
     def alias_tail(self) -> float:
@@ -399,7 +427,7 @@ class _Sums:
         best = _Best.of(self.counts.shape[0], width)
         batch = max(1, _MEMORY // length)
         for tilt, (lowest, highest) in zip(self.tilts, windows, strict=True):
-            spectrum = _spectrum(tilt, length)
+            spectrum = _spectrum(tilt, length, self.counts)
             holds_all = (lowest <= 0) & (highest >= self.largest)
             alias = np.where(holds_all, 0.0, self.alias_tail)
             for first in range(0, self.counts.shape[0], batch):
@@ -554,7 +582,7 @@ class _Best:
             start=start,
             pmf=np.where(self._windows(span), highest, 0.0),
             outside=beyond,
-            error=4 * drift,
+            error=2 * drift,
         )
 
     def reliable(
@@ -580,11 +608,11 @@ class _Best:
         errors = np.where(windows, np.minimum(self.errors, 1.0), 0.0)
         upper_masses = values + errors
         with np.errstate(divide="ignore", invalid="ignore"):
-            relative_exponents = np.ceil(np.log2(errors / values))
-        exponents = np.where(errors > 0, relative_exponents, -np.inf)
+            relative = np.where(errors > 0, errors / values, 0.0)
         # One level for each power of two, and a last one for what is not known at all.
-        clipped = np.clip(exponents, _FINEST, _COARSEST + 1)
-        levels = clipped.astype(np.int64) - _FINEST
+        exponents = np.frexp(np.minimum(relative, 1.0))[1]
+        exponents = np.where(relative > 0, exponents, _FINEST)
+        levels = exponents.clip(_FINEST, _COARSEST + 1) - _FINEST
         masses = np.bincount(
             levels.ravel(),
             weights=upper_masses.ravel(),
@@ -599,7 +627,7 @@ class _Best:
             start=start,
             pmf=np.where(is_taken, values, 0.0),
             outside=beyond + omitted_by_cell,
-            error=2.0 ** (_FINEST + level) + 4 * drift,
+            error=float(relative[is_taken].max(initial=0.0)) + 2 * drift,
         )
 
 

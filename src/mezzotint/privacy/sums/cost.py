@@ -46,7 +46,7 @@ few best."""
 _LARGE_CROWD = 10**5
 """Above it only the best candidate is computed."""
 
-_WORK = 4e5
+_WORK = 5e5
 """Cells times window that one evaluation may cost, about."""
 
 _LEAST_CELLS = 16

@@ -68,6 +68,13 @@ class RowGroup:
             return 0.0
         return self.blanket.variance
 
+    @property
+    def least_variance(self) -> float:
+        """The least variance that a client adds whose row of the group is known."""
+        if not self.parts:
+            return self.variance
+        return min(subgroup.least_variance for subgroup in self.parts)
+
     def all_groups(self) -> list[RowGroup]:
         """This group and all below it, parents first."""
         groups: list[RowGroup] = [self]
@@ -109,9 +116,8 @@ def _tree(shape: tuple[int, int], raw: bytes) -> RowGroup:
 
 
 def _variance_share(group: RowGroup) -> float:
-    """Share of its parts' variance that a group keeps."""
-    least_variance = min(subgroup.variance for subgroup in group.parts)
-    return group.variance / max(least_variance, 1e-300)
+    """Share that a group keeps of the variance which its rows have at least."""
+    return group.variance / max(group.least_variance, 1e-300)
 
 
 _LADDER_STEPS = 10
@@ -126,8 +132,8 @@ _BATCH = 8
 _NEAR_OPTIMAL = 1.003
 """Cases are divided no more when the worst of them is this near to a data set's own epsilon."""
 
-_MOST_CASES = 150
-_LEAST_CASES = 24
+_MOST_CASES = 180
+_LEAST_CASES = 48
 """Cases that are computed, at most and at least."""
 
 _WORK = 2.5e5
@@ -217,7 +223,7 @@ class Division:
 
 def division(groups: Sequence[RowGroup], case: IntArray) -> Division:
     """The division of a case by the group whose uncertainty costs most variance."""
-    lost_variances = np.array([_lost_variance(group) for group in groups])
+    lost_variances = np.array([group.least_variance - group.variance for group in groups])
     costs = case * lost_variances
     node = int(costs.argmax())
     clients = int(case[node])
@@ -249,13 +255,6 @@ def division(groups: Sequence[RowGroup], case: IntArray) -> Division:
         cuts=cuts,
         cases=cases,
     )
-
-
-def _lost_variance(group: RowGroup) -> float:
-    """Variance that a client loses if it is not known in which part of the group it is."""
-    if not group.parts:
-        return 0.0
-    return min(subgroup.variance for subgroup in group.parts) - group.variance
 
 
 @final
