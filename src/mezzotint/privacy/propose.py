@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from functools import partial
-from typing import Any, Protocol, TypeAlias, final, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, final, runtime_checkable
 
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]
@@ -27,6 +27,9 @@ from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.divergences import rdp_public_sampling, rdp_to_epsilon
 from mezzotint.privacy.local import PRECISION, account_local
 from mezzotint.privacy.profile import Profile, grid_step
+
+if TYPE_CHECKING:
+    from mezzotint.kernel.measures import Measure
 
 Proof: TypeAlias = JsonObject
 
@@ -209,21 +212,22 @@ def _sufficient_epsilon(claim: mz.kernel.ExactClaim, evidence: object) -> float 
 
     None where no losses are known, or they are about another epsilon than the claim's.
     """
-    from mezzotint.kernel.measures import Measure
     from mezzotint.kernel.units import WHOLE
 
-    match evidence:
-        case (epsilon, Measure() as measure) if epsilon == claim.epsilon:
-            masses = np.array([int(mass) / WHOLE for mass in measure.poly.coeffs()])
-            profile = Profile(
-                losses=(measure.start + np.arange(masses.size)) * float(measure.step),
-                masses=masses,
-                infinite=measure.deficit / WHOLE,
-                error=UNIT,
-            )
-            return profile.epsilon(float(claim.delta))
-        case _:
-            return None
+    if not isinstance(evidence, tuple):
+        return None
+    epsilon, measure = cast("tuple[Fraction, Measure]", evidence)
+    if epsilon != claim.epsilon:
+        return None
+    masses = np.array([int(mass) / WHOLE for mass in measure.poly.coeffs()])
+    positions = np.arange(masses.size, dtype=np.float64) + measure.start
+    profile = Profile(
+        losses=positions * float(measure.step),
+        masses=masses,
+        infinite=measure.deficit / WHOLE,
+        error=UNIT,
+    )
+    return profile.epsilon(float(claim.delta))
 
 
 Prover: TypeAlias = "Callable[[mz.kernel.ExactClaim], Proof]"
