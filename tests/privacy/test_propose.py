@@ -206,6 +206,7 @@ def test_refused_losses_show_the_least_epsilon(
     assert start < epsilon
     lower = accepted(exact, epsilon * (1 - 1e-8), 1e-6, losses, largest=0.0)
     assert lower.proof is None
+    # Nine digits: the claim's are at most 1e-8 above the least.
     assert epsilon * (1 - 1e-8) < (lower.sufficient or 0.0) <= epsilon
 
 
