@@ -259,9 +259,9 @@ class _Run:
         self.strategy = _strategy(settings, settings.scheme(), self.checkpoint, self.size)
         if settings.epsilon:
             self.strategy.most_rounds = rounds_within(settings.epsilon, self._cost, settings.rounds)
-        told = self.checkpoint.told
-        self.history = [Scores(*scores) for scores in told.get("history", [])]
-        self.measured: list[JsonObject] = told.get("measured", [])
+        saved_report = self.checkpoint.told
+        self.history = [Scores(*scores) for scores in saved_report.get("history", [])]
+        self.measured: list[JsonObject] = saved_report.get("measured", [])
 
     @property
     def _evaluator(self) -> SecureStrategy | None:

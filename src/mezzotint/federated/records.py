@@ -143,8 +143,8 @@ def task_digest(content: RecordDict) -> bytes:
     digest = hashlib.sha256()
 
     def add(*parts: object) -> None:
-        for part in parts:  # bytes may equal the text of another value: each has a type mark
-            encoded = b"b" + part if isinstance(part, bytes) else b"t" + repr(part).encode()
+        for value in parts:  # bytes may equal the text of another value: each has a type mark
+            encoded = b"b" + value if isinstance(value, bytes) else b"t" + repr(value).encode()
             digest.update(len(encoded).to_bytes(8, "big") + encoded)
 
     for record_name in sorted(content):

@@ -145,7 +145,7 @@ class Running:
     @cached_property
     def places(self) -> dict[int, int]:
         """Node -> place."""
-        return {node: place for place, node in self.nodes.items()}
+        return {node: position for position, node in self.nodes.items()}
 
     def name(self, place: int) -> str:
         """The client's name for itself; its node's number before it has given one."""
@@ -369,7 +369,10 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         all_known = len(charges) >= len(list(grid.get_node_ids()))
         is_spent = self.most_rounds is not None and min(charges, default=0) >= self.most_rounds
         if all_known and is_spent:
-            self.stopped = f"every client was charged for {min(charges)} rounds; one more would exceed the budget"
+            rounds = min(charges)
+            self.stopped = (
+                f"every client was charged for {rounds} rounds; one more would exceed the budget"
+            )
             log(WARNING, "mezzotint: %s", self.stopped)
             if current is not None:
                 self.ledger.fail(current.number, BudgetError.__name__)
@@ -507,9 +510,9 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         task: RoundTask | None = None,
     ) -> Iterator[Message]:
         stage = self._stage(current)
-        for place, payload in outbox.items():
+        for position, payload in outbox.items():
             values = {Key.STAGE: stage, Key.PAYLOAD: payload, **extra}
-            yield request(current.nodes[place], self.message_type, values, task or {})
+            yield request(current.nodes[position], self.message_type, values, task or {})
 
     def _ask(self, current: R, messages: Iterable[Message]) -> None:
         """Send the messages of a stage and take answers as they arrive, until there are enough."""
@@ -605,8 +608,10 @@ def spending(claim: Claim | None, ledger: RunLedger) -> str:
         return "nothing was released so far"
     if claim is None or claim.epsilon == math.inf:
         return "no epsilon can be claimed"
-    spent_text = f"epsilon {above(claim.epsilon)}, delta {above(claim.delta)} spent by the client that took part most often"
-    return f"{spent_text}, for {claim.change}, {claim.basis}"
+    return (
+        f"epsilon {above(claim.epsilon)}, delta {above(claim.delta)} spent by the client that took "
+        f"part most often, for {claim.change}, {claim.basis}"
+    )
 
 
 def halfway(needed: int, there: int) -> int:

@@ -304,10 +304,10 @@ REFUSALS = frozenset({"PolicyRefusal", *(kind.__name__ for kind in ProtocolError
 
 def _send(link: socket.socket, head: Mapping[str, object], *parts: bytes) -> None:
     """Send a frame: names and sizes, then bytes."""
-    head_text = json.dumps({**head, "sizes": [len(part) for part in parts]}).encode()
+    head_text = json.dumps({**head, "sizes": [len(block) for block in parts]}).encode()
     link.sendall(_LENGTH.pack(len(head_text)) + head_text)
-    for part in parts:
-        link.sendall(part)
+    for block in parts:
+        link.sendall(block)
 
 
 def _receive(link: socket.socket) -> tuple[JsonObject, list[bytes]]:

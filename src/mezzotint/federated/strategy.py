@@ -640,14 +640,16 @@ class SecureStrategy(RoundStrategy[_Secure]):
         exchange.
         """
         stage, beginning = self._stage(current), time.monotonic()
-        asked = {current.nodes[position]: [(current, outbox)] for position in outbox}
+        parts_of_node = {current.nodes[position]: [(current, outbox)] for position in outbox}
         for later_round in rounds:
             invitations = later_round.server.invitations(later_round.holding)
             for node in later_round.places:
-                asked.setdefault(node, []).append((later_round, invitations))
-        messages = self._joint_messages(asked)
+                parts_of_node.setdefault(node, []).append((later_round, invitations))
+        messages = self._joint_messages(parts_of_node)
         for node, answer in arriving(current.grid, messages, timeout=self.stage_timeout):
-            its_rounds = [asked_round for asked_round, _ in asked.get(node, [(current, outbox)])]
+            its_rounds = [
+                asked_round for asked_round, _ in parts_of_node.get(node, [(current, outbox)])
+            ]
             if self._is_answer(its_rounds[0], node, answer):
                 self._take_joint(its_rounds, node, protocol_record(answer))
             if all(self._enough(asked_round) for asked_round in (current, *rounds)):

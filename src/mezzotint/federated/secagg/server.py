@@ -436,7 +436,8 @@ class Server:
                 misdealt.append(owner)
                 del good_shares[owner]
         if 2 * len(good_shares) < len(self._dealt):
-            shortage = f"member {index} has good shares of {len(good_shares)} of {len(self._dealt)} clients"
+            counts = f"{len(good_shares)} of {len(self._dealt)}"
+            shortage = f"member {index} has good shares of {counts} clients"
             raise wire.TamperedShare(
                 "open", f"{shortage}: too many for all of them to have dealt bad ones", (index,)
             )
