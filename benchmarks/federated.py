@@ -357,7 +357,7 @@ def ours(clients: int, d: int) -> CountingGrid:
         mechanism=Mechanism(knots=levels, levels=levels, weights=weights, name="even")
     )
     grid = CountingGrid([_trained([SecureUpdates(Policy())]) for _ in range(clients)])
-    strategy = SecureStrategy(encoding=encoding, per_round=clients)
+    strategy = SecureStrategy(encoding=encoding, clients_per_round=clients)
     strategy.start(grid=grid, initial_arrays=_model(d), num_rounds=1)
     if strategy.last_sum is None:
         raise AssertionError(strategy.incidents)
@@ -539,12 +539,12 @@ def encodings(console: Console) -> None:
         table.add_column(name, justify="right")
     update = np.random.default_rng(0).normal(size=d)
     for clients in (100, 1000, 10_000):
-        wanted = {"noise_multiplier": 8.0, "l2_norm": 1.0, "clients": clients, "size": d}
+        wanted = {"noise_multiplier": 8.0, "clip_norm": 1.0, "clients": clients, "size": d}
         encoding = gaussian_encoding(**wanted)
         sums = Sums(size=d, clients=clients, rounds=rounds, delta=delta)
         epsilon = encoding.central(sums).epsilon
         # What continuous noise of the error that is really there would cost.
-        error = math.sqrt(encoding.mse() * clients) / encoding.l2_norm
+        error = math.sqrt(encoding.mse() * clients) / encoding.clip_norm
         excess = epsilon / gaussian_epsilon(2 * math.sqrt(rounds) / error, delta) - 1
         seconds = best(partial(encoding.encode, update), 3, clock=time.process_time)
         table.add_row(

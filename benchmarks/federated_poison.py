@@ -28,7 +28,7 @@ def refused(encoding: GaussianEncoding, attackers: int, length: float, seed: int
     honest /= np.linalg.norm(honest, axis=1, keepdims=True)
     direction = rng.normal(size=SIZE)
     direction *= length / attackers / np.linalg.norm(direction)
-    unclipped = dataclasses.replace(encoding, l2_norm=1e6 * encoding.granularity)
+    unclipped = dataclasses.replace(encoding, clip_norm=1e6 * encoding.granularity)
     reports = [encoding.encode(update, rng=int(rng.integers(2**62))) for update in honest]
     seeds = rng.integers(2**62, size=attackers).tolist()
     reports += [unclipped.encode(direction, rng=one) for one in seeds]
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=60)
     trials = parser.parse_args().trials
     encoding = gaussian_encoding(
-        noise_multiplier=MULTIPLIER, l2_norm=1.0, clients=CLIENTS, size=SIZE
+        noise_multiplier=MULTIPLIER, clip_norm=1.0, clients=CLIENTS, size=SIZE
     )
     largest = encoding.largest_honest_norm(count=CLIENTS, size=SIZE)
     noise = CLIENTS * encoding.scheme(SIZE).variance * SIZE

@@ -111,7 +111,7 @@ class Row:
     """Who adds the noise to rounds of so many clients, and how much."""
 
     folder: str
-    per_round: int
+    clients_per_round: int
     adds: str
     sampling: Sampling = "cyclic"
 
@@ -119,13 +119,18 @@ class Row:
     def sums(self) -> int:
         """That a client is in."""
         return most_participations(
-            self.sampling, rounds=ROUNDS, per_round=self.per_round, population=CLIENTS
+            self.sampling,
+            rounds=ROUNDS,
+            clients_per_round=self.clients_per_round,
+            population=CLIENTS,
         )
 
     @property
     def least(self) -> int:
         """Summands that the noise has to be enough for."""
-        return -(-4 * self.per_round // 5) if self.adds == VANISH else self.per_round
+        return (
+            -(-4 * self.clients_per_round // 5) if self.adds == VANISH else self.clients_per_round
+        )
 
     def multiplier(self, size: int) -> float:
         """The least noise for the budget: a trusted server's is accounted as the continuous Gaussian that it adds."""
@@ -143,8 +148,8 @@ class Row:
     def encoding(self, multiplier: float, clip: float, size: int) -> GaussianEncoding:
         return gaussian_encoding(
             noise_multiplier=multiplier,
-            l2_norm=clip,
-            clients=self.per_round,
+            clip_norm=clip,
+            clients=self.clients_per_round,
             size=size,
         )
 
@@ -153,12 +158,12 @@ class Row:
         federation, (optimizer, rate) = federation_of(self.folder, seed), setting.server
         model = model_for("softmax", federation)
         encoding: Encoding = FixedPointEncoding(
-            clip=setting.clip, l2_norm=setting.clip, grid_bits=24
+            clip=setting.clip, clip_norm=setting.clip, grid_bits=24
         )
         if multiplier:
             encoding = self.encoding(multiplier, setting.clip, model.initial(0).size)
         run = Rehearsal(
-            federation=federation, model=model, per_round=self.per_round, learning_rate=rate, rounds=ROUNDS,
+            federation=federation, model=model, clients_per_round=self.clients_per_round, learning_rate=rate, rounds=ROUNDS,
             every=ROUNDS, sampling=self.sampling, training=setting.local, optimizer=optimizer,
         )  # fmt: skip
         return 100 * run.run(encoding, seed=seed)[-1][2]
@@ -177,14 +182,14 @@ class Row:
         for number in range(1, ROUNDS + 1):
             total = multiplier * setting.clip * rng.standard_normal(parameters.size)
             turns = (
-                choice.permutation(CLIENTS)[: self.per_round]
+                choice.permutation(CLIENTS)[: self.clients_per_round]
                 if order is None
-                else order[turn(number, self.per_round, CLIENTS)]
+                else order[turn(number, self.clients_per_round, CLIENTS)]
             )
             for place in turns:
                 update = setting.local.update(model, parameters, *federation.clients[place], seed=0)
                 total += update * (setting.clip / max(float(np.linalg.norm(update)), setting.clip))
-            state, change = optimizer.step(state, total / self.per_round)
+            state, change = optimizer.step(state, total / self.clients_per_round)
             parameters = parameters + rate * change
         return 100 * model.evaluate(parameters, federation.test_x, federation.test_y)[1]
 
@@ -261,14 +266,14 @@ def main() -> None:
     )
     for name in (*names, "chosen", "accuracy", "less than trusted, paired", "seconds"):
         table.add_column(name, justify="right")
-    for per_round in map(int, arguments.per_round.split(",")):
+    for clients_per_round in map(int, arguments.clients_per_round.split(",")):
         reference: list[float] = []
         setting = Setting()
         for adds in (TRUSTED, NOBODY, STAY, VANISH):
             start = time.process_time()
             row = Row(
                 folder=arguments.folder,
-                per_round=per_round,
+                clients_per_round=clients_per_round,
                 adds=adds,
                 sampling=sampling,
             )
@@ -287,13 +292,13 @@ def main() -> None:
                 told = {"rounds": row.sums, "size": size, "delta": DELTA}
                 claims = [
                     encoding.claims(Sums(clients=count, **told))["central"]
-                    for count in (row.least, per_round)
+                    for count in (row.least, clients_per_round)
                 ]
                 epsilons = tuple(f"{claim.epsilon:.3f}" for claim in claims)
             each = f"{shown(scores)} ({', '.join(f'{score:.1f}' for score in scores)})"
             seconds = round(time.process_time() - start)
             cells = (
-                per_round,
+                clients_per_round,
                 row.sums,
                 adds,
                 f"{multiplier:.3f}",

@@ -168,7 +168,7 @@ class EachAlone:
         return size
 
     def encode(self, update: np.ndarray, *, rng: int) -> np.ndarray:
-        centres = np.clip(update, -self.one.l2_norm, self.one.l2_norm) / self.one.granularity
+        centres = np.clip(update, -self.one.clip_norm, self.one.clip_norm) / self.one.granularity
         return RoundedGaussian(sigma=self.one.deviation).draw(
             rng.to_bytes(32, "little"), update.size, centres
         )
@@ -232,7 +232,7 @@ def contestants(kept: Kept) -> dict[str, Contestant]:
     _, gaussian = noise_within(
         EPSILON,
         lambda multiplier: gaussian_encoding(
-            noise_multiplier=multiplier, l2_norm=CLIP, clients=PER_ROUND, size=1
+            noise_multiplier=multiplier, clip_norm=CLIP, clients=PER_ROUND, size=1
         ),
         Sums(size=1, clients=PER_ROUND, delta=DELTA),
     )
@@ -287,7 +287,7 @@ def main() -> None:
     def trained(name: str, rate: float, rounds: int, seed: int) -> Any:
         def run() -> list[tuple[int, float, float]]:
             rehearsal = Rehearsal(
-                federation=federation, model=model, per_round=PER_ROUND, learning_rate=rate, rounds=rounds,
+                federation=federation, model=model, clients_per_round=PER_ROUND, learning_rate=rate, rounds=rounds,
                 every=max(1, rounds // 3), training=LocalTraining(algorithm="fedsgd", batch=BATCH),
             )  # fmt: skip
             return rehearsal.run(contenders[name].encoding, seed=seed)

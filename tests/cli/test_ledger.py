@@ -220,7 +220,7 @@ def test_a_federated_client_reads_what_its_sums_cost(
     invoke: Callable[..., Any], tmp_path: Path
 ) -> None:
     path = tmp_path / "sums.jsonl"
-    encoding = gaussian_encoding(noise_multiplier=4.0, l2_norm=1.0, clients=10, size=20)
+    encoding = gaussian_encoding(noise_multiplier=4.0, clip_norm=1.0, clients=10, size=20)
     ledger = LifetimeLedger(path, identity="ab")
     single_sum = Sums(size=20, clients=10, corrupted=2, delta=1e-5)
     for number in (1, 2):

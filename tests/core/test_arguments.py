@@ -128,7 +128,7 @@ def test_numbers_beyond_the_floats_are_refused_and_fractions_are_read(name: str)
 
 
 RESPONSE = mz.families.randomized_response(epsilon=1.0)
-SCHEME = {"size": 4, "l2_norm": 1.0, "granularity": 0.1}
+SCHEME = {"size": 4, "clip_norm": 1.0, "granularity": 0.1}
 SUM = {"mechanism": RESPONSE, "delta": 0.1, "trust": "secure_sum", "clients": 5}
 SMOOTHED = {"loss_rate": 0.2, "epsilon": 1.0}
 

@@ -187,13 +187,13 @@ def test_a_rehearsal_that_makes_no_sense_is_refused():
     good = {
         "federation": federation,
         "model": model,
-        "per_round": 5,
+        "clients_per_round": 5,
         "learning_rate": 1.0,
         "rounds": 1,
         "every": 1,
     }
     bads: tuple[dict[str, Any], ...] = (
-        {"per_round": 0}, {"per_round": 101}, {"rounds": 0}, {"every": 0}, {"learning_rate": 0.0},
+        {"clients_per_round": 0}, {"clients_per_round": 101}, {"rounds": 0}, {"every": 0}, {"learning_rate": 0.0},
         {"sampling": "poisson"}, {"sampling": "some"},
     )  # fmt: skip
     for bad in bads:
@@ -227,7 +227,7 @@ def test_clients_of_a_rehearsal_take_turns(seed):
     run = Rehearsal(
         federation=federation,
         model=model,
-        per_round=6,
+        clients_per_round=6,
         learning_rate=1.0,
         rounds=10,
         every=10,

@@ -326,7 +326,7 @@ DESIGNS = {
     "imvu": design.imvu,
     "limit": design.limit,
     "vector": lambda epsilon: design.vector(
-        epsilon, dimension=1, l2_norm=1.0, levels=[-7, -1, 1, 7]
+        epsilon, dimension=1, clip_norm=1.0, levels=[-7, -1, 1, 7]
     ),
 }
 

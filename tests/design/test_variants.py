@@ -275,7 +275,7 @@ def test_variants_pass_verify(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("inputs", ["grid", "real"])
 def test_vectors_of_bounded_norm(inputs: Any) -> None:
     result = design.vector(
-        3.0, dimension=3, l2_norm=1.0, levels=[-6, -1, 1, 6], knots=5, inputs=inputs
+        3.0, dimension=3, clip_norm=1.0, levels=[-6, -1, 1, 6], knots=5, inputs=inputs
     )
     table = result.mechanism
     bound = design.vector_epsilon(table, dimension=3, l2_distance=2.0, inputs=inputs)
@@ -337,7 +337,7 @@ def test_vectors_are_never_worse_off_than_with_even_shares(inputs: Any, dimensio
     outer = 1 + 3 / math.expm1(6.0 / dimension)
     levels = [-max(outer, 8), -1, 1, max(outer, 8)]
     result = design.vector(
-        6.0, dimension=dimension, l2_norm=1.0, levels=levels, knots=9, inputs=inputs
+        6.0, dimension=dimension, clip_norm=1.0, levels=levels, knots=9, inputs=inputs
     )
     assert (
         design.vector_epsilon(result.mechanism, dimension=dimension, l2_distance=2.0, inputs=inputs)
@@ -354,8 +354,8 @@ def test_vectors_are_never_worse_off_than_with_even_shares(inputs: Any, dimensio
         ({"epsilon": math.nan}, "epsilon"),
         ({"dimension": 0}, "dimension"),
         ({"dimension": 2.5}, "dimension"),
-        ({"l2_norm": math.inf}, "l2_norm"),
-        ({"l2_norm": "far"}, "l2_norm"),
+        ({"clip_norm": math.inf}, "clip_norm"),
+        ({"clip_norm": "far"}, "clip_norm"),
         ({"inputs": "sphere"}, "inputs"),
         ({"knots": None}, "knots"),
     ],
@@ -363,6 +363,12 @@ def test_vectors_are_never_worse_off_than_with_even_shares(inputs: Any, dimensio
 def test_vectors_name_bad_input(options: dict[str, Any], named: str) -> None:
     with pytest.raises(ParameterError) as caught:
         design.vector(
-            **{"epsilon": 3.0, "dimension": 3, "l2_norm": 1.0, "levels": [-6, -1, 1, 6], **options}
+            **{
+                "epsilon": 3.0,
+                "dimension": 3,
+                "clip_norm": 1.0,
+                "levels": [-6, -1, 1, 6],
+                **options,
+            }
         )
     assert caught.value.parameter == named

@@ -173,7 +173,7 @@ def main(grid, context):
         return
     payloads = []
     strategy = SecureStrategy(
-        encoding=ENCODING, per_round=int(config["nodes"]), minimum=int(config["minimum"]), returns="update",
+        encoding=ENCODING, clients_per_round=int(config["nodes"]), minimum=int(config["minimum"]), returns="update",
         stage_timeout=float(config["stage-timeout"]), corrupted=float(config["corrupted"]),
         dropped=float(config["dropped"]),
     )

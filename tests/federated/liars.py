@@ -113,7 +113,7 @@ class Liar:
         """The plan under which clients deal."""
         strategy = SecureStrategy(
             encoding=self.encoding,
-            per_round=self.clients,
+            clients_per_round=self.clients,
             roster=self.roster,
             session=self.session,
         )

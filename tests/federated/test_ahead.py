@@ -62,7 +62,7 @@ def _grid(sent: _Sent, corrupted: float = 0.0, policy: Policy | None = None) -> 
 
 def _strategy(**others: Any) -> SecureStrategy:
     """Of clients that assume that nobody is corrupted: some are no members of a committee."""
-    return SecureStrategy(encoding=EXACT, per_round=CLIENTS, corrupted=0.0, **others)
+    return SecureStrategy(encoding=EXACT, clients_per_round=CLIENTS, corrupted=0.0, **others)
 
 
 def test_a_round_takes_two_exchanges_and_only_members_take_part_in_the_second_as_such() -> None:
@@ -168,7 +168,7 @@ def test_no_round_is_dealt_that_a_clients_budget_does_not_hold() -> None:
     sent = _Sent()
     strategy = SecureStrategy(
         encoding=EXACT,
-        per_round=3,
+        clients_per_round=3,
         corrupted=0.0,
         dropped=0.0,
         most_rounds=2,
@@ -302,7 +302,7 @@ def test_a_round_with_a_drop_out_deals_with_its_last_exchange() -> None:
 def test_each_part_of_a_joint_message_is_refused_alone(field: str) -> None:
     """A member that cannot open deals all the same; one that cannot deal has opened."""
     grid = _grid(_Sent(), corrupted=0.2)
-    strategy = SecureStrategy(encoding=EXACT, per_round=CLIENTS, minimum=4, ahead=1)
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=CLIENTS, minimum=4, ahead=1)
     push = grid._push
     cut_messages: list[Message] = []
 
@@ -422,7 +422,7 @@ def test_clients_with_ledgers_note_all_answers_before_any_leaves(
     known = roster(CLIENTS)
     apps = [_app(float(place), Policy(roster=known)) for place in range(CLIENTS)]
     grid = LocalGrid(apps, configs=_enrolled(tmp_path))
-    strategy = SecureStrategy(encoding=EXACT, per_round=CLIENTS, roster=known, ahead=ahead)
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=CLIENTS, roster=known, ahead=ahead)
     _start(grid, strategy, 2)
     assert strategy.ledger.rounds == {1: "released", 2: "released"}
     text = next(iter(tmp_path.glob(f"sums-{card(0).identity.hex()[:16]}*"))).read_text()

@@ -46,12 +46,12 @@ CLIENTS = 12
 
 def _settings(tmp_path, **others: Any) -> RunSettings:
     """Digits over 12 clients; Gaussian noise of the clients, whose claims are quick."""
-    encoding = gaussian_encoding(noise_multiplier=4.0, l2_norm=2.0, clients=CLIENTS, size=650)
+    encoding = gaussian_encoding(noise_multiplier=4.0, clip_norm=2.0, clients=CLIENTS, size=650)
     path = tmp_path / "encoding.json"
     path.write_text(canonical(encoding.as_dict()))
     settings: dict[str, Any] = {
         "clients": CLIENTS,
-        "per_round": CLIENTS,
+        "clients_per_round": CLIENTS,
         "dirichlet": 5.0,
         "mechanism": str(path),
         "rounds": 3,
@@ -154,7 +154,9 @@ def test_too_few_nodes_train_nothing_and_charge_nobody(tmp_path):
 
 def test_a_node_without_data_is_left_out(tmp_path):
     grid = _grid(CLIENTS + 1)
-    report = run_server(grid, _settings(tmp_path, rounds=1, per_round=CLIENTS, clients=CLIENTS - 0))
+    report = run_server(
+        grid, _settings(tmp_path, rounds=1, clients_per_round=CLIENTS, clients=CLIENTS - 0)
+    )
     assert not report.incidents
 
 
@@ -189,9 +191,9 @@ def test_checkpoints_come_back_as_they_were(tmp_path):
     [
         {"rounds": 0},
         {"clients": 1},
-        {"clients": 0, "per_round": 2},
-        {"per_round": 1},
-        {"per_round": 200},
+        {"clients": 0, "clients_per_round": 2},
+        {"clients_per_round": 1},
+        {"clients_per_round": 200},
         {"learning_rate": 0.0},
         {"epsilon": -1.0},
         {"delta": 0.0},
@@ -199,7 +201,7 @@ def test_checkpoints_come_back_as_they_were(tmp_path):
         {"pause": -1.0},
         {"algorithm": "adam"},
         {"steps": 0},
-        {"spare": -1, "per_round": 50},
+        {"spare": -1, "clients_per_round": 50},
         {"colluding": 2.0},
         {"dropping": -1.0},
     ],
@@ -384,7 +386,7 @@ def test_a_simulation_and_its_dry_run_warn_of_noise_that_hides_everything(tmp_pa
     assert run(federate(tmp_path, "--dry-run", **sets)) == 0
     assert "0.2 clipping norms per coordinate" in " ".join(capsys.readouterr().out.split())
     told: list[str] = []
-    noise = gaussian_encoding(noise_multiplier=2.0, l2_norm=1.0, clients=CLIENTS, size=650)
+    noise = gaussian_encoding(noise_multiplier=2.0, clip_norm=1.0, clients=CLIENTS, size=650)
     settings = _settings(tmp_path, rounds=1)
     Path(settings.mechanism).write_text(canonical(noise.as_dict()))
     run_server(_grid(), settings, told.append)
@@ -459,7 +461,8 @@ def test_an_app_takes_its_roster_along(tmp_path):
     known = roster(4)
     known.save(tmp_path / "clients.json")
     write_app(
-        tmp_path / "app", RunSettings(per_round=4, clients=4, roster=str(tmp_path / "clients.json"))
+        tmp_path / "app",
+        RunSettings(clients_per_round=4, clients=4, roster=str(tmp_path / "clients.json")),
     )
     (tmp_path / "clients.json").unlink()
     written = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"][
@@ -488,7 +491,7 @@ def test_every_round_tells_what_was_spent(tmp_path):
         )
     assert above(report.claims["central"]["epsilon"]) in lines[-1]
     strategy = SecureStrategy(
-        encoding=settings.encoding(), per_round=CLIENTS, returns="update", delta=1e-6
+        encoding=settings.encoding(), clients_per_round=CLIENTS, returns="update", delta=1e-6
     )
     config = ConfigRecord({key: getattr(settings, key) for key in TOLD})
     arrays = ArrayRecord({PARAMETERS: Array(np.zeros(650, dtype=np.float32))})
@@ -497,18 +500,21 @@ def test_every_round_tells_what_was_spent(tmp_path):
     assert told[0] < told[1] == report.claims["central"]["epsilon"]
     assert result.train_metrics_clientapp[2]["delta"] == 1e-6
     exact = SecureStrategy(
-        encoding=FixedPointEncoding(clip=1.0), per_round=CLIENTS, returns="update", delta=1e-6
+        encoding=FixedPointEncoding(clip=1.0),
+        clients_per_round=CLIENTS,
+        returns="update",
+        delta=1e-6,
     )
     result = exact.start(grid=_grid(), initial_arrays=arrays, num_rounds=1, train_config=config)
     assert "epsilon" not in result.train_metrics_clientapp[1]
 
 
 @pytest.mark.parametrize(
-    ("sampling", "rounds", "per_round", "charged"),
+    ("sampling", "rounds", "clients_per_round", "charged"),
     [("fixed", 3, 12, 3), ("cyclic", 4, 9, 3), ("fixed", 2, 9, 2)],
 )
 def test_the_noise_that_a_budget_needs_is_found(
-    tmp_path, sampling, rounds, per_round, charged, capsys, monkeypatch
+    tmp_path, sampling, rounds, clients_per_round, charged, capsys, monkeypatch
 ):
     """The run that it is written for ends within the budget, and three percent less noise would not have kept to it."""
     monkeypatch.chdir(tmp_path)
@@ -517,7 +523,12 @@ def test_the_noise_that_a_budget_needs_is_found(
         "--app",
         "app",
         data={"population": 12, "dirichlet": 5.0},
-        rounds={"count": rounds, "clients_per_round": per_round, "order": sampling, "minimum": 7},
+        rounds={
+            "count": rounds,
+            "clients_per_round": clients_per_round,
+            "order": sampling,
+            "minimum": 7,
+        },
         privacy={"epsilon": 3.0},
         mechanism={"kind": "rounded-gaussian"},
     )
@@ -530,7 +541,7 @@ def test_the_noise_that_a_budget_needs_is_found(
     found = float(told.split("a noise multiplier of ")[1].split()[0])
     costs = [
         gaussian_encoding(
-            noise_multiplier=multiplier, l2_norm=1.0, clients=per_round, size=650,
+            noise_multiplier=multiplier, clip_norm=1.0, clients=clients_per_round, size=650,
         ).central(Sums(rounds=charged, clients=7, size=650, delta=1e-6)).epsilon
         for multiplier in (found, 0.97 * found)
     ]  # fmt: skip

@@ -43,11 +43,11 @@ SIZE, CLIENTS = 20, 50
 ENCODINGS: dict[str, Encoding] = {
     "table": TableEncoding(mechanism=rqm(lower=-0.5, upper=0.5, levels=16, extension=0.5, q=0.42)),
     "rotated table": TableEncoding(
-        mechanism=stochastic_rounding(lower=-1, upper=1, levels=16), l2_norm=1.0, seed=3
+        mechanism=stochastic_rounding(lower=-1, upper=1, levels=16), clip_norm=1.0, seed=3
     ),
-    "fixed": FixedPointEncoding(clip=0.5, grid_bits=12, l2_norm=1.0),
+    "fixed": FixedPointEncoding(clip=0.5, grid_bits=12, clip_norm=1.0),
     "rounded gaussian": gaussian_encoding(
-        noise_multiplier=2.0, l2_norm=1.0, clients=CLIENTS, size=SIZE
+        noise_multiplier=2.0, clip_norm=1.0, clients=CLIENTS, size=SIZE
     ),
 }
 
@@ -124,7 +124,7 @@ def test_descriptions_travel_and_come_back(name, tmp_path):
 def test_mechanism_files_are_encodings_too(tmp_path):
     mechanism = stochastic_rounding(lower=-1, upper=1, levels=4)
     mechanism.save(tmp_path / "m.json")
-    assert load_encoding(tmp_path / "m.json", l2_norm=2.0).norm == 2.0
+    assert load_encoding(tmp_path / "m.json", clip_norm=2.0).norm == 2.0
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_mechanism_files_are_encodings_too(tmp_path):
         zlib.compress(b"[]"),
         zlib.compress(b'{"kind":"noise"}'),
         zlib.compress(b'{"kind":"new"}'),
-        zlib.compress(b'{"kind":"fixed","clip":NaN,"grid_bits":4,"l2_norm":null}'),
+        zlib.compress(b'{"kind":"fixed","clip":NaN,"grid_bits":4,"clip_norm":null}'),
         zlib.compress(b" " * (1 << 25) + b"{}"),
     ],
 )
@@ -221,7 +221,7 @@ def exact_gaussian(mu: float, delta: float) -> float:
 def test_rounded_gaussians_are_short_and_cost_what_a_gaussian_does(clients, bits, share):
     """A model of 1.1 million parameters, noise of eight norms: bits, epsilon at equal error, and the odds of a wrap."""
     size, delta, rounds = 1_100_000, 1e-5, 10
-    encoding = gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=clients, size=size)
+    encoding = gaussian_encoding(noise_multiplier=8.0, clip_norm=1.0, clients=clients, size=size)
     assert encoding.bits(clients) == bits
     assert encoding.length(size) * bits / (32 * size) == share
     claim = encoding.claims(Sums(rounds=rounds, clients=clients, size=size, delta=delta))["central"]
@@ -237,13 +237,13 @@ def test_rounded_gaussians_are_short_and_cost_what_a_gaussian_does(clients, bits
 @pytest.mark.parametrize("multiplier", [0.3, 2.0, 20.0])
 def test_rounding_adds_at_most_two_percent_of_the_variance(clients, size, multiplier):
     encoding = gaussian_encoding(
-        noise_multiplier=multiplier, l2_norm=0.3, clients=clients, size=size
+        noise_multiplier=multiplier, clip_norm=0.3, clients=clients, size=size
     )
     assert encoding.noise_multiplier(clients) == pytest.approx(multiplier, rel=FEW)
     wanted = (multiplier * 0.3) ** 2 / clients
     assert wanted <= encoding.mse() * (1 + FEW) <= wanted * (1 + 1 / 48) * (1 + MANY)
     with pytest.raises(ParameterError, match="noise_multiplier"):
-        gaussian_encoding(noise_multiplier=1e-30, l2_norm=0.3, clients=clients, size=size)
+        gaussian_encoding(noise_multiplier=1e-30, clip_norm=0.3, clients=clients, size=size)
 
 
 def test_fewer_honest_clients_cost_more():
@@ -280,7 +280,7 @@ def test_a_policy_on_noise_counts_the_smallest_sum_without_the_corrupted():
     encoding, known = ENCODINGS["rounded gaussian"], roster(CLIENTS)
     least = 2.0 * math.sqrt(32 / CLIENTS)
     asked = least * 0.99
-    Policy(noise_multiplier=asked, l2_norm=1.0, roster=known, corrupted=0.0).check(
+    Policy(noise_multiplier=asked, clip_norm=1.0, roster=known, corrupted=0.0).check(
         encoding, _plan(encoding)
     )
     fewer = least * math.sqrt(30 / 32)
@@ -310,10 +310,10 @@ def test_units_in_which_floats_lose_digits_or_overflow_are_refused_also_of_a_des
     values = json.loads(json.dumps(ENCODINGS[name].as_dict()))
     forged = (
         values
-        | {"l2_norm": unit}
+        | {"clip_norm": unit}
         | ({"granularity": unit / 8 or unit} if "granularity" in values else {})
     )
-    with pytest.raises(ParameterError, match="l2_norm"):
+    with pytest.raises(ParameterError, match="clip_norm"):
         unpacked(zlib.compress(canonical(forged).encode()))
     if "granularity" in values:
         with pytest.raises(ParameterError, match="granularity"):
@@ -335,7 +335,7 @@ def test_a_policy_may_name_noise_by_its_hash_whatever_the_unit_but_not_of_finer_
     encoding = ENCODINGS["rounded gaussian"]
     assert isinstance(encoding, GaussianEncoding)
     scaled = replace(
-        encoding, l2_norm=encoding.l2_norm * 3.7, granularity=encoding.granularity * 3.7
+        encoding, clip_norm=encoding.clip_norm * 3.7, granularity=encoding.granularity * 3.7
     )
     finer = replace(encoding, granularity=encoding.granularity * (1 + change))
     assert scaled.sha256 == encoding.sha256 != finer.sha256
@@ -446,17 +446,17 @@ def test_what_a_server_could_fill_with_inventions_needs_a_roster(asked):
 
 
 def test_settings_that_make_no_sense_are_refused():
-    for bad in ({"noise_multiplier": 0.0}, {"noise_multiplier": math.inf}, {"l2_norm": -1.0}):
+    for bad in ({"noise_multiplier": 0.0}, {"noise_multiplier": math.inf}, {"clip_norm": -1.0}):
         with pytest.raises(ParameterError, match=next(iter(bad))):
             gaussian_encoding(
-                **({"noise_multiplier": 1.0, "l2_norm": 1.0} | bad), clients=5, size=5
+                **({"noise_multiplier": 1.0, "clip_norm": 1.0} | bad), clients=5, size=5
             )
-    with pytest.raises(ParameterError, match="l2_norm"):
-        TableEncoding(mechanism=stochastic_rounding(lower=-1, upper=1, levels=4), l2_norm=0.0)
+    with pytest.raises(ParameterError, match="clip_norm"):
+        TableEncoding(mechanism=stochastic_rounding(lower=-1, upper=1, levels=4), clip_norm=0.0)
     with pytest.raises(ParameterError, match="modulus_bits"):
-        GaussianEncoding(deviation=2.0, l2_norm=1.0, granularity=1.0, modulus_bits=40)
+        GaussianEncoding(deviation=2.0, clip_norm=1.0, granularity=1.0, modulus_bits=40)
     with pytest.raises(ParameterError, match="deviation"):
-        GaussianEncoding(deviation=0.5, l2_norm=1.0, granularity=1.0, modulus_bits=8)
+        GaussianEncoding(deviation=0.5, clip_norm=1.0, granularity=1.0, modulus_bits=8)
     assert json.loads(canonical(ENCODINGS["fixed"].as_dict()))["kind"] == "fixed"
 
 
@@ -466,7 +466,7 @@ def test_settings_that_make_no_sense_are_refused():
 def test_the_noise_for_an_epsilon_keeps_to_it_and_hardly_less_noise_would_not(
     epsilon: float, rounds: int, corrupted: int
 ) -> None:
-    asked = {"clients": 100, "size": 500, "l2_norm": 0.7}
+    asked = {"clients": 100, "size": 500, "clip_norm": 0.7}
     told = {"rounds": rounds, "delta": 1e-6, "corrupted": corrupted}
     found = gaussian_encoding(epsilon=epsilon, **asked, **told)
     sums = Sums(size=500, clients=100, **told)
@@ -479,9 +479,9 @@ def test_the_noise_for_an_epsilon_keeps_to_it_and_hardly_less_noise_would_not(
 @pytest.mark.parametrize("both", [{}, {"noise_multiplier": 1.0, "epsilon": 1.0}])
 def test_noise_is_named_or_found(both: dict[str, float]) -> None:
     with pytest.raises(ParameterError, match="noise_multiplier"):
-        gaussian_encoding(l2_norm=1.0, clients=10, size=5, **both)
+        gaussian_encoding(clip_norm=1.0, clients=10, size=5, **both)
     with pytest.raises(ParameterError, match="epsilon"):
-        gaussian_encoding(l2_norm=1.0, clients=10, size=5, epsilon=0.0)
+        gaussian_encoding(clip_norm=1.0, clients=10, size=5, epsilon=0.0)
 
 
 @pytest.mark.parametrize("change", [-1, 1, 7])

@@ -211,7 +211,9 @@ class _Deaths:
 
 def _play(deaths: _Deaths, victims: set[int], outcome: str) -> None:
     """Two rounds, and in between a server that asks the victims again; then who was answered, charged and summed."""
-    strategy = SecureStrategy(encoding=EXACT, per_round=MANY, roster=roster(MANY), returns="update")
+    strategy = SecureStrategy(
+        encoding=EXACT, clients_per_round=MANY, roster=roster(MANY), returns="update"
+    )
     start = ArrayRecord({"a": Array(np.zeros(3))})
     asked = ConfigRecord()
     strategy.start(grid=deaths.grid, initial_arrays=start, num_rounds=1, train_config=asked)
@@ -254,7 +256,9 @@ def _play(deaths: _Deaths, victims: set[int], outcome: str) -> None:
 
 def _victims(who: str) -> set[int]:
     """Clients by where they stand in the first round."""
-    plan = SecureStrategy(encoding=EXACT, per_round=MANY, roster=roster(MANY)).plan(MANY, 1, 3)
+    plan = SecureStrategy(encoding=EXACT, clients_per_round=MANY, roster=roster(MANY)).plan(
+        MANY, 1, 3
+    )
     places = {
         "an ordinary client": [MANY - 1],
         "a member": [1],
@@ -297,7 +301,7 @@ def test_a_client_dies(
 def _dealing_ahead(rounds: int) -> tuple[SecureStrategy, ArrayRecord]:
     """A strategy whose clients deal in so many rounds at once, and the model that it starts from."""
     strategy = SecureStrategy(
-        encoding=EXACT, per_round=MANY, roster=roster(MANY), returns="update", ahead=rounds
+        encoding=EXACT, clients_per_round=MANY, roster=roster(MANY), returns="update", ahead=rounds
     )
     return strategy, ArrayRecord({"a": Array(np.zeros(3))})
 
@@ -392,7 +396,9 @@ def test_a_client_that_forgot_its_round_answers_it_no_second_time(
         return push(batch)
 
     deaths.grid.push_messages = noting  # type: ignore[method-assign]
-    strategy = SecureStrategy(encoding=EXACT, per_round=MANY, roster=roster(MANY), returns="update")
+    strategy = SecureStrategy(
+        encoding=EXACT, clients_per_round=MANY, roster=roster(MANY), returns="update"
+    )
     start = ArrayRecord({"a": Array(np.zeros(3))})
     strategy.start(
         grid=deaths.grid, initial_arrays=start, num_rounds=1, train_config=ConfigRecord()
@@ -437,10 +443,10 @@ def _settings(folder: Path, trust: str) -> dict[str, Any]:
     if trust == "local":
         ranked_codebook(650, 8.0, clip_norm=1.0).save(path)
     else:
-        noise = gaussian_encoding(noise_multiplier=4.0, l2_norm=2.0, clients=CLIENTS, size=650)
+        noise = gaussian_encoding(noise_multiplier=4.0, clip_norm=2.0, clients=CLIENTS, size=650)
         path.write_text(canonical(noise.as_dict()))
     return {
-        "clients": CLIENTS, "per_round": CLIENTS, "dirichlet": 5.0, "mechanism": str(path), "rounds": ROUNDS,
+        "clients": CLIENTS, "clients_per_round": CLIENTS, "dirichlet": 5.0, "mechanism": str(path), "rounds": ROUNDS,
         "minimum": 3, "stage_timeout": 5.0, "trust": trust,
     }  # fmt: skip
 
@@ -525,7 +531,7 @@ def test_a_server_killed_at_any_moment_ends_with_the_model_of_one_that_was_not(
     the optimizer's memory are the same bits as if nothing had happened.
     """
     settings = {
-        "clients": CLIENTS, "per_round": CLIENTS, "dirichlet": 5.0, "clip": 1.0, "rounds": 3, "minimum": CLIENTS,
+        "clients": CLIENTS, "clients_per_round": CLIENTS, "dirichlet": 5.0, "clip": 1.0, "rounds": 3, "minimum": CLIENTS,
         "stage_timeout": 5.0, "server_optimizer": optimizer, "learning_rate": 0.05,
     }  # fmt: skip
     rng = np.random.default_rng(11)

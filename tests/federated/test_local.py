@@ -58,7 +58,9 @@ def _start(
 
 
 def _strategy(**others) -> LocalStrategy:
-    return LocalStrategy(**({"scheme": SCHEME, "per_round": 4, "returns": "update"} | others))
+    return LocalStrategy(
+        **({"scheme": SCHEME, "clients_per_round": 4, "returns": "update"} | others)
+    )
 
 
 def _grid(count: int = 4, **others) -> LocalGrid:
@@ -244,7 +246,7 @@ def test_a_failure_is_reported_as_the_zero_vector_and_as_nothing_else(broken):
     ("policy", "word"),
     [
         (Policy(report_epsilon=3.0), "epsilon"), (Policy(budget=3.0), "epsilon"), (Policy(roster=roster(3)), "trust"),
-        (Policy(l2_norm=0.5), "clip_norm"), (Policy(largest_value=0.5), "clip_norm"),
+        (Policy(clip_norm=0.5), "clip_norm"), (Policy(largest_value=0.5), "clip_norm"),
         (Policy(mechanisms=("00",)), "mechanism"),
     ],
 )  # fmt: skip
@@ -361,7 +363,7 @@ def test_clients_take_turns_also_those_that_are_dead_and_over_restarts(tmp_path,
     grid = LocalGrid(apps, hand=hand, configs=configs)
     for rounds in np.diff(np.linspace(0, 12, restarts + 2).astype(int)):
         ledger = RunLedger(path, {})
-        strategy = _strategy(per_round=5, sampling="cyclic", ledger=ledger, session=session)
+        strategy = _strategy(clients_per_round=5, sampling="cyclic", ledger=ledger, session=session)
         _start(grid, strategy, int(rounds))
         assert "PolicyRefusal" not in {one.name for one in strategy.incidents}
     # The order that the session draws, gone through again and again.
@@ -393,7 +395,7 @@ def test_a_model_of_another_size_is_refused_on_both_sides():
 def _settings(tmp_path, **others) -> RunSettings:
     ranked_codebook(650, 8.0, clip_norm=1.0).save(tmp_path / "ranks.json", overwrite=True)
     given = {
-        "clients": 6, "per_round": 6, "dirichlet": 5.0, "mechanism": str(tmp_path / "ranks.json"), "rounds": 2,
+        "clients": 6, "clients_per_round": 6, "dirichlet": 5.0, "mechanism": str(tmp_path / "ranks.json"), "rounds": 2,
         "stage_timeout": 5.0, "trust": "local",
     }  # fmt: skip
     return RunSettings(**(given | others))

@@ -115,7 +115,7 @@ def test_metrics_beyond_their_range_are_encoded_as_its_end():
 def test_claims_are_the_noises_whatever_the_model():
     encoding = _encoding(8.0)
     sums = Sums(size=2, clients=6, rounds=3, corrupted=1, delta=1e-5)
-    inner = gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=6, size=2).claims(sums)
+    inner = gaussian_encoding(noise_multiplier=8.0, clip_norm=1.0, clients=6, size=2).claims(sums)
     for size in (1, 10**6):
         found = encoding.claims(replace(sums, size=size))
         assert {view: claim.epsilon for view, claim in found.items()} == {
@@ -139,7 +139,7 @@ def test_descriptions_travel_and_what_makes_no_sense_is_refused():
     ):
         with pytest.raises(FileFormatError, match="metrics"):
             encoding_from({key: value for key, value in whole.items() if key != "ranges"} | ranges)
-    noise = gaussian_encoding(noise_multiplier=1.0, l2_norm=1.0, clients=6, size=2)
+    noise = gaussian_encoding(noise_multiplier=1.0, clip_norm=1.0, clients=6, size=2)
     for bad in (
         (),
         (("a", 0.0, 0.0),),
@@ -148,7 +148,7 @@ def test_descriptions_travel_and_what_makes_no_sense_is_refused():
     ):
         with pytest.raises(ParameterError, match="ranges"):
             MetricsEncoding(inner=noise, ranges=bad)
-    for inner in (FixedPointEncoding(clip=1.0, l2_norm=1.0), _encoding()):
+    for inner in (FixedPointEncoding(clip=1.0, clip_norm=1.0), _encoding()):
         with pytest.raises(ParameterError, match="inner"):
             MetricsEncoding(inner=inner, ranges=(("a", 0.0, 1.0),))
     with pytest.raises(ParameterError, match="inner"):
@@ -197,7 +197,7 @@ def _start(grid: LocalGrid, strategy: SecureStrategy, rounds: int = 1):
 
 def _strategy(evaluation: Evaluation, **others: Any) -> SecureStrategy:
     return SecureStrategy(
-        encoding=EXACT, per_round=6, returns="update", evaluation=evaluation, **others
+        encoding=EXACT, clients_per_round=6, returns="update", evaluation=evaluation, **others
     )
 
 
@@ -280,10 +280,10 @@ def test_without_a_function_that_measures_there_is_no_sum_and_training_goes_on()
 
 
 def test_what_was_measured_is_in_every_claim_and_in_the_cost():
-    noise = gaussian_encoding(noise_multiplier=6.0, l2_norm=1.0, clients=6, size=4)
+    noise = gaussian_encoding(noise_multiplier=6.0, clip_norm=1.0, clients=6, size=4)
     evaluation = Evaluation(encoding=_encoding(9.0), every=2, most_rounds=2)
     strategy = SecureStrategy(
-        encoding=noise, per_round=6, returns="update", evaluation=evaluation, delta=1e-5
+        encoding=noise, clients_per_round=6, returns="update", evaluation=evaluation, delta=1e-5
     )
     told = {"size": 4, "delta": 1e-5, "corrupted": 0}
     assert strategy.claims(**told) == {}
@@ -323,7 +323,7 @@ def test_what_was_measured_is_in_every_claim_and_in_the_cost():
     assert measured[3]["delta"] == 1e-5
     with pytest.raises(ParameterError, match="unlimited number"):
         SecureStrategy(
-            encoding=noise, per_round=6, evaluation=Evaluation(encoding=_encoding())
+            encoding=noise, clients_per_round=6, evaluation=Evaluation(encoding=_encoding())
         ).cost(1, **told)
 
 

@@ -76,7 +76,7 @@ def test_settings_refuse_unknown_optimizers():
 def test_a_strategy_moves_the_model_as_its_optimizer_says():
     """Mean updates of 2.5 each: with momentum 1/2 the model moves by 2.5, then by 3.75, times the learning rate."""
     strategy = SecureStrategy(
-        encoding=EXACT, per_round=6, learning_rate=2.0, optimizer=FedAvgM(momentum=0.5)
+        encoding=EXACT, clients_per_round=6, learning_rate=2.0, optimizer=FedAvgM(momentum=0.5)
     )
     grid = LocalGrid([_app(float(place)) for place in range(6)])
     arrays = ArrayRecord({"a": Array(np.zeros(4))})
@@ -134,7 +134,7 @@ def test_a_rehearsal_takes_training_and_optimizer():
     common = {
         "federation": federation,
         "model": model,
-        "per_round": 4,
+        "clients_per_round": 4,
         "learning_rate": 1.0,
         "rounds": 3,
         "every": 1,

@@ -220,10 +220,13 @@ def test_what_cannot_be_protected_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("rounds", "per_round", "population"), [(20, 100, 1000), (7, 3, 11), (60, 4, 5), (200, 9, 10)]
+    ("rounds", "clients_per_round", "population"),
+    [(20, 100, 1000), (7, 3, 11), (60, 4, 5), (200, 9, 10)],
 )
-def test_the_most_rounds_of_one_client_are_those_of_exact_counting(rounds, per_round, population):
-    rate = Fraction(per_round, population)
+def test_the_most_rounds_of_one_client_are_those_of_exact_counting(
+    rounds, clients_per_round, population
+):
+    rate = Fraction(clients_per_round, population)
 
     def beyond(most: int) -> Fraction:
         """Bound on the probability that some client is drawn more often."""
@@ -233,5 +236,7 @@ def test_the_most_rounds_of_one_client_are_those_of_exact_counting(rounds, per_r
         )
         return population * sum(odds, Fraction(0))
 
-    found = most_participations("fixed", rounds=rounds, per_round=per_round, population=population)
+    found = most_participations(
+        "fixed", rounds=rounds, clients_per_round=clients_per_round, population=population
+    )
     assert beyond(found) <= RISK < beyond(found - 1)

@@ -73,9 +73,14 @@ def test_noise_beyond_what_can_be_learnt_is_told_before_the_first_round(
     """15.2 norms on a sum of 4 are 3.8 on the mean, in each coordinate; 8 on a sum of 100 are 0.08."""
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     encoding = gaussian_encoding(
-        noise_multiplier=multiplier, l2_norm=0.5, clients=clients, size=100
+        noise_multiplier=multiplier, clip_norm=0.5, clients=clients, size=100
     )
-    strategy = SecureStrategy(encoding=encoding, per_round=clients, corrupted=0.0, dropped=0.0)
+    strategy = SecureStrategy(
+        encoding=encoding, clients_per_round=clients, corrupted=0.0, dropped=0.0
+    )
+    strategy = SecureStrategy(
+        encoding=encoding, clients_per_round=clients, corrupted=0.0, dropped=0.0
+    )
     # Rounding to a planned grid adds 2 % to the variance at most.
     assert strategy.encoding.noise_per_coordinate(clients) == pytest.approx(
         multiplier / clients, rel=0.02
@@ -86,7 +91,7 @@ def test_noise_beyond_what_can_be_learnt_is_told_before_the_first_round(
 
 
 def test_the_model_moves_by_the_mean_update_and_keeps_its_shapes():
-    strategy = SecureStrategy(encoding=EXACT, per_round=6, learning_rate=2.0)
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=6, learning_rate=2.0)
     found = _start(_grid(), strategy, 2)
     step = EXACT.step
     for name, shape in (("a", (2, 3)), ("b", (4,))):
@@ -100,7 +105,7 @@ def test_the_model_moves_by_the_mean_update_and_keeps_its_shapes():
 
 def test_updates_leave_a_client_only_masked():
     grid = _grid()
-    _start(grid, SecureStrategy(encoding=EXACT, per_round=6))
+    _start(grid, SecureStrategy(encoding=EXACT, clients_per_round=6))
     for reply in grid.received:
         assert not reply.content.array_records
         assert not reply.content.metric_records
@@ -114,7 +119,7 @@ def test_a_drop_out_at_any_stage(monkeypatch, stage):
     def hand(message, reply):
         return None if _stage(message) == stage and message.metadata.dst_node_id == 12 else reply
 
-    strategy = SecureStrategy(encoding=EXACT, per_round=6)
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=6)
     found = _start(_grid(hand=hand), strategy)
     gone = stage in ("card", "deal", "sum")
     mean = np.mean([0, 1, 3, 4, 5]) if gone else 2.5
@@ -132,7 +137,7 @@ def test_all_drop_out_nothing_is_released_nobody_is_charged_and_the_run_goes_on(
     def hand(message, reply):
         return None if broken[0] and _stage(message) == stage else reply
 
-    strategy = SecureStrategy(encoding=EXACT, per_round=6)
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=6)
     grid = _grid(hand=hand)
     arrays = ArrayRecord({"a": Array(np.zeros(4))})
     assert not strategy.start(grid=grid, initial_arrays=arrays, num_rounds=1).arrays
@@ -146,8 +151,8 @@ def test_all_drop_out_nothing_is_released_nobody_is_charged_and_the_run_goes_on(
 @pytest.mark.parametrize("stage", ["open", "unite"])
 def test_a_round_lost_while_unmasking_stays_charged_and_is_told(monkeypatch, stage):
     apart(monkeypatch, stage)
-    noise = gaussian_encoding(noise_multiplier=6.0, l2_norm=1.0, clients=6, size=4)
-    strategy = SecureStrategy(encoding=noise, per_round=6, delta=1e-5)
+    noise = gaussian_encoding(noise_multiplier=6.0, clip_norm=1.0, clients=6, size=4)
+    strategy = SecureStrategy(encoding=noise, clients_per_round=6, delta=1e-5)
     silent = [STAGES[1], stage]
     grid = _grid(hand=lambda message, reply: None if _stage(message) == silent[0] else reply)
     arrays = ArrayRecord({"a": Array(np.zeros(4))})
@@ -175,7 +180,7 @@ def test_a_round_lost_while_unmasking_stays_charged_and_is_told(monkeypatch, sta
 @pytest.mark.parametrize("stage", ["agree", "unite"])
 def test_a_double_answer_is_refused_and_the_first_stands(monkeypatch, stage):
     apart(monkeypatch, stage)
-    strategy = SecureStrategy(encoding=EXACT, per_round=6)
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=6)
     found = _start(_grid(hand=lambda message, reply: [reply, reply]), strategy)
     np.testing.assert_allclose(found["a"], 2.5, atol=2 * EXACT.step)
     assert {one.name for one in strategy.incidents} == {"DuplicateAnswer"}
@@ -197,7 +202,7 @@ def test_a_double_answer_is_refused_and_the_first_stands(monkeypatch, stage):
 )
 def test_nan_and_other_shapes_add_zero_and_are_charged_like_every_input(update):
     grid = LocalGrid([_app(1.0), _app(1.0), _app(1.0), _app(1.0), _app(0.0, update=update)])
-    strategy = SecureStrategy(encoding=EXACT, per_round=5)
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=5)
     found = _start(grid, strategy)
     np.testing.assert_allclose(found["a"], 4 / 5, atol=2 * EXACT.step)
     assert strategy.incidents == []
@@ -206,7 +211,7 @@ def test_nan_and_other_shapes_add_zero_and_are_charged_like_every_input(update):
 
 def test_a_client_without_the_mod_is_left_out():
     grid = LocalGrid([_app(1.0), _app(1.0), _app(1.0), _app(1.0), _app(9.0, secure=False)])
-    strategy = SecureStrategy(encoding=EXACT, per_round=5)
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=5)
     found = _start(grid, strategy)
     np.testing.assert_allclose(found["a"], 1.0, atol=2 * EXACT.step)
     # Its train function finds no arrays at the first stage.
@@ -233,7 +238,7 @@ def test_a_server_without_the_protocol_gets_no_update():
         (Policy(report_epsilon=1.0), "epsilon"),
         (Policy(mechanisms=("00",)), "mechanism"),
         (Policy(largest_value=0.5), "clip"),
-        (Policy(l2_norm=1.0), "l2_norm"),
+        (Policy(clip_norm=1.0), "clip_norm"),
         (Policy(corrupted=0.5), "quorum"),
         (Policy(roster=roster(6)), "roster"),
         (Policy(rounds=1), "rounds"),
@@ -243,7 +248,7 @@ def test_a_client_refuses_what_its_policy_does_not_allow(policy, word):
     """The table has epsilon 5.47 and range [-1, 1]; the round has at least 4 summands."""
     encoding = TableEncoding(mechanism=rqm(lower=-1, upper=1, levels=16, extension=1.0, q=0.42))
     grid = LocalGrid([_app(0.1), _app(0.1), _app(0.1), _app(0.1), _app(0.1), _app(0.1, policy)])
-    strategy = SecureStrategy(encoding=encoding, per_round=6, minimum=4)
+    strategy = SecureStrategy(encoding=encoding, clients_per_round=6, minimum=4)
     _start(grid, strategy, 2)
     assert strategy.ledger.rounds == {1: "released", 2: "released"}
     mine = [one for one in strategy.incidents if one.client == "5" or one.client == "15"]
@@ -255,7 +260,7 @@ def test_a_client_refuses_what_its_policy_does_not_allow(policy, word):
 def test_another_table_than_the_plans_is_refused():
     one = TableEncoding(mechanism=stochastic_rounding(lower=-1, upper=1, levels=16))
     other = TableEncoding(mechanism=stochastic_rounding(lower=-2, upper=2, levels=16))
-    strategy = SecureStrategy(encoding=one, per_round=4)
+    strategy = SecureStrategy(encoding=one, clients_per_round=4)
     honest = strategy.plan
 
     def crooked(clients, number, coordinates, **rest):
@@ -277,7 +282,7 @@ def _start_nothing(grid: LocalGrid, strategy: SecureStrategy) -> None:
 
 
 def test_the_run_stops_before_the_budget_is_exceeded():
-    strategy = SecureStrategy(encoding=EXACT, per_round=6, most_rounds=2)
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=6, most_rounds=2)
     _start(_grid(), strategy, 5)
     assert strategy.ledger.rounds == {1: "released", 2: "released"}
     assert "exceed" in strategy.stopped
@@ -295,24 +300,28 @@ def test_the_run_stops_before_the_budget_is_exceeded():
 
 def test_what_could_never_run_is_refused_at_once():
     with pytest.raises(ParameterError):
-        SecureStrategy(encoding=EXACT, per_round=0)
+        SecureStrategy(encoding=EXACT, clients_per_round=0)
     with pytest.raises(ParameterError):
-        SecureStrategy(encoding=EXACT, per_round=6, sampling="some")
+        SecureStrategy(encoding=EXACT, clients_per_round=6, sampling="some")
     with pytest.raises(PlanRefused):
-        SecureStrategy(encoding=EXACT, per_round=6, corrupted=0.9)
+        SecureStrategy(encoding=EXACT, clients_per_round=6, corrupted=0.9)
     with pytest.raises(PlanRefused, match="bits=40"):
-        SecureStrategy(encoding=FixedPointEncoding(clip=1.0, grid_bits=24), per_round=60_000)
+        SecureStrategy(
+            encoding=FixedPointEncoding(clip=1.0, grid_bits=24), clients_per_round=60_000
+        )
 
 
 def test_too_few_nodes_leave_the_round_out():
-    strategy = SecureStrategy(encoding=EXACT, per_round=6, stage_timeout=0.1)
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=6, stage_timeout=0.1)
     _start_nothing(_grid(2), strategy)
     assert [one.name for one in strategy.incidents] == ["TooFewClients"]
 
 
 def test_the_ledger_on_disk_is_the_ledger(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    strategy = SecureStrategy(encoding=EXACT, per_round=6, ledger=RunLedger(path, {"run": "x"}))
+    strategy = SecureStrategy(
+        encoding=EXACT, clients_per_round=6, ledger=RunLedger(path, {"run": "x"})
+    )
     _start(_grid(), strategy, 3)
     again = RunLedger(path, {"run": "x"})
     assert again.as_dict() == strategy.ledger.as_dict()
@@ -326,7 +335,7 @@ def test_counters_and_running_statistics_stay_with_the_server():
     model.register_parameter("temperature", torch.nn.Parameter(torch.tensor(1.0)))
     before = {name: value.numpy().copy() for name, value in model.state_dict().items()}
     grid = _grid()
-    strategy = SecureStrategy(encoding=EXACT, per_round=6)
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=6)
     arrays = ArrayRecord(model.state_dict())
     found = strategy.start(
         grid=grid, initial_arrays=arrays, num_rounds=2, train_config=ConfigRecord()
@@ -357,7 +366,7 @@ def test_a_client_that_renames_itself_is_charged_under_the_name_it_was_asked_by(
             record["name"] = "somebody else"
         return reply
 
-    strategy = SecureStrategy(encoding=EXACT, per_round=6)
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=6)
     _start(_grid(hand=hand), strategy)
     assert strategy.ledger.charges == {str(place): 1 for place in range(6)}
 
@@ -366,7 +375,7 @@ def test_another_server_on_the_same_ledger_uses_up_the_same_budget(tmp_path):
     path = tmp_path / "ledger.jsonl"
     first, second = (
         SecureStrategy(
-            encoding=EXACT, per_round=6, ledger=RunLedger(path, {"run": "x"}), most_rounds=3
+            encoding=EXACT, clients_per_round=6, ledger=RunLedger(path, {"run": "x"}), most_rounds=3
         )
         for _ in range(2)
     )
@@ -378,7 +387,7 @@ def test_another_server_on_the_same_ledger_uses_up_the_same_budget(tmp_path):
     assert "exceed" in second.stopped
     # The charge that another server makes between the first look and the announcement is seen as well.
     third = SecureStrategy(
-        encoding=EXACT, per_round=6, ledger=RunLedger(path, {"run": "x"}), most_rounds=4
+        encoding=EXACT, clients_per_round=6, ledger=RunLedger(path, {"run": "x"}), most_rounds=4
     )
     rival = RunLedger(path, {"run": "x"})
 
@@ -395,7 +404,7 @@ def test_another_server_on_the_same_ledger_uses_up_the_same_budget(tmp_path):
 def test_a_client_that_starts_anew_is_asked_again_who_it_is():
     """It has lost its key with its state: one round goes on without it, the next one with it."""
     grid = _grid()
-    strategy = SecureStrategy(encoding=EXACT, per_round=6)
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=6)
     _start(grid, strategy)
     grid.contexts[13].state = RecordDict()
     _start(grid, strategy)
@@ -421,7 +430,7 @@ def test_rounds_are_drawn_from_the_roster_whoever_is_connected(tmp_path, samplin
     grid = LocalGrid([_app(float(place), policy) for place in range(14)], configs=configs)
     strategy = SecureStrategy(
         encoding=EXACT,
-        per_round=12,
+        clients_per_round=12,
         minimum=6,
         sampling=sampling,
         roster=known,
@@ -455,7 +464,7 @@ def test_clients_that_take_turns_are_charged_alike_also_after_a_restart(tmp_path
     for rounds in (5, 7):  # the second server knows what the ledger tells
         strategy = SecureStrategy(
             encoding=EXACT,
-            per_round=5,
+            clients_per_round=5,
             sampling="cyclic",
             ledger=RunLedger(path, {}),
             session=session,
@@ -487,7 +496,7 @@ def test_turns_of_clients_that_are_dead_are_kept_over_restarts(tmp_path, restart
         ledger = RunLedger(path, {})
         strategy = SecureStrategy(
             encoding=EXACT,
-            per_round=5,
+            clients_per_round=5,
             minimum=3,
             sampling="cyclic",
             corrupted=0.0,
@@ -507,7 +516,7 @@ def test_turns_of_clients_that_are_dead_are_kept_over_restarts(tmp_path, restart
 
 
 def test_each_client_of_a_cycle_gets_its_rounds_before_the_run_stops():
-    strategy = SecureStrategy(encoding=EXACT, per_round=6, sampling="cyclic", most_rounds=2)
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=6, sampling="cyclic", most_rounds=2)
     _start(_grid(12), strategy, 9)
     assert strategy.ledger.charges == {str(place): 2 for place in range(12)}
     assert [text for text in strategy.ledger.rounds.values() if text == "released"] == [
@@ -517,7 +526,7 @@ def test_each_client_of_a_cycle_gets_its_rounds_before_the_run_stops():
 
 
 def test_whose_rounds_are_used_up_is_left_out_and_the_others_go_on():
-    strategy = SecureStrategy(encoding=EXACT, per_round=6, minimum=4, most_rounds=2)
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=6, minimum=4, most_rounds=2)
     for name in ("0", "3"):
         for _ in range(2):
             number = strategy.ledger.start()
@@ -527,7 +536,7 @@ def test_whose_rounds_are_used_up_is_left_out_and_the_others_go_on():
     assert strategy.ledger.charges == {str(place): 2 for place in range(6)}
     assert "exceed" in strategy.stopped
     fewer = SecureStrategy(
-        encoding=EXACT, per_round=6, minimum=5, most_rounds=2, ledger=RunLedger(None, {})
+        encoding=EXACT, clients_per_round=6, minimum=5, most_rounds=2, ledger=RunLedger(None, {})
     )
     for name in ("0", "3"):
         for _ in range(2):
@@ -567,7 +576,7 @@ def _dying(at: dict[int, str]):
 def test_a_round_with_spare_clients_waits_for_nobody(clock):
     """Of 12 drawn one is silent from the start and two while they train: the sum is the 9 others', at once."""
     strategy = SecureStrategy(
-        encoding=EXACT, per_round=9, spare=3, corrupted=0.1, stage_timeout=600.0
+        encoding=EXACT, clients_per_round=9, spare=3, corrupted=0.1, stage_timeout=600.0
     )
     found = _start(_lenient(12, silent=_dying({11: "deal", 12: "sum", 13: "sum"})), strategy)
     np.testing.assert_allclose(
@@ -580,7 +589,9 @@ def test_a_round_with_spare_clients_waits_for_nobody(clock):
 
 
 def test_a_round_without_spare_clients_waits_until_its_stages_end(clock):
-    strategy = SecureStrategy(encoding=EXACT, per_round=12, corrupted=0.1, stage_timeout=600.0)
+    strategy = SecureStrategy(
+        encoding=EXACT, clients_per_round=12, corrupted=0.1, stage_timeout=600.0
+    )
     _start(_lenient(12, silent=_dying({11: "deal", 12: "sum"})), strategy)
     assert strategy.counted == 10
     assert 2 * 600.0 <= clock.now < 2 * 600.0 + 10.0
@@ -588,7 +599,7 @@ def test_a_round_without_spare_clients_waits_until_its_stages_end(clock):
 
 def test_whoever_answers_when_a_stage_is_over_is_not_in_the_sum_and_not_charged(clock):
     """Of 10 clients 8 are drawn, and all answer; those read after the sixth are left out, whoever they are."""
-    strategy = SecureStrategy(encoding=EXACT, per_round=6, spare=2, corrupted=0.1)
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=6, spare=2, corrupted=0.1)
     _start(_lenient(10), strategy)
     total = strategy.last_sum
     assert total is not None
@@ -604,7 +615,7 @@ def test_whoever_answers_when_a_stage_is_over_is_not_in_the_sum_and_not_charged(
 def test_members_of_the_committee_that_are_gone_are_not_waited_for(clock, monkeypatch, stage):
     apart(monkeypatch, stage)
     strategy = SecureStrategy(
-        encoding=EXACT, per_round=12, corrupted=0.1, dropped=0.25, stage_timeout=600.0
+        encoding=EXACT, clients_per_round=12, corrupted=0.1, dropped=0.25, stage_timeout=600.0
     )
     plan = strategy.plan(12, 1, 1)
     assert plan.members - plan.quorum >= 2
@@ -622,7 +633,7 @@ def test_members_of_the_committee_that_are_gone_are_not_waited_for(clock, monkey
 
 
 def test_a_node_that_does_not_say_who_it_is_is_waited_for_once(clock):
-    strategy = SecureStrategy(encoding=EXACT, per_round=6, stage_timeout=600.0)
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=6, stage_timeout=600.0)
     _start(_grid(7, silent=_dying({13: "card"})), strategy, 4)
     assert clock.now < 600.0 + 10.0
     assert sum(text == "released" for text in strategy.ledger.rounds.values()) >= 2
@@ -632,7 +643,9 @@ def test_nodes_that_are_not_there_are_waited_for_once_in_a_run(monkeypatch):
     found = Clock()
     monkeypatch.setattr("mezzotint.federated.rounds.time.monotonic", found.monotonic)
     monkeypatch.setattr("mezzotint.federated.rounds.time.sleep", found.sleep)
-    strategy = SecureStrategy(encoding=EXACT, per_round=8, corrupted=0.1, stage_timeout=600.0)
+    strategy = SecureStrategy(
+        encoding=EXACT, clients_per_round=8, corrupted=0.1, stage_timeout=600.0
+    )
     _start(_lenient(6), strategy, 3)
     assert strategy.ledger.rounds == dict.fromkeys((1, 2, 3), "released")
     assert 600.0 <= found.now < 602.0
@@ -643,7 +656,7 @@ def test_nodes_that_are_not_there_are_waited_for_once_in_a_run(monkeypatch):
     [
         ({"spare": -1}, "spare"),
         ({"spare": 30}, "minimum"),
-        ({"spare": 5, "roster": roster(10)}, "per_round"),
+        ({"spare": 5, "roster": roster(10)}, "clients_per_round"),
         ({"spare": 3}, "spare"),
         (
             {"spare": 2, "corrupted": 0.4},
@@ -654,14 +667,14 @@ def test_nodes_that_are_not_there_are_waited_for_once_in_a_run(monkeypatch):
 )
 def test_spare_clients_that_cannot_be(options, name):
     with pytest.raises(ParameterError) as found:
-        SecureStrategy(encoding=EXACT, per_round=6, **options)
+        SecureStrategy(encoding=EXACT, clients_per_round=6, **options)
     assert found.value.parameter == name
 
 
 def test_a_client_that_comes_back_as_another_node_takes_part_again():
     """A SuperNode that is started anew has another number and, with files, the same identity."""
     grid = _grid()
-    strategy = SecureStrategy(encoding=EXACT, per_round=6)
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=6)
     _start(grid, strategy)
     grid.apps[99], grid.contexts[99] = grid.apps.pop(13), grid.contexts.pop(13)
     _start(grid, strategy)
@@ -675,7 +688,12 @@ def test_a_run_that_goes_on_draws_among_those_who_have_rounds_left(tmp_path):
     for _ in range(2):
         ledger = RunLedger(tmp_path / "ledger", {})
         strategy = SecureStrategy(
-            encoding=EXACT, per_round=3, minimum=2, ledger=ledger, session=session, most_rounds=1
+            encoding=EXACT,
+            clients_per_round=3,
+            minimum=2,
+            ledger=ledger,
+            session=session,
+            most_rounds=1,
         )
         _start(grid, strategy)
         assert strategy.stopped == ""
@@ -705,7 +723,7 @@ def test_clients_that_are_asked_another_of_their_apps_functions_refuse():
         return push(batch)
 
     grid.push_messages = pushed  # type: ignore[method-assign]
-    strategy = SecureStrategy(encoding=EXACT, per_round=6)
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=6)
     _start(grid, strategy)
     assert strategy.last_sum is None
     assert {one.name for one in strategy.incidents if one.client} == {"PolicyRefusal"}
@@ -715,8 +733,8 @@ def test_clients_that_are_asked_another_of_their_apps_functions_refuse():
     "values",
     [
         {"evaluate": "false"}, {"evaluate": 1}, {"minimum": float("nan")}, {"rounds": float("nan")},
-        {"rounds": float("inf")}, {"l2_norm": float("nan")}, {"largest_value": float("nan")}, {"l2_norm": "1"},
-        {"l2_norm": -1}, {"mechanisms": "ab"}, {"budget": "lots"}, {"delta": True}, {"corrupted": "a"},
+        {"rounds": float("inf")}, {"clip_norm": float("nan")}, {"largest_value": float("nan")}, {"clip_norm": "1"},
+        {"clip_norm": -1}, {"mechanisms": "ab"}, {"budget": "lots"}, {"delta": True}, {"corrupted": "a"},
         {"minimum": "3"}, {"noise_multiplier": "x"}, {"report_epsilon": float("nan")},
     ],
 )  # fmt: skip
@@ -730,7 +748,7 @@ def test_a_policy_that_cannot_be_read_is_named(tmp_path):
     grid = LocalGrid(
         [*(_app(float(place)) for place in range(5)), _app(5.0, tmp_path / "gone.toml")]
     )
-    strategy = SecureStrategy(encoding=EXACT, per_round=6)
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=6)
     _start(grid, strategy)
     (told,) = [one.what for one in strategy.incidents if one.client == "15"]
     assert "policy" in told
@@ -748,7 +766,7 @@ def test_what_a_client_says_is_one_short_line_of_the_log(monkeypatch, stage):
             return Message(RecordDict({RECORD: ConfigRecord(said)}), reply_to=message)
         return reply
 
-    strategy = SecureStrategy(encoding=EXACT, per_round=6)
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=6)
     _start(_grid(hand=hand), strategy)
     (told,) = [one for one in strategy.incidents if one.client in ("2", "12")]
     assert "sorry round 7" in told.what

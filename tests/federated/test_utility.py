@@ -37,7 +37,7 @@ def test_the_simulation_sums_what_the_protocol_sums(
 ) -> None:
     """With noise too small to change what a digit is taken for, but for at most two of the 360 that test."""
     setting = script.Setting(clip=0.2, server=script.SERVERS[place])
-    row = script.Row(folder="", per_round=15, adds=script.STAY, sampling=sampling)
+    row = script.Row(folder="", clients_per_round=15, adds=script.STAY, sampling=sampling)
     quick = row.simulated(setting, 0.0, 3)
     assert quick > 60
     for multiplier in (0.0, 1e-3):
@@ -47,7 +47,7 @@ def test_the_simulation_sums_what_the_protocol_sums(
 def test_both_sides_have_the_participation_and_the_budget_of_each_other(script: ModuleType) -> None:
     """As many rounds each; noise for a fifth less is larger by the root of 5/4, to the two percent of the search."""
     found = {
-        adds: script.Row(folder="", per_round=15, adds=adds)
+        adds: script.Row(folder="", clients_per_round=15, adds=adds)
         for adds in (script.TRUSTED, script.STAY, script.VANISH)
     }
     assert {row.sums for row in found.values()} == {2}
@@ -72,7 +72,7 @@ def test_what_is_chosen_is_the_best_of_each_list_in_turn(
             -abs(script.SERVERS.index(setting.server) - 6) - abs(setting.clip - 0.2) - script.LOCAL.index(setting.local)
         ),
     )  # fmt: skip
-    chosen = script.Row(folder="", per_round=15, adds=script.TRUSTED).tuned(1.0, [7])
+    chosen = script.Row(folder="", clients_per_round=15, adds=script.TRUSTED).tuned(1.0, [7])
     assert chosen == script.Setting(clip=0.2, local=script.LOCAL[0], server=script.SERVERS[6])
 
 

@@ -36,12 +36,12 @@ from tolerances import MANY
 
 
 def _noise(multiplier: float, size: int) -> GaussianEncoding:
-    return gaussian_encoding(noise_multiplier=multiplier, l2_norm=2.0, clients=50, size=size + 1)
+    return gaussian_encoding(noise_multiplier=multiplier, clip_norm=2.0, clients=50, size=size + 1)
 
 
 INNER: dict[str, Encoding] = {
     "fixed": FixedPointEncoding(clip=1.0, grid_bits=24),
-    "fixed-l2": FixedPointEncoding(clip=2.0, grid_bits=24, l2_norm=2.0),
+    "fixed-l2": FixedPointEncoding(clip=2.0, grid_bits=24, clip_norm=2.0),
     "table": TableEncoding(mechanism=stochastic_rounding(lower=-1.0, upper=1.0, levels=129)),
     "noise": _noise(0.01, 6),
 }
@@ -149,7 +149,7 @@ def test_mod_and_strategy_weigh_by_the_metric_of_flower():
     encoding = WeightedEncoding(inner=FixedPointEncoding(clip=8.0, grid_bits=20), most_examples=4)
     apps = [_app(float(place), {"num-examples": place + 1, "loss": 3.0}) for place in range(6)]
     grid = LocalGrid([*apps, _app(9.0, {"loss": 1.0})])
-    strategy = SecureStrategy(encoding=encoding, per_round=7)
+    strategy = SecureStrategy(encoding=encoding, clients_per_round=7)
     found = strategy.start(
         grid=grid, initial_arrays=ArrayRecord({"a": Array(np.zeros(3))}), num_rounds=1
     )
@@ -175,7 +175,7 @@ def test_the_app_and_a_rehearsal_weigh_by_their_records(tmp_path):
     federation = load_federation("digits", clients=CLIENTS, dirichlet=0.5)
     model = model_for("softmax", federation)
     rehearsal = Rehearsal(
-        federation=federation, model=model, per_round=CLIENTS, learning_rate=1.0, rounds=1, every=1,
+        federation=federation, model=model, clients_per_round=CLIENTS, learning_rate=1.0, rounds=1, every=1,
         training=settings.training,
     )  # fmt: skip
     assert report.loss[-1] == pytest.approx(
@@ -188,7 +188,7 @@ def test_the_app_and_a_rehearsal_weigh_by_their_records(tmp_path):
 @pytest.mark.parametrize(
     "inner",
     [
-        FixedPointEncoding(clip=0.4, grid_bits=24, l2_norm=4.0),
+        FixedPointEncoding(clip=0.4, grid_bits=24, clip_norm=4.0),
         TableEncoding(mechanism=stochastic_rounding(lower=-1.0, upper=0.1, levels=1025)),
         TableEncoding(mechanism=stochastic_rounding(lower=0.0, upper=0.4, levels=1025)),
         TableEncoding(mechanism=stochastic_rounding(lower=-1.0, upper=0.0, levels=1025)),
@@ -208,7 +208,7 @@ def test_the_weight_is_never_clipped(inner):
     ("inner", "unit", "most", "lost"),
     [
         (FixedPointEncoding(clip=1.0, grid_bits=4), 1.0, 6, 14),
-        (FixedPointEncoding(clip=4.0, grid_bits=6, l2_norm=1.0), 0.5, 3, 25),
+        (FixedPointEncoding(clip=4.0, grid_bits=6, clip_norm=1.0), 0.5, 3, 25),
     ],
     ids=["range", "norm"],
 )

@@ -62,7 +62,7 @@ def test_an_app_of_a_client_fn_is_summed_like_any_other(weighs: bool) -> None:
     """Its arrays come back under the model's names, and its number of examples weighs."""
     inner = FixedPointEncoding(clip=8.0, grid_bits=24)
     encoding = WeightedEncoding(inner=inner, most_examples=10) if weighs else EXACT
-    strategy = SecureStrategy(encoding=encoding, per_round=CLIENTS)
+    strategy = SecureStrategy(encoding=encoding, clients_per_round=CLIENTS)
     found = _start(LocalGrid([_older(place) for place in range(CLIENTS)]), strategy, 2)
     assert strategy.incidents == []
     weights = np.arange(1, CLIENTS + 1) if weighs else np.ones(CLIENTS)
@@ -78,7 +78,7 @@ def test_what_an_app_of_a_client_fn_measures_is_summed_too() -> None:
         {"loss": (0, 5), "accuracy": (0, 1)}, noise_multiplier=0.01, clients=CLIENTS
     )
     strategy = SecureStrategy(
-        encoding=EXACT, per_round=CLIENTS, evaluation=Evaluation(encoding=measures)
+        encoding=EXACT, clients_per_round=CLIENTS, evaluation=Evaluation(encoding=measures)
     )
     grid = LocalGrid([_older(place, evaluate_noise_multiplier=0.0) for place in range(CLIENTS)])
     _start(grid, strategy)
@@ -100,7 +100,7 @@ def test_an_app_without_the_function_is_refused_before_anything_is_dealt(tmp_pat
     }
     apps = [ClientApp(mods=[SecureUpdates(Policy(roster=roster(CLIENTS)))]) for _ in range(CLIENTS)]
     grid = LocalGrid(apps, configs=configs)
-    strategy = SecureStrategy(encoding=EXACT, per_round=CLIENTS, roster=roster(CLIENTS))
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=CLIENTS, roster=roster(CLIENTS))
     _start(grid, strategy)
     assert strategy.last_sum is None
     assert strategy.ledger.charges == {}
@@ -150,7 +150,7 @@ def test_an_app_that_fails_on_made_up_data_costs_nothing(
         configs[place] = files | {"data": "own,"}
     grid = LocalGrid([_new(train, policy) for _ in range(CLIENTS)], configs=configs)
     strategy = SecureStrategy(
-        encoding=EXACT, per_round=CLIENTS, roster=roster(CLIENTS), returns="update"
+        encoding=EXACT, clients_per_round=CLIENTS, roster=roster(CLIENTS), returns="update"
     )
     _start(grid, strategy, 2)
     refused = rehearses and word != ""

@@ -81,7 +81,7 @@ def _grid(tmp_path, patch: tuple[str, object] | None, **others) -> LocalGrid:
 def _strategy(tmp_path, **others) -> SecureStrategy:
     ledger = RunLedger(tmp_path / "ledger.jsonl", {"run": "x"})
     options = {
-        "per_round": CLIENTS,
+        "clients_per_round": CLIENTS,
         "roster": roster(CLIENTS),
         "returns": "update",
         "ledger": ledger,
@@ -216,7 +216,7 @@ def test_a_nameless_clients_key_is_nobody_elses_name(early):
         return reply
 
     grid.hand = hand
-    strategy = SecureStrategy(encoding=EXACT, per_round=CLIENTS, returns="update")
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=CLIENTS, returns="update")
     _start(grid, strategy)
     (told,) = strategy.incidents
     assert (told.client, told.name) == (str(thief), "SwappedKey")
@@ -227,7 +227,7 @@ def test_two_nodes_of_one_name_are_not_one_client(tmp_path):
     """Without a roster a name is its owner's word: whoever comes second with it is not taken in."""
     grid = LocalGrid([_app(place / 2, listed=False) for place in range(CLIENTS)])
     grid.contexts[10 + CROOKED].node_config["name"] = "3"
-    strategy = SecureStrategy(encoding=EXACT, per_round=CLIENTS, returns="update")
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=CLIENTS, returns="update")
     _start(grid, strategy)
     assert strategy.ledger.charges == {
         str(place): 1 for place in range(CLIENTS) if place != CROOKED

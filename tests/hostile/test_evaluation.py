@@ -28,7 +28,7 @@ from mezzotint.federated.secagg import PlanRefused, RoundPlan, messages
 from mezzotint.federated.strategy import Evaluation, SecureStrategy
 
 CLIENTS, SIZE = 6, 3
-NOISE = gaussian_encoding(noise_multiplier=6.0, l2_norm=1.0, clients=CLIENTS, size=SIZE)
+NOISE = gaussian_encoding(noise_multiplier=6.0, clip_norm=1.0, clients=CLIENTS, size=SIZE)
 MEASURES = MetricsEncoding.gaussian({"loss": (0.0, 5.0)}, noise_multiplier=6.0, clients=CLIENTS)
 WIDER = MetricsEncoding.gaussian({"loss": (0.0, 0.001)}, noise_multiplier=6.0, clients=CLIENTS)
 POLICY = Policy(
@@ -75,7 +75,7 @@ def _strategy(measures: MetricsEncoding = MEASURES) -> SecureStrategy:
     evaluation = Evaluation(encoding=measures)
     return SecureStrategy(
         encoding=NOISE,
-        per_round=CLIENTS,
+        clients_per_round=CLIENTS,
         minimum=5,
         roster=roster(CLIENTS),
         returns="update",

@@ -42,7 +42,11 @@ ANSWERED = {"sum": 1, "agree": 2, "unite": 2, "open": 3}
 def _plans() -> dict[int, RoundPlan]:
     """number -> plan, of one session."""
     strategy = SecureStrategy(
-        encoding=ENCODING, per_round=CLIENTS, minimum=MINIMUM, roster=ROSTER, session=bytes(16)
+        encoding=ENCODING,
+        clients_per_round=CLIENTS,
+        minimum=MINIMUM,
+        roster=ROSTER,
+        session=bytes(16),
     )
     return {
         number: strategy.plan(CLIENTS, number, SIZE, roster=ROSTER.digest) for number in NUMBERS

@@ -38,11 +38,11 @@ VICTIM = 4
 
 
 def _noise(multiplier: float) -> Any:
-    return gaussian_encoding(noise_multiplier=multiplier, l2_norm=1.0, clients=CLIENTS, size=SIZE)
+    return gaussian_encoding(noise_multiplier=multiplier, clip_norm=1.0, clients=CLIENTS, size=SIZE)
 
 
 NOISY, NOISIER = _noise(5.0), _noise(6.0)
-POLICY = Policy(minimum=MINIMUM, noise_multiplier=1.0, l2_norm=1.0, roster=roster(CLIENTS))
+POLICY = Policy(minimum=MINIMUM, noise_multiplier=1.0, clip_norm=1.0, roster=roster(CLIENTS))
 PLACES = {
     10 + number: place
     for place, one in enumerate(roster(CLIENTS).cohort(1, CLIENTS))
@@ -428,7 +428,7 @@ def _run(
     """A round of a server that tells this."""
     now = Round(grid=grid, old=old)
     strategy = SecureStrategy(
-        encoding=NOISY, per_round=CLIENTS, minimum=MINIMUM, roster=roster(CLIENTS), returns="update",
+        encoding=NOISY, clients_per_round=CLIENTS, minimum=MINIMUM, roster=roster(CLIENTS), returns="update",
         session=bytes([session] * 16),
     )  # fmt: skip
     opens, push = strategy._open, grid.push_messages
@@ -587,7 +587,9 @@ def test_a_roster_that_names_somebody_twice_is_refused_by_clients_that_hold_none
     twice = known.to_bytes()[:34] + b"".join(
         one.to_bytes() for one in (*known.members[:-1], known.members[-2])
     )
-    strategy = SecureStrategy(encoding=NOISY, per_round=CLIENTS, minimum=MINIMUM, roster=known)
+    strategy = SecureStrategy(
+        encoding=NOISY, clients_per_round=CLIENTS, minimum=MINIMUM, roster=known
+    )
     plan = replace(
         strategy.plan(CLIENTS, 1, NOISY.length(SIZE)), roster=hashlib.sha256(twice).digest()
     )

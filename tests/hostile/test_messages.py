@@ -272,7 +272,7 @@ def test_one_spoilt_message_costs_its_sender_at_most_and_a_round_where_the_table
     apart(monkeypatch, stage)
     grid = _grid(tmp_path, WRONGS[what](stage))
     strategy = SecureStrategy(
-        encoding=EXACT, per_round=CLIENTS, roster=roster(CLIENTS), returns="update",
+        encoding=EXACT, clients_per_round=CLIENTS, roster=roster(CLIENTS), returns="update",
         ledger=RunLedger(tmp_path / "ledger.jsonl", {"run": "x"}),
     )  # fmt: skip
     start = ArrayRecord({"a": Array(np.zeros(COORDINATES))})
@@ -324,7 +324,7 @@ def test_one_client_moves_a_sum_to_any_value_that_clients_could_have_and_to_no_o
 
     def summed(spoilt: Spoilt) -> SecureStrategy:
         strategy = SecureStrategy(
-            encoding=EXACT, per_round=CLIENTS, roster=roster(CLIENTS), returns="update"
+            encoding=EXACT, clients_per_round=CLIENTS, roster=roster(CLIENTS), returns="update"
         )
         start = ArrayRecord({"a": Array(np.zeros(COORDINATES))})
         grid = _grid(tmp_path, spoilt)
@@ -353,7 +353,7 @@ def test_the_table_has_every_way_and_every_message():
 
 
 def test_the_crooked_client_is_a_member_of_the_committee():
-    plan = SecureStrategy(encoding=EXACT, per_round=CLIENTS, roster=roster(CLIENTS)).plan(
+    plan = SecureStrategy(encoding=EXACT, clients_per_round=CLIENTS, roster=roster(CLIENTS)).plan(
         CLIENTS, 1, COORDINATES
     )
     assert card(CROOKED) in roster(CLIENTS).cohort(1, CLIENTS)[: plan.members]

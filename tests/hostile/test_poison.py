@@ -24,7 +24,7 @@ CLIENTS, SIZE, MULTIPLIER = 50, 1000, 8.0
 
 
 def _encoding(clients: int = CLIENTS, size: int = SIZE) -> GaussianEncoding:
-    return gaussian_encoding(noise_multiplier=MULTIPLIER, l2_norm=1.0, clients=clients, size=size)
+    return gaussian_encoding(noise_multiplier=MULTIPLIER, clip_norm=1.0, clients=clients, size=size)
 
 
 def _shift_at_half_power(encoding: GaussianEncoding, clients: int, signal: float) -> float:
@@ -57,7 +57,7 @@ def test_several_attackers_move_no_more_than_one(attackers: int) -> None:
     half = _shift_at_half_power(encoding, CLIENTS, signal)
     direction = rng.normal(size=SIZE)
     direction /= np.linalg.norm(direction)
-    unbounded = dataclasses.replace(encoding, l2_norm=1e6 * encoding.granularity)
+    unbounded = dataclasses.replace(encoding, clip_norm=1e6 * encoding.granularity)
     for factor, refused in ((0.8, False), (1.15, True)):
         each = factor * half / attackers * direction
         reports = [encoding.encode(update, rng=place) for place, update in enumerate(updates)]
@@ -106,7 +106,7 @@ def test_a_poisoned_round_is_charged_moves_nothing_and_names_nobody(
     clients = 10
     encoding = _encoding(clients)
     honest = GaussianEncoding.encode
-    long = dataclasses.replace(encoding, l2_norm=1e6 * encoding.granularity)
+    long = dataclasses.replace(encoding, clip_norm=1e6 * encoding.granularity)
 
     def encode(self, update, *, rng=None):
         chosen = long if np.linalg.norm(update) > 1.0 else self
@@ -115,7 +115,9 @@ def test_a_poisoned_round_is_charged_moves_nothing_and_names_nobody(
     updates = [np.eye(SIZE)[place] for place in range(clients)]
     updates[3] = length * updates[3]
     grid = LocalGrid([_app(update) for update in updates])
-    strategy = SecureStrategy(encoding=encoding, per_round=clients, returns="update", retries=0)
+    strategy = SecureStrategy(
+        encoding=encoding, clients_per_round=clients, returns="update", retries=0
+    )
     start = ArrayRecord({"a": Array(np.zeros(SIZE))})
     with monkeypatch.context() as patch:
         patch.setattr(GaussianEncoding, "encode", encode)

@@ -206,7 +206,7 @@ def test_dealings_are_counted_for_life(tmp_path: Path) -> None:
     for app in liar.local.apps.values():
         app._mods[0].policy = Policy(roster=roster(CLIENTS), dealings=2)
     for number in (1, 2, 3):
-        strategy = SecureStrategy(encoding=EXACT, per_round=CLIENTS, roster=roster(CLIENTS))
+        strategy = SecureStrategy(encoding=EXACT, clients_per_round=CLIENTS, roster=roster(CLIENTS))
         strategy.trust = Policy(roster=roster(CLIENTS), dealings=2).trust
         strategy.start(
             grid=liar.grid,

@@ -46,8 +46,8 @@ from tolerances import FEW
 
 CLIENTS, SIZE, ROSTER = 4, 3, 12
 NOISE_FREE = FixedPointEncoding(clip=8.0, grid_bits=13)
-NOISY = gaussian_encoding(noise_multiplier=5.0, l2_norm=1.0, clients=CLIENTS, size=SIZE)
-POLICY = Policy(minimum=3, noise_multiplier=2.5, l2_norm=1.0, roster=roster(CLIENTS))
+NOISY = gaussian_encoding(noise_multiplier=5.0, clip_norm=1.0, clients=CLIENTS, size=SIZE)
+POLICY = Policy(minimum=3, noise_multiplier=2.5, clip_norm=1.0, roster=roster(CLIENTS))
 """One of the four may be corrupted, which leaves two honest noises of four in the smallest sum: 5 / sqrt 2."""
 
 
@@ -114,7 +114,7 @@ def _send(
 
 
 def _run(grid: LocalGrid, **others) -> SecureStrategy:
-    options: dict = {"per_round": CLIENTS, "minimum": 3, "roster": roster(CLIENTS)} | others
+    options: dict = {"clients_per_round": CLIENTS, "minimum": 3, "roster": roster(CLIENTS)} | others
     strategy = SecureStrategy(encoding=NOISY, returns="update", **options)
     arrays = ArrayRecord({"a": Array(np.zeros(SIZE))})
     strategy.start(grid=grid, initial_arrays=arrays, num_rounds=1)
@@ -123,7 +123,11 @@ def _run(grid: LocalGrid, **others) -> SecureStrategy:
 
 def _plan(encoding, number: int = 1) -> RoundPlan:
     strategy = SecureStrategy(
-        encoding=encoding, per_round=CLIENTS, minimum=3, session=bytes(16), roster=roster(CLIENTS)
+        encoding=encoding,
+        clients_per_round=CLIENTS,
+        minimum=3,
+        session=bytes(16),
+        roster=roster(CLIENTS),
     )
     return strategy.plan(CLIENTS, number, encoding.length(SIZE))
 
@@ -238,7 +242,11 @@ def test_what_a_message_alone_makes_fail_is_refused_and_adds_nothing_to_a_sum(sp
 def test_an_answer_that_the_purpose_does_not_have_is_refused_where_the_plan_holds_it(monkeypatch):
     grid = _honest()
     strategy = SecureStrategy(
-        encoding=NOISY, returns="update", per_round=CLIENTS, minimum=3, roster=roster(CLIENTS)
+        encoding=NOISY,
+        returns="update",
+        clients_per_round=CLIENTS,
+        minimum=3,
+        roster=roster(CLIENTS),
     )
     monkeypatch.setattr(SecureStrategy, "_wanted", "metrics")
     strategy.start(
@@ -267,7 +275,11 @@ def test_the_app_does_not_see_the_protocols_record():
 def test_an_input_for_another_model_is_in_no_sum():
     """Clients deal before the model is known; one is then told another model than all others, in the same round."""
     strategy = SecureStrategy(
-        encoding=NOISY, per_round=CLIENTS, minimum=3, session=bytes(16), roster=roster(CLIENTS)
+        encoding=NOISY,
+        clients_per_round=CLIENTS,
+        minimum=3,
+        session=bytes(16),
+        roster=roster(CLIENTS),
     )
     plan = strategy.plan(CLIENTS, 1, NOISY.length(SIZE))
     server, other = (Server(plan, roster(CLIENTS)) for _ in range(2))
@@ -298,7 +310,9 @@ def test_an_input_for_another_model_is_in_no_sum():
 
 def test_a_task_is_not_named_before_the_round_is_announced():
     """Picks follow from the plan: with a task in it, a server could try tasks until the picks suit it."""
-    strategy = SecureStrategy(encoding=NOISY, per_round=CLIENTS, minimum=3, roster=roster(CLIENTS))
+    strategy = SecureStrategy(
+        encoding=NOISY, clients_per_round=CLIENTS, minimum=3, roster=roster(CLIENTS)
+    )
     plan = strategy.plan(CLIENTS, 1, NOISY.length(SIZE))
     client = people(plan, trust=POLICY.trust)[0]
     early = replace(plan, task=b"\x01" * 32)
@@ -418,7 +432,7 @@ class _Liar:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.patch = monkeypatch
-        self.policy = Policy(minimum=9, noise_multiplier=1.0, l2_norm=1.0, roster=roster(ROSTER))
+        self.policy = Policy(minimum=9, noise_multiplier=1.0, clip_norm=1.0, roster=roster(ROSTER))
 
     def run(self, **options) -> tuple[SecureStrategy, LocalGrid]:
         self.asked = list[str]()
@@ -429,7 +443,8 @@ class _Liar:
 
         grid = _grid([_app(np.ones(SIZE), self.policy) for _ in range(ROSTER)], hand=note)
         strategy = _run(
-            grid, **({"per_round": ROSTER, "minimum": 9, "roster": roster(ROSTER)} | options)
+            grid,
+            **({"clients_per_round": ROSTER, "minimum": 9, "roster": roster(ROSTER)} | options),
         )
         return strategy, grid
 
@@ -496,7 +511,7 @@ def test_a_crowd_that_the_server_invented_is_refused(monkeypatch):
     liar = _Liar(monkeypatch)
     invented = [_app(np.zeros(SIZE), Policy()) for _ in range(ROSTER - 3)]
     real = [_app(np.ones(SIZE), liar.policy) for _ in range(3)]
-    strategy = _run(_grid([*real, *invented]), per_round=ROSTER, minimum=4, roster=None)
+    strategy = _run(_grid([*real, *invented]), clients_per_round=ROSTER, minimum=4, roster=None)
     assert {one.name for one in strategy.incidents if one.client in ("0", "1", "2")} == {
         "PlanRefused"
     }
@@ -530,7 +545,7 @@ def test_a_budget_holds_over_sessions_servers_and_restarts(tmp_path, caplog):
     }
     for run in range(3):
         grid = LocalGrid([_app(np.ones(SIZE), policy) for _ in range(ROSTER)], configs=configs)
-        strategy = _run(grid, per_round=ROSTER, minimum=9, roster=known)
+        strategy = _run(grid, clients_per_round=ROSTER, minimum=9, roster=known)
         assert (strategy.last_sum is not None) == (run < 2)
     assert {(one.name, one.what.split("=")[0]) for one in strategy.incidents if one.client} == {
         ("PolicyRefusal", "budget")

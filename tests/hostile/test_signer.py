@@ -40,7 +40,7 @@ from mezzotint.federated.signer import (
 from mezzotint.federated.strategy import SecureStrategy
 
 CLIENTS, SIZE = 6, 40
-ENCODING = gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=CLIENTS, size=SIZE)
+ENCODING = gaussian_encoding(noise_multiplier=8.0, clip_norm=1.0, clients=CLIENTS, size=SIZE)
 ROSTER = roster(CLIENTS)
 
 
@@ -52,7 +52,7 @@ class _Machine:
         self.folder, self.place = folder, place
         (folder / "identity.key").write_bytes(secret(place))
         ROSTER.save(folder / "roster.json")
-        (folder / "policy.toml").write_text(f"roster = 'roster.json'\nl2_norm = 1.0\n{policy}")
+        (folder / "policy.toml").write_text(f"roster = 'roster.json'\nclip_norm = 1.0\n{policy}")
         self.identity = card(place).identity.hex()
         begin_lifetime(folder / "records", self.identity)
         self.said: list[str] = []
@@ -112,7 +112,7 @@ def _grid(machines: list[_Machine], apps: list[ClientApp], **others: Any) -> Loc
 
 def _run(grid: LocalGrid, **others: Any) -> SecureStrategy:
     strategy = SecureStrategy(
-        encoding=ENCODING, per_round=CLIENTS, roster=ROSTER, returns="update", **others
+        encoding=ENCODING, clients_per_round=CLIENTS, roster=ROSTER, returns="update", **others
     )
     strategy.start(
         grid=grid,

@@ -27,7 +27,7 @@ from mezzotint.training.packed import PackedModel, _digest, pack_weights
 
 POLICY: dict[str, Any] = {
     "minimum": 2, "corrupted": 0.1, "report_epsilon": 2.0, "budget": 5.0, "delta": 1e-6, "mechanisms": ["ab" * 32],
-    "noise_multiplier": 0.0, "largest_value": 1.0, "l2_norm": 1.0, "rounds": 10,
+    "noise_multiplier": 0.0, "largest_value": 1.0, "clip_norm": 1.0, "rounds": 10,
     "evaluate_noise_multiplier": 0.0, "evaluate": False,
 }  # fmt: skip
 
@@ -110,7 +110,7 @@ def _write(kind: str, path: Path) -> None:
             run.fail(number, "a test") if survivors is None else run.close(number, survivors)
     elif kind == "lifetime":
         encoding = mz.federated.gaussian_encoding(
-            noise_multiplier=2.0, l2_norm=1.0, clients=10, size=4
+            noise_multiplier=2.0, clip_norm=1.0, clients=10, size=4
         )
         single_sum = mz.federated.Sums(size=4, clients=8, corrupted=1, delta=1e-6)
         ledger = mz.federated.LifetimeLedger(path, identity="ab" * 32)

@@ -25,7 +25,7 @@ SUMS = Sums(size=4, clients=9, rounds=2, delta=1e-5)
 
 
 def encoded() -> dict[str, Claim]:
-    encoding = gaussian_encoding(noise_multiplier=2.0, l2_norm=1.0, clients=9, size=4)
+    encoding = gaussian_encoding(noise_multiplier=2.0, clip_norm=1.0, clients=9, size=4)
     return encoding.claims(SUMS)
 
 

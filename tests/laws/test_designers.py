@@ -191,7 +191,7 @@ def test_comparisons_print_what_their_tables_spend() -> None:
 def test_vectors_spend_what_was_asked_in_any_unit(inputs: Any) -> None:
     for norm in (1.0, 4.0):
         found = design.vector(
-            3.0, dimension=2, l2_norm=norm, levels=4, knots=3, inputs=inputs
+            3.0, dimension=2, clip_norm=norm, levels=4, knots=3, inputs=inputs
         ).mechanism
         rows = rows_of(found.weights)
         knots = found.knots

@@ -208,9 +208,9 @@ def test_pure_claims_of_vectors_bound_every_pair(
     mechanism: Mechanism, share: float, coordinates: int
 ) -> None:
     norm = share * (mechanism.upper - mechanism.lower) / 2
-    claimed = pure_epsilon_l2(mechanism, coordinates=coordinates, l2_norm=norm)
+    claimed = pure_epsilon_l2(mechanism, coordinates=coordinates, clip_norm=norm)
     assert claimed <= coordinates * mechanism.epsilon * (1 + MANY) + FEW
-    turned = pure_epsilon_l2(mirrored(mechanism), coordinates=coordinates, l2_norm=norm)
+    turned = pure_epsilon_l2(mirrored(mechanism), coordinates=coordinates, clip_norm=norm)
     assert turned == pytest.approx(claimed, rel=MANY, abs=FEW)
     if math.isinf(claimed):
         return
@@ -243,9 +243,9 @@ def test_claims_of_schemes_are_never_below_enumeration(
     mechanism: Mechanism, share: float, clients: int, delta: float
 ) -> None:
     norm = share * (mechanism.upper - mechanism.lower) / 2
-    scheme = TableScheme(mechanism=mechanism, size=1, clients=clients, l2_norm=norm)
+    scheme = TableScheme(mechanism=mechanism, size=1, clients=clients, clip_norm=norm)
     claim = scheme.claim(clients=clients, delta=delta)
-    turned = TableScheme(mechanism=mirrored(mechanism), size=1, clients=clients, l2_norm=norm)
+    turned = TableScheme(mechanism=mirrored(mechanism), size=1, clients=clients, clip_norm=norm)
     # Renyi orders are searched on a grid, from either side.
     assert turned.claim(clients=clients, delta=delta).epsilon == pytest.approx(
         claim.epsilon, rel=1e-3
@@ -287,11 +287,11 @@ def test_a_jump_costs_its_whole_loss_at_every_distance() -> None:
     half = TOTAL // 2
     weights = [[half, half], [1, TOTAL - 1], [TOTAL - TOTAL // 100, TOTAL // 100], [half, half]]
     mechanism = Mechanism(knots=[-1, 0, 0, 1], levels=[0, 1], weights=weights)
-    claim = TableScheme(mechanism=mechanism, size=1, clients=5, l2_norm=1.0).claim(
+    claim = TableScheme(mechanism=mechanism, size=1, clients=5, clip_norm=1.0).claim(
         clients=1, delta=0.0
     )
     assert claim.epsilon >= math.log(TOTAL - TOTAL // 100)
-    near = pure_epsilon_l2(mechanism, coordinates=1, l2_norm=1e-9)
+    near = pure_epsilon_l2(mechanism, coordinates=1, clip_norm=1e-9)
     assert near == pytest.approx(math.log(TOTAL - TOTAL // 100), rel=MANY)
 
 
@@ -302,16 +302,16 @@ def test_norms_far_below_and_above_the_range() -> None:
     weights = weights_of(np.array([[0.7, 0.2, 0.1], [0.1, 0.5, 0.4], [0.3, 0.3, 0.4]]))
     mechanism = Mechanism(knots=[4.0, 5.0, 9.0], levels=[0, 1, 2], weights=weights)
     # Positions are drawn in 2**32 steps a segment: however near two inputs are, one step may lie between them.
-    tiny = math.sqrt(squared_distance(mechanism, coordinates=1, l2_norm=1e-300))
+    tiny = math.sqrt(squared_distance(mechanism, coordinates=1, clip_norm=1e-300))
     assert 2 * 4.0 * GRAIN <= tiny <= 2.26 * 4.0 * GRAIN
-    assert squared_distance(mechanism, coordinates=3, l2_norm=1e300) == pytest.approx(
+    assert squared_distance(mechanism, coordinates=3, clip_norm=1e300) == pytest.approx(
         3 * 5.0**2, rel=MANY
     )
     for norm in (1e-300, 1e-9, 1.0, 1e9, 1e300):
-        claim = TableScheme(mechanism=mechanism, size=2, clients=3, l2_norm=norm).claim(
+        claim = TableScheme(mechanism=mechanism, size=2, clients=3, clip_norm=norm).claim(
             clients=3, delta=1e-9
         )
         assert 0 < claim.epsilon <= 2 * mechanism.epsilon * (1 + MANY)
-        assert round_renyi(mechanism, no_noise(), 2.0, coordinates=2, l2_norm=norm) > 0
+        assert round_renyi(mechanism, no_noise(), 2.0, coordinates=2, clip_norm=norm) > 0
     with pytest.raises(ParameterError, match="rescale"):
-        squared_distance(rescaled(mechanism, 1e200, 0.0), coordinates=1, l2_norm=1.0)
+        squared_distance(rescaled(mechanism, 1e200, 0.0), coordinates=1, clip_norm=1.0)

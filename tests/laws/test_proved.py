@@ -168,12 +168,12 @@ def test_reports_of_several_columns_are_certified_in_any_order(
     "federated.encoding.FixedPointEncoding.claims",
 )  # fmt: skip
 def test_what_tells_some_inputs_apart_has_no_finite_epsilon() -> None:
-    fixed = FixedPointEncoding(clip=1.0, grid_bits=8, l2_norm=1.0)
+    fixed = FixedPointEncoding(clip=1.0, grid_bits=8, clip_norm=1.0)
     assert math.isinf(fixed.report_epsilon)
     assert fixed.claims(Sums(rounds=1, clients=5, size=2, delta=1e-4)) == {}
     one, other = (fixed.encode([x]) for x in (-1.0, 1.0))
     assert (one != other).all()  # no randomness: the report is the input
-    noisy = gaussian_encoding(noise_multiplier=2.0, l2_norm=1.0, clients=9, size=1)
+    noisy = gaussian_encoding(noise_multiplier=2.0, clip_norm=1.0, clients=9, size=1)
     assert math.isinf(noisy.report_epsilon)
 
 

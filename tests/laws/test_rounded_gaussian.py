@@ -130,7 +130,7 @@ def test_no_pair_of_numbers_is_told_apart_better_than_claimed(
     """One client's number moves between the ends of its range; the others' are anything; the corrupted add no noise."""
     granularity = multiplier / math.sqrt(clients) / deviation
     scheme = GaussianScheme(
-        deviation=deviation, size=1, l2_norm=1.0, granularity=granularity, modulus_bits=20
+        deviation=deviation, size=1, clip_norm=1.0, granularity=granularity, modulus_bits=20
     )
     others = np.random.default_rng(seed).uniform(-1, 1, clients - 1) / granularity
     one, two = pair(scheme, others.tolist(), (1 / granularity, -1 / granularity))
@@ -148,7 +148,7 @@ def test_claims_are_tight_and_composed_over_coordinates_and_rounds() -> None:
     """Two coordinates, two rounds, enumerated: moved along one axis or both, no more is lost, and nearly as much."""
     for clients, rounds in ((1, 1), (3, 1), (2, 2)):
         scheme = GaussianScheme(
-            deviation=2.0, size=2, l2_norm=1.0, granularity=0.25, modulus_bits=20
+            deviation=2.0, size=2, clip_norm=1.0, granularity=0.25, modulus_bits=20
         )
         delta, found = 1e-3, []
         epsilon = scheme.claim(clients=clients, rounds=rounds, delta=delta).epsilon
@@ -199,19 +199,23 @@ def test_gaussian_curves_are_never_below_a_sum_over_cells(mu: float, delta: floa
 @pytest.mark.parametrize("size", [1, 2, 7, 50, 1500])
 def test_no_centre_leaves_the_norm_that_claims_rest_on(size: int) -> None:
     rng = np.random.default_rng(size)
-    for l2_norm, length in itertools.product((1.0, 1e-9, 1e9), (0.3, 1.0, 5.0, 1e300)):
+    for clip_norm, length in itertools.product((1.0, 1e-9, 1e9), (0.3, 1.0, 5.0, 1e300)):
         scheme = GaussianScheme(
-            deviation=2.0, size=size, l2_norm=l2_norm, granularity=0.1 * l2_norm, modulus_bits=20
+            deviation=2.0,
+            size=size,
+            clip_norm=clip_norm,
+            granularity=0.1 * clip_norm,
+            modulus_bits=20,
         )
         for _ in range(10):
             vector = rng.normal(size=size)
-            centres = scheme.centres(vector / np.linalg.norm(vector) * length * min(l2_norm, 1.0))
+            centres = scheme.centres(vector / np.linalg.norm(vector) * length * min(clip_norm, 1.0))
             with mpmath.workdps(60):
                 norm = mpmath.sqrt(
                     sum((mpmath.mpf(c) ** 2 for c in centres.tolist()), mpmath.mpf(0))
                 )
                 # Floats of the clip norm and its quotient by the grid: 256 units of their roundings.
-                assert norm <= mpmath.mpf(l2_norm) / mpmath.mpf(0.1 * l2_norm) * (
+                assert norm <= mpmath.mpf(clip_norm) / mpmath.mpf(0.1 * clip_norm) * (
                     1 + mpmath.mpf(2) ** -45
                 )
 
@@ -220,7 +224,7 @@ def test_reports_are_the_law_that_is_accounted() -> None:
     """Chi-square of one coordinate's residues against the exact chances; false alarm one in a million."""
     from scipy.stats import chisquare
 
-    scheme = GaussianScheme(deviation=1.5, size=3, l2_norm=1.0, granularity=0.4, modulus_bits=4)
+    scheme = GaussianScheme(deviation=1.5, size=3, clip_norm=1.0, granularity=0.4, modulus_bits=4)
     vector = np.array([0.5, -0.2, 0.7])
     draws = np.stack([scheme.encode(vector, rng) for rng in range(20_000)])
     for j, centre in enumerate(scheme.centres(vector).tolist()):
@@ -240,15 +244,15 @@ def test_reports_are_the_law_that_is_accounted() -> None:
 
 def test_noise_without_a_seed_is_drawn_anew() -> None:
     """Two reports of 100 coordinates agree in less than one run in 10^49: a coordinate's in fewer than one in three."""
-    scheme = GaussianScheme(deviation=1.5, size=100, l2_norm=1.0, granularity=0.4, modulus_bits=4)
+    scheme = GaussianScheme(deviation=1.5, size=100, clip_norm=1.0, granularity=0.4, modulus_bits=4)
     vector = np.full(100, 0.1)
     assert not np.array_equal(scheme.encode(vector), scheme.encode(vector))
 
 
 def test_wraps_are_as_rare_as_stated() -> None:
-    encoding = gaussian_encoding(noise_multiplier=3.0, l2_norm=1.0, clients=20, size=40)
+    encoding = gaussian_encoding(noise_multiplier=3.0, clip_norm=1.0, clients=20, size=40)
     tight = GaussianScheme(
-        deviation=encoding.deviation, size=40, l2_norm=1.0, granularity=encoding.granularity,
+        deviation=encoding.deviation, size=40, clip_norm=1.0, granularity=encoding.granularity,
         modulus_bits=encoding.modulus_bits - 1,
     )  # fmt: skip
     bound, wrapped, runs = tight.wrap_probability(20), 0, 400
@@ -257,7 +261,7 @@ def test_wraps_are_as_rare_as_stated() -> None:
         scheme = GaussianScheme(
             deviation=tight.deviation,
             size=40,
-            l2_norm=1.0,
+            clip_norm=1.0,
             granularity=tight.granularity,
             modulus_bits=40,
             seed=run,
@@ -273,14 +277,14 @@ def test_wraps_are_as_rare_as_stated() -> None:
 
 
 def test_what_cannot_be_claimed() -> None:
-    scheme = GaussianScheme(deviation=2.0, size=4, l2_norm=1.0, granularity=0.5, modulus_bits=10)
+    scheme = GaussianScheme(deviation=2.0, size=4, clip_norm=1.0, granularity=0.5, modulus_bits=10)
     assert math.isinf(scheme.claim(clients=9, delta=0.0).epsilon)
     with pytest.raises(ParameterError, match="sampling"):
         account(Release(mechanism=scheme, trust="secure_sum", clients=9, delta=1e-5, sampling="poisson",
                         sampling_rate=0.5))  # fmt: skip
     with pytest.raises(ParameterError, match="neighboring"):
         scheme.claim(clients=9, neighboring="add_or_remove_one")
-    for changes in ({"deviation": 0.99}, {"deviation": math.nan}, {"l2_norm": 0.0}, {"granularity": -1.0},
+    for changes in ({"deviation": 0.99}, {"deviation": math.nan}, {"clip_norm": 0.0}, {"granularity": -1.0},
                     {"modulus_bits": 49}, {"modulus_bits": 1}, {"size": 0}):  # fmt: skip
         with pytest.raises(
             ParameterError, match="dimension" if "size" in changes else next(iter(changes))
@@ -289,7 +293,7 @@ def test_what_cannot_be_claimed() -> None:
                 **{
                     "deviation": 2.0,
                     "size": 4,
-                    "l2_norm": 1.0,
+                    "clip_norm": 1.0,
                     "granularity": 0.5,
                     "modulus_bits": 10,
                 }
@@ -299,7 +303,7 @@ def test_what_cannot_be_claimed() -> None:
     assert merging_loss(0.1, 1) == 0
     # Many coordinates on a grid as coarse as may be: the merging is paid for.
     coarse = GaussianScheme(
-        deviation=1.0, size=10_000, l2_norm=1.0, granularity=0.5, modulus_bits=10
+        deviation=1.0, size=10_000, clip_norm=1.0, granularity=0.5, modulus_bits=10
     )
     alone = gaussian_epsilon(2 / 0.5 / 3, 1e-5)
     assert coarse.claim(clients=9, delta=1e-5).epsilon > alone + 1
@@ -330,7 +334,7 @@ def test_rounded_noise_is_sub_gaussian_up_to_its_factor(deviation: float, tilt: 
 
 
 def test_the_largest_honest_norm_counts_the_factor_of_a_single_client() -> None:
-    encoding = GaussianEncoding(l2_norm=1.0, granularity=1.0, modulus_bits=8, deviation=1.0)
+    encoding = GaussianEncoding(clip_norm=1.0, granularity=1.0, modulus_bits=8, deviation=1.0)
     size, tail = 10**8, 41 * math.log(2)
     variance = 1 + 1 / 12
     without = 1 + 2 * math.sqrt(2 * tail * variance)

@@ -207,7 +207,7 @@ def test_runs_have_no_first_client_and_no_first_round(
 @judges("federated.lifetime.LifetimeLedger.spent")
 def test_a_life_of_secure_sums_has_no_order_and_no_session(tmp_path: Path) -> None:
     near, far = (
-        GaussianEncoding(deviation=deviation, l2_norm=1.0, granularity=1.0, modulus_bits=16)
+        GaussianEncoding(deviation=deviation, clip_norm=1.0, granularity=1.0, modulus_bits=16)
         for deviation in (3.0, 5.0)
     )
     kinds = [(near, 4), (far, 4), (near, 6)]

@@ -331,15 +331,15 @@ def quadratic(mechanism: Mechanism) -> list[float]:
 APART = [
     Issuer(("privacy.sums.geometry.quadratic_renyi",), quadratic, 1e-9, "sums of 512 floats at most, reversed"),
     Issuer(("privacy.sums.geometry.loss_profile", "privacy.sums.geometry.pure_epsilon_l2"),
-           lambda m: [*loss_profile(m)[1], pure_epsilon_l2(m, coordinates=2, l2_norm=0.3)],
+           lambda m: [*loss_profile(m)[1], pure_epsilon_l2(m, coordinates=2, clip_norm=0.3)],
            1e-9, "the largest of logarithms, interpolated at 2^-45 of the range"),
     Issuer(("vectors.tables.round_renyi", "privacy.sums.cost.others_noise", "vectors.tables.TableScheme.renyi"),
-           lambda m: [round_renyi(m, no_noise(), 3.0, coordinates=2, l2_norm=0.3),
-                      *TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).renyi(others=0, alphas=[2.0, 9.0])],
+           lambda m: [round_renyi(m, no_noise(), 3.0, coordinates=2, clip_norm=0.3),
+                      *TableScheme(mechanism=m, size=2, clients=1, clip_norm=0.3).renyi(others=0, alphas=[2.0, 9.0])],
            1e-9, "sums of 512 floats at most, reversed"),
     Issuer(("vectors.tables.TableScheme.account", "federated.encoding.SchemeEncoding.claims"),
-           lambda m: [TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).claim(clients=1, delta=DELTA).epsilon,
-                      TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).claim(clients=1, delta=0.0).epsilon],
+           lambda m: [TableScheme(mechanism=m, size=2, clients=1, clip_norm=0.3).claim(clients=1, delta=DELTA).epsilon,
+                      TableScheme(mechanism=m, size=2, clients=1, clip_norm=0.3).claim(clients=1, delta=0.0).epsilon],
            1e-6, "sums of floats, and logarithms of them over delta"),
     Issuer(("privacy.tradeoffs.metric_epsilon",),
            lambda m: [metric_epsilon(m, "absolute")], 2.0**-48, "one rounding up of a fraction"),
@@ -371,9 +371,9 @@ def test_distances_scale_with_their_unit(mechanism: Mechanism) -> None:
         2.0**-48,
         "one rounding",
     )
-    far = pure_epsilon_l2(mechanism, coordinates=1, l2_norm=0.5)
+    far = pure_epsilon_l2(mechanism, coordinates=1, clip_norm=0.5)
     agree(
-        [pure_epsilon_l2(image, coordinates=1, l2_norm=0.5 * SCALE)], [far], 1e-9, "interpolation"
+        [pure_epsilon_l2(image, coordinates=1, clip_norm=0.5 * SCALE)], [far], 1e-9, "interpolation"
     )
     assert OFFSET != 0
 
@@ -411,7 +411,7 @@ def test_a_distance_is_never_promised_less_than_any_pair_of_inputs(
     norm = max(abs(mechanism.lower), abs(mechanism.upper)) / 2
     norm = norm if norm > 0 else 1.0
     kappa = promised(lambda: quadratic_renyi(image, no_noise(), 2.0))
-    pure = promised(lambda: pure_epsilon_l2(image, coordinates=1, l2_norm=norm))
+    pure = promised(lambda: pure_epsilon_l2(image, coordinates=1, clip_norm=norm))
     claim = promised(
         lambda: (
             privacy.account(
@@ -505,8 +505,8 @@ def test_claims_under_a_norm_take_the_least_of_all_valid_bounds(
         clip_norm=norm,
         delta=delta,
     )
-    pure = pure_epsilon_l2(mechanism, coordinates=coordinates, l2_norm=norm)
-    scheme = TableScheme(mechanism=mechanism, size=coordinates, clients=1, l2_norm=norm)
+    pure = pure_epsilon_l2(mechanism, coordinates=coordinates, clip_norm=norm)
+    scheme = TableScheme(mechanism=mechanism, size=coordinates, clients=1, clip_norm=norm)
     assert claim.epsilon <= 2 * pure * (1 + 8 * UNIT)
     if (
         coordinates == 1

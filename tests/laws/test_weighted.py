@@ -23,7 +23,7 @@ def test_the_claim_is_that_of_a_gaussian_composed_by_another_library(
     clients: int, corrupted: int, multiplier: float, rounds: int, delta: float
 ) -> None:
     """Updates and weights in one vector of norm C: two of them are 2 C apart, and the honest clients' noise hides it."""
-    inner = gaussian_encoding(noise_multiplier=multiplier, l2_norm=0.3, clients=clients, size=51)
+    inner = gaussian_encoding(noise_multiplier=multiplier, clip_norm=0.3, clients=clients, size=51)
     encoding = WeightedEncoding(inner=inner, most_examples=100)
     noise = math.sqrt(clients - corrupted) * inner.deviation * inner.granularity
     found = {}

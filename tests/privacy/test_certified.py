@@ -160,8 +160,8 @@ def test_a_release_states_nothing_that_its_accounting_does_not_count() -> None:
     """Ten runs, a shuffler of what is summed, a norm that nobody clips to: each would cost too little."""
     run = _run()
     vectors_summed = (
-        GaussianScheme.planned(noise_multiplier=2.0, size=4, l2_norm=1.0, clients=50),
-        vectors.TableScheme(mechanism=TABLE, size=4, l2_norm=1.0, clients=50),
+        GaussianScheme.planned(noise_multiplier=2.0, size=4, clip_norm=1.0, clients=50),
+        vectors.TableScheme(mechanism=TABLE, size=4, clip_norm=1.0, clients=50),
     )
     summed = [
         Release(mechanism=scheme, trust="secure_sum", clients=50, delta=1e-3)
@@ -234,7 +234,7 @@ def test_batches_that_are_no_poisson_samples_have_no_certificate() -> None:
 
 
 def test_what_the_kernel_has_no_words_for_is_never_certified() -> None:
-    scheme = GaussianScheme.planned(noise_multiplier=2.0, size=4, l2_norm=1.0, clients=50)
+    scheme = GaussianScheme.planned(noise_multiplier=2.0, size=4, clip_norm=1.0, clients=50)
     summed = Release(mechanism=scheme, trust="secure_sum", clients=50, delta=1e-3)
     assert summed.exact is None
     computed = account(summed)

@@ -301,8 +301,8 @@ def test_pure_losses_of_vectors() -> None:
         coordinates = int(generator.integers(1, 20))
         span = mechanism.upper - mechanism.lower
         norm = float(generator.uniform(0.05, 1)) * span
-        ours = pure_epsilon_l2(mechanism, coordinates=coordinates, l2_norm=norm)
-        square = squared_distance(mechanism, coordinates=coordinates, l2_norm=norm)
+        ours = pure_epsilon_l2(mechanism, coordinates=coordinates, clip_norm=norm)
+        square = squared_distance(mechanism, coordinates=coordinates, clip_norm=norm)
         # One coordinate moves by all that the norm and the range allow, from each knot.
         reach = min(math.sqrt(square), span)
         for knot in mechanism.knots.tolist():

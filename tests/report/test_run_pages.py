@@ -229,7 +229,7 @@ def test_a_run_without_a_table_names_its_noise_and_no_file_that_is_not_there(fol
     (folder / "mechanism.json").unlink()
     settings = json.loads((folder / "settings.json").read_text(encoding="utf-8")) | {
         "clip": 0.4,
-        "l2_norm": 0.0,
+        "clip_norm": 0.0,
     }
     (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
     facts, code = parts()
@@ -237,7 +237,7 @@ def test_a_run_without_a_table_names_its_noise_and_no_file_that_is_not_there(fol
     assert (
         not {"clip", "l2 norm", "mechanism"} & facts.keys()
     )  # an encoding clipped, which is elsewhere
-    noise = gaussian_encoding(noise_multiplier=8.0, l2_norm=0.5, clients=30, size=10)
+    noise = gaussian_encoding(noise_multiplier=8.0, clip_norm=0.5, clients=30, size=10)
     (folder / "encoding.json").write_text(json.dumps(noise.as_dict()), encoding="utf-8")
     facts, code = parts()
     assert facts["mechanism"] == "rounded Gaussian"

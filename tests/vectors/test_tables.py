@@ -35,16 +35,18 @@ UNEVEN = table(
 )
 
 
-@pytest.mark.parametrize("l2_norm", [None, 1.0])
-def test_table_scheme_estimates_the_sum_without_bias(l2_norm):
+@pytest.mark.parametrize("clip_norm", [None, 1.0])
+def test_table_scheme_estimates_the_sum_without_bias(clip_norm):
     rng = np.random.default_rng(2)
     vectors = rng.uniform(-0.4, 0.4, size=(20, 6))
     estimates = []
     for repeat in range(150):
-        scheme = TableScheme(mechanism=TABLE, size=6, clients=20, l2_norm=l2_norm, seed=repeat)
+        scheme = TableScheme(mechanism=TABLE, size=6, clients=20, clip_norm=clip_norm, seed=repeat)
         estimates.append(run_round(scheme, vectors, repeat))
     estimates = np.array(estimates)
-    truth = (vectors if l2_norm is None else clip(vectors, norm="l2", bound=l2_norm)).sum(axis=0)
+    truth = (vectors if clip_norm is None else clip(vectors, norm="l2", bound=clip_norm)).sum(
+        axis=0
+    )
     # Six coordinates, 150 repeats: five standard errors are passed with probability above 1 - 1e-5.
     error = estimates.std(axis=0) / math.sqrt(150)
     assert (np.abs(estimates.mean(axis=0) - truth) <= 5 * error).all()
@@ -66,7 +68,7 @@ def test_table_scheme_claims_are_those_of_its_coordinates():
     for changes, match in (
         ({"size": 0}, "dimension"),
         ({"clients": 0}, "clients"),
-        ({"l2_norm": math.inf}, "l2_norm"),
+        ({"clip_norm": math.inf}, "clip_norm"),
         ({"mechanism": UNEVEN}, "levels"),
     ):
         with pytest.raises(ParameterError, match=match):
@@ -96,13 +98,13 @@ def tables_to_try():
 def test_claims_under_the_l2_bound_are_never_below_enumeration(mechanism, delta):
     # Vectors of two rotated coordinates, each clipped to the table's range; one client, all reports seen.
     norm, size = 0.9, 2
-    scheme = TableScheme(mechanism=mechanism, size=size, clients=1, l2_norm=norm)
+    scheme = TableScheme(mechanism=mechanism, size=size, clients=1, clip_norm=norm)
     claim = scheme.claim(clients=1, delta=delta)
     seen = [reports(mechanism, point) for point in grid_ball(size, norm, 9)]
     assert max(hockey_stick(p, q, claim.epsilon) for p in seen for q in seen) <= delta + FEW
     assert claim.epsilon <= size * mechanism.epsilon * (1 + MANY)
     assert pure_epsilon_l2(
-        mechanism, coordinates=size, l2_norm=norm
+        mechanism, coordinates=size, clip_norm=norm
     ) <= size * mechanism.epsilon * (1 + MANY)
 
 
@@ -120,14 +122,14 @@ def test_loss_profiles_bound_all_pairs_of_inputs(mechanism):
 
 
 def test_pure_claims_of_a_metric_table_agree_with_its_design():
-    result = metric_table(2.0, dimension=16, l2_norm=1.0, levels=[-9, -3, 3, 9], inputs="real")
-    ours = pure_epsilon_l2(result.mechanism, coordinates=16, l2_norm=1.0)
+    result = metric_table(2.0, dimension=16, clip_norm=1.0, levels=[-9, -3, 3, 9], inputs="real")
+    ours = pure_epsilon_l2(result.mechanism, coordinates=16, clip_norm=1.0)
     theirs = vector_epsilon(result.mechanism, dimension=16, l2_distance=2.0, inputs="real")
     assert (
         theirs / 1.2 <= ours <= theirs * 1.1
     )  # two upper bounds on one number, by different rules
     assert ours <= 16 * result.mechanism.epsilon
-    scheme = TableScheme(mechanism=result.mechanism, size=16, clients=1, l2_norm=1.0)
+    scheme = TableScheme(mechanism=result.mechanism, size=16, clients=1, clip_norm=1.0)
     assert scheme.claim(clients=1, delta=0.0).epsilon <= min(ours * (1 + MANY), 2.0)
 
 
@@ -137,7 +139,7 @@ def test_the_best_order_is_found_right_before_losses_soar() -> None:
         mechanism=rqm(lower=-0.28, upper=0.28, levels=16, extension=0.553, q=0.42),
         size=200,
         clients=5000,
-        l2_norm=1.0,
+        clip_norm=1.0,
     )
     found, order = scheme.best_order(4999, 3, 1e-7)
     scanned = [scheme._at_order(4999, 3, 1e-7, alpha) for alpha in np.geomspace(5, 20, 40).tolist()]

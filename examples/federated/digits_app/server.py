@@ -20,13 +20,13 @@ def main(grid: Grid, context: Context) -> None:
         epsilon=float(config["epsilon"]),
         delta=delta,
         rounds=rounds,
-        l2_norm=float(config["l2-norm"]),
+        clip_norm=float(config["l2-norm"]),
         clients=clients,
         size=task.SIZE,
     )
     strategy = SecureStrategy(
         encoding=encoding,
-        per_round=clients,
+        clients_per_round=clients,
         learning_rate=float(config["learning-rate"]),
         delta=delta,  # logs the epsilon so far after every round
     )

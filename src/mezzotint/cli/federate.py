@@ -198,7 +198,9 @@ def _dry_run(run: RunFile, settings: RunSettings, as_json: bool) -> None:
     from mezzotint.federated.rehearsal import made_up, rehearse
 
     # Of a data set whose clients were to be counted there are those of a round.
-    settings = replace(settings, clients=settings.clients or settings.per_round + settings.spare)
+    settings = replace(
+        settings, clients=settings.clients or settings.clients_per_round + settings.spare
+    )
     scheme = make_scheme(run, settings, size=settings.model_size(made_up(settings, 1)))
     json_fields = rehearse(settings, scheme).as_dict()
     epsilon = json_fields["epsilon"]

@@ -227,14 +227,14 @@ class RunFile:
             dirichlet=self.data.dirichlet, seed=self.data.seed, model=self.model.name,
             algorithm=self.training.algorithm, steps=self.training.steps, rate=self.training.learning_rate,
             batch=self.training.batch,
-            rounds=self.rounds.count, per_round=self.rounds.clients_per_round, spare=self.rounds.spare,
+            rounds=self.rounds.count, clients_per_round=self.rounds.clients_per_round, spare=self.rounds.spare,
             minimum=self.rounds.minimum, sampling=self.rounds.order,
             epsilon=self.privacy.epsilon, delta=self.privacy.delta, corrupted=self.privacy.corrupted,
             learning_rate=self.server.learning_rate, server_optimizer=self.server.optimizer,
             roster=self.server.roster, colluding=self.server.colluding, dropping=self.server.dropping,
             stage_timeout=self.server.timeout, evaluate_every=self.evaluate.every,
             evaluate_noise=self.evaluate.noise_multiplier, largest_loss=self.evaluate.largest_loss,
-            trust=self.trust, l2_norm=norm, clip=getattr(self.mechanism, "clip", 0.4), out=out_name,
+            trust=self.trust, clip_norm=norm, clip=getattr(self.mechanism, "clip", 0.4), out=out_name,
         )  # fmt: skip
 
 
@@ -242,13 +242,14 @@ NAMES = {
     "dataset": "data.set", "data": "data.folder", "clients": "data.population", "dirichlet": "data.dirichlet",
     "seed": "data.seed", "model": "model.name", "algorithm": "training.algorithm", "steps": "training.steps",
     "rate": "training.learning_rate", "batch": "training.batch",
-    "rounds": "rounds.count", "per_round": "rounds.clients_per_round", "spare": "rounds.spare", "minimum": "rounds.minimum",
+    "rounds": "rounds.count", "clients_per_round": "rounds.clients_per_round", "spare": "rounds.spare",
+    "minimum": "rounds.minimum",
     "sampling": "rounds.order", "epsilon": "privacy.epsilon", "delta": "privacy.delta",
     "corrupted": "privacy.corrupted", "learning_rate": "server.learning_rate",
     "server_optimizer": "server.optimizer", "roster": "server.roster", "colluding": "server.colluding",
     "dropping": "server.dropping", "stage_timeout": "server.timeout", "evaluate_every": "evaluate.every",
     "evaluate_noise": "evaluate.noise_multiplier", "largest_loss": "evaluate.largest_loss",
-    "l2_norm": "mechanism.clip_norm", "clip": "mechanism.clip", "noise_multiplier": "mechanism.noise_multiplier",
+    "clip_norm": "mechanism.clip_norm", "clip": "mechanism.clip", "noise_multiplier": "mechanism.noise_multiplier",
     "most_examples": "mechanism.most_examples", "bits": "mechanism.bits",
 }  # fmt: skip
 """Parameter of the library -> key of a run file, in errors."""
@@ -345,7 +346,7 @@ def make_scheme(run: RunFile, settings: RunSettings, *, size: int) -> Scheme:
         encoding = _gaussian(run, mechanism, settings, size)
     elif isinstance(mechanism, Grid):
         encoding = mz.federated.FixedPointEncoding(
-            clip=mechanism.clip, l2_norm=mechanism.clip_norm or None
+            clip=mechanism.clip, clip_norm=mechanism.clip_norm or None
         )
     else:
         encoding = _table(mechanism)
@@ -377,15 +378,15 @@ def _table(mechanism: QuantizedTable) -> Encoding:
         remedy = "need an epsilon > 0, or 0 for the default"
         raise ParameterError("mechanism.report_epsilon", mechanism.report_epsilon, remedy)
     return mz.federated.TableEncoding(
-        mechanism=_named(mechanism), l2_norm=mechanism.clip_norm or None
+        mechanism=_named(mechanism), clip_norm=mechanism.clip_norm or None
     )
 
 
-def _from_file(file: str, l2_norm: float) -> Encoding:
+def _from_file(file: str, clip_norm: float) -> Encoding:
     if not Path(file).is_file():
         raise ParameterError("mechanism.file", file, "no such file; check the path")
     try:
-        return mz.federated.load_encoding(Path(file), l2_norm=l2_norm or None)
+        return mz.federated.load_encoding(Path(file), clip_norm=clip_norm or None)
     except ParameterError as error:
         if error.parameter != "levels":
             raise
@@ -440,7 +441,7 @@ def _gaussian(
 
     size = updates + (mechanism.most_examples > 0)
     shape: dict[str, Any] = {
-        "l2_norm": mechanism.clip_norm,
+        "clip_norm": mechanism.clip_norm,
         "clients": run.rounds.clients_per_round,
         "size": size,
     }

@@ -9,6 +9,7 @@ import functools
 import inspect
 import math
 import operator
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
 from typing import Literal, ParamSpec, SupportsIndex, TypeVar, cast, get_args
@@ -57,6 +58,60 @@ def by_name(function: Callable[P, R]) -> Callable[P, R]:
         return function(*values, **options)
 
     return checked
+
+
+def with_old_names(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Makes a decorator: a function accepts parameters by the names that they had before.
+
+    Arguments:
+        names: of before -> of today.
+    Raises:
+        ParameterError: when the function is called, for a value by both names.
+    Warns:
+        FutureWarning: at each use of an old name.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def accepting(*values: P.args, **options: P.kwargs) -> R:
+            for old, today in names.items():
+                if old not in options:
+                    continue
+                if today in options:
+                    remedy = f"is now called {today}, which is there too; leave it out"
+                    raise ParameterError(old, options[old], remedy)
+                _warn_of(old, today)
+                options[today] = options.pop(old)
+            return function(*values, **options)
+
+        return accepting
+
+    return decorate
+
+
+def with_old_fields(**names: str) -> Callable[[type[T]], type[T]]:
+    """Makes a decorator: a class accepts and has fields by the names that they had before.
+
+    Arguments, errors and warnings: as in `with_old_names`.
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        setattr(cls, "__init__", with_old_names(**names)(cls.__init__))  # noqa: B010
+        for old, today in names.items():
+            setattr(cls, old, property(functools.partial(_field_of_today, old=old, today=today)))
+        return cls
+
+    return decorate
+
+
+def _field_of_today(record: object, *, old: str, today: str) -> object:
+    _warn_of(old, today)
+    return getattr(record, today)
+
+
+def _warn_of(old: str, today: str) -> None:
+    """Warns whoever called the library by an old name."""
+    warnings.warn(f"{old} is now called {today}", FutureWarning, stacklevel=3)
 
 
 def check_count(

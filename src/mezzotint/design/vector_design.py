@@ -9,11 +9,7 @@ from typing import Literal, final
 
 import numpy.typing as npt
 
-from mezzotint.core.arguments import (
-    by_name,
-    check_count,
-    check_positive,
-)
+from mezzotint.core.arguments import by_name, check_count, check_positive, with_old_names
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.search import bracket
 from mezzotint.design.optimum import optimal
@@ -28,12 +24,13 @@ _STEPS = 13
 """Halvings of the rate when inputs may be any numbers."""
 
 
+@with_old_names(l2_norm="clip_norm")
 @by_name
 def vector(
     epsilon: float = 1.0,
     *,
     dimension: int,
-    l2_norm: float,
+    clip_norm: float,
     levels: npt.ArrayLike = 4,
     knots: int = 9,
     inputs: Inputs = "grid",
@@ -45,7 +42,7 @@ def vector(
     Arguments:
         epsilon: pure epsilon of the entire report (all coordinates), replace-one neighbours.
         dimension: number of coordinates.
-        l2_norm: bound C on the norm; each coordinate is in [-C, C], two vectors are at most 2 C
+        clip_norm: bound C on the norm; each coordinate is in [-C, C], two vectors are at most 2 C
             apart.
         levels: number of levels or the levels, as in `optimal`.
         knots: even inputs per coordinate (the grid of MVU's Lemma 6).
@@ -65,7 +62,7 @@ def vector(
     Source: Chaudhuri, Guo, Rabbat 2022, Lemma 6; docs/proofs/design.md, "Vectors".
 
     Example:
-        >>> result = mz.design.vector(2.0, dimension=16, l2_norm=1.0, levels=4)
+        >>> result = mz.design.vector(2.0, dimension=16, clip_norm=1.0, levels=4)
         >>> spent = mz.design.vector_epsilon(
         ...     result.mechanism, dimension=16, l2_distance=2.0, inputs="grid"
         ... )
@@ -75,7 +72,7 @@ def vector(
     started = time.perf_counter()
     search = _VectorSearch(
         epsilon=check_positive("epsilon", epsilon),
-        l2_norm=check_positive("l2_norm", l2_norm),
+        clip_norm=check_positive("clip_norm", clip_norm),
         dimension=check_count("dimension", dimension, least=1),
         levels=levels,
         knots=knots,
@@ -94,7 +91,7 @@ class _VectorSearch:
     """
 
     epsilon: float
-    l2_norm: float
+    clip_norm: float
     dimension: int
     levels: npt.ArrayLike
     knots: int
@@ -114,7 +111,7 @@ class _VectorSearch:
         """Try rates of the squared metric; returns why there may be no table."""
         # On the grid the metric's rate times the squared distance is the vector's epsilon;
         # dithering needs a smaller one.
-        rate = self.epsilon / (2 * self.l2_norm) ** 2 * (1 - 2 * UNEVEN)
+        rate = self.epsilon / (2 * self.clip_norm) ** 2 * (1 - 2 * UNEVEN)
         try:
             if not self._adds(self._design(rate, "squared")):
                 bracket(self._holds, 0.0, rate, steps=_STEPS)
@@ -134,8 +131,8 @@ class _VectorSearch:
     def _design(self, rate: float, metric: Literal["squared"] | None) -> DesignResult:
         return optimal(
             rate,
-            lower=-self.l2_norm,
-            upper=self.l2_norm,
+            lower=-self.clip_norm,
+            upper=self.clip_norm,
             levels=self.levels,
             prior=self.prior,
             knots=self.knots,
@@ -155,7 +152,7 @@ class _VectorSearch:
         vector_loss = vector_epsilon(
             result.mechanism,
             dimension=self.dimension,
-            l2_distance=2 * self.l2_norm,
+            l2_distance=2 * self.clip_norm,
             inputs=self.inputs,
         )
         if vector_loss > self.epsilon:

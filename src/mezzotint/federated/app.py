@@ -119,7 +119,7 @@ def check_run(settings: RunSettings, scheme: Scheme) -> None:
         raise ParameterError(
             "colluding",
             settings.colluding,
-            f"with dropping={settings.dropping:g} and per_round={settings.per_round} no plan is safe "
+            f"with dropping={settings.dropping:g} and clients_per_round={settings.clients_per_round} no plan is safe "
             f"({error.what}); lower one of the shares, or draw more clients",
         ) from None
 
@@ -152,11 +152,13 @@ def _strategy(
         if scheme.dimension != coordinates:
             remedy = f"the model has {coordinates}"
             raise ParameterError("mechanism", f"{scheme.dimension} coordinates", remedy)
-        strategy = LocalStrategy(scheme=scheme, per_round=settings.per_round, **options)
+        strategy = LocalStrategy(
+            scheme=scheme, clients_per_round=settings.clients_per_round, **options
+        )
     else:
         strategy = SecureStrategy(
             encoding=scheme,
-            per_round=settings.per_round,
+            clients_per_round=settings.clients_per_round,
             roster=Roster.load(settings.roster) if settings.roster else None,
             corrupted=settings.colluding,
             dropped=settings.dropping,
@@ -296,7 +298,7 @@ class _Run:
         strategy.summary()
         if self._listener is not None and isinstance(strategy, SecureStrategy):
             # A simulation shows nothing of Flower's log, to which the summary goes.
-            warning = strategy.encoding.noise_warning(strategy.per_round)
+            warning = strategy.encoding.noise_warning(strategy.clients_per_round)
             if warning:
                 self._listener(f"warning: {warning}")
 
@@ -319,7 +321,7 @@ class _Run:
         updates, beside = strategy.encoding.central(update_sums), "without a claim of their own"
         if updates is not None:
             beside = f"epsilon {above(updates.epsilon)}"
-        deviations = evaluator.encoding.error(settings.per_round)
+        deviations = evaluator.encoding.error(settings.clients_per_round)
         errors = ", ".join(f"{metric} {deviation:.2g}" for metric, deviation in deviations.items())
         every = counted(settings.evaluate_every, "round")
         limit = counted(settings.evaluations, "time")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PARAMETERS = "parameters"
 TOLD = (
-    "dataset", "data", "model", "clients", "per_round", "dirichlet", "seed",
+    "dataset", "data", "model", "clients", "clients_per_round", "dirichlet", "seed",
     "algorithm", "steps", "rate", "batch",
 )  # fmt: skip
 """Settings sent to clients; all public."""

@@ -23,6 +23,8 @@ from mezzotint.core.arguments import (
     check_numbers,
     check_scale,
     check_vector,
+    with_old_fields,
+    with_old_names,
 )
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
@@ -62,7 +64,7 @@ class Encoding(ABC):
     """How updates become integers. Frozen; server and clients agree on it by its `binding`.
 
     Example:
-        >>> encoding = mz.federated.gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=100, size=1000)
+        >>> encoding = mz.federated.gaussian_encoding(noise_multiplier=8.0, clip_norm=1.0, clients=100, size=1000)
         >>> isinstance(encoding, mz.federated.Encoding), len(encoding.sha256)
         (True, 64)
     """
@@ -202,11 +204,16 @@ class Encoding(ABC):
         return hashlib.sha256(canonical(self.as_dict()).encode()).digest()
 
 
+OLD_KEYS = {"l2_norm": "clip_norm", "per_round": "clients_per_round"}
+"""Keys of settings and encodings as files of before have them -> as they are called today."""
+
+
 def canonical(values: JsonObject) -> str:
     """Canonical JSON."""
     return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
+@with_old_fields(l2_norm="clip_norm")
 @final
 @dataclass(frozen=True, kw_only=True)
 class FixedPointEncoding(Encoding):
@@ -215,7 +222,7 @@ class FixedPointEncoding(Encoding):
     Arguments:
         clip: coordinates are clipped to [-clip, clip], data units.
         grid_bits: the grid has 2**grid_bits - 1 points, 0 among them; 2 to 24.
-        l2_norm: clip the whole vector to this norm first; None does not.
+        clip_norm: clip the whole vector to this norm first; None does not.
 
     Example:
         >>> encoding = mz.federated.FixedPointEncoding(clip=1.0)
@@ -225,16 +232,16 @@ class FixedPointEncoding(Encoding):
 
     clip: float
     grid_bits: int = 16
-    l2_norm: float | None = None
+    clip_norm: float | None = None
 
     def __post_init__(self) -> None:
         check_scale("clip", self.clip)
         check_count("grid_bits", self.grid_bits, least=2, most=24)
-        if self.l2_norm is not None:
-            check_scale("l2_norm", self.l2_norm)
+        if self.clip_norm is not None:
+            check_scale("clip_norm", self.clip_norm)
         self._hold(
             span=2**self.grid_bits - 2, overflow="impossible", report_bits=self.grid_bits, report_epsilon=math.inf,
-            sha256="fixed", largest=self.clip, norm=self.l2_norm,
+            sha256="fixed", largest=self.clip, norm=self.clip_norm,
         )  # fmt: skip
 
     @property
@@ -244,8 +251,8 @@ class FixedPointEncoding(Encoding):
 
     def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
         vector = check_vector(update, name="update")
-        if self.l2_norm is not None:
-            vector = clip(vector, norm="l2", bound=self.l2_norm)
+        if self.clip_norm is not None:
+            vector = clip(vector, norm="l2", bound=self.clip_norm)
         vector = np.clip(vector, -self.clip, self.clip)
         # Towards zero: rounding must not lengthen a clipped vector.
         return np.trunc(vector / self.step).astype(np.int64) + self.span // 2
@@ -261,7 +268,7 @@ class FixedPointEncoding(Encoding):
             "kind": "fixed",
             "clip": self.clip,
             "grid_bits": self.grid_bits,
-            "l2_norm": self.l2_norm,
+            "clip_norm": self.clip_norm,
         }
 
     def claims(self, sums: Sums) -> dict[str, Claim]:
@@ -302,6 +309,7 @@ class SchemeEncoding(Encoding, Generic[S]):
         )
 
 
+@with_old_fields(l2_norm="clip_norm")
 @final
 @dataclass(frozen=True, kw_only=True)
 class TableEncoding(SchemeEncoding[TableScheme]):
@@ -309,12 +317,12 @@ class TableEncoding(SchemeEncoding[TableScheme]):
 
     Arguments:
         mechanism: its range is the clipping range of a (rotated) coordinate, data units.
-        l2_norm: clip the whole vector to this norm, rotate it, and account under the norm; None
+        clip_norm: clip the whole vector to this norm, rotate it, and account under the norm; None
             does neither.
         seed: of the rotation's signs; public.
 
     Raises:
-        ParameterError: levels that stand on no lattice (sums of codes would not decode), an l2_norm
+        ParameterError: levels that stand on no lattice (sums of codes would not decode), an clip_norm
             that is not > 0.
 
     Guarantees: unbiased for updates within the clipping when the table is; decode(sum of integers)
@@ -328,18 +336,18 @@ class TableEncoding(SchemeEncoding[TableScheme]):
     """
 
     mechanism: Mechanism
-    l2_norm: float | None = None
+    clip_norm: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.l2_norm is not None:
-            check_scale("l2_norm", self.l2_norm)
+        if self.clip_norm is not None:
+            check_scale("clip_norm", self.clip_norm)
         table = self.mechanism
         check_scale("mechanism", float(np.max(np.abs(table.levels))))
         self._hold(
             span=self.lattice.span, overflow="impossible", report_bits=table.bits,
             report_epsilon=table.epsilon, sha256=table.sha256,
-            largest=max(abs(table.lower), abs(table.upper)), norm=self.l2_norm,
+            largest=max(abs(table.lower), abs(table.upper)), norm=self.clip_norm,
         )  # fmt: skip
 
     @cached_property
@@ -358,7 +366,7 @@ class TableEncoding(SchemeEncoding[TableScheme]):
                 mechanism=self.mechanism,
                 size=size,
                 clients=clients,
-                l2_norm=self.l2_norm,
+                clip_norm=self.clip_norm,
                 seed=self.seed,
             )
         return self._schemes[size, clients]
@@ -370,10 +378,10 @@ class TableEncoding(SchemeEncoding[TableScheme]):
         values: JsonObject = {
             "kind": "table",
             "mechanism": json.loads(self.mechanism.to_json()),
-            "l2_norm": self.l2_norm,
+            "clip_norm": self.clip_norm,
             "seed": self.seed,
         }
-        if self.l2_norm is not None:
+        if self.clip_norm is not None:
             values["rotation"] = ROTATION
         return values
 
@@ -390,13 +398,14 @@ class TableEncoding(SchemeEncoding[TableScheme]):
         return self.mechanism.mse()
 
 
+@with_old_fields(l2_norm="clip_norm")
 @final
 @dataclass(frozen=True, kw_only=True)
 class GaussianEncoding(SchemeEncoding[GaussianScheme]):
     """L2 clipping, rotation, real Gaussian noise, rounding, addition modulo 2**modulus_bits.
 
     Arguments:
-        l2_norm: clipping norm, data units.
+        clip_norm: clipping norm, data units.
         granularity: data units per step.
         modulus_bits: sums wrap at 2**modulus_bits, which costs accuracy and never privacy.
         deviation: standard deviation of the noise that EACH client adds before it rounds, steps;
@@ -407,13 +416,13 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
         ParameterError: a norm of too many steps, more than 32 bits, a deviation below one step.
 
     Example:
-        >>> encoding = mz.federated.gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=100, size=1000)
+        >>> encoding = mz.federated.gaussian_encoding(noise_multiplier=8.0, clip_norm=1.0, clients=100, size=1000)
         >>> claims = encoding.claims(mz.federated.Sums(size=1000, clients=100, rounds=10, delta=1e-6))
         >>> {view: round(claim.epsilon, 2) for view, claim in claims.items()}
         {'local': 68.05, 'central': 3.75}
     """
 
-    l2_norm: float
+    clip_norm: float
     granularity: float
     modulus_bits: int
     deviation: float
@@ -421,37 +430,37 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
 
     def __post_init__(self) -> None:
         check_numbers(self)
-        check_scale("l2_norm", self.l2_norm)
+        check_scale("clip_norm", self.clip_norm)
         check_scale("granularity", self.granularity)
-        if self.l2_norm > MOST_STEPS * self.granularity:
+        if self.clip_norm > MOST_STEPS * self.granularity:
             remedy = f"a norm of at most {MOST_STEPS:g} steps; coarsen"
             raise ParameterError("granularity", self.granularity, remedy)
         if not 2 <= self.modulus_bits <= MAX_BITS:
             remedy = f"2 to {MAX_BITS}; less noise or a coarser grid"
             raise ParameterError("modulus_bits", self.modulus_bits, remedy)
         _ = self.scheme(1)  # checks the deviation and the seed
-        norm_steps = f"{self.l2_norm / self.granularity:.10g}"
+        norm_steps = f"{self.clip_norm / self.granularity:.10g}"
         description = canonical({"deviation": self.deviation, "steps": norm_steps})
         self._hold(
             span=2**self.modulus_bits - 1, overflow="modular", report_bits=self.modulus_bits, report_epsilon=math.inf,
-            sha256=hashlib.sha256(description.encode()).hexdigest(), largest=self.l2_norm, norm=self.l2_norm,
+            sha256=hashlib.sha256(description.encode()).hexdigest(), largest=self.clip_norm, norm=self.clip_norm,
         )  # fmt: skip
 
     @classmethod
     def _planned(
-        cls, noise_multiplier: float, *, size: int, l2_norm: float, clients: int, seed: int
+        cls, noise_multiplier: float, *, size: int, clip_norm: float, clients: int, seed: int
     ) -> GaussianEncoding:
         """The encoding in the fewest bits; arguments as of `gaussian_encoding`."""
         scheme = GaussianScheme.planned(
             noise_multiplier=noise_multiplier,
             size=size,
-            l2_norm=l2_norm,
+            clip_norm=clip_norm,
             clients=clients,
             seed=seed,
         )
         return cls(
             deviation=scheme.deviation,
-            l2_norm=l2_norm,
+            clip_norm=clip_norm,
             granularity=scheme.granularity,
             modulus_bits=scheme.modulus_bits,
             seed=seed,
@@ -460,7 +469,7 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
     def scheme(self, size: int, clients: int = 1) -> GaussianScheme:
         return GaussianScheme(
             size=size,
-            l2_norm=self.l2_norm,
+            clip_norm=self.clip_norm,
             granularity=self.granularity,
             modulus_bits=self.modulus_bits,
             deviation=self.deviation,
@@ -471,7 +480,7 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
         return {
             "kind": "gaussian",
             "name": NOISE,
-            "l2_norm": self.l2_norm,
+            "clip_norm": self.clip_norm,
             "granularity": self.granularity,
             "modulus_bits": self.modulus_bits,
             "seed": self.seed,
@@ -491,7 +500,7 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
 
     def noise_multiplier(self, clients: int) -> float:
         deviation = self.deviation * self.granularity
-        return math.sqrt(clients) * deviation / self.l2_norm
+        return math.sqrt(clients) * deviation / self.clip_norm
 
     def check_sum(self, total: Integers, *, count: int, size: int) -> None:
         """Compare the norm of the whole sum, before it is rotated back, with the largest of honest
@@ -526,22 +535,23 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
         the factor F of its moment generating function, `rounding_factor` for each client and
         coordinate. A residue read nearest 0 is never further from 0 than its integer.
 
-        >>> quiet = gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=100, size=7850)
+        >>> quiet = gaussian_encoding(noise_multiplier=8.0, clip_norm=1.0, clients=100, size=7850)
         >>> round(quiet.largest_honest_norm(count=100, size=7850))
         774
         """
         log_factor = size * count * rounding_factor(self.deviation)
         tail_bound = (FALSE_ALARM_BITS + 1) * math.log(2) + log_factor
         variance = count * self.scheme(size).variance
-        signal = count * self.l2_norm
+        signal = count * self.clip_norm
         noise_square = variance * (size + 2 * math.sqrt(size * tail_bound) + 2 * tail_bound)
         cross_term = 2 * signal * math.sqrt(2 * tail_bound * variance)
         return math.sqrt(signal**2 + cross_term + noise_square) * _NORM_ROUNDING
 
 
+@with_old_names(l2_norm="clip_norm")
 def gaussian_encoding(
     *,
-    l2_norm: float,
+    clip_norm: float,
     clients: int,
     size: int,
     noise_multiplier: float | None = None,
@@ -555,11 +565,11 @@ def gaussian_encoding(
     fewest bits.
 
     Arguments:
-        l2_norm: clipping norm, data units.
+        clip_norm: clipping norm, data units.
         clients: summands; fewer add less noise (claims count those that are there).
         size: coordinates of an update.
         noise_multiplier: standard deviation of the noise on the sum of `clients` updates, over
-            `l2_norm`; > 0. Rounding adds at most 2 % to the variance, which no claim counts.
+            `clip_norm`; > 0. Rounding adds at most 2 % to the variance, which no claim counts.
         epsilon: in place of `noise_multiplier`: the largest epsilon of a client that is in `rounds`
             such sums; the least noise, to within two percent of epsilon, is found.
         delta, rounds, corrupted: of that claim; `corrupted` of the clients may add no noise.
@@ -573,9 +583,9 @@ def gaussian_encoding(
         InfeasibleError: no noise multiplier up to 10,000 keeps to `epsilon`.
 
     Example:
-        >>> gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=100, size=1_100_000).modulus_bits
+        >>> gaussian_encoding(noise_multiplier=8.0, clip_norm=1.0, clients=100, size=1_100_000).modulus_bits
         8
-        >>> private = gaussian_encoding(epsilon=2.0, delta=1e-6, rounds=10, l2_norm=1.0, clients=100, size=1000)
+        >>> private = gaussian_encoding(epsilon=2.0, delta=1e-6, rounds=10, clip_norm=1.0, clients=100, size=1000)
         >>> claim = private.central(mz.federated.Sums(size=1000, clients=100, rounds=10, delta=1e-6))
         >>> 1.96 < claim.epsilon <= 2.0
         True
@@ -585,7 +595,7 @@ def gaussian_encoding(
             "noise_multiplier", noise_multiplier, "name it, or the epsilon that it is found for"
         )
     make = partial(
-        GaussianEncoding._planned, size=size, l2_norm=l2_norm, clients=clients, seed=seed
+        GaussianEncoding._planned, size=size, clip_norm=clip_norm, clients=clients, seed=seed
     )
     if noise_multiplier is not None:
         return make(noise_multiplier)

@@ -156,7 +156,9 @@ def _write(folder: Path, settings: RunSettings, encoding: Scheme | None) -> None
     target = refuse_existing(folder / "pyproject.toml", overwrite=None, parameter="app")
     roster = Roster.load(settings.roster) if settings.roster else None
     if roster is not None:
-        roster.check_drawn(settings.per_round + settings.spare, parameter="per_round")
+        roster.check_drawn(
+            settings.clients_per_round + settings.spare, parameter="clients_per_round"
+        )
     relative_out = "" if Path(settings.out).is_absolute() else settings.out
     relative_data = "" if Path(settings.data).is_absolute() else settings.data
     file_names = {
@@ -310,13 +312,15 @@ def simulate(
     the lighter way.
 
     Example:
-        >>> settings = mz.federated.RunSettings(dataset="digits", clients=20, per_round=10, rounds=2)
+        >>> settings = mz.federated.RunSettings(dataset="digits", clients=20, clients_per_round=10, rounds=2)
         >>> report = mz.federated.simulate(settings, tell=print)  # doctest: +SKIP
     """
     population = len(settings.federation().clients)
-    if settings.per_round + settings.spare > population:
+    if settings.clients_per_round + settings.spare > population:
         raise ParameterError(
-            "per_round", settings.per_round, f"the data set has only {population} clients"
+            "clients_per_round",
+            settings.clients_per_round,
+            f"the data set has only {population} clients",
         )
     check_run(settings, settings.scheme())  # before anything starts
     if mod is None and settings.evaluate_every:

@@ -17,11 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import (
-    SCALES,
-    check_count,
-    check_vector,
-)
+from mezzotint.core.arguments import SCALES, check_count, check_vector, with_old_names
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.files import parse_json, read_object
 from mezzotint.core.mechanism import Mechanism
@@ -31,6 +27,7 @@ from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import (
     FACTS,
     NOISE,
+    OLD_KEYS,
     Encoding,
     FixedPointEncoding,
     GaussianEncoding,
@@ -107,7 +104,7 @@ class WeightedEncoding(WrappedEncoding):
         that weight is used.
 
     Example:
-        >>> encoding = mz.federated.gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=100, size=1000)
+        >>> encoding = mz.federated.gaussian_encoding(noise_multiplier=8.0, clip_norm=1.0, clients=100, size=1000)
         >>> weighted = mz.federated.WeightedEncoding(inner=encoding, most_examples=500)
         >>> weighted.length(1000) == encoding.length(1001)
         True
@@ -309,7 +306,7 @@ class MetricsEncoding(WrappedEncoding):
         """
         size = len(ranges) + (most_examples > 0)
         noise = gaussian_encoding(
-            noise_multiplier=noise_multiplier, l2_norm=1.0, clients=clients, size=size
+            noise_multiplier=noise_multiplier, clip_norm=1.0, clients=clients, size=size
         )
         inner_encoding: Encoding = noise
         if most_examples:
@@ -432,6 +429,7 @@ def encoding_from(values: JsonObject) -> Encoding:
     """
     if not isinstance(values, dict):
         raise FileFormatError("encoding: damaged (an object of fields is needed)")
+    values = {OLD_KEYS.get(key, key): value for key, value in values.items()}
     encoding_kind = str(values.get("kind"))
     if encoding_kind not in _KINDS:
         raise ParameterError("encoding", encoding_kind, f"this version knows {', '.join(_KINDS)}")
@@ -439,7 +437,7 @@ def encoding_from(values: JsonObject) -> Encoding:
         if encoding_kind == "gaussian":
             _check_method("noise", values["name"], NOISE)
         if encoding_kind == "gaussian" or (
-            encoding_kind == "table" and values["l2_norm"] is not None
+            encoding_kind == "table" and values["clip_norm"] is not None
         ):
             rotation = values.get("rotation", "one transform after padding with zeros")
             _check_method("rotation", rotation, ROTATION)
@@ -483,12 +481,13 @@ def _field(name: str, values: JsonObject) -> object:
     return value
 
 
-def load_encoding(path: Path, *, l2_norm: float | None = None) -> Encoding:
+@with_old_names(l2_norm="clip_norm")
+def load_encoding(path: Path, *, clip_norm: float | None = None) -> Encoding:
     """The encoding in a file: a description, or a mechanism.
 
     Arguments:
         path: of a description or a mechanism file.
-        l2_norm: clipping norm, for a mechanism file.
+        clip_norm: clipping norm, for a mechanism file.
 
     Returns: the encoding that server and clients share.
 
@@ -508,7 +507,7 @@ def load_encoding(path: Path, *, l2_norm: float | None = None) -> Encoding:
         raise FileFormatError(f"{path.name}: not a mechanism file ({error})") from None
     if "kind" in values:
         return encoding_from(values)
-    return TableEncoding(mechanism=Mechanism.load(path), l2_norm=l2_norm)
+    return TableEncoding(mechanism=Mechanism.load(path), clip_norm=clip_norm)
 
 
 def packed(encoding: Encoding) -> bytes:

@@ -21,7 +21,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from mezzotint.core.arguments import check_vector
+from mezzotint.core.arguments import check_vector, with_old_fields
 from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
 from mezzotint.core.records import JsonObject
 from mezzotint.federated.lifetime import REPORTS
@@ -231,6 +231,7 @@ class _Local(Running):
     refused: set[int] = field(default_factory=set)
 
 
+@with_old_fields(per_round="clients_per_round")
 @final
 class LocalStrategy(RoundStrategy[_Local]):
     """Every training round asks each client for one index about its whole update; the server
@@ -248,19 +249,19 @@ class LocalStrategy(RoundStrategy[_Local]):
 
     Example:
         >>> codebook = mz.vectors.ranked_codebook(100, 4.0, bits=8)
-        >>> strategy = mz.federated.LocalStrategy(scheme=codebook, per_round=20)
+        >>> strategy = mz.federated.LocalStrategy(scheme=codebook, clients_per_round=20)
         >>> strategy.scheme.epsilon <= 4.0
         True
     """
 
     def __init__(
-        self, *, scheme: RankedCodebook, per_round: int, **options: Unpack[RoundOptions]
+        self, *, scheme: RankedCodebook, clients_per_round: int, **options: Unpack[RoundOptions]
     ) -> None:
-        super().__init__(per_round=per_round, **options)
+        super().__init__(clients_per_round=clients_per_round, **options)
         self.scheme = replace(scheme, beacon=f"{scheme.beacon} {self.session.hex()}".strip())
 
     @staticmethod
-    def usual_minimum(per_round: int) -> int:
+    def usual_minimum(clients_per_round: int) -> int:
         return 1
 
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
@@ -303,7 +304,7 @@ class LocalStrategy(RoundStrategy[_Local]):
         return current.stage
 
     def _enough(self, current: _Local) -> bool:
-        wanted = min(self.per_round, len(current.nodes))
+        wanted = min(self.clients_per_round, len(current.nodes))
         if current.stage == JOIN:
             return len(current.joined) >= halfway(wanted, len(current.nodes))
         return len(current.reports) >= wanted
@@ -386,7 +387,7 @@ class LocalStrategy(RoundStrategy[_Local]):
         log(
             INFO,
             "\t├──> Single reports of %d clients (%s), seen by this server",
-            self.per_round,
+            self.clients_per_round,
             self.sampling,
         )
         log(INFO, "\t└──> %s", self.scheme)

@@ -10,7 +10,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from mezzotint.core.arguments import check_rules
+from mezzotint.core.arguments import check_rules, with_old_fields
 from mezzotint.core.errors import FileFormatError, MezzotintError
 from mezzotint.core.files import read_text
 from mezzotint.core.records import JsonObject
@@ -45,6 +45,7 @@ class PolicyRefusal(MezzotintError):
     """
 
 
+@with_old_fields(l2_norm="clip_norm")
 @final
 @dataclass(frozen=True, kw_only=True)
 class Policy:
@@ -68,7 +69,7 @@ class Policy:
             clipping norm. Only the rounded Gaussian counts, for the deviation of a table proves
             nothing: use `budget` there. 0 requires none.
         largest_value: largest clipping range of a coordinate, data units.
-        l2_norm: largest clipping norm of the vector; None allows any.
+        clip_norm: largest clipping norm of the vector; None allows any.
         rounds: most rounds that this client answers in one session. The more, the more partners and
             shareholders a plan must have: a server could look ahead for the round whose draw suits
             it.
@@ -76,7 +77,7 @@ class Policy:
             but shows coins, and a server may let any number of rounds fail until the coins suit it.
         evaluate_noise_multiplier: as `noise_multiplier`, for sums of this client's metrics; inf,
             the default, refuses these sums. They count towards `budget` and `rounds`; their ranges
-            are the plan's, to which `l2_norm` and `largest_value` do not apply.
+            are the plan's, to which `clip_norm` and `largest_value` do not apply.
         evaluate: whether evaluate and query messages reach the app's own functions, whose answers
             are released as they are, outside every claim.
         rehearse: settings of the node (such as {"data": "made-up.npz"}) with which the app is first
@@ -102,7 +103,7 @@ class Policy:
     mechanisms: tuple[str, ...] | None = None
     noise_multiplier: float = 0.0
     largest_value: float = math.inf
-    l2_norm: float | None = None
+    clip_norm: float | None = None
     rounds: int = ROUNDS
     dealings: int = DEALINGS
     evaluate_noise_multiplier: float = math.inf
@@ -112,13 +113,13 @@ class Policy:
     def __post_init__(self) -> None:
         self._check_types()
         positive = "need a number > 0, or leave it out"
-        norm_limit = math.inf if self.l2_norm is None else self.l2_norm
+        norm_limit = math.inf if self.clip_norm is None else self.clip_norm
         has_roster = self.roster is not None
         remedy = "name the roster of all clients, too: a server that invents clients fills any sum with them"
         check_rules(
             self,
             ("largest_value", self.largest_value > 0, positive),
-            ("l2_norm", norm_limit > 0, positive),
+            ("clip_norm", norm_limit > 0, positive),
         )
         _ = self.trust  # checks its part
         check_rules(
@@ -151,7 +152,7 @@ class Policy:
             "noise_multiplier",
             "evaluate_noise_multiplier",
         ]
-        numbers += ["largest_value", *(["l2_norm"] if self.l2_norm is not None else [])]
+        numbers += ["largest_value", *(["clip_norm"] if self.clip_norm is not None else [])]
         counts, remedy = ("minimum", "rounds", "dealings"), "need a whole number, without quotes"
         tables = self.mechanisms
         settings = self.rehearse
@@ -253,7 +254,7 @@ class Policy:
             raise PolicyRefusal(
                 f"mechanism={scheme.sha256}: not among those that this client allows"
             )
-        allowed_norm = math.inf if self.l2_norm is None else self.l2_norm
+        allowed_norm = math.inf if self.clip_norm is None else self.clip_norm
         if scheme.clip_norm > min(self.largest_value, allowed_norm):
             raise PolicyRefusal(f"clip_norm={scheme.clip_norm:g}: more than this client allows")
 
@@ -261,11 +262,11 @@ class Policy:
         trains = encoding.purpose == "train"  # what clients measure has no norm in data units
         if (
             trains
-            and self.l2_norm is not None
-            and (encoding.norm is None or encoding.norm > self.l2_norm)
+            and self.clip_norm is not None
+            and (encoding.norm is None or encoding.norm > self.clip_norm)
         ):
             raise PolicyRefusal(
-                f"l2_norm={encoding.norm}: this client allows at most {self.l2_norm:g}"
+                f"clip_norm={encoding.norm}: this client allows at most {self.clip_norm:g}"
             )
         if (epsilon := encoding.report_epsilon) > self.report_epsilon:
             raise PolicyRefusal(
@@ -302,7 +303,7 @@ def load_policy(path: str | Path) -> Policy:
         values: JsonObject = tomllib.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"policy {Path(path).name}: {error}") from None
-    unknown = sorted(set(values) - {field.name for field in fields(Policy)})
+    unknown = sorted(set(values) - {field.name for field in fields(Policy)} - {"l2_norm"})
     if unknown:
         raise FileFormatError(
             f"policy {Path(path).name}: unknown keys {unknown}; a typo would protect nobody"

@@ -108,7 +108,7 @@ def rehearse(settings: RunSettings, scheme: Scheme) -> DryRun:
     check_run(settings, scheme)
     check_data(settings)
     beginning = time.perf_counter()
-    federation = made_up(settings, settings.per_round)
+    federation = made_up(settings, settings.clients_per_round)
     model = model_for(settings.model, federation)
     parameter_count = model.initial(settings.seed).size
     strategy = prospective_strategy(settings, scheme, parameter_count)
@@ -120,7 +120,7 @@ def rehearse(settings: RunSettings, scheme: Scheme) -> DryRun:
         rehearsal = Rehearsal(
             federation=federation,
             model=model,
-            per_round=settings.per_round,
+            clients_per_round=settings.clients_per_round,
             learning_rate=settings.learning_rate,
             rounds=1,
             every=1,
@@ -128,9 +128,9 @@ def rehearse(settings: RunSettings, scheme: Scheme) -> DryRun:
             optimizer=optimizer_named(settings.server_optimizer),
         )
         rehearsal.run(scheme, seed=settings.seed)
-        warning = scheme.noise_warning(settings.per_round)
+        warning = scheme.noise_warning(settings.clients_per_round)
     return DryRun(
-        clients=settings.per_round,
+        clients=settings.clients_per_round,
         parameters=parameter_count,
         bits=strategy.message_bits,
         epsilon=epsilon,

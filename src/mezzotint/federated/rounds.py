@@ -175,9 +175,9 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     messages: the strategy sends its own, and reads answers as they arrive.
 
     Arguments:
-        per_round: clients of a round.
+        clients_per_round: clients of a round.
         spare: extra clients drawn, so that a round need not wait for the slowest: the training
-            stage ends when `per_round` have answered, the stage before it when at most half of the
+            stage ends when `clients_per_round` have answered, the stage before it when at most half of the
             spare are missing.
         minimum: fewest clients with which a round goes on; None takes the protocol's default.
         sampling: "fixed": drawn without replacement; or "cyclic": all take turns, longest waiting
@@ -203,7 +203,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     def __init__(
         self,
         *,
-        per_round: int,
+        clients_per_round: int,
         spare: int = 0,
         minimum: int | None = None,
         sampling: Sampling = "fixed",
@@ -216,13 +216,15 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         session: bytes | None = None,
         delta: float | None = None,
     ) -> None:
-        self.per_round = check_count("per_round", per_round, least=2)  # one alone hides nothing
+        self.clients_per_round = check_count(
+            "clients_per_round", clients_per_round, least=2
+        )  # one alone hides nothing
         self.spare = check_count("spare", spare, least=0)
         self.minimum = self.usual_minimum(self.invited)
         if minimum is not None:
             self.minimum = check_count("minimum", minimum)
-        if not self.minimum <= per_round:
-            remedy = f"a round has at most {per_round} summands; choose a smaller minimum"
+        if not self.minimum <= clients_per_round:
+            remedy = f"a round has at most {clients_per_round} summands; choose a smaller minimum"
             raise ParameterError("minimum", self.minimum, remedy)
         self.sampling = check_choice("sampling", sampling, SAMPLINGS)
         self.learning_rate = check_positive("learning_rate", learning_rate)
@@ -262,13 +264,13 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     @property
     def invited(self) -> int:
         """The number of clients drawn for a round."""
-        return self.per_round + self.spare
+        return self.clients_per_round + self.spare
 
     # What a protocol defines ----------------------------------------------------------------------
 
     @staticmethod
     @abstractmethod
-    def usual_minimum(per_round: int) -> int:
+    def usual_minimum(clients_per_round: int) -> int:
         """The default for the fewest clients with which a round goes on."""
 
     @abstractmethod

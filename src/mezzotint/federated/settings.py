@@ -8,12 +8,18 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, final
 
-from mezzotint.core.arguments import check_choice, check_count, check_numbers, check_rules
+from mezzotint.core.arguments import (
+    check_choice,
+    check_count,
+    check_numbers,
+    check_rules,
+    with_old_fields,
+)
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
 from mezzotint.core.records import JsonObject, Record
 from mezzotint.datasets import Federation, load_federation
-from mezzotint.federated.encoding import Encoding, FixedPointEncoding
+from mezzotint.federated.encoding import OLD_KEYS, Encoding, FixedPointEncoding
 from mezzotint.federated.joined import MetricsEncoding, load_encoding
 from mezzotint.federated.secagg.plan import CORRUPTED, DROPPED
 from mezzotint.federated.secagg.roster import ROUNDS, SAMPLINGS, most_participations
@@ -48,6 +54,7 @@ def _of_type(kind: type, name: str, value: object) -> Any:
     raise ParameterError(name, value, f"need {_TYPES[kind]}")
 
 
+@with_old_fields(l2_norm="clip_norm", per_round="clients_per_round")
 @final
 @dataclass(frozen=True, kw_only=True)
 class RunSettings(Record):
@@ -66,11 +73,11 @@ class RunSettings(Record):
         mechanism: file of a mechanism, or of an encoding; "" rounds to a fine grid within [-clip,
             clip], without noise.
         clip: used only without a mechanism, which clips to its own range.
-        l2_norm: clip the vector to this norm first (and rotate it, for a mechanism's table); 0 does
+        clip_norm: clip the vector to this norm first (and rotate it, for a mechanism's table); 0 does
             not. A file of an encoding has its own.
         learning_rate: factor on the server optimizer's step.
         server_optimizer: "fedavg" or "fedavgm" (`mezzotint.federated.tasks`).
-        rounds, per_round: number of rounds, and of clients in each.
+        rounds, clients_per_round: number of rounds, and of clients in each.
         minimum: fewest summands; 0 takes half of those drawn + 1, and 1 for single reports.
         spare: extra clients drawn, so that no round waits for its slowest.
         roster: file of the roster of all clients (`Roster`); "" trusts the connected ones to be
@@ -94,7 +101,7 @@ class RunSettings(Record):
         ParameterError: a value out of its range.
 
     Example:
-        >>> settings = mz.federated.RunSettings(dataset="digits", clients=20, per_round=10, rounds=2)
+        >>> settings = mz.federated.RunSettings(dataset="digits", clients=20, clients_per_round=10, rounds=2)
         >>> settings.rounds
         2
     """
@@ -112,11 +119,11 @@ class RunSettings(Record):
     trust: str = "sum"
     mechanism: str = ""
     clip: float = 0.4
-    l2_norm: float = 0.0
+    clip_norm: float = 0.0
     learning_rate: float = 2.0
     server_optimizer: str = "fedavg"
     rounds: int = 6
-    per_round: int = 100
+    clients_per_round: int = 100
     spare: int = 0
     minimum: int = 0
     roster: str = ""
@@ -150,11 +157,15 @@ class RunSettings(Record):
                 self.clients >= 2 or (self.clients == 0 and self.dataset == "femnist"),
                 "need at least 2 clients, or 0 for all of femnist's; one alone hides nothing",
             ),
-            ("per_round", self.per_round >= 2, "need at least 2 clients in a round"),
+            (
+                "clients_per_round",
+                self.clients_per_round >= 2,
+                "need at least 2 clients in a round",
+            ),
             ("learning_rate", self.learning_rate > 0, "need a number > 0"),
             (
-                "l2_norm",
-                0 <= self.l2_norm < math.inf,
+                "clip_norm",
+                0 <= self.clip_norm < math.inf,
                 "need a finite norm above 0, or 0 for no clipping",
             ),
             (
@@ -198,9 +209,11 @@ class RunSettings(Record):
     def _check_draws(self) -> None:
         check_choice("sampling", self.sampling, SAMPLINGS)
         check_count("spare", self.spare, least=0)
-        if self.dataset == "digits" and self.per_round + self.spare > self.clients:
-            parameter = "spare" if self.per_round <= self.clients else "per_round"
-            draw_text = f"a round draws {self.per_round + self.spare} of {self.clients} clients"
+        if self.dataset == "digits" and self.clients_per_round + self.spare > self.clients:
+            parameter = "spare" if self.clients_per_round <= self.clients else "clients_per_round"
+            draw_text = (
+                f"a round draws {self.clients_per_round + self.spare} of {self.clients} clients"
+            )
             remedy = f"with spare={self.spare}, {draw_text}; draw fewer"
             raise ParameterError(parameter, getattr(self, parameter), remedy)
 
@@ -252,10 +265,10 @@ class RunSettings(Record):
             FileFormatError: an invalid mechanism file. ParameterError: a table that cannot be
                 summed.
         """
-        clip_norm = self.l2_norm or None
+        clip_norm = self.clip_norm or None
         if not self.mechanism:
-            return FixedPointEncoding(clip=self.clip, l2_norm=clip_norm)
-        return load_encoding(Path(self.mechanism), l2_norm=clip_norm)
+            return FixedPointEncoding(clip=self.clip, clip_norm=clip_norm)
+        return load_encoding(Path(self.mechanism), clip_norm=clip_norm)
 
     def measuring(self, most_examples: int) -> MetricsEncoding:
         """Loss and accuracy of clients, weighed by up to this many examples; 0 weighs all equally."""
@@ -264,13 +277,16 @@ class RunSettings(Record):
             self.evaluate_noise,
         )
         return MetricsEncoding.gaussian(
-            ranges, noise_multiplier=noise, clients=self.per_round, most_examples=most_examples
+            ranges,
+            noise_multiplier=noise,
+            clients=self.clients_per_round,
+            most_examples=most_examples,
         )
 
     @property
     def fewest_summands(self) -> int:
         """The fewest summands of a round."""
-        return self.minimum or (self.per_round + self.spare) // 2 + 1
+        return self.minimum or (self.clients_per_round + self.spare) // 2 + 1
 
     @property
     def participations(self) -> int:
@@ -285,11 +301,11 @@ class RunSettings(Record):
         )
 
     def _participations(self, rounds: int) -> int:
-        invited = self.per_round + self.spare
+        invited = self.clients_per_round + self.spare
         population = self.clients or len(self.federation().clients)
         sampling = check_choice("sampling", self.sampling, SAMPLINGS)
         return most_participations(
-            sampling, rounds=rounds, per_round=invited, population=max(population, invited)
+            sampling, rounds=rounds, clients_per_round=invited, population=max(population, invited)
         )
 
     @classmethod
@@ -300,9 +316,8 @@ class RunSettings(Record):
             ParameterError: an unknown key, or a value of another type than the field's.
         """
         field_types = {field.name: type(field.default) for field in fields(cls)}
-        settings = {
-            setting_name.replace("-", "_"): setting for setting_name, setting in values.items()
-        }
+        names = {key: key.replace("-", "_") for key in values}
+        settings = {OLD_KEYS.get(names[key], names[key]): value for key, value in values.items()}
         unknown = sorted(set(settings) - set(field_types))
         if unknown:
             raise ParameterError(

@@ -1,6 +1,6 @@
 """The server's half in a Flower app: a strategy whose rounds are secure sums.
 
-strategy = SecureStrategy(encoding=..., per_round=100)
+strategy = SecureStrategy(encoding=..., clients_per_round=100)
 strategy.start(grid=grid, initial_arrays=..., num_rounds=10)
 """
 
@@ -19,7 +19,13 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
-from mezzotint.core.arguments import check_count, check_finite, check_instance
+from mezzotint.core.arguments import (
+    check_count,
+    check_finite,
+    check_instance,
+    with_old_fields,
+    with_old_names,
+)
 from mezzotint.core.errors import BudgetError, InfeasibleError, ParameterError
 from mezzotint.core.records import counted
 from mezzotint.federated import secagg
@@ -102,6 +108,7 @@ class Evaluation:
         check_count("every", self.every)
 
 
+@with_old_fields(per_round="clients_per_round")
 @final
 class SecureStrategy(RoundStrategy[_Secure]):
     """Every training round is one secure sum; the mean update, times a learning rate, is added to
@@ -136,8 +143,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         ledger, if it is a file. Sums that could overflow are refused before the first round.
 
     Example:
-        >>> encoding = mz.federated.gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=100, size=1000)
-        >>> strategy = mz.federated.SecureStrategy(encoding=encoding, per_round=100)
+        >>> encoding = mz.federated.gaussian_encoding(noise_multiplier=8.0, clip_norm=1.0, clients=100, size=1000)
+        >>> strategy = mz.federated.SecureStrategy(encoding=encoding, clients_per_round=100)
         >>> strategy.encoding is encoding
         True
     """
@@ -146,7 +153,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self,
         *,
         encoding: Encoding,
-        per_round: int,
+        clients_per_round: int,
         roster: secagg.Roster | None = None,
         corrupted: float = CORRUPTED,
         dropped: float = DROPPED,
@@ -156,7 +163,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         retries: int = 2,
         **options: Unpack[RoundOptions],
     ) -> None:
-        super().__init__(per_round=per_round, **options)
+        super().__init__(clients_per_round=clients_per_round, **options)
         self.encoding = check_instance("encoding", encoding, Encoding)
         self.roster: secagg.Roster | None = None
         if roster is not None:
@@ -181,7 +188,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
             self.every = check_instance("evaluation", evaluation, Evaluation).every
             self.evaluator = self._measuring(evaluation, rounds, options)
         if roster is not None:
-            roster.check_drawn(self.invited, parameter="per_round")
+            roster.check_drawn(self.invited, parameter="clients_per_round")
         # With more, stages would end before enough of a committee have answered.
         if self.spare > math.ceil(self.dropped * self.invited):
             remedy = f"at most the share {self.dropped:g} of all that are drawn"
@@ -201,8 +208,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
             "delta": None,
         }
         evaluator = SecureStrategy(
-            encoding=evaluation.encoding, per_round=self.per_round, roster=self.roster, corrupted=self.trust.corrupted,
-            dropped=self.dropped, rounds=rounds, retries=0, ahead=0, **{**options, **replaced},
+            encoding=evaluation.encoding, clients_per_round=self.clients_per_round, roster=self.roster,
+            corrupted=self.trust.corrupted, dropped=self.dropped, rounds=rounds, retries=0, ahead=0,
+            **{**options, **replaced},
         )  # fmt: skip
         evaluator.excluded = self.excluded
         evaluator._introductions = self._introductions
@@ -223,21 +231,23 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return self.returns
 
     @staticmethod
-    def usual_minimum(per_round: int) -> int:
-        return per_round // 2 + 1
+    def usual_minimum(clients_per_round: int) -> int:
+        return clients_per_round // 2 + 1
 
     # Planning -------------------------------------------------------------------------------------
 
+    @with_old_names(coordinates="size")
     def plan(
         self,
         clients: int,
         number: int,
-        coordinates: int,
+        size: int,
         *,
         roster: bytes = bytes(DIGEST_BYTES),
     ) -> secagg.RoundPlan:
         """Plan a round, without its task; PlanRefused for an unsafe one.
 
+        `size` is the number of integers of an encoded update.
         A strategy without a roster needs the digest of one.
         """
         sizes, encoding = self._sizes(clients), self.encoding
@@ -255,7 +265,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
             picks=sizes.picks,
             least=sizes.least,
             minimum=self.minimum,
-            coordinates=coordinates,
+            coordinates=size,
             span=encoding.span,
             bits=encoding.bits(clients),
             overflow=encoding.overflow,
@@ -465,7 +475,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     def _enough(self, current: _Secure) -> bool:
         server, plan = current.server, current.server.plan
-        wanted = min(self.per_round, plan.clients)
+        wanted = min(self.clients_per_round, plan.clients)
         if server.stage == "deal":
             wanted = halfway(wanted, plan.clients)
         elif server.stage == "agree":
@@ -732,7 +742,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         log(
             INFO,
             "\t├──> Secure sums of %d clients of %d drawn (%s)",
-            self.per_round,
+            self.clients_per_round,
             self.invited,
             self.sampling,
         )
@@ -755,6 +765,6 @@ class SecureStrategy(RoundStrategy[_Secure]):
                 f"{', '.join(self.evaluator.encoding.names)} every {counted(self.every, 'round')}"
             )
         log(INFO, "\t└──> clients measure %s", metrics_text)
-        warning = self.encoding.noise_warning(self.per_round)
+        warning = self.encoding.noise_warning(self.clients_per_round)
         if warning:
             log(WARNING, "mezzotint: %s", warning)

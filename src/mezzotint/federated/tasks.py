@@ -17,6 +17,7 @@ from mezzotint.core.arguments import (
     check_numbers,
     check_positive,
     check_rules,
+    with_old_fields,
 )
 from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import Features, Federation, Labels
@@ -211,6 +212,7 @@ def optimizer_named(name: str) -> ServerOptimizer:
 _TOGETHER = 1 << 22  # coordinates quantized at a time
 
 
+@with_old_fields(per_round="clients_per_round")
 @final
 @dataclass(frozen=True, kw_only=True)
 class Rehearsal:
@@ -219,7 +221,7 @@ class Rehearsal:
 
     Arguments:
         federation, model: the clients' data, and what they train.
-        per_round: clients of a round.
+        clients_per_round: clients of a round.
         sampling: "fixed" draws them without replacement, "cyclic" repeats one order of all.
         learning_rate: of the server.
         training: of the clients.
@@ -231,7 +233,7 @@ class Rehearsal:
         >>> from mezzotint.federated.tasks import model_for
         >>> data = mz.datasets.load_federation("digits", clients=10)
         >>> rehearsal = mz.federated.Rehearsal(
-        ...     federation=data, model=model_for("softmax", data), per_round=10, learning_rate=1.0, rounds=1, every=1
+        ...     federation=data, model=model_for("softmax", data), clients_per_round=10, learning_rate=1.0, rounds=1, every=1
         ... )
         >>> ((_, loss, accuracy),) = rehearsal.run(mz.federated.FixedPointEncoding(clip=1.0), seed=0)
         >>> accuracy > 0.2
@@ -240,7 +242,7 @@ class Rehearsal:
 
     federation: Federation
     model: Model
-    per_round: int
+    clients_per_round: int
     learning_rate: float
     rounds: int
     every: int
@@ -252,8 +254,10 @@ class Rehearsal:
         check_numbers(self)
         check_choice("sampling", self.sampling, ("fixed", "cyclic"))
         population = len(self.federation.clients)
-        if not 1 <= self.per_round <= population:
-            raise ParameterError("per_round", self.per_round, f"1 to {population} clients")
+        if not 1 <= self.clients_per_round <= population:
+            raise ParameterError(
+                "clients_per_round", self.clients_per_round, f"1 to {population} clients"
+            )
         check_count("rounds", self.rounds)
         check_count("every", self.every)
         check_positive("learning_rate", self.learning_rate)
@@ -277,9 +281,9 @@ class Rehearsal:
         history: list[tuple[int, float, float]] = []
         for round_number in range(1, self.rounds + 1):
             if client_order is not None:
-                places = client_order[turn(round_number, self.per_round, population)]
+                places = client_order[turn(round_number, self.clients_per_round, population)]
             else:
-                places = client_source.permutation(population)[: self.per_round]
+                places = client_source.permutation(population)[: self.clients_per_round]
             client_data = [federation.clients[index] for index in places]
             updates = [
                 self.training.update(self.model, parameters, *records, seed=seed + round_number)
@@ -305,7 +309,7 @@ def mean_update(encoding: Encoding, updates: list[Vector], *, rng: np.random.Gen
     """The mean that the server decodes from the sum of the updates' integers; not private."""
     size = updates[0].size - encoding.weighs
     integer_sum = np.zeros(encoding.length(size), dtype=np.int64)
-    if isinstance(encoding, TableEncoding) and encoding.l2_norm is None:
+    if isinstance(encoding, TableEncoding) and encoding.clip_norm is None:
         # Coordinates are quantized independently, so many clients go through the table at once.
         batch_size = max(1, _TOGETHER // size)
         for first in range(0, len(updates), batch_size):

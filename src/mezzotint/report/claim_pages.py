@@ -23,7 +23,8 @@ def claim_page(source: Path) -> Page:
         raise FileFormatError(f"{source.name}: {verdict}")
     proof = mz.kernel.read_claim(text)[1]
     release = cast(JsonObject, claim.document()["release"] or {})
-    rows = {**claim.statement, **release}
+    statement = dict(sorted(claim.statement.items(), key=lambda item: item[0] == "delta"))
+    rows = {**statement, **release}
     words = (
         "The numbers are as the file has them. The assumptions are what the proof does not show.",
     )

@@ -128,8 +128,14 @@ def _read_run(source: Path) -> Run:
         )
     settings: JsonObject = {}
     if (folder / SETTINGS).is_file():
-        settings = _read(folder / SETTINGS)
+        settings = _with_names_of_today(_read(folder / SETTINGS))
     return Run(folder=folder, report=report, settings=settings)
+
+
+def _with_names_of_today(values: JsonObject) -> JsonObject:
+    from mezzotint.federated.encoding import OLD_KEYS
+
+    return {OLD_KEYS.get(key, key): value for key, value in values.items()}
 
 
 def _read(path: Path) -> JsonObject:
@@ -185,8 +191,8 @@ def _settings(run: Run) -> JsonObject:
     hidden: set[str] = {*PATHS}
     if run.settings.get("mechanism"):
         hidden.add("clip")
-        if not run.settings.get("l2_norm"):
-            hidden.add("l2_norm")
+        if not run.settings.get("clip_norm"):
+            hidden.add("clip_norm")
     return {name: value for name, value in run.settings.items() if name not in hidden}
 
 
@@ -200,16 +206,17 @@ def _facts_of_encoding(run: Run) -> JsonObject:
     encoding = read_object(path)
     while isinstance(encoding.get("inner"), dict):
         encoding = encoding["inner"]
+    encoding = _with_names_of_today(encoding)
     table = encoding.get("mechanism", {})
     default_name = table.get("name", encoding.get("kind"))
     facts: JsonObject = {"mechanism": encoding.get("name") or default_name}
     if "knots" in table:
         facts["clipped to"] = f"{number(table['knots'][0])} to {number(table['knots'][-1])}"
     if run.single_reports:
-        facts["l2_norm"] = float(encoding["codebook"]["clip_norm"])
+        facts["clip_norm"] = float(encoding["codebook"]["clip_norm"])
         return facts
-    if encoding.get("l2_norm") is not None:
-        facts["l2_norm"] = encoding["l2_norm"]
+    if encoding.get("clip_norm") is not None:
+        facts["clip_norm"] = encoding["clip_norm"]
     noise = _noise_of_smallest_sum(run)
     if noise:
         facts["noise multiplier of the smallest sum"] = number(noise)

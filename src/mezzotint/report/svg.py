@@ -19,7 +19,9 @@ WIDTH = 480
 """Units of a figure's width: about pixels where two figures stand side by side."""
 
 HEIGHT = 300
-MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 62, 14, 10, 42
+MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 82, 14, 10, 42
+"""The left one holds a label and numbers of six digits, as large as narrow windows show them."""
+
 ROW_HEIGHT = 24
 """Of a bar that stands for a thing, whose name takes a line or two."""
 

@@ -127,7 +127,7 @@ class _TableCalibration:
             mechanism=self._table(strength),
             size=self.setting.dimension,
             clients=self.setting.summed,
-            l2_norm=None if self.setting.dimension == 1 else 1.0,
+            clip_norm=None if self.setting.dimension == 1 else 1.0,
         )
 
     def _exact(self, scheme: TableScheme) -> float:
@@ -312,7 +312,7 @@ def calibrated_gaussian(setting: Setting) -> tuple[GaussianScheme, Claim]:
     def make(inverse: float) -> tuple[GaussianScheme, Claim]:
         scheme = GaussianScheme.planned(
             noise_multiplier=1 / inverse,
-            l2_norm=1.0,
+            clip_norm=1.0,
             size=setting.dimension,
             clients=setting.summed,
         )

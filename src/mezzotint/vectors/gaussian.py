@@ -29,6 +29,8 @@ from mezzotint.core.arguments import (
     check_residues,
     check_scale,
     check_vector,
+    with_old_fields,
+    with_old_names,
 )
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.sampler import (
@@ -297,6 +299,7 @@ _CENTRE_ROUNDING = 2.0**-40
 """Relative bound on the roundings of centres and of the distance between two of them."""
 
 
+@with_old_fields(l2_norm="clip_norm")
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GaussianScheme(VectorScheme):
@@ -307,7 +310,7 @@ class GaussianScheme(VectorScheme):
         deviation: standard deviation of the noise that EACH client adds before it rounds, steps of
             `granularity`.
         size: coordinates of a client's vector.
-        l2_norm: clipping norm, data units.
+        clip_norm: clipping norm, data units.
         granularity: data units per integer.
         modulus_bits: log2 of M; `planned` chooses both.
         seed: public, of the rotation's signs; chosen independently of the data.
@@ -318,7 +321,7 @@ class GaussianScheme(VectorScheme):
 
     Guarantees:
         Sums cost as much as a Gaussian of the honest clients' summed variance on vectors of norm
-        `l2_norm`, by its exact curve, plus `merging_loss`, negligible from two steps on (1e-9 in
+        `clip_norm`, by its exact curve, plus `merging_loss`, negligible from two steps on (1e-9 in
         all). Rounding is free. The noise is exact, whatever floats round. Wrapping around M costs
         accuracy, never privacy. Estimates of sums are unbiased up to 1e-9 steps a client, and
         wraps; a coordinate's mean squared error is deviation^2 + 1/12 squared steps a client.
@@ -326,7 +329,7 @@ class GaussianScheme(VectorScheme):
 
     Example:
         >>> scheme = mz.vectors.GaussianScheme.planned(
-        ...     noise_multiplier=2.0, size=4, l2_norm=1.0, clients=50
+        ...     noise_multiplier=2.0, size=4, clip_norm=1.0, clients=50
         ... )
         >>> vectors = [[0.1, 0.2, 0.3, 0.4]] * 50
         >>> total = sum(scheme.encode(vector) for vector in vectors) % scheme.modulus
@@ -335,14 +338,14 @@ class GaussianScheme(VectorScheme):
     """
 
     size: int
-    l2_norm: float
+    clip_norm: float
     granularity: float
     modulus_bits: int
     deviation: float
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_scale("l2_norm", self.l2_norm)
+        check_scale("clip_norm", self.clip_norm)
         check_scale("granularity", self.granularity)
         _ = self._rotation
         check_count("modulus_bits", self.modulus_bits, least=2, most=MAX_BITS)
@@ -352,24 +355,25 @@ class GaussianScheme(VectorScheme):
         _ = self._noise
 
     @classmethod
+    @with_old_names(l2_norm="clip_norm")
     def planned(
         cls,
         *,
         noise_multiplier: float,
         size: int,
-        l2_norm: float,
+        clip_norm: float,
         clients: int,
         seed: int = 0,
     ) -> GaussianScheme:
         """The fewest bits for noise of at least two steps a client, and the finest grid that fits.
 
         Arguments:
-            noise_multiplier: standard deviation of the total noise of `clients`, over `l2_norm`; >
+            noise_multiplier: standard deviation of the total noise of `clients`, over `clip_norm`; >
                 0.
             clients: summands; a coordinate of their sum beyond six deviations from 0 wraps.
         """
         check_positive("noise_multiplier", noise_multiplier)
-        check_positive("l2_norm", l2_norm)
+        check_positive("clip_norm", clip_norm)
         count = check_count("clients", clients)
         rotation = Rotation(dimension=size, seed=seed)
         # Variance of a coordinate, in variances of one client's noise, if all vectors are equal.
@@ -384,11 +388,11 @@ class GaussianScheme(VectorScheme):
         modulus_bits = max(2, math.ceil(math.log2(least_modulus)))
         sum_deviation = 2.0 ** (modulus_bits - 1) / _WRAP_DEVIATIONS
         deviation = math.sqrt((sum_deviation**2 - rounding) / variance_ratio)
-        client_noise = noise_multiplier * l2_norm / math.sqrt(count)
+        client_noise = noise_multiplier * clip_norm / math.sqrt(count)
         return cls(
             deviation=deviation,
             size=size,
-            l2_norm=l2_norm,
+            clip_norm=clip_norm,
             granularity=client_noise / deviation,
             modulus_bits=modulus_bits,
             seed=seed,
@@ -422,7 +426,7 @@ class GaussianScheme(VectorScheme):
         """
         count = check_count("clients", clients)
         noise_variance = count * (self.deviation**2 + ROUNDING_VARIANCE)
-        sum_norm = count * self.l2_norm / self.granularity
+        sum_norm = count * self.clip_norm / self.granularity
         signal_variance = sum_norm**2 / self._rotation.block
         log_factor = count * rounding_factor(self.deviation)
         half_modulus = self.modulus / 2
@@ -430,11 +434,11 @@ class GaussianScheme(VectorScheme):
         return min(1.0, 2 * self.size * math.exp(exponent))
 
     def centres(self, vector: npt.ArrayLike) -> FloatArray:
-        """(d,) clipped and rotated vector, steps: of norm at most (1 + 2^-45) l2_norm /
+        """(d,) clipped and rotated vector, steps: of norm at most (1 + 2^-45) clip_norm /
         granularity."""
         # Each level of a transform adds two floats, with errors of 2^-53 of the vector's norm, and
         # there are at most 2 * 27 levels; scaling, and the division here, round four times more.
-        clipped = clip(check_vector(vector, self.size), norm="l2", bound=self.l2_norm)
+        clipped = clip(check_vector(vector, self.size), norm="l2", bound=self.clip_norm)
         return self._rotation.apply(clipped) / self.granularity
 
     def encode(self, vector: npt.ArrayLike, rng: Seed = None) -> IntArray:
@@ -471,7 +475,7 @@ class GaussianScheme(VectorScheme):
     def _epsilons(self, release: Release) -> dict[str, float]:
         """The Gaussian of the honest clients' variance over all vectors, by its exact curve."""
         # Neighbours' centres are two norms apart, and the honest clients' variances add up.
-        distance = 2 * self.l2_norm / self.granularity
+        distance = 2 * self.clip_norm / self.granularity
         shift = distance * math.sqrt(release.rounds / release.honest) / self.deviation
         merging = merging_loss(self.deviation, release.honest)
         log_ratio = self.size * release.rounds * merging

@@ -23,6 +23,7 @@ from mezzotint.core.arguments import (
     check_positive,
     check_residues,
     check_vector,
+    with_old_fields,
 )
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
@@ -129,19 +130,19 @@ def round_renyi(
     alpha: float,
     *,
     coordinates: int,
-    l2_norm: float,
+    clip_norm: float,
 ) -> float:
-    """Renyi divergence of one round between any two vectors of L2 norm at most `l2_norm`, rounded
+    """Renyi divergence of one round between any two vectors of L2 norm at most `clip_norm`, rounded
     up.
 
     Arguments:
         alpha: order > 1.
         coordinates: of the (rotated) vector.
-        l2_norm: data units; coordinates are clipped to the table's range besides.
+        clip_norm: data units; coordinates are clipped to the table's range besides.
 
     Source: docs/proofs/vectors.md, "Tables under an L2 bound".
     """
-    distance = squared_distance(mechanism, coordinates=coordinates, l2_norm=l2_norm)
+    distance = squared_distance(mechanism, coordinates=coordinates, clip_norm=clip_norm)
     return quadratic_renyi(mechanism, noise, alpha) * distance
 
 
@@ -177,6 +178,7 @@ def _optimistic_epsilon(release: Release) -> float:
     return min(release.pure, (1 - _GAUSSIAN_GAP) * gaussian)
 
 
+@with_old_fields(l2_norm="clip_norm")
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TableScheme(VectorScheme):
@@ -186,7 +188,7 @@ class TableScheme(VectorScheme):
         mechanism: levels on a lattice; its range clips the (rotated) coordinates.
         size: coordinates of a client's vector.
         clients: most clients per sum; the modulus is planned so that sums never wrap.
-        l2_norm: clip vectors to this L2 norm, rotate them, and account under it; None clips per
+        clip_norm: clip vectors to this L2 norm, rotate them, and account under it; None clips per
             coordinate only.
         seed: public; determines the rotation's signs, independently of the data.
 
@@ -208,15 +210,15 @@ class TableScheme(VectorScheme):
     mechanism: Mechanism
     size: int
     clients: int
-    l2_norm: float | None = None
+    clip_norm: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         _ = self.lattice
         _ = self._rotation
         check_count("clients", self.clients)
-        if self.l2_norm is not None:
-            check_positive("l2_norm", self.l2_norm)
+        if self.clip_norm is not None:
+            check_positive("clip_norm", self.clip_norm)
 
     @cached_property
     def lattice(self) -> Lattice:
@@ -234,8 +236,8 @@ class TableScheme(VectorScheme):
     def encode(self, vector: npt.ArrayLike, rng: Seed = None) -> IntArray:
         """Clips, rotates, reports each coordinate; (length,) integers 0..span."""
         values = check_vector(vector, self.size)
-        if self.l2_norm is not None:
-            clipped = clip(values, norm="l2", bound=self.l2_norm)
+        if self.clip_norm is not None:
+            clipped = clip(values, norm="l2", bound=self.clip_norm)
             values = self._rotation.apply(clipped)
         codes = np.asarray(self.mechanism.privatize(values, rng))
         return self.lattice.integers[codes.astype(np.intp)]
@@ -250,17 +252,17 @@ class TableScheme(VectorScheme):
             raise ParameterError("total", largest, remedy)
         multiples = residues.astype(np.float64) * self.lattice.step
         sums = multiples + count * self.lattice.offset
-        if self.l2_norm is None:
+        if self.clip_norm is None:
             return sums
         return self._rotation.undo(sums)
 
     def account(self, release: Release) -> Claim:
-        """The best of the coordinate-wise accounting of secure sums and (with `l2_norm`) that under
+        """The best of the coordinate-wise accounting of secure sums and (with `clip_norm`) that under
         the L2 bound."""
         release.require_only("secure_sum", *SUMMED)
         by_coordinates = self._coordinate_release(release)
         # The L2 bound counts the noise of all clients named, which random participants need not add.
-        if self.l2_norm is None or release.participation == "poisson":
+        if self.clip_norm is None or release.participation == "poisson":
             return account(by_coordinates)
         epsilons = self.under_l2(release)
         least_epsilon = min(epsilons.values())
@@ -284,14 +286,14 @@ class TableScheme(VectorScheme):
         return account(by_coordinates).epsilon <= epsilon
 
     def under_l2(self, release: Release, *, alpha: float | None = None) -> dict[str, float]:
-        """Epsilons of the release by the L2 bound alone, by their names; needs `l2_norm`.
+        """Epsilons of the release by the L2 bound alone, by their names; needs `clip_norm`.
 
         Arguments:
             alpha: the only Renyi order used, for a quick valid bound; None searches for the best.
         """
         remedy = "losses of vectors need their L2 norm bounded"
-        norm = check_positive("l2_norm", self.l2_norm, remedy)
-        pure = pure_epsilon_l2(self.mechanism, coordinates=self.length, l2_norm=norm)
+        norm = check_positive("clip_norm", self.clip_norm, remedy)
+        pure = pure_epsilon_l2(self.mechanism, coordinates=self.length, clip_norm=norm)
         epsilons = {PURE_L2: release.rounds * pure * (1 + 4 * UNIT)}
         if release.delta == 0:
             return epsilons
@@ -303,11 +305,11 @@ class TableScheme(VectorScheme):
         return epsilons
 
     def renyi(self, *, others: int, alphas: Sequence[float]) -> list[float]:
-        """Renyi divergences of one round of a client among `others` honest ones; needs `l2_norm`;
+        """Renyi divergences of one round of a client among `others` honest ones; needs `clip_norm`;
         rounded up."""
-        if self.l2_norm is None:
+        if self.clip_norm is None:
             remedy = "Renyi losses of vectors need their L2 norm bounded"
-            raise ParameterError("l2_norm", None, remedy)
+            raise ParameterError("clip_norm", None, remedy)
         if others not in self._round_losses:
             noise = others_noise(self.mechanism, others)
             self._round_losses[others] = (noise, {})
@@ -319,7 +321,7 @@ class TableScheme(VectorScheme):
                     noise,
                     alpha,
                     coordinates=self.length,
-                    l2_norm=self.l2_norm,
+                    clip_norm=self.clip_norm,
                 )
         return [divergences[alpha] for alpha in alphas]
 

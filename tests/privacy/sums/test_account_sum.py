@@ -260,10 +260,12 @@ def test_noise_of_clients_who_come_by_chance_is_not_counted_on() -> None:
         "clients": 100,
         "sampling": "poisson",
     }
-    scheme = vectors.GaussianScheme.planned(noise_multiplier=1.0, size=16, l2_norm=1.0, clients=100)
+    scheme = vectors.GaussianScheme.planned(
+        noise_multiplier=1.0, size=16, clip_norm=1.0, clients=100
+    )
     with pytest.raises(ParameterError, match="absent clients add no noise"):
         privacy.account(privacy.Release(mechanism=scheme, sampling_rate=0.1, **shape))
-    scheme = vectors.TableScheme(mechanism=QUIET, size=40, l2_norm=1.0, clients=100)
+    scheme = vectors.TableScheme(mechanism=QUIET, size=40, clip_norm=1.0, clients=100)
     release = privacy.Release(mechanism=scheme, sampling_rate=1.0, **shape)
     assert any("L2" in name for name, _ in privacy.account(release).alternatives)
     chance = privacy.Release(mechanism=scheme, sampling_rate=0.1, **shape)

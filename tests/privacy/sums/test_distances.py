@@ -96,7 +96,7 @@ def test_distances_are_rounded_up() -> None:
             exact = min(least, box)
             assert (
                 exact
-                <= squared_distance(mechanism, coordinates=coordinates, l2_norm=norm)
+                <= squared_distance(mechanism, coordinates=coordinates, clip_norm=norm)
                 <= exact * (1 + FEW)
             )
 
@@ -182,7 +182,7 @@ def test_pure_losses_of_vectors_are_rounded_up() -> None:
         for coordinates in generator.integers(1, 50, 2).tolist():
             norm = float(generator.uniform(0.1, 2) * (mechanism.upper - mechanism.lower))
             at = (
-                Fraction(squared_distance(mechanism, coordinates=coordinates, l2_norm=norm))
+                Fraction(squared_distance(mechanism, coordinates=coordinates, clip_norm=norm))
                 / coordinates
             )
             chords = (
@@ -193,7 +193,7 @@ def test_pure_losses_of_vectors_are_rounded_up() -> None:
                 if y > at and w > v
             )
             exact = coordinates * max([*chords, *(v for x, v in points if x <= at)])
-            ours = Fraction(pure_epsilon_l2(mechanism, coordinates=coordinates, l2_norm=norm))
+            ours = Fraction(pure_epsilon_l2(mechanism, coordinates=coordinates, clip_norm=norm))
             assert exact <= ours <= exact * Fraction(1 + FEW)
 
 

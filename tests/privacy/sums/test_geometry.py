@@ -162,7 +162,7 @@ def test_orders_are_finite_and_above_one(alpha: float) -> None:
 
 def test_ranges_whose_squares_are_floats() -> None:
     for width in (1e-100, 1e100):
-        assert 0 < squared_distance(_two_rows(width), coordinates=1, l2_norm=width) < math.inf
+        assert 0 < squared_distance(_two_rows(width), coordinates=1, clip_norm=width) < math.inf
     for width in (0.99e-100, 1.01e100):
         with pytest.raises(ParameterError, match="range squared"):
-            squared_distance(_two_rows(width), coordinates=1, l2_norm=width)
+            squared_distance(_two_rows(width), coordinates=1, clip_norm=width)

@@ -137,7 +137,7 @@ def test_the_best_order_is_found_without_looking_at_all(
     monkeypatch.setattr(cost, "others_noise", lambda mechanism, others: no_noise())
     monkeypatch.setattr(cost, "quadratic_renyi", lambda table, noise, alpha: 2e-3 * alpha)
     run = _release(delta=delta, rounds=rounds, clip_norm=0.5)
-    square = geometry.squared_distance(TABLE, coordinates=1, l2_norm=0.5)
+    square = geometry.squared_distance(TABLE, coordinates=1, clip_norm=0.5)
     each = [
         rdp_to_epsilon(
             rounds * rdp_public_sampling(square * 2e-3 * alpha, alpha, 1.0), alpha, delta

@@ -71,23 +71,25 @@ def turn(number_of_round: int, clients: int, population: int) -> list[int]:
     return [position % population for position in range(beginning, beginning + clients)]
 
 
-def most_participations(sampling: Sampling, *, rounds: int, per_round: int, population: int) -> int:
+def most_participations(
+    sampling: Sampling, *, rounds: int, clients_per_round: int, population: int
+) -> int:
     """The largest number of rounds in which one client takes part.
 
     For random draws some client exceeds it with probability at most `RISK`, by a union bound.
 
-    >>> most_participations("cyclic", rounds=20, per_round=100, population=1000)
+    >>> most_participations("cyclic", rounds=20, clients_per_round=100, population=1000)
     2
-    >>> most_participations("fixed", rounds=20, per_round=100, population=1000)
+    >>> most_participations("fixed", rounds=20, clients_per_round=100, population=1000)
     9
     """
-    if per_round >= population:
+    if clients_per_round >= population:
         return rounds
     if sampling == "cyclic":
-        return -(-rounds * per_round // population)
+        return -(-rounds * clients_per_round // population)
     from scipy.special import bdtrc  # the tails of a binomial
 
-    tails = np.append(bdtrc(np.arange(rounds), rounds, per_round / population), 0.0)
+    tails = np.append(bdtrc(np.arange(rounds), rounds, clients_per_round / population), 0.0)
     return int(np.flatnonzero(population * tails <= RISK)[0])
 
 

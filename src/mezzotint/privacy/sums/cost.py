@@ -509,7 +509,7 @@ def _renyi_l2(run: Release) -> float:
     if run.participation in ("poisson", "without_replacement"):
         return math.inf
     noise = others_noise(run.table, run.others)
-    square = squared_distance(run.table, coordinates=run.dimension, l2_norm=run.clip_norm)
+    square = squared_distance(run.table, coordinates=run.dimension, clip_norm=run.clip_norm)
 
     @cache
     def epsilon(index: int) -> float:
@@ -531,7 +531,7 @@ def _renyi_l2(run: Release) -> float:
 def _pure_l2(run: Release) -> float:
     if run.clip_norm is None:
         return math.inf
-    single = pure_epsilon_l2(run.table, coordinates=run.dimension, l2_norm=run.clip_norm)
+    single = pure_epsilon_l2(run.table, coordinates=run.dimension, clip_norm=run.clip_norm)
     return run.rounds * single * (1 + 4 * UNIT)
 
 

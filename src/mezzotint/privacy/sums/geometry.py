@@ -188,7 +188,7 @@ def squared_distance(
     mechanism: Mechanism,
     *,
     coordinates: int,
-    l2_norm: float,
+    clip_norm: float,
 ) -> float:
     """Largest squared L2 distance of the inputs that two clients' reports are drawn for.
 
@@ -197,7 +197,7 @@ def squared_distance(
     Arguments:
         mechanism: its range clips every coordinate; refused where its square is not a float.
         coordinates: reported of one vector.
-        l2_norm: of a client's vector, data units.
+        clip_norm: of a client's vector, data units.
 
     Guarantees: covers what arithmetic does to a vector: rotating moves its norm by a relative 128
         UNIT at most, and the row is drawn for a position that differs from the input's by 1.125 *
@@ -208,7 +208,7 @@ def squared_distance(
         remedy = "its range squared leaves the floats; rescale the data"
         raise ParameterError("mechanism", span, remedy)
     widest_segment = float(np.diff(mechanism.knots).max())
-    rotated_norm = l2_norm * (1 + 128 * UNIT)
+    rotated_norm = clip_norm * (1 + 128 * UNIT)
     radius = rotated_norm + math.sqrt(coordinates) * widest_segment * POSITION_ERROR
     diameter = 2 * radius * (1 + 8 * UNIT)
     cube_diagonal_squared = coordinates * span * span * (1 + 8 * UNIT)
@@ -497,7 +497,8 @@ def _loss_within(mechanism: Mechanism, distance: float) -> float:
     first = np.searchsorted(inputs, inputs - reach, side="left")
     last = np.searchsorted(inputs, inputs + reach, side="right")
     highest = _window_maxima(rows, first, last)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    # A ratio beyond the floats, beside a knot without mass, counts as an infinite one.
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratios = np.nan_to_num(highest / rows, nan=1.0, posinf=math.inf)
     # Ratios err by 16 UNIT, logarithms by 2 UNIT of at most 23.
     return math.log(float(ratios.max())) + 256 * UNIT
@@ -545,18 +546,18 @@ def pure_epsilon_l2(
     mechanism: Mechanism,
     *,
     coordinates: int,
-    l2_norm: float,
+    clip_norm: float,
 ) -> float:
-    """Pure epsilon of one round between any two vectors of L2 norm at most `l2_norm`, rounded up.
+    """Pure epsilon of one round between any two vectors of L2 norm at most `clip_norm`, rounded up.
 
     Arguments:
         mechanism: any table; its jumps may be crossed in every coordinate at once.
         coordinates: how many are reported, each independently.
-        l2_norm: data units.
+        clip_norm: data units.
 
     Guarantees: at most `coordinates` times the table's own epsilon, up to rounding.
     """
-    square = squared_distance(mechanism, coordinates=coordinates, l2_norm=l2_norm)
+    square = squared_distance(mechanism, coordinates=coordinates, clip_norm=clip_norm)
     distances, losses = loss_profile(mechanism)
     if math.isinf(float(losses[-1])):
         return math.inf
