@@ -153,8 +153,13 @@ def test_the_page_answers_and_loads_nothing_from_elsewhere(address: str) -> None
         own = address.partition("/?")[0]
         elsewhere = [url for url in requests(session) if not url.startswith((own, f"ws{own[4:]}"))]
         assert elsewhere == []
+        background = "return getComputedStyle(document.body).backgroundColor"
+        light = session.execute_script(background)
         for scheme in ("light", "dark"):
             colours(session, scheme)
+            until(
+                lambda same=scheme == "light": (session.execute_script(background) == light) == same
+            )
             ours = [each for each in violations(session) if "figure" in each or "<table" in each]
             assert ours == []
 

@@ -1,3 +1,7 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
 """The explorer: a marimo app that helps to choose a mechanism. `mezzotint explore` serves it to this machine alone."""
 
 import marimo  # pyright: ignore[reportMissingImports]  # the extra
@@ -13,9 +17,9 @@ def _():
     from mezzotint.core.records import above
     from mezzotint.report import choices
     from mezzotint.report.page_html import asset, table_html
-    from mezzotint.report.svg import figure_html
+    from mezzotint.report.svg import figure_html, text_of
 
-    return MezzotintError, above, asset, choices, figure_html, mo, table_html
+    return MezzotintError, above, asset, choices, figure_html, mo, table_html, text_of
 
 
 @app.cell
@@ -36,8 +40,8 @@ def _(mo):
     mo.vstack(
         [
             mo.md("# Which mechanism should I use?"),
-            mo.hstack([epsilon, bits], justify="start", gap=2),
-            mo.hstack([lower, upper, people], justify="start", gap=2),
+            mo.hstack([epsilon, bits], justify="start", gap=2, wrap=True),
+            mo.hstack([lower, upper, people], justify="start", gap=2, wrap=True),
             prior,
         ]
     )
@@ -69,8 +73,9 @@ def _(MezzotintError, bits, choices, epsilon, lower, mo, people, prior, upper):
 
 
 @app.cell
-def _(above, asset, choices, chosen, family, figure_html, mo, situation, table_html):
+def _(above, asset, choices, chosen, family, figure_html, mo, situation, table_html, text_of):
     picked = next(choice for choice in chosen if choice.name == family.value)
+    narrowest = min(chosen, key=lambda choice: choice.half_width)
     figures = (
         choices.errors(chosen),
         choices.widths(picked, situation),
@@ -82,12 +87,13 @@ def _(above, asset, choices, chosen, family, figure_html, mo, situation, table_h
         [
             mo.md(
                 f"At epsilon {situation.epsilon:g} per report (every table is certified when it is made), "
-                f"the least mean squared error is that of the **{chosen[0].name}**: the mean of "
-                f"{situation.people:,} people is known to ±{above(chosen[0].half_width, 4)} data units or better."
+                f"the least mean squared error is that of the **{chosen[0].name}**. Whatever the inputs are, the mean "
+                f"of {situation.people:,} people is known best by the **{narrowest.name}**: "
+                f"to ±{above(narrowest.half_width, 4)} data units."
             ),
             mo.Html(table_html(choices.table(chosen))),
             family,
-            mo.plain_text(f"$ {picked.command}"),
+            mo.Html(f'<pre class="command">$ {text_of(picked.command)}</pre>'),
             mo.Html(f'{style}<div class="figures">{drawn}</div>'),
         ]
     )
