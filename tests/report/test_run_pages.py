@@ -235,13 +235,13 @@ def test_a_run_without_a_table_names_its_noise_and_no_file_that_is_not_there(fol
     facts, code = parts()
     assert code == "$ mezzotint ledger ledger.jsonl"
     assert (
-        not {"clip", "l2 norm", "mechanism"} & facts.keys()
+        not {"clip", "clip norm", "mechanism"} & facts.keys()
     )  # an encoding clipped, which is elsewhere
     noise = gaussian_encoding(noise_multiplier=8.0, clip_norm=0.5, clients=30, size=10)
     (folder / "encoding.json").write_text(json.dumps(noise.as_dict()), encoding="utf-8")
     facts, code = parts()
     assert facts["mechanism"] == "rounded Gaussian"
-    assert (facts["l2 norm"], facts["noise multiplier of the smallest sum"]) == ("0.5", "8")
+    assert (facts["clip norm"], facts["noise multiplier of the smallest sum"]) == ("0.5", "8")
     assert code == "$ mezzotint ledger ledger.jsonl"
     table = TableEncoding(mechanism=rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.4))
     (folder / "encoding.json").write_text(json.dumps(table.as_dict()), encoding="utf-8")
@@ -254,7 +254,7 @@ def test_a_run_without_a_table_names_its_noise_and_no_file_that_is_not_there(fol
     )
     (folder / "encoding.json").write_text(ranked_codebook(10, 8.0).to_json(), encoding="utf-8")
     facts, code = parts()
-    assert (facts["mechanism"], facts["l2 norm"]) == ("ranked codebook", "1.0")
+    assert (facts["mechanism"], facts["clip norm"]) == ("ranked codebook", "1.0")
     for line in code.splitlines():
         assert (
             run(

@@ -6,6 +6,7 @@ import math
 import random
 from fractions import Fraction
 from functools import partial
+from typing import Any
 
 import mpmath as mp
 import pytest
@@ -264,3 +265,18 @@ def test_bad_input_names_parameter_value_and_remedy(change: dict, message: str) 
     with pytest.raises(ParameterError) as caught:
         expected(**given_arguments)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "vertices",
+    [
+        ({0: "0.5", 1: "0.5"}, {1: "0.25", 0: "0.75"}),
+        (frozenset({0, 1}),),
+        {0: 0.5, 1: 0.5},
+        {0.5, 0.25},
+    ],
+)
+def test_distributions_without_an_order_are_refused(vertices: Any) -> None:
+    """The keys of a mapping could sum to 1, as if they were its probabilities."""
+    with pytest.raises(ParameterError, match="vertices"):
+        expected(n=10, vertices=vertices, loss_rate=0.1, epsilon=1.0)

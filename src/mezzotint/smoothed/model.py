@@ -11,7 +11,7 @@ import decimal
 import functools
 import math
 import sys
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Set, Sized
 from dataclasses import dataclass, field
 from fractions import Fraction
 from numbers import Integral, Real
@@ -283,7 +283,8 @@ def read_vertices(vertices: Sequence[Rational | Sequence[Rational]]) -> tuple[Di
 
     Each is a share of the first of two types, or one chance per type.
     """
-    if isinstance(vertices, (Real, str)) or not isinstance(vertices, Sized) or len(vertices) == 0:
+    is_unordered = isinstance(vertices, (Real, str, Mapping, Set))
+    if is_unordered or not isinstance(vertices, Sized) or len(vertices) == 0:
         remedy = "needs a sequence of one or more distributions; try (0.0554,)"
         raise ParameterError("vertices", vertices, remedy)
     distributions = [
@@ -295,6 +296,8 @@ def read_vertices(vertices: Sequence[Rational | Sequence[Rational]]) -> tuple[Di
 
 
 def _read_vertex(name: str, vertex: Rational | Sequence[Rational]) -> Distribution:
+    if isinstance(vertex, (Mapping, Set)):
+        raise ParameterError(name, vertex, "needs the probabilities in the order of the types")
     if isinstance(vertex, (int, float, Real, str)):
         share = read_rational(name, vertex)
         chances = [share, 1 - share]
