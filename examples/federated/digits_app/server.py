@@ -20,7 +20,7 @@ def main(grid: Grid, context: Context) -> None:
         epsilon=float(config["epsilon"]),
         delta=delta,
         rounds=rounds,
-        clip_norm=float(config["l2-norm"]),
+        clip_norm=float(config["clip-norm"]),
         clients=clients,
         size=task.SIZE,
     )
