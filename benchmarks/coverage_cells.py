@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +16,10 @@ from scipy import special, stats
 
 from mezzotint import design, families
 from mezzotint.core.mechanism import Mechanism
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from reference.mechanisms import stepped
 
 LEVELS = (0.8, 0.9, 0.95, 0.99, 0.999, 0.9999)
 FALSE_ALARM = 1e-4
@@ -28,20 +33,6 @@ def free_levels(epsilon: float, levels: list[float]) -> Mechanism:
         epsilon=epsilon, lower=0, upper=1, levels=[(confidence + 1) / 2 for confidence in levels]
     )
     return found.mechanism
-
-
-def stepped(cells: int, epsilon: float) -> Mechanism:
-    """k-ary response of the cell that an input lies in: a table whose rows jump at the cells' edges."""
-    response = families.k_randomized_response(
-        lower=0, upper=1, levels=cells, epsilon=epsilon
-    ).weights
-    edges = np.linspace(0, 1, cells + 1)
-    return Mechanism(
-        knots=np.repeat(edges, 2)[1:-1],
-        levels=(edges[1:] + edges[:-1]) / 2,
-        weights=np.repeat(response, 2, axis=0),
-        name=f"stepped {cells}, {epsilon:g}",
-    )
 
 
 def krr(levels: int, epsilon: float) -> Callable[[], Mechanism]:

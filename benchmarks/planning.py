@@ -9,9 +9,11 @@ ratio, and the share of draws whose interval holds the truth. All draws are seed
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,10 @@ from scipy import stats
 from mezzotint import Mechanism, collect, design, families
 from mezzotint.collect.groups import Group, parts_of
 from mezzotint.collect.pairs import PairCounts
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from reference.mechanisms import stepped
 
 BETA = stats.beta(2, 5).ppf((np.arange(4000) + 0.5) / 4000)
 Draw = Callable[[np.random.Generator], collect.Interval]
@@ -149,17 +155,6 @@ def slope_cell(name: str, table: Mechanism, n: int) -> Cell:
 
     asked = {"estimand": "slope", "mechanism": table, "inputs": x, "second": y, "people": n}
     return Cell(name=name, asked={**asked, "epsilon": 8.0}, draw=draw, truth=0.496)
-
-
-def stepped(cells: int, epsilon: float) -> Mechanism:
-    """k-ary response of the cell that an input lies in."""
-    response = families.k_randomized_response(lower=0, upper=1, levels=cells, epsilon=epsilon)
-    edges = np.linspace(0, 1, cells + 1)
-    return Mechanism(
-        knots=np.repeat(edges, 2)[1:-1],
-        levels=(edges[1:] + edges[:-1]) / 2,
-        weights=np.repeat(response.weights, 2, axis=0),
-    )
 
 
 def cells() -> Iterator[Cell]:

@@ -19,6 +19,7 @@ from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.plans import half_widths
 from mezzotint.collect.questions import Question, expected_shares
 from mezzotint.core.errors import InfeasibleError, ParameterError
+from reference.mechanisms import stepped
 from tolerances import MANY, printed
 
 BETA = stats.beta(2, 5).ppf((np.arange(2000) + 0.5) / 2000)
@@ -26,19 +27,6 @@ BETA = stats.beta(2, 5).ppf((np.arange(2000) + 0.5) / 2000)
 
 def krr(epsilon: float) -> Mechanism:
     return families.categorical(categories=range(10), epsilon=epsilon, method="krr")
-
-
-def stepped(cells: int, epsilon: float) -> Mechanism:
-    """k-ary response of the cell that an input lies in."""
-    response = families.k_randomized_response(
-        lower=0, upper=1, levels=cells, epsilon=epsilon
-    ).weights
-    edges = np.linspace(0, 1, cells + 1)
-    return Mechanism(
-        knots=np.repeat(edges, 2)[1:-1],
-        levels=(edges[1:] + edges[:-1]) / 2,
-        weights=np.repeat(response, 2, axis=0),
-    )
 
 
 # Reference numbers -------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from mezzotint.federated import (
     load_encoding,
     load_policy,
 )
+from mezzotint.federated.encoding import with_keys_of_today
 
 QUIET = {"noise_multiplier": 8.0, "clients": 20, "size": 5}
 SAID = "l2_norm is now called clip_norm"
@@ -86,3 +87,9 @@ def test_files_of_before_are_read(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text("l2_norm = 1.0\n")
     with pytest.warns(FutureWarning, match=SAID):
         assert load_policy(tmp_path / "policy.toml").clip_norm == 1.0
+
+
+def test_a_file_with_a_key_under_both_names_is_refused() -> None:
+    """One of two values would be lost in silence."""
+    with pytest.raises(ParameterError, match=r"l2_norm.*is now called clip_norm"):
+        with_keys_of_today({"l2_norm": 1.0, "clip_norm": 2.0})

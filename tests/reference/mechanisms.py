@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from mezzotint import families, papers
 from mezzotint.core.mechanism import Mechanism
 
@@ -35,6 +37,18 @@ FAMILIES: dict[str, Callable[[], Mechanism]] = {
 
 BIASED = {"biased-selection"}
 """Families that do not claim row means equal to the knots."""
+
+
+def stepped(cells: int, epsilon: float) -> Mechanism:
+    """k-ary response of the cell that an input lies in: a table whose rows jump at the cells' edges."""
+    response = families.k_randomized_response(lower=0, upper=1, levels=cells, epsilon=epsilon)
+    edges = np.linspace(0, 1, cells + 1)
+    return Mechanism(
+        knots=np.repeat(edges, 2)[1:-1],
+        levels=(edges[1:] + edges[:-1]) / 2,
+        weights=np.repeat(response.weights, 2, axis=0),
+        name=f"stepped {cells}, {epsilon:g}",
+    )
 
 
 def is_bounded(mechanism: Mechanism) -> bool:

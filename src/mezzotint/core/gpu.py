@@ -424,6 +424,10 @@ FUSED_SINCE = (2, 7)
 """From this torch on, the Triton that comes with it (3.3) compiles the kernel."""
 
 
+FUSED_CELLS = 2**32
+"""The fused kernel counts cells in 32 bits; larger tables are drawn from in plain torch."""
+
+
 def as_floats(x: torch.Tensor) -> torch.Tensor:
     """x as every sampler reads it: floating types of up to 32 bits as float32, all others as
     float64; detached.
@@ -486,7 +490,8 @@ def draw(
         device=flat_values.device,
     )
     device_key = key_on(key, flat_values.device)
-    if (engine or engine_for(flat_values.device)) == "fused":
+    chosen_engine = engine or engine_for(flat_values.device)
+    if chosen_engine == "fused" and device_tables.cells.numel() <= FUSED_CELLS:
         from mezzotint.core import fused
 
         clip_counts = fused.draw(device_tables, flat_values, device_key, codes)

@@ -204,8 +204,21 @@ class Encoding(ABC):
         return hashlib.sha256(canonical(self.as_dict()).encode()).digest()
 
 
-OLD_KEYS = {"l2_norm": "clip_norm", "per_round": "clients_per_round"}
+_OLD_KEYS = {"l2_norm": "clip_norm", "per_round": "clients_per_round"}
 """Keys of settings and encodings as files of before have them -> as they are called today."""
+
+
+def with_keys_of_today(values: JsonObject) -> JsonObject:
+    """Settings or an encoding from a file, whatever version wrote it.
+
+    Raises:
+        ParameterError: a key under both names.
+    """
+    for old, today in _OLD_KEYS.items():
+        if old in values and today in values:
+            remedy = f"is now called {today}, which is there too; leave it out"
+            raise ParameterError(old, values[old], remedy)
+    return {_OLD_KEYS.get(key, key): value for key, value in values.items()}
 
 
 def canonical(values: JsonObject) -> str:

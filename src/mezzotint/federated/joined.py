@@ -27,7 +27,6 @@ from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import (
     FACTS,
     NOISE,
-    OLD_KEYS,
     Encoding,
     FixedPointEncoding,
     GaussianEncoding,
@@ -36,6 +35,7 @@ from mezzotint.federated.encoding import (
     Vector,
     canonical,
     gaussian_encoding,
+    with_keys_of_today,
 )
 from mezzotint.federated.secagg.plan import Purpose
 from mezzotint.privacy.claim import Claim
@@ -429,7 +429,7 @@ def encoding_from(values: JsonObject) -> Encoding:
     """
     if not isinstance(values, dict):
         raise FileFormatError("encoding: damaged (an object of fields is needed)")
-    values = {OLD_KEYS.get(key, key): value for key, value in values.items()}
+    values = with_keys_of_today(values)
     encoding_kind = str(values.get("kind"))
     if encoding_kind not in _KINDS:
         raise ParameterError("encoding", encoding_kind, f"this version knows {', '.join(_KINDS)}")

@@ -19,7 +19,7 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
 from mezzotint.core.records import JsonObject, Record
 from mezzotint.datasets import Federation, load_federation
-from mezzotint.federated.encoding import OLD_KEYS, Encoding, FixedPointEncoding
+from mezzotint.federated.encoding import Encoding, FixedPointEncoding, with_keys_of_today
 from mezzotint.federated.joined import MetricsEncoding, load_encoding
 from mezzotint.federated.secagg.plan import CORRUPTED, DROPPED
 from mezzotint.federated.secagg.roster import ROUNDS, SAMPLINGS, most_participations
@@ -316,8 +316,9 @@ class RunSettings(Record):
             ParameterError: an unknown key, or a value of another type than the field's.
         """
         field_types = {field.name: type(field.default) for field in fields(cls)}
-        names = {key: key.replace("-", "_") for key in values}
-        settings = {OLD_KEYS.get(names[key], names[key]): value for key, value in values.items()}
+        settings = with_keys_of_today(
+            {key.replace("-", "_"): value for key, value in values.items()}
+        )
         unknown = sorted(set(settings) - set(field_types))
         if unknown:
             raise ParameterError(

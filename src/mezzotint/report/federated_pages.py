@@ -128,14 +128,10 @@ def _read_run(source: Path) -> Run:
         )
     settings: JsonObject = {}
     if (folder / SETTINGS).is_file():
-        settings = _with_names_of_today(_read(folder / SETTINGS))
+        from mezzotint.federated.encoding import with_keys_of_today  # heavy
+
+        settings = with_keys_of_today(_read(folder / SETTINGS))
     return Run(folder=folder, report=report, settings=settings)
-
-
-def _with_names_of_today(values: JsonObject) -> JsonObject:
-    from mezzotint.federated.encoding import OLD_KEYS
-
-    return {OLD_KEYS.get(key, key): value for key, value in values.items()}
 
 
 def _read(path: Path) -> JsonObject:
@@ -200,13 +196,15 @@ def _facts_of_encoding(run: Run) -> JsonObject:
     """The mechanism, its clipping norm and its noise, as far as the encoding in the folder
     tells.
     """
+    from mezzotint.federated.encoding import with_keys_of_today  # heavy
+
     path = run.folder / ENCODING
     if not path.is_file():
         return {}
     encoding = read_object(path)
     while isinstance(encoding.get("inner"), dict):
         encoding = encoding["inner"]
-    encoding = _with_names_of_today(encoding)
+    encoding = with_keys_of_today(encoding)
     table = encoding.get("mechanism", {})
     default_name = table.get("name", encoding.get("kind"))
     facts: JsonObject = {"mechanism": encoding.get("name") or default_name}
@@ -332,7 +330,7 @@ def _verify_sums(run: Run) -> Section:
         before = "reports were asked for"
         file_name = ENCODING
         claim = run.report["claims"].get("local")
-    kept = (
+    ledger_sentence = (
         "The ledger beside the report holds every round with the clients in it, written before "
         f"{before}."
     )
@@ -340,10 +338,13 @@ def _verify_sums(run: Run) -> Section:
     with_mechanism = run.settings.get("mechanism") and (run.folder / file_name).is_file()
     if claim is None or charged == 0 or not with_mechanism:
         if not (run.folder / LEDGER).is_file():
-            return Section(title=title, words=(kept,))
-        words = (kept, "In the run's folder:")
+            return Section(title=title, words=(ledger_sentence,))
+        words = (ledger_sentence, "In the run's folder:")
         return Section(title=title, words=words, code=f"$ mezzotint ledger {LEDGER}")
-    words = (kept, "With the mechanism file it gives the claims again, in the run's folder:")
+    words = (
+        ledger_sentence,
+        "With the mechanism file it gives the claims again, in the run's folder:",
+    )
     verify = f"$ mezzotint verify {file_name}"
     account = f"$ mezzotint account {file_name}"
     spent = f"--rounds {charged} --delta {claim['delta']!r}"

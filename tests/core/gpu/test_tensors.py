@@ -114,6 +114,17 @@ def test_ends_of_a_type_are_the_outermost_numbers_within(
     assert tables.exact_ends == (float(least) == lower and float(greatest) == upper)
 
 
+def test_tables_beyond_the_fused_kernels_count_of_cells_are_drawn_from_plainly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gpu, "FUSED_CELLS", 1)
+    x = torch.linspace(-1, 1, 700)
+    codes, counts = gpu.draw(one_bit(), x, KEY, "fused")  # on a CPU the kernel would not start
+    expected, expected_counts = gpu.draw(one_bit(), x, KEY, "plain")
+    assert torch.equal(codes, expected)
+    assert counts == expected_counts
+
+
 # Tensors of every kind ------------------------------------------------------------------------------------------------
 
 
