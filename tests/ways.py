@@ -345,44 +345,30 @@ def _of_cell(cell: str, mechanism: Mechanism) -> Any:
 
 # The matrix of docs/tables/values.md -------------------------------------------------------------------------------
 
-SHOWN = {"numbers": "numbers 0 to 8", "integers": "1, 2, 3, (other)", "text": "a, b, (other)"}
-"""Tables whose answers the matrix shows."""
-
 
 def matrix() -> str:
-    """Value kinds x ways in, as the law has them: what a list stands for, and where a way in answers otherwise."""
-    heads = ["values", *SHOWN.values(), "but"]
-    rows = [heads, ["---"] * len(heads)]
-    for name, values in LISTS.items():
-        spelled = ", ".join("null" if value is None else repr(value) for value in values)
-        answers = [_shown(expected(values, TABLES[table])) for table in SHOWN]
-        rows.append([f"{name}: `{spelled}`", *answers, _exceptions(name)])
+    """Ways in x value kinds, as the law has them: where a way answers otherwise than the value by itself."""
+    kinds_by_row: dict[tuple[str, str], list[str]] = {}
+    for way in WAYS:
+        for name in LISTS:
+            mark = _mark(way, name)
+            if mark != "=":
+                kinds_by_row.setdefault((way, mark), []).append(name)
+    ways_by_row: dict[tuple[str, str], list[str]] = {}
+    for (way, mark), kinds in kinds_by_row.items():
+        ways_by_row.setdefault((mark, ", ".join(kinds)), []).append(way)
+    rows = [["ways in", "there", "kinds of values"], ["---"] * 3]
+    rows += [[", ".join(ways), mark, kinds] for (mark, kinds), ways in ways_by_row.items()]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def _shown(answer: Answer) -> str:
-    if isinstance(answer, str):
-        return answer
-    return ", ".join("missing" if code is None else str(code) for code in answer)
-
-
-def _exceptions(name: str) -> str:
-    """The ways in that do not give the answers shown, with what each does instead."""
-    ways_by_mark: dict[str, list[str]] = {}
-    for way in WAYS:
-        mark = _mark(way, name)
-        if mark != "=":
-            ways_by_mark.setdefault(mark, []).append(way)
-    return "; ".join(f"{mark} {', '.join(ways)}" for mark, ways in ways_by_mark.items())
-
-
 def _mark(way: str, name: str) -> str:
-    """ "=" where a way gives the answers shown, for every table; otherwise what it does."""
+    """ "=" where a way answers like the values by themselves, for every table; otherwise what it does."""
     answers = {table: law(way, name, mechanism) for table, mechanism in TABLES.items()}
     wanted = {table: expected(LISTS[name], mechanism) for table, mechanism in TABLES.items()}
     if None in answers.values():
-        return "not in"
+        return "absent"
     if answers == wanted:
         return "="
     differing = [answers[table] for table in TABLES if answers[table] != wanted[table]]
-    return "refused by" if set(map(str, differing)) == {REFUSED} else "text in"
+    return "refused" if set(map(str, differing)) == {REFUSED} else "text"

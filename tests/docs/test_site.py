@@ -35,18 +35,6 @@ ROOMS = [
 ]
 
 
-NUMBERED = {
-    "OPTM": [
-        *(f"Table {i}" for i in range(1, 10)),
-        *(f"Figure {i}" for i in ("1", "2", "3", "4a", "4b", "4c", "4d")),
-    ],
-    "RQM": [f"Figure {i}" for i in range(1, 12)],
-    "RQP-SGD": ["Table 1", "Figure 1", "Figure 2"],
-    "Smoothed DP": [*(f"Table {i}" for i in range(1, 4)), *(f"Figure {i}" for i in range(1, 6))],
-}
-"""What the papers number."""
-
-
 screenshots = load(ROOT / "tools" / "screenshots.py")
 
 
@@ -160,39 +148,6 @@ def test_every_reproduction_is_in_the_gallery(hooks: ModuleType) -> None:
     assert all(hooks.reproductions().values())
     page = hooks.on_page_markdown(hooks.GALLERY)
     assert all(f"`mezzotint reproduce {name}`" in page for name in hooks.reproductions())
-
-
-def test_every_table_and_figure_of_the_papers_is_reproduced_or_has_a_reason(
-    hooks: ModuleType,
-) -> None:
-    text = (ROOT / "docs" / "tables" / "items.md").read_text(encoding="utf-8")
-    rows = re.findall(
-        r"^\| (OPTM|RQM|RQP-SGD|Smoothed DP) \| (Table|Figure) (\w+) \| (.*) \|$",
-        text,
-        re.MULTILINE,
-    )
-    found = [(paper, f"{kind} {number}") for paper, kind, number, _ in rows]
-    assert sorted(found) == sorted(
-        (paper, item) for paper, items in NUMBERED.items() for item in items
-    )
-    known = set(hooks.reproductions())
-    shown: set[str] = set()
-    for paper, kind, number, here in rows:
-        names = re.findall(r"`([a-z]+-(?:figure|table)[\w-]+)`", here)
-        assert set(names) <= known, here
-        if here.startswith("not a result: "):
-            continue
-        first = {"OPTM": "optm", "RQM": "rqm", "RQP-SGD": "rqp", "Smoothed DP": "smoothed"}[paper]
-        assert names, here
-        assert all(name.startswith(f"{first}-{kind.lower()}{number}") for name in names), here
-        shown |= set(names)
-    assert known - shown == {
-        "tradeoff",
-        "rqm-pairs",
-        "rqm-tradeoff",
-        "rqp-bits",
-        "smoothed-theorem5",
-    }
 
 
 def test_what_is_not_stored_is_what_needs_data_that_nobody_ships(hooks: ModuleType) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,19 +52,13 @@ def _table() -> dict[tuple[str, str], tuple[str, str]]:
         for line in text.splitlines()
         if line.startswith("|")
     ]
-    assert tuple(rows[0][1:]) == EXCHANGES
-    cells = {
-        (row[0], stage): cell
-        for row in rows[2:]
-        for stage, cell in zip(EXCHANGES, row[1:], strict=True)
+    assert tuple(rows[0][1:]) == (*EXCHANGES, "test")
+    return {
+        (who, stage): (outcome, test.strip("`"))
+        for who, *outcomes, test in rows[2:]
+        for stage, outcome in zip(EXCHANGES, outcomes, strict=True)
+        if outcome != "-"
     }
-    found = {
-        place: re.fullmatch(r"(\w+), `(test_\w+)`", cell)
-        for place, cell in cells.items()
-        if cell != "-"
-    }
-    assert all(found.values()), cells
-    return {place: (one[1], one[2]) for place, one in found.items() if one is not None}
 
 
 def _cells(test: str) -> list[Any]:

@@ -29,18 +29,6 @@ VERBS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 """File -> the verbs that read such a file."""
 
-KINDS = {
-    "mechanism": ("m.json",),
-    "codebook": ("ranked.json",),
-    "claim": ("claim.json",),
-    "reports": ("reports.parquet", "reports.csv", "reports.csv.gz"),
-    "counts": ("counts.json",),
-    "training log": ("log.jsonl",),
-    "ledger": ("ledger.jsonl",),
-    "inputs": ("in.parquet", "in.csv"),
-}
-"""What the table of cases calls them."""
-
 STRANGE: tuple[Any, ...] = (
     None, True, -1, 0, 1e308, float("nan"), float("inf"), 2**70, "", "\x00", "ü" * 50, [], {}, [[]], {"a": {}}, "1e23",
 )  # fmt: skip
@@ -193,17 +181,9 @@ def case(number: int) -> Case:
 
 
 def table(numbers: Iterable[int]) -> str:
-    """Markdown: damages down, kinds of file across, in each cell how many cases."""
-    cases = [case(number) for number in numbers]
-    kinds = {name: kind for kind, names in KINDS.items() for name in names}
-    counts = Counter((one.damage.name, kinds[one.name]) for one in cases)
-    lines = [
-        "| damage | " + " | ".join(KINDS) + " |",
-        "|---|" + "--:|" * len(KINDS),
-    ]
-    for damage in DAMAGES:
-        cells = " | ".join(str(counts[damage.name, kind]) for kind in KINDS)
-        lines.append(f"| {damage.name} | {cells} |")
-    totals = Counter(kinds[one.name] for one in cases)
-    lines.append("| together | " + " | ".join(str(totals[kind]) for kind in KINDS) + " |")
+    """Markdown: each damage with the number of its cases."""
+    counts = Counter(case(number).damage.name for number in numbers)
+    lines = ["| damage | cases |", "|---|--:|"]
+    lines += [f"| {damage.name} | {counts[damage.name]} |" for damage in DAMAGES]
+    lines.append(f"| together | {counts.total()} |")
     return "\n".join(lines) + "\n"

@@ -569,12 +569,18 @@ def test_the_page_lists_every_lie() -> None:
         for line in text.splitlines()
         if line[:1] == "|"
     ]
-    told = [
+    told = {
         (lie, ", ".join(sorted(refusals)), whose)
         for lie, (_, refusals, whose) in LIES.items()
         if refusals
+    }
+    listed = [
+        (lie, names.replace("`", ""), whose)
+        for names, whose, lies in rows[2:]
+        for lie in lies.split("; ")
     ]
-    assert [(lie, names.replace("`", ""), whose) for lie, names, whose in rows[2:]] == told
+    assert len(listed) == len(told)
+    assert set(listed) == told
 
 
 def test_a_roster_that_names_somebody_twice_is_refused_by_clients_that_hold_none(

@@ -6,6 +6,7 @@ The table in docs/tables/faulty-messages.md is read here, and each of its cells 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,19 +41,16 @@ HONEST = {name: getattr(client_module, name) for name in ("checked_integers", "s
 
 def _table() -> dict[tuple[str, str], str]:
     """(what is wrong, stage) -> outcome."""
-    text = TABLE.read_text(encoding="utf-8")
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in text.splitlines()
-        if line.startswith("|")
-    ]
-    assert tuple(rows[0][1:]) == STAGES
-    cells = {
-        (row[0], stage): cell
-        for row in rows[2:]
-        for stage, cell in zip(STAGES, row[1:], strict=True)
-    }
-    return {place: outcome for place, outcome in cells.items() if outcome != "-"}
+    outcomes: dict[tuple[str, str], str] = {}
+    faults: list[str] = []
+    for line in TABLE.read_text(encoding="utf-8").splitlines()[2:]:
+        named, stages, outcome = (cell.strip() for cell in line.strip("|").split("|"))
+        if named != "the same":
+            faults = named.split("; ")
+        for place in itertools.product(faults, stages.split(", ")):
+            assert place not in outcomes
+            outcomes[place] = outcome
+    return outcomes
 
 
 # What can be wrong ----------------------------------------------------------------------------------------------------
