@@ -74,18 +74,18 @@ def dirichlet_split(
     if not dirichlet > 0:
         remedy = "need a number > 0; 0.5 is clearly uneven, 100 nearly even"
         raise ParameterError("dirichlet", dirichlet, remedy)
-    rng = np.random.default_rng(check_count("seed", seed, least=0))
+    generator = np.random.default_rng(check_count("seed", seed, least=0))
     records: list[list[int]] = [[] for _ in range(clients)]
-    for label in np.unique(labels):
-        members = rng.permutation(np.flatnonzero(labels == label))
-        shares = rng.dirichlet(np.full(clients, dirichlet))
-        cuts = np.round(np.cumsum(shares)[:-1] * members.size).astype(int)
-        for client, indices in zip(records, np.split(members, cuts), strict=True):
-            client += indices.tolist()
-    for client in records:
-        if not client:
-            client.append(max(records, key=len).pop())
-    return [np.sort(np.array(client, dtype=np.int64)) for client in records]
+    for class_label in np.unique(labels):
+        members = generator.permutation(np.flatnonzero(labels == class_label))
+        shares = generator.dirichlet(np.full(clients, dirichlet))
+        boundaries = np.round(np.cumsum(shares)[:-1] * members.size).astype(int)
+        for client_records, indices in zip(records, np.split(members, boundaries), strict=True):
+            client_records += indices.tolist()
+    for client_records in records:
+        if not client_records:
+            client_records.append(max(records, key=len).pop())
+    return [np.sort(np.array(client_records, dtype=np.int64)) for client_records in records]
 
 
 # By writer ----------------------------------------------------------------------------------------
@@ -104,9 +104,11 @@ class _Written:
     def federation(self, most: int) -> Federation:
         """The first writers, or all (0), as clients."""
         writers = np.unique(self.writer[~self.tests])[: most or None]
-        parts = [(self.writer == name) & ~self.tests for name in writers]
+        is_training = ~self.tests
+        client_masks = [(self.writer == writer_name) & is_training for writer_name in writers]
+        clients = [(self.x[client_mask], self.y[client_mask]) for client_mask in client_masks]
         return Federation(
-            clients=tuple((self.x[part], self.y[part]) for part in parts),
+            clients=tuple(clients),
             test_x=self.x[self.tests],
             test_y=self.y[self.tests],
             classes=int(self.y.max()) + 1,
@@ -134,26 +136,26 @@ def _femnist(path: Path) -> _Written:
 
 
 def _leaf(folder: Path) -> _Written:
-    x: list[list[float]] = []
-    y: list[int] = []
+    features: list[list[float]] = []
+    labels: list[int] = []
     writers: list[str] = []
-    tests: list[bool] = []
-    for name in ("train", "test"):
-        files = sorted((folder / name).glob("*.json"))
-        if not files:
-            remedy = f"no {name}/*.json there; name a folder that LEAF made"
+    is_test: list[bool] = []
+    for split_name in ("train", "test"):
+        split_files = sorted((folder / split_name).glob("*.json"))
+        if not split_files:
+            remedy = f"no {split_name}/*.json there; name a folder that LEAF made"
             raise ParameterError("data", str(folder), remedy)
-        for file in files:
-            for writer, records in read_object(file).get("user_data", {}).items():
-                x += records["x"]
-                y += records["y"]
+        for split_file in split_files:
+            for writer, records in read_object(split_file).get("user_data", {}).items():
+                features += records["x"]
+                labels += records["y"]
                 writers += [writer] * len(records["y"])
-                tests += [name == "test"] * len(records["y"])
+                is_test += [split_name == "test"] * len(records["y"])
     return _Written(
-        x=(1 - np.asarray(x, dtype=np.float32)).reshape(-1, 28, 28),
-        y=np.asarray(y, dtype=np.int64),
+        x=(1 - np.asarray(features, dtype=np.float32)).reshape(-1, 28, 28),
+        y=np.asarray(labels, dtype=np.int64),
         writer=np.asarray(writers),
-        tests=np.asarray(tests),
+        tests=np.asarray(is_test),
     )
 
 
@@ -182,8 +184,10 @@ class _ArraysOnly(pickle.Unpickler):
 
     def find_class(self, module_name: str, global_name: str, /) -> object:
         if (module_name, global_name) not in self._ALLOWED:
-            wanted = f"{module_name}.{global_name}"
-            raise FileFormatError(f"a pickle that wants {wanted} is not a CIFAR file; refused")
+            wanted_global = f"{module_name}.{global_name}"
+            raise FileFormatError(
+                f"a pickle that wants {wanted_global} is not a CIFAR file; refused"
+            )
         return super().find_class(module_name, global_name)
 
 
@@ -194,8 +198,8 @@ def _cifar_batch(file: Path, label: bytes) -> tuple[Bytes, list[int]]:
     content = file_bytes(file)
     try:
         batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
-        planes = np.asarray(batch[b"data"]).reshape(-1, 3, 32, 32)
-        return planes.transpose(0, 2, 3, 1), list(batch[label])
+        colour_planes = np.asarray(batch[b"data"]).reshape(-1, 3, 32, 32)
+        return colour_planes.transpose(0, 2, 3, 1), list(batch[label])
     except FileFormatError:
         raise
     except Exception as error:  # a damaged pickle may raise anything
@@ -208,8 +212,8 @@ def _cifar_image(file: Path) -> Bytes:
     with brought_by("torch"):
         from PIL import Image
     try:
-        with Image.open(file) as opened:
-            return np.asarray(opened.convert("RGB")).reshape(_CIFAR_SHAPE)
+        with Image.open(file) as picture:
+            return np.asarray(picture.convert("RGB")).reshape(_CIFAR_SHAPE)
     except (OSError, ValueError) as error:
         raise FileFormatError(f"{file.name}: no images of CIFAR ({type(error).__name__})") from None
 
@@ -217,26 +221,34 @@ def _cifar_image(file: Path) -> Bytes:
 def _cifar_labels(file: Path, records: int) -> list[int]:
     """The labels of that package, a JSON list."""
     try:
-        y = np.asarray(json.loads(file.read_text(encoding="utf-8")), dtype=np.int64)
+        class_numbers = np.asarray(json.loads(file.read_text(encoding="utf-8")), dtype=np.int64)
     except (OSError, ValueError) as error:
         raise FileFormatError(f"{file.name}: no list of labels ({error})") from None
-    if y.shape != (records,) or y.min() < 0 or y.max() > 9:
-        raise FileFormatError(f"{file.name}: {y.size} labels for {records} images, each 0 to 9")
-    return y.tolist()
+    if class_numbers.shape != (records,) or class_numbers.min() < 0 or class_numbers.max() > 9:
+        raise FileFormatError(
+            f"{file.name}: {class_numbers.size} labels for {records} images, each 0 to 9"
+        )
+    return class_numbers.tolist()
 
 
 def _cifar_records(dataset: str, root: Path, *, tests: bool) -> Records:
     train_names, test_names = _CIFAR_FILES[dataset]
-    names = test_names if tests else train_names
+    file_names = test_names if tests else train_names
     if dataset == "cifar10" and (root / "test_batch.png").is_file():
-        x = np.concatenate([_cifar_image(root / f"{name}.png") for name in names])
+        features = np.concatenate(
+            [_cifar_image(root / f"{file_name}.png") for file_name in file_names]
+        )
         # The package spells its files so.
-        y = _cifar_labels(root / ("test_lables.json" if tests else "train_lables.json"), len(x))
+        class_labels = _cifar_labels(
+            root / ("test_lables.json" if tests else "train_lables.json"), len(features)
+        )
     else:
-        batches = [_cifar_batch(root / name, _CIFAR_LABELS[dataset]) for name in names]
-        x = np.concatenate([images for images, _ in batches])
-        y = [label for _, labels in batches for label in labels]
-    return pixels(x), np.asarray(y, dtype=np.int64)
+        batches = [
+            _cifar_batch(root / file_name, _CIFAR_LABELS[dataset]) for file_name in file_names
+        ]
+        features = np.concatenate([images for images, _ in batches])
+        class_labels = [label for _, labels in batches for label in labels]
+    return pixels(features), np.asarray(class_labels, dtype=np.int64)
 
 
 # All of them --------------------------------------------------------------------------------------
@@ -251,18 +263,28 @@ def _split_records(
 ) -> tuple[Records, Records, int]:
     """Training records, test records and the number of classes of what is split by Dirichlet."""
     if dataset == "digits":
-        x, y = scikit_learn("digits")
-        images = (x / 16).astype(np.float32)
-        order = np.random.default_rng(check_count("seed", seed, least=0)).permutation(len(y))
-        tests, trains = order[:_DIGITS_TESTS], order[_DIGITS_TESTS:]
-        return (images[trains], y[trains]), (images[tests], y[tests]), 10
+        features, class_labels = scikit_learn("digits")
+        scaled_images = (features / 16).astype(np.float32)
+        record_order = np.random.default_rng(check_count("seed", seed, least=0)).permutation(
+            len(class_labels)
+        )
+        test_indices, train_indices = record_order[:_DIGITS_TESTS], record_order[_DIGITS_TESTS:]
+        return (
+            (scaled_images[train_indices], class_labels[train_indices]),
+            (scaled_images[test_indices], class_labels[test_indices]),
+            10,
+        )
     if dataset == "mnist":
-        data = idx_folder(folder)
-        return (data.train_x, data.train_y), (data.test_x, data.test_y), data.classes
-    root = Path(folder)
+        image_data = idx_folder(folder)
+        return (
+            (image_data.train_x, image_data.train_y),
+            (image_data.test_x, image_data.test_y),
+            image_data.classes,
+        )
+    cifar_folder = Path(folder)
     classes = int(dataset.removeprefix("cifar"))
-    train = _cifar_records(dataset, root, tests=False)
-    return train, _cifar_records(dataset, root, tests=True), classes
+    train_records = _cifar_records(dataset, cifar_folder, tests=False)
+    return train_records, _cifar_records(dataset, cifar_folder, tests=True), classes
 
 
 @lru_cache(maxsize=2)
@@ -289,11 +311,16 @@ def load_federation(
         raise ParameterError("data", None, f"name the folder that holds {dataset}")
     if dataset == "femnist":
         return _femnist(Path(folder)).federation(clients)
-    (x, y), (test_x, test_y), classes = _split_records(dataset, folder, seed)
-    parts = dirichlet_split(y, clients, dirichlet, seed)
+    (train_features, train_labels), (test_features, test_labels), classes = _split_records(
+        dataset, folder, seed
+    )
+    client_indices = dirichlet_split(train_labels, clients, dirichlet, seed)
     return Federation(
-        clients=tuple((x[part], y[part]) for part in parts),
-        test_x=test_x,
-        test_y=test_y,
+        clients=tuple(
+            (train_features[record_indices], train_labels[record_indices])
+            for record_indices in client_indices
+        ),
+        test_x=test_features,
+        test_y=test_labels,
         classes=classes,
     )

@@ -92,14 +92,16 @@ def read_idx(path: Path) -> Bytes:
     if len(content) < 4 or not content.startswith(IDX_OF_BYTES):
         raise FileFormatError(f"{path.name}: not an idx file of bytes")
     dimensions = content[3]
-    start = 4 + 4 * dimensions
-    if dimensions == 0 or len(content) < start:
+    content_start = 4 + 4 * dimensions
+    if dimensions == 0 or len(content) < content_start:
         raise FileFormatError(f"{path.name}: header cut short")
-    shape = struct.unpack(f">{dimensions}I", content[4:start])
-    size = len(content) - start
-    if size != int(np.prod(shape, dtype=np.int64)):
-        raise FileFormatError(f"{path.name}: holds {size} bytes where its header says {shape}")
-    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
+    array_shape = struct.unpack(f">{dimensions}I", content[4:content_start])
+    content_size = len(content) - content_start
+    if content_size != int(np.prod(array_shape, dtype=np.int64)):
+        raise FileFormatError(
+            f"{path.name}: holds {content_size} bytes where its header says {array_shape}"
+        )
+    return np.frombuffer(content, dtype=np.uint8, offset=content_start).reshape(array_shape)
 
 
 def read_image_set(folder: Path) -> ImageSet:
@@ -113,11 +115,16 @@ def read_image_set(folder: Path) -> ImageSet:
         FileFormatError: not an IDX file, or different numbers of images and labels.
     """
     arrays: list[Bytes] = []
-    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
-        paths = [folder / f"{name}-ubyte.gz", folder / f"{name}-ubyte"]
-        present = [path for path in paths if path.is_file()]
+    for file_stem in (
+        "train-images-idx3",
+        "train-labels-idx1",
+        "t10k-images-idx3",
+        "t10k-labels-idx1",
+    ):
+        candidates = [folder / f"{file_stem}-ubyte.gz", folder / f"{file_stem}-ubyte"]
+        present = [candidate for candidate in candidates if candidate.is_file()]
         if not present:
-            remedy = f"no {name}-ubyte[.gz] there; name a folder with MNIST's files"
+            remedy = f"no {file_stem}-ubyte[.gz] there; name a folder with MNIST's files"
             raise ParameterError("data", str(folder), remedy)
         arrays.append(read_idx(present[0]))
     image_set = ImageSet(*arrays)
@@ -141,8 +148,10 @@ def scikit_learn(name: str) -> tuple[FloatArray, Labels]:
     """
     with brought_by("torch"):
         from sklearn import datasets
-    bunch = getattr(datasets, f"load_{name}")()
-    return np.asarray(bunch.data, dtype=np.float64), np.asarray(bunch.target, dtype=np.int64)
+    loaded_records = getattr(datasets, f"load_{name}")()
+    return np.asarray(loaded_records.data, dtype=np.float64), np.asarray(
+        loaded_records.target, dtype=np.int64
+    )
 
 
 # Data sets ----------------------------------------------------------------------------------------
@@ -215,19 +224,21 @@ def breast_cancer(*, split: int = 0, train_share: float = 0.8) -> Dataset:
     Guarantees: mean and scale of the features come from the training records; the note says that
     this is not private.
     """
-    x, y = scikit_learn("breast_cancer")
-    order = np.random.default_rng(split).permutation(len(x))
-    size = round(train_share * len(x))
-    if not 0 < size < len(x):
+    features, diagnoses = scikit_learn("breast_cancer")
+    record_order = np.random.default_rng(split).permutation(len(features))
+    train_count = round(train_share * len(features))
+    if not 0 < train_count < len(features):
         raise ParameterError("train_share", train_share, "both parts need records; try 0.8")
-    train, test = order[:size], order[size:]
-    standard = ((x - x[train].mean(axis=0)) / x[train].std(axis=0)).astype(np.float32)
+    train_indices, test_indices = record_order[:train_count], record_order[train_count:]
+    standardized = (
+        (features - features[train_indices].mean(axis=0)) / features[train_indices].std(axis=0)
+    ).astype(np.float32)
     return Dataset(
         name="breast-cancer",
-        train_x=standard[train],
-        train_y=y[train],
-        test_x=standard[test],
-        test_y=y[test],
+        train_x=standardized[train_indices],
+        train_y=diagnoses[train_indices],
+        test_x=standardized[test_indices],
+        test_y=diagnoses[test_indices],
         classes=2,
         note="features are standardized by the training records' mean and scale, which the claim "
         "does not cover",
@@ -252,14 +263,14 @@ def idx_folder(
 
     Returns: pixels scaled to [0, 1], images (n, rows, columns).
     """
-    images = read_image_set(Path(folder))
-    largest_label = max(images.train_labels.max(), images.test_labels.max())
+    image_set = read_image_set(Path(folder))
+    largest_label = max(image_set.train_labels.max(), image_set.test_labels.max())
     return Dataset(
         name=Path(folder).name,
-        train_x=pixels(images.train_images[:train]),
-        train_y=images.train_labels[:train].astype(np.int64),
-        test_x=pixels(images.test_images[:test]),
-        test_y=images.test_labels[:test].astype(np.int64),
+        train_x=pixels(image_set.train_images[:train]),
+        train_y=image_set.train_labels[:train].astype(np.int64),
+        test_x=pixels(image_set.test_images[:test]),
+        test_y=image_set.test_labels[:test].astype(np.int64),
         classes=int(largest_label) + 1,
     )
 
@@ -271,8 +282,10 @@ EVERY = 5
 
 
 def _by_hash(keys: Iterable[bytes]) -> npt.NDArray[np.bool_]:
-    words = (int.from_bytes(hashlib.sha256(key).digest()[:8], "big") for key in keys)
-    return np.fromiter((word % EVERY == 0 for word in words), dtype=np.bool_)
+    hash_words = (
+        int.from_bytes(hashlib.sha256(record_key).digest()[:8], "big") for record_key in keys
+    )
+    return np.fromiter((hash_word % EVERY == 0 for hash_word in hash_words), dtype=np.bool_)
 
 
 @final
@@ -304,25 +317,28 @@ class _Records:
             return _by_hash(str(user).encode() for user in self.users.tolist())
         if check_neighboring(self.neighboring) == "replace_one":
             return np.arange(len(self.x)) % EVERY == EVERY - 1
-        labels = [self.classes[label].encode() for label in self.y.tolist()]
-        return _by_hash(row.tobytes() + label for row, label in zip(self.x, labels, strict=True))
+        class_names = [self.classes[class_number].encode() for class_number in self.y.tolist()]
+        return _by_hash(
+            features.tobytes() + class_number
+            for features, class_number in zip(self.x, class_names, strict=True)
+        )
 
     def split(self) -> Dataset:
         """Most for training, a fifth for testing."""
-        tested = self.tested()
-        if tested.all() or not tested.any():
+        is_test = self.tested()
+        if is_test.all() or not is_test.any():
             remedy = f"one record, or user, in {EVERY} tests, at least one: give more"
             raise ParameterError("data", self.name, remedy)
         train_users = None
         if self.users is not None:
-            train_users = self.users[~tested]
+            train_users = self.users[~is_test]
         classes = len(self.classes)
         return Dataset(
             name=self.name,
-            train_x=self.x[~tested],
-            train_y=self.y[~tested],
-            test_x=self.x[tested],
-            test_y=self.y[tested],
+            train_x=self.x[~is_test],
+            train_y=self.y[~is_test],
+            test_x=self.x[is_test],
+            test_y=self.y[is_test],
             classes=classes,
             note=f"the names of the {classes} classes are read from the data, which the claim does "
             f"not cover",
@@ -357,29 +373,32 @@ def table_file(
         FileFormatError: a file that cannot be read.
     """
     table = _read_table(Path(path))
-    owners = None
+    row_users = None
     if users is not None:
-        owners = np.asarray(_named_column(table, "users", users))
-    classes, y = np.unique(np.asarray(_named_column(table, "label", label)), return_inverse=True)
+        row_users = np.asarray(_named_column(table, "users", users))
+    row_labels = np.asarray(_named_column(table, "label", label))
+    classes, class_numbers = np.unique(row_labels, return_inverse=True)
     if classes.dtype.kind == "f" and not np.isfinite(classes).all():
         raise ParameterError("label", label, "some rows hold no finite number; drop them")
-    if len(classes) > 2 and 2 * len(classes) > len(y):
-        remedy = f"it has {len(classes)} values in {len(y)} rows; name a column of classes"
+    if len(classes) > 2 and 2 * len(classes) > len(class_numbers):
+        remedy = f"it has {len(classes)} values in {len(row_labels)} rows; name a column of classes"
         raise ParameterError("label", label, remedy)
     if users == label:
         raise ParameterError("users", str(users), "this column is what is learned; name another")
-    features = [name for name in table.column_names if name not in (label, users)]
-    if not features:
+    file_name = Path(path).name
+    feature_names = [name for name in table.column_names if name not in (label, users)]
+    if not feature_names:
         remedy = "has no column but the label; give it others to learn from"
-        raise ParameterError("data", Path(path).name, remedy)
-    columns = [_feature(table, name, Path(path).name) for name in features]
+        raise ParameterError("data", file_name, remedy)
+    columns = [_feature(table, feature_name, file_name) for feature_name in feature_names]
+    features = np.stack(columns, axis=1)
     records = _Records(
-        name=Path(path).name,
-        x=np.stack(columns, axis=1).astype(np.float32),
-        y=y.astype(np.int64),
-        classes=[str(name) for name in classes.tolist()],
+        name=file_name,
+        x=features.astype(np.float32),
+        y=class_numbers.astype(np.int64),
+        classes=list(map(str, classes.tolist())),
         neighboring=neighboring,
-        users=owners,
+        users=row_users,
     )
     return records.split()
 
@@ -414,9 +433,13 @@ def _named_column(table: pa.Table, option: str, name: str) -> list[Any]:
 def _feature(table: pa.Table, name: str, file: str) -> FloatArray:
     from pyarrow import types
 
-    kind = table.schema.field(name).type
-    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
-        remedy = f"column {name} holds values of type {kind}; features must be numbers: encode or drop it"
+    column_type = table.schema.field(name).type
+    if not (
+        types.is_integer(column_type)
+        or types.is_floating(column_type)
+        or types.is_boolean(column_type)
+    ):
+        remedy = f"column {name} holds values of type {column_type}; features must be numbers: encode or drop it"
         raise ParameterError("data", file, remedy)
     return table[name].cast("float64").to_numpy()
 
@@ -440,17 +463,19 @@ def image_folder(folder: str | Path, *, neighboring: Neighboring = "add_or_remov
         raise ParameterError("data", str(folder), "need a folder for each class, two at least")
     images: list[Features] = []
     labels: list[int] = []
-    for label, class_folder in enumerate(classes):
+    for class_number, class_folder in enumerate(classes):
         entries = sorted(path for path in class_folder.iterdir() if path.is_file())
-        files = [path for path in entries if not path.name.startswith(".")]
-        if not files:
+        image_files = [path for path in entries if not path.name.startswith(".")]
+        if not image_files:
             remedy = "holds no images; give a folder of them for each class"
             raise ParameterError("data", class_folder.name, remedy)
-        images += map(_image, files)
-        labels += [label] * len(files)
-    shapes = {image.shape for image in images}
-    if len(shapes) > 1:
-        raise ParameterError("data", str(sorted(shapes)[:3]), "images differ in shape; resize them")
+        images += map(_image, image_files)
+        labels += [class_number] * len(image_files)
+    image_shapes = {image.shape for image in images}
+    if len(image_shapes) > 1:
+        raise ParameterError(
+            "data", str(sorted(image_shapes)[:3]), "images differ in shape; resize them"
+        )
     records = _Records(
         name=Path(folder).name,
         x=np.stack(images),
@@ -466,10 +491,10 @@ def _image(file: Path) -> Features:
     with brought_by("torch"):
         from PIL import Image
     try:
-        with Image.open(file) as opened:
-            if opened.mode in ("1", "L"):
-                return pixels(np.asarray(opened.convert("L")))
-            colours = pixels(np.asarray(opened.convert("RGB")))
+        with Image.open(file) as picture:
+            if picture.mode in ("1", "L"):
+                return pixels(np.asarray(picture.convert("L")))
+            colours = pixels(np.asarray(picture.convert("RGB")))
             return np.ascontiguousarray(colours.transpose(2, 0, 1))
     except (OSError, ValueError, Image.DecompressionBombError) as error:
         problem = f"{file.parent.name}/{file.name}: no image ({type(error).__name__})"

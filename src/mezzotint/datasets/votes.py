@@ -41,11 +41,13 @@ class Election:
         """The same election with the given number of strongest candidates, in the order of their
         votes.
         """
-        order = sorted(range(len(self.counts)), key=lambda i: -self.counts[i])[:candidates]
+        strongest = sorted(range(len(self.counts)), key=lambda position: -self.counts[position])[
+            :candidates
+        ]
         return Election(
             name=self.name,
-            candidates=tuple(self.candidates[i] for i in order),
-            counts=tuple(self.counts[i] for i in order),
+            candidates=tuple(self.candidates[position] for position in strongest),
+            counts=tuple(self.counts[position] for position in strongest),
         )
 
     def share(self, candidate: str) -> Fraction:
@@ -68,12 +70,12 @@ def national_elections() -> tuple[Election, ...]:
     Sources: the file SOURCES.md beside the data.
     """
     elections: list[Election] = []
-    for row in _shipped("presidential_popular_vote.csv"):
-        first, second = int(row["votes_1"]), int(row["votes_2"])
-        others = int(row["total"]) - first - second
+    for table_row in _shipped("presidential_popular_vote.csv"):
+        first, second = int(table_row["votes_1"]), int(table_row["votes_2"])
+        others = int(table_row["total"]) - first - second
         election = Election(
-            name=row["year"],
-            candidates=(row["candidate_1"], row["candidate_2"], "others"),
+            name=table_row["year"],
+            candidates=(table_row["candidate_1"], table_row["candidate_2"], "others"),
             counts=(first, second, others),
         )
         elections.append(election)
@@ -83,9 +85,12 @@ def national_elections() -> tuple[Election, ...]:
 def party_shares() -> dict[str, Fraction]:
     """The Democratic share of the two-party popular vote by year, 1920 to 2024."""
     shares: dict[str, Fraction] = {}
-    for row in _shipped("presidential_popular_vote.csv"):
-        votes = {row["party_1"]: int(row["votes_1"]), row["party_2"]: int(row["votes_2"])}
-        shares[row["year"]] = Fraction(votes["D"], votes["D"] + votes["R"])
+    for table_row in _shipped("presidential_popular_vote.csv"):
+        party_votes = {
+            table_row["party_1"]: int(table_row["votes_1"]),
+            table_row["party_2"]: int(table_row["votes_2"]),
+        }
+        shares[table_row["year"]] = Fraction(party_votes["D"], party_votes["D"] + party_votes["R"])
     return shares
 
 
@@ -104,11 +109,11 @@ def district_elections() -> tuple[Election, ...]:
 def _two_party(name: str) -> tuple[Election, ...]:
     return tuple(
         Election(
-            name=row["district"],
+            name=table_row["district"],
             candidates=("Biden", "Trump"),
-            counts=(int(row["biden"]), int(row["trump"])),
+            counts=(int(table_row["biden"]), int(table_row["trump"])),
         )
-        for row in _shipped(name)
+        for table_row in _shipped(name)
     )
 
 
@@ -147,17 +152,17 @@ def read_elections(
     """
     if not isinstance(source, (str, Path)):
         return _parse(source, columns, label)
-    path = Path(source)
-    if not path.is_file():
+    file_path = Path(source)
+    if not file_path.is_file():
         raise ParameterError("source", str(source), "no such file; give a CSV file with a header")
-    opener = open
-    if path.suffix == ".gz":
-        opener = gzip.open
+    open_text = open
+    if file_path.suffix == ".gz":
+        open_text = gzip.open
     try:
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as stream:
+        with open_text(file_path, "rt", encoding="utf-8-sig", newline="") as stream:
             return _parse(stream, columns, label)
     except (UnicodeDecodeError, gzip.BadGzipFile, EOFError, csv.Error) as error:
-        problem = f"{path.name}: not a CSV file in UTF-8 ({error}); save it as CSV again"
+        problem = f"{file_path.name}: not a CSV file in UTF-8 ({error}); save it as CSV again"
         raise FileFormatError(problem) from None
 
 
@@ -165,24 +170,28 @@ def _parse(
     stream: IO[str], columns: Sequence[str] | None, label: str | None
 ) -> tuple[Election, ...]:
     reader = csv.DictReader(stream)
-    rows = list(reader)
+    table_rows = list(reader)
     header = list(reader.fieldnames or [])
-    if not rows or not header:
+    if not table_rows or not header:
         problem = "the CSV file has no rows below its header; give one row per election"
         raise FileFormatError(problem)
-    for name in (*(columns or ()), label):
-        if name is not None and name not in header:
-            raise ParameterError("columns", name, f"is not in the header: {', '.join(header)}")
-    candidates = _candidates(rows, header, columns, label)
-    others = [name for name in header if name not in candidates]
+    for election_name in (*(columns or ()), label):
+        if election_name is not None and election_name not in header:
+            raise ParameterError(
+                "columns", election_name, f"is not in the header: {', '.join(header)}"
+            )
+    candidates = _candidates(table_rows, header, columns, label)
+    others = [election_name for election_name in header if election_name not in candidates]
     label = label or next(iter(others), None)
     elections: list[Election] = []
-    for line, row in enumerate(rows, start=2):
-        name = f"line {line}"
+    for line_number, table_row in enumerate(table_rows, start=2):
+        election_name = f"line {line_number}"
         if label is not None:
-            name = row[label] or ""
-        counts = tuple(_count(row[candidate], candidate, line) for candidate in candidates)
-        elections.append(Election(name=name, candidates=candidates, counts=counts))
+            election_name = table_row[label] or ""
+        counts = tuple(
+            _count(table_row[candidate], candidate, line_number) for candidate in candidates
+        )
+        elections.append(Election(name=election_name, candidates=candidates, counts=counts))
     return tuple(elections)
 
 
@@ -211,23 +220,23 @@ def _whole_columns(
     header: list[str],
     label: str | None,
 ) -> list[str]:
-    whole: list[str] = []
+    whole_columns: list[str] = []
     is_first_word = label is None
-    for name in header:
-        if name in {label, "year", "total"}:
+    for column_name in header:
+        if column_name in {label, "year", "total"}:
             continue
-        cells = [row[name] or "" for row in rows]
-        if all(map(_WHOLE.fullmatch, cells)):
-            whole.append(name)
+        column_cells = [table_row[column_name] or "" for table_row in rows]
+        if all(map(_WHOLE.fullmatch, column_cells)):
+            whole_columns.append(column_name)
             continue
-        numeric = sum(_NUMERIC.fullmatch(cell) is not None for cell in cells)
+        numeric = sum(_NUMERIC.fullmatch(cell) is not None for cell in column_cells)
         # The first column of words names the elections, and up to half of these names may be
         # numbers.
-        tolerated = len(cells) // 2 if is_first_word else 0
+        tolerated = len(column_cells) // 2 if is_first_word else 0
         if numeric > tolerated:
-            _refuse_near_numbers(name, cells)
+            _refuse_near_numbers(column_name, column_cells)
         is_first_word = False
-    return whole
+    return whole_columns
 
 
 _WHOLE = re.compile(r"\s*-?[0-9]+\s*")
@@ -235,9 +244,13 @@ _NUMERIC = re.compile(r"\s*[-+(]?[$€£]?\s*[0-9][0-9.,'_\s]*(e[-+]?[0-9]+)?[%)
 
 
 def _refuse_near_numbers(name: str, cells: list[str]) -> None:
-    lines = [line for line, cell in enumerate(cells, start=2) if not _WHOLE.fullmatch(cell)]
+    bad_lines = [
+        line_number
+        for line_number, cell_text in enumerate(cells, start=2)
+        if not _WHOLE.fullmatch(cell_text)
+    ]
     raise FileFormatError(
-        f"line {lines[0]}, column {name}: {cells[lines[0] - 2]!r} is not a whole number of votes, "
+        f"line {bad_lines[0]}, column {name}: {cells[bad_lines[0] - 2]!r} is not a whole number of votes, "
         f"although other cells of "
         "the column look like numbers; write plain digits (12345), or name the columns of counts "
         "with columns= (--columns)"
@@ -246,11 +259,11 @@ def _refuse_near_numbers(name: str, cells: list[str]) -> None:
 
 def _count(text: str | None, name: str, line: int) -> int:
     try:
-        votes = int((text or "").strip().replace("_", "x"))
+        vote_count = int((text or "").strip().replace("_", "x"))
     except ValueError:
         problem = f"line {line}, column {name}: {text!r} is not a whole number of votes"
         raise FileFormatError(problem) from None
-    if votes < 0:
-        problem = f"line {line}, column {name}: {votes} votes; counts must not be negative"
+    if vote_count < 0:
+        problem = f"line {line}, column {name}: {vote_count} votes; counts must not be negative"
         raise FileFormatError(problem)
-    return votes
+    return vote_count

@@ -27,9 +27,8 @@ def biased_selection(
     """The biased variant: between the two drawn bins the exponential mechanism on distance decides.
 
     Of B_l and B_r the report is B_l with probability proportional to exp(-gamma |x - B_l| / (2
-    (upper - lower))): the score is minus the distance, and upper - lower is its sensitivity. That
-    is not linear in x, so the table interpolates it between knots. Every row is a row of the
-    mechanism itself: no loss grows by interpolating.
+    (upper - lower))): the score is minus the distance, of sensitivity upper - lower. That is not
+    linear in x: the table interpolates it between knots, by which no loss grows.
 
     Arguments:
         lower, upper, bins, left, right: as in `selection`.
@@ -39,7 +38,7 @@ def biased_selection(
     Returns: the table; its bias is `max_bias`.
     Raises:
         ParameterError: as `selection`; gamma not finite; knots below 2.
-    Guarantees: The bias is what `max_bias` says: it is not zero, and no design hides it.
+    Guarantees: the bias, which is not zero, is what `max_bias` says.
     Source: Cai, Zhang, Khalili 2024, Section 5 (biased quantization).
     Example:
         >>> mechanism = mz.papers.biased_selection(bins=[-2, -1, 1, 2], left=[[1], [0.5, 0.5], [0,
@@ -47,24 +46,27 @@ def biased_selection(
         >>> mechanism.max_bias > 0.01
         True
     """
-    low, high, levels, near, far = check_selection(lower, upper, bins, left, right)
-    rate = check_finite("gamma", gamma) / (2 * (high - low))
-    grid = np.linspace(low, high, check_count("knots", knots, least=2, most=MAX_LEVELS))
+    lower_end, upper_end, bin_values, left_choices, right_choices = check_selection(
+        lower, upper, bins, left, right
+    )
+    decay_rate = check_finite("gamma", gamma) / (2 * (upper_end - lower_end))
+    knot_count = check_count("knots", knots, least=2, most=MAX_LEVELS)
+    even_inputs = np.linspace(lower_end, upper_end, knot_count)
 
-    points: list[FloatArray] = []
-    rows: list[FloatArray] = []
-    for j, start, stop in cells(levels, lower=low, upper=high):
-        inner = grid[(grid > start) & (grid < stop)]
-        x = np.concatenate([[start], inner, [stop]])
-        points.append(x)
-        rows.append(
-            _exponential_rows(levels, x, j, near[j - 1], far[levels.size - j - 1][::-1], rate)
-        )
+    knot_groups: list[FloatArray] = []
+    row_groups: list[FloatArray] = []
+    for bins_left, cell_start, cell_end in cells(bin_values, lower=lower_end, upper=upper_end):
+        inner_inputs = even_inputs[(even_inputs > cell_start) & (even_inputs < cell_end)]
+        cell_inputs = np.concatenate([[cell_start], inner_inputs, [cell_end]])
+        knot_groups.append(cell_inputs)
+        bins_right = bin_values.size - bins_left
+        pair = (left_choices[bins_left - 1], right_choices[bins_right - 1][::-1])
+        row_groups.append(_exponential_rows(bin_values, cell_inputs, bins_left, *pair, decay_rate))
     return table(
-        knots=np.concatenate(points),
-        levels=levels,
-        probabilities=np.concatenate(rows),
-        name=f"biased pair selection({levels.size} bins, gamma={gamma:g})",
+        knots=np.concatenate(knot_groups),
+        levels=bin_values,
+        probabilities=np.concatenate(row_groups),
+        name=f"biased pair selection({bin_values.size} bins, gamma={gamma:g})",
         unbiased=False,
     )
 
@@ -75,9 +77,11 @@ def _exponential_rows(
     """(len(x), m) pmfs on the cell with j bins to its left."""
     # log odds of the right bin: rate * ((x - B_l) - (B_r - x)); tanh keeps the logistic function
     # from overflowing.
-    odds = rate * (2 * x[:, None, None] - bins[None, :j, None] - bins[None, None, j:])
-    up = (1 + np.tanh(odds / 2)) / 2
-    down = (1 - np.tanh(odds / 2)) / 2
-    to_left: npt.NDArray[np.float64] = near * np.einsum("xlr,r->xl", down, far)
-    to_right = far * np.einsum("xlr,l->xr", up, near)
+    bins_below, bins_above = bins[None, :j, None], bins[None, None, j:]
+    log_odds = rate * (2 * x[:, None, None] - bins_below - bins_above)
+    preference = np.tanh(log_odds / 2)
+    right_shares = (1 + preference) / 2
+    left_shares = (1 - preference) / 2
+    to_left: npt.NDArray[np.float64] = near * np.einsum("xlr,r->xl", left_shares, far)
+    to_right = far * np.einsum("xlr,l->xr", right_shares, near)
     return np.concatenate([to_left, to_right], axis=1)

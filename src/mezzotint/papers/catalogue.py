@@ -16,15 +16,20 @@ _MODULES = ("optm_tables", "rqm", "rqm_training", "rqp", "smoothed_tables")
 @cache
 def figures() -> dict[str, Figure]:
     """Name -> every table and figure that is recomputed, in order of names."""
-    modules = [importlib.import_module(f"mezzotint.papers.{name}") for name in _MODULES]
-    records: list[Figure] = [figure for module in modules for figure in module.FIGURES]
-    return {figure.name: figure for figure in sorted(records, key=lambda figure: figure.name)}
+    modules = [
+        importlib.import_module(f"mezzotint.papers.{module_name}") for module_name in _MODULES
+    ]
+    records: list[Figure] = []
+    for figure_module in modules:
+        records += figure_module.FIGURES
+    records.sort(key=lambda figure: figure.name)
+    return {figure.name: figure for figure in records}
 
 
 def summary(name: str) -> str:
     """The first paragraph of what a reproduction says about itself."""
-    text = inspect.getdoc(figures()[name].compute) or ""
-    return " ".join(text.partition("\n\n")[0].split())
+    documentation = inspect.getdoc(figures()[name].compute) or ""
+    return " ".join(documentation.partition("\n\n")[0].split())
 
 
 def reproduce(name: str, **options: Any) -> Reproduction:
@@ -41,12 +46,16 @@ def reproduce(name: str, **options: Any) -> Reproduction:
     if name not in figures():
         raise ParameterError("name", name, f"use one of: {', '.join(figures())}")
     figure = figures()[name]
-    requested = {option: value for option, value in options.items() if value is not None}
-    for option, value in requested.items():
-        if option not in figure.options:
-            accepted = [word for word in figure.options if word != "progress"]
+    requested = {
+        option_name: option_value
+        for option_name, option_value in options.items()
+        if option_value is not None
+    }
+    for option_name, option_value in requested.items():
+        if option_name not in figure.options:
+            accepted = [option_name for option_name in figure.options if option_name != "progress"]
             words = ", ".join(accepted) or "no options"
-            raise ParameterError(option, str(value), f"{name} takes {words}")
+            raise ParameterError(option_name, str(option_value), f"{name} takes {words}")
     return figure.run(Run(**requested))
 
 

@@ -51,36 +51,47 @@ class LinearData:
     def errors(self, scores: Array, labels: npt.NDArray[np.int64]) -> Array:
         """(n, outputs) derivatives of each record's loss by its scores."""
         if self.model == "softmax":
-            odds = np.exp(scores - scores.max(axis=1, keepdims=True))
-            odds /= odds.sum(axis=1, keepdims=True)
-            odds[np.arange(len(labels)), labels] -= 1
-            return odds
-        signs = (2 * labels - 1).astype(np.float32)[:, None]
-        margins = signs * scores
+            probabilities = np.exp(scores - scores.max(axis=1, keepdims=True))
+            probabilities /= probabilities.sum(axis=1, keepdims=True)
+            probabilities[np.arange(len(labels)), labels] -= 1
+            return probabilities
+        label_signs = (2 * labels - 1).astype(np.float32)[:, None]
+        margins = label_signs * scores
         if self.model == "svm":
-            return -signs * (margins < 1)
-        return cast("Array", -signs / (1 + np.exp(np.clip(margins, -80, 80))))
+            return -label_signs * (margins < 1)
+        return cast("Array", -label_signs / (1 + np.exp(np.clip(margins, -80, 80))))
 
     def accuracy(self, weights: FloatArray, *, training: bool = False) -> float:
         """Percent of the test records, or of the training records, that are classified rightly."""
-        x, y = (self.x, self.y) if training else (self.test_x, self.test_y)
-        scores = x @ weights.astype(np.float32).reshape(-1, self.outputs)
-        decided = scores.argmax(axis=1) if self.model == "softmax" else scores[:, 0] > 0
-        return 100 * float((decided == y).mean())
+        features, labels = self.test_x, self.test_y
+        if training:
+            features, labels = self.x, self.y
+        record_scores = features @ weights.astype(np.float32).reshape(-1, self.outputs)
+        predictions = record_scores[:, 0] > 0
+        if self.model == "softmax":
+            predictions = record_scores.argmax(axis=1)
+        return 100 * float((predictions == labels).mean())
 
 
 def linear_data(data: datasets.Dataset, model: str) -> LinearData:
     """A data set for one of the three classifiers; images become rows."""
-    features, tests = (_with_constant(part) for part in (data.train_x, data.test_x))
-    outputs = data.classes if model == "softmax" else 1
+    outputs = 1
+    if model == "softmax":
+        outputs = data.classes
     return LinearData(
-        model=model, x=features, y=data.train_y, test_x=tests, test_y=data.test_y, outputs=outputs
+        model=model,
+        x=_with_constant(data.train_x),
+        y=data.train_y,
+        test_x=_with_constant(data.test_x),
+        test_y=data.test_y,
+        outputs=outputs,
     )
 
 
 def _with_constant(features: npt.NDArray[np.float32]) -> Array:
-    flat = features.reshape(len(features), -1)
-    return np.concatenate([flat, np.ones((len(flat), 1), dtype=np.float32)], axis=1)
+    flattened = features.reshape(len(features), -1)
+    constants = np.ones((len(flattened), 1), dtype=np.float32)
+    return np.concatenate([flattened, constants], axis=1)
 
 
 @final
@@ -101,18 +112,20 @@ class Grid:
 
     def place(self, weights: FloatArray, coins: Coins) -> FloatArray:
         """The weights on the levels."""
-        most = 2**self.bits - 1
-        position = (np.clip(weights / self.bound, -1, 1) + 1) * most / 2
+        highest_level = 2**self.bits - 1
+        positions = (np.clip(weights / self.bound, -1, 1) + 1) * highest_level / 2
         if self.rounding == "nearest":
-            level = np.floor(position + 0.5)
+            level_numbers = np.floor(positions + 0.5)
         else:
-            level = np.floor(position + coins.rounding.random(position.size))
-        level = np.minimum(level, most)
+            level_numbers = np.floor(positions + coins.rounding.random(positions.size))
+        level_numbers = np.minimum(level_numbers, highest_level)
         if self.q < 1:
-            replaced = coins.replacement.random(level.size) >= self.q
-            shift = coins.replacement.integers(1, most + 1, level.size)
-            level = np.where(replaced, (level + shift) % (most + 1), level)
-        return self.bound * (2 * level / most - 1)
+            level_count, draws = highest_level + 1, level_numbers.size
+            is_replaced = coins.replacement.random(draws) >= self.q
+            shifts = coins.replacement.integers(1, level_count, draws)
+            shifted = (level_numbers + shifts) % level_count
+            level_numbers = np.where(is_replaced, shifted, level_numbers)
+        return self.bound * (2 * level_numbers / highest_level - 1)
 
 
 @final
@@ -129,14 +142,10 @@ class Coins:
     @staticmethod
     def of(seed: int) -> Coins:
         """Five independent streams."""
-        streams = [np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(5)]
-        return Coins(
-            batches=streams[0],
-            noise=streams[1],
-            rounding=streams[2],
-            replacement=streams[3],
-            reports=streams[4],
-        )
+        names = ("batches", "noise", "rounding", "replacement", "reports")
+        seeds = np.random.SeedSequence(seed).spawn(len(names))
+        generators = map(np.random.default_rng, seeds)
+        return Coins(**dict(zip(names, generators, strict=True)))
 
 
 @final
@@ -169,48 +178,63 @@ class Descent:
 
     def run(self, data: LinearData, seed: int) -> Iterator[tuple[int, FloatArray, FloatArray]]:
         """Yields (step, kept weights, weights in use) after every step; starts at zero."""
-        coins, rate = Coins.of(seed), self.batch / len(data.x)
-        kept = np.zeros(data.size)
-        used = kept
-        for step in range(1, self.steps + 1):
-            chosen = np.flatnonzero(coins.batches.random(len(data.x)) < rate)
-            total = self._total(data, used, chosen, coins)
-            start = kept if self.weights == "master" else used
-            moved = start - self.step_size / self.batch * total
+        random_streams, sampling_rate = Coins.of(seed), self.batch / len(data.x)
+        master_weights = np.zeros(data.size)
+        used_weights = master_weights
+        for step_number in range(1, self.steps + 1):
+            batch_records = np.flatnonzero(
+                random_streams.batches.random(len(data.x)) < sampling_rate
+            )
+            noisy_sum = self._total(data, used_weights, batch_records, random_streams)
+            start_weights = used_weights
+            if self.weights == "master":
+                start_weights = master_weights
+            moved_weights = start_weights - self.step_size / self.batch * noisy_sum
             if self.grid is None:
-                kept = used = moved
+                master_weights = used_weights = moved_weights
             else:
-                kept = np.clip(moved, -self.grid.bound, self.grid.bound)
-                used = self.grid.place(kept, coins)
-            yield step, kept, used
+                master_weights = np.clip(moved_weights, -self.grid.bound, self.grid.bound)
+                used_weights = self.grid.place(master_weights, random_streams)
+            yield step_number, master_weights, used_weights
 
     def _total(
         self, data: LinearData, used: FloatArray, chosen: npt.NDArray[np.intp], coins: Coins
     ) -> FloatArray:
         """The noisy sum of the batch's clipped gradients."""
-        x = data.x[chosen]
-        errors = data.errors(x @ used.astype(np.float32).reshape(-1, data.outputs), data.y[chosen])
+        features = data.x[chosen]
+        matrix = used.astype(np.float32).reshape(-1, data.outputs)
+        errors = data.errors(features @ matrix, data.y[chosen])
         if self.reports is not None or self.coordinates:
-            rows = (x[:, :, None] * errors[:, None, :]).reshape(len(chosen), data.size) / self.clip
-            rows = np.clip(rows, -1.0, 1.0)
-            if self.reports is not None and rows.size:
-                rows = self.reports.decode(self.reports.privatize(rows, rng=coins.reports))
-            return self.clip * rows.sum(axis=0, dtype=np.float64)
-        norms = np.linalg.norm(x, axis=1) * np.linalg.norm(errors, axis=1)
-        factors = self.clip / np.maximum(norms, self.clip)
-        total = (x.T @ (errors * factors[:, None])).astype(np.float64).ravel()
-        return total + coins.noise.normal(0.0, 1.0, data.size) * (self.noise * self.clip)
+            return self._coordinate_sum(features, errors, coins)
+        feature_norms = np.linalg.norm(features, axis=1)
+        gradient_norms = feature_norms * np.linalg.norm(errors, axis=1)
+        factors = self.clip / np.maximum(gradient_norms, self.clip)
+        clipped_sum = features.T @ (errors * factors[:, None])
+        noise = coins.noise.normal(0.0, 1.0, data.size)
+        return clipped_sum.astype(np.float64).ravel() + noise * (self.noise * self.clip)
+
+    def _coordinate_sum(self, features: Array, errors: Array, coins: Coins) -> FloatArray:
+        """The sum of the batch's gradients, clipped, and reported, by coordinates."""
+        gradients = features[:, :, None] * errors[:, None, :]
+        weight_count = gradients.shape[1] * gradients.shape[2]
+        scaled = gradients.reshape(len(features), weight_count) / self.clip
+        coordinates = np.clip(scaled, -1.0, 1.0)
+        if self.reports is not None and coordinates.size:
+            codes = self.reports.privatize(coordinates, rng=coins.reports)
+            coordinates = self.reports.decode(codes)
+        return self.clip * coordinates.sum(axis=0, dtype=np.float64)
 
     def finish(self, data: LinearData, seed: int) -> Trained:
         """The weights at the end of a run."""
-        half = self.steps // 2
-        total = np.zeros(data.size)
-        last = Trained(master=total, used=total, mean=total)
-        for step, master, used in self.run(data, seed):
-            if step > half:
-                total = total + used / (self.steps - half)
-            last = Trained(master=master, used=used, mean=total)
-        return last
+        averaging_start = self.steps // 2
+        averaged_steps = self.steps - averaging_start
+        running_mean = np.zeros(data.size)
+        latest_weights = Trained(master=running_mean, used=running_mean, mean=running_mean)
+        for step_number, master_weights, used_weights in self.run(data, seed):
+            if step_number > averaging_start:
+                running_mean = running_mean + used_weights / averaged_steps
+            latest_weights = Trained(master=master_weights, used=used_weights, mean=running_mean)
+        return latest_weights
 
 
 @final
@@ -232,6 +256,7 @@ def packed(
     bound: float | None = None,
 ) -> FloatArray:
     """Float weights on even levels, nearest; `bound` None takes the largest of them."""
-    reach = float(np.abs(weights).max()) if bound is None else bound
-    levels = Grid(bits=bits, bound=reach or 1.0)
-    return levels.place(weights, Coins.of(0))
+    if bound is None:
+        bound = float(np.abs(weights).max())
+    level_grid = Grid(bits=bits, bound=bound or 1.0)
+    return level_grid.place(weights, Coins.of(0))

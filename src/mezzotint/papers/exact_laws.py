@@ -92,51 +92,59 @@ class RandomizedQuantization:
     q: Rational = Fraction(21, 50)
 
     def __post_init__(self) -> None:
-        count = check_count("levels", self.levels, least=3, most=MOST_LEVELS)
+        level_count = check_count("levels", self.levels, least=3, most=MOST_LEVELS)
         extension = read_rational("extension", self.extension)
-        keep = read_rational("q", self.q)
+        keep_probability = read_rational("q", self.q)
         if extension <= 0:
             raise ParameterError("extension", self.extension, "must be above 0, in units of c")
-        if not 0 < keep < 1:
+        if not 0 < keep_probability < 1:
             raise ParameterError("q", self.q, "must lie strictly between 0 and 1")
-        for name, value in (("levels", count), ("extension", extension), ("q", keep)):
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "levels", level_count)
+        object.__setattr__(self, "extension", extension)
+        object.__setattr__(self, "q", keep_probability)
 
     @cached_property
     def points(self) -> tuple[Fraction, ...]:
         """The m outputs, in units of c, increasing."""
-        reach = 1 + Fraction(self.extension)
-        return tuple(-reach + 2 * reach * i / (self.levels - 1) for i in range(self.levels))
+        outermost = 1 + Fraction(self.extension)
+        spacing = 2 * outermost / (self.levels - 1)
+        return tuple(spacing * position - outermost for position in range(self.levels))
 
     @cached_property
     def knots(self) -> tuple[Fraction, ...]:
         """The inputs at which ratios are largest: -1, the levels between, 1."""
-        inner = tuple(point for point in self.points if -1 < point < 1)
-        return (Fraction(-1), *inner, Fraction(1))
+        inner_points = tuple(point for point in self.points if -1 < point < 1)
+        return (Fraction(-1), *inner_points, Fraction(1))
 
     def pmf(self, x: Rational) -> tuple[Fraction, ...]:
         """Probabilities of the m outputs at the input x in [-1, 1]."""
-        value = self._input(x)
-        last = self.levels - 1
-        cell = sum(point <= value for point in self.points[1:last])
+        input_value = self._input(x)
+        points, last_level = self.points, self.levels - 1
+        cell = sum(point <= input_value for point in points[1:last_level])
         chances = [Fraction(0)] * self.levels
-        for low, high in itertools.product(range(cell + 1), range(cell + 1, last + 1)):
-            both = self._kept(cell - low, low > 0) * self._kept(high - cell - 1, high < last)
-            share = (value - self.points[low]) / (self.points[high] - self.points[low])
-            chances[low] += both * (1 - share)
-            chances[high] += both * share
+        lower_levels, upper_levels = range(cell + 1), range(cell + 1, self.levels)
+        for lower_level, upper_level in itertools.product(lower_levels, upper_levels):
+            lower_chance = self._kept(cell - lower_level, lower_level > 0)
+            upper_chance = self._kept(upper_level - cell - 1, upper_level < last_level)
+            pair_chance = lower_chance * upper_chance
+            distance = points[upper_level] - points[lower_level]
+            upper_share = (input_value - points[lower_level]) / distance
+            chances[lower_level] += pair_chance * (1 - upper_share)
+            chances[upper_level] += pair_chance * upper_share
         return tuple(chances)
 
     def _kept(self, dropped: int, is_inner: bool) -> Fraction:
         """Probability that the first kept level comes after so many dropped ones."""
-        keep = Fraction(self.q)
-        return (1 - keep) ** dropped * (keep if is_inner else 1)
+        all_dropped = (1 - Fraction(self.q)) ** dropped
+        if is_inner:
+            return all_dropped * Fraction(self.q)
+        return all_dropped
 
     def _input(self, x: Rational) -> Fraction:
-        value = read_rational("x", x)
-        if not -1 <= value <= 1:
+        input_value = read_rational("x", x)
+        if not -1 <= input_value <= 1:
             raise ParameterError("x", x, "must lie in [-1, 1], in units of c")
-        return value
+        return input_value
 
     @cached_property
     def rows(self) -> tuple[tuple[Fraction, ...], ...]:
@@ -150,8 +158,9 @@ class RandomizedQuantization:
 
     def between(self, x: Rational, y: Rational) -> WorstPair:
         """The largest ratio between these two inputs, in either direction."""
-        ends = (self._input(x), self._input(y))
-        return _worst(ends, tuple(self.pmf(end) for end in ends))
+        input_values = (self._input(x), self._input(y))
+        rows = tuple(map(self.pmf, input_values))
+        return _worst(input_values, rows)
 
     @property
     def epsilon(self) -> float:
@@ -160,9 +169,10 @@ class RandomizedQuantization:
 
     def mse(self, x: Rational) -> Fraction:
         """Mean squared error at the input x, in units of c^2."""
-        value = self._input(x)
-        squares = ((point - value) ** 2 for point in self.points)
-        return sum(map(Fraction.__mul__, self.pmf(value), squares), Fraction(0))
+        input_value = self._input(x)
+        squares = ((point - input_value) ** 2 for point in self.points)
+        terms = map(Fraction.__mul__, self.pmf(input_value), squares)
+        return sum(terms, Fraction(0))
 
     def floats(self, inputs: npt.ArrayLike) -> FloatArray:
         """(n, m) probabilities of the outputs at n inputs, in floats: relative error below
@@ -172,7 +182,8 @@ class RandomizedQuantization:
 
     def renyi(self, order: float) -> float:
         """Worst-case Renyi divergence of one report, nats, to a few roundings; order above 0."""
-        return worst_divergence(self.floats([float(knot) for knot in self.knots]), order)
+        inputs = [float(knot) for knot in self.knots]
+        return worst_divergence(self.floats(inputs), order)
 
 
 rqm_exact = RandomizedQuantization
@@ -180,18 +191,19 @@ rqm_exact = RandomizedQuantization
 
 
 def _worst(inputs: Sequence[Fraction], rows: Sequence[Sequence[Fraction]]) -> WorstPair:
-    pairs: list[WorstPair] = []
-    for level, column in enumerate(zip(*rows, strict=True)):
-        largest = max(range(len(column)), key=column.__getitem__)
-        smallest = min(range(len(column)), key=column.__getitem__)
-        pair = WorstPair(
-            ratio=column[largest] / column[smallest],
-            level=level,
+    worst_pairs: list[WorstPair] = []
+    input_numbers = range(len(inputs))
+    for level_number, probabilities in enumerate(zip(*rows, strict=True)):
+        largest = max(input_numbers, key=probabilities.__getitem__)
+        smallest = min(input_numbers, key=probabilities.__getitem__)
+        worst_pair = WorstPair(
+            ratio=probabilities[largest] / probabilities[smallest],
+            level=level_number,
             likely=inputs[largest],
             unlikely=inputs[smallest],
         )
-        pairs.append(pair)
-    return max(pairs, key=lambda pair: pair.ratio)
+        worst_pairs.append(worst_pair)
+    return max(worst_pairs, key=lambda worst_pair: worst_pair.ratio)
 
 
 # The same law in floats, for curves and searches --------------------------------------------------
@@ -206,29 +218,30 @@ def rqm_floats(
     """(n, m) probabilities of RQM's outputs at inputs in [-1, 1], in floats: sums of positive
     terms.
     """
-    points = np.linspace(-1 - extension, 1 + extension, levels)
-    values = np.atleast_1d(np.asarray(inputs, dtype=np.float64))
-    rows = np.zeros((values.size, levels))
-    for row, value in zip(rows, values.tolist(), strict=True):
-        cell = int(np.clip(np.searchsorted(points, value, side="right") - 1, 0, levels - 2))
-        below = points[: cell + 1]
-        above = points[cell + 1 :]
+    level_points = np.linspace(-1 - extension, 1 + extension, levels)
+    input_values = np.atleast_1d(np.asarray(inputs, dtype=np.float64))
+    probabilities = np.zeros((input_values.size, levels))
+    for input_probabilities, input_value in zip(probabilities, input_values.tolist(), strict=True):
+        levels_below = int(np.searchsorted(level_points, input_value, side="right"))
+        input_cell = min(max(levels_below - 1, 0), levels - 2)
+        points_below = level_points[: input_cell + 1]
+        points_above = level_points[input_cell + 1 :]
         # Chances that a level is the nearest kept one on its side; the outermost is always kept.
-        nearest_below = (1 - q) ** np.arange(cell, -1, -1.0)
+        nearest_below = (1 - q) ** np.arange(input_cell, -1, -1.0)
         nearest_below[1:] *= q
-        nearest_above = (1 - q) ** np.arange(above.size, dtype=np.float64)
+        nearest_above = (1 - q) ** np.arange(points_above.size, dtype=np.float64)
         nearest_above[:-1] *= q
         pair_chances = nearest_below[:, None] * nearest_above
-        upper_share = (value - below[:, None]) / (above - below[:, None])
-        row[: cell + 1] = (pair_chances * (1 - upper_share)).sum(axis=1)
-        row[cell + 1 :] = (pair_chances * upper_share).sum(axis=0)
-    return rows
+        upper_share = (input_value - points_below[:, None]) / (points_above - points_below[:, None])
+        input_probabilities[: input_cell + 1] = (pair_chances * (1 - upper_share)).sum(axis=1)
+        input_probabilities[input_cell + 1 :] = (pair_chances * upper_share).sum(axis=0)
+    return probabilities
 
 
 def rqm_knots(levels: int, extension: float) -> FloatArray:
     """-1, the levels between, 1: where the divergences of RQM are largest."""
-    points = np.linspace(-1 - extension, 1 + extension, levels)
-    return np.concatenate([[-1.0], points[np.abs(points) < 1], [1.0]])
+    level_points = np.linspace(-1 - extension, 1 + extension, levels)
+    return np.concatenate([[-1.0], level_points[np.abs(level_points) < 1], [1.0]])
 
 
 def renyi_divergences(
@@ -237,13 +250,13 @@ def renyi_divergences(
     order: float,
 ) -> FloatArray:
     """Renyi divergences of laws (..., m) from others, nats; order 1 is Kullback and Leibler's."""
-    logs, rival_logs = np.log(first), np.log(second)
+    log_probabilities, rival_log_probabilities = np.log(first), np.log(second)
     if order == 1:
-        values = (first * (logs - rival_logs)).sum(axis=-1)
+        divergences = (first * (log_probabilities - rival_log_probabilities)).sum(axis=-1)
     else:
-        terms = order * logs + (1 - order) * rival_logs
-        values = np.logaddexp.reduce(terms, axis=-1) / (order - 1)
-    return np.maximum(values, 0.0)
+        log_terms = order * log_probabilities + (1 - order) * rival_log_probabilities
+        divergences = np.logaddexp.reduce(log_terms, axis=-1) / (order - 1)
+    return np.maximum(divergences, 0.0)
 
 
 def worst_divergence(rows: FloatArray, order: float) -> float:

@@ -104,59 +104,80 @@ class FourBins:
         second, third = self.bins[1], self.bins[2]
         self.knots = np.array([lower, second, second, third, third, upper])
         self.forms = np.zeros((self.knots.size, _BINS, _SIZE))
-        for place, knot in enumerate(self.knots.tolist()):
-            for (low, high), form in _PAIRS[place // 2].items():
-                share = (knot - self.bins[low]) / (self.bins[high] - self.bins[low])
-                for name, coefficient in form.items():
-                    column = _PROBABILITIES.index(name)
-                    self.forms[place, low, column] += coefficient * (1 - share)
-                    self.forms[place, high, column] += coefficient * share
+        for knot_number, knot in enumerate(self.knots.tolist()):
+            output_forms = self.forms[knot_number]
+            for (lower_bin, upper_bin), linear_form in _PAIRS[knot_number // 2].items():
+                distance = self.bins[upper_bin] - self.bins[lower_bin]
+                upper_share = (knot - self.bins[lower_bin]) / distance
+                for variable_name, coefficient in linear_form.items():
+                    column = _PROBABILITIES.index(variable_name)
+                    output_forms[lower_bin, column] += coefficient * (1 - upper_share)
+                    output_forms[upper_bin, column] += coefficient * upper_share
         costs = self.problem.costs(self.knots, self.bins)
         self.target = np.einsum("kmn,km->n", self.forms, costs)
 
     def relaxed(self, box: Box, epsilon: float) -> _Relaxation | None:
         """The linear program over a box, or None where it has no solution."""
         self.programs += 1
-        rows, limits = self._inequalities(box, epsilon)
-        sums = np.zeros((2, _SIZE))
-        sums[0, 4:7] = sums[1, 7:10] = 1.0
-        lows, highs = np.zeros(_SIZE), np.ones(_SIZE)
-        lows[0] = 1.0
-        lows[1], highs[1], lows[2], highs[2] = box
-        answer = optimize.linprog(
-            self.target, rows, limits, sums, np.ones(2), np.stack([lows, highs], axis=1),
-            method="highs", options=_SOLVER,
-        )  # fmt: skip
-        if answer.status != 0:
+        constraint_rows, row_limits = self._inequalities(box, epsilon)
+        sum_rows = np.zeros((2, _SIZE))
+        sum_rows[0, 4:7] = sum_rows[1, 7:10] = 1.0
+        least_values, largest_values = np.zeros(_SIZE), np.ones(_SIZE)
+        least_values[0] = 1.0
+        least_values[1], largest_values[1], least_values[2], largest_values[2] = box
+        solution = optimize.linprog(
+            self.target,
+            A_ub=constraint_rows,
+            b_ub=row_limits,
+            A_eq=sum_rows,
+            b_eq=np.ones(2),
+            bounds=np.stack([least_values, largest_values], axis=1),
+            method="highs",
+            options=_SOLVER,
+        )
+        if solution.status != 0:
             return None
         # Weak duality: any multipliers bound the optimum from below, however exactly the solver
         # found them.
-        slopes, levels = np.minimum(answer.ineqlin.marginals, 0.0), answer.eqlin.marginals
-        left = self.target - rows.T @ slopes - sums.T @ levels
-        bound = slopes @ limits + levels.sum() + np.minimum(left * lows, left * highs).sum()
+        row_multipliers = np.minimum(solution.ineqlin.marginals, 0.0)
+        sum_multipliers = solution.eqlin.marginals
+        row_prices = constraint_rows.T @ row_multipliers
+        reduced_costs = self.target - row_prices - sum_rows.T @ sum_multipliers
+        least_costs = np.minimum(reduced_costs * least_values, reduced_costs * largest_values)
+        multiplier_bound = row_multipliers @ row_limits + sum_multipliers.sum()
         return _Relaxation(
-            bound=float(bound),
-            loss=float(answer.fun),
-            values=np.asarray(answer.x),
+            bound=float(multiplier_bound + least_costs.sum()),
+            loss=float(solution.fun),
+            values=np.asarray(solution.x),
         )
 
     def _inequalities(self, box: Box, epsilon: float) -> tuple[FloatArray, FloatArray]:
         """Rows A and limits b of A v <= b: privacy of every output at every limit, and McCormick's
         four.
         """
-        flat = self.forms.reshape(-1, _SIZE)
-        floors = np.zeros((flat.shape[0], _SIZE))
-        floors[:, len(_PROBABILITIES) :] = np.tile(np.eye(_BINS), (self.knots.size, 1))
-        least_x, most_x, least_y, most_y = box
-        hull = np.zeros((4, _SIZE))
+        output_forms = self.forms.reshape(-1, _SIZE)
+        floor_rows = np.zeros((output_forms.shape[0], _SIZE))
+        floor_rows[:, len(_PROBABILITIES) :] = np.tile(np.eye(_BINS), (self.knots.size, 1))
+        least_x, largest_x, least_y, largest_y = box
+        product_rows = np.zeros((4, _SIZE))
         # Columns 1 to 3: x, y, z. Below z: both ends of the box alike; above it: opposite ends.
-        hull[0, 1:4] = least_y, least_x, -1
-        hull[1, 1:4] = most_y, most_x, -1
-        hull[2, 1:4] = -least_y, -most_x, 1
-        hull[3, 1:4] = -most_y, -least_x, 1
-        corners = [least_x * least_y, most_x * most_y, -most_x * least_y, -least_x * most_y]
-        rows = np.concatenate([floors - flat, flat - math.exp(epsilon) * floors, hull])
-        return rows, np.concatenate([np.zeros(2 * flat.shape[0]), corners])
+        product_rows[0, 1:4] = least_y, least_x, -1
+        product_rows[1, 1:4] = largest_y, largest_x, -1
+        product_rows[2, 1:4] = -least_y, -largest_x, 1
+        product_rows[3, 1:4] = -largest_y, -least_x, 1
+        product_limits = np.array(
+            [
+                least_x * least_y,
+                largest_x * largest_y,
+                -largest_x * least_y,
+                -least_x * largest_y,
+            ]
+        )
+        above_floors = floor_rows - output_forms
+        below_ratios = output_forms - math.exp(epsilon) * floor_rows
+        constraint_rows = np.concatenate([above_floors, below_ratios, product_rows])
+        privacy_limits = np.zeros(2 * len(output_forms))
+        return constraint_rows, np.concatenate([privacy_limits, product_limits])
 
     def member(self, x: float, y: float, epsilon: float) -> _Relaxation | None:
         """The best member of the family with these two probabilities."""
@@ -166,40 +187,43 @@ class FourBins:
         """(lower bound of the family, variables of its best member), by branching on the box of x
         and y.
         """
-        best, variables = math.inf, np.zeros(_SIZE)
-        whole: Box = (0.0, 1.0, 0.0, 1.0)
-        first = self.relaxed(whole, epsilon)
-        heap: list[tuple[float, Box, FloatArray]] = []
-        if first is not None:
-            heap.append((first.bound, whole, first.values))
-        while heap and heap[0][0] < (1 - _GAP) * best and len(heap) < _MOST_BOXES:
-            _, box, values = heapq.heappop(heap)
-            x, y = float(values[1]), float(values[2])
-            member = self.member(x, y, epsilon)
-            if member is not None and member.loss < best:
-                best, variables = member.loss, member.values
-            for half in _halves(box, x, y):
-                answer = self.relaxed(half, epsilon)
-                if answer is not None and answer.bound < best:
-                    heapq.heappush(heap, (answer.bound, half, answer.values))
-        if not math.isfinite(best):
+        smallest_loss, variables = math.inf, np.zeros(_SIZE)
+        unit_box: Box = (0.0, 1.0, 0.0, 1.0)
+        root_relaxation = self.relaxed(unit_box, epsilon)
+        open_boxes: list[tuple[float, Box, FloatArray]] = []
+        if root_relaxation is not None:
+            open_boxes.append((root_relaxation.bound, unit_box, root_relaxation.values))
+        while open_boxes and len(open_boxes) < _MOST_BOXES:
+            smallest_bound = open_boxes[0][0]
+            if smallest_bound >= (1 - _GAP) * smallest_loss:
+                break
+            _, box, relaxed_values = heapq.heappop(open_boxes)
+            left_inner, right_inner = float(relaxed_values[1]), float(relaxed_values[2])
+            best_member = self.member(left_inner, right_inner, epsilon)
+            if best_member is not None and best_member.loss < smallest_loss:
+                smallest_loss, variables = best_member.loss, best_member.values
+            for half_box in _halves(box, left_inner, right_inner):
+                relaxation = self.relaxed(half_box, epsilon)
+                if relaxation is not None and relaxation.bound < smallest_loss:
+                    heapq.heappush(open_boxes, (relaxation.bound, half_box, relaxation.values))
+        if not math.isfinite(smallest_loss):
             raise InfeasibleError(
                 f"bins={self.bins.tolist()}: no pair selection reaches epsilon={epsilon:g} on them"
             )
-        remaining = heap[0][0] if heap else math.inf
-        return min(best, remaining), variables
+        open_bounds = (bound for bound, _, _ in open_boxes)
+        return min([smallest_loss, *open_bounds]), variables
 
     def table(self, budget: float) -> Mechanism:
         """The certified table of the best member at `budget`, a little less than the problem's
         epsilon.
         """
         _, variables = self.solve(budget)
-        rows = np.clip(self.forms @ variables, 0.0, 1.0)
-        rows /= rows.sum(axis=1, keepdims=True)
+        probabilities = np.clip(self.forms @ variables, 0.0, 1.0)
+        probabilities /= probabilities.sum(axis=1, keepdims=True)
         return table(
             knots=self.knots,
             levels=self.bins,
-            probabilities=rows,
+            probabilities=probabilities,
             name="OPTM (exact)",
             epsilon=self.problem.epsilon,
         )
@@ -209,17 +233,19 @@ def _halves(box: Box, x: float, y: float) -> tuple[Box, Box]:
     """The box in two, across its longer side: where the relaxation lies, or in the middle if that
     is near an end.
     """
-    least_x, most_x, least_y, most_y = box
-    if most_x - least_x >= most_y - least_y:
-        cut = _cut(least_x, most_x, x)
-        return (least_x, cut, least_y, most_y), (cut, most_x, least_y, most_y)
-    cut = _cut(least_y, most_y, y)
-    return (least_x, most_x, least_y, cut), (least_x, most_x, cut, most_y)
+    least_x, largest_x, least_y, largest_y = box
+    if largest_x - least_x >= largest_y - least_y:
+        division = _cut(least_x, largest_x, x)
+        return (least_x, division, least_y, largest_y), (division, largest_x, least_y, largest_y)
+    division = _cut(least_y, largest_y, y)
+    return (least_x, largest_x, least_y, division), (least_x, largest_x, division, largest_y)
 
 
 def _cut(low: float, high: float, at: float) -> float:
     margin = 0.2 * (high - low)
-    return at if low + margin < at < high - margin else (low + high) / 2
+    if low + margin < at < high - margin:
+        return at
+    return (low + high) / 2
 
 
 def optm_exact(
@@ -250,8 +276,8 @@ def optm_exact(
     multipliers of linear programs.
     Source: docs/proofs/design.md, "OPTM with four bins": branch and bound over one product of two
     probabilities. Example:
-        >>> found = mz.papers.optm_exact(1.0, bins=[-3, -0.5, 0.5, 3])
-        >>> round(found.loss, 5), found.status
+        >>> best = mz.papers.optm_exact(1.0, bins=[-3, -0.5, 0.5, 3])
+        >>> round(best.loss, 5), best.status
         (1.87714, 'optimal')
     """
     started = time.perf_counter()
@@ -263,10 +289,10 @@ def optm_exact(
         prior=prior,
     )
     search = FourBins(problem=problem, bins=_four_bins(bins, problem, "bins"))
-    bound, _ = search.solve(problem.epsilon)
+    lower_bound, _ = search.solve(problem.epsilon)
     mechanism = first_certified(search.table, epsilon=problem.epsilon)
     draft = FloatDesign(
-        lower_bound=bound,
+        lower_bound=lower_bound,
         scope="pair selections on these four bins",
         iterations=search.programs,
         price=float(np.ptp(search.bins)),
@@ -281,11 +307,16 @@ def _largest_at_own_bin(tables: SelectionTables, i: int) -> list[FloatArray]:
     """q_j(i) - q_i(i) <= 0 on both sides, for inner bins (1-based)."""
     if not tables.lower <= tables.bins[i - 1] <= tables.upper:
         return []
-    pairs = [
-        (tables.index_of(j, i), tables.index_of(i, i) if i <= j else tables.index_of(i - 1, i))
-        for j, _, _ in tables.cells
-    ]
-    return [tables.unit(own) - tables.unit(nearest) for own, nearest in pairs if own != nearest]
+    constraint_rows: list[FloatArray] = []
+    for bins_left, _, _ in tables.cells:
+        nearest_cell = i - 1
+        if i <= bins_left:
+            nearest_cell = i
+        output_index = tables.index_of(bins_left, i)
+        nearest_index = tables.index_of(nearest_cell, i)
+        if output_index != nearest_index:
+            constraint_rows.append(tables.unit(output_index) - tables.unit(nearest_index))
+    return constraint_rows
 
 
 def published_theorem5(
@@ -298,26 +329,29 @@ def published_theorem5(
 
     Arguments: as the constraints of `design.optm`, see `design.pair_selection.theorem5`.
     """
-    cells = {j: place for place, (j, _, _) in enumerate(tables.cells)}
-    first = min(cells)
-    rows: list[FloatArray] = []
-    for i in range(1, tables.bins.size + 1):
-        if tables.bins[i - 1] > tables.upper:
+    ratio = math.exp(epsilon)
+    bins_left = [cell[0] for cell in tables.cells]
+    first_cell, last_cell = bins_left[0], bins_left[-1]
+    constraint_rows: list[FloatArray] = []
+    for output_bin, bin_value in enumerate(tables.bins.tolist(), start=1):
+        if bin_value > tables.upper:
             continue
-        at_end = forms[-1, 1, i - 1]
+        output_forms = forms[:, :, output_bin - 1]
         # The bins k inside the range, to the right of bin i.
-        for k in range(max(first, i) + 1, max(cells) + 1):
-            if tables.bins[i - 1] >= tables.lower:
-                uppers = [
-                    tables.unit(tables.index_of(i, i)),
-                    tables.unit(tables.index_of(i - 1, i)),
+        for inner_bin in range(max(first_cell, output_bin) + 1, last_cell + 1):
+            upper_forms = [output_forms[bins_left.index(inner_bin), 0], output_forms[0, 0]]
+            if bin_value >= tables.lower:
+                indices = [
+                    tables.index_of(cell, output_bin) for cell in (output_bin, output_bin - 1)
                 ]
-            else:
-                uppers = [forms[cells[k], 0, i - 1], forms[0, 0, i - 1]]
-            lowers = (forms[cells[k - 1], 1, i - 1], at_end)
-            rows += [upper - math.exp(epsilon) * lower for upper in uppers for lower in lowers]
-        rows += _largest_at_own_bin(tables, i)
-    return np.array(rows) if rows else np.zeros((1, tables.size))
+                upper_forms = [tables.unit(index) for index in indices]
+            lower_forms = [output_forms[bins_left.index(inner_bin - 1), 1], output_forms[-1, 1]]
+            pairs = itertools.product(upper_forms, lower_forms)
+            constraint_rows += [upper - ratio * lower for upper, lower in pairs]
+        constraint_rows += _largest_at_own_bin(tables, output_bin)
+    if not constraint_rows:
+        return np.zeros((1, tables.size))
+    return np.array(constraint_rows)
 
 
 def optm_as_printed(
@@ -352,16 +386,16 @@ def optm_as_printed(
         loss="mae",
         prior=prior,
     )
-    sets = [check_covering("bins", bins, lower=problem.lower, upper=problem.upper)]
-    best = best_pairs(
-        problem, sets, published_theorem5, boxes=boxes, started=started, is_private=False
+    bin_sets = [check_covering("bins", bins, lower=problem.lower, upper=problem.upper)]
+    best_design = best_pairs(
+        problem, bin_sets, published_theorem5, boxes=boxes, started=started, is_private=False
     )
-    if best is None:
+    if best_design is None:
         raise InfeasibleError(
             f"bins={bins}: no selection probabilities satisfy the constraints at "
             f"epsilon={epsilon:g}"
         )
-    return best
+    return best_design
 
 
 # What the paper's published program searches: boxes q_2(1) in [o, o + 0.01] on each side, all other
@@ -385,13 +419,16 @@ def _others(
     """(size,) coefficients c with p(x, i) = y[own(j, i)] * (c @ y) at x in the closed cell j; bins
     count from 1.
     """
-    m, bins = tables.bins.size, tables.bins
-    result = np.zeros(tables.size)
+    bins_below, bins_above = tables.bins[:j], tables.bins[j:]
+    output_value = tables.bins[i - 1]
+    coefficients = np.zeros(tables.size)
     if i <= j:
-        result[tables.row(1, m - j)] += ((bins[j:] - x) / (bins[j:] - bins[i - 1]))[::-1]
+        shares = (bins_above - x) / (bins_above - output_value)
+        coefficients[tables.row(1, bins_above.size)] += shares[::-1]
     else:
-        result[tables.row(0, j)] += (x - bins[:j]) / (bins[i - 1] - bins[:j])
-    return result
+        shares = (x - bins_below) / (output_value - bins_below)
+        coefficients[tables.row(0, j)] += shares
+    return coefficients
 
 
 def one_ratio(
@@ -405,26 +442,39 @@ def one_ratio(
     i' runs over all outputs where privacy asks for i' = i alone: sufficient, and stricter than
     needed.
     """
-    uppers: list[FloatArray] = []
-    lowers: list[FloatArray] = []
-    for i, (j, start, stop) in itertools.product(range(1, tables.bins.size + 1), tables.cells):
-        near, far = (start, stop) if i <= j else (stop, start)
-        own = tables.unit(tables.index_of(j, i))
-        at_near, at_far = _others(tables, j, near, i), _others(tables, j, far, i)
-        # With a single bin on the other side, drawn for certain, p is linear in y.
-        certain = (tables.bins.size - j if i <= j else j) == 1
-        # p(B_i, i) is q itself; no upper bounds of q are used, that is u = 1.
-        uppers.append(
-            own if near == tables.bins[i - 1] else own * at_near.sum() if certain else at_near
-        )
+    upper_forms: list[FloatArray] = []
+    lower_forms: list[FloatArray] = []
+    output_bins = range(1, tables.bins.size + 1)
+    for output_bin, (bins_left, cell_start, cell_end) in itertools.product(
+        output_bins, tables.cells
+    ):
+        bins_right = tables.bins.size - bins_left
+        near_end, far_end, other_bins = cell_end, cell_start, bins_left
+        if output_bin <= bins_left:
+            near_end, far_end, other_bins = cell_start, cell_end, bins_right
+        output_index = tables.index_of(bins_left, output_bin)
+        own_form = tables.unit(output_index)
+        near_coefficients = _others(tables, bins_left, near_end, output_bin)
+        far_coefficients = _others(tables, bins_left, far_end, output_bin)
+        # A single bin on the other side is drawn for certain, and p is linear in y. p(B_i, i) is q
+        # itself; no upper bounds of q are used, that is u = 1.
+        if near_end == tables.bins[output_bin - 1]:
+            upper_forms.append(own_form)
+        elif other_bins == 1:
+            upper_forms.append(own_form * near_coefficients.sum())
+        else:
+            upper_forms.append(near_coefficients)
         # A cell with one bin on a side is linear in y; elsewhere the other side's q is replaced by
         # its lower bound.
-        if certain:
-            lowers.append(own * at_far.sum())
+        if other_bins == 1:
+            lower_forms.append(own_form * far_coefficients.sum())
+        elif min(bins_left, bins_right) == 1:
+            lower_forms.append(low[output_index] * far_coefficients)
         else:
-            alone = min(j, tables.bins.size - j) == 1
-            lowers.append(low[tables.index_of(j, i)] * at_far if alone else own * (at_far @ low))
-    return np.array([upper - math.exp(epsilon) * lower for upper in uppers for lower in lowers])
+            lower_forms.append(own_form * (far_coefficients @ low))
+    ratio = math.exp(epsilon)
+    pairs = itertools.product(upper_forms, lower_forms)
+    return np.array([upper_form - ratio * lower_form for upper_form, lower_form in pairs])
 
 
 @final
@@ -443,7 +493,8 @@ class _OneRatioSearch:
         tables = SelectionTables(
             bins=bins, lower=self.problem.lower, upper=self.problem.upper, sides=2
         )
-        self._descend(tables, (0, 0), (_GRID.size - 1, _GRID.size - 1))
+        last_box = _GRID.size - 1
+        self._descend(tables, (0, 0), (last_box, last_box))
 
     def _descend(
         self, tables: SelectionTables, first: tuple[int, int], last: tuple[int, int]
@@ -451,35 +502,45 @@ class _OneRatioSearch:
         """Boxes first .. last of the two sides. Their union with the largest lower bound as factor
         is a relaxation.
         """
-        target, constant = tables.proxy(self.problem.prior)
-        low, high, factors = self._union(tables, first, last)
+        objective, constant = tables.proxy(self.problem.prior)
+        lower_bounds, upper_bounds, factors = self._union(tables, first, last)
         self.programs += 1
-        answer = solve_rows(tables, low, high, target, one_ratio(tables, factors, self.epsilon))
-        if answer is None or answer[0] + constant >= self.value:
+        privacy_rows = one_ratio(tables, factors, self.epsilon)
+        solution = solve_rows(tables, lower_bounds, upper_bounds, objective, privacy_rows)
+        if solution is None:
+            return
+        smallest_value, variables = solution
+        union_bound = smallest_value + constant
+        if union_bound >= self.value:
             return
         if first == last:
-            self.value, self.best = answer[0] + constant, (tables, answer[1])
+            self.value, self.best = union_bound, (tables, variables)
             return
-        side = 0 if last[0] - first[0] >= last[1] - first[1] else 1
-        middle = (first[side] + last[side]) // 2
-        self._descend(tables, first, _replaced(last, side, middle))
-        self._descend(tables, _replaced(first, side, middle + 1), last)
+        split_side = int(last[0] - first[0] < last[1] - first[1])
+        last_of_half = (first[split_side] + last[split_side]) // 2
+        self._descend(tables, first, _replaced(last, split_side, last_of_half))
+        self._descend(tables, _replaced(first, split_side, last_of_half + 1), last)
 
     def _union(
         self, tables: SelectionTables, first: tuple[int, int], last: tuple[int, int]
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        low, high = np.full(tables.size, _LEAST), np.ones(tables.size)
-        factors = low.copy()
+        lower_bounds, upper_bounds = np.full(tables.size, _LEAST), np.ones(tables.size)
+        factors = lower_bounds.copy()
         for side in (0, 1):
-            low[tables.row(side, 1)] = factors[tables.row(side, 1)] = 1.0
-            pinned = tables.row(side, 2).start
-            low[pinned], high[pinned] = _GRID[first[side]], _GRID[last[side]] + _WIDTH
-            factors[pinned] = _GRID[last[side]]
-        return low, high, factors
+            single_bin = tables.row(side, 1)
+            lower_bounds[single_bin] = factors[single_bin] = 1.0
+            inner_index = tables.row(side, 2).start
+            largest_factor = _GRID[last[side]]
+            lower_bounds[inner_index] = _GRID[first[side]]
+            upper_bounds[inner_index] = largest_factor + _WIDTH
+            factors[inner_index] = largest_factor
+        return lower_bounds, upper_bounds, factors
 
 
 def _replaced(pair: tuple[int, int], side: int, value: int) -> tuple[int, int]:
-    return (value, pair[1]) if side == 0 else (pair[0], value)
+    if side == 0:
+        return value, pair[1]
+    return pair[0], value
 
 
 def _four_bins(
@@ -487,12 +548,15 @@ def _four_bins(
     problem: Problem,
     parameter: str,
 ) -> FloatArray:
-    values = check_covering(parameter, bins, lower=problem.lower, upper=problem.upper)
-    if values.size != _BINS or not problem.lower < values[1] < values[2] < problem.upper:
+    bin_values = check_covering(parameter, bins, lower=problem.lower, upper=problem.upper)
+    if (
+        bin_values.size != _BINS
+        or not problem.lower < bin_values[1] < bin_values[2] < problem.upper
+    ):
         raise ParameterError(
-            parameter, values.tolist(), "need four bins, the inner two inside the range"
+            parameter, bin_values.tolist(), "need four bins, the inner two inside the range"
         )
-    return values
+    return bin_values
 
 
 def optm_one_ratio(
@@ -502,15 +566,13 @@ def optm_one_ratio(
     paper's Table 2.
 
     Arguments:
-        epsilon: pure epsilon per report, replace-one neighbours.
-        prior: of inputs in [-1, 1]: None (uniform), a frozen scipy.stats distribution or a 1-D
-            sample.
+        epsilon, prior: as of `design.optm`, for inputs in [-1, 1].
         bin_sets: output levels to choose among; the default is what the paper's published program
             searches.
 
     Returns:
-        The mechanism of the box and bins with the least bound on the MAE (Theorem 4), and its exact
-        MAE as `loss`; no lower bound. `iterations` counts linear programs.
+        The mechanism of the box and bins with the least bound on the MAE (Theorem 4), its exact MAE
+        as `loss`, no lower bound. `iterations` counts linear programs.
 
     Raises:
         ParameterError: a bad value.
@@ -528,23 +590,17 @@ def optm_one_ratio(
     docs/proofs/design.md, "OPTM".
     """
     started = time.perf_counter()
-    problem = make_problem(
-        epsilon=epsilon,
-        lower=-1.0,
-        upper=1.0,
-        loss="mae",
-        prior=prior,
-    )
-    sets = [_four_bins(bins, problem, "bin_sets") for bins in bin_sets]
-    if not sets:
+    problem = make_problem(epsilon=epsilon, lower=-1.0, upper=1.0, loss="mae", prior=prior)
+    checked_sets = [_four_bins(bin_values, problem, "bin_sets") for bin_values in bin_sets]
+    if not checked_sets:
         raise ParameterError("bin_sets", bin_sets, "give at least one set of four bins")
     programs = 0
 
     def build(reduced: float) -> Mechanism:
         nonlocal programs
         search = _OneRatioSearch(problem=problem, epsilon=reduced)
-        for bins in sets:
-            search.add(bins)
+        for bin_values in checked_sets:
+            search.add(bin_values)
         programs += search.programs
         if search.best is None:
             raise InfeasibleError(

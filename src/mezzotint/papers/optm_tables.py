@@ -78,8 +78,8 @@ _CALIBRATED = {
 
 def published_rqm(epsilon: float = 1.0) -> Mechanism:
     """RQM with the paper's Delta and q."""
-    extension, q = RQM_SETTINGS[epsilon]
-    return families.rqm(levels=4, extension=extension, q=q)
+    extension, keep_probability = RQM_SETTINGS[epsilon]
+    return families.rqm(levels=4, extension=extension, q=keep_probability)
 
 
 def published_mvu(epsilon: float = 1.0) -> Mechanism:
@@ -90,36 +90,36 @@ def published_mvu(epsilon: float = 1.0) -> Mechanism:
 def _published(name: str, epsilon: float) -> tuple[Mechanism, str]:
     """The paper's mechanism with its own hyperparameters, and a remark."""
     if name == OPTM:
-        solved = design.optm(epsilon, bins=OPTM_BINS[epsilon])
-        return solved.mechanism, "solved anew on the paper's bins"
+        optm_design = design.optm(epsilon, bins=OPTM_BINS[epsilon])
+        return optm_design.mechanism, "solved anew on the paper's bins"
     if name == MVU:
         return published_mvu(epsilon), "2 input bits, the paper's alphabet"
     if TABLE1_PAPER[name][epsilon] is None:
         calibrated = design.calibrate(name.lower(), epsilon=epsilon, loss="mae")
         return calibrated.mechanism, _CALIBRATED[name]
     if name == RQM:
-        extension, q = RQM_SETTINGS[epsilon]
-        return published_rqm(epsilon), f"Delta={extension:g}, q={q:g}"
-    bins, gamma = ERM_SETTINGS[epsilon]
-    return families.erm(bins=bins, gamma=gamma), f"gamma={gamma:g}"
+        extension, keep_probability = RQM_SETTINGS[epsilon]
+        return published_rqm(epsilon), f"Delta={extension:g}, q={keep_probability:g}"
+    erm_bins, erm_gamma = ERM_SETTINGS[epsilon]
+    return families.erm(bins=erm_bins, gamma=erm_gamma), f"gamma={erm_gamma:g}"
 
 
 def _table1_row(name: str, epsilon: float) -> JsonObject:
-    mechanism, note = _published(name, epsilon)
-    best = design.optimal(epsilon, levels=mechanism.levels, loss="mae").mechanism
-    paper, reproduced = TABLE1_PAPER[name][epsilon], grid_mae(mechanism)
+    mechanism, remark = _published(name, epsilon)
+    optimal_table = design.optimal(epsilon, levels=mechanism.levels, loss="mae").mechanism
+    printed_error, reproduced = TABLE1_PAPER[name][epsilon], grid_mae(mechanism)
     return {
         "mechanism": name,
         "epsilon": epsilon,
-        "paper": paper,
+        "paper": printed_error,
         "reproduced": reproduced,
-        "difference": _difference(reproduced, paper),
+        "difference": _difference(reproduced, printed_error),
         "exact_mae": mechanism.mae(),
         "exact_mse": mechanism.mse(),
         "certified_epsilon": mechanism.epsilon,
-        "optimum_mae": best.mae(),
-        "optimum_mse": best.mse(),
-        "note": note,
+        "optimum_mae": optimal_table.mae(),
+        "optimum_mse": optimal_table.mse(),
+        "note": remark,
     }
 
 
@@ -132,7 +132,11 @@ def table1() -> Reproduction:
         "integral over the range. optimum: the best table at that row's own levels and epsilon, "
         "over all mechanisms with "
         "these levels; MAE and MSE are of that MAE-optimal table.",
-        rows=tuple(_table1_row(name, epsilon) for name in TABLE1_PAPER for epsilon in EPSILONS),
+        rows=tuple(
+            _table1_row(mechanism_name, epsilon)
+            for mechanism_name in TABLE1_PAPER
+            for epsilon in EPSILONS
+        ),
     )
 
 
@@ -179,31 +183,31 @@ def _of_table2(name: str, prior: object) -> Mechanism:
 
 def _table2_row(name: str, sigma: float) -> JsonObject:
     prior = stats.norm(0.5, sigma)
-    mechanism, note, unscaled = _of_table2(name, prior), _TABLE2_NOTES[name], None
+    mechanism, remark, unscaled = _of_table2(name, prior), _TABLE2_NOTES[name], None
     if name == OPTM:
-        note += " " + " ".join(f"{level:g}" for level in mechanism.levels)
+        remark += " " + " ".join(f"{level_value:g}" for level_value in mechanism.levels)
     if name == MVU:
         quantiles = prior.ppf((np.arange(QUANTILES) + 0.5) / QUANTILES)
         unscaled = _unscaled(mechanism, np.clip(quantiles, -1, 1))
-    best = design.optimal(
+    optimal_table = design.optimal(
         1.0,
         levels=mechanism.levels,
         loss="mae",
         prior=prior,
     ).mechanism
-    paper, exact = TABLE2_PAPER.get(name, {}).get(sigma), mechanism.mae(prior)
+    printed_error, exact_error = TABLE2_PAPER.get(name, {}).get(sigma), mechanism.mae(prior)
     return {
         "mechanism": name,
         "sigma": sigma,
-        "paper": paper,
-        "reproduced": exact,
-        "difference": _difference(exact, paper),
+        "paper": printed_error,
+        "reproduced": exact_error,
+        "difference": _difference(exact_error, printed_error),
         "unscaled": unscaled,
         "exact_mse": mechanism.mse(prior),
         "certified_epsilon": mechanism.epsilon,
-        "optimum_mae": best.mae(prior),
-        "optimum_mse": best.mse(prior),
-        "note": note,
+        "optimum_mae": optimal_table.mae(prior),
+        "optimum_mse": optimal_table.mse(prior),
+        "note": remark,
     }
 
 
@@ -218,7 +222,11 @@ def table2() -> Reproduction:
         "every output by those of every other: privacy asks for less, and the rows below it do "
         "just that. At sigma = 0.3 "
         "its bin search ends at -4 -0.2 0.6 4; the paper prints -4 0.2 0.6 4.",
-        rows=tuple(_table2_row(name, sigma) for name in _TABLE2_NOTES for sigma in SIGMAS),
+        rows=tuple(
+            _table2_row(mechanism_name, sigma)
+            for mechanism_name in _TABLE2_NOTES
+            for sigma in SIGMAS
+        ),
     )
 
 
@@ -231,26 +239,29 @@ FIGURE2_GAMMA = 0.5
 def figure2() -> Reproduction:
     """Figure 2: the probabilities of the outputs 3 and 6 of ERM with eight bins, at each input."""
     mechanism = families.erm(bins=FIGURE2_BINS, gamma=FIGURE2_GAMMA)
-    names = {"p(x, 3)": 2, "p(x, 6)": 5}
-    rows: list[JsonObject] = []
+    output_levels = {"p(x, 3)": 2, "p(x, 6)": 5}
+    knot_rows: list[JsonObject] = []
     for knot, probabilities in zip(mechanism.knots, mechanism.probabilities, strict=True):
-        chances = {name: float(probabilities[level]) for name, level in names.items()}
-        rows.append({"x": float(knot), **chances})
-    series: list[Series] = []
-    for name in names:
-        series += curves(rows, "x", name, name=name)
-    bins = ", ".join(f"{level:g}" for level in FIGURE2_BINS)
+        chances = {
+            curve_name: float(probabilities[output_level])
+            for curve_name, output_level in output_levels.items()
+        }
+        knot_rows.append({"x": float(knot), **chances})
+    drawn_curves: list[Series] = []
+    for curve_name in output_levels:
+        drawn_curves += curves(knot_rows, "x", curve_name, name=curve_name)
+    printed_bins = ", ".join(f"{output_level:g}" for output_level in FIGURE2_BINS)
     return Reproduction(
         title="OPTM, Figure 2: an example of output distribution, ERM, m = 8",
-        note=f"The paper prints neither bins nor gamma: ours are {bins} and {FIGURE2_GAMMA:g}. A "
+        note=f"The paper prints neither bins nor gamma: ours are {printed_bins} and {FIGURE2_GAMMA:g}. A "
         f"repeated x is a jump: its "
         "rows are the limits from below and from above. As Example 1 says, p(x, 3) is greatest on "
         "one side of B_3, falls "
         "away from it up to the next bin and between any two bins beyond, and p(x, 6) is its "
         "mirror image. Between knots "
         "the probabilities are lines, not curves.",
-        rows=tuple(rows),
-        series=tuple(series),
+        rows=tuple(knot_rows),
+        series=tuple(drawn_curves),
         x_label="input x",
         y_label="probability of the output",
     )
@@ -259,35 +270,40 @@ def figure2() -> Reproduction:
 def published_mechanisms(epsilon: float) -> dict[str, Mechanism]:
     """Table 1's mechanisms at this epsilon, and the optimum on OPTM's bins."""
     mechanisms = {
-        name: _published(name, epsilon)[0]
-        for name, errors in TABLE1_PAPER.items()
-        if errors[epsilon] is not None
+        mechanism_name: _published(mechanism_name, epsilon)[0]
+        for mechanism_name, printed_errors in TABLE1_PAPER.items()
+        if printed_errors[epsilon] is not None
     }
-    best = design.optimal(epsilon, levels=OPTM_BINS[epsilon], loss="mae").mechanism
-    return {**mechanisms, "optimal": best}
+    optimal_table = design.optimal(epsilon, levels=OPTM_BINS[epsilon], loss="mae").mechanism
+    return {**mechanisms, "optimal": optimal_table}
 
 
 def figure3() -> Reproduction:
     """Figure 3: the mean absolute error at each input."""
-    inputs = np.linspace(-1, 1, 101)
-    points: list[JsonObject] = []
-    rows: list[JsonObject] = []
+    input_values = np.linspace(-1, 1, 101)
+    drawn_points: list[JsonObject] = []
+    printed_rows: list[JsonObject] = []
     for epsilon in EPSILONS:
-        for name, mechanism in published_mechanisms(epsilon).items():
-            errors = mean_errors(mechanism, inputs).tolist()
-            errors_by_input = zip(inputs.tolist(), errors, strict=True)
+        for mechanism_name, mechanism in published_mechanisms(epsilon).items():
+            mean_errors_by_input = mean_errors(mechanism, input_values).tolist()
+            errors_by_input = zip(input_values.tolist(), mean_errors_by_input, strict=True)
             members = [
-                {"epsilon": epsilon, "mechanism": name, "x": x, "mae": error}
-                for x, error in errors_by_input
+                {
+                    "epsilon": epsilon,
+                    "mechanism": mechanism_name,
+                    "x": input_value,
+                    "mae": mean_error,
+                }
+                for input_value, mean_error in errors_by_input
             ]
-            points += members
-            rows += members[::5]
+            drawn_points += members
+            printed_rows += members[::5]
     return Reproduction(
         title="OPTM, Figure 3: E|report - x| at each input, m = 4",
         note="Exact expectations of the tables, no sampling; jumps at bins are those of pair "
         "selection.",
-        rows=tuple(rows),
-        series=curves(points, "x", "mae", name="{mechanism}", panel="epsilon = {epsilon:g}"),
+        rows=tuple(printed_rows),
+        series=curves(drawn_points, "x", "mae", name="{mechanism}", panel="epsilon = {epsilon:g}"),
         x_label="input x",
         y_label="mean absolute error",
     )
@@ -305,10 +321,10 @@ def ball(count: int, dimension: int, seed: int) -> FloatArray:
     """(count, dimension) points uniform in the unit L2 ball."""
     # Barthe et al. 2005: Gaussian coordinates over the root of their squares plus an exponential
     # variable.
-    rng = np.random.default_rng(seed)
-    normal = rng.standard_normal((count, dimension))
-    scale = np.sqrt((normal**2).sum(axis=1) + 2 * rng.exponential(size=count))
-    return normal / scale[:, None]
+    generator = np.random.default_rng(seed)
+    directions = generator.standard_normal((count, dimension))
+    lengths = np.sqrt((directions**2).sum(axis=1) + 2 * generator.exponential(size=count))
+    return directions / lengths[:, None]
 
 
 @final
@@ -346,22 +362,27 @@ class VectorFigure:
     def row(self, epsilon: float, name: str, build: Build) -> JsonObject:
         """Mean error and its deviation; a remark where the mechanism cannot have this epsilon."""
         columns = ("error", "deviation", "standard_error", "certified_epsilon")
-        row: JsonObject = {"epsilon": epsilon, "mechanism": name, **dict.fromkeys(columns)}
+        empty_row: JsonObject = {"epsilon": epsilon, "mechanism": name, **dict.fromkeys(columns)}
         try:
             mechanism = build()
         except InfeasibleError as error:
-            return {**row, "note": str(error)}
-        errors = self.errors(mechanism)
-        deviation = float(errors.std())
-        values = (float(errors.mean()), deviation, deviation / math.sqrt(DRAWS), mechanism.epsilon)
-        return {**row, **dict(zip(columns, values, strict=True)), "note": ""}
+            return {**empty_row, "note": str(error)}
+        vector_errors = self.errors(mechanism)
+        deviation = float(vector_errors.std())
+        statistics = (
+            float(vector_errors.mean()),
+            deviation,
+            deviation / math.sqrt(DRAWS),
+            mechanism.epsilon,
+        )
+        return {**empty_row, **dict(zip(columns, statistics, strict=True)), "note": ""}
 
     def reproduction(self) -> Reproduction:
         """The figure, recomputed."""
-        rows = [
-            self.row(epsilon, name, build)
+        error_rows = [
+            self.row(epsilon, mechanism_name, build_table)
             for epsilon in VECTOR_EPSILONS
-            for name, build in self.tables(epsilon).items()
+            for mechanism_name, build_table in self.tables(epsilon).items()
         ]
         return Reproduction(
             title=self.title,
@@ -380,8 +401,8 @@ class VectorFigure:
             "contradict its figure: at epsilon 1 MVU with the alphabet of Table 1 has an MSE of "
             "4.147 in each coordinate, "
             "hence a mean error of at most 6.44 in ten, against OPTM's 7.06.",
-            rows=tuple(rows),
-            series=curves(rows, "epsilon", "error", name="{mechanism}", error="deviation"),
+            rows=tuple(error_rows),
+            series=curves(error_rows, "epsilon", "error", name="{mechanism}", error="deviation"),
             x_label="epsilon per coordinate",
             y_label="mean Euclidean error",
         )
@@ -389,18 +410,28 @@ class VectorFigure:
     def parts(self) -> tuple[Part, ...]:
         """Each mechanism at epsilon 1, and OPTM at another."""
 
-        def part(epsilon: float, name: str, seconds: float) -> Part:
+        def part(epsilon: float, mechanism_name: str, seconds: float) -> Part:
             def rows() -> Sequence[JsonObject]:
-                row = self.row(epsilon, name, self.tables(epsilon)[name])
-                return [{key: row[key] for key in ("epsilon", "mechanism", "error")}]
+                error_row = self.row(epsilon, mechanism_name, self.tables(epsilon)[mechanism_name])
+                return [
+                    {
+                        column_name: error_row[column_name]
+                        for column_name in ("epsilon", "mechanism", "error")
+                    }
+                ]
 
             # Draws are the same as long as the table is; a design within its gap may move the mean
             # by a standard error.
-            return Part(key=f"{name} {epsilon:g}", seconds=seconds, rows=rows, relative=2e-3)
+            return Part(
+                key=f"{mechanism_name} {epsilon:g}", seconds=seconds, rows=rows, relative=2e-3
+            )
 
         seconds = {OPTM: 0.4, RQM: 0.4, MVU: 0.8, "optimal": 0.5}
-        first = [part(VECTOR_EPSILONS[0], name, cost) for name, cost in seconds.items()]
-        return (*first, part(VECTOR_EPSILONS[2], OPTM, 0.5))
+        parts_at_one = [
+            part(VECTOR_EPSILONS[0], mechanism_name, part_seconds)
+            for mechanism_name, part_seconds in seconds.items()
+        ]
+        return (*parts_at_one, part(VECTOR_EPSILONS[2], OPTM, 0.5))
 
 
 CUBE = VectorFigure(
@@ -476,9 +507,9 @@ class TrainingFigure:
             steps=steps, batch=self.batch, clip=self.clip, reports=table, coordinates=True
         )
         return [
-            data.accuracy(used, training=True)
-            for step, _, used in descent.run(data, seed)
-            if step in MARKS
+            data.accuracy(used_weights, training=True)
+            for step_number, _, used_weights in descent.run(data, seed)
+            if step_number in MARKS
         ]
 
     def row(
@@ -491,58 +522,64 @@ class TrainingFigure:
         """Means of the curves of one mechanism (and the largest standard error among them), its
         error, its cost.
         """
-        means = np.mean(accuracies, axis=0).tolist()
-        errors = np.std(accuracies, axis=0, ddof=1) / math.sqrt(len(accuracies))
-        marks = {f"step {mark}": value for mark, value in zip(MARKS, means, strict=True)}
-        error, epsilon, total = None, None, None
+        mean_accuracies = np.mean(accuracies, axis=0).tolist()
+        standard_errors = np.std(accuracies, axis=0, ddof=1) / math.sqrt(len(accuracies))
+        accuracy_columns = {
+            f"step {step_mark}": mean_accuracy
+            for step_mark, mean_accuracy in zip(MARKS, mean_accuracies, strict=True)
+        }
+        report_mse, epsilon, run_epsilon = None, None, None
         if table is not None:
-            claim = privacy.account(
+            privacy_claim = privacy.account(
                 table,
                 dimension=data.size,
                 rounds=MARKS[-1],
                 sampling_rate=self.batch / len(data.x),
                 delta=DELTA,
             )
-            error, epsilon, total = table.mse(), table.epsilon, claim.epsilon
+            report_mse, epsilon, run_epsilon = table.mse(), table.epsilon, privacy_claim.epsilon
         return {
             "mechanism": name,
-            **marks,
-            "largest standard error": float(np.max(errors)),
-            "mse": error,
+            **accuracy_columns,
+            "largest standard error": float(np.max(standard_errors)),
+            "mse": report_mse,
             "epsilon per coordinate": epsilon,
-            "epsilon of the run": total,
-            RUNS: [curve[0] for curve in accuracies],
+            "epsilon of the run": run_epsilon,
+            RUNS: [accuracy_curve[0] for accuracy_curve in accuracies],
         }
 
     def reproduction(self, run: Run) -> Reproduction:
         """The figure, recomputed."""
-        data, runs = self.load(run.data), self.runs
+        linear_records, run_count = self.load(run.data), self.runs
         if run.quick:
-            runs = 2
-        tables = self.tables()
-        tick = ticks(run.progress, runs * len(tables))
-        rows: list[JsonObject] = []
-        points: list[JsonObject] = []
-        for name, build in tables.items():
-            table = build()
+            run_count = 2
+        table_builders = self.tables()
+        count_run = ticks(run.progress, run_count * len(table_builders))
+        mechanism_rows: list[JsonObject] = []
+        drawn_points: list[JsonObject] = []
+        for mechanism_name, build_table in table_builders.items():
+            report_table = build_table()
             accuracies: list[list[float]] = []
-            for seed in range(runs):
-                accuracies.append(self.curve(data, table, seed))
-                tick()
-            row = self.row(data, name, table, accuracies)
-            rows.append(row)
-            points += [{"name": name, "x": mark, "y": row[f"step {mark}"]} for mark in MARKS]
+            for seed in range(run_count):
+                accuracies.append(self.curve(linear_records, report_table, seed))
+                count_run()
+            mechanism_row = self.row(linear_records, mechanism_name, report_table, accuracies)
+            mechanism_rows.append(mechanism_row)
+            drawn_points += [
+                {"name": mechanism_name, "x": step_mark, "y": mechanism_row[f"step {step_mark}"]}
+                for step_mark in MARKS
+            ]
         return Reproduction(
             title=self.title,
-            note=f"Training accuracy (%), mean of {runs} runs, seeds from 0. The paper prints "
+            note=f"Training accuracy (%), mean of {run_count} runs, seeds from 0. The paper prints "
             f"curves only, and neither "
             "step size (1 here) nor length. Its epsilon of 1 is that of a single coordinate; the "
             "last column is what a "
             f"record's reports cost over the run, each report seen (delta = {DELTA:g}, replacing "
             f"one record). "
             f"{self.comparison}",
-            rows=tuple(rows),
-            series=curves(points, "x", "y", name="{name}"),
+            rows=tuple(mechanism_rows),
+            series=curves(drawn_points, "x", "y", name="{name}"),
             x_label="steps",
             y_label="training accuracy (%)",
         )
@@ -550,14 +587,17 @@ class TrainingFigure:
     def parts(self, data: str | None) -> tuple[Part, ...]:
         """The first steps of the first run of each mechanism; rounding may change one record."""
 
-        def part(name: str, build: Callable[[], Mechanism | None]) -> Part:
+        def part(mechanism_name: str, build_table: Callable[[], Mechanism | None]) -> Part:
             def rows() -> Sequence[JsonObject]:
-                accuracies = self.curve(self.load(data), build(), 0, MARKS[0])
-                return [{"mechanism": name, RUNS: accuracies}]
+                accuracies = self.curve(self.load(data), build_table(), 0, MARKS[0])
+                return [{"mechanism": mechanism_name, RUNS: accuracies}]
 
-            return Part(key=name, seconds=2.0, rows=rows, absolute=101 / self.records)
+            return Part(key=mechanism_name, seconds=2.0, rows=rows, absolute=101 / self.records)
 
-        return tuple(part(name, build) for name, build in self.tables().items())
+        return tuple(
+            part(mechanism_name, build_table)
+            for mechanism_name, build_table in self.tables().items()
+        )
 
 
 def _mnist(data: str | None) -> LinearData:
@@ -625,22 +665,29 @@ def tradeoff() -> Reproduction:
     """MSE of the optimal table against epsilon for several bits, and the limit of any number of
     bits.
     """
-    rows = design.tradeoff(epsilons=TRADEOFF_EPSILONS, bits=TRADEOFF_BITS)
-    shares = [{**row, "share": row["mse"] / row["limit"], "one": 1.0} for row in rows]
-    once = [row for row in shares if row["bits"] == TRADEOFF_BITS[0]]
-    name, absolute, relative = "{bits:g} bits", "mean squared error", "the same over the limit"
+    limit_rows = design.tradeoff(epsilons=TRADEOFF_EPSILONS, bits=TRADEOFF_BITS)
+    share_rows = [
+        {**limit_row, "share": limit_row["mse"] / limit_row["limit"], "one": 1.0}
+        for limit_row in limit_rows
+    ]
+    one_bit_rows = [limit_row for limit_row in share_rows if limit_row["bits"] == TRADEOFF_BITS[0]]
+    curve_pattern, absolute_panel, relative_panel = (
+        "{bits:g} bits",
+        "mean squared error",
+        "the same over the limit",
+    )
     return Reproduction(
         title="Optimal tables: MSE against epsilon, uniform inputs on [-1, 1]",
         note="optimal tables with searched levels; limit: certified lower bound for any number of "
         "bits. At small epsilon "
         "one bit is all that is needed: curves that lie on each other on the left are apart on the "
         "right.",
-        rows=tuple(rows),
+        rows=tuple(limit_rows),
         series=(
-            *curves(rows, "epsilon", "mse", name=name, panel=absolute),
-            *curves(once, "epsilon", "limit", name=LIMIT, panel=absolute),
-            *curves(shares, "epsilon", "share", name=name, panel=relative),
-            *curves(once, "epsilon", "one", name=LIMIT, panel=relative),
+            *curves(limit_rows, "epsilon", "mse", name=curve_pattern, panel=absolute_panel),
+            *curves(one_bit_rows, "epsilon", "limit", name=LIMIT, panel=absolute_panel),
+            *curves(share_rows, "epsilon", "share", name=curve_pattern, panel=relative_panel),
+            *curves(one_bit_rows, "epsilon", "one", name=LIMIT, panel=relative_panel),
         ),
         x_label="epsilon",
         y_label=("mean squared error", "mean squared error / limit"),

@@ -37,14 +37,16 @@ def published_rqm_epsilon(
         >>> round(stated, 3), round(mz.families.rqm(levels=16, extension=1.0, q=0.42).epsilon, 3)
         (9.012, 5.47)
     """
-    low, high, size, reach = check_grid(lower, upper, levels, extension)
-    keep = check_finite("q", q)
-    if reach == 0:
-        raise ParameterError("extension", reach, "Theorem 5.4 needs extension > 0")
-    if not 0 < keep < 1:
-        raise ParameterError("q", keep, "Theorem 5.4 needs q strictly between 0 and 1")
-    half = (high - low) / 2
-    return math.log(2 * (1 - keep) ** 2 * (1 + half / reach)) - size * math.log1p(-keep)
+    lower_end, upper_end, level_count, extension_width = check_grid(lower, upper, levels, extension)
+    keep_probability = check_finite("q", q)
+    if extension_width == 0:
+        raise ParameterError("extension", extension_width, "Theorem 5.4 needs extension > 0")
+    if not 0 < keep_probability < 1:
+        raise ParameterError("q", keep_probability, "Theorem 5.4 needs q strictly between 0 and 1")
+    half_width = (upper_end - lower_end) / 2
+    return math.log(
+        2 * (1 - keep_probability) ** 2 * (1 + half_width / extension_width)
+    ) - level_count * math.log1p(-keep_probability)
 
 
 def published_erm_epsilon(
@@ -72,10 +74,10 @@ def published_erm_epsilon(
         >>> round(stated, 4), round(true, 4)
         (2.4026, 3.2218)
     """
-    low, high, size, reach = check_grid(lower, upper, levels, extension)
-    decay = check_finite("gamma", gamma)
-    half = (high - low) / 2
-    return decay + math.log(2 * size * (half + reach) / half)
+    lower_end, upper_end, level_count, extension_width = check_grid(lower, upper, levels, extension)
+    decay_rate = check_finite("gamma", gamma)
+    half_width = (upper_end - lower_end) / 2
+    return decay_rate + math.log(2 * level_count * (half_width + extension_width) / half_width)
 
 
 def published_erm_error(
@@ -95,12 +97,14 @@ def published_erm_error(
         >>> round(stated, 3)
         7.765
     """
-    low, high, size, reach = check_grid(lower, upper, levels, extension)
-    decay = check_finite("gamma", gamma)
-    if decay <= 0:
-        raise ParameterError("gamma", decay, "Theorem 2 needs gamma > 0")
-    half_width = (high - low) / 2 + reach
-    return 4 / decay * math.log(size) * half_width + 2 * half_width / (size - 1)
+    lower_end, upper_end, level_count, extension_width = check_grid(lower, upper, levels, extension)
+    decay_rate = check_finite("gamma", gamma)
+    if decay_rate <= 0:
+        raise ParameterError("gamma", decay_rate, "Theorem 2 needs gamma > 0")
+    half_grid_width = (upper_end - lower_end) / 2 + extension_width
+    return 4 / decay_rate * math.log(level_count) * half_grid_width + 2 * half_grid_width / (
+        level_count - 1
+    )
 
 
 def published_pbm_mse(
@@ -126,8 +130,10 @@ def published_pbm_mse(
         >>> mz.papers.published_pbm_mse(lower=-1, upper=1, trials=16, theta=0.25)
         0.25
     """
-    raw = pbm_exact(lower=lower, upper=upper, trials=trials, theta=theta)
-    return ((raw.upper - raw.lower) / 2) ** 2 / (4 * raw.trials * raw.theta**2)
+    poisson_law = pbm_exact(lower=lower, upper=upper, trials=trials, theta=theta)
+    return ((poisson_law.upper - poisson_law.lower) / 2) ** 2 / (
+        4 * poisson_law.trials * poisson_law.theta**2
+    )
 
 
 def published_discrete_laplace_epsilon(*, scale: float, sensitivity: int = 1) -> float:
@@ -176,8 +182,8 @@ def published_discrete_gaussian_renyi(
         >>> mz.papers.published_discrete_gaussian_renyi(sigma=2.0, alpha=4.0)
         0.5
     """
-    steps = check_count("sensitivity", sensitivity, least=1, most=MAX_LEVELS)
-    return _order(alpha) * steps**2 / (2 * check_positive("sigma", sigma) ** 2)
+    checked_sensitivity = check_count("sensitivity", sensitivity, least=1, most=MAX_LEVELS)
+    return _order(alpha) * checked_sensitivity**2 / (2 * check_positive("sigma", sigma) ** 2)
 
 
 def published_skellam_renyi(
@@ -205,17 +211,22 @@ def published_skellam_renyi(
         >>> round(mz.papers.published_skellam_renyi(variance=100.0, alpha=4.0), 4)
         0.0203
     """
-    s, v = (
+    shift, noise_variance = (
         check_count("sensitivity", sensitivity, least=1, most=MAX_LEVELS),
         check_positive("variance", variance),
     )
-    order = _order(alpha)
-    extra = min(((2 * order - 1) * s**2 + 6 * s) / (4 * v**2), 3 * s / (2 * v))
-    return order * s**2 / (2 * v) + extra
+    renyi_order = _order(alpha)
+    skellam_excess = min(
+        ((2 * renyi_order - 1) * shift**2 + 6 * shift) / (4 * noise_variance**2),
+        3 * shift / (2 * noise_variance),
+    )
+    return renyi_order * shift**2 / (2 * noise_variance) + skellam_excess
 
 
 def _order(alpha: object) -> float:
-    order = check_finite("alpha", alpha)
-    if order <= 1:
-        raise ParameterError("alpha", order, "the published bound is for Renyi orders above 1")
-    return order
+    renyi_order = check_finite("alpha", alpha)
+    if renyi_order <= 1:
+        raise ParameterError(
+            "alpha", renyi_order, "the published bound is for Renyi orders above 1"
+        )
+    return renyi_order

@@ -69,8 +69,8 @@ class Run:
         usual: int,
         quick_count: int,
     ) -> int:
-        count = usual if requested is None else requested
-        return min(count, quick_count) if self.quick else count
+        chosen_count = usual if requested is None else requested
+        return min(chosen_count, quick_count) if self.quick else chosen_count
 
 
 @final
@@ -94,25 +94,34 @@ class Series:
 
     def pieces(self) -> tuple[Series, ...]:
         """A broken line as several, any other as it is."""
-        gaps = [position for position, value in enumerate(self.x) if math.isnan(value)]
-        if not gaps:
+        gap_positions = [
+            position for position, coordinate in enumerate(self.x) if math.isnan(coordinate)
+        ]
+        if not gap_positions:
             return (self,)
-        starts = [0, *(gap + 1 for gap in gaps)]
-        stops = [*gaps, len(self.x)]
+        piece_starts = [0, *(gap_position + 1 for gap_position in gap_positions)]
+        piece_ends = [*gap_positions, len(self.x)]
         return tuple(
-            replace(self, name=f"{self.name}, {number}", x=self.x[a:b], y=self.y[a:b])
-            for number, (a, b) in enumerate(zip(starts, stops, strict=True), start=1)
+            replace(
+                self,
+                name=f"{self.name}, {piece_number}",
+                x=self.x[piece_start:piece_end],
+                y=self.y[piece_start:piece_end],
+            )
+            for piece_number, (piece_start, piece_end) in enumerate(
+                zip(piece_starts, piece_ends, strict=True), start=1
+            )
         )
 
     def curve(self) -> report.Curve:
         """What is drawn; an interval that reaches down to nothing ends at the lowest point."""
-        finite = filter(math.isfinite, (*self.y, *self.low))
-        floor = min(finite, default=0.0)
+        finite_heights = filter(math.isfinite, (*self.y, *self.low))
+        lowest_height = min(finite_heights, default=0.0)
         return report.Curve(
             name=self.name,
             x=self.x,
             y=self.y,
-            low=tuple(max(value, floor) for value in self.low),
+            low=tuple(max(interval_end, lowest_height) for interval_end in self.low),
             high=self.high,
             style="dashed" if self.name in REFERENCES else "line",
         )
@@ -137,33 +146,35 @@ def curves(
         error: column of what is drawn on both sides of y.
         ends: columns of the two ends of an interval instead.
     """
-    groups: dict[tuple[str, str], list[JsonObject]] = {}
-    for row in rows:
-        if row[y] is not None:
-            key = (panel.format_map(row), name.format_map(row))
-            groups.setdefault(key, []).append(row)
+    rows_by_curve: dict[tuple[str, str], list[JsonObject]] = {}
+    for figure_row in rows:
+        if figure_row[y] is not None:
+            panel_and_name = (panel.format_map(figure_row), name.format_map(figure_row))
+            rows_by_curve.setdefault(panel_and_name, []).append(figure_row)
 
     def column(members: Sequence[JsonObject], header: str) -> tuple[float, ...]:
-        return tuple(float(row[header]) for row in members)
+        return tuple(float(figure_row[header]) for figure_row in members)
 
-    result: list[Series] = []
-    for (panel_name, curve_name), members in groups.items():
+    drawn_curves: list[Series] = []
+    for (panel_name, curve_name), members in rows_by_curve.items():
         heights = column(members, y)
-        series = Series(
+        drawn_curve = Series(
             panel=panel_name,
             name=curve_name,
             x=column(members, x),
             y=heights,
         )
         if error:
-            pairs = tuple(zip(heights, column(members, error), strict=True))
-            low = tuple(height - spread for height, spread in pairs)
-            high = tuple(height + spread for height, spread in pairs)
-            series = replace(series, low=low, high=high)
+            heights_and_errors = tuple(zip(heights, column(members, error), strict=True))
+            lower_ends = tuple(height - spread for height, spread in heights_and_errors)
+            upper_ends = tuple(height + spread for height, spread in heights_and_errors)
+            drawn_curve = replace(drawn_curve, low=lower_ends, high=upper_ends)
         elif ends is not None:
-            series = replace(series, low=column(members, ends[0]), high=column(members, ends[1]))
-        result.append(series)
-    return tuple(result)
+            drawn_curve = replace(
+                drawn_curve, low=column(members, ends[0]), high=column(members, ends[1])
+            )
+        drawn_curves.append(drawn_curve)
+    return tuple(drawn_curves)
 
 
 @final
@@ -191,28 +202,39 @@ class Reproduction:
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of what the rows say, without the values of single runs."""
-        names = dict.fromkeys(name for row in self.rows for name in row)
-        return tuple(name for name in names if name != RUNS)
+        column_names = dict.fromkeys(
+            column_name for figure_row in self.rows for column_name in figure_row
+        )
+        return tuple(column_name for column_name in column_names if column_name != RUNS)
 
     def as_dict(self) -> JsonObject:
         """Title, note and rows as plain values."""
-        return {"title": self.title, "note": self.note, "rows": [dict(row) for row in self.rows]}
+        return {
+            "title": self.title,
+            "note": self.note,
+            "rows": [dict(figure_row) for figure_row in self.rows],
+        }
 
     def page(self) -> report.Page:
         """Figures and rows as a page."""
-        cells = tuple(tuple(_cell(row.get(name)) for name in self.columns) for row in self.rows)
-        table = report.Table(headings=self.columns, rows=cells)
+        table_cells = tuple(
+            tuple(_cell(figure_row.get(column_name)) for column_name in self.columns)
+            for figure_row in self.rows
+        )
+        page_table = report.Table(headings=self.columns, rows=table_cells)
         section = report.Section(
             title="Recomputed",
             figures=self._figures(),
-            table=table,
+            table=page_table,
         )
         return report.Page(title=self.title, summary=self.note, sections=(section,))
 
     def drawing(self) -> Drawing:
         """All panels, or the rows where there are no curves, as a matplotlib figure."""
-        page = self.page()
-        return report.sheet(page.figures, title=self.title, table=page.sections[0].table)
+        report_page = self.page()
+        return report.sheet(
+            report_page.figures, title=self.title, table=report_page.sections[0].table
+        )
 
     def png(self, path: str | Path) -> None:
         """Draws it into a PNG file."""
@@ -220,25 +242,27 @@ class Reproduction:
 
     def html(self, path: str | Path) -> None:
         """Writes an HTML page that needs no network."""
-        pieces = tuple(piece for series in self.series for piece in series.pieces())
-        page = replace(self, series=pieces).page()
-        Path(path).write_text(report.html_page(page), encoding="utf-8")
+        unbroken_series = tuple(
+            unbroken for drawn_series in self.series for unbroken in drawn_series.pieces()
+        )
+        report_page = replace(self, series=unbroken_series).page()
+        Path(path).write_text(report.html_page(report_page), encoding="utf-8")
 
     def _figures(self) -> tuple[report.Figure, ...]:
-        panels: dict[str, list[report.Curve]] = {}
-        for series in self.series:
-            panels.setdefault(series.panel, []).append(series.curve())
+        curves_by_panel: dict[str, list[report.Curve]] = {}
+        for drawn_series in self.series:
+            curves_by_panel.setdefault(drawn_series.panel, []).append(drawn_series.curve())
         return tuple(
             report.Figure(
                 key=f"panel-{position + 1}",
-                title=name,
+                title=panel_name,
                 x_label=_of_panel(self.x_label, position),
                 y_label=_of_panel(self.y_label, position),
-                curves=tuple(panels[name]),
+                curves=tuple(curves_by_panel[panel_name]),
                 log_x=_of_panel(self.log_x, position),
                 log_y=_of_panel(self.log_y, position),
             )
-            for position, name in enumerate(panels)
+            for position, panel_name in enumerate(curves_by_panel)
         )
 
 
@@ -281,30 +305,37 @@ class Part:
     def differences(self, stored: Sequence[JsonObject]) -> tuple[str, ...]:
         """What is computed now and is not what is stored, in words; nothing where all agrees."""
         problems: list[str] = []
-        for row in self.rows():
-            count = sum(self._agrees(row, candidate) for candidate in stored)
-            if count != 1:
-                problems.append(f"{self.key}: {count} stored rows agree with {row}")
+        for computed_row in self.rows():
+            agreeing_rows = sum(self._agrees(computed_row, candidate) for candidate in stored)
+            if agreeing_rows != 1:
+                problems.append(
+                    f"{self.key}: {agreeing_rows} stored rows agree with {computed_row}"
+                )
         return tuple(problems)
 
     def _agrees(self, row: JsonObject, stored: JsonObject) -> bool:
-        for name, value in row.items():
+        for column_name, computed_value in row.items():
             # Where single runs are compared, all other columns say which row it is.
-            allowed = self.absolute if name == RUNS or RUNS not in row else 0.0
-            if name not in stored or not self._is_near(value, stored[name], allowed):
+            allowed = self.absolute if column_name == RUNS or RUNS not in row else 0.0
+            if column_name not in stored or not self._is_near(
+                computed_value, stored[column_name], allowed
+            ):
                 return False
         return True
 
     def _is_near(self, value: object, stored: object, allowed: float) -> bool:
         if isinstance(value, list | tuple):
-            values = cast("Sequence[object]", value)
+            computed_values = cast("Sequence[object]", value)
             if not isinstance(stored, list | tuple):
                 return False
-            first = cast("Sequence[object]", stored)[: len(values)]
-            if len(first) < len(values):
+            stored_values = cast("Sequence[object]", stored)[: len(computed_values)]
+            if len(stored_values) < len(computed_values):
                 return False
-            pairs = zip(values, first, strict=True)
-            return all(self._is_near(number, earlier, allowed) for number, earlier in pairs)
+            value_pairs = zip(computed_values, stored_values, strict=True)
+            return all(
+                self._is_near(computed_number, earlier, allowed)
+                for computed_number, earlier in value_pairs
+            )
         if isinstance(value, float) and math.isfinite(value) and isinstance(stored, int | float):
             return math.isclose(value, stored, rel_tol=self.relative, abs_tol=allowed)
         return plain(value) == stored
@@ -350,10 +381,10 @@ class Figure:
         """The parts, or the whole where that is as cheap."""
         if self.parts is not None:
             return self.parts(data)
-        whole = Part(
+        whole_figure = Part(
             key="all",
             seconds=3.0,
             rows=lambda: self.run(Run()).rows,
             relative=1e-6,
         )
-        return (whole,)
+        return (whole_figure,)

@@ -57,8 +57,8 @@ def poisson_binomial(theta: float) -> Mechanism:
 
 def randomized(pair: Pair) -> Mechanism:
     """RQM at one of the paper's (Delta / c, q), as a table on [-1, 1]."""
-    extension, q = pair
-    return families.rqm(levels=LEVELS, extension=extension, q=q)
+    extension, keep_probability = pair
+    return families.rqm(levels=LEVELS, extension=extension, q=keep_probability)
 
 
 def poisson_law(theta: float, trials: int = TRIALS) -> PoissonBinomial:
@@ -68,8 +68,8 @@ def poisson_law(theta: float, trials: int = TRIALS) -> PoissonBinomial:
 
 def law_of(pair: Pair) -> RandomizedQuantization:
     """RQM at one of the paper's (Delta / c, q), exactly."""
-    extension, q = pair
-    return rqm_exact(levels=LEVELS, extension=extension, q=q)
+    extension, keep_probability = pair
+    return rqm_exact(levels=LEVELS, extension=extension, q=keep_probability)
 
 
 def grid_error(law: RandomizedQuantization) -> float:
@@ -89,9 +89,9 @@ def figure1() -> Reproduction:
     """Figure 1b of the RQM paper: the law of the report at x = c, RQM with Delta = c and q = 0.42
     beside PBM.
     """
-    rows = [
-        {"level": level, "RQM": float(chance), "PBM": rival}
-        for level, (chance, rival) in enumerate(
+    output_rows = [
+        {"level": output_level, "RQM": float(rqm_chance), "PBM": pbm_chance}
+        for output_level, (rqm_chance, pbm_chance) in enumerate(
             zip(law_of(MAIN_PAIR).pmf(1), poisson_law(0.25).pmf(1.0).tolist(), strict=True)
         )
     ]
@@ -100,8 +100,8 @@ def figure1() -> Reproduction:
         note="The paper draws bars and prints neither numbers nor q, which is taken to be 0.42; "
         "PBM has theta = 0.25 "
         "and 15 trials, so that its law at c is Bin(15, 3/4). RQM's from rationals.",
-        rows=tuple(rows),
-        series=_beside(rows, "level", ""),
+        rows=tuple(output_rows),
+        series=_beside(output_rows, "level", ""),
         x_label="number of the output",
         y_label="probability",
     )
@@ -113,28 +113,28 @@ def _beside(
     panel: str,
 ) -> tuple[Series, ...]:
     """RQM and PBM, each a column."""
-    series: list[Series] = []
-    for name in RIVALS:
-        series += curves(rows, x, name, name=name, panel=panel)
-    return tuple(series)
+    drawn_curves: list[Series] = []
+    for mechanism_name in RIVALS:
+        drawn_curves += curves(rows, x, mechanism_name, name=mechanism_name, panel=panel)
+    return tuple(drawn_curves)
 
 
 def _pair_row(theta: float, pair: Pair) -> JsonObject:
-    law, rival = law_of(pair), poisson_law(theta)
-    error, rival_error = grid_error(law), poisson_error(rival)
+    rqm_law, pbm_law = law_of(pair), poisson_law(theta)
+    rqm_error, pbm_error = grid_error(rqm_law), poisson_error(pbm_law)
     return {
         "theta": theta,
         "Delta / c": pair[0],
         "q": pair[1],
-        "epsilon": law.epsilon,
-        "at (c, -c)": law.between(1, -1).epsilon,
-        "MSE": error,
-        "MSE of PBM": rival_error,
-        "less error": error < rival_error,
-        "D_2": law.renyi(2.0),
-        "D_2 of PBM": rival.renyi(2.0),
-        "MSE at c": float(law.mse(1)),
-        "PBM's at c": float(rival.mse(1.0)),
+        "epsilon": rqm_law.epsilon,
+        "at (c, -c)": rqm_law.between(1, -1).epsilon,
+        "MSE": rqm_error,
+        "MSE of PBM": pbm_error,
+        "less error": rqm_error < pbm_error,
+        "D_2": rqm_law.renyi(2.0),
+        "D_2 of PBM": pbm_law.renyi(2.0),
+        "MSE at c": float(rqm_law.mse(1)),
+        "PBM's at c": float(pbm_law.mse(1.0)),
     }
 
 
@@ -142,15 +142,23 @@ def pairs() -> Reproduction:
     """The RQM paper's nine (Delta, q): exact epsilon, epsilon between the ends, error and
     divergence beside PBM's.
     """
-    rows = [_pair_row(theta, pair) for theta, choices in PAIRS.items() for pair in choices]
-    worse = [f"({row['Delta / c']:g} c, {row['q']:g})" for row in rows if not row["less error"]]
+    pair_rows = [
+        _pair_row(theta, parameter_pair)
+        for theta, choices in PAIRS.items()
+        for parameter_pair in choices
+    ]
+    worse_pairs = [
+        f"({pair_row['Delta / c']:g} c, {pair_row['q']:g})"
+        for pair_row in pair_rows
+        if not pair_row["less error"]
+    ]
     return Reproduction(
         title="RQM: its nine parameter pairs (m = 16) beside PBM at the same theta",
         note="Exact: rationals, errors over the paper's 30 inputs in units of c^2, PBM with 15 "
         "trials. The paper has "
-        f"all nine ahead; {', '.join(worse)} have more error than PBM. All nine have less "
+        f"all nine ahead; {', '.join(worse_pairs)} have more error than PBM. All nine have less "
         f"divergence.",
-        rows=tuple(rows),
+        rows=tuple(pair_rows),
     )
 
 
@@ -173,20 +181,22 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
 
 def equal_q(levels: int, divergence: float, order: float) -> float:
     """q of RQM whose worst divergence is the one given: it grows with q."""
-    knots = rqm_knots(levels, EXTENSION)
+    input_knots = rqm_knots(levels, EXTENSION)
 
     def excess(q: float) -> float:
-        return worst_divergence(rqm_floats(levels, EXTENSION, q, knots), order) - divergence
+        return worst_divergence(rqm_floats(levels, EXTENSION, q, input_knots), order) - divergence
 
     return _root(excess, 1e-3, 0.99)
 
 
 def _randomized_error(levels: int, divergence: float, order: float) -> float:
-    q = equal_q(levels, divergence, order)
-    inputs = np.array(INPUTS)
-    points = np.linspace(-1 - EXTENSION, 1 + EXTENSION, levels)
-    squares = (points - inputs[:, None]) ** 2
-    return float((rqm_floats(levels, EXTENSION, q, inputs) * squares).sum(axis=1).mean())
+    keep_probability = equal_q(levels, divergence, order)
+    input_values = np.array(INPUTS)
+    level_points = np.linspace(-1 - EXTENSION, 1 + EXTENSION, levels)
+    squares = (level_points - input_values[:, None]) ** 2
+    return float(
+        (rqm_floats(levels, EXTENSION, keep_probability, input_values) * squares).sum(axis=1).mean()
+    )
 
 
 def _poisson_error(levels: int, divergence: float, order: float) -> float:
@@ -198,11 +208,11 @@ def _poisson_error(levels: int, divergence: float, order: float) -> float:
 
 def _optimal_error(levels: int, divergence: float, order: float) -> float:
     """Of the unbiased table with the least MSE on RQM's own levels."""
-    points = np.linspace(-1 - EXTENSION, 1 + EXTENSION, levels).tolist()
+    level_points = np.linspace(-1 - EXTENSION, 1 + EXTENSION, levels).tolist()
     design_result = design.optimal(
         epsilon=divergence,
         alpha=order,
-        levels=points,
+        levels=level_points,
         knots=9,
     )
     return float(np.mean(design_result.mechanism.mse(list(INPUTS))))
@@ -210,15 +220,15 @@ def _optimal_error(levels: int, divergence: float, order: float) -> float:
 
 def error_row(levels: int, divergence: float, order: float) -> JsonObject:
     """Errors of RQM, PBM and, at few levels and order 1.5, the optimal table, at one divergence."""
-    row: JsonObject = {
+    error_columns: JsonObject = {
         "levels": levels,
         "divergence": divergence,
         "RQM": _randomized_error(levels, divergence, order),
         "PBM": _poisson_error(levels, divergence, order),
     }
     if order == ORDER and levels == OPTIMAL_SIZE:
-        row["optimal"] = _optimal_error(levels, divergence, order)
-    return row
+        error_columns["optimal"] = _optimal_error(levels, divergence, order)
+    return error_columns
 
 
 def _errors(
@@ -227,9 +237,13 @@ def _errors(
     verdict: str,
     remark: str,
 ) -> Reproduction:
-    rows = [error_row(levels, d, order) for levels in SIZES for d in DIVERGENCES[order]]
-    panel = "m = {levels}"
-    optimal = [row for row in rows if "optimal" in row]
+    error_rows = [
+        error_row(level_count, divergence, order)
+        for level_count in SIZES
+        for divergence in DIVERGENCES[order]
+    ]
+    panel_pattern = "m = {levels}"
+    optimal_rows = [error_columns for error_columns in error_rows if "optimal" in error_columns]
     return Reproduction(
         title=f"RQM, Figure {number}: privacy-MSE trade-offs, Renyi divergence of order {order:g}",
         note="Mean over 30 even inputs, as in the paper, but exact where the paper draws 100,000 "
@@ -237,10 +251,10 @@ def _errors(
         f"in units of c. The paper draws curves and prints no numbers; {verdict}. All divergences "
         f"are worst cases over "
         f"all pairs of inputs, and of one coordinate's report. {remark}".strip(),
-        rows=tuple(rows),
+        rows=tuple(error_rows),
         series=(
-            *_beside(rows, "divergence", panel),
-            *curves(optimal, "divergence", "optimal", name="optimal", panel=panel),
+            *_beside(error_rows, "divergence", panel_pattern),
+            *curves(optimal_rows, "divergence", "optimal", name="optimal", panel=panel_pattern),
         ),
         x_label=f"Renyi divergence of order {order:g}",
         y_label="mean squared error / c^2",
@@ -271,19 +285,23 @@ def figure10() -> Reproduction:
 def _divergences(
     title: str, verdict: str, thetas: Sequence[float], alphas: Sequence[float]
 ) -> Reproduction:
-    rows: list[JsonObject] = []
+    divergence_rows: list[JsonObject] = []
     for theta in thetas:
-        law, rival = law_of(PAIRS[theta][0]), poisson_law(theta)
-        extension, q = PAIRS[theta][0]
-        panel = f"theta = {theta:g}, Delta = {extension:g} c, q = {q:g}"
+        rqm_law, pbm_law = law_of(PAIRS[theta][0]), poisson_law(theta)
+        extension, keep_probability = PAIRS[theta][0]
+        setting_name = f"theta = {theta:g}, Delta = {extension:g} c, q = {keep_probability:g}"
         for alpha in alphas:
-            row = {"theta": theta, "alpha": alpha}
-            row |= {"RQM": law.renyi(alpha), "PBM": rival.renyi(alpha), "setting": panel}
-            rows.append(row)
-    series = _beside(rows, "alpha", "{setting}")
-    for row in rows:
-        del row["setting"]
-        row["PBM - RQM"] = row["PBM"] - row["RQM"]
+            divergence_row = {"theta": theta, "alpha": alpha}
+            divergence_row |= {
+                "RQM": rqm_law.renyi(alpha),
+                "PBM": pbm_law.renyi(alpha),
+                "setting": setting_name,
+            }
+            divergence_rows.append(divergence_row)
+    drawn_curves = _beside(divergence_rows, "alpha", "{setting}")
+    for divergence_row in divergence_rows:
+        del divergence_row["setting"]
+        divergence_row["PBM - RQM"] = divergence_row["PBM"] - divergence_row["RQM"]
     return Reproduction(
         title=title,
         note="The paper draws curves and prints no numbers. Ours are worst cases over all pairs of "
@@ -291,8 +309,8 @@ def _divergences(
         f"D(c || -c) is not always; {verdict}. PBM has 15 trials here: as many outcomes as RQM has "
         f"levels. Single "
         "coordinates: a vector costs as many times more.",
-        rows=tuple(rows),
-        series=series,
+        rows=tuple(divergence_rows),
+        series=drawn_curves,
         x_label="Renyi order alpha",
         y_label="Renyi divergence (nats)",
         log_x=True,
@@ -331,8 +349,8 @@ level near c".
 
 def _inputs(law: RandomizedQuantization) -> tuple[float, ...]:
     """The range, and the levels in it: the divergences have their kinks there."""
-    knots = [float(knot) for knot in law.knots]
-    return tuple(np.union1d(np.linspace(-1, 1, 201), knots).tolist())
+    exact_knots = [float(knot) for knot in law.knots]
+    return tuple(np.union1d(np.linspace(-1, 1, 201), exact_knots).tolist())
 
 
 def divergences_from(
@@ -341,38 +359,41 @@ def divergences_from(
     """Renyi divergence of the report of each input from that of `origin`, nats; order other than
     1.
     """
-    rows = law.floats([*inputs, origin])
-    return tuple(renyi_divergences(rows[:-1], rows[-1], order).tolist())
+    probabilities = law.floats([*inputs, origin])
+    return tuple(renyi_divergences(probabilities[:-1], probabilities[-1], order).tolist())
 
 
 def figure7() -> Reproduction:
     """Figure 7 of the RQM paper: the Renyi divergence of every pair of inputs, theta 0.25's RQM."""
-    law = law_of(MAIN_PAIR)
-    inputs = _inputs(law)
-    rows: list[JsonObject] = []
-    series: list[Series] = []
-    for order in PAIR_ORDERS:
-        cuts = [
+    rqm_law = law_of(MAIN_PAIR)
+    drawn_inputs = _inputs(rqm_law)
+    crossing_rows: list[JsonObject] = []
+    drawn_curves: list[Series] = []
+    for renyi_order in PAIR_ORDERS:
+        surface_cuts = [
             Series(
-                panel=f"alpha = {order:g}",
-                name=f"x' = {cut:g} c",
-                x=inputs,
-                y=divergences_from(law, inputs, cut, order),
+                panel=f"alpha = {renyi_order:g}",
+                name=f"x' = {origin:g} c",
+                x=drawn_inputs,
+                y=divergences_from(rqm_law, drawn_inputs, origin, renyi_order),
             )
-            for cut in CUTS
+            for origin in CUTS
         ]
-        for knot in CUTS:
-            crossed = {curve.name: curve.y[inputs.index(knot)] for curve in cuts}
-            rows.append({"order": order, "x / c": knot, **crossed})
-        series += cuts
+        for crossing in CUTS:
+            crossed = {
+                surface_cut.name: surface_cut.y[drawn_inputs.index(crossing)]
+                for surface_cut in surface_cuts
+            }
+            crossing_rows.append({"order": renyi_order, "x / c": crossing, **crossed})
+        drawn_curves += surface_cuts
     return Reproduction(
         title="RQM, Figure 7: Renyi divergence of pairs of inputs, Delta = c, q = 0.42, m = 16",
         note="The paper draws the surface D(x || x'); here are five cuts through it, and the "
         "values where they cross. "
         "As there, the peaks stand at (c, -c) and (-c, c) for this setting; for others they do not "
         "(see the errata).",
-        rows=tuple(rows),
-        series=tuple(series),
+        rows=tuple(crossing_rows),
+        series=tuple(drawn_curves),
         x_label="x / c",
         y_label="D(x || x') (nats)",
     )
@@ -382,36 +403,36 @@ def figure8() -> Reproduction:
     """Figure 8 of the RQM paper: the Renyi divergence of each input from -c, with the two values
     that it prints.
     """
-    law = law_of(MAIN_PAIR)
-    inputs = _inputs(law)
-    series = [
+    rqm_law = law_of(MAIN_PAIR)
+    drawn_inputs = _inputs(rqm_law)
+    order_curves = [
         Series(
-            panel=f"alpha = {order:g}",
+            panel=f"alpha = {renyi_order:g}",
             name="RQM",
-            x=inputs,
-            y=divergences_from(law, inputs, -1.0, order),
+            x=drawn_inputs,
+            y=divergences_from(rqm_law, drawn_inputs, -1.0, renyi_order),
         )
-        for order in PAIR_ORDERS
+        for renyi_order in PAIR_ORDERS
     ]
-    rows: list[JsonObject] = []
-    for knot in map(float, law.knots):
-        position = inputs.index(knot)
-        row: JsonObject = {"x / c": knot}
-        for order, curve in zip(PAIR_ORDERS, series, strict=True):
-            row[f"order {order:g}"] = curve.y[position]
-        printed = PRINTED.get(round(knot, 4))
-        row["paper, order 1000"] = printed
-        row["difference"] = None
+    knot_rows: list[JsonObject] = []
+    for knot_input in map(float, rqm_law.knots):
+        position = drawn_inputs.index(knot_input)
+        knot_row: JsonObject = {"x / c": knot_input}
+        for renyi_order, order_curve in zip(PAIR_ORDERS, order_curves, strict=True):
+            knot_row[f"order {renyi_order:g}"] = order_curve.y[position]
+        printed = PRINTED.get(round(knot_input, 4))
+        knot_row["paper, order 1000"] = printed
+        knot_row["difference"] = None
         if printed is not None:
-            row["difference"] = row["order 1000"] - printed
-        rows.append(row)
+            knot_row["difference"] = knot_row["order 1000"] - printed
+        knot_rows.append(knot_row)
     return Reproduction(
         title="RQM, Figure 8: Renyi divergence of each input from -c, Delta = c, q = 0.42, m = 16",
         note="The rows are the ends of the range and the levels between them, where the curves "
         "have their kinks. The "
         "paper prints the values of order 1000 at c and at the kink next to it.",
-        rows=tuple(rows),
-        series=tuple(series),
+        rows=tuple(knot_rows),
+        series=tuple(order_curves),
         x_label="x / c",
         y_label="D(x || -c) (nats)",
     )

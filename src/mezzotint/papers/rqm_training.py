@@ -76,16 +76,16 @@ def optimal_at(divergence: float) -> Mechanism:
     """The table on 16 even levels with the least MSE among those with at most this Renyi divergence
     of order 2.
     """
-    tables = [
+    candidate_tables = [
         design.optimal(
             epsilon=divergence,
             alpha=TRAINING_ORDER,
-            levels=np.linspace(-reach, reach, LEVELS).tolist(),
+            levels=np.linspace(-outermost_level, outermost_level, LEVELS).tolist(),
             knots=9,
         ).mechanism
-        for reach in (1.1, 1.25, 1.4, 1.6, 1.8, 2.1)
+        for outermost_level in (1.1, 1.25, 1.4, 1.6, 1.8, 2.1)
     ]
-    return min(tables, key=lambda table: table.mse())
+    return min(candidate_tables, key=lambda table: table.mse())
 
 
 def rqm_name(pair: Pair) -> str:
@@ -96,10 +96,15 @@ def rqm_name(pair: Pair) -> str:
 def contestants(theta: float) -> dict[str, Contestant]:
     """What trains in the figure of this theta, by name."""
     divergence = law_of(PAIRS[theta][0]).renyi(TRAINING_ORDER)
-    tables = {PBM: poisson_binomial(theta)}
-    tables |= {rqm_name(pair): randomized(pair) for pair in PAIRS[theta]}
-    tables[OPTIMAL] = optimal_at(divergence)
-    private = {name: Contestant(clip=CLIP, table=table) for name, table in tables.items()}
+    report_tables = {PBM: poisson_binomial(theta)}
+    report_tables |= {
+        rqm_name(parameter_pair): randomized(parameter_pair) for parameter_pair in PAIRS[theta]
+    }
+    report_tables[OPTIMAL] = optimal_at(divergence)
+    private = {
+        mechanism_name: Contestant(clip=CLIP, table=report_table)
+        for mechanism_name, report_table in report_tables.items()
+    }
     return {NOISE_FREE: Contestant(clip=CLIP), **private}
 
 
@@ -111,9 +116,11 @@ def _divergence(
     """Renyi divergence by order, of one report: RQM's and PBM's from their exact laws, a table's
     own.
     """
-    laws: dict[str, Callable[[float], float]] = {PBM: poisson_law(theta).renyi}
-    laws |= {rqm_name(pair): law_of(pair).renyi for pair in PAIRS[theta]}
-    return laws.get(name, lambda order: table.renyi(order))
+    exact_divergences: dict[str, Callable[[float], float]] = {PBM: poisson_law(theta).renyi}
+    exact_divergences |= {
+        rqm_name(parameter_pair): law_of(parameter_pair).renyi for parameter_pair in PAIRS[theta]
+    }
+    return exact_divergences.get(name, lambda order: table.renyi(order))
 
 
 def _losses(theta: float, name: str, table: Mechanism | None) -> JsonObject:
@@ -122,7 +129,9 @@ def _losses(theta: float, name: str, table: Mechanism | None) -> JsonObject:
     """
     if table is None:
         return {"epsilon of a report": None, "D_2": None, "MSE / c^2": 0.0}
-    epsilons = {rqm_name(pair): law_of(pair).epsilon for pair in PAIRS[theta]}
+    epsilons = {
+        rqm_name(parameter_pair): law_of(parameter_pair).epsilon for parameter_pair in PAIRS[theta]
+    }
     epsilons[PBM] = poisson_law(theta).epsilon
     return {
         "epsilon of a report": epsilons.get(name),
@@ -139,11 +148,11 @@ def _required(data: str | None, remedy: str) -> str:
 
 def _federation(run: Run) -> tuple[str, datasets.Federation]:
     """FEMNIST by writer, or MNIST in random parts in its place."""
-    remedy = "name FEMNIST by writer (npz or LEAF's folder), or MNIST's folder instead"
-    data = _required(run.data, remedy)
-    if any(Path(data).glob("*images-idx3-ubyte*")):
-        return "MNIST in 3,400 random parts of 17", pseudo_writers(data)
-    federation = datasets.load_federation("femnist", folder=data, clients=0)
+    data_remedy = "name FEMNIST by writer (npz or LEAF's folder), or MNIST's folder instead"
+    data_path = _required(run.data, data_remedy)
+    if any(Path(data_path).glob("*images-idx3-ubyte*")):
+        return "MNIST in 3,400 random parts of 17", pseudo_writers(data_path)
+    federation = datasets.load_federation("femnist", folder=data_path, clients=0)
     return f"FEMNIST, {len(federation.clients)} writers", federation
 
 
@@ -159,21 +168,21 @@ def _compared(
     prefix: str,
 ) -> JsonObject:
     """The last evaluation, and how much less PBM has, seed by seed."""
-    loss, accuracy = history[:, -1, 1], 100 * history[:, -1, 2]
-    mean_loss, _ = _mean_and_error(loss)
-    mean_accuracy, accuracy_error = _mean_and_error(accuracy)
-    less_loss, less_error = _mean_and_error(rival[:, -1, 1] - loss)
-    gain, gain_error = _mean_and_error(accuracy - 100 * rival[:, -1, 2])
+    final_losses, final_accuracies = history[:, -1, 1], 100 * history[:, -1, 2]
+    mean_loss, _ = _mean_and_error(final_losses)
+    mean_accuracy, accuracy_error = _mean_and_error(final_accuracies)
+    less_loss, less_error = _mean_and_error(rival[:, -1, 1] - final_losses)
+    accuracy_gain, gain_error = _mean_and_error(final_accuracies - 100 * rival[:, -1, 2])
     columns = {
         "loss": mean_loss,
         "accuracy": mean_accuracy,
         "s.e.": accuracy_error,
         "loss below PBM": less_loss,
         "its s.e.": less_error,
-        "accuracy above PBM": gain,
+        "accuracy above PBM": accuracy_gain,
         "and its s.e.": gain_error,
     }
-    return {f"{prefix}{name}": value for name, value in columns.items()}
+    return {f"{prefix}{column_name}": column_value for column_name, column_value in columns.items()}
 
 
 GAINS = {
@@ -184,23 +193,26 @@ GAINS = {
 
 def _verdict(rows: Sequence[JsonObject], prefix: str, seeds: int) -> str:
     """Where each RQM differs from PBM by more than Student's 95 % interval, seed by seed."""
-    factor = math.inf
+    student_quantile = math.inf
     if seeds > 1:
-        factor = float(student.ppf(0.975, seeds - 1))
+        student_quantile = float(student.ppf(0.975, seeds - 1))
     sentences: list[str] = []
-    for row in rows:
-        if not row["mechanism"].startswith("RQM"):
+    for mechanism_row in rows:
+        if not mechanism_row["mechanism"].startswith("RQM"):
             continue
-        words: list[str] = []
-        for measure, (gain, error) in GAINS.items():
-            value, limit = row[prefix + gain], factor * row[prefix + error]
+        measure_verdicts: list[str] = []
+        for measure, (gain_column, error_column) in GAINS.items():
+            mean_gain, gain_limit = (
+                mechanism_row[prefix + gain_column],
+                student_quantile * mechanism_row[prefix + error_column],
+            )
             verdict = "undecided"
-            if value > limit:
+            if mean_gain > gain_limit:
                 verdict = "better"
-            elif value < -limit:
+            elif mean_gain < -gain_limit:
                 verdict = "worse"
-            words.append(f"{measure} {verdict}")
-        sentences.append(f"{row['mechanism']}: {', '.join(words)}")
+            measure_verdicts.append(f"{measure} {verdict}")
+        sentences.append(f"{mechanism_row['mechanism']}: {', '.join(measure_verdicts)}")
     return "; ".join(sentences)
 
 
@@ -212,24 +224,29 @@ def _mean_curves(
     """Means over the seeds of (seeds, points) values, and one standard error on both sides where
     there are several.
     """
-    series: list[Series] = []
-    for name, heights in values.items():
-        rounds = tuple(times[name][0, :, 0].tolist())
-        mean = heights.mean(axis=0)
-        curve = Series(panel=panel, name=name, x=rounds, y=tuple(mean.tolist()))
-        if len(heights) > 1:
-            error = heights.std(axis=0, ddof=1) / math.sqrt(len(heights))
-            low, high = tuple((mean - error).tolist()), tuple((mean + error).tolist())
-            curve = replace(curve, low=low, high=high)
-        series.append(curve)
-    return series
+    drawn_curves: list[Series] = []
+    for method_name, run_heights in values.items():
+        round_numbers = tuple(times[method_name][0, :, 0].tolist())
+        mean_heights = run_heights.mean(axis=0)
+        drawn_curve = Series(
+            panel=panel, name=method_name, x=round_numbers, y=tuple(mean_heights.tolist())
+        )
+        if len(run_heights) > 1:
+            standard_errors = run_heights.std(axis=0, ddof=1) / math.sqrt(len(run_heights))
+            lower_ends, upper_ends = (
+                tuple((mean_heights - standard_errors).tolist()),
+                tuple((mean_heights + standard_errors).tolist()),
+            )
+            drawn_curve = replace(drawn_curve, low=lower_ends, high=upper_ends)
+        drawn_curves.append(drawn_curve)
+    return drawn_curves
 
 
 def _training_curves(trained: Histories) -> list[Series]:
-    losses = {name: history[:, :, 1] for name, history in trained.items()}
-    accuracies = {name: history[:, :, 2] for name, history in trained.items()}
+    loss_histories = {method_name: history[:, :, 1] for method_name, history in trained.items()}
+    accuracies = {method_name: history[:, :, 2] for method_name, history in trained.items()}
     return [
-        *_mean_curves("loss", trained, losses),
+        *_mean_curves("loss", trained, loss_histories),
         *_mean_curves("accuracy", trained, accuracies),
     ]
 
@@ -240,25 +257,29 @@ def _excess_curves(
     names: Sequence[str],
 ) -> list[Series]:
     """Losses above that of noise-free clipped training with the same clients."""
-    free = trained[NOISE_FREE][:, :, 1]
-    return _mean_curves(panel, trained, {name: trained[name][:, :, 1] - free for name in names})
+    noise_free_losses = trained[NOISE_FREE][:, :, 1]
+    return _mean_curves(
+        panel,
+        trained,
+        {method_name: trained[method_name][:, :, 1] - noise_free_losses for method_name in names},
+    )
 
 
 def _divergence_curves(theta: float, chosen: Mapping[str, Contestant]) -> list[Series]:
     """The paper's right panel: worst Renyi divergence of one report against its order."""
-    series: list[Series] = []
-    for name, contestant in chosen.items():
-        if contestant.table is not None and name != OPTIMAL:
-            heights = tuple(map(_divergence(theta, name, contestant.table), ALPHAS))
-            series.append(
+    drawn_curves: list[Series] = []
+    for method_name, contestant in chosen.items():
+        if contestant.table is not None and method_name != OPTIMAL:
+            heights = tuple(map(_divergence(theta, method_name, contestant.table), ALPHAS))
+            drawn_curves.append(
                 Series(
                     panel="privacy of a report",
-                    name=name,
+                    name=method_name,
                     x=ALPHAS,
                     y=heights,
                 )
             )
-    return series
+    return drawn_curves
 
 
 def training_figure(number: int, theta: float, run: Run) -> Reproduction:
@@ -272,26 +293,66 @@ def training_figure(number: int, theta: float, run: Run) -> Reproduction:
             parts of 17. The paper has "cnn", 2000 rounds, and names no number of runs.
     """
     described, federation = _federation(run)
-    seeds, alone_seeds = run.seeds_or(3), ALONE_SEEDS
-    paper = Experiment(model=run.model, rounds=run.rounds_or(100), device=run.device)
-    alone = replace(ALONE, device=run.device)
+    seed_count, lone_seed_count = run.seeds_or(3), ALONE_SEEDS
+    paper_experiment = Experiment(model=run.model, rounds=run.rounds_or(100), device=run.device)
+    lone_experiment = replace(ALONE, device=run.device)
     if run.quick:
-        alone, alone_seeds = replace(alone, rounds=QUICK_ROUNDS), QUICK_SEEDS
-    chosen = contestants(theta)
-    total = len(chosen) * (seeds * paper.rounds + alone_seeds * alone.rounds)
-    finished, tick = FinishedRuns(run.keep), ticks(run.progress, total)
-    train = partial(histories, finished=finished, data=described, tick=tick)
-    together = train(Simulation(federation, paper), chosen, seeds)
-    single = train(Simulation(federation, alone), chosen, alone_seeds)
-    rows: list[JsonObject] = []
-    for name, contestant in chosen.items():
-        row: JsonObject = {"mechanism": name, **_losses(theta, name, contestant.table)}
-        row |= _compared(together[name], together[PBM], "")
-        row |= _compared(single[name], single[PBM], ALONE_PREFIX)
-        row[RUNS] = single[name][:, -1, 1].tolist()
-        rows.append(row)
-    panel = "one client a round: loss above noise-free"
-    note = (
+        lone_experiment = replace(lone_experiment, rounds=QUICK_ROUNDS)
+        lone_seed_count = QUICK_SEEDS
+    trained = contestants(theta)
+    joint_rounds = seed_count * paper_experiment.rounds
+    lone_rounds = lone_seed_count * lone_experiment.rounds
+    count_round = ticks(run.progress, len(trained) * (joint_rounds + lone_rounds))
+    finished = FinishedRuns(run.keep)
+    train_all = partial(histories, finished=finished, data=described, tick=count_round)
+    joint_histories = train_all(Simulation(federation, paper_experiment), trained, seed_count)
+    lone_histories = train_all(Simulation(federation, lone_experiment), trained, lone_seed_count)
+    mechanism_rows: list[JsonObject] = []
+    for mechanism_name, contestant in trained.items():
+        joint_history = joint_histories[mechanism_name]
+        lone_history = lone_histories[mechanism_name]
+        mechanism_row: JsonObject = {"mechanism": mechanism_name}
+        mechanism_row |= _losses(theta, mechanism_name, contestant.table)
+        mechanism_row |= _compared(joint_history, joint_histories[PBM], "")
+        mechanism_row |= _compared(lone_history, lone_histories[PBM], ALONE_PREFIX)
+        mechanism_row[RUNS] = lone_history[:, -1, 1].tolist()
+        mechanism_rows.append(mechanism_row)
+    excess_panel = "one client a round: loss above noise-free"
+    return Reproduction(
+        title=f"RQM, Figure {number}: federated training (theta = {theta:g}, m = {LEVELS})",
+        note=_training_note(
+            described,
+            paper_experiment,
+            lone_experiment,
+            verdict=_verdict(mechanism_rows, "", seed_count),
+            alone_verdict=_verdict(mechanism_rows, ALONE_PREFIX, lone_seed_count),
+            seeds=seed_count,
+            alone_seeds=lone_seed_count,
+        ),
+        rows=tuple(mechanism_rows),
+        series=(
+            *_training_curves(joint_histories),
+            *_divergence_curves(theta, trained),
+            *_excess_curves(excess_panel, lone_histories, list(lone_histories)),
+        ),
+        x_label=("round", "round", "Renyi order alpha", "round"),
+        y_label=("test loss (nats)", "test accuracy", "Renyi divergence", "extra test loss (nats)"),
+        log_x=(False, False, True, False),
+    )
+
+
+def _training_note(
+    described: str,
+    paper: Experiment,
+    alone: Experiment,
+    *,
+    verdict: str,
+    alone_verdict: str,
+    seeds: int,
+    alone_seeds: int,
+) -> str:
+    """What to know of Figures 4 to 6; the verdicts compare each RQM with PBM, seed by seed."""
+    return (
         f"{described}. Loss and accuracy: model {paper.model}, {paper.rounds} rounds of "
         f"{paper.per_round} clients, "
         f"{seeds} seeds, server's rate {paper.learning_rate:g}; the paper has 3,400 devices, 2,000 "
@@ -300,11 +361,11 @@ def training_figure(number: int, theta: float, run: Run) -> Reproduction:
         "hides the noise of each, "
         "so that this setting cannot tell the mechanisms apart: against PBM, beyond Student's 95 % "
         "interval, seed by "
-        f"seed: {_verdict(rows, '', seeds)}. Privacy of a report: the paper's right panel, from "
+        f"seed: {verdict}. Privacy of a report: the paper's right panel, from "
         f"the exact laws. Last: "
         f"softmax regression with one client a round, {alone.rounds} rounds at rate "
         f"{alone.learning_rate:g}, "
-        f"{alone_seeds} seeds, where the noise shows: {_verdict(rows, ALONE_PREFIX, alone_seeds)}. "
+        f"{alone_seeds} seeds, where the noise shows: {alone_verdict}. "
         f"What is drawn is the "
         "loss above that of noise-free training with the same clients, and it grows with the MSE, "
         "not with the "
@@ -315,19 +376,6 @@ def training_figure(number: int, theta: float, run: Run) -> Reproduction:
         "error. Epsilons are of one coordinate; for a whole vector nothing useful can be claimed, "
         "here as in the paper. "
         "Sums are plain: masks change time only."
-    )
-    return Reproduction(
-        title=f"RQM, Figure {number}: federated training (theta = {theta:g}, m = {LEVELS})",
-        note=note,
-        rows=tuple(rows),
-        series=(
-            *_training_curves(together),
-            *_divergence_curves(theta, chosen),
-            *_excess_curves(panel, single, list(single)),
-        ),
-        x_label=("round", "round", "Renyi order alpha", "round"),
-        y_label=("test loss (nats)", "test accuracy", "Renyi divergence", "extra test loss (nats)"),
-        log_x=(False, False, True, False),
     )
 
 
@@ -360,18 +408,18 @@ def _alone_parts(theta: float, data: str | None) -> tuple[Part, ...]:
 
     def part(name: str) -> Part:
         def rows() -> Sequence[JsonObject]:
-            last = simulation().run(contestants(theta)[name], 0)[-1]
-            return [{"mechanism": name, RUNS: [last.loss]}]
+            final_point = simulation().run(contestants(theta)[name], 0)[-1]
+            return [{"mechanism": name, RUNS: [final_point.loss]}]
 
         return Part(key=name, seconds=2.5, rows=rows, relative=TRAINING_SLACK)
 
     def optimum() -> Sequence[JsonObject]:
-        table = contestants(theta)[OPTIMAL].table
-        return [{"mechanism": OPTIMAL, **_losses(theta, OPTIMAL, table)}]
+        optimal_table = contestants(theta)[OPTIMAL].table
+        return [{"mechanism": OPTIMAL, **_losses(theta, OPTIMAL, optimal_table)}]
 
-    names = (NOISE_FREE, PBM, *map(rqm_name, PAIRS[theta]))
+    mechanism_names = (NOISE_FREE, PBM, *map(rqm_name, PAIRS[theta]))
     design_part = Part(key=OPTIMAL, seconds=3.0, rows=optimum, relative=1e-5)
-    return (*map(part, names), design_part)
+    return (*map(part, mechanism_names), design_part)
 
 
 # Figure 11 ----------------------------------------------------------------------------------------
@@ -403,44 +451,31 @@ def figure11(run: Run) -> Reproduction:
         run: how; its data are a folder of CIFAR-100's or CIFAR-10's pickles, or of the package's
             images.
     """
-    remedy = "name the folder of CIFAR-100 or CIFAR-10: pickles, or the package's images"
-    data = _required(run.data, remedy)
-    name = "cifar10"
-    if (Path(data) / "train").is_file():
-        name = "cifar100"
-    described, chosen = CIFAR_NAMES[name], cifar_contestants()
-    federation = datasets.load_federation(name, folder=data, clients=CIFAR_CLIENTS)
-    seeds, rounds = run.seeds_or(3), run.rounds_or(60)
+    data_remedy = "name the folder of CIFAR-100 or CIFAR-10: pickles, or the package's images"
+    data_path = _required(run.data, data_remedy)
+    dataset_name = "cifar10"
+    if (Path(data_path) / "train").is_file():
+        dataset_name = "cifar100"
+    described, trained_contestants = CIFAR_NAMES[dataset_name], cifar_contestants()
+    federation = datasets.load_federation(dataset_name, folder=data_path, clients=CIFAR_CLIENTS)
+    seed_count, round_count = run.seeds_or(3), run.rounds_or(60)
     experiment = Experiment(
-        model=run.model, rounds=rounds, learning_rate=CIFAR_RATE, device=run.device
+        model=run.model, rounds=round_count, learning_rate=CIFAR_RATE, device=run.device
     )
     trained = histories(
         Simulation(federation, experiment),
-        chosen,
-        seeds,
+        trained_contestants,
+        seed_count,
         finished=FinishedRuns(run.keep),
         data=described,
-        tick=ticks(run.progress, len(chosen) * seeds * rounds),
+        tick=ticks(run.progress, len(trained_contestants) * seed_count * round_count),
     )
-    rows: list[JsonObject] = []
-    for method, history in trained.items():
-        loss, loss_error = _mean_and_error(history[:, -1, 1])
-        accuracy, accuracy_error = _mean_and_error(100 * history[:, -1, 2])
-        row = {
-            "method": method,
-            "loss": loss,
-            "loss s.e.": loss_error,
-            "accuracy (%)": accuracy,
-            "accuracy s.e.": accuracy_error,
-            RUNS: history[:, -1, 1].tolist(),
-        }
-        rows.append(row)
     noisy = (PBM, rqm_name(MAIN_PAIR), GAUSSIAN)
     per_round = experiment.per_round
     return Reproduction(
         title=f"RQM, Figure 11: federated training on {described} (theta = 0.25, m = {LEVELS})",
-        note=f"{described}, {CIFAR_CLIENTS} clients (Dirichlet), {rounds} rounds of {per_round}, "
-        f"{seeds} seeds, model "
+        note=f"{described}, {CIFAR_CLIENTS} clients (Dirichlet), {round_count} rounds of {per_round}, "
+        f"{seed_count} seeds, model "
         f"{run.model}; the paper trains a convolutional network on CIFAR-100 and prints neither "
         f"numbers nor rates "
         f"({CIFAR_RATE:g} here, {FREE_RATE:g} without clipping). The Gaussian noise has RQM's "
@@ -452,7 +487,7 @@ def figure11(run: Run) -> Reproduction:
         "three methods is small beside them: this setting cannot tell the mechanisms apart; the "
         "last panel shows how "
         "little is between them.",
-        rows=tuple(rows),
+        rows=tuple(_cifar_row(method, history) for method, history in trained.items()),
         series=(
             *_training_curves(trained),
             *_excess_curves("loss above noise-free", trained, noisy),
@@ -460,6 +495,21 @@ def figure11(run: Run) -> Reproduction:
         x_label="round",
         y_label=("test loss (nats)", "test accuracy", "extra test loss (nats)"),
     )
+
+
+def _cifar_row(method: str, history: FloatArray) -> JsonObject:
+    """The last evaluation of one method."""
+    final_losses = history[:, -1, 1]
+    mean_loss, loss_error = _mean_and_error(final_losses)
+    mean_accuracy, accuracy_error = _mean_and_error(100 * history[:, -1, 2])
+    return {
+        "method": method,
+        "loss": mean_loss,
+        "loss s.e.": loss_error,
+        "accuracy (%)": mean_accuracy,
+        "accuracy s.e.": accuracy_error,
+        RUNS: final_losses.tolist(),
+    }
 
 
 # Privacy against accuracy -------------------------------------------------------------------------
@@ -498,49 +548,40 @@ def tradeoff(run: Run) -> Reproduction:
     Arguments:
         run: how; its data are MNIST's folder.
     """
-    data = _required(run.data, "name a folder with MNIST's four idx files")
-    seeds, experiment = run.seeds_or(10), _tradeoff_experiment(run)
-    simulation = Simulation(pseudo_writers(data), experiment)
-    settings = [(family, e) for family in TRADEOFF_FAMILIES for e in TRADEOFF_EPSILONS]
-    tick = ticks(run.progress, (len(settings) + 1) * seeds * experiment.rounds)
-    finished = FinishedRuns(run.keep)
+    data_path = _required(run.data, "name a folder with MNIST's four idx files")
+    seed_count, experiment = run.seeds_or(10), _tradeoff_experiment(run)
+    simulation = Simulation(pseudo_writers(data_path), experiment)
+    settings = [(family_name, e) for family_name in TRADEOFF_FAMILIES for e in TRADEOFF_EPSILONS]
+    count_round = ticks(run.progress, (len(settings) + 1) * seed_count * experiment.rounds)
+    finished_runs = FinishedRuns(run.keep)
 
-    def accuracies(name: str, table: Mechanism | None) -> FloatArray:
-        chosen = {name: Contestant(clip=CLIP, table=table)}
+    def accuracies(name: str, report_table: Mechanism | None) -> FloatArray:
+        contestant_by_name = {name: Contestant(clip=CLIP, table=report_table)}
         trained = histories(
             simulation,
-            chosen,
-            seeds,
-            finished=finished,
+            contestant_by_name,
+            seed_count,
+            finished=finished_runs,
             data="MNIST",
-            tick=tick,
+            tick=count_round,
         )
         return 100 * trained[name][:, -1, 2]
 
     ceiling = float(accuracies(NOISE_FREE, None).mean())
-    rows: list[JsonObject] = []
-    for family, epsilon in settings:
-        table = tradeoff_table(family, epsilon)
-        accuracy = accuracies(family, table)
-        mean, error = _mean_and_error(accuracy)
-        row: JsonObject = {
-            "mechanism": family,
-            "epsilon": epsilon,
-            "certified epsilon": table.epsilon,
-            "MSE / c^2": table.mse(),
-            "accuracy": mean,
-            "s.e.": error,
-            RUNS: accuracy.tolist(),
-        }
-        rows.append(row)
-    ends = (TRADEOFF_EPSILONS[0], TRADEOFF_EPSILONS[-1])
+    table_rows: list[JsonObject] = []
+    for family_name, epsilon in settings:
+        report_table = tradeoff_table(family_name, epsilon)
+        table_rows.append(
+            _tradeoff_row(family_name, epsilon, report_table, accuracies(family_name, report_table))
+        )
+    epsilon_ends = (TRADEOFF_EPSILONS[0], TRADEOFF_EPSILONS[-1])
     return Reproduction(
         title="Privacy against accuracy: five mechanisms of four levels at equal epsilon of a "
         "report",
         note="MNIST in 3,400 random parts of 17, softmax regression, one client a round, "
         f"{experiment.rounds} rounds at the server's rate {experiment.learning_rate:g}, "
         f"coordinates clipped at "
-        f"c = {CLIP:g}, means of {seeds} seeds and one standard error; without noise {ceiling:.1f} "
+        f"c = {CLIP:g}, means of {seed_count} seeds and one standard error; without noise {ceiling:.1f} "
         f"%. epsilon is of one "
         "coordinate's report, certified; a gradient has 7,850 of them. Each mechanism has the "
         "parameters, or levels, "
@@ -548,14 +589,33 @@ def tradeoff(run: Run) -> Reproduction:
         "own searches (OPTM "
         "minimises an absolute error), the optimal table by its program. Accuracy follows the MSE. "
         "PBM has three trials.",
-        rows=tuple(rows),
+        rows=tuple(table_rows),
         series=(
-            *curves(rows, "epsilon", "accuracy", name="{mechanism}", error="s.e."),
-            Series(panel="", name=LIMIT, x=ends, y=(ceiling, ceiling)),
+            *curves(table_rows, "epsilon", "accuracy", name="{mechanism}", error="s.e."),
+            Series(panel="", name=LIMIT, x=epsilon_ends, y=(ceiling, ceiling)),
         ),
         x_label="epsilon of a report",
         y_label="test accuracy (%)",
     )
+
+
+def _tradeoff_row(
+    family: str,
+    epsilon: float,
+    table: Mechanism,
+    accuracies: FloatArray,
+) -> JsonObject:
+    """The accuracies (%) of one table, by seed."""
+    mean_accuracy, standard_error = _mean_and_error(accuracies)
+    return {
+        "mechanism": family,
+        "epsilon": epsilon,
+        "certified epsilon": table.epsilon,
+        "MSE / c^2": table.mse(),
+        "accuracy": mean_accuracy,
+        "s.e.": standard_error,
+        RUNS: accuracies.tolist(),
+    }
 
 
 def _tradeoff_parts(data: str | None) -> tuple[Part, ...]:
@@ -565,9 +625,9 @@ def _tradeoff_parts(data: str | None) -> tuple[Part, ...]:
 
     def part(family: str) -> Part:
         def rows() -> Sequence[JsonObject]:
-            table = tradeoff_table(family, TRADEOFF_PART)
-            last = simulation().run(Contestant(clip=CLIP, table=table), 0)[-1]
-            accuracies = [100 * last.accuracy]
+            report_table = tradeoff_table(family, TRADEOFF_PART)
+            final_point = simulation().run(Contestant(clip=CLIP, table=report_table), 0)[-1]
+            accuracies = [100 * final_point.accuracy]
             return [{"mechanism": family, "epsilon": TRADEOFF_PART, RUNS: accuracies}]
 
         return Part(key=family, seconds=1.0, rows=rows, absolute=0.25)

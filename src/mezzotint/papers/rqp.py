@@ -189,10 +189,10 @@ def problems(run: Run) -> list[TrainingProblem]:
         ParameterError: no folder of MNIST, where it is needed.
     """
     if run.quick:
-        return [diagnostic(model, splits=2, runs=5) for model in ("logreg", "svm")]
+        return [diagnostic(model_name, splits=2, runs=5) for model_name in ("logreg", "svm")]
     if run.data is None:
-        remedy = "name a folder with MNIST's four idx files, or ask for quick results"
-        raise ParameterError("data", None, remedy)
+        data_remedy = "name a folder with MNIST's four idx files, or ask for quick results"
+        raise ParameterError("data", None, data_remedy)
     return _available(run.data)
 
 
@@ -230,15 +230,15 @@ class Line:
 
     def descent(self, problem: TrainingProblem) -> Descent:
         """How it is trained."""
-        grid = None
+        weight_grid = None
         if self.reading != "floats":
-            grid = Grid(bits=self.bits, bound=BOUND, rounding=self.rounding, q=self.q)
+            weight_grid = Grid(bits=self.bits, bound=BOUND, rounding=self.rounding, q=self.q)
         return Descent(
             steps=problem.settings.steps,
             batch=problem.settings.batch_size,
             clip=CLIP,
             noise=self.noise,
-            grid=grid,
+            grid=weight_grid,
             weights="master" if self.reading == "master" else "iterate",
         )
 
@@ -249,20 +249,22 @@ class Line:
         seed: int,
     ) -> float:
         """Test accuracy of one run, percent."""
-        result = self.descent(problem).finish(data, seed)
-        weights = result.used
+        trained_weights = self.descent(problem).finish(data, seed)
+        final_weights = trained_weights.used
         if self.ending == "nearest":
-            weights = packed(result.master, bits=self.bits, bound=BOUND)
+            final_weights = packed(trained_weights.master, bits=self.bits, bound=BOUND)
         elif self.ending == "mean":
-            weights = packed(result.mean, bits=self.bits)
-        return data.accuracy(weights)
+            final_weights = packed(trained_weights.mean, bits=self.bits)
+        return data.accuracy(final_weights)
 
     def runs(self, problem: TrainingProblem, tick: Callable[[], None] = lambda: None) -> FloatArray:
         """(splits, runs) accuracies; run r on split s has the seed 1000 s + r."""
         accuracies = np.zeros((problem.splits, problem.runs))
-        for split, run in np.ndindex(accuracies.shape):
-            data = problem.load(split)
-            accuracies[split, run] = self.accuracy(problem, data, 1000 * split + run)
+        for split_number, run_number in np.ndindex(accuracies.shape):
+            split_data = problem.load(split_number)
+            accuracies[split_number, run_number] = self.accuracy(
+                problem, split_data, 1000 * split_number + run_number
+            )
             tick()
         return accuracies
 
@@ -272,10 +274,10 @@ class Line:
         """
         if self.noise == 0:
             return None
-        q = 1.0
+        keep_probability = 1.0
         if self.reading == "printed":
-            q = self.q
-        return _epsilon(self.noise, q, problem.sampling_rate, problem.settings.steps)
+            keep_probability = self.q
+        return _epsilon(self.noise, keep_probability, problem.sampling_rate, problem.settings.steps)
 
 
 @final
@@ -303,18 +305,18 @@ class Case:
 
     def part(self) -> Part:
         """The first run; rounding may change one test record."""
-        words = " ".join(str(value) for value in self.identity.values())
-        record = 100 / self.problem.test_records
+        part_name = " ".join(str(column_value) for column_value in self.identity.values())
+        record_share = 100 / self.problem.test_records
 
         def rows() -> Sequence[JsonObject]:
             accuracy = self.line.accuracy(self.problem, self.problem.load(0), 0)
             return [{**self.identity, RUNS: [accuracy]}]
 
         return Part(
-            key=words,
+            key=part_name,
             seconds=self.problem.seconds,
             rows=rows,
-            absolute=1.01 * record,
+            absolute=1.01 * record_share,
         )
 
 
@@ -322,13 +324,13 @@ def _computed(
     run: Run, cases: Sequence[Case], row: Callable[[Case, FloatArray], JsonObject]
 ) -> tuple[JsonObject, ...]:
     """The rows of all cases from their accuracies."""
-    tick = ticks(run.progress, sum(case.problem.splits * case.problem.runs for case in cases))
-    rows: list[JsonObject] = []
+    count_run = ticks(run.progress, sum(case.problem.splits * case.problem.runs for case in cases))
+    computed_rows: list[JsonObject] = []
     for case in cases:
-        accuracies = case.line.runs(case.problem, tick)
+        accuracies = case.line.runs(case.problem, count_run)
         columns = row(case, accuracies)
-        rows.append({**case.identity, **columns, RUNS: accuracies.ravel().tolist()})
-    return tuple(rows)
+        computed_rows.append({**case.identity, **columns, RUNS: accuracies.ravel().tolist()})
+    return tuple(computed_rows)
 
 
 # Table 1 ------------------------------------------------------------------------------------------
@@ -360,9 +362,9 @@ def lines(problem: TrainingProblem) -> list[Line]:
     """Every line of Table 1 in both readings and our own, at the noise of (1, 1e-7) but for the
     paper's RQP.
     """
-    noise = problem.noise()
-    private = Line(label="DP-SGD", paper_row="DP-SGD", reading="floats", noise=noise)
-    free = replace(
+    noise_multiplier = problem.noise()
+    private = Line(label="DP-SGD", paper_row="DP-SGD", reading="floats", noise=noise_multiplier)
+    noise_free = replace(
         private,
         label="non-private, clipped",
         paper_row="non-private",
@@ -371,13 +373,13 @@ def lines(problem: TrainingProblem) -> list[Line]:
     averaged = replace(
         private, label=f"DP-SGD, last half averaged, then {BITS} bits", paper_row="", ending="mean"
     )
-    table = [free, private, averaged]
+    table_lines = [noise_free, private, averaged]
     for reading in READINGS:
         nearest = Line(
             label="nearest",
             paper_row="nearest",
             reading=reading,
-            noise=noise,
+            noise=noise_multiplier,
         )
         stochastic = replace(
             nearest,
@@ -385,21 +387,23 @@ def lines(problem: TrainingProblem) -> list[Line]:
             paper_row="",
             rounding="stochastic",
         )
-        table += [nearest, stochastic]
-        for q in (0.99, 0.9, 0.7, 0.5):
-            replaced = replace(nearest, label=f"q={q:g}", paper_row="", q=q)
+        table_lines += [nearest, stochastic]
+        for keep_probability in (0.99, 0.9, 0.7, 0.5):
+            replaced = replace(
+                nearest, label=f"q={keep_probability:g}", paper_row="", q=keep_probability
+            )
             if reading == "printed":
                 projection = training.projection.projection(
                     bits=BITS,
                     rounding="nearest",
-                    q=q,
+                    q=keep_probability,
                 )
-                table.append(replace(replaced, noise=noise * projection.kappa))
+                table_lines.append(replace(replaced, noise=noise_multiplier * projection.kappa))
             else:
-                label = f"{replaced.label}, exported nearest"
-                table += [replaced, replace(replaced, label=label, ending="nearest")]
-        table.append(published_line(problem, problem.published_noise, reading))
-    return table
+                export_label = f"{replaced.label}, exported nearest"
+                table_lines += [replaced, replace(replaced, label=export_label, ending="nearest")]
+        table_lines.append(published_line(problem, problem.published_noise, reading))
+    return table_lines
 
 
 def published_line(
@@ -408,14 +412,14 @@ def published_line(
     reading: Reading,
 ) -> Line:
     """The paper's RQP: noise and the q at which its epsilon reads 1."""
-    q = float(published_q(problem.at(noise)))
-    label = f"RQP on the published curve, z={noise:g}, q={q:.3f}"
+    keep_probability = float(published_q(problem.at(noise)))
+    line_label = f"RQP on the published curve, z={noise:g}, q={keep_probability:.3f}"
     return Line(
-        label=label,
+        label=line_label,
         paper_row="published",
         reading=reading,
         noise=noise,
-        q=q,
+        q=keep_probability,
     )
 
 
@@ -423,37 +427,41 @@ def standard_error(accuracies: FloatArray) -> float:
     """Of the median of all runs, taken as that of a mean times sqrt(pi/2); splits vary more than
     runs do.
     """
-    units = accuracies[0]
+    independent_means = accuracies[0]
     if len(accuracies) > 1:
-        units = accuracies.mean(axis=1)
-    if units.size < 2:
+        independent_means = accuracies.mean(axis=1)
+    if independent_means.size < 2:
         return math.nan
-    return float(units.std(ddof=1) / math.sqrt(units.size) * math.sqrt(math.pi / 2))
+    return float(
+        independent_means.std(ddof=1) / math.sqrt(independent_means.size) * math.sqrt(math.pi / 2)
+    )
 
 
 def table_row(case: Case, accuracies: FloatArray) -> JsonObject:
     """The columns of Table 1."""
-    paper = PAPER[case.problem.panel].get(case.line.paper_row)
-    median = float(np.median(accuracies))
-    difference, delta = None, None
-    if paper is not None:
-        difference = median - paper
+    printed_median = PAPER[case.problem.panel].get(case.line.paper_row)
+    reproduced_median = float(np.median(accuracies))
+    difference, stated_delta = None, None
+    if printed_median is not None:
+        difference = reproduced_median - printed_median
     epsilon = case.line.epsilon(case.problem)
     if epsilon is not None:
-        delta = DELTA
+        stated_delta = DELTA
     return {
-        "paper": paper,
-        "ours": median,
+        "paper": printed_median,
+        "ours": reproduced_median,
         "difference": difference,
         "standard_error": standard_error(accuracies),
         "deviation": float(accuracies.std()),
         "epsilon": epsilon,
-        "delta": delta,
+        "delta": stated_delta,
     }
 
 
 def _table_cases(plan: Sequence[TrainingProblem]) -> list[Case]:
-    return [Case(problem=problem, line=line) for problem in plan for line in lines(problem)]
+    return [
+        Case(problem=problem, line=table_line) for problem in plan for table_line in lines(problem)
+    ]
 
 
 NOTE = (
@@ -486,11 +494,11 @@ def rqp_table1(run: Run) -> Reproduction:
         run: its data are a folder with MNIST's four idx files; quick: Diagnostic alone, a tenth of
             the runs.
     """
-    rows = _computed(run, _table_cases(problems(run)), table_row)
+    case_rows = _computed(run, _table_cases(problems(run)), table_row)
     return Reproduction(
         title="RQP-SGD, Table 1: median test accuracy (%)",
         note=NOTE,
-        rows=rows,
+        rows=case_rows,
     )
 
 
@@ -516,21 +524,23 @@ def _pure(settings: RQPSettings, q: float) -> float:
 def figure1_row(method: str, sigma: float) -> JsonObject:
     """Both bounds and both epsilons at this noise."""
     settings = replace(FIGURE1, noise_multiplier=sigma / CLIP)
-    q = 1.0
+    keep_probability = 1.0
     if method == RQP:
-        q = float(published_q(settings))
-    rate = settings.batch_size / settings.dataset_size
-    distance = 2 * BOUND * math.sqrt(settings.dimension)
+        keep_probability = float(published_q(settings))
+    sampling_rate = settings.batch_size / settings.dataset_size
+    start_distance = 2 * BOUND * math.sqrt(settings.dimension)
     return {
         "method": method,
         "sigma": sigma,
-        "q": q,
-        "published bound": float(published_utility_bound(settings, q=q)),
+        "q": keep_probability,
+        "published bound": float(published_utility_bound(settings, q=keep_probability)),
         "corrected bound": utility_bound(
-            settings, q=q, rounding="nearest", start_distance=distance
+            settings, q=keep_probability, rounding="nearest", start_distance=start_distance
         ),
-        "epsilon": _epsilon(settings.noise_multiplier, q, rate, settings.steps),
-        "pure_epsilon": _pure(settings, q),
+        "epsilon": _epsilon(
+            settings.noise_multiplier, keep_probability, sampling_rate, settings.steps
+        ),
+        "pure_epsilon": _pure(settings, keep_probability),
     }
 
 
@@ -538,16 +548,16 @@ def rqp_figure1(run: Run) -> Reproduction:
     """Figure 1 of the RQP-SGD paper: q against noise at published epsilon 1, and both methods'
     utility bounds.
     """
-    private = _noise(1 / 445, 445) * CLIP
-    settings = [(RQP, sigma) for sigma in SIGMAS]
-    settings += [(RIVAL, sigma) for sigma in (*SIGMAS, private)]
-    tick = ticks(run.progress, len(settings))
-    rows: list[JsonObject] = []
-    for method, sigma in settings:
-        rows.append(figure1_row(method, sigma))
-        tick()
-    panel = "b: excess loss"
-    replaced = [row for row in rows if row["method"] == RQP]
+    private_scale = _noise(1 / 445, 445) * CLIP
+    settings = [(RQP, noise_scale) for noise_scale in SIGMAS]
+    settings += [(RIVAL, noise_scale) for noise_scale in (*SIGMAS, private_scale)]
+    count_point = ticks(run.progress, len(settings))
+    point_rows: list[JsonObject] = []
+    for method, noise_scale in settings:
+        point_rows.append(figure1_row(method, noise_scale))
+        count_point()
+    bound_panel = "b: excess loss"
+    replaced = [point_row for point_row in point_rows if point_row["method"] == RQP]
     return Reproduction(
         title="RQP-SGD, Figure 1: replacement, noise and bounds (b=4, M=.3, rho=.45, T=445, "
         "m/n=1/445)",
@@ -566,11 +576,23 @@ def rqp_figure1(run: Run) -> Reproduction:
         "the noise twice. Without replacement and noise it is the published one that is too low. "
         "Above 1.5, the largest "
         "possible excess loss, either is vacuous.",
-        rows=tuple(rows),
+        rows=tuple(point_rows),
         series=(
             *curves(replaced, "sigma", "q", name="RQP: q at published epsilon 1", panel="a: q"),
-            *curves(rows, "sigma", "published bound", name="{method}, published", panel=panel),
-            *curves(rows, "sigma", "corrected bound", name="{method}, corrected", panel=panel),
+            *curves(
+                point_rows,
+                "sigma",
+                "published bound",
+                name="{method}, published",
+                panel=bound_panel,
+            ),
+            *curves(
+                point_rows,
+                "sigma",
+                "corrected bound",
+                name="{method}, corrected",
+                panel=bound_panel,
+            ),
         ),
         x_label="noise scale sigma",
         y_label=("projection randomness coefficient q", "utility bound (excess loss)"),
@@ -578,38 +600,42 @@ def rqp_figure1(run: Run) -> Reproduction:
 
 
 def _figure1_parts(data: str | None) -> tuple[Part, ...]:
-    def part(method: str, sigma: float) -> Part:
-        key = f"{method} {sigma:g}"
-        return Part(key=key, seconds=2.0, rows=lambda: [figure1_row(method, sigma)])
+    def part(method_name: str, noise_scale: float) -> Part:
+        part_name = f"{method_name} {noise_scale:g}"
+        return Part(
+            key=part_name, seconds=2.0, rows=lambda: [figure1_row(method_name, noise_scale)]
+        )
 
-    return tuple(part(method, sigma) for method in (RQP, RIVAL) for sigma in SIGMAS)
+    return tuple(
+        part(method_name, noise_scale) for method_name in (RQP, RIVAL) for noise_scale in SIGMAS
+    )
 
 
 # Figure 2 -----------------------------------------------------------------------------------------
 
 
 def _curve_cases(plan: Sequence[TrainingProblem]) -> list[Case]:
-    cases: list[Case] = []
+    curve_cases: list[Case] = []
     for problem in plan:
         unsplit = replace(problem, splits=1)
         for reading in READINGS:
-            for noise in problem.noises:
-                line = published_line(problem, noise, reading)
-                columns = {"panel": problem.panel, "weights": reading, "z": noise}
-                cases.append(Case(problem=unsplit, line=line, columns=columns))
-    return cases
+            for noise_multiplier in problem.noises:
+                curve_line = published_line(problem, noise_multiplier, reading)
+                columns = {"panel": problem.panel, "weights": reading, "z": noise_multiplier}
+                curve_cases.append(Case(problem=unsplit, line=curve_line, columns=columns))
+    return curve_cases
 
 
 def _curve_row(case: Case, accuracies: FloatArray) -> JsonObject:
-    pure = None
+    pure_loss = None
     if case.line.reading == "printed":
-        pure = _pure(case.problem.at(case.line.noise), case.line.q)
+        pure_loss = _pure(case.problem.at(case.line.noise), case.line.q)
     return {
         "q": case.line.q,
         "median": float(np.median(accuracies)),
         "deviation": float(accuracies.std()),
         "epsilon": case.line.epsilon(case.problem),
-        "pure_epsilon": pure,
+        "pure_epsilon": pure_loss,
     }
 
 
@@ -619,8 +645,12 @@ def rqp_figure2(run: Run) -> Reproduction:
 
     Arguments: as of `rqp_table1`.
     """
-    rows = _computed(run, _curve_cases(problems(run)), _curve_row)
-    shares = [{**row, "100 q": 100 * row["q"]} for row in rows if row["weights"] == "printed"]
+    curve_rows = _computed(run, _curve_cases(problems(run)), _curve_row)
+    percent_rows = [
+        {**curve_row, "100 q": 100 * curve_row["q"]}
+        for curve_row in curve_rows
+        if curve_row["weights"] == "printed"
+    ]
     return Reproduction(
         title="RQP-SGD, Figure 2: noise scale, randomness q and test accuracy at published epsilon "
         "1",
@@ -632,10 +662,10 @@ def rqp_figure2(run: Run) -> Reproduction:
         "the paper claims to be 1 throughout; with master weights the epsilon is DP-SGD's, and "
         "infinite at delta=0. "
         "Run r has the seed r.",
-        rows=rows,
+        rows=curve_rows,
         series=(
-            *curves(shares, "z", "100 q", name="100 q", panel="{panel}"),
-            *curves(rows, "z", "median", name="accuracy, {weights}", panel="{panel}"),
+            *curves(percent_rows, "z", "100 q", name="100 q", panel="{panel}"),
+            *curves(curve_rows, "z", "median", name="accuracy, {weights}", panel="{panel}"),
         ),
         x_label="noise multiplier",
         y_label="percent",
@@ -650,28 +680,30 @@ BIT_SEEDS = 3
 
 
 def _bit_cases(plan: Sequence[TrainingProblem]) -> list[Case]:
-    cases: list[Case] = []
+    bit_cases: list[Case] = []
     for problem in plan:
-        noise = problem.noise()
+        noise_multiplier = problem.noise()
         repeated = replace(problem, splits=1, runs=BIT_SEEDS)
         for reading in READINGS:
-            for q, label in BIT_QS.items():
-                for bits in BIT_RANGE:
-                    line = Line(
-                        label=label,
+            for keep_probability, line_label in BIT_QS.items():
+                for weight_bits in BIT_RANGE:
+                    bit_line = Line(
+                        label=line_label,
                         reading=reading,
-                        noise=noise,
-                        q=q,
-                        bits=bits,
+                        noise=noise_multiplier,
+                        q=keep_probability,
+                        bits=weight_bits,
                     )
-                    case = Case(problem=repeated, line=line)
-                    cases.append(replace(case, columns={**case.identity, "bits": bits}))
-    return cases
+                    bit_case = Case(problem=repeated, line=bit_line)
+                    bit_cases.append(
+                        replace(bit_case, columns={**bit_case.identity, "bits": weight_bits})
+                    )
+    return bit_cases
 
 
 def _bit_row(case: Case, accuracies: FloatArray) -> JsonObject:
-    error = accuracies.std(ddof=1) / math.sqrt(accuracies.size)
-    return {"mean": float(accuracies.mean()), "standard_error": float(error)}
+    standard_deviation = accuracies.std(ddof=1) / math.sqrt(accuracies.size)
+    return {"mean": float(accuracies.mean()), "standard_error": float(standard_deviation)}
 
 
 def rqp_bits(run: Run) -> Reproduction:
@@ -680,10 +712,10 @@ def rqp_bits(run: Run) -> Reproduction:
 
     Arguments: as of `rqp_table1`.
     """
-    chosen = problems(run)
+    chosen_problems = problems(run)
     if not run.quick:
-        chosen = chosen[-1:]
-    rows = _computed(run, _bit_cases(chosen), _bit_row)
+        chosen_problems = chosen_problems[-1:]
+    bit_rows = _computed(run, _bit_cases(chosen_problems), _bit_row)
     return Reproduction(
         title="RQP-SGD: accuracy against bits a weight, at the noise of (1, 1e-7)",
         note="The paper finds that more bits do not help. With master weights that is so from 2 "
@@ -692,8 +724,10 @@ def rqp_bits(run: Run) -> Reproduction:
         "and random replacement "
         f"(q = 0.9) forgets what was learned at any number of bits. Means of {BIT_SEEDS} seeds, "
         f"from 0.",
-        rows=rows,
-        series=curves(rows, "bits", "mean", name="{weights}, {method}", panel="{data}, {model}"),
+        rows=bit_rows,
+        series=curves(
+            bit_rows, "bits", "mean", name="{weights}, {method}", panel="{data}, {model}"
+        ),
         x_label="bits",
         y_label="test accuracy (%)",
     )
@@ -702,7 +736,7 @@ def rqp_bits(run: Run) -> Reproduction:
 def _bit_parts(data: str | None) -> tuple[Part, ...]:
     if data is None:
         return ()
-    return tuple(case.part() for case in _bit_cases([mnist(data)]))
+    return tuple(bit_case.part() for bit_case in _bit_cases([mnist(data)]))
 
 
 OPTIONS = ("data", "quick", "progress")

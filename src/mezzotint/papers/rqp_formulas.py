@@ -77,10 +77,10 @@ class RQPSettings:
 
     def __post_init__(self) -> None:
         check_bits(self.bits)
-        for name in ("noise_multiplier", "bound", "clip_norm", "step_size"):
-            check_positive(name, getattr(self, name))
-        for name in ("batch_size", "dataset_size", "steps", "dimension"):
-            check_count(name, getattr(self, name))
+        for field_name in ("noise_multiplier", "bound", "clip_norm", "step_size"):
+            check_positive(field_name, getattr(self, field_name))
+        for field_name in ("batch_size", "dataset_size", "steps", "dimension"):
+            check_count(field_name, getattr(self, field_name))
         check_choice("sampling", self.sampling, get_args(SamplingName))
 
     @property
@@ -105,27 +105,31 @@ class RQPSettings:
 
     def reasons(self) -> tuple[str, ...]:
         """Which of the five flaws of the published bound apply."""
-        found = [
+        applying_flaws = [
             "C = M - eta rho stands in the proof as the distance between two gradient steps, which "
             "it is not (that is "
             "eta rho / m for one record added or removed, twice that for one replaced)"
         ]
         if self.claimed_distance < 0:
-            found[0] += (
+            applying_flaws[0] += (
                 f"; C = {self.claimed_distance:.4g} is negative here, so it bounds no norm at all"
             )
         if self.dimension > 1:
-            found.append(
+            applying_flaws.append(
                 f"the bound is for one coordinate, and {self.dimension} coordinates are released"
             )
-        found.append("the two outermost levels collect half-lines, not cells as wide as the others")
+        applying_flaws.append(
+            "the two outermost levels collect half-lines, not cells as wide as the others"
+        )
         if self.batch_size < self.dataset_size:
-            found.append(
+            applying_flaws.append(
                 "sampling at rate p amplifies to log(1 + p (e^eps - 1)), which is more than p eps"
             )
         if self.sampling == "with_replacement" and self.batch_size > 1:
-            found.append("a batch drawn with replacement may hold the same record several times")
-        return tuple(found)
+            applying_flaws.append(
+                "a batch drawn with replacement may hold the same record several times"
+            )
+        return tuple(applying_flaws)
 
 
 def published_epsilon(settings: RQPSettings, *, q: float) -> PublishedValue:
@@ -142,15 +146,23 @@ def published_epsilon(settings: RQPSettings, *, q: float) -> PublishedValue:
     Guarantees: none about privacy; exact counterexamples are in the tests.
     Source: Feng and Venkitasubramaniam, RQP-SGD, Theorem 1.
     """
-    keep, h, s = check_q(q, settings.levels), settings.half_cell, settings.weight_noise
-    far = settings.bound + settings.claimed_distance
-    other = (1 - keep) / (settings.levels - 1)
-    top = (keep - other) * (2 * float(ndtr(h / s)) - 1) + other
-    bottom = (keep - other) * float(ndtr((far + h) / s) - ndtr((far - h) / s)) + other
-    step = math.log(top / bottom) if bottom > 0 else math.inf
-    value = settings.steps * settings.batch_size / settings.dataset_size * step
+    keep_probability, half_cell, weight_noise = (
+        check_q(q, settings.levels),
+        settings.half_cell,
+        settings.weight_noise,
+    )
+    farthest = settings.bound + settings.claimed_distance
+    replacement = (1 - keep_probability) / (settings.levels - 1)
+    likely_chance = (keep_probability - replacement) * (
+        2 * float(ndtr(half_cell / weight_noise)) - 1
+    ) + replacement
+    unlikely_chance = (keep_probability - replacement) * float(
+        ndtr((farthest + half_cell) / weight_noise) - ndtr((farthest - half_cell) / weight_noise)
+    ) + replacement
+    step_epsilon = math.log(likely_chance / unlikely_chance) if unlikely_chance > 0 else math.inf
+    run_epsilon = settings.steps * settings.batch_size / settings.dataset_size * step_epsilon
     return PublishedValue(
-        value=value, meaning="the published epsilon of RQP-SGD", reasons=settings.reasons()
+        value=run_epsilon, meaning="the published epsilon of RQP-SGD", reasons=settings.reasons()
     )
 
 
@@ -168,13 +180,15 @@ def published_q(settings: RQPSettings, *, target: float = 1.0) -> PublishedValue
     check_positive("target", target)
 
     # The published value grows with q: the ratio of two numbers that both mix with the same u.
-    least = 1 / settings.levels
-    within = float(published_epsilon(settings, q=1.0)) <= target
-    root = 1.0
-    if not within:
-        root, _ = bracket(lambda q: float(published_epsilon(settings, q=q)) <= target, least, 1.0)
+    smallest_q = 1 / settings.levels
+    is_within = float(published_epsilon(settings, q=1.0)) <= target
+    largest_q = 1.0
+    if not is_within:
+        largest_q, _ = bracket(
+            lambda q: float(published_epsilon(settings, q=q)) <= target, smallest_q, 1.0
+        )
     meaning = f"the q at which the published epsilon of RQP-SGD reads {target:g}"
-    return PublishedValue(value=root, meaning=meaning, reasons=settings.reasons())
+    return PublishedValue(value=largest_q, meaning=meaning, reasons=settings.reasons())
 
 
 def utility_bound(
@@ -204,25 +218,29 @@ def utility_bound(
     check_choice("rounding", rounding, get_args(Rounding))
     if not start_distance >= 0:
         raise ParameterError("start_distance", start_distance, "a distance is 0 or more")
-    keep, levels = check_q(q, settings.levels), settings.levels
-    h, bound, eta = settings.half_cell, settings.bound, settings.step_size
+    keep_probability, level_count = check_q(q, settings.levels), settings.levels
+    half_cell, weight_bound, step_size = settings.half_cell, settings.bound, settings.step_size
     # Per coordinate E[(w' - w*)^2 - (v - w*)^2], v clipped. Nearest: |w' - v| <= h and |w' + v - 2
     # w*| <= 4M + h.
     # Stochastic: unbiased with variance at most h^2. Replaced by an even level, w' has mean 0,
     # variance
     # M^2 (L+1) / (3 (L-1)), and w*^2 <= M^2.
-    rounded = h**2 if rounding == "stochastic" else 4 * bound * h + h**2
-    replaced = bound**2 * (1 + (levels + 1) / (3 * (levels - 1)))
-    evenly = levels * (1 - keep) / (levels - 1)
-    projection = settings.dimension * ((1 - evenly) * rounded + evenly * replaced)
+    rounding_error = (
+        half_cell**2 if rounding == "stochastic" else 4 * weight_bound * half_cell + half_cell**2
+    )
+    replacement_error = weight_bound**2 * (1 + (level_count + 1) / (3 * (level_count - 1)))
+    even_chance = level_count * (1 - keep_probability) / (level_count - 1)
+    projection_error = settings.dimension * (
+        (1 - even_chance) * rounding_error + even_chance * replacement_error
+    )
     # A Poisson batch has |B|^2 / m^2 = 1 + (1-p)/m on average; a batch of fixed size 1.
-    spread = 1 + 1 / settings.batch_size if settings.sampling == "poisson" else 1.0
-    sigma = settings.noise_multiplier * settings.clip_norm
+    batch_factor = 1 + 1 / settings.batch_size if settings.sampling == "poisson" else 1.0
+    noise_scale = settings.noise_multiplier * settings.clip_norm
     return (
-        start_distance**2 / (2 * eta * settings.steps)
-        + eta * settings.clip_norm**2 * spread / 2
-        + eta * settings.dimension * sigma**2 / (2 * settings.batch_size**2)
-        + projection / (2 * eta)
+        start_distance**2 / (2 * step_size * settings.steps)
+        + step_size * settings.clip_norm**2 * batch_factor / 2
+        + step_size * settings.dimension * noise_scale**2 / (2 * settings.batch_size**2)
+        + projection_error / (2 * step_size)
     )
 
 
@@ -234,16 +252,20 @@ def published_utility_bound(settings: RQPSettings, *, q: float) -> PublishedValu
         q: probability to keep a code, in [1/2**bits, 1].
     Source: Feng and Venkitasubramaniam, RQP-SGD, Theorem 2, eq. (11).
     """
-    keep, levels, d = check_q(q, settings.levels), settings.levels, settings.dimension
-    squares = keep / (levels - 1) ** 2 + 2 * levels * (2 * levels - 1) / (3 * (levels - 1) ** 2) * (
-        1 - keep
+    keep_probability, level_count, dimension = (
+        check_q(q, settings.levels),
+        settings.levels,
+        settings.dimension,
     )
-    sigma = settings.noise_multiplier * settings.clip_norm
-    value = (
+    squares = keep_probability / (level_count - 1) ** 2 + 2 * level_count * (
+        2 * level_count - 1
+    ) / (3 * (level_count - 1) ** 2) * (1 - keep_probability)
+    noise_scale = settings.noise_multiplier * settings.clip_norm
+    excess_loss = (
         settings.bound**2 / (2 * settings.step_size * settings.steps)
-        + d * settings.bound**2 * squares
+        + dimension * settings.bound**2 * squares
         + settings.step_size * settings.clip_norm**2 / 2
-        + settings.step_size * sigma**2 * d
+        + settings.step_size * noise_scale**2 * dimension
     )
     reason = (
         "the proof drops the cross term of the projection error, and a run whose steps are shorter "
@@ -251,5 +273,5 @@ def published_utility_bound(settings: RQPSettings, *, q: float) -> PublishedValu
         "stays above it for ever"
     )
     return PublishedValue(
-        value=value, meaning="the published excess loss of RQP-SGD", reasons=(reason,)
+        value=excess_loss, meaning="the published excess loss of RQP-SGD", reasons=(reason,)
     )

@@ -49,19 +49,21 @@ def pure_epsilon(
     check_rate(sampling_rate)
     check_count("steps", steps)
     check_count("dimension", dimension)
-    levels = check_bits(bits)
-    keep_probability = check_q(q, levels)
+    level_count = check_bits(bits)
+    keep_probability = check_q(q, level_count)
     if keep_probability == 1:
         return math.inf
     # One record moves the sum by one clip norm when it comes or goes, by two when it is replaced.
     clip_norms = 1
     if neighboring == "replace_one":
         clip_norms = 2
-    replacement = (1 - keep_probability) / (levels - 1)
-    gap = max(0.0, keep_probability - replacement)
-    loss = step_loss(clip_norms / noise_multiplier, dimension, gap, replacement)
+    replacement = (1 - keep_probability) / (level_count - 1)
+    code_gap = max(0.0, keep_probability - replacement)
+    largest_loss = step_loss(clip_norms / noise_multiplier, dimension, code_gap, replacement)
     # log(1 + p (e^x - 1)) = x + log(p + (1 - p) e^-x) does not overflow.
-    sampled_loss = loss + math.log(sampling_rate + (1 - sampling_rate) * math.exp(-loss))
+    sampled_loss = largest_loss + math.log(
+        sampling_rate + (1 - sampling_rate) * math.exp(-largest_loss)
+    )
     return steps * sampled_loss * (1 + 1e-12)
 
 

@@ -107,36 +107,36 @@ class CodeTable:
     """A table as an array of codes: for each knot, the code that each 16-bit word draws."""
 
     def __init__(self, table: Mechanism) -> None:
-        edges = np.rint(np.cumsum(table.probabilities, axis=1) * DRAWS).astype(np.int64)
-        counts = np.diff(edges, axis=1, prepend=0)
-        codes = np.arange(table.levels.size, dtype=np.uint8)
-        self.codes = np.stack([np.repeat(codes, row) for row in counts])
+        cumulative = np.rint(np.cumsum(table.probabilities, axis=1) * DRAWS).astype(np.int64)
+        draw_counts = np.diff(cumulative, axis=1, prepend=0)
+        code_numbers = np.arange(table.levels.size, dtype=np.uint8)
+        self.codes = np.stack([np.repeat(code_numbers, knot_counts) for knot_counts in draw_counts])
         self.knots = table.knots.astype(np.float32)
         self.levels = table.levels.astype(np.float32)
 
     def report(self, values: Vector, rng: np.random.Generator) -> Vector:
         """Decoded reports of values in the range of the knots, same shape."""
-        words = rng.integers(0, DRAWS, (2, values.size), dtype=np.uint16)
-        return _reports(values, self.knots, self.codes, self.levels, words)
+        random_words = rng.integers(0, DRAWS, (2, values.size), dtype=np.uint16)
+        return _reports(values, self.knots, self.codes, self.levels, random_words)
 
 
 @numba.njit(cache=True)
 def _reports(
     values: Vector, knots: Vector, codes: Any, levels: Vector, words: Any
 ) -> Vector:  # pragma: no cover - compiled
-    result = np.empty(values.size, dtype=np.float32)
-    last = knots.size - 2
-    for i in range(values.size):
-        cell = min(last, max(0, np.searchsorted(knots, values[i], side="right") - 1))
+    reported = np.empty(values.size, dtype=np.float32)
+    last_cell = knots.size - 2
+    for coordinate in range(values.size):
+        cell = min(last_cell, max(0, np.searchsorted(knots, values[coordinate], side="right") - 1))
         width = knots[cell + 1] - knots[cell]
         upper_share = np.float32(0)
         if width > 0:
-            upper_share = (values[i] - knots[cell]) / width
-        row = cell
-        if words[0, i] < upper_share * 65536.0:
-            row = cell + 1
-        result[i] = levels[codes[row, words[1, i]]]
-    return result
+            upper_share = (values[coordinate] - knots[cell]) / width
+        knot = cell
+        if words[0, coordinate] < upper_share * 65536.0:
+            knot = cell + 1
+        reported[coordinate] = levels[codes[knot, words[1, coordinate]]]
+    return reported
 
 
 def network(name: str, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
@@ -206,12 +206,12 @@ class Simulation:
 
     def _on_device(self, x: Vector, y: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
         """Records with channels first, and labels."""
-        images = self.torch.as_tensor(x, device=self.device)
-        if images.ndim == 3:
-            images = images[:, None]
-        elif images.ndim == 4:
-            images = images.movedim(-1, 1).contiguous()
-        return images, self.torch.as_tensor(y, device=self.device)
+        features = self.torch.as_tensor(x, device=self.device)
+        if features.ndim == 3:
+            features = features[:, None]
+        elif features.ndim == 4:
+            features = features.movedim(-1, 1).contiguous()
+        return features, self.torch.as_tensor(y, device=self.device)
 
     def initial(self, seed: int) -> torch.Tensor:
         """The parameters to start from: zero for softmax, PyTorch's own start for networks."""
@@ -249,28 +249,28 @@ class Simulation:
         Returns: the evaluations.
         """
         experiment = self.experiment
-        facts = json.dumps([asdict(experiment), seed, contestant.fingerprint()])
-        fingerprint = hashlib.sha256(facts.encode()).hexdigest()
-        state = self._start(seed, checkpoint, fingerprint)
-        codes = None
+        run_facts = json.dumps([asdict(experiment), seed, contestant.fingerprint()])
+        fingerprint = hashlib.sha256(run_facts.encode()).hexdigest()
+        run_state = self._start(seed, checkpoint, fingerprint)
+        code_table = None
         if contestant.table is not None:
-            codes = CodeTable(contestant.table)
-        rate = contestant.learning_rate or experiment.learning_rate
-        for _ in range(state.round):
+            code_table = CodeTable(contestant.table)
+        learning_rate = contestant.learning_rate or experiment.learning_rate
+        for _ in range(run_state.round):
             tick()
-        while state.round < experiment.rounds:
-            state.round += 1
-            rng = np.random.default_rng([seed, state.round])
-            update = self._mean_update(state.parameters, contestant, codes, rng)
-            state.parameters = state.parameters + rate * update
-            if state.round % experiment.interval == 0:
-                state.points.append(self._evaluated(state))
-            if checkpoint is not None and state.round % CHECKPOINT == 0:
-                self.torch.save({"fingerprint": fingerprint, **asdict(state)}, checkpoint)
+        while run_state.round < experiment.rounds:
+            run_state.round += 1
+            generator = np.random.default_rng([seed, run_state.round])
+            mean_update = self._mean_update(run_state.parameters, contestant, code_table, generator)
+            run_state.parameters = run_state.parameters + learning_rate * mean_update
+            if run_state.round % experiment.interval == 0:
+                run_state.points.append(self._evaluated(run_state))
+            if checkpoint is not None and run_state.round % CHECKPOINT == 0:
+                self.torch.save({"fingerprint": fingerprint, **asdict(run_state)}, checkpoint)
             tick()
         if checkpoint is not None:
             checkpoint.unlink(missing_ok=True)
-        return state.points
+        return run_state.points
 
     def _start(
         self,
@@ -280,11 +280,11 @@ class Simulation:
     ) -> State:
         """The first state of a run, or where the checkpoint of the same run stopped."""
         if checkpoint is not None and checkpoint.is_file():
-            saved = self.torch.load(checkpoint, map_location=self.device, weights_only=True)
-            if saved["fingerprint"] == fingerprint:
-                points = [Point(**point) for point in saved["points"]]
-                parameters: torch.Tensor = saved["parameters"]
-                return State(parameters=parameters, round=saved["round"], points=points)
+            saved_state = self.torch.load(checkpoint, map_location=self.device, weights_only=True)
+            if saved_state["fingerprint"] == fingerprint:
+                points = [Point(**point) for point in saved_state["points"]]
+                parameters: torch.Tensor = saved_state["parameters"]
+                return State(parameters=parameters, round=saved_state["round"], points=points)
         return State(parameters=self.initial(seed))
 
     def _mean_update(
@@ -295,43 +295,49 @@ class Simulation:
         rng: np.random.Generator,
     ) -> torch.Tensor:
         """The mean of the updates of this round's clients, as the server decodes it."""
-        torch, clip = self.torch, contestant.clip
+        torch, clip_bound = self.torch, contestant.clip
         # Clients come first, so that they are the same for every contestant.
         clients = rng.choice(len(self.clients), self.experiment.per_round, replace=False)
         torch.nn.utils.vector_to_parameters(parameters, self.module.parameters())
-        total = torch.zeros_like(parameters)
+        update_sum = torch.zeros_like(parameters)
         for client in clients.tolist():
-            update = -self._gradient(*self.clients[client])
-            if clip is not None:
-                update = update.clamp(-clip, clip)
+            client_update = -self._gradient(*self.clients[client])
+            if clip_bound is not None:
+                client_update = client_update.clamp(-clip_bound, clip_bound)
             if codes is not None:
-                assert clip is not None, "a table has a clip"
-                scaled = (update / clip).cpu().numpy()
-                reports = codes.report(scaled, rng) * np.float32(clip)
-                update = torch.as_tensor(reports, device=self.device)
-            total += update
+                assert clip_bound is not None, "a table has a clip"
+                scaled_update = (client_update / clip_bound).cpu().numpy()
+                reports = codes.report(scaled_update, rng) * np.float32(clip_bound)
+                client_update = torch.as_tensor(reports, device=self.device)
+            update_sum += client_update
         if contestant.deviation > 0:
-            noise = rng.normal(0.0, contestant.deviation, total.numel()).astype(np.float32)
-            total += torch.as_tensor(noise, device=self.device)
-        return total / self.experiment.per_round
+            server_noise = rng.normal(0.0, contestant.deviation, update_sum.numel()).astype(
+                np.float32
+            )
+            update_sum += torch.as_tensor(server_noise, device=self.device)
+        return update_sum / self.experiment.per_round
 
     def _gradient(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        loss = self.torch.nn.functional.cross_entropy(self.module(x), y)
-        gradients = self.torch.autograd.grad(loss, list(self.module.parameters()))
+        mean_loss = self.torch.nn.functional.cross_entropy(self.module(x), y)
+        gradients = self.torch.autograd.grad(mean_loss, list(self.module.parameters()))
         return self.torch.cat([gradient.reshape(-1) for gradient in gradients])
 
     def _evaluated(self, state: State) -> Point:
         torch = self.torch
         torch.nn.utils.vector_to_parameters(state.parameters, self.module.parameters())
-        loss, correct = 0.0, 0
+        loss_sum, correct_count = 0.0, 0
         batches = zip(self.test_x.split(EVALUATED), self.test_y.split(EVALUATED), strict=True)
         with torch.no_grad():
-            for x, y in batches:
-                scores = self.module(x)
-                loss += float(torch.nn.functional.cross_entropy(scores, y, reduction="sum"))
-                correct += int((scores.argmax(dim=1) == y).sum())
-        size = len(self.test_y)
-        return Point(round=state.round, loss=loss / size, accuracy=correct / size)
+            for features, labels in batches:
+                scores = self.module(features)
+                loss_sum += float(
+                    torch.nn.functional.cross_entropy(scores, labels, reduction="sum")
+                )
+                correct_count += int((scores.argmax(dim=1) == labels).sum())
+        record_count = len(self.test_y)
+        return Point(
+            round=state.round, loss=loss_sum / record_count, accuracy=correct_count / record_count
+        )
 
 
 @final
@@ -345,32 +351,39 @@ class FinishedRuns:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        text = ""
+        stored_text = ""
         if path is not None and path.exists():
-            text = path.read_text(encoding="utf-8")
-        lines = [json.loads(line) for line in text.splitlines()]
-        self.runs = {line["run"]: [Point(**point) for point in line["points"]] for line in lines}
+            stored_text = path.read_text(encoding="utf-8")
+        stored_lines = [json.loads(stored_line) for stored_line in stored_text.splitlines()]
+        self.runs = {
+            stored_line["run"]: [Point(**point) for point in stored_line["points"]]
+            for stored_line in stored_lines
+        }
 
     def run(
         self, simulation: Simulation, contestant: Contestant, seed: int, *, data: str, tick: Tick
     ) -> list[Point]:
         """The evaluations of a run, from the file if it is there."""
-        facts = [data, asdict(simulation.experiment), contestant.fingerprint(), seed]
-        key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
-        if key in self.runs:
+        run_facts = [data, asdict(simulation.experiment), contestant.fingerprint(), seed]
+        run_key = hashlib.sha256(json.dumps(run_facts).encode()).hexdigest()[:32]
+        if run_key in self.runs:
             for _ in range(simulation.experiment.rounds):
                 tick()
-            return self.runs[key]
+            return self.runs[run_key]
         if self.path is None:
-            points = simulation.run(contestant, seed, tick=tick)
+            evaluations = simulation.run(contestant, seed, tick=tick)
         else:
-            checkpoint = self.path.with_suffix(f".{key[:8]}.pt")
-            points = simulation.run(contestant, seed, checkpoint=checkpoint, tick=tick)
-            line = {"run": key, "facts": facts, "points": [asdict(point) for point in points]}
+            checkpoint = self.path.with_suffix(f".{run_key[:8]}.pt")
+            evaluations = simulation.run(contestant, seed, checkpoint=checkpoint, tick=tick)
+            stored_line = {
+                "run": run_key,
+                "facts": run_facts,
+                "points": [asdict(point) for point in evaluations],
+            }
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
-        self.runs[key] = points
-        return points
+                file.write(json.dumps(stored_line) + "\n")
+        self.runs[run_key] = evaluations
+        return evaluations
 
 
 def histories(
@@ -392,15 +405,18 @@ def histories(
 
     Returns: name -> (seeds, points, 3) of round, loss and accuracy.
     """
-    result: dict[str, FloatArray] = {}
-    for name, contestant in contestants.items():
-        runs = [
+    training_histories: dict[str, FloatArray] = {}
+    for method_name, contestant in contestants.items():
+        evaluated_runs = [
             finished.run(simulation, contestant, seed, data=data, tick=tick)
             for seed in range(seeds)
         ]
-        points = [[(point.round, point.loss, point.accuracy) for point in run] for run in runs]
-        result[name] = np.array(points)
-    return result
+        evaluations = [
+            [(point.round, point.loss, point.accuracy) for point in evaluated_run]
+            for evaluated_run in evaluated_runs
+        ]
+        training_histories[method_name] = np.array(evaluations)
+    return training_histories
 
 
 def pseudo_writers(
@@ -409,12 +425,17 @@ def pseudo_writers(
     records: int = 17,
 ) -> datasets.Federation:
     """MNIST's training records in random parts of equal size, as many as the paper has devices."""
-    data = datasets.idx_folder(folder)
-    order = np.random.default_rng(0).permutation(len(data.train_y))[: clients * records]
-    parts = order.reshape(clients, records)
+    image_data = datasets.idx_folder(folder)
+    record_order = np.random.default_rng(0).permutation(len(image_data.train_y))[
+        : clients * records
+    ]
+    client_records = record_order.reshape(clients, records)
     return datasets.Federation(
-        clients=tuple((data.train_x[part], data.train_y[part]) for part in parts),
-        test_x=data.test_x,
-        test_y=data.test_y,
-        classes=data.classes,
+        clients=tuple(
+            (image_data.train_x[record_numbers], image_data.train_y[record_numbers])
+            for record_numbers in client_records
+        ),
+        test_x=image_data.test_x,
+        test_y=image_data.test_y,
+        classes=image_data.classes,
     )

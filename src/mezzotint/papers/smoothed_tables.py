@@ -42,45 +42,47 @@ def table1() -> Reproduction:
     """Table 1: ordinary and smoothed differential privacy of the election of 2020, with and without
     noise.
     """
-    setting = {"vertices": _district_shares(), "loss_rate": LOSS, "epsilon": 1.0}
-    result = smoothed.expected(n=VOTES_2020, **setting)
-    rate = smoothed.asymptotic_rate(**setting)
-    published = smoothed.published_table1_noise_epsilon(1.0, sampling_rate=ETA)
-    proved = smoothed.noisy_epsilon(1.0, sampling_rate=ETA)
+    vote_setting = {"vertices": _district_shares(), "loss_rate": LOSS, "epsilon": 1.0}
+    smoothed_delta = smoothed.expected(n=VOTES_2020, **vote_setting)
+    limit_rate = smoothed.asymptotic_rate(**vote_setting)
+    published_epsilon = smoothed.published_table1_noise_epsilon(1.0, sampling_rate=ETA)
+    proved_epsilon = smoothed.noisy_epsilon(1.0, sampling_rate=ETA)
     # One of ten records is drawn: what the paper states there, and what its noise does at that
     # epsilon.
-    small = smoothed.published_table1_noise_epsilon(8.0, sampling_rate=Fraction(1, 10))
+    small_epsilon = smoothed.published_table1_noise_epsilon(8.0, sampling_rate=Fraction(1, 10))
     noise_ratio = smoothed.published_noise_ratio(8.0)
-    broken = smoothed.profile((1, 9), sampled=1, epsilon=small, noise_ratio=noise_ratio)
-    rows = (
+    noisy_profile = smoothed.profile(
+        (1, 9), sampled=1, epsilon=small_epsilon, noise_ratio=noise_ratio
+    )
+    notion_rows = (
         {
             "notion": "smoothed DP",
             "noise": "none",
             "paper": "(epsilon, exp(-Theta(n)))",
-            "ours": f"(1, 10^{result.log10_delta:.2f}), status {result.status}",
-            "note": f"n = {VOTES_2020:,}, 0.2 % lost, states and districts of 2020; limit 10^(-{rate:.4g} n)",
+            "ours": f"(1, 10^{smoothed_delta.log10_delta:.2f}), status {smoothed_delta.status}",
+            "note": f"n = {VOTES_2020:,}, 0.2 % lost, states and districts of 2020; limit 10^(-{limit_rate:.4g} n)",
         },
         {
             "notion": "DP",
             "noise": "none",
             "paper": "(0, eta)",
-            "ours": f"(any, {10**result.log10_worst_case:.6f})",
+            "ours": f"(any, {10**smoothed_delta.log10_worst_case:.6f})",
             "note": "delta is eta at every epsilon, not at 0 only",
         },
         {
             "notion": "DP",
             "noise": "level 1/epsilon",
-            "paper": f"(eta epsilon, 0) = ({published:.4f}, 0)",
-            "ours": f"({proved:.4f}, 0), proved",
+            "paper": f"(eta epsilon, 0) = ({published_epsilon:.4f}, 0)",
+            "ours": f"({proved_epsilon:.4f}, 0), proved",
             "note": "eta epsilon fails at small eta: T = 1 of 10, epsilon = 8: delta = "
-            f"10^{broken.log10_delta:.2f}",
+            f"10^{noisy_profile.log10_delta:.2f}",
         },
     )
     return Reproduction(
         title="Smoothed DP, Table 1: DP and smoothed DP of the sampling histogram, eta = 0.998",
         note="The smoothed row is a computed value with a certificate; the paper gives its order "
         "only.",
-        rows=rows,
+        rows=notion_rows,
     )
 
 
@@ -101,13 +103,13 @@ def election_rows(loss_rate: Fraction, odds: Fraction) -> list[JsonObject]:
     """delta and the adversary's utility of each presidential election, its two strongest candidates
     alone.
     """
-    rows: list[JsonObject] = []
+    year_rows: list[JsonObject] = []
     for election in datasets.national_elections():
-        counts = election.top(2).counts
-        profile = smoothed.profile(counts, loss_rate=loss_rate, ratio=odds)
+        vote_counts = election.top(2).counts
+        profile = smoothed.profile(vote_counts, loss_rate=loss_rate, ratio=odds)
         threshold = odds / (1 + odds)
-        utility = smoothed.utility(counts, loss_rate=loss_rate, threshold=threshold)
-        row = {
+        utility = smoothed.utility(vote_counts, loss_rate=loss_rate, threshold=threshold)
+        year_row = {
             "year": int(election.name),
             "records": profile.records,
             "log10_delta": profile.log10_delta,
@@ -115,8 +117,8 @@ def election_rows(loss_rate: Fraction, odds: Fraction) -> list[JsonObject]:
             "log10_one_over_n": -math.log10(profile.records),
             "log10_dp": profile.log10_worst_case,
         }
-        rows.append(row)
-    return rows
+        year_rows.append(year_row)
+    return year_rows
 
 
 def _elections(
@@ -125,14 +127,14 @@ def _elections(
     rows: Sequence[JsonObject],
     panel: str,
 ) -> Reproduction:
-    series: list[Series] = []
-    for name, column in ELECTION_CURVES.items():
-        series += curves(rows, "year", column, name=name, panel=panel)
+    drawn_curves: list[Series] = []
+    for curve_name, column_name in ELECTION_CURVES.items():
+        drawn_curves += curves(rows, "year", column_name, name=curve_name, panel=panel)
     return Reproduction(
         title=title,
         note=note,
         rows=tuple(rows),
-        series=tuple(series),
+        series=tuple(drawn_curves),
         x_label="year",
         y_label=LABEL,
     )
@@ -142,28 +144,30 @@ def figure1() -> Reproduction:
     """Figure 1: delta(x) and the adversary's utility of the presidential elections, 0.2 % lost, t =
     51 %.
     """
-    third = smoothed.profile(THIRD_PARTY_2020, loss_rate=LOSS, ratio=ODDS)
-    note = (
+    third_profile = smoothed.profile(THIRD_PARTY_2020, loss_rate=LOSS, ratio=ODDS)
+    figure_note = (
         "The paper's curves run from about 1e-8 (1920) to 1e-32 (2020) and stay below 1/n up to "
         "2020; exact here. Top two "
         "candidates only: publishing 1.87 million third-party votes of 2020, too, makes delta "
-        f"10^{third.log10_delta:.1f}."
+        f"10^{third_profile.log10_delta:.1f}."
     )
-    title = "Smoothed DP, Figure 1: privacy of US presidential elections, 0.2 % of votes lost, threshold 51 %"
-    return _elections(title, note, election_rows(LOSS, ODDS), "")
+    figure_title = "Smoothed DP, Figure 1: privacy of US presidential elections, 0.2 % of votes lost, threshold 51 %"
+    return _elections(figure_title, figure_note, election_rows(LOSS, ODDS), "")
 
 
 def figure3() -> Reproduction:
     """Figure 3: as Figure 1, for thresholds 0.5, 0.51, 0.6 and 0.01 % or 0.2 % lost."""
-    rows: list[JsonObject] = []
+    setting_rows: list[JsonObject] = []
     for loss_rate in (Fraction(1, 10_000), LOSS):
         for threshold in THRESHOLDS:
-            panel = f"t = {float(threshold):g}, {float(100 * loss_rate):g} % lost"
+            panel_name = f"t = {float(threshold):g}, {float(100 * loss_rate):g} % lost"
             elections = election_rows(loss_rate, threshold / (1 - threshold))
-            rows += [{"panel": panel, **row} for row in elections]
-    title = "Smoothed DP, Figure 3: privacy of US presidential elections under other settings"
-    note = "At t = 0.5 the ratio e^epsilon is 1: delta is the total variation distance, which falls like n^(-1/2)."
-    return _elections(title, note, rows, "{panel}")
+            setting_rows += [{"panel": panel_name, **year_row} for year_row in elections]
+    figure_title = (
+        "Smoothed DP, Figure 3: privacy of US presidential elections under other settings"
+    )
+    figure_note = "At t = 0.5 the ratio e^epsilon is 1: delta is the total variation distance, which falls like n^(-1/2)."
+    return _elections(figure_title, figure_note, setting_rows, "{panel}")
 
 
 # Fits ---------------------------------------------------------------------------------------------
@@ -171,9 +175,10 @@ def figure3() -> Reproduction:
 
 def line_fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, float]:
     """Least squares of y in x: slope, height at 0, largest residual."""
-    slope, intercept = (float(value) for value in np.polyfit(x, y, 1))
+    slope, intercept = (float(coefficient) for coefficient in np.polyfit(x, y, 1))
     residual = max(
-        abs(value - intercept - slope * place) for place, value in zip(x, y, strict=True)
+        abs(coefficient - intercept - slope * position)
+        for position, coefficient in zip(x, y, strict=True)
     )
     return slope, intercept, residual
 
@@ -187,34 +192,39 @@ def fit_lines(series: Sequence[Series], name: str) -> tuple[Series, ...]:
     """The fits of all curves of a panel as one broken line, by least squares in n or in sqrt(n) log
     n.
     """
-    panels: dict[str, Series] = {}
-    for curve in series:
-        positions = curve.x
+    lines_by_panel: dict[str, Series] = {}
+    for drawn_curve in series:
+        positions = drawn_curve.x
         if name == ORDER_FIT:
-            positions = tuple(map(growth, curve.x))
-        slope, intercept, _ = line_fit(positions, curve.y)
+            positions = tuple(map(growth, drawn_curve.x))
+        slope, intercept, _ = line_fit(positions, drawn_curve.y)
         heights = tuple(intercept + slope * position for position in positions)
-        before = panels.get(curve.panel)
-        if before is None:
-            panels[curve.panel] = Series(
-                panel=curve.panel,
+        earlier_line = lines_by_panel.get(drawn_curve.panel)
+        if earlier_line is None:
+            lines_by_panel[drawn_curve.panel] = Series(
+                panel=drawn_curve.panel,
                 name=name,
-                x=curve.x,
+                x=drawn_curve.x,
                 y=heights,
             )
         else:
-            gap = (math.nan,)
-            x, y = before.x + gap + curve.x, before.y + gap + heights
-            panels[curve.panel] = replace(before, x=x, y=y)
-    return tuple(panels.values())
+            line_break = (math.nan,)
+            joined_x, joined_y = (
+                earlier_line.x + line_break + drawn_curve.x,
+                earlier_line.y + line_break + heights,
+            )
+            lines_by_panel[drawn_curve.panel] = replace(earlier_line, x=joined_x, y=joined_y)
+    return tuple(lines_by_panel.values())
 
 
 def worst_lines(rows: Sequence[JsonObject]) -> tuple[Series, ...]:
     """Ordinary DP, which is the same at every epsilon, in each panel; first, so that it is dashed
     as in the paper.
     """
-    first = [row for row in rows if row["epsilon"] == rows[0]["epsilon"]]
-    return curves(first, "n", "log10_dp", name=WORST_CASE, panel="{panel}")
+    first_epsilon_rows = [
+        delta_row for delta_row in rows if delta_row["epsilon"] == rows[0]["epsilon"]
+    ]
+    return curves(first_epsilon_rows, "n", "log10_dp", name=WORST_CASE, panel="{panel}")
 
 
 # Figures 2 (left) and 4: many votes ---------------------------------------------------------------
@@ -240,11 +250,11 @@ number.
 
 
 def _district_shares() -> tuple[Fraction, ...]:
-    shares = {
+    shares_by_name = {
         election.name: election.share("Biden")
         for election in (*datasets.state_elections(), *datasets.district_elections())
     }
-    return tuple((shares | {"DC": PRINTED_DC}).values())
+    return tuple((shares_by_name | {"DC": PRINTED_DC}).values())
 
 
 def _shares(name: str) -> tuple[Fraction, ...]:
@@ -257,7 +267,7 @@ def vote_row(
     panel: str, shares: Sequence[Fraction], loss_rate: Fraction, epsilon: float, n: int
 ) -> JsonObject:
     """Smoothed and ordinary delta of n votes."""
-    result = smoothed.expected(
+    smoothed_delta = smoothed.expected(
         n=n,
         vertices=shares,
         loss_rate=loss_rate,
@@ -266,21 +276,21 @@ def vote_row(
     return {
         "panel": panel,
         "epsilon": epsilon,
-        "n": result.records,
-        "log10_delta": result.log10_delta,
-        "log10_upper": result.log10_upper,
-        "status": result.status,
-        "log10_dp": result.log10_worst_case,
+        "n": smoothed_delta.records,
+        "log10_delta": smoothed_delta.log10_delta,
+        "log10_upper": smoothed_delta.log10_upper,
+        "status": smoothed_delta.status,
+        "log10_dp": smoothed_delta.log10_worst_case,
     }
 
 
 def _votes(title: str, note: str, rows: Sequence[JsonObject]) -> Reproduction:
-    lines = curves(rows, "n", "log10_delta", name="epsilon = {epsilon:g}", panel="{panel}")
+    delta_curves = curves(rows, "n", "log10_delta", name="epsilon = {epsilon:g}", panel="{panel}")
     return Reproduction(
         title=title,
         note=note,
         rows=tuple(rows),
-        series=(*worst_lines(rows), *lines, *fit_lines(lines, FIT)),
+        series=(*worst_lines(rows), *delta_curves, *fit_lines(delta_curves, FIT)),
         x_label="number of votes n",
         y_label=LABEL,
     )
@@ -290,64 +300,74 @@ def figure2_left() -> Reproduction:
     """Figure 2, left: smoothed delta of the 2020 election against the number of votes, 0.2 %
     lost.
     """
-    shares = _district_shares()
-    rows: list[JsonObject] = []
-    slopes: list[str] = []
-    limits: list[str] = []
+    vote_shares = _district_shares()
+    vote_rows: list[JsonObject] = []
+    fitted_slopes: list[str] = []
+    limit_slopes: list[str] = []
     for epsilon in EPSILONS:
-        members = [vote_row("", shares, LOSS, epsilon, n) for n in SIZES]
-        slope, _, _ = line_fit(SIZES, [row["log10_delta"] for row in members])
-        rate = smoothed.asymptotic_rate(
-            vertices=shares,
+        epsilon_rows = [
+            vote_row("", vote_shares, LOSS, epsilon, vote_count) for vote_count in SIZES
+        ]
+        fitted_slope, _, _ = line_fit(SIZES, [member["log10_delta"] for member in epsilon_rows])
+        limit_rate = smoothed.asymptotic_rate(
+            vertices=vote_shares,
             loss_rate=LOSS,
             epsilon=epsilon,
         )
-        slopes.append(f"{1e6 * slope:.3f}")
-        limits.append(f"{-1e6 * rate:.3f}")
-        rows += members
-    note = (
+        fitted_slopes.append(f"{1e6 * fitted_slope:.3f}")
+        limit_slopes.append(f"{-1e6 * limit_rate:.3f}")
+        vote_rows += epsilon_rows
+    figure_note = (
         "Certified values; the optimum is all votes from DC. Dashed: DP, whatever epsilon. Dotted: "
         "least squares in n. Both "
-        f"as in the paper. Slopes are {', '.join(slopes)} powers of ten for a million votes at the "
+        f"as in the paper. Slopes are {', '.join(fitted_slopes)} powers of ten for a million votes at the "
         f"four epsilons; their "
-        f"limits are {', '.join(limits)}. The paper names NE-2 as the other corner of the hull; it "
+        f"limits are {', '.join(limit_slopes)}. The paper names NE-2 as the other corner of the hull; it "
         f"is NE-3."
     )
-    title = "Smoothed DP, Figure 2 (left): smoothed delta, districts of 2020, 0.2 % of votes lost"
-    return _votes(title, note, rows)
+    figure_title = (
+        "Smoothed DP, Figure 2 (left): smoothed delta, districts of 2020, 0.2 % of votes lost"
+    )
+    return _votes(figure_title, figure_note, vote_rows)
 
 
 def figure4() -> Reproduction:
     """Figure 4: smoothed delta for the districts of 2020 and for the history of elections, 0.2 % or
     1 % lost.
     """
-    rows = [
-        vote_row(panel, _shares(name), loss_rate, epsilon, n)
-        for panel, (name, loss_rate, sizes) in SETTINGS.items()
+    vote_rows = [
+        vote_row(panel_name, _shares(shares_name), loss_rate, epsilon, vote_count)
+        for panel_name, (shares_name, loss_rate, vote_counts) in SETTINGS.items()
         for epsilon in EPSILONS
-        for n in sizes
+        for vote_count in vote_counts
     ]
-    note = (
+    figure_note = (
         "The paper does not print its loss ratios; 0.2 % and 1 % are used here. Dashed: DP, "
         "whatever epsilon. Dotted: least "
         "squares in n. Both as in the paper."
     )
-    title = "Smoothed DP, Figure 4: smoothed delta for other sets of distributions"
-    return _votes(title, note, rows)
+    figure_title = "Smoothed DP, Figure 4: smoothed delta for other sets of distributions"
+    return _votes(figure_title, figure_note, vote_rows)
 
 
 def _left_parts(data: str | None) -> tuple[Part, ...]:
-    shares = _district_shares()
+    vote_shares = _district_shares()
     return tuple(
-        row_part(f"epsilon {e:g}", 0.3, partial(vote_row, "", shares, LOSS, e, SIZES[0]))
-        for e in EPSILONS
+        row_part(
+            f"epsilon {epsilon:g}", 0.3, partial(vote_row, "", vote_shares, LOSS, epsilon, SIZES[0])
+        )
+        for epsilon in EPSILONS
     )
 
 
 def _figure4_parts(data: str | None) -> tuple[Part, ...]:
     return tuple(
-        row_part(panel, 0.5, partial(vote_row, panel, _shares(name), loss_rate, 1.0, sizes[0]))
-        for panel, (name, loss_rate, sizes) in SETTINGS.items()
+        row_part(
+            panel_name,
+            0.5,
+            partial(vote_row, panel_name, _shares(shares_name), loss_rate, 1.0, vote_counts[0]),
+        )
+        for panel_name, (shares_name, loss_rate, vote_counts) in SETTINGS.items()
     )
 
 
@@ -393,23 +413,23 @@ def gradient_row(
     """Smoothed and ordinary delta of one coordinate's average over a batch of sqrt(n) of n
     records.
     """
-    result = smoothed.expected_gradients(
+    smoothed_delta = smoothed.expected_gradients(
         n=n,
         distributions=_distributions()[panel],
         epsilon=epsilon,
         draws=draws,
         seed=GRADIENT_SEED,
     )
-    _, low, high = result.confidence or (0.0, -math.inf, 0.0)
+    _, lower_end, upper_end = smoothed_delta.confidence or (0.0, -math.inf, 0.0)
     return {
         "panel": panel,
         "epsilon": epsilon,
-        "n": result.records,
-        "sampled": result.sampled,
-        "log10_delta": result.log10_delta,
-        "low": low,
-        "high": high,
-        "log10_dp": result.log10_worst_case,
+        "n": smoothed_delta.records,
+        "sampled": smoothed_delta.sampled,
+        "log10_delta": smoothed_delta.log10_delta,
+        "low": lower_end,
+        "high": upper_end,
+        "log10_dp": smoothed_delta.log10_worst_case,
     }
 
 
@@ -419,20 +439,20 @@ def _gradients(
     draws: int,
 ) -> list[JsonObject]:
     return [
-        gradient_row(panel, epsilon, n, draws)
-        for panel in panels
+        gradient_row(panel_name, epsilon, record_count, draws)
+        for panel_name in panels
         for epsilon in GRADIENT_EPSILONS
-        for n in sizes
+        for record_count in sizes
     ]
 
 
 def _gradient_curves(rows: Sequence[JsonObject]) -> tuple[Series, ...]:
-    name = "epsilon = {epsilon:g}"
+    name_pattern = "epsilon = {epsilon:g}"
     return curves(
         rows,
         "n",
         "log10_delta",
-        name=name,
+        name=name_pattern,
         panel="{panel}",
         ends=("low", "high"),
     )
@@ -440,12 +460,14 @@ def _gradient_curves(rows: Sequence[JsonObject]) -> tuple[Series, ...]:
 
 def _residuals(series: Sequence[Series]) -> str:
     """Largest residuals of the two fits, for each epsilon."""
-    words: list[str] = []
-    for curve in series:
-        *_, linear = line_fit(curve.x, curve.y)
-        *_, ordered = line_fit([growth(n) for n in curve.x], curve.y)
-        words.append(f"{linear:.2f} and {ordered:.2f}")
-    return f"Largest residuals at epsilon 0.5, 1, 2: {'; '.join(words)}. "
+    residual_words: list[str] = []
+    for drawn_curve in series:
+        *_, linear = line_fit(drawn_curve.x, drawn_curve.y)
+        *_, ordered = line_fit(
+            [growth(record_count) for record_count in drawn_curve.x], drawn_curve.y
+        )
+        residual_words.append(f"{linear:.2f} and {ordered:.2f}")
+    return f"Largest residuals at epsilon 0.5, 1, 2: {'; '.join(residual_words)}. "
 
 
 def figure2_right(run: Run) -> Reproduction:
@@ -454,23 +476,23 @@ def figure2_right(run: Run) -> Reproduction:
     Arguments:
         run: with `quick` the smallest two sizes, twice.
     """
-    sizes, draws = RIGHT_SIZES, RIGHT_DRAWS
+    batch_sizes, database_draws = RIGHT_SIZES, RIGHT_DRAWS
     if run.quick:
-        sizes, draws = sizes[:2], QUICK_DRAWS
-    rows = _gradients([""], sizes, draws)
-    lines = _gradient_curves(rows)
-    note = _GRADIENT_NOTE.format(
-        draws=draws,
-        fits=_residuals(lines),
+        batch_sizes, database_draws = batch_sizes[:2], QUICK_DRAWS
+    gradient_rows = _gradients([""], batch_sizes, database_draws)
+    delta_curves = _gradient_curves(gradient_rows)
+    figure_note = _GRADIENT_NOTE.format(
+        draws=database_draws,
+        fits=_residuals(delta_curves),
         second="; dashes and dots: in sqrt(n) log10 n",
     )
-    fits = (*fit_lines(lines, FIT), *fit_lines(lines, ORDER_FIT))
+    fitted_lines = (*fit_lines(delta_curves, FIT), *fit_lines(delta_curves, ORDER_FIT))
     return Reproduction(
         title="Smoothed DP, Figure 2 (right): SGD with 8-bit gradients, N(0, 0.12^2) and N(0.2, "
         "0.12^2)",
-        note=note,
-        rows=tuple(rows),
-        series=(*worst_lines(rows), *lines, *fits),
+        note=figure_note,
+        rows=tuple(gradient_rows),
+        series=(*worst_lines(gradient_rows), *delta_curves, *fitted_lines),
         x_label="number of records n",
         y_label=LABEL,
     )
@@ -481,19 +503,19 @@ def figure5(run: Run) -> Reproduction:
 
     Arguments: as of `figure2_right`.
     """
-    sizes, draws = OTHER_SIZES, OTHER_DRAWS
+    batch_sizes, database_draws = OTHER_SIZES, OTHER_DRAWS
     if run.quick:
-        sizes, draws = sizes[:2], QUICK_DRAWS
-    rows = _gradients(list(_distributions())[1:], sizes, draws)
-    lines = _gradient_curves(rows)
-    note = _GRADIENT_NOTE.format(draws=draws, fits="", second="")
+        batch_sizes, database_draws = batch_sizes[:2], QUICK_DRAWS
+    gradient_rows = _gradients(list(_distributions())[1:], batch_sizes, database_draws)
+    delta_curves = _gradient_curves(gradient_rows)
+    figure_note = _GRADIENT_NOTE.format(draws=database_draws, fits="", second="")
     return Reproduction(
         title="Smoothed DP, Figure 5: smoothed delta of SGD with 8-bit gradients, other "
         "distributions",
-        note=f"{note} L(mu, sigma^2) is read as the Laplace distribution of variance sigma^2.",
-        rows=tuple(rows),
+        note=f"{figure_note} L(mu, sigma^2) is read as the Laplace distribution of variance sigma^2.",
+        rows=tuple(gradient_rows),
         # At three sizes the two fits lie on each other.
-        series=(*worst_lines(rows), *lines, *fit_lines(lines, FIT)),
+        series=(*worst_lines(gradient_rows), *delta_curves, *fit_lines(delta_curves, FIT)),
         x_label="number of records n",
         y_label=LABEL,
     )
@@ -501,15 +523,21 @@ def figure5(run: Run) -> Reproduction:
 
 def _right_parts(data: str | None) -> tuple[Part, ...]:
     return tuple(
-        row_part(f"epsilon {e:g}", 1.0, partial(gradient_row, "", e, RIGHT_SIZES[0], RIGHT_DRAWS))
-        for e in GRADIENT_EPSILONS
+        row_part(
+            f"epsilon {epsilon:g}",
+            1.0,
+            partial(gradient_row, "", epsilon, RIGHT_SIZES[0], RIGHT_DRAWS),
+        )
+        for epsilon in GRADIENT_EPSILONS
     )
 
 
 def _figure5_parts(data: str | None) -> tuple[Part, ...]:
     return tuple(
-        row_part(panel, 1.0, partial(gradient_row, panel, 1.0, OTHER_SIZES[0], OTHER_DRAWS))
-        for panel in list(_distributions())[1:]
+        row_part(
+            panel_name, 1.0, partial(gradient_row, panel_name, 1.0, OTHER_SIZES[0], OTHER_DRAWS)
+        )
+        for panel_name in list(_distributions())[1:]
     )
 
 
@@ -522,22 +550,22 @@ THEOREM5_RATE = math.log10(0.7)
 
 def theorem5_row(n: int) -> JsonObject:
     """T = sqrt n draws with replacement at epsilon 1 + 2 T / n."""
-    draws = math.isqrt(n)
-    result = smoothed.expected(
+    sample_size = math.isqrt(n)
+    smoothed_delta = smoothed.expected(
         n=n,
         vertices=THEOREM5_VERTICES,
-        sampled=draws,
-        epsilon=1 + 2 * draws / n,
+        sampled=sample_size,
+        epsilon=1 + 2 * sample_size / n,
         sampling="with_replacement",
     )
     return {
         "n": n,
-        "sampled": draws,
-        "epsilon": result.epsilon,
-        "log10_delta": result.log10_delta,
-        "log10_upper": result.log10_upper,
-        "status": result.status,
-        "log10_dp": result.log10_worst_case,
+        "sampled": sample_size,
+        "epsilon": smoothed_delta.epsilon,
+        "log10_delta": smoothed_delta.log10_delta,
+        "log10_upper": smoothed_delta.log10_upper,
+        "status": smoothed_delta.status,
+        "log10_dp": smoothed_delta.log10_worst_case,
     }
 
 
@@ -545,9 +573,9 @@ def theorem5() -> Reproduction:
     """Theorem 5's smoothed statement: sampling with replacement, delta against n with T = sqrt n
     draws.
     """
-    rows = [theorem5_row(n) for n in THEOREM5_SIZES]
-    sizes = tuple(map(float, THEOREM5_SIZES))
-    falling = tuple(THEOREM5_RATE * size for size in sizes)
+    size_rows = [theorem5_row(record_count) for record_count in THEOREM5_SIZES]
+    record_counts = tuple(map(float, THEOREM5_SIZES))
+    falling = tuple(THEOREM5_RATE * record_count for record_count in record_counts)
     return Reproduction(
         title="Smoothed DP, Theorem 5: sampling with replacement, T = sqrt(n), epsilon = 1 + 2 T / "
         "n",
@@ -557,11 +585,11 @@ def theorem5() -> Reproduction:
         "records of a type have any "
         f"delta, M1 the largest M with (M/(M-1))^T > e^epsilon: so it falls like .7^n, "
         f"{THEOREM5_RATE:.4f} n (dotted).",
-        rows=tuple(rows),
+        rows=tuple(size_rows),
         series=(
-            *curves(rows, "n", "log10_dp", name=WORST_CASE),
-            *curves(rows, "n", "log10_delta", name="smoothed delta"),
-            Series(panel="", name=LIMIT, x=sizes, y=falling),
+            *curves(size_rows, "n", "log10_dp", name=WORST_CASE),
+            *curves(size_rows, "n", "log10_delta", name="smoothed delta"),
+            Series(panel="", name=LIMIT, x=record_counts, y=falling),
         ),
         x_label="number of records n",
         y_label=LABEL,
@@ -569,7 +597,10 @@ def theorem5() -> Reproduction:
 
 
 def _theorem5_parts(data: str | None) -> tuple[Part, ...]:
-    return tuple(row_part(f"n = {n}", 0.2, partial(theorem5_row, n)) for n in THEOREM5_SIZES[:3])
+    return tuple(
+        row_part(f"n = {record_count}", 0.2, partial(theorem5_row, record_count))
+        for record_count in THEOREM5_SIZES[:3]
+    )
 
 
 FIGURES = (
