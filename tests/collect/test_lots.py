@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -97,7 +98,9 @@ def test_everybody_answers_one_question_and_pays_once(tmp_path: Path, end: str) 
         found = collect.privatize(tmp_path / "in", out, **options, **paid)
         ids = pq.read_table(out)["id"].to_pylist()
         assert len(ids) == len(set(ids)) == found.reports
-        assert found.beyond == 4000 - found.reports
+        sent_to_others = 4000 - pc.sum(pc.is_in(table["id"], pa.array(ids))).as_py()
+        assert found.unasked == sent_to_others
+        assert found.beyond == 4000 - sent_to_others - found.reports
         assert found.lot == lot(question)
         assert not asked.keys() & set(ids)
         asked |= dict.fromkeys(ids, question)
@@ -121,6 +124,41 @@ def test_everybody_answers_one_question_and_pays_once(tmp_path: Path, end: str) 
             tmp_path / "in", tmp_path / "again.csv", column="q1", mechanism=TABLE,
             lot=lot(1, name="summer"), **paid,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("end", [".parquet", "/"])
+@pytest.mark.parametrize("at_most", [None, 1, 2])
+def test_every_row_is_counted_once(tmp_path: Path, end: str, at_most: int | None) -> None:
+    """By name: reported, missing, of people asked something else, or beyond a person's limit."""
+    people = np.repeat([f"p{index}" for index in range(400)], 3)
+    values = pa.array(np.linspace(0, 1, 1200), mask=np.arange(1200) % 7 == 0)
+    table = pa.table({"id": people, "x": values})
+    pq.write_table(table, tmp_path / "in.parquet", row_group_size=100)
+    is_asked = collect.question_of(people, questions=QUESTIONS, name="spring") == 1
+    kept_count = int(is_asked.sum()) // 3 * (at_most or 3)
+    limited: dict[str, Any] = {"ledger": tmp_path / "l", "charge_by": "id", "at_most": at_most}
+    result = collect.privatize(
+        tmp_path / "in.parquet", f"{tmp_path}/out{end}", column="x", mechanism=TABLE, lot=lot(1),
+        missing="drop", block_rows=100, **(limited if at_most is not None else {}),
+    )  # fmt: skip
+    assert result.unasked == int((~is_asked).sum())
+    assert result.beyond == int(is_asked.sum()) - kept_count
+    assert result.reports + result.missing == kept_count
+    if at_most is None:
+        assert result.missing == int((is_asked & (np.arange(1200) % 7 == 0)).sum())
+
+
+def test_a_lot_that_asks_nobody_says_so(tmp_path: Path) -> None:
+    """One person, who is asked another question."""
+    person = next(
+        f"p{index}"
+        for index in range(100)
+        if collect.question_of([f"p{index}"], questions=QUESTIONS, name="spring")[0] == 2
+    )
+    pq.write_table(pa.table({"id": [person] * 5, "x": [0.5] * 5}), tmp_path / "in.parquet")
+    for out in (tmp_path / "out.csv", f"{tmp_path}/out/"):
+        with pytest.raises(ParameterError, match="another question of the people of all 5 rows"):
+            collect.privatize(tmp_path / "in.parquet", out, column="x", mechanism=TABLE, lot=lot(1))
 
 
 def test_estimates_are_about_the_people_asked(tmp_path: Path) -> None:
@@ -201,7 +239,10 @@ def test_the_command_line_draws_lots(
             collect.question_of([f"u{row}" for row in range(600)], questions=3, name="spring") == 2
         ).sum()
     )
-    words = f"question 2 of 3, by the lot 'spring': {people} rows are of people whom it asks; dropped: {600 - people}"
+    words = (
+        f"question 2 of 3, by the lot 'spring': dropped {600 - people} rows of people whom it asks "
+        "another question"
+    )
     assert words in " ".join(capsys.readouterr().out.split())
     for extra, words in (
         (["--question", "2/3"], "lot_name"),

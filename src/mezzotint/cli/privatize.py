@@ -347,15 +347,16 @@ def _limited(result: PrivatizeResult) -> list[str]:
     sentences = []
     if result.lot is not None:
         sentences.append(
-            f"{result.lot}: {result.reports:,} rows are of people whom it asks; dropped: {result.beyond:,}"
+            f"{result.lot}: dropped {result.unasked:,} rows of people whom it asks another question"
         )
     if result.shift is None:
         return sentences
+    kept = result.reports + result.missing
     return [
         *sentences,
-        f"kept within the limit of each person: {result.reports:,}; dropped beyond it: {result.beyond:,}. Estimates are "
-        f"about the rows kept: their mean may be off that of all rows by at most {above(result.shift, 3)} of the range "
-        "(of this data, not private)",
+        f"kept within the limit of each person: {kept:,}; dropped beyond it: {result.beyond:,}. "
+        "Estimates are about the rows kept: their mean may be off that of all rows by at most "
+        f"{above(result.shift, 3)} of the range (of this data, not private)",
     ]
 
 

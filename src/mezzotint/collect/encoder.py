@@ -66,24 +66,30 @@ class Tally:
     private.
 
     Arguments:
+        rows, reports: read, and written.
+        unasked: rows of people whom the lot of the run asks another question.
+        beyond: other rows of people who have more of them than the run keeps.
         columns: column -> how many of its values are `COUNTED`.
     """
 
     rows: int = 0
     reports: int = 0
+    unasked: int = 0
     beyond: int = 0
     columns: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     @property
     def missing(self) -> int:
         """Rows left out as a value was missing."""
-        return self.rows - self.reports - self.beyond
+        return self.rows - self.reports - self.unasked - self.beyond
 
     def empty_error(self, column: str, where: str) -> ParameterError:
         """The error to raise where no report was made."""
         reason = "it has no rows"
         if self.missing:
             reason = f"all {self.missing} values are missing"
+        elif self.unasked:
+            reason = f"the lot asks another question of the people of all {self.unasked} rows"
         remedy = f"is empty: {reason} in {where}; name another column or source"
         return ParameterError("column", column, remedy)
 
@@ -95,6 +101,7 @@ class Tally:
         """Adds the counts of another part of the run."""
         self.rows += other.rows
         self.reports += other.reports
+        self.unasked += other.unasked
         self.beyond += other.beyond
         for column, values in other.columns.items():
             self.columns[column].update(values)
@@ -296,7 +303,8 @@ class Encoder:
         """
         inputs_by_column, present = self._listed(batch)
         if batch.selected is not None:
-            tally.beyond += batch.rows - int(batch.selected.sum())
+            tally.unasked += batch.unasked
+            tally.beyond += batch.rows - batch.unasked - int(batch.selected.sum())
         codes: list[pa.Array] = []
         hashes: list[pa.Array] = []
         for column_key, (column, listed) in zip(self.keys, inputs_by_column.items(), strict=True):

@@ -135,15 +135,17 @@ def asked_rows(
     for batch in source.batches():
         starts.setdefault(batch.file.name, batch.first)
         asked.append(_drawn(ids_of(batch, lot.people, parameter="lot"), lot) == lot.question)
-    is_kept = np.concatenate(asked)
-    selection = Selection(
-        bits=np.packbits(is_kept, bitorder="little"),
-        starts=starts,
-        rows=is_kept.size,
-        kept=int(is_kept.sum()),
-        shift=None,
-    )
+    is_asked = np.concatenate(asked)
+    asked_bits = np.packbits(is_asked, bitorder="little")
     if within is None:
-        return selection
-    bits = selection.bits & within.bits
-    return replace(within, bits=bits, kept=int(np.unpackbits(bits).sum()))
+        return Selection(
+            bits=asked_bits,
+            starts=starts,
+            rows=is_asked.size,
+            kept=int(is_asked.sum()),
+            shift=None,
+            asked=asked_bits,
+        )
+    kept_bits = asked_bits & within.bits
+    kept_count = int(np.unpackbits(kept_bits).sum())
+    return replace(within, bits=kept_bits, kept=kept_count, asked=asked_bits)

@@ -69,8 +69,10 @@ class PrivatizeResult(Claimed):
         seconds: wall time.
         blocks, resumed: parts of a folder, and how many of them were there before this run began;
             `missing` and the clipped inputs of those are not counted here.
-        beyond: rows dropped as their person has more than `at_most`, or is asked another question
-            by `lot`. Counted on raw data: not private.
+        unasked: rows dropped as `lot` asks their person another question. Counted on raw data: not
+            private.
+        beyond: other rows dropped as their person has more than `at_most`. Counted on raw data: not
+            private.
         shift: how far the kept rows are from all, in total variation: times the range it bounds the
             difference of their means. Not private; None without `at_most`.
         lot: the question, and whom it asks; None for everybody.
@@ -100,6 +102,7 @@ class PrivatizeResult(Claimed):
     seconds: float
     blocks: int = 1
     resumed: int = 0
+    unasked: int = 0
     beyond: int = 0
     shift: float | None = None
     lot: Lot | None = None
@@ -129,6 +132,7 @@ class PrivatizeResult(Claimed):
         seen: JsonObject = {
             "reports": tally.reports,
             "missing": tally.missing,
+            "unasked": tally.unasked,
             "beyond": tally.beyond,
         }
         return cls(

@@ -154,12 +154,14 @@ class Wanted:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Selection:
-    """The rows of a data set that are kept, at most K for each person and period.
+    """The rows of a data set that are kept: at most K for each person and period, of people whom a
+    lot asks.
 
     Arguments:
         bits: a bit per row, in the order of the files.
         starts: name of a file in the data set -> the number of its first row.
         rows, kept: rows in all, and kept. Counted on raw data: not private.
+        asked: a bit per row: whether the lot asks its person; None without a lot.
         shift: total variation between the rows and those kept, in [0, 1]: times the range of a
             column it bounds how far the mean of the kept rows may be from that of all, on average.
             Not private; None where no limit on rows but a lot decides.
@@ -170,13 +172,23 @@ class Selection:
     rows: int
     kept: int
     shift: float | None
+    asked: ByteArray | None = None
 
     def mask(self, file: SourceFile, row: int, count: int) -> BoolArray:
         """Which of these rows of a file, from a row on, are kept."""
+        return self._bits_of(self.bits, file, row, count)
+
+    def unasked(self, file: SourceFile, row: int, count: int) -> int:
+        """How many of these rows are of people whom the lot asks another question."""
+        if self.asked is None:
+            return 0
+        return count - int(self._bits_of(self.asked, file, row, count).sum())
+
+    def _bits_of(self, bits: ByteArray, file: SourceFile, row: int, count: int) -> BoolArray:
         first = self.starts[file.name] + row
         start, stop = first // 8, (first + count + 7) // 8
-        bits = np.unpackbits(self.bits[start:stop], bitorder="little")
-        return bits[first - 8 * start :][:count].astype(bool)
+        unpacked = np.unpackbits(bits[start:stop], bitorder="little")
+        return unpacked[first - 8 * start :][:count].astype(bool)
 
 
 @final
@@ -191,6 +203,7 @@ class Batch:
         first: number of the first one in the run, or in its part: which words it takes.
         markers: texts that mean a missing value, unless they are categories.
         selected: (n,) rows that may become reports; None for all.
+        unasked: how many of the others are of people whom the run's lot asks another question.
         where: words that name the file in messages; none where there is one file.
         done: the share of the source that was read with it; 0 where that is unknown.
     """
@@ -201,6 +214,7 @@ class Batch:
     first: int
     markers: frozenset[str] = frozenset()
     selected: BoolArray | None = None
+    unasked: int = 0
     where: str = ""
     done: float = 0.0
 
@@ -366,9 +380,10 @@ class OpenFile:
         """
         row_count = 0
         for stored in self.reader.batches(self._uses()):
-            selected = None
+            selected, unasked = None, 0
             if selection is not None:
                 selected = selection.mask(self.file, row + row_count, stored.num_rows)
+                unasked = selection.unasked(self.file, row + row_count, stored.num_rows)
             arrays = [self._array(stored, column, row_count) for column in self._columns]
             yield Batch(
                 values=pa.RecordBatch.from_arrays(arrays, names=self.wanted.names),
@@ -377,6 +392,7 @@ class OpenFile:
                 first=first + row_count,
                 markers=self.reader.markers,
                 selected=selected,
+                unasked=unasked,
                 where=self.reader.where,
                 done=self.reader.done(),
             )
