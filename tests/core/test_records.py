@@ -14,7 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzotint import collect, design, families, privacy, smoothed, vectors
-from mezzotint.core.records import Record, Records, above, below, number, percent, plain
+from mezzotint.core.records import (
+    Record,
+    Records,
+    above,
+    below,
+    confidence_percent,
+    number,
+    percent,
+    plain,
+)
 
 
 @given(st.floats(1e-300, 1e300), st.integers(1, 12))
@@ -23,6 +32,15 @@ def test_privacy_is_never_shown_as_less_than_it_is(value: float, digits: int) ->
     # Ten to the digits, less one, is the least mantissa: a step of its last digit is the most that is added.
     assert Fraction(value) <= Fraction(repr(shown)) + Fraction(math.ulp(value)) / 2
     assert shown <= value * (1 + 1.0000001 * 10.0 ** (1 - digits))
+
+
+@pytest.mark.parametrize(
+    ("confidence", "words"),
+    [(0.95, "95 %"), (0.999, "99.9 %"), (0.99999, "99.999 %"), (1 - 1e-9, "99.9999999 %")],
+)
+def test_no_confidence_is_shown_as_certainty(confidence: float, words: str) -> None:
+    assert confidence_percent(confidence) == words
+    assert confidence_percent(float(np.nextafter(1, 0))) != "100 %"
 
 
 @pytest.mark.parametrize("value", ["0.1", "1e-05", "1e-300", "2.5", "0.000123456", "123456.0"])

@@ -54,6 +54,27 @@ OBSERVERS = {
 }
 
 
+@pytest.mark.parametrize("rate", [1 / 3, 2 / 3, 256 / 60_000, 1 - 1e-9])
+def test_a_sentence_is_true_of_the_numbers_that_it_prints(rate: float) -> None:
+    """Rates are printed rounded down and noise up: the release as printed costs no more."""
+    noise, kappa = 4 / 3, 5 / 9
+    phase = Phase(noise_multiplier=noise, kappa=kappa, sampling=Poisson(rate=rate), steps=10)
+    sentence = str(account(training_release([phase], delta=1e-5)))
+    pattern = (
+        r"noise multiplier (\S+) contracted by kappa (\S+), Poisson sampling at rate ([\d.e-]+\d)"
+    )
+    printed = re.search(pattern, sentence)
+    assert printed is not None, sentence
+    assert float(printed[1]) >= noise
+    assert float(printed[2]) <= kappa
+    assert 0.99999 * rate <= float(printed[3]) <= rate
+    for sampling in ("public", "poisson"):
+        claim = replace(account(TABLE), sampling=sampling, sampling_rate=rate)
+        printed = re.search(r"with probability ([\d.e-]+\d)[, ]", str(claim))
+        assert printed is not None, str(claim)
+        assert 0.99999 * rate <= float(printed[1]) <= rate
+
+
 @pytest.mark.parametrize("name", CLAIMS)
 def test_claims_say_who_sees_what_and_who_is_trusted(name: str) -> None:
     make, observer = CLAIMS[name]

@@ -15,7 +15,7 @@ from mezzotint.cli import common, console
 from mezzotint.cli.runfile import read_document
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import counted
+from mezzotint.core.records import above, counted
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.settings import RunSettings, Scheme
 
@@ -464,7 +464,7 @@ def _gaussian(
     multiplier, encoding = noise_within(epsilon, make, sums)
     participation = f"clients in {rounds} of {counted(settings.rounds, 'round')} (sums of {fewest_clients} or more)"
     console.note(
-        f"a noise multiplier of {multiplier:.6g} keeps {participation} within epsilon {settings.epsilon:g}"
+        f"a noise multiplier of {above(multiplier)} keeps {participation} within epsilon {settings.epsilon:g}"
     )
     return encoding
 

@@ -13,7 +13,7 @@ from mezzotint.cli import common, console, progress, tables
 from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import above, below, number
+from mezzotint.core.records import above, below, confidence_percent, number
 
 if TYPE_CHECKING:
     from mezzotint.collect.plans import Plan
@@ -251,8 +251,8 @@ def _spread(planned: Plan) -> str:
 
 def _words(planned: Plan, next_command: str) -> list[str]:
     sentences = [
-        f"Half width at {100 * planned.confidence:g} % confidence, predicted by the estimator on expected counts for "
-        f"{planned.assumption}: {_spread(planned)}."
+        f"Half width at {confidence_percent(planned.confidence)} confidence, predicted by the "
+        f"estimator on expected counts for {planned.assumption}: {_spread(planned)}."
     ]
     if planned.identified:
         sentences.append(
@@ -296,7 +296,7 @@ def _draw(planned: Plan, path: Path, *, overwrite: bool) -> None:
             report_progress(count, len(factors))
     half_width_figure = mz.report.Figure.of(
         "plan",
-        f"Half width of the {100 * planned.confidence:g} % interval: {planned.estimand}",
+        f"Half width of the {confidence_percent(planned.confidence)} interval: {planned.estimand}",
         ("people per question", "half width"),
         *curves,
         log="xy",

@@ -333,7 +333,7 @@ class Estimate(Claimed):
             "reports": self.n,
             **{quantity: interval.as_dict() for quantity, interval in named},
             "standard error": self.standard_error,
-            "confidence": f"{self.confidence:g} of {intervals}, {self.method}",
+            "confidence": f"{self.confidence} of {intervals}, {self.method}",
         }
         if self.claim is None:
             shown["epsilon"] = "none: drawn from a seed, which is not private"

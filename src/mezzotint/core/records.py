@@ -10,7 +10,7 @@ import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast
 
@@ -128,6 +128,12 @@ def counted(number: int, noun: str) -> str:
 def percent(value: float) -> str:
     """A share as a percentage, never less than the value."""
     return f"{above(100 * value, 3)} %"
+
+
+def confidence_percent(confidence: float) -> str:
+    """The confidence of an interval as a percentage with all its digits: .99999 is not 100 %."""
+    percentage = 100 * Decimal(repr(float(confidence)))
+    return f"{percentage.normalize():f} %"
 
 
 TERMINAL_COLUMNS = 80

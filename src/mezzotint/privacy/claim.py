@@ -25,7 +25,7 @@ from mezzotint.core.arguments import (
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import write_text
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, Record, above, counted, plain
+from mezzotint.core.records import JsonObject, Record, above, below, counted, plain
 from mezzotint.core.types import UNIT, IntArray
 from mezzotint.privacy.sums import Lattice, lattice_rows
 
@@ -92,9 +92,9 @@ SIMULATION = "Simulation; not private: what was drawn follows from a seed. Witho
 
 _SAMPLING = {
     "none": "",
-    "public": ", taking part in each round with probability {rate:g} and visibly so",
-    "poisson": ", taking part in each round with probability {rate:g}, independently and in secret",
-    "without_replacement": ", a secret random {rate:g} of all taking part in each round",
+    "public": ", taking part in each round with probability {rate} and visibly so",
+    "poisson": ", taking part in each round with probability {rate}, independently and in secret",
+    "without_replacement": ", a secret random {rate} of all taking part in each round",
 }
 
 _CLAIM_FIELDS = (
@@ -321,7 +321,8 @@ class Claim(Record):
         if self.observer != "model" or not self.released:
             words += f" in {counted(self.rounds, 'round')}"
         if self.observer != "model":
-            words += _SAMPLING[self.sampling].format(rate=self.sampling_rate)
+            # Rounded down, so that what is printed is true as it stands: more sampling costs more.
+            words += _SAMPLING[self.sampling].format(rate=below(self.sampling_rate))
         if self.observer == "reports" and self.sampling == "poisson":
             words += " (without the record a report is sent all the same)"
         return words

@@ -10,6 +10,8 @@ from typing import Literal, TypeAlias, cast, final
 
 import numpy as np
 
+from mezzotint.core.records import confidence_percent
+
 Style: TypeAlias = Literal["line", "dashed", "bars"]
 
 
@@ -199,7 +201,7 @@ class Table:
 
 def interval_headings(confidence: float) -> tuple[str, str]:
     """Headings of a table for the two ends of an interval."""
-    share = f"{100 * confidence:.4g} %"
+    share = confidence_percent(confidence)
     return f"{share} low", f"{share} high"
 
 

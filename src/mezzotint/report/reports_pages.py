@@ -8,7 +8,7 @@ from typing import TypeAlias, cast
 
 import mezzotint as mz
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import above, below, number, percent
+from mezzotint.core.records import above, below, confidence_percent, number, percent
 from mezzotint.privacy.accounting import report_claim
 from mezzotint.report.contents import Curve, Figure, Page, Section, Table, interval_headings
 from mezzotint.report.mechanism_pages import mechanism_page
@@ -65,7 +65,7 @@ def reports_page(source: Path, *, column: str | None = None, confidence: float =
     mean = estimate.mean
     summary = (
         f"{estimate.n:,} reports; mean of the clipped inputs {number(mean.value)}, "
-        f"{confidence:.0%} interval {number(mean.low)} to {number(mean.high)}; "
+        f"{confidence_percent(confidence)} interval {number(mean.low)} to {number(mean.high)}; "
         f"{_privacy(estimate)}."
     )
     sections = [_estimates(estimate, name or "input")]
@@ -139,7 +139,7 @@ def _estimates(estimate: mz.collect.Estimate, name: str) -> Section:
         high=tuple(histogram.high.tolist()),
         style="bars",
     )
-    title = f"Shares of the inputs, with {estimate.confidence:.0%} intervals"
+    title = f"Shares of the inputs, with {confidence_percent(estimate.confidence)} intervals"
     figure = Figure.of("histogram", title, (f"{name} (data units)", "share of the inputs"), shares)
     intervals = {
         "mean (data units)": estimate.mean,

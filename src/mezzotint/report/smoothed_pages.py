@@ -13,7 +13,7 @@ import numpy as np
 import mezzotint as mz
 from mezzotint.core.errors import FileFormatError, MezzotintError
 from mezzotint.core.files import read_object
-from mezzotint.core.records import JsonObject, above, number
+from mezzotint.core.records import JsonObject, above, confidence_percent, number
 from mezzotint.privacy.claim import basis
 from mezzotint.report.contents import Curve, Figure, Page, Section, Table
 
@@ -214,7 +214,9 @@ def _expected_page(facts: JsonObject) -> Page:
     bound = f"at most {power(facts['log10_upper'])}"
     if facts["confidence"] is not None:
         level, low, high = (float(value) for value in facts["confidence"])
-        interval = f"{level:.0%} interval {power(low)} to {power(high)}; no guarantee"
+        interval = (
+            f"{confidence_percent(level)} interval {power(low)} to {power(high)}; no guarantee"
+        )
         bound = f"{power(facts['log10_delta'])} ({interval})"
     summary = (
         f"{records:,} records that follow the model, {facts['sampled']:,} of them published: "

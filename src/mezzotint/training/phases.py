@@ -30,7 +30,7 @@ from mezzotint.core.arguments import (
     check_rate,
 )
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.records import JsonObject
+from mezzotint.core.records import JsonObject, above, below
 from mezzotint.core.types import FloatArray
 from mezzotint.privacy.tradeoffs import RELATIVE_ERROR, hockey_stick
 
@@ -138,7 +138,7 @@ class Poisson(Sampling):
             raise ParameterError("records_per_user", self.records_per_user, remedy)
 
     def words(self) -> str:
-        return f"Poisson sampling at rate {self.rate:.6g}"
+        return f"Poisson sampling at rate {below(self.rate)}"
 
     def _curves(
         self, noise: float, neighboring: Neighboring, contracted: bool
@@ -408,9 +408,10 @@ class Phase:
         return self.noise_multiplier / self.kappa
 
     def __str__(self) -> str:
-        noise_words = f"noise multiplier {self.noise_multiplier:.6g}"
+        # Rounded so that what is printed costs no more than what is claimed.
+        noise_words = f"noise multiplier {above(self.noise_multiplier)}"
         if self.kappa != 1:
-            noise_words += f" contracted by kappa {self.kappa:.6g}"
+            noise_words += f" contracted by kappa {below(self.kappa)}"
         if self.bands > 1:
             noise_words += f" correlated over {self.bands} steps, one of which may use a record"
         return f"{self.steps} step(s) with {noise_words}, {self.sampling.words()}"
