@@ -34,6 +34,7 @@ MOST_WORDS_OF_PROOFS = 35_000
 SENTENCE, PARAGRAPH = 35, 120
 
 CODE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+FORMULA = re.compile(r"`[^`]+`|\$\$.+?\$\$|\$[^$]+\$|\\\(.+?\\\)|\\\[.+?\\\]", re.DOTALL)
 ITEM = re.compile(r"^ *(?:[-*]|\d+\.) +", re.MULTILINE)
 END = re.compile(r"[.!?]['\")*]*(?=\s|$)")
 
@@ -43,7 +44,7 @@ def paragraphs(page: str) -> Iterator[str]:
     text = CODE.sub("\n", page)
     text = re.sub(r"(?m)^ *(\||#|!\[|:::|<!--).*$|^    .*$", "\n", text)
     text = re.sub(r"\]\([^)]*\)|\]\[[\w.]+\]", "]", text)
-    text = re.sub(r"`[^`]+`|\$[^$]+\$", "code", text)
+    text = FORMULA.sub("code", text)
     for block in re.split(r"\n\s*\n", text):
         for paragraph in ITEM.split(block):
             if paragraph.strip():
@@ -89,7 +90,9 @@ def test_the_pages_are_at_most_so_long() -> None:
     assert sum(lengths.values()) <= MOST_WORDS, "say each thing once"
 
 
-@pytest.mark.parametrize("path", GUIDES, ids=lambda path: path.relative_to(DOCS).as_posix())
+@pytest.mark.parametrize(
+    "path", (*GUIDES, *PROOFS), ids=lambda path: path.relative_to(DOCS).as_posix()
+)
 def test_sentences_and_paragraphs_are_short(path: Path) -> None:
     found = list(paragraphs(path.read_text(encoding="utf-8")))
     assert [text for text in found if words(text) > PARAGRAPH] == []
