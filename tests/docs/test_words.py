@@ -91,7 +91,7 @@ def test_the_pages_are_at_most_so_long() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", (*GUIDES, *PROOFS), ids=lambda path: path.relative_to(DOCS).as_posix()
+    "path", [*GUIDES, *PROOFS], ids=lambda path: path.relative_to(DOCS).as_posix()
 )
 def test_sentences_and_paragraphs_are_short(path: Path) -> None:
     found = list(paragraphs(path.read_text(encoding="utf-8")))
