@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +25,7 @@ from laws.registry import judges
 from mezzotint import privacy
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.core.files import RepairWarning
-from mezzotint.privacy import people
+from mezzotint.privacy import people, sorted_records
 from mezzotint.privacy.charges import GLOBAL, Charge
 from mezzotint.privacy.ledger import Ledger
 from mezzotint.privacy.people import UNITS, IdHash, budget_units, units_of
@@ -159,7 +160,9 @@ def test_runs_that_spill_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             counter.add(pa.array(ids[start : start + 64]))
         line = ledger.charge_people(counter, release("w"))
     assert (line.persons, line.rows, line.most) == (977, 5000, 6)
-    records = np.fromfile(tmp_path / "p.ledger.people" / f"{line.token}.segment", people.RECORD)
+    records = np.fromfile(
+        tmp_path / "p.ledger.people" / f"{line.token}.segment", sorted_records.RECORD
+    )
     assert (np.diff(records["high"].astype(float)) >= 0).all()
     assert records["rows"].sum() == 5000
     assert sorted(path.suffix for path in (tmp_path / "p.ledger.people").iterdir()) == [
@@ -172,11 +175,60 @@ def test_hashes_that_agree_in_their_first_half_are_two_people() -> None:
     high = np.array([5, 5, 5, 2], dtype=np.uint64)
     low = np.array([9, 1, 9, 4], dtype=np.uint64)
     ones = np.ones(4, dtype=np.uint64)
-    first, second, amounts = people._combined(high, low, ones)
+    first, second, amounts = sorted_records.sums_by_hash(high, low, ones)
     assert (first.tolist(), second.tolist(), amounts.tolist()) == ([2, 5, 5], [4, 1, 9], [1, 1, 2])
-    totals = people._records(first, second, amounts, people.TOTAL, "units")
+    totals = sorted_records.records_of((first, second, amounts), sorted_records.TOTAL)
     asked = np.array([5, 5, 5, 2, 7], dtype=np.uint64), np.array([1, 9, 3, 4, 1], dtype=np.uint64)
-    assert people.lookup(totals, *asked).tolist() == [1, 2, 0, 1, 0]
+    assert sorted_records.lookup(totals, *asked).tolist() == [1, 2, 0, 1, 0]
+
+
+@pytest.mark.parametrize("last_bits", [0, 2, 60])
+def test_hashes_that_differ_in_few_bits_are_sorted(last_bits: int) -> None:
+    """Also those that agree in all bits for which the sorting of keys has room."""
+    rng = np.random.default_rng(last_bits)
+    high = rng.integers(0, 1 << 62, 300, dtype=np.uint64) >> np.uint64(last_bits)
+    low = rng.integers(0, 3, 300, dtype=np.uint64)
+    amounts = rng.integers(1, 100, 300, dtype=np.uint64)
+    sums: Counter[tuple[int, int]] = Counter()
+    for first, second, amount in zip(high.tolist(), low.tolist(), amounts.tolist(), strict=True):
+        sums[first, second] += amount
+    columns = sorted_records.sums_by_hash(high, low, amounts)
+    combined = zip(*(column.tolist() for column in columns), strict=True)
+    assert list(combined) == [(*hashed, sums[hashed]) for hashed in sorted(sums)]
+    assert (np.diff(sorted_records._order(high).astype(float)) != 0).all()
+
+
+@pytest.mark.parametrize("limit", [0, 5, 7, 8, 20, people.MAX_UNITS])
+@pytest.mark.parametrize("units", [0, 1, 3, 1 << 62, 1 << 70])
+def test_nobody_is_charged_beyond_a_limit(limit: int, units: int) -> None:
+    """Who is not in the run may be above it; who is, is found."""
+    earlier = {1: 6, 2: 8, 4: 3, 5: people.MAX_UNITS}
+    for rows in ({1: 1}, {3: 2, 4: 1}, {2: 1, 3: 4}, {5: 1}, {}):
+        after = {one: earlier.get(one, 0) + many * units for one, many in rows.items()}
+        too_many = [one for one, total in after.items() if total > limit]
+        outcome = people._with_charges(
+            _people_records(earlier, sorted_records.TOTAL),
+            _people_records(rows, sorted_records.RECORD),
+            units=units,
+            limit=limit,
+        )
+        if too_many:
+            assert isinstance(outcome, people.Excess)
+            assert int(outcome.hashed.view(">u8")[0]) in too_many
+            assert outcome.units == earlier.get(int(outcome.hashed.view(">u8")[0]), 0)
+            continue
+        assert not isinstance(outcome, people.Excess)
+        high, low, totals = outcome
+        assert not low.any()
+        charged = dict(zip(high.tolist(), totals.tolist(), strict=True))
+        assert charged == {**earlier, **after}
+
+
+def _people_records(amounts: dict[int, int], kind: np.dtype[Any]) -> sorted_records.Records:
+    """Of people whose hashes are these numbers."""
+    high = np.array(list(amounts), dtype=np.uint64)
+    units = np.array(list(amounts.values()), dtype=np.uint64)
+    return sorted_records.records_of((high, np.zeros_like(high), units), kind)
 
 
 def test_what_people_cannot_be_charged(tmp_path: Path) -> None:
@@ -289,7 +341,7 @@ def wave_that_dies(words: list[str]) -> int:
     """A run that the system ends after so many seconds, people sorted and merged in small pieces."""
     path, name, seconds = words
     people.RUN = 1 << 12
-    people.RANGE_RECORDS = 1 << 11
+    sorted_records.RANGE_RECORDS = 1 << 11
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, as SIGKILL does
     began = time.perf_counter()
     signal.setitimer(signal.ITIMER_REAL, float(seconds))
@@ -386,8 +438,8 @@ def test_files_of_people_are_their_owners_alone(tmp_path: Path) -> None:
     assert folder.stat().st_mode & 0o077 == 0
     assert all(path.stat().st_mode & 0o077 == 0 for path in folder.iterdir())
     size = sum(path.stat().st_size for path in folder.glob("*.segment"))
-    assert size == people.RECORD.itemsize == 20
-    assert people.TOTAL.itemsize == 24
+    assert size == sorted_records.RECORD.itemsize == 20
+    assert sorted_records.TOTAL.itemsize == 24
 
 
 # Conversion and export ---------------------------------------------------------------------------

@@ -52,14 +52,12 @@ from mezzotint.privacy.people import (
     PeopleLine,
     PeopleStore,
     PersonCounter,
-    Records,
     Segment,
     budget_units,
-    largest_totals,
-    lookup,
     totals_name,
     units_of,
 )
+from mezzotint.privacy.sorted_records import Records, largest_totals, lookup
 
 FORMAT = "mezzotint-ledger"
 VERSION = 2

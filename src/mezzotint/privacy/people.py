@@ -29,7 +29,24 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from mezzotint.core.errors import FileFormatError, ParameterError, StorageError
 from mezzotint.core.files import PRIVATE_FILE, sync_folder
-from mezzotint.core.types import IndexArray, Words
+from mezzotint.core.types import Words
+from mezzotint.privacy.sorted_records import (
+    RECORD,
+    TOTAL,
+    Bytes,
+    Columns,
+    Hashes,
+    Records,
+    bytes_of,
+    columns_of,
+    lookup,
+    mapped_records,
+    pieces_of,
+    position_of,
+    ranges_of,
+    records_of,
+    sums_by_hash,
+)
 
 UNITS = 1 << 48
 """Parts of an epsilon in which people are charged; prices are rounded up, budgets down."""
@@ -37,14 +54,10 @@ UNITS = 1 << 48
 MAX_UNITS = (1 << 63) - 1
 """No total exceeds this: epsilon 32,768."""
 
-RECORD = np.dtype([("high", ">u8"), ("low", ">u8"), ("rows", "<u4")])
-TOTAL = np.dtype([("high", ">u8"), ("low", ">u8"), ("units", "<u8")])
-MOST_RANGES = 256
-RANGE_RECORDS = 1 << 18
-"""Merges work on one range of the hashes at a time, so that memory hardly grows with the people."""
 
 RUN = 1 << 20
 """People that are sorted in memory at once."""
+
 
 SHORT_ID = 15
 """Bytes of an id that fits into one block with its length."""
@@ -63,14 +76,6 @@ _ASCII_END = 0x80
 
 MAX_ROWS = (1 << 32) - 1
 """Of one person in one run."""
-
-Hashes = Words
-"""(n,) one half of every hash."""
-
-Bytes = npt.NDArray[np.uint8]
-Booleans = npt.NDArray[np.bool_]
-Records = npt.NDArray[Any]
-"""Of `RECORD` or `TOTAL`, sorted by hash."""
 
 
 def units_of(epsilon: float | Fraction) -> int:
@@ -178,49 +183,6 @@ def _buffers_of(array: Any) -> tuple[Bytes, npt.NDArray[np.int64]]:
     return text, offsets - offsets[0]
 
 
-def _words(hashed: Bytes) -> tuple[Hashes, Hashes]:
-    pairs = np.ascontiguousarray(hashed).view(">u8").astype(np.uint64)
-    return pairs[:, 0], pairs[:, 1]
-
-
-def _bytes_of(high: Hashes, low: Hashes) -> Bytes:
-    pairs = np.stack([high, low], axis=1).astype(">u8")
-    return pairs.view(np.uint8).reshape(len(high), 16)
-
-
-def _combined(
-    high: Hashes,
-    low: Hashes,
-    amounts: Words,
-) -> tuple[Hashes, Hashes, Words]:
-    """Sorted by hash, equal ones added up."""
-    order = np.argsort(high)
-    sorted_high = high[order]
-    sorted_low = low[order]
-    same_half = sorted_high[1:] == sorted_high[:-1]
-    other_half_differs = sorted_low[1:] != sorted_low[:-1]
-    if (same_half & other_half_differs).any():  # of two people: nearly never
-        order = np.lexsort((low, high))
-        sorted_high = high[order]
-        sorted_low = low[order]
-        other_half_differs = sorted_low[1:] != sorted_low[:-1]
-    amounts = amounts[order]
-    if not same_half.any():
-        return sorted_high, sorted_low, amounts
-    is_new = np.ones(high.size, dtype=bool)
-    is_new[1:] = ~same_half | other_half_differs
-    starts = np.flatnonzero(is_new)
-    sums = np.add.reduceat(amounts, starts)
-    return sorted_high[starts], sorted_low[starts], sums
-
-
-def _mapped(path: Path, kind: np.dtype[Any]) -> Records:
-    """The records of a file, read when they are needed."""
-    if path.stat().st_size == 0:
-        return np.zeros(0, dtype=kind)
-    return np.memmap(path, dtype=kind, mode="r")
-
-
 # Segments
 
 
@@ -244,7 +206,7 @@ class Segment:
     @property
     def records(self) -> Records:
         """The records, mapped."""
-        return _mapped(self.path, RECORD)
+        return mapped_records(self.path, RECORD)
 
 
 @final
@@ -270,7 +232,7 @@ class PersonCounter:
         self.token = secrets.token_hex(8)
         self.partial = folder / f"{self.token}.partial"
         self._runs: list[Path] = []
-        self._waiting: list[tuple[Hashes, Hashes, Words]] = []
+        self._waiting: list[tuple[Bytes, Words | None]] = []
         self._size = 0
         self._descriptor = -1
 
@@ -290,51 +252,66 @@ class PersonCounter:
 
     def add(self, ids: Any, counts: Words | None = None) -> None:
         """Add rows: ids as a list or an Arrow array of text, each once or with its number of rows."""
-        hashes_of = self.hashes.of if isinstance(ids, list) else self.hashes.of_arrow
-        high, low = _words(hashes_of(cast("Any", ids)))
-        rows = np.ones(high.size, dtype=np.uint64)
-        if counts is not None:
-            rows = counts.astype(np.uint64)
-        self._waiting.append((high, low, rows))
-        self._size += high.size
         if self._size >= RUN:
             self._spill()
+        hashes_of = self.hashes.of if isinstance(ids, list) else self.hashes.of_arrow
+        hashed = hashes_of(cast("Any", ids))
+        self._waiting.append((hashed, counts))
+        self._size += len(hashed)
+
+    def _sorted(self) -> tuple[Hashes, Hashes, Words]:
+        """The people that wait, whose hashes are given up."""
+        high = np.empty(self._size, dtype=np.uint64)
+        low = np.empty(self._size, dtype=np.uint64)
+        rows = np.ones(self._size, dtype=np.uint64)
+        stop = 0
+        for hashed, counts in self._waiting:
+            start, stop = stop, stop + len(hashed)
+            halves = hashed.view(">u8")
+            high[start:stop] = halves[:, 0]
+            low[start:stop] = halves[:, 1]
+            if counts is not None:
+                rows[start:stop] = counts
+        self._waiting = []
+        self._size = 0
+        return sums_by_hash(high, low, rows)
 
     def _spill(self) -> None:
-        columns = [np.concatenate(column) for column in zip(*self._waiting, strict=True)]
-        high, low, rows = _combined(*columns)
         path = self.folder / f"{self.token}.{len(self._runs)}.partial"
         self._runs.append(path)
-        records = _records(high, low, rows, TOTAL, "units")
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, PRIVATE_FILE)
             with open(descriptor, "wb") as file:
-                file.write(records.view(np.uint8).data)
+                for records in pieces_of(self._sorted(), TOTAL):
+                    file.write(records)
         except OSError as error:
             raise _unwritable(path, error) from None
-        self._waiting = []
-        self._size = 0
+
+    def _people(self) -> Iterator[tuple[Hashes, Hashes, Words]]:
+        """Everybody, sorted by hash, one range of the hashes at a time."""
+        last_run = self._sorted()
+        if not self._runs:
+            yield last_run
+            return
+        runs = [mapped_records(path, TOTAL) for path in self._runs]
+        for records in ranges_of([*runs, records_of(last_run, TOTAL)]):
+            yield sums_by_hash(*columns_of(records))
 
     def finish(self) -> Segment:
         """Write the segment under a name that nobody reads yet, and sync it."""
-        if self._waiting:
-            self._spill()
-        runs = [_mapped(path, TOTAL) for path in self._runs]
         digest = hashlib.sha256()
         person_count = 0
         row_count = 0
         most_rows = 0
         try:
             with open(self._descriptor, "wb", closefd=False) as file:
-                for records in _ranges(runs):
-                    high, low, rows = _combined(*_joined(records, "units"))
+                for high, low, rows in self._people():
                     most_rows = max(most_rows, int(rows.max(initial=0)))
                     if most_rows > MAX_ROWS:
                         raise ParameterError("people", most_rows, "rows of one person are too many")
-                    combined = _records(high, low, rows, RECORD, "rows")
-                    encoded = combined.view(np.uint8).data
-                    file.write(encoded)
-                    digest.update(encoded)
+                    for records in pieces_of((high, low, rows), RECORD):
+                        file.write(records)
+                        digest.update(records)
                     person_count += rows.size
                     row_count += int(rows.sum())
             os.fsync(self._descriptor)
@@ -358,81 +335,6 @@ def _unwritable(path: Path, error: OSError) -> StorageError:
 def _emptied(path: Path) -> int:
     """Descriptor of a file that is written anew, readable by its owner alone."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
-
-
-def _records(
-    high: Hashes,
-    low: Hashes,
-    amounts: Words,
-    kind: np.dtype[Any],
-    name: str,
-) -> Records:
-    records = np.empty(high.size, dtype=kind)
-    records["high"] = high
-    records["low"] = low
-    records[name] = amounts
-    return records
-
-
-def _joined(
-    files: Sequence[Records],
-    name: str,
-) -> tuple[Hashes, Hashes, Words]:
-    """The columns of records, one file after the other: of the hashes, and of this name."""
-
-    def column_of(field: str) -> Words:
-        columns = [np.zeros(0, dtype=np.uint64)]
-        for records in files:
-            columns.append(records[field].astype(np.uint64))
-        return np.concatenate(columns)
-
-    return column_of("high"), column_of("low"), column_of(name)
-
-
-def _ranges(files: Sequence[Records]) -> Iterator[list[Records]]:
-    """The records of sorted files, one range of the hashes at a time: by their first bytes."""
-    record_count = sum(map(len, files))
-    range_count = 1
-    while range_count < MOST_RANGES and record_count > range_count * RANGE_RECORDS:
-        range_count *= 2
-    edges = np.arange(1, range_count) * (MOST_RANGES // range_count)
-    cuts_by_file = [_cuts(records, edges) for records in files]
-    for index in range(range_count):
-        slices: list[Records] = []
-        for records, cuts in zip(files, cuts_by_file, strict=True):
-            slices.append(records[cuts[index] : cuts[index + 1]])
-        yield slices
-
-
-def _cuts(records: Records, edges: npt.NDArray[np.int_]) -> list[int]:
-    """Where a sorted file begins, where the first byte of its hashes reaches each edge, its end."""
-    first_bytes = np.ascontiguousarray(_first_bytes(records))
-    inner_cuts = np.searchsorted(first_bytes, edges.astype(np.uint8))
-    return [0, *inner_cuts.tolist(), len(records)]
-
-
-def _first_bytes(records: Records) -> Bytes:
-    """(n,) the first byte of each record, which is the highest of its hash."""
-    assert records.dtype.fields is not None
-    assert records.dtype.fields["high"] == (np.dtype(">u8"), 0), "the hash comes first"
-    octets = np.asarray(records).view(np.uint8)
-    return octets.reshape(len(records), records.dtype.itemsize)[:, 0]
-
-
-def _position(records: Records, high: int) -> int:
-    """Where half a hash would stand.
-
-    By halving, as a column of a mapped file would be copied whole.
-    """
-    start = 0
-    end = len(records)
-    while start < end:
-        middle = (start + end) // 2
-        if int(records["high"][middle]) < high:
-            start = middle + 1
-        else:
-            end = middle
-    return start
 
 
 # Totals
@@ -504,7 +406,7 @@ class PeopleStore:
             if token_in(tokens, covered, token):
                 if covered > line_count:
                     line_count = covered
-                    current = _mapped(path, TOTAL)
+                    current = mapped_records(path, TOTAL)
             elif token in tokens:
                 path.unlink(missing_ok=True)
             else:
@@ -558,12 +460,13 @@ class PeopleStore:
         draft = self.folder / f"draft-{name}"
         try:
             with open(_emptied(draft), "wb") as file:
-                for earlier, segment in _ranges([totals, records]):
+                for earlier, segment in ranges_of([totals, records]):
                     outcome = _with_charges(earlier, segment, units=units, limit=limit)
                     if isinstance(outcome, Excess):
                         draft.unlink()
                         return outcome
-                    file.write(outcome.view(np.uint8).data)
+                    for piece in pieces_of(outcome, TOTAL):
+                        file.write(piece)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
@@ -580,17 +483,17 @@ class PeopleStore:
         for earlier in self._totals_files():
             if earlier != path:
                 earlier.unlink(missing_ok=True)
-        return _mapped(path, TOTAL)
+        return mapped_records(path, TOTAL)
 
     def records(self, line: PeopleLine) -> Records:
         """The records of a run."""
-        return _mapped(self.segment(line.token), RECORD)
+        return mapped_records(self.segment(line.token), RECORD)
 
     def listed(self, line: PeopleLine) -> Iterator[tuple[Bytes, int]]:
         """The hash and the rows of each person of a run."""
-        for (records,) in _ranges([self.records(line)]):
-            high, low, rows = _joined([records], "rows")
-            yield from zip(_bytes_of(high, low), rows.tolist(), strict=True)
+        for (records,) in ranges_of([self.records(line)]):
+            high, low, rows = columns_of([records])
+            yield from zip(bytes_of(high, low), rows.tolist(), strict=True)
 
     def holds(
         self,
@@ -600,7 +503,7 @@ class PeopleStore:
     ) -> bool:
         """Whether a run charged this person."""
         records = self.records(line)
-        position = _position(records, high)
+        position = position_of(records, high)
         while position < len(records) and int(records["high"][position]) == high:
             if int(records["low"][position]) == low:
                 return True
@@ -610,8 +513,8 @@ class PeopleStore:
     def shared(self, lines: Sequence[PeopleLine]) -> int:
         """How many people are in more than one of these runs."""
         shared_count = 0
-        for segments in _ranges([self.records(line) for line in lines]):
-            high, low, _ = _joined(segments, "rows")
+        for segments in ranges_of([self.records(line) for line in lines]):
+            high, low, _ = columns_of(segments)
             order = np.lexsort((low, high))
             high = high[order]
             low = low[order]
@@ -668,35 +571,45 @@ def _with_charges(
     *,
     units: int,
     limit: int,
-) -> Records | Excess:
+) -> Columns | Excess:
     """Totals of some people with those of a segment, each row of which costs so many units."""
-    total_high, total_low, amounts = _joined([totals], "units")
-    high, low, rows = _joined([segment], "rows")
-    positions, is_present = _positions(total_high, total_low, high, low)
-    charged_units = np.zeros(high.size, dtype=np.uint64)
-    charged_units[is_present] = amounts[positions[is_present]]
+    assert limit <= MAX_UNITS, "two amounts within it do not wrap"
+    high, low, amounts = columns_of([totals, segment])
+    earlier = amounts[: len(totals)]
+    rows = amounts[len(totals) :]
+    each_fits = int(earlier.max(initial=0)) <= limit
+    each_fits &= int(rows.max(initial=0)) * units <= limit
+    excess = None
+    if not each_fits:  # of those that are charged now, or of others whose budget was lowered since
+        excess = _excess(totals, segment, units=units, limit=limit)
+    if excess is not None:
+        return excess
+    rows *= np.uint64(min(units, MAX_UNITS + 1))  # whoever pays a higher price exceeds every limit
+    charged = sums_by_hash(high, low, amounts)
+    if each_fits and int(charged[2].max(initial=0)) <= limit:
+        return charged
+    return _excess(totals, segment, units=units, limit=limit) or charged
+
+
+def _excess(
+    totals: Records,
+    segment: Records,
+    *,
+    units: int,
+    limit: int,
+) -> Excess | None:
+    """A person of a segment whose rows do not fit; None where there is none."""
+    high, low, rows = columns_of([segment])
+    charged_units = lookup(totals, high, low)
     remaining_units = np.uint64(limit) - np.minimum(charged_units, np.uint64(limit))
-    exceeds = (charged_units > limit) | (rows > remaining_units // np.uint64(units))
-    if exceeds.any():
-        person = int(np.argmax(exceeds))
-        hashed = _bytes_of(high[person : person + 1], low[person : person + 1])[0]
-        return Excess(hashed=hashed, units=int(charged_units[person]))
-    charges = rows * np.uint64(units)  # does not wrap: at most what remained
-    amounts[positions[is_present]] += charges[is_present]
-    newcomers = np.flatnonzero(~is_present)
-    inserted = positions[newcomers] + np.arange(newcomers.size)
-    is_earlier = np.ones(totals.size + newcomers.size, dtype=bool)
-    is_earlier[inserted] = False
-    merged = np.empty(is_earlier.size, dtype=TOTAL)
-    columns = {
-        "high": (total_high, high),
-        "low": (total_low, low),
-        "units": (amounts, charges),
-    }
-    for field, (present, added) in columns.items():
-        merged[field][is_earlier] = present
-        merged[field][inserted] = added[newcomers]
-    return merged
+    exceeds = charged_units > limit
+    if units:
+        exceeds |= rows > remaining_units // np.uint64(min(units, MAX_UNITS + 1))
+    if not exceeds.any():
+        return None
+    person = int(np.argmax(exceeds))
+    hashed = bytes_of(high[person : person + 1], low[person : person + 1])[0]
+    return Excess(hashed=hashed, units=int(charged_units[person]))
 
 
 def totals_name(count: int, token: str) -> str:
@@ -707,49 +620,6 @@ def totals_name(count: int, token: str) -> str:
 def token_in(tokens: Sequence[str], count: int, token: str) -> bool:
     """Whether the first lines, so many, end with that token."""
     return 0 < count <= len(tokens) and tokens[count - 1] == token
-
-
-def lookup(
-    totals: Records,
-    high: Hashes,
-    low: Hashes,
-) -> Words:
-    """Units of each of these hashes in sorted totals; 0 where it is not among them."""
-    total_high, total_low, total_units = _joined([totals], "units")
-    positions, is_present = _positions(total_high, total_low, high, low)
-    units = np.zeros(high.size, dtype=np.uint64)
-    units[is_present] = total_units[positions[is_present]]
-    return units
-
-
-def largest_totals(units: Words, count: int) -> list[int]:
-    """Positions of the largest totals, so many or all, the largest first."""
-    if not units.size:
-        return []
-    first = units.size - min(count, units.size)
-    largest = np.argpartition(units, first)[first:]
-    ascending = np.argsort(units[largest])
-    return largest[ascending[::-1]].tolist()
-
-
-def _positions(
-    sorted_high: Hashes, sorted_low: Hashes, high: Hashes, low: Hashes
-) -> tuple[IndexArray, Booleans]:
-    """Where each hash stands among sorted ones, or would stand, and whether it is among them."""
-    positions = np.searchsorted(sorted_high, high)
-    is_present = np.zeros(high.size, dtype=bool)
-    pending = np.flatnonzero(positions < sorted_high.size)
-    while pending.size:
-        # Of records with the same upper half, one after the other is compared.
-        has_same_half = sorted_high[positions[pending]] == high[pending]
-        pending = pending[has_same_half]
-        candidates = sorted_low[positions[pending]]
-        wanted = low[pending]
-        is_present[pending[candidates == wanted]] = True
-        pending = pending[candidates < wanted]
-        positions[pending] += 1
-        pending = pending[positions[pending] < sorted_high.size]
-    return positions, is_present
 
 
 def _forsaken(partial: Path) -> bool:

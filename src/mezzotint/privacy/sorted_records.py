@@ -1,0 +1,230 @@
+"""Sorted records of people: the hash of an id, and an amount, in files and in memory.
+
+Files are read and written one range of the hashes at a time, so that memory hardly grows with the
+number of people. Hashes are keyed, hence evenly spread, and a range is found by their first bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.types import IndexArray, Words
+
+RECORD = np.dtype([("high", ">u8"), ("low", ">u8"), ("rows", "<u4")])
+
+TOTAL = np.dtype([("high", ">u8"), ("low", ">u8"), ("units", "<u8")])
+
+MOST_RANGES = 256
+
+RANGE_RECORDS = 1 << 18
+"""Merges work on one range of the hashes at a time, so that memory hardly grows with the people."""
+
+WRITTEN_RECORDS = 1 << 14
+"""Records that are put together at once: they stay in the processor's cache until they are written."""
+
+Hashes = Words
+"""(n,) one half of every hash."""
+
+Bytes = npt.NDArray[np.uint8]
+
+Booleans = npt.NDArray[np.bool_]
+
+Records = npt.NDArray[Any]
+"""Of `RECORD` or `TOTAL`, sorted by hash."""
+
+Columns = tuple[Hashes, Hashes, Words]
+"""Both halves of every hash, and the rows or units of each."""
+
+
+def bytes_of(high: Hashes, low: Hashes) -> Bytes:
+    pairs = np.stack([high, low], axis=1).astype(">u8")
+    return pairs.view(np.uint8).reshape(len(high), 16)
+
+
+def sums_by_hash(
+    high: Hashes,
+    low: Hashes,
+    amounts: Words,
+) -> tuple[Hashes, Hashes, Words]:
+    """Sorted by hash, equal ones added up."""
+    order = _order(high)
+    sorted_high = high[order]
+    sorted_low = low[order]
+    same_half = sorted_high[1:] == sorted_high[:-1]
+    if not same_half.any():
+        return sorted_high, sorted_low, amounts[order]
+    other_half_differs = sorted_low[1:] != sorted_low[:-1]
+    if (same_half & other_half_differs).any():  # of two people: nearly never
+        order = np.lexsort((low, high))
+        sorted_high = high[order]
+        sorted_low = low[order]
+        other_half_differs = sorted_low[1:] != sorted_low[:-1]
+    is_new = np.ones(high.size, dtype=bool)
+    is_new[1:] = ~same_half | other_half_differs
+    starts = np.flatnonzero(is_new)
+    sums = np.add.reduceat(amounts[order], starts)
+    return sorted_high[starts], sorted_low[starts], sums
+
+
+def _order(high: Hashes) -> IndexArray:
+    """Positions of hashes in ascending order; of equal ones in any.
+
+    Each hash is sorted with its position in place of its last bits, because numbers are sorted
+    several times as fast as positions. Where two hashes differ in those bits alone, which is rare,
+    the positions are sorted.
+    """
+    position_bits = max(1, high.size).bit_length()
+    position_mask = np.uint64((1 << position_bits) - 1)
+    keys = high & ~position_mask
+    keys |= np.arange(high.size, dtype=np.uint64)
+    keys.sort()
+    keys &= position_mask
+    order = keys.view(np.int64)
+    ordered = high[order]
+    if (ordered[1:] < ordered[:-1]).any():
+        return np.argsort(high)
+    return order
+
+
+def mapped_records(path: Path, kind: np.dtype[Any]) -> Records:
+    """The records of a file, read when they are needed."""
+    if path.stat().st_size == 0:
+        return np.zeros(0, dtype=kind)
+    return np.memmap(path, dtype=kind, mode="r")
+
+
+def records_of(columns: Columns, kind: np.dtype[Any]) -> Records:
+    """Records of `RECORD` or `TOTAL`."""
+    records = np.empty(columns[0].size, dtype=kind)
+    _fill(records, columns)
+    return records
+
+
+def _fill(records: Records, columns: Columns) -> None:
+    assert records.dtype.names is not None
+    for field, column in zip(records.dtype.names, columns, strict=True):
+        records[field] = column
+
+
+def pieces_of(columns: Columns, kind: np.dtype[Any]) -> Iterator[memoryview]:
+    """The bytes of records of `RECORD` or `TOTAL`; each piece is valid until the next."""
+    count = columns[0].size
+    records = np.empty(min(count, WRITTEN_RECORDS), dtype=kind)
+    for start in range(0, count, WRITTEN_RECORDS):
+        piece = records[: count - start]
+        high, low, amounts = [column[start : start + len(piece)] for column in columns]
+        _fill(piece, (high, low, amounts))
+        yield piece.view(np.uint8).data
+
+
+def columns_of(files: Sequence[Records]) -> Columns:
+    """The columns of records, one file after the other, whatever their amounts are."""
+    count = sum(map(len, files))
+    high, low, amounts = [np.empty(count, dtype=np.uint64) for _ in range(3)]
+    stop = 0
+    for records in files:
+        start, stop = stop, stop + len(records)
+        high[start:stop] = records["high"]
+        low[start:stop] = records["low"]
+        amounts[start:stop] = records[_amount(records)]
+    return high, low, amounts
+
+
+def _amount(records: Records) -> str:
+    """The field of the rows or units of people."""
+    assert records.dtype.names is not None
+    return records.dtype.names[-1]
+
+
+def ranges_of(files: Sequence[Records]) -> Iterator[list[Records]]:
+    """The records of sorted files, one range of the hashes at a time: by their first bytes."""
+    record_count = sum(map(len, files))
+    range_count = 1
+    while range_count < MOST_RANGES and record_count > range_count * RANGE_RECORDS:
+        range_count *= 2
+    edges = np.arange(1, range_count) * (MOST_RANGES // range_count)
+    cuts_by_file = [_cuts(records, edges) for records in files]
+    for index in range(range_count):
+        slices: list[Records] = []
+        for records, cuts in zip(files, cuts_by_file, strict=True):
+            slices.append(records[cuts[index] : cuts[index + 1]])
+        yield slices
+
+
+def _cuts(records: Records, edges: npt.NDArray[np.int_]) -> list[int]:
+    """Where a sorted file begins, where the first byte of its hashes reaches each edge, its end."""
+    first_bytes = np.ascontiguousarray(_first_bytes(records))
+    inner_cuts = np.searchsorted(first_bytes, edges.astype(np.uint8))
+    return [0, *inner_cuts.tolist(), len(records)]
+
+
+def _first_bytes(records: Records) -> Bytes:
+    """(n,) the first byte of each record, which is the highest of its hash."""
+    assert records.dtype.fields is not None
+    assert records.dtype.fields["high"] == (np.dtype(">u8"), 0), "the hash comes first"
+    octets = np.asarray(records).view(np.uint8)
+    return octets.reshape(len(records), records.dtype.itemsize)[:, 0]
+
+
+def position_of(records: Records, high: int) -> int:
+    """Where half a hash would stand.
+
+    By halving, as a column of a mapped file would be copied whole.
+    """
+    start = 0
+    end = len(records)
+    while start < end:
+        middle = (start + end) // 2
+        if int(records["high"][middle]) < high:
+            start = middle + 1
+        else:
+            end = middle
+    return start
+
+
+def _positions(
+    sorted_high: Hashes, sorted_low: Hashes, high: Hashes, low: Hashes
+) -> tuple[IndexArray, Booleans]:
+    """Where each hash stands among sorted ones, or would stand, and whether it is among them."""
+    positions = np.searchsorted(sorted_high, high)
+    is_present = np.zeros(high.size, dtype=bool)
+    pending = np.flatnonzero(positions < sorted_high.size)
+    while pending.size:
+        # Of records with the same upper half, one after the other is compared.
+        has_same_half = sorted_high[positions[pending]] == high[pending]
+        pending = pending[has_same_half]
+        candidates = sorted_low[positions[pending]]
+        wanted = low[pending]
+        is_present[pending[candidates == wanted]] = True
+        pending = pending[candidates < wanted]
+        positions[pending] += 1
+        pending = pending[positions[pending] < sorted_high.size]
+    return positions, is_present
+
+
+def lookup(
+    totals: Records,
+    high: Hashes,
+    low: Hashes,
+) -> Words:
+    """Units of each of these hashes in sorted totals; 0 where it is not among them."""
+    total_high, total_low, total_units = columns_of([totals])
+    positions, is_present = _positions(total_high, total_low, high, low)
+    units = np.zeros(high.size, dtype=np.uint64)
+    units[is_present] = total_units[positions[is_present]]
+    return units
+
+
+def largest_totals(units: Words, count: int) -> list[int]:
+    """Positions of the largest totals, so many or all, the largest first."""
+    if not units.size:
+        return []
+    first = units.size - min(count, units.size)
+    largest = np.argpartition(units, first)[first:]
+    ascending = np.argsort(units[largest])
+    return largest[ascending[::-1]].tolist()
