@@ -171,7 +171,7 @@ def _utf8(ids: Any) -> tuple[Bytes, npt.NDArray[np.int64]]:
 
 
 def _buffers_of(array: Any) -> tuple[Bytes, npt.NDArray[np.int64]]:
-    """The bytes of an array of large strings, and the (n + 1,) places where its texts begin and end."""
+    """The bytes of an array of large strings, and the (n + 1,) places where its texts begin."""
     count = len(array)
     if not count:
         return np.zeros(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
@@ -251,7 +251,7 @@ class PersonCounter:
         os.close(self._descriptor)
 
     def add(self, ids: Any, counts: Words | None = None) -> None:
-        """Add rows: ids as a list or an Arrow array of text, each once or with its number of rows."""
+        """Add rows: ids as a list or Arrow array of text, each once or with its number of rows."""
         if self._size >= RUN:
             self._spill()
         hashes_of = self.hashes.of if isinstance(ids, list) else self.hashes.of_arrow
@@ -575,20 +575,20 @@ def _with_charges(
     """Totals of some people with those of a segment, each row of which costs so many units."""
     assert limit <= MAX_UNITS, "two amounts within it do not wrap"
     high, low, amounts = columns_of([totals, segment])
-    earlier = amounts[: len(totals)]
-    rows = amounts[len(totals) :]
-    each_fits = int(earlier.max(initial=0)) <= limit
-    each_fits &= int(rows.max(initial=0)) * units <= limit
+    earlier_units = amounts[: len(totals)]
+    row_charges = amounts[len(totals) :]
+    amounts_fit = int(earlier_units.max(initial=0)) <= limit
+    amounts_fit &= int(row_charges.max(initial=0)) * units <= limit
     excess = None
-    if not each_fits:  # of those that are charged now, or of others whose budget was lowered since
+    if not amounts_fit:  # somebody exceeds the limit, perhaps others than those of the segment
         excess = _excess(totals, segment, units=units, limit=limit)
     if excess is not None:
         return excess
-    rows *= np.uint64(min(units, MAX_UNITS + 1))  # whoever pays a higher price exceeds every limit
-    charged = sums_by_hash(high, low, amounts)
-    if each_fits and int(charged[2].max(initial=0)) <= limit:
-        return charged
-    return _excess(totals, segment, units=units, limit=limit) or charged
+    row_charges *= np.uint64(min(units, MAX_UNITS + 1))  # a higher price exceeds every limit
+    charged_columns = sums_by_hash(high, low, amounts)
+    if amounts_fit and int(charged_columns[2].max(initial=0)) <= limit:
+        return charged_columns
+    return _excess(totals, segment, units=units, limit=limit) or charged_columns
 
 
 def _excess(

@@ -25,7 +25,9 @@ RANGE_RECORDS = 1 << 18
 """Merges work on one range of the hashes at a time, so that memory hardly grows with the people."""
 
 WRITTEN_RECORDS = 1 << 14
-"""Records that are put together at once: they stay in the processor's cache until they are written."""
+"""Records that are put together at once: the processor's cache holds them until they are
+written.
+"""
 
 Hashes = Words
 """(n,) one half of every hash."""
@@ -80,15 +82,15 @@ def _order(high: Hashes) -> IndexArray:
     """
     position_bits = max(1, high.size).bit_length()
     position_mask = np.uint64((1 << position_bits) - 1)
-    keys = high & ~position_mask
-    keys |= np.arange(high.size, dtype=np.uint64)
-    keys.sort()
-    keys &= position_mask
-    order = keys.view(np.int64)
-    ordered = high[order]
-    if (ordered[1:] < ordered[:-1]).any():
+    positioned = high & ~position_mask
+    positioned |= np.arange(high.size, dtype=np.uint64)
+    positioned.sort()
+    positioned &= position_mask
+    positions = positioned.view(np.int64)
+    sorted_hashes = high[positions]
+    if (sorted_hashes[1:] < sorted_hashes[:-1]).any():
         return np.argsort(high)
-    return order
+    return positions
 
 
 def mapped_records(path: Path, kind: np.dtype[Any]) -> Records:
@@ -113,25 +115,27 @@ def _fill(records: Records, columns: Columns) -> None:
 
 def pieces_of(columns: Columns, kind: np.dtype[Any]) -> Iterator[memoryview]:
     """The bytes of records of `RECORD` or `TOTAL`; each piece is valid until the next."""
-    count = columns[0].size
-    records = np.empty(min(count, WRITTEN_RECORDS), dtype=kind)
-    for start in range(0, count, WRITTEN_RECORDS):
-        piece = records[: count - start]
-        high, low, amounts = [column[start : start + len(piece)] for column in columns]
-        _fill(piece, (high, low, amounts))
-        yield piece.view(np.uint8).data
+    record_count = columns[0].size
+    records = np.empty(min(record_count, WRITTEN_RECORDS), dtype=kind)
+    for first_record in range(0, record_count, WRITTEN_RECORDS):
+        filled_records = records[: record_count - first_record]
+        high, low, amounts = [
+            column[first_record : first_record + len(filled_records)] for column in columns
+        ]
+        _fill(filled_records, (high, low, amounts))
+        yield filled_records.view(np.uint8).data
 
 
 def columns_of(files: Sequence[Records]) -> Columns:
     """The columns of records, one file after the other, whatever their amounts are."""
-    count = sum(map(len, files))
-    high, low, amounts = [np.empty(count, dtype=np.uint64) for _ in range(3)]
-    stop = 0
+    record_count = sum(map(len, files))
+    high, low, amounts = [np.empty(record_count, dtype=np.uint64) for _ in range(3)]
+    end_record = 0
     for records in files:
-        start, stop = stop, stop + len(records)
-        high[start:stop] = records["high"]
-        low[start:stop] = records["low"]
-        amounts[start:stop] = records[_amount(records)]
+        first_record, end_record = end_record, end_record + len(records)
+        high[first_record:end_record] = records["high"]
+        low[first_record:end_record] = records["low"]
+        amounts[first_record:end_record] = records[_amount(records)]
     return high, low, amounts
 
 
