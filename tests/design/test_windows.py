@@ -347,6 +347,28 @@ def test_the_least_outer_floors_that_reach_are_found() -> None:
     assert reached >= 8
 
 
+def test_two_levels_reach_with_the_next_integers_above_their_shares() -> None:
+    """The last step of "Reach in integers": an existing pair, which need not be the least."""
+    rng = np.random.default_rng(3)
+    smaller = 0
+    for _ in range(300):
+        ratio = ratio_below(float(rng.uniform(0.1, 22)))
+        need = 2 / (ratio - 1)
+        below, above = (need * (1 + Fraction(int(rng.integers(0, 3)), 7)) for _ in range(2))
+        span = 2 + below + above
+        shares = TOTAL * above / span, TOTAL * below / span
+        scale = math.lcm(below.denominator, span.denominator)
+        most = [math.floor((TOTAL * reach + span) * scale) for reach in (below, above)]
+        levels = [0, int(span * scale)]
+        floors = [math.ceil(share) for share in shares]
+        for end in (0, -1):
+            assert end_misses(levels, floors, ratio, end)(floors[end]) <= most[end]
+        least = reaching_floors(levels, [0, 0], ratio, most)
+        assert least is not None
+        smaller += least[0] < math.floor(shares[0])
+    assert smaller > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(30))
 def test_integer_windows_on_thirty_thousand_problems(block: int) -> None:
