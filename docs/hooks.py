@@ -17,19 +17,18 @@ from escapes import powers
 from typeset import typeset
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
-_NAMES = r"^\*On the site the public names of `([a-z_.]+)` stand here\.\*$"
+_NAMES = r"^\*On the site: the names of `([a-z_.]+)`\.\*$"
 NAMES = re.compile(_NAMES, re.MULTILINE)
-GALLERY = "*On the site the gallery stands here; `make docs` builds it from the files in [results](results/).*"
-BENCHMARKS = "*On the site a list of the benchmarks stands here; in the checkout they are the files in `benchmarks`.*"
-PROOFS = "*On the site a list of all proofs stands here; in the checkout they are the files in [proofs](proofs/).*"
-NOTEBOOKS = "*On the site a list of all notebooks stands here; in the checkout they are the files in [notebooks](notebooks/).*"
-SUBPACKAGES = "*On the site a list of the subpackages stands here; in the checkout see [CONTRIBUTING](../../CONTRIBUTING.md).*"
+GALLERY = "*On the site: the gallery; here: [results](results/).*"
+BENCHMARKS = "*On the site: the scripts; here: `benchmarks`.*"
+PROOFS = "*On the site: all proofs; here: [proofs](proofs/).*"
+NOTEBOOKS = "*On the site: all notebooks; here: [notebooks](notebooks/).*"
+SUBPACKAGES = "*On the site: the subpackages; here: [CONTRIBUTING](../../CONTRIBUTING.md).*"
 SUBPACKAGE = re.compile(r"^\| `(\w+)` \| ([^|]+) \|", re.MULTILINE)
 """A row of the table of CONTRIBUTING.md: a subpackage and what it holds."""
-VERBS = (
-    "*On the site the help of every verb stands here; in a terminal it is `mezzotint VERB --help`.*"
-)
-MEASURED = re.compile(r"^\*Table: (.+) \(`tables\.json`\)\.\*$", re.MULTILINE)
+VERBS = "*On the site: the help of every verb; here: `mezzotint VERB --help`.*"
+MEASURED = re.compile(r"^\*Table: ([^\[\n]+)\.\*$", re.MULTILINE)
+"""Names of measured tables; one name stands for its continuations too: "Designs" for "Designs, 2"."""
 MOST_USED = re.compile(r"^Most used: (\[`.*)\.$", re.MULTILINE)
 """Links to names, which the site shows as a table."""
 HELD = re.compile(r"^\*Table: \[[^\]]+\]\(tables/([a-z-]+)\.md\)\.\*$", re.MULTILINE)
@@ -209,8 +208,18 @@ def benchmarks() -> str:
 
 
 def measured(name: str) -> str:
-    """How something was measured, and its table."""
-    table = json.loads(TABLES.read_text(encoding="utf-8"))[name]
+    """How something was measured, and its table, with its continuations."""
+    tables = json.loads(TABLES.read_text(encoding="utf-8"))
+    return "\n\n".join(_measured_table(tables[part]) for part in measured_parts(name, tables))
+
+
+def measured_parts(name: str, tables: dict[str, Any]) -> list[str]:
+    """The table of this name and its continuations, in their order."""
+    continued = re.compile(rf"{re.escape(name)}(, \d+)?")
+    return [part for part in tables if continued.fullmatch(part)]
+
+
+def _measured_table(table: dict[str, Any]) -> str:
     rule = ["---"] * len(table["headings"])
     lines = (table["headings"], rule, *table["rows"])
     rows = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
