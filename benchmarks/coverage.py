@@ -270,7 +270,6 @@ def group_of(mechanism: Mechanism, codes: np.ndarray, weights: np.ndarray | None
         counts=collect.CodeCounts(mechanism=mechanism, counts=counts),
         weights=sums[0],
         squares=sums[1],
-        memoised=False,
     )
 
 

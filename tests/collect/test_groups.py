@@ -19,8 +19,8 @@ from laws.registry import judges
 from mezzotint import Mechanism, collect, design, families
 from mezzotint.cli import run
 from mezzotint.collect import groups, pairs
-from mezzotint.collect.counts import SAME_PEOPLE
 from mezzotint.collect.intervals import LADDER, normal_quantile, target_of_mean
+from mezzotint.collect.provenance import SAME_PEOPLE
 from mezzotint.core.errors import ParameterError
 from tolerances import FEW
 
@@ -511,7 +511,7 @@ def test_several_runs_are_read_together_with_a_warning(
     counts = collect.read_counts(tmp_path / "a.csv")
     collect.save_counts(counts, tmp_path / "a.json")
     loaded = collect.load_counts(tmp_path / "a.json")
-    assert loaded.merge(counts).memoised == 2
+    assert loaded.merge(counts).provenance.memoised == 2
 
 
 def test_the_claim_of_memoised_reports_holds_by_any_column(

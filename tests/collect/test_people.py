@@ -17,9 +17,9 @@ from laws.registry import judges
 from mezzotint import collect, families, privacy
 from mezzotint.cli import run
 from mezzotint.collect.columns import STANDARD
-from mezzotint.collect.counts import SAME_PEOPLE
 from mezzotint.collect.listing import find_files
 from mezzotint.collect.people import select_rows, total_variation
+from mezzotint.collect.provenance import SAME_PEOPLE
 from mezzotint.collect.source import Source
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.privacy.charges import Charge

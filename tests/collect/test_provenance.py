@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
@@ -16,9 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from laws.registry import judges
-from mezzotint import collect, families, privacy
+from mezzotint import collect, families, privacy, report
+from mezzotint.cli import run as run_verb
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.folders import PartWriter
+from mezzotint.collect.provenance import REPEATED_IN_A_GROUP, REPEATED_REPORTS, SAME_PEOPLE
 from mezzotint.core.errors import BudgetError, ParameterError
 from tolerances import FEW
 
@@ -47,8 +50,8 @@ def test_the_same_reports_are_never_added_to_themselves(
             source, f"{tmp_path}/{name}/{out}", column="x", mechanism=MECHANISM, block_rows=300
         )
     one, two = (collect.read_counts(tmp_path / name / out) for name in ("one", "two"))
-    assert one.runs
-    assert not one.runs & two.runs
+    assert one.provenance.runs
+    assert not one.provenance.runs & two.provenance.runs
     assert one.merge(two).n == 2000
     for again in (one, one.merge(two)):
         with pytest.raises(ParameterError, match=r"counts=run .*count twice"):
@@ -92,7 +95,7 @@ def test_a_fingerprint_is_keyed_by_the_ledgers_secret(source: Path, tmp_path: Pa
         collect.privatize(
             source, tmp_path / f"{name}.parquet", column="x", mechanism=MECHANISM, ledger=ledger
         )
-        ((fingerprint, run),) = collect.read_counts(tmp_path / f"{name}.parquet").sources
+        ((fingerprint, run),) = collect.read_counts(tmp_path / f"{name}.parquet").provenance.sources
         (charge,) = privacy.Ledger(ledger).charges
         assert fingerprint in charge.release.description
         assert run in charge.release.identity
@@ -107,7 +110,7 @@ def test_a_fingerprint_is_keyed_by_the_ledgers_secret(source: Path, tmp_path: Pa
     collect.privatize(
         source, tmp_path / "c.parquet", column="x", mechanism=MECHANISM
     )  # no ledger, no secret
-    assert not collect.read_counts(tmp_path / "c.parquet").sources
+    assert not collect.read_counts(tmp_path / "c.parquet").provenance.sources
 
 
 def test_runs_that_begin_at_once_share_one_key(source: Path, tmp_path: Path) -> None:
@@ -116,7 +119,7 @@ def test_runs_that_begin_at_once_share_one_key(source: Path, tmp_path: Path) -> 
         collect.privatize(
             source, out, column="x", mechanism=MECHANISM, ledger=tmp_path / "ledger.jsonl"
         )
-        return collect.read_counts(out).sources
+        return collect.read_counts(out).provenance.sources
 
     with ThreadPoolExecutor(max_workers=8) as pool:
         sources = list(pool.map(run, range(8)))
@@ -132,7 +135,10 @@ def test_parts_of_one_run_add_up_to_it(source: Path, tmp_path: Path) -> None:
     for part in parts[1:]:
         total = total.merge(part)
     whole = collect.read_counts(tmp_path / "out")
-    assert (total.counts.tolist(), total.runs) == (whole.counts.tolist(), whole.runs)
+    assert (total.counts.tolist(), total.provenance.runs) == (
+        whole.counts.tolist(),
+        whole.provenance.runs,
+    )
     with pytest.raises(ParameterError, match="count twice"):
         whole.merge(parts[2])
 
@@ -143,7 +149,7 @@ def test_memoised_and_bare_reports_name_no_run(source: Path, tmp_path: Path) -> 
     collect.privatize(
         tmp_path / "ids.parquet", tmp_path / "r.csv", column="x", mechanism=MECHANISM, memo=memo
     )
-    assert collect.read_counts(tmp_path / "r.csv").runs == frozenset()
+    assert collect.read_counts(tmp_path / "r.csv").provenance.runs == frozenset()
     bare = CodeCounts(mechanism=MECHANISM, counts=np.array([3, 5]))
     assert bare.merge(bare).n == 16
 
@@ -327,3 +333,117 @@ def test_options_that_cannot_be(
 ) -> None:
     with pytest.raises(ParameterError, match=words):
         collect.privatize(source, tmp_path / "r.csv", column="x", mechanism=MECHANISM, **options)
+
+
+WORDS = families.categorical(categories=["no", "yes"], epsilon=1.0)
+
+
+@pytest.fixture(scope="module")
+def reports_of_repeated_people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A memoised run in which people have three rows each, and two fresh runs of other sources."""
+    folder = tmp_path_factory.mktemp("repeated")
+    for name in ("memoised", "first", "second"):
+        columns = {
+            "id": [f"{name}{row % 100}" for row in range(300)],
+            "x": [row % 100 / 100 for row in range(300)],
+            "y": [row % 10 / 10 for row in range(300)],
+            "word": ["no", "yes"] * 150,
+            "other": ["yes", "no", "no"] * 100,
+            "day": ["d1", "d2"] * 150,
+        }
+        pq.write_table(pa.table(columns), folder / f"{name}-in.parquet")
+        memo = collect.Memo(users="id", key=bytes(32)) if name == "memoised" else None
+        out = folder / name
+        out.mkdir()
+        collect.privatize_columns(
+            folder / f"{name}-in.parquet", out / "r.parquet", memo=memo, keep=["day"],
+            mechanisms={"x": MECHANISM, "y": MECHANISM, "word": WORDS, "other": WORDS},
+        )  # fmt: skip
+    (folder / "fresh").mkdir()
+    for name in ("first", "second"):
+        (folder / name / "r.parquet").rename(folder / "fresh" / f"{name}.parquet")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("run_folder", "note", "note_on_groups"),
+    [
+        ("memoised", REPEATED_REPORTS, REPEATED_IN_A_GROUP),
+        ("fresh", SAME_PEOPLE, SAME_PEOPLE),
+    ],
+)
+@pytest.mark.parametrize("as_json", [False, True])
+def test_every_estimate_says_what_its_intervals_rely_on(
+    reports_of_repeated_people: Path,
+    capsys: pytest.CaptureFixture[str],
+    run_folder: str,
+    note: str,
+    note_on_groups: str,
+    as_json: bool,
+) -> None:
+    """Numbers, categories, pairs of both, and groups: in the terminal and in JSON."""
+    source = str(reports_of_repeated_people / run_folder)
+    for words, expected in (
+        (["--column", "x"], note),
+        (["--column", "word"], note),
+        (["--column", "x_code", "--column", "y_code"], note),
+        (["--column", "word_code", "--column", "other_code"], note),
+        (["--column", "x", "--by", "day"], note_on_groups),
+        (["--column", "word", "--by", "day"], note_on_groups),
+    ):
+        arguments = ["estimate", source, *words] + ["--json"] * as_json
+        assert run_verb(arguments) == 0, words
+        printed = capsys.readouterr()
+        assert expected in " ".join(printed.err.split()), words
+        if as_json:
+            assert expected in json.loads(printed.out)["notes"], words
+
+
+@pytest.mark.parametrize(
+    ("run_folder", "note"), [("memoised", REPEATED_REPORTS), ("fresh", SAME_PEOPLE)]
+)
+@pytest.mark.parametrize("column", ["x_code", "word_code"])
+def test_a_page_says_what_its_intervals_rely_on(
+    reports_of_repeated_people: Path, run_folder: str, note: str, column: str
+) -> None:
+    page = report.reports_page(reports_of_repeated_people / run_folder, column=column)
+    paragraphs = [words for section in page.sections for words in section.words]
+    assert any(note[1:] in words for words in paragraphs)
+
+
+def test_no_counts_are_added_to_themselves(
+    reports_of_repeated_people: Path, tmp_path: Path
+) -> None:
+    """Codes, pairs and hashes alike: reports would count twice."""
+    path = reports_of_repeated_people / "fresh" / "first.parquet"
+    domain = families.hashed(categories=[f"w{index}" for index in range(100)], epsilon=4.0)
+    pq.write_table(pa.table({"word": ["w7"] * 50}), tmp_path / "words.parquet")
+    hashed = tmp_path / "hashed.parquet"
+    collect.privatize(tmp_path / "words.parquet", hashed, column="word", mechanism=domain)
+    for counts in (
+        collect.read_counts(path, column="x_code"),
+        collect.read_pairs(path, columns=("x_code", "y_code")),
+        collect.read_hashed(hashed, domain=domain),
+        collect.read_groups(path, by="day", column="x_code")["d1"],
+    ):
+        with pytest.raises(ParameterError, match="count twice"):
+            counts.merge(counts)  # type: ignore[arg-type]
+    other = families.hashed(categories=[f"v{index}" for index in range(100)], epsilon=4.0)
+    empty = collect.HashedCounts.from_reports([], [], domain=other)
+    with pytest.raises(ParameterError, match="different domains"):
+        collect.read_hashed(hashed, domain=domain).merge(empty)
+
+
+def test_groups_of_memoised_and_fresh_reports_together_are_of_the_same_people(
+    reports_of_repeated_people: Path,
+) -> None:
+    """One side memoised is enough for errors of a difference to add up."""
+    memoised, fresh = (
+        collect.read_groups(reports_of_repeated_people / name, by="day", column="x_code")
+        for name in ("memoised", "fresh")
+    )
+    merged = {day: memoised[day].merge(fresh[day]) for day in memoised}
+    together = collect.estimate_groups(merged, against="d1")
+    said = collect.estimate_groups(merged, against="d1", same_people=True)
+    assert [answer.row for answer in together.answers] == [answer.row for answer in said.answers]
+    assert REPEATED_IN_A_GROUP in together.notes

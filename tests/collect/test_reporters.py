@@ -235,7 +235,7 @@ def test_a_log_goes_on_where_it_stopped_and_is_one_run(tmp_path: Path) -> None:
     second = collect.Counter(COLOURS, MECHANISM, log=tmp_path / "log")
     second.add(report(1))
     assert first.counts(MECHANISM).counts.tolist() == [1, 2]
-    assert first.counts(MECHANISM).runs == second.counts(MECHANISM).runs
+    assert first.counts(MECHANISM).provenance.runs == second.counts(MECHANISM).provenance.runs
     with pytest.raises(FileFormatError, match="another run"):
         collect.Counter(MECHANISM, log=tmp_path / "log")
     with pytest.raises(ParameterError, match="name one"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -106,15 +107,13 @@ def _beside(options: EstimateOptions) -> str:
 
 def _show_one_column(options: EstimateOptions) -> None:
     """Prints the mean or the frequencies, and the other estimates requested."""
-    from mezzotint.collect.counts import SAME_PEOPLE
+    from mezzotint.collect.provenance import SAME_PEOPLE
 
     counts = _counts(options)
     spending = None
     if options.ledger is not None:
         spending = _spending(counts, options.ledger)
     all_different = spending is not None and spending.shared == 0
-    if counts.releases > 1 and not all_different:
-        console.warn(SAME_PEOPLE)
     if options.save_counts is not None:
         mz.collect.save_counts(counts, options.save_counts, overwrite=options.overwrite)
     result = mz.collect.estimate(
@@ -128,6 +127,7 @@ def _show_one_column(options: EstimateOptions) -> None:
     if all_different:
         others = tuple(note for note in result.notes if note != SAME_PEOPLE)
         result = replace(result, notes=others)
+    _warn_of(result.notes)
     write_rows(result._rows(), options)
     row_claim = note_row_claim(options.sources)
     json_fields = result.as_dict()
@@ -137,6 +137,12 @@ def _show_one_column(options: EstimateOptions) -> None:
         json_fields["epsilon_of_most_charged_person"] = spending.most
         json_fields["people_in_several_runs"] = spending.shared
     console.show(json_fields, options.as_json, lambda: _picture(result, counts.mechanism))
+
+
+def _warn_of(notes: Sequence[str]) -> None:
+    """What the intervals rely on and no file can show."""
+    for note in notes:
+        console.warn(note)
 
 
 def _spending(counts: mz.collect.CodeCounts, ledger: Path) -> mz.collect.Spending:
@@ -223,7 +229,6 @@ def _picture(result: mz.collect.Estimate | mz.collect.Frequencies, mechanism: Me
         "left open by the table",
     )
     sentences = [_split(result), *_blame(result, mechanism)]
-    sentences += [f"Note: {note}" for note in result.notes]
     table_rows = [*_interval_rows(result), *_histogram_rows(result)]
     return Group(tables.TerminalTable(columns, table_rows, title=title), Text("\n".join(sentences)))
 
@@ -363,6 +368,7 @@ def _show_frequent(options: EstimateOptions, domain: Path) -> None:
     table = tables.TerminalTable(columns, table_rows, left=("category", ""), title=title)
     others = Text(f"No other category has a share above {frequent.unlisted_at_most:.5f}.")
     write_rows(frequent._rows(), options)
+    _warn_of(frequent.notes)
     console.show(frequent.as_dict(), options.as_json, lambda: Group(table, others))
 
 
@@ -411,10 +417,12 @@ def _show_two_columns(options: EstimateOptions) -> None:
     headings = (*columns, "estimate", *interval_headings(options.confidence))
     table = tables.TerminalTable(headings, cells, left=columns, title=title)
     write_rows(entries, options)
+    _warn_of(pairs.provenance.notes)
     json_fields = {
         "n": pairs.n,
         "confidence": options.confidence,
         "seeded": pairs.seeded,
+        "notes": pairs.provenance.notes,
         **price(claim),
     }
     console.show({**json_fields, "together": entries}, options.as_json, lambda: table)

@@ -24,11 +24,7 @@ def show(options: EstimateOptions) -> None:
     """Prints means or frequencies of every group, shares and quantiles, differences, strata and
     totals.
     """
-    from mezzotint.collect.counts import SAME_PEOPLE
-
     groups = _read(options)
-    if not options.same_people and any(group.counts.releases > 1 for group in groups.values()):
-        console.warn(SAME_PEOPLE)
     sizes = None
     if options.sizes is not None:
         sizes = _sizes(options.sizes)
@@ -42,7 +38,9 @@ def show(options: EstimateOptions) -> None:
         allow_seeded=options.allow_seeded,
         **options.questions,
     )
-    memoised = any(group.memoised for group in groups.values())
+    memoised = any(group.counts.provenance.memoised for group in groups.values())
+    for note in estimates.notes:
+        console.warn(note)
     by = ", ".join(options.by or ())
     json_fields: JsonObject = {
         "confidence": options.confidence,
@@ -50,6 +48,7 @@ def show(options: EstimateOptions) -> None:
         "by": by or None,
         "weights": options.weights,
         "memoised": memoised,
+        "notes": estimates.notes,
         **price(estimates.claim),
         **_by_group(estimates, groups, options),
     }

@@ -28,6 +28,7 @@ from mezzotint.collect.intervals import (
     each_confidence,
     normal_quantile,
 )
+from mezzotint.collect.provenance import SAME_PEOPLE
 from mezzotint.collect.requests import Request
 from mezzotint.collect.shapes import CrossFitted
 from mezzotint.core.errors import ParameterError
@@ -86,6 +87,7 @@ class GroupEstimates(Claimed):
         answers: of the groups, in their order, then of differences, then of the population.
         claim: of one report; None when any report was drawn from a seed.
         seeded: whether any was; None where files do not say.
+        notes: one sentence each of what the intervals rely on (`Provenance.notes_on_groups`).
 
     Example:
         >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
@@ -101,6 +103,7 @@ class GroupEstimates(Claimed):
     answers: tuple[Answer, ...] = field(repr=False)
     claim: Claim | None = field(repr=False)
     seeded: bool | None
+    notes: tuple[str, ...] = ()
 
     def _rows(self) -> list[JsonObject]:
         return [answer.row for answer in self.answers]
@@ -267,7 +270,7 @@ def estimate_groups(
         estimated[group_name] = of_group
         answers += _rows(group_name, of_group.n, of_group.intervals)
     if against is not None:
-        same = same_people or any(group.memoised for group in groups.values())
+        same = same_people or any(group.counts.provenance.memoised for group in groups.values())
         answers += _differences(estimated, against, same_people=same)
     if sizes is not None:
         answers += _population(estimated, mechanism, sizes)
@@ -277,7 +280,18 @@ def estimate_groups(
         answers=tuple(answers),
         claim=claim_of(mechanism, seeded=seeded),
         seeded=seeded,
+        notes=_notes(groups, same_people=same_people),
     )
+
+
+def _notes(groups: Mapping[str, Group], *, same_people: bool) -> tuple[str, ...]:
+    """What the intervals rely on; that differences are of the same people may be said already."""
+    notes: dict[str, None] = {}
+    for group in groups.values():
+        notes |= dict.fromkeys(group.counts.provenance.notes_on_groups)
+    if same_people:
+        notes.pop(SAME_PEOPLE, None)
+    return tuple(notes)
 
 
 def _intervals_of(

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 from collections.abc import (
     Callable,
-    Collection,
     Iterator,
     Mapping,
     Sequence,
@@ -24,6 +23,7 @@ import pyarrow as pa
 from mezzotint.collect.columns import ColumnReader
 from mezzotint.collect.folders import MANIFEST, STATE, read_manifest
 from mezzotint.collect.listing import STREAM, SourceFile, find_files
+from mezzotint.collect.provenance import Provenance, refuse_two_runs
 from mezzotint.collect.reports import (
     Description,
     Origin,
@@ -68,6 +68,14 @@ class OpenReports:
     memoised: bool | None
     block: Block
     reader: ColumnReader
+
+    @property
+    def provenance(self) -> Provenance:
+        """Of a file of memoised reports the first block alone says so; runs are named by
+        `total_of`.
+        """
+        begins = self.block.groups is None or self.block.groups[0] == 0
+        return Provenance(memoised=int(begins and bool(self.memoised)))
 
     def batches(
         self,
@@ -186,6 +194,9 @@ class Mergeable(Protocol):
     @property
     def n(self) -> int: ...
 
+    @property
+    def provenance(self) -> Provenance: ...
+
     def merge(self, other: Self) -> Self: ...
 
 
@@ -195,11 +206,10 @@ Counted = TypeVar("Counted", bound=Mergeable)
 @final
 @dataclass(frozen=True, kw_only=True)
 class Total(Generic[Counted]):
-    """The counts of all reports of a source, and its `runs_of`."""
+    """The counts of all reports of a source, and where these come from."""
 
     counted: Counted
-    runs: frozenset[str]
-    sources: frozenset[tuple[str, str]]
+    provenance: Provenance
 
 
 def total_of(
@@ -237,15 +247,15 @@ def total_of(
     if expected is not None and reports != expected:
         message = f"its parts hold {reports} reports, its manifest says {expected}"
         raise FileFormatError(f"{source_name}: {message}")
-    runs, sources = runs_of(files)
-    return Total(counted=total, runs=runs, sources=sources)
+    provenance = _named_runs(files, memoised=total.provenance.memoised)
+    if expected is not None:  # one run's folder is one release, in many parts
+        provenance = replace(provenance, memoised=min(provenance.memoised, 1))
+    return Total(counted=total, provenance=provenance)
 
 
-def runs_of(
-    files: Sequence[SourceFile],
-) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
-    """The `runs` and the `sources` of the reports in files, as far as they say; raises
-    ParameterError for any twice.
+def _named_runs(files: Sequence[SourceFile], *, memoised: int) -> Provenance:
+    """The runs and the sources of the reports in files, as far as they say; raises ParameterError
+    for any twice.
     """
     file_of_run: dict[str, str] = {}
     sources: set[tuple[str, str]] = set()
@@ -265,22 +275,7 @@ def runs_of(
         if origin.source is not None:
             sources.add((origin.source, run_name.partition("/")[0]))
     refuse_two_runs(sources, parameter="source")
-    return frozenset(file_of_run), frozenset(sources)
-
-
-def refuse_two_runs(sources: Collection[tuple[str, str]], *, parameter: str) -> None:
-    """Raises ParameterError where one source, by the pairs' first, was privatized by several runs,
-    by their second.
-    """
-    run_of_source: dict[str, str] = {}
-    for source, run_name in sorted(sources):
-        first_run = run_of_source.setdefault(source, run_name)
-        if first_run != run_name:
-            remedy = (
-                "privatized the same rows twice; together their intervals would be too narrow; "
-                "estimate each run alone"
-            )
-            raise ParameterError(parameter, f"runs {first_run} and {run_name}", remedy)
+    return Provenance(runs=frozenset(file_of_run), sources=frozenset(sources), memoised=memoised)
 
 
 def expected_reports(source: AnyPath) -> int | None:

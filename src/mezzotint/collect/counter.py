@@ -10,6 +10,7 @@ from typing import cast, final
 import numpy as np
 
 from mezzotint.collect.counts import CodeCounts
+from mezzotint.collect.provenance import Provenance
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog
 from mezzotint.core.mechanism import Mechanism
@@ -114,11 +115,11 @@ class Counter:
             remedy = "none of its reports is counted here; name another"
             raise ParameterError("mechanism", counted_table.name, remedy)
         self._log.refresh()
-        runs = frozenset([cast(str, self._run)])
+        provenance = Provenance(runs=frozenset([cast(str, self._run)]))
         return CodeCounts(
             mechanism=counted_table,
             counts=self._counts[counted_table.sha256],
-            runs=runs,
+            provenance=provenance,
         )
 
     def _line(self, report: bytes | str) -> JsonObject:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,12 +15,8 @@ from typing import Any, Literal, Self, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.collect.coded import (
-    expected_reports,
-    open_reports,
-    refuse_two_runs,
-    total_of,
-)
+from mezzotint.collect.coded import open_reports, total_of
+from mezzotint.collect.provenance import UNKNOWN, Provenance
 from mezzotint.collect.reports import (
     embedded,
     embedded_key,
@@ -43,21 +38,6 @@ from mezzotint.privacy.claim import Claim
 
 COUNTS_FORMAT = "mezzotint-counts"
 VERSION = 1
-SAME_PEOPLE = (
-    "reports of several runs are counted as if of different people; "
-    "the intervals hold only if nobody is in two of them"
-)
-"""What is said of `CodeCounts.releases` > 1."""
-
-REPEATED_REPORTS = (
-    "the reports were memoised, so that a person's equal values gave equal reports; "
-    "the intervals hold only if each person is counted once: estimate each round by itself"
-)
-"""What is said where `CodeCounts.memoised` is not 0."""
-
-_OF_A_RUN = re.compile("/| where ")
-"""Behind the name of a run: its part, or the group that was taken out of it."""
-
 _OPTIONAL_KEYS = {"seeded", "runs", "sources", "memoised"}
 
 
@@ -71,13 +51,7 @@ class CodeCounts(Record):
         counts: (m,) integers >= 0, reports per code.
         seeded: whether any of the draws was reproducible and therefore NOT private; None where that
             is unknown, as for bare codes and for files written before they said so.
-        runs: names of the reports counted, as far as their files say (`Description.run`): they are
-            never added to themselves.
-        sources: pairs of what they are about (`Description.source`) and the run that drew them: two
-            runs about the same rows are never added either, as their errors agree.
-        memoised: from how many files (or folders of one run) of memoised reports: they name no run,
-            so that nobody can tell whether the same people are in two of them; estimates count them
-            as different people, and say so.
+        provenance: which runs drew the reports, as far as their files say.
 
     Raises:
         ParameterError: another shape, negative or non-integer counts.
@@ -95,9 +69,7 @@ class CodeCounts(Record):
     mechanism: Mechanism
     counts: IntArray
     seeded: bool | None = None
-    runs: frozenset[str] = frozenset()
-    sources: frozenset[tuple[str, str]] = frozenset()
-    memoised: int = 0
+    provenance: Provenance = UNKNOWN
 
     def __post_init__(self) -> None:
         counts = np.asarray(self.counts)
@@ -115,20 +87,6 @@ class CodeCounts(Record):
     def n(self) -> int:
         """Number of reports."""
         return int(self.counts.sum())
-
-    @property
-    def run_names(self) -> frozenset[str]:
-        """The runs that drew the reports, as far as their files say: of parts and groups, the run
-        they are of.
-        """
-        return frozenset(_OF_A_RUN.split(run_name)[0] for run_name in self.runs)
-
-    @property
-    def releases(self) -> int:
-        """From how many runs the reports are, as far as files say. People may be in several of
-        them.
-        """
-        return len(self.run_names) + self.memoised
 
     @classmethod
     def from_codes(
@@ -152,21 +110,11 @@ class CodeCounts(Record):
         if other.mechanism != self.mechanism:
             remedy = "reports of different tables cannot be added; estimate them apart"
             raise ParameterError("mechanism", other.mechanism.name, remedy)
-        repeated = sorted(self.runs & other.runs)
-        if repeated:
-            remedy = (
-                "given twice; its reports would count twice, and intervals would be too narrow; "
-                "give each run once"
-            )
-            raise ParameterError("counts", f"run {repeated[0]}", remedy)
-        refuse_two_runs(self.sources | other.sources, parameter="counts")
         return replace(
             self,
             counts=self.counts + other.counts,
             seeded=seeded_together([self.seeded, other.seeded]),
-            runs=self.runs | other.runs,
-            sources=self.sources | other.sources,
-            memoised=self.memoised + other.memoised,
+            provenance=self.provenance.merge(other.provenance),
         )
 
     def as_dict(self) -> JsonObject:
@@ -177,12 +125,13 @@ class CodeCounts(Record):
         }
         if self.seeded is not None:
             document["seeded"] = self.seeded
-        if self.runs:
-            document["runs"] = sorted(self.runs)
-        if self.sources:
-            document["sources"] = sorted(map(list, self.sources))
-        if self.memoised:
-            document["memoised"] = self.memoised
+        provenance = self.provenance
+        if provenance.runs:
+            document["runs"] = sorted(provenance.runs)
+        if provenance.sources:
+            document["sources"] = sorted(map(list, provenance.sources))
+        if provenance.memoised:
+            document["memoised"] = provenance.memoised
         return document
 
     @classmethod
@@ -207,9 +156,11 @@ class CodeCounts(Record):
             mechanism=extracted(values, seeded=seeded),
             counts=np.asarray(values["counts"]),
             seeded=seeded,
-            runs=frozenset(runs),
-            sources=frozenset((source, run_name) for source, run_name in sources),
-            memoised=memoised,
+            provenance=Provenance(
+                runs=frozenset(runs),
+                sources=frozenset((source, run_name) for source, run_name in sources),
+                memoised=memoised,
+            ),
         )
 
     def _rows(self) -> list[JsonObject]:
@@ -354,30 +305,21 @@ def read_counts(
     )
     count = partial(_count_block, column=column, mechanism=mechanism)
     total = total_of(source, count, column=column, settings=settings)
-    memoised = total.counted.memoised
-    if expected_reports(source) is not None:  # one run's folder is one release, in many parts
-        memoised = min(memoised, 1)
-    return replace(
-        total.counted,
-        runs=total.runs,
-        sources=total.sources,
-        memoised=memoised,
-    )
+    return replace(total.counted, provenance=total.provenance)
 
 
 def _count_block(block: Block, *, column: str | None, mechanism: Mechanism | None) -> CodeCounts:
-    """The counts of one block; of a file, its first block alone says that it is memoised."""
+    """The counts of one block."""
     with open_reports(block, columns=[column], mechanism=mechanism) as reports:
         (code_table,) = reports.tables
         counts = np.zeros(code_table.levels.size, dtype=np.int64)
         for codes, _ in reports.batches():
             counts += np.bincount(codes[0], minlength=counts.size)
-    begins = block.groups is None or block.groups[0] == 0
     return CodeCounts(
         mechanism=code_table,
         counts=counts,
         seeded=reports.seeded,
-        memoised=int(begins and bool(reports.memoised)),
+        provenance=reports.provenance,
     )
 
 

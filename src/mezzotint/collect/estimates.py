@@ -15,8 +15,6 @@ import numpy as np
 
 from mezzotint.collect.bets import Betting
 from mezzotint.collect.counts import (
-    REPEATED_REPORTS,
-    SAME_PEOPLE,
     CodeCounts,
     claim_of,
     refuse_seeded,
@@ -133,18 +131,8 @@ def frequencies(
         claim=claim_of(mechanism, seeded=counts.seeded),
         seeded=counts.seeded,
         sha256=mechanism.sha256,
-        notes=_notes(counts),
+        notes=counts.provenance.notes,
     )
-
-
-def _notes(counts: CodeCounts) -> tuple[str, ...]:
-    """One sentence each of what limits the intervals."""
-    notes = []
-    if counts.releases > 1:
-        notes.append(SAME_PEOPLE)
-    if counts.memoised:
-        notes.append(REPEATED_REPORTS)
-    return tuple(notes)
 
 
 @final
@@ -227,7 +215,7 @@ class Estimate(Claimed):
             1) degrees means that the reports were not made by this table.
         simultaneous: whether `confidence` is that of all intervals together.
         deal: the seed that dealt the reports into chunks, by method "safe"; None by the other.
-        notes: one sentence each of what limits the intervals: `SAME_PEOPLE`, `REPEATED_REPORTS`.
+        notes: one sentence each of what the intervals rely on (`Provenance.notes`).
         histogram: where requested.
         quantiles: probability -> its quantile, data units, where requested.
         shares_above: threshold -> share of the clipped inputs above it, where requested. A value on
@@ -457,7 +445,7 @@ def _of_numbers(
         sha256=mechanism.sha256,
         deviance=deviance(shapes.base, likeliest),
         deal=deal,
-        notes=_notes(counts),
+        notes=counts.provenance.notes,
         histogram=histogram,
         quantiles=quantiles or None,
         shares_above=above or None,

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from mezzotint.collect.coded import OpenReports, Total, open_reports, total_of
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.groups import Group
+from mezzotint.collect.provenance import UNKNOWN, Provenance
 from mezzotint.collect.settings import Settings
 from mezzotint.collect.source import Block
 from mezzotint.core.errors import ParameterError
@@ -35,6 +36,7 @@ class _Groups:
 
     by: tuple[str, ...]
     groups: Mapping[str, Group]
+    provenance: Provenance = UNKNOWN
 
     @property
     def n(self) -> int:
@@ -51,7 +53,8 @@ class _Groups:
         if len(groups) > MAX_GROUPS:
             remedy = f"has more than {MAX_GROUPS:,} values; choose a column of groups"
             raise ParameterError("by", ", ".join(self.by), remedy)
-        return _Groups(by=self.by, groups=groups)
+        provenance = self.provenance.merge(other.provenance)
+        return _Groups(by=self.by, groups=groups, provenance=provenance)
 
 
 def read_groups(
@@ -113,7 +116,7 @@ def _grouped(reports: OpenReports, by: tuple[str, ...], weights: str | None) -> 
     """The groups of one block."""
     numeric = [] if weights is None else [weights]
     others = dict.fromkeys(by, "by")
-    total = _Groups(by=by, groups={})
+    total = _Groups(by=by, groups={}, provenance=reports.provenance)
     for (codes,), record_batch in reports.batches(numeric=numeric, others=others):
         counted = _counted(
             codes,
@@ -121,7 +124,6 @@ def _grouped(reports: OpenReports, by: tuple[str, ...], weights: str | None) -> 
             weights=_weights(record_batch.values, weights, record_batch.row),
             table=reports.tables[0],
             seeded=reports.seeded,
-            memoised=reports.memoised,
         )
         total = total.merge(_Groups(by=by, groups=counted))
     return total
@@ -136,13 +138,11 @@ def _named(
     """The group under its own name: reports of other groups of the same run are different
     reports.
     """
-    runs = total.runs
+    runs = total.provenance.runs
     if by:
         runs = frozenset(f"{run_name} where {', '.join(by)} is {name}" for run_name in runs)
-    return replace(
-        group,
-        counts=replace(group.counts, runs=runs, sources=total.sources),
-    )
+    provenance = replace(total.provenance, runs=runs)
+    return replace(group, counts=replace(group.counts, provenance=provenance))
 
 
 def _order(name: str) -> list[tuple[bool, float, str]]:
@@ -170,7 +170,6 @@ def _counted(
     weights: FloatArray | None,
     table: Mechanism,
     seeded: bool | None,
-    memoised: bool | None = None,
 ) -> dict[str, Group]:
     """Counts codes by groups.
 
@@ -201,7 +200,6 @@ def _counted(
             weights=totals[index],
             squares=squares[index],
             heaviest=float(heaviest[index]),
-            memoised=memoised,
         )
     return groups
 

@@ -47,8 +47,6 @@ class Group:
             weights every report weighs 1.
         heaviest: greatest weight of a report; None where it is not known: it is bounded by the
             sums.
-        memoised: whether equal values of a user gave equal reports; None where the files do not
-            say.
 
     Example:
         >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
@@ -62,7 +60,6 @@ class Group:
     weights: FloatArray
     squares: FloatArray
     heaviest: float | None = None
-    memoised: bool | None = None
 
     @property
     def size(self) -> float:
@@ -98,15 +95,11 @@ class Group:
 
     def merge(self, other: Group) -> Group:
         """The reports of both as one group."""
-        memoised = None
-        if self.memoised == other.memoised:
-            memoised = self.memoised
         return Group(
             counts=self.counts.merge(other.counts),
             weights=self.weights + other.weights,
             squares=self.squares + other.squares,
             heaviest=max(self.sums.heaviest, other.sums.heaviest),
-            memoised=memoised,
         )
 
 

@@ -21,6 +21,7 @@ from mezzotint.collect.intervals import (
     clopper_pearson,
     within,
 )
+from mezzotint.collect.provenance import UNKNOWN, Provenance
 from mezzotint.collect.reports import code_field, hash_field
 from mezzotint.collect.source import Block
 from mezzotint.core.errors import FileFormatError, ParameterError
@@ -42,7 +43,7 @@ class HashedCounts:
     Arguments:
         domain: of `families.hashed`.
         counts: (hashes, cells).
-        seeded: as in `CodeCounts`.
+        seeded, provenance: as in `CodeCounts`.
 
     Example:
         >>> domain = mz.families.hashed(categories=[f"w{i}" for i in range(1000)], epsilon=4.0)
@@ -53,6 +54,7 @@ class HashedCounts:
     domain: HashedDomain
     counts: IntArray
     seeded: bool | None = None
+    provenance: Provenance = UNKNOWN
 
     @classmethod
     def from_reports(
@@ -93,9 +95,19 @@ class HashedCounts:
         return int(self.counts.sum())
 
     def merge(self, other: HashedCounts) -> HashedCounts:
-        """The counts of both, of one domain."""
-        seeded = seeded_together([self.seeded, other.seeded])
-        return replace(self, counts=self.counts + other.counts, seeded=seeded)
+        """The counts of both; raises ParameterError for two domains, or reports that would count
+        twice.
+        """
+        same_list = other.domain.categories == self.domain.categories
+        if not same_list or other.domain.mechanism != self.domain.mechanism:
+            remedy = "reports of different domains cannot be added; estimate them apart"
+            raise ParameterError("domain", other.domain.mechanism.name, remedy)
+        return replace(
+            self,
+            counts=self.counts + other.counts,
+            seeded=seeded_together([self.seeded, other.seeded]),
+            provenance=self.provenance.merge(other.provenance),
+        )
 
 
 def read_hashed(
@@ -135,9 +147,10 @@ def read_hashed(
             if callable(domain):
                 domain = domain(reports.tables[0])
                 mechanism = domain.mechanism
-            return _counted(reports, domain)
+            return replace(_counted(reports, domain), provenance=reports.provenance)
 
-    return total_of(source, count, column=column).counted
+    total = total_of(source, count, column=column)
+    return replace(total.counted, provenance=total.provenance)
 
 
 def _counted(reports: OpenReports, domain: HashedDomain) -> HashedCounts:
@@ -170,7 +183,7 @@ class HeavyHitters(Claimed):
         unlisted_at_most: no other category has a greater share.
         domain: categories in the list.
         claim: of one report; None when the reports were drawn from a seed.
-        seeded: as in `Frequencies`.
+        seeded, notes: as in `Frequencies`.
 
     Example:
         >>> domain = mz.families.hashed(categories=["yes", "no"], epsilon=4.0)
@@ -191,6 +204,7 @@ class HeavyHitters(Claimed):
     domain: int
     claim: Claim | None = field(repr=False)
     seeded: bool | None
+    notes: tuple[str, ...] = ()
 
     @property
     def heavy_hitters(self) -> list[JsonObject]:
@@ -267,6 +281,7 @@ def heavy_hitters(
         domain=supports.size,
         claim=claim_of(domain.mechanism, seeded=counts.seeded),
         seeded=counts.seeded,
+        notes=counts.provenance.notes,
     )
 
 

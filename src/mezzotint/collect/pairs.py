@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from mezzotint.collect.intervals import (
     target_of_values,
     within,
 )
+from mezzotint.collect.provenance import UNKNOWN, Provenance
 from mezzotint.collect.shapes import CrossFitted
 from mezzotint.collect.source import Block
 from mezzotint.core.errors import ParameterError
@@ -54,7 +55,7 @@ class PairCounts:
     Arguments:
         first, second: the tables.
         counts: (m1, m2) records per pair.
-        seeded: as in `CodeCounts`.
+        seeded, provenance: as in `CodeCounts`.
 
     Example:
         >>> words = mz.families.categorical(categories=["a", "b"], epsilon=2.0)
@@ -68,6 +69,7 @@ class PairCounts:
     second: Mechanism
     counts: IntArray
     seeded: bool | None = None
+    provenance: Provenance = UNKNOWN
 
     def __post_init__(self) -> None:
         shape = (self.first.levels.size, self.second.levels.size)
@@ -105,12 +107,19 @@ class PairCounts:
         return int(self.counts.sum())
 
     def merge(self, other: PairCounts) -> PairCounts:
-        """The counts of both; raises ParameterError when their tables differ."""
+        """The counts of both; raises ParameterError when their tables differ, or reports would
+        count twice.
+        """
         if (self.first, self.second) != (other.first, other.second):
             remedy = "estimate reports of different tables apart"
             raise ParameterError("mechanism", other.first.name, remedy)
         seeded = seeded_together([self.seeded, other.seeded])
-        return replace(self, counts=self.counts + other.counts, seeded=seeded)
+        return replace(
+            self,
+            counts=self.counts + other.counts,
+            seeded=seeded,
+            provenance=self.provenance.merge(other.provenance),
+        )
 
     @cached_property
     def _pmf(self) -> FloatArray:
@@ -145,13 +154,10 @@ class PairCounts:
     def margins(self) -> tuple[CodeCounts, CodeCounts]:
         """The reports of each column by themselves."""
         rows, columns = self.counts.sum(axis=1), self.counts.sum(axis=0)
+        origin: dict[str, Any] = {"seeded": self.seeded, "provenance": self.provenance}
         return (
-            CodeCounts(mechanism=self.first, counts=rows, seeded=self.seeded),
-            CodeCounts(
-                mechanism=self.second,
-                counts=columns,
-                seeded=self.seeded,
-            ),
+            CodeCounts(mechanism=self.first, counts=rows, **origin),
+            CodeCounts(mechanism=self.second, counts=columns, **origin),
         )
 
 
@@ -192,9 +198,11 @@ def read_pairs(source: AnyPath, *, columns: tuple[str, str]) -> PairCounts:
             second=second,
             counts=total,
             seeded=reports.seeded,
+            provenance=reports.provenance,
         )
 
-    return total_of(source, count, column=" and ".join(columns)).counted
+    total = total_of(source, count, column=" and ".join(columns))
+    return replace(total.counted, provenance=total.provenance)
 
 
 @final
@@ -208,6 +216,7 @@ class Relation(Record):
         covariance: of the clipped inputs, in the product of their units.
         slope: of the second column's regression on the first; None where the reports leave its
             variance open down to 0.
+        notes: as in `Estimate`.
 
     Example:
         >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
@@ -222,6 +231,7 @@ class Relation(Record):
     confidence: float
     covariance: Interval
     slope: Interval | None
+    notes: tuple[str, ...] = ()
 
 
 def _check(
@@ -290,6 +300,7 @@ def relation(
         confidence=confidence,
         covariance=covariance,
         slope=slope,
+        notes=pairs.provenance.notes,
     )
 
 

@@ -69,6 +69,8 @@ def spending_of(counts: CodeCounts, ledger: Ledger | str | os.PathLike[str]) -> 
         0
     """
     charged = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
-    identities = {f"privatize {run}" for run in counts.run_names}
-    shared = None if counts.memoised or not identities else charged.shared_people(identities)
+    identities = {f"privatize {run}" for run in counts.provenance.run_names}
+    shared = (
+        None if counts.provenance.memoised or not identities else charged.shared_people(identities)
+    )
     return Spending(most=charged.worst().epsilon, shared=shared)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias, cast
 
@@ -99,7 +99,8 @@ def _categories_page(title: str, name: str, frequencies: mz.collect.Frequencies)
     words = "Unbiased shares of the categories, each with its interval."
     if not frequencies.seeded:
         words += " Computed from private reports alone."
-    sections = (Section(title="What was collected", words=(words,), table=table),)
+    paragraphs = (words, *_reliance(frequencies.notes))
+    sections = (Section(title="What was collected", words=paragraphs, table=table),)
     if frequencies.seeded:
         sections = (SEEDED, *sections)
     return Page(
@@ -108,6 +109,11 @@ def _categories_page(title: str, name: str, frequencies: mz.collect.Frequencies)
         f"{_privacy(frequencies)}.",
         sections=sections,
     )
+
+
+def _reliance(notes: Sequence[str]) -> list[str]:
+    """What the intervals rely on, as sentences."""
+    return [f"{note[0].upper()}{note[1:]}." for note in notes]
 
 
 def _privacy(answer: Answer) -> str:
@@ -161,7 +167,7 @@ def _estimates(estimate: mz.collect.Estimate, name: str) -> Section:
     headings = (f"{name}, clipped", "estimate", *interval_headings(estimate.confidence))
     return Section(
         title="What was collected",
-        words=(clipped, shape),
+        words=(clipped, shape, *_reliance(estimate.notes)),
         figures=(figure,),
         table=Table(headings=headings, rows=tuple(rows)),
     )
