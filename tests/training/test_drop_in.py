@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import namedtuple
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from dp_accounting.pld import PLDAccountant
 from mezzotint import ParameterError, training
 from mezzotint.training import PrivacyEngine
 from mezzotint.training.gradients import PrivateModule, factors
-from mezzotint.training.projection import TrainingWarning
 from mezzotint.training.splitting import empty_batch
 
 torch = pytest.importorskip("torch")
@@ -304,20 +304,6 @@ def test_loaders_are_taken_again_and_the_plain_module_is_reachable() -> None:
 # Layers ----------------------------------------------------------------------------------------------
 
 
-def test_activations_in_place_are_set_to_be_not() -> None:
-    module = torch.nn.Sequential(
-        torch.nn.Linear(WIDTH, 6), torch.nn.ReLU(inplace=True), torch.nn.Linear(6, CLASSES)
-    )
-    with pytest.warns(TrainingWarning, match="inplace=True of ReLU") as said:
-        model, optimizer, batches, _ = private(module)
-    assert len(said) == 1
-    assert said[0].filename == __file__
-    for batch in batches:
-        optimizer.zero_grad()
-        entropy(model, batch).backward()
-        optimizer.step()
-
-
 class Added(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -329,12 +315,109 @@ class Added(torch.nn.Module):
         return self.out(h)
 
 
-def test_adding_in_place_is_refused_with_what_to_write() -> None:
+class Tokens(torch.nn.Module):
+    """A dense layer on tokens, whose output is a view that is written to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.out = torch.nn.Linear(2, WIDTH), torch.nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Any) -> Any:
+        h = self.into(torch.stack([x, -x], dim=2))
+        h *= 2
+        return self.out(h).mean(dim=1)
+
+
+class Shown(torch.nn.Module):
+    """A parameter as it is, which is no result of this call alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown = torch.nn.Parameter(torch.ones(5, WIDTH))
+
+    def forward(self, _: Any) -> Any:
+        return self.shown
+
+
+def test_what_a_dense_layer_makes_of_tokens_is_a_view() -> None:
+    assert Tokens().into(torch.ones(5, WIDTH, 2))._is_view()
+
+
+def test_a_parameter_that_a_layer_returns_keeps_no_hook_of_a_pass() -> None:
+    layer = Shown()
+    PrivateModule(layer)(torch.ones(5, WIDTH)).sum().backward()
+    assert not layer.shown._backward_hooks
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        lambda: torch.nn.Sequential(
+            torch.nn.Linear(WIDTH, 6), torch.nn.ReLU(inplace=True), torch.nn.Linear(6, CLASSES)
+        ),
+        lambda: torch.nn.Sequential(
+            torch.nn.Unflatten(1, (1, WIDTH)),
+            torch.nn.Conv1d(1, 2, 3),
+            torch.nn.ELU(inplace=True),
+            torch.nn.GroupNorm(1, 2),
+            torch.nn.LeakyReLU(inplace=True),
+            torch.nn.Flatten(),
+            torch.nn.LazyLinear(CLASSES),
+        ),
+        Added,
+        Tokens,
+    ],
+    ids=["activation", "convolution", "addition", "view"],
+)
+def test_what_is_written_in_place_has_the_rows_of_each_record_alone(
+    module: Callable[[], torch.nn.Module],
+) -> None:
+    torch.manual_seed(0)
+    plain = module()
+    x, y = torch.randn(5, WIDTH), torch.randint(CLASSES, (5,))
+    plain(x)  # lazy layers
+    alone = []
+    for i in range(5):
+        plain.zero_grad()
+        torch.nn.functional.cross_entropy(plain(x[i : i + 1]), y[i : i + 1]).backward()
+        alone.append([p.grad.clone() for p in plain.parameters()])
+    plain.zero_grad()
+    private = PrivateModule(plain, factored=False)
+    torch.nn.functional.cross_entropy(private(x), y).backward()
+    for parameter, *expected in zip(plain.parameters(), *alone, strict=True):
+        assert torch.allclose(parameter.grad_sample, torch.stack(expected), atol=1e-6)
+
+
+class Late(torch.nn.Module):
+    """Writes to what a layer without a rule was given, after it; PyTorch needs it no more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.out = Scale(), torch.nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Any) -> Any:
+        x = x.clone()
+        h = self.scale(x)
+        x += 1
+        return self.out(h)
+
+
+class Scale(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.ones(WIDTH))
+
+    def forward(self, x: Any) -> Any:
+        return x.exp() * self.factor
+
+
+def test_inputs_that_are_written_to_afterwards_are_refused_with_what_to_write() -> None:
+    Late()(torch.ones(2, WIDTH)).sum().backward()  # PyTorch takes it
     with pytest.raises(ParameterError, match="write h = h"):
-        private(Added())  # made-up records find it
-    model = PrivateModule(Added())
+        private(Late())  # made-up records find it
+    model = PrivateModule(Late())
     with pytest.raises(ParameterError, match="write h = h"):
-        model(torch.ones(2, WIDTH))
+        model(torch.ones(2, WIDTH)).sum().backward()
 
 
 @pytest.mark.parametrize(

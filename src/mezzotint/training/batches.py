@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, final
 
 import numpy as np
@@ -53,7 +54,7 @@ class PoissonBatches:
                 f"need 1 to {self.dataset_size}, the number of training records",
             )
 
-    @property
+    @cached_property
     def threshold(self) -> int:
         """ceil(2^64 batch_size / dataset_size): a record whose word is below it enters."""
         return -(-self.batch_size * _WORDS // self.dataset_size)
@@ -74,8 +75,8 @@ class PoissonBatches:
         if self.threshold == _WORDS:
             return np.arange(records)
         stream = ElementWords(key)
-        chosen = [np.empty(0, dtype=np.int64)]
-        for first in range(0, records, BLOCK):
+        chosen: list[npt.NDArray[np.int64]] = []
+        for first in range(0, max(1, records), BLOCK):
             random_words = np.empty(min(BLOCK, records - first), dtype=np.uint64)
             stream.fill(random_words)
             chosen.append(first + np.flatnonzero(random_words < np.uint64(self.threshold)))
@@ -228,16 +229,16 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
         return self._draw(self.waiting)
 
     def _draw(self, waiting: deque[int]) -> Iterator[list[int]]:
-        own_positions = range(self.first, self.batches.dataset_size, self.every)
+        own_count = len(range(self.first, self.batches.dataset_size, self.every))
         for _ in range(self.steps):
-            chosen = self.batches.draw(key_from(self.rng()), records=len(own_positions))
+            chosen = self.batches.draw(key_from(self.rng()), records=own_count)
             if self.parts is not None:
                 chosen = self.parts(chosen, self.drawn())
             if self.ahead:
                 waiting.append(len(chosen))
             else:
                 self.drawn.add(len(chosen))
-            yield [own_positions[position] for position in chosen.tolist()]
+            yield (self.first + self.every * chosen).tolist()
 
 
 def check_loader(loader: object) -> None:

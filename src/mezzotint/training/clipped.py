@@ -41,6 +41,12 @@ class Gradients:
     rows: Rows
     gains: Rows
 
+    @classmethod
+    def of_tensors(cls, gains: torch.Tensor, rows: torch.Tensor) -> Gradients:
+        """Gradients of float32 tensors on any device."""
+        gain_array, row_array = (tensor.cpu().contiguous().numpy() for tensor in (gains, rows))
+        return cls(rows=row_array, gains=gain_array)
+
     @property
     def coordinates(self) -> int:
         """Coordinates of one record's gradient."""
@@ -69,8 +75,8 @@ EXACT = 2**53
 @partial(inlined, reorder=True)
 def _sum_of_squares(values: npt.NDArray[np.float32]) -> float:
     total = 0.0
-    for j in range(values.size):
-        total += np.float64(values[j]) * values[j]
+    for coordinate in range(values.size):
+        total += np.float64(values[coordinate]) * values[coordinate]
     return total
 
 
@@ -97,9 +103,9 @@ def _add_rounded(
     values: npt.NDArray[np.float32], gain: np.float32, limit: np.float32, totals: Totals
 ) -> float:
     squares = 0.0  # of integers, whose sum stays below 2^53, which no order of addition rounds
-    for j in range(values.size):
-        number = _integer(values[j] * gain, limit)
-        totals[j] += number
+    for coordinate in range(values.size):
+        number = _integer(values[coordinate] * gain, limit)
+        totals[coordinate] += number
         squares += np.float64(number) * np.float64(number)
     return squares
 
@@ -142,6 +148,27 @@ def add_integers(
                 added = _add_rounded(rows[i, start:end], gain, limit, totals[r, start:end])
                 if squares[i] <= largest_square:
                     squares[i] += np.int64(added)
+
+
+def scaled(
+    numbers: IntArray | FloatArray, unit: float, divisor: float
+) -> tuple[npt.NDArray[np.float32], bool]:
+    """(D,) numbers in multiples of a unit, divided; and whether all of them are finite."""
+    gradient = np.empty(numbers.size, dtype=np.float32)
+    is_finite = _scale(numbers, unit, np.float32(divisor), gradient)
+    return gradient, is_finite
+
+
+@compiled
+def _scale(
+    numbers: npt.NDArray[Any], unit: float, divisor: np.float32, gradient: npt.NDArray[np.float32]
+) -> bool:
+    infinite_count = 0
+    for coordinate in range(numbers.size):
+        value = np.float32(np.float64(numbers[coordinate]) * unit) / divisor
+        gradient[coordinate] = value
+        infinite_count += not abs(value) < np.inf
+    return infinite_count == 0
 
 
 _MANY = 10**6

@@ -14,8 +14,10 @@ from typing import Any, Literal, cast, final
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.master import plain_type, rule_of, trained_weight
 from mezzotint.training.models import (
+    DPRNNBase,
     GradSampleModule,
     RNNLinear,
+    prepare_layer,
     torch,
     tree_flatten,
 )
@@ -71,10 +73,6 @@ class PrivateModule(GradSampleModule):
         object.__setattr__(self, "GRAD_SAMPLERS", _samplers(module))
         super().__init__(module, loss_reduction=loss_reduction, strict=mode == "hooks")
         self.mode: GradSampleMode = mode
-        for layer in self.iterate_submodules(module):
-            if self._get_module_type(layer) not in self.GRAD_SAMPLERS:
-                hook_handle = layer.register_forward_pre_hook(_refuse_keywords, with_kwargs=True)
-                self.autograd_grad_sample_hooks.append(hook_handle)
         self._factored = factored
         self._steady = frozenset(steady)
         self._passes = 0
@@ -134,9 +132,15 @@ class PrivateModule(GradSampleModule):
             ParameterError: rows that no step has used yet; a pass that torch.func cannot follow.
         """
         parameters = dict(self._module.named_parameters())
-        trained = {name: p.detach() for name, p in parameters.items() if p.requires_grad}
+        trained = {
+            name: parameter.detach()
+            for name, parameter in parameters.items()
+            if parameter.requires_grad
+        }
         attributed: dict[str, Any] = {name: parameters[name] for name in trained}
-        if any(getattr(p, "grad_sample", None) is not None for p in attributed.values()):
+        if any(
+            getattr(parameter, "grad_sample", None) is not None for parameter in attributed.values()
+        ):
             remedy = "one backward pass to a step; call optimizer.zero_grad() before the next"
             raise ParameterError("gradients", "of several batches", remedy)
         state_watch = StateWatch(self._layers, copies=self._passes == 0)
@@ -149,38 +153,92 @@ class PrivateModule(GradSampleModule):
             parameter.grad_sample = record_rows[name]
         return losses.mean()
 
+    def add_hooks(self, **options: Any) -> None:
+        """What Opacus calls to follow layers: hooks on these, and in each pass on their outputs.
+
+        Opacus follows backward passes by hooks of layers, each of which puts a function of Python
+        before and after its layer.
+        """
+        if hasattr(self._module, "autograd_grad_sample_hooks"):
+            remedy = "another private module follows it; give the plain module"
+            raise ParameterError("module", type(self._module).__name__, remedy)
+        handles: list[Any] = []
+        plain: Any = self._module
+        plain.autograd_grad_sample_hooks = self.autograd_grad_sample_hooks = handles
+        for layer in self.iterate_submodules(plain):
+            if isinstance(layer, DPRNNBase):
+                continue  # the dense layers inside are followed
+            if self._get_module_type(layer) not in self.GRAD_SAMPLERS:
+                prepare_layer(layer, batch_first=options["batch_first"])
+                handles.append(layer.register_forward_pre_hook(_refuse_keywords, with_kwargs=True))
+            handles.append(layer.register_forward_hook(self.capture_activations_hook))
+        self.enable_hooks()
+
     def capture_activations_hook(
         self, module: torch.nn.Module, forward_input: Any, _forward_output: Any
-    ) -> None:
-        if rule_of(module) is None:
-            super().capture_activations_hook(module, forward_input, _forward_output)
-            return
+    ) -> torch.Tensor | None:
+        """Hook after a layer: keeps what it was given until the gradient of its output is there.
+
+        Returns: what stands for the output, None for the output itself.
+        """
         if not (self.hooks_enabled and module.training and torch.is_grad_enabled()):
-            return
-        # Opacus sees no parameter of a layer whose only one stands behind a rule.
+            return None
+        trained = _trained(module)
+        output = _forward_output
+        if isinstance(output, tuple):
+            output = output[0]
+        if not trained or not isinstance(output, torch.Tensor) or not output.requires_grad:
+            return None
         layer: Any = module
         if not hasattr(layer, "activations"):
             layer.activations = []
-        layer.activations.append([tensor.detach() for tensor in forward_input])
-        for parameter in cast(list[Any], list(module.parameters())):
-            if parameter.requires_grad:
-                parameter._forward_counter += 1
+        activations = [tensor.detach() for tensor in forward_input]
+        layer.activations.append(activations)
+        for parameter in trained:
+            parameter._forward_counter += 1
+        if output._is_view() or output.is_leaf:
+            # Hooks of a view are lost where it is written to; those of a parameter stay for ever.
+            output = output.clone()
+        output.register_hook(
+            partial(self._follow_back, module, activations, _versions(activations))
+        )
+        if isinstance(_forward_output, tuple):
+            return None
+        return output
+
+    def _follow_back(
+        self,
+        module: torch.nn.Module,
+        activations: list[torch.Tensor],
+        versions: list[int],
+        back: torch.Tensor,
+    ) -> None:
+        """Hook behind a layer's output, of which `back` is the gradient."""
+        if _versions(activations) != versions:
+            remedy = (
+                "what it was given is written to afterwards; write h = h + x in place of h += x"
+            )
+            raise ParameterError("module", f"layer of {label(_trained(module)[0])}", remedy)
+        self.capture_backprops_hook(
+            module, activations, (back,), self.loss_reduction, self.batch_first
+        )
 
     def capture_backprops_hook(
         self,
         module: torch.nn.Module,
-        _forward_input: torch.Tensor,
-        forward_output: torch.Tensor,
+        _forward_input: Any,
+        forward_output: Any,
         loss_reduction: str,
         batch_first: bool,
     ) -> None:
+        """Takes the gradients of a layer's parameters, from that of its output."""
         is_elsewhere = not self.training and not getattr(module, "activations", None)
         if not self.hooks_enabled or is_elsewhere:
             return  # gradients of inputs, of a module that is not being trained
-        _check_calls(module)
-        _check_precision(module, forward_output[0], loss_reduction)
-        parameters = [p for p in module.parameters() if p.requires_grad]
-        if self._factored and _is_simple(module, parameters):
+        trained = _trained(module)
+        _check_calls(module, trained)
+        _check_precision(trained[0], forward_output[0], loss_reduction)
+        if self._factored and _is_simple(module, trained):
             self._keep_factors(module, forward_output[0].detach(), loss_reduction)
             return
         try:
@@ -189,22 +247,20 @@ class PrivateModule(GradSampleModule):
             )
         except (TypeError, ValueError, IndexError, RuntimeError) as error:
             raise _unfollowed(module, error) from error
-        for parameter in cast(list[Any], parameters):
+        for parameter in trained:
             if isinstance(parameter.grad_sample, list):
                 # Nobody needs more than that there were several.
                 parameter.grad_sample = parameter.grad_sample[-2:]
 
     def _keep_factors(self, layer: Any, back: torch.Tensor, loss_reduction: str) -> None:
         """Hangs the factors of a dense layer's gradients onto its weight."""
-        activations, back = self.rearrange_grad_samples(
-            module=layer, backprops=back, loss_reduction=loss_reduction, batch_first=True
-        )
-        del layer.max_batch_len
-        inputs = cast(Any, activations)[0].to(back.dtype)
+        (inputs,) = layer.activations.pop()
+        if loss_reduction == "mean":
+            back = back * len(inputs)
         weight: Any = trained_weight(layer)
         unreadable = back.new_full((1, 1, 1), math.nan).expand(len(back), *weight.shape)
         weight.grad_sample = unreadable
-        setattr(unreadable, _FACTORS, (back, inputs))
+        setattr(unreadable, _FACTORS, (back, inputs.to(back.dtype)))
         weight._forward_counter -= 1
         if layer.bias is not None and layer.bias.requires_grad:
             layer.bias.grad_sample = back
@@ -214,6 +270,15 @@ class PrivateModule(GradSampleModule):
 def factors(sample: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
     """What was sent back, (n, out), and given, (n, in), where gradients are factors; else None."""
     return getattr(sample, _FACTORS, None)
+
+
+def factored(sample: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gains and rows, float32, whose outer products are the records' gradients in one tensor."""
+    factor_pair = factors(sample)
+    if factor_pair is None:
+        factor_pair = sample.new_ones((len(sample), 1)), sample.flatten(1)
+    gains, rows = factor_pair
+    return gains.detach().float(), rows.detach().float()
 
 
 def _samplers(module: torch.nn.Module) -> dict[Any, Any]:
@@ -258,7 +323,7 @@ def _refuse_keywords(layer: Any, _: Any, settings: Any) -> None:
             f"{type(layer).__name__} is called with {', '.join(settings)}=, which per-record "
             "gradients would leave out; give them by position, or use grad_sample_mode='vmap'"
         )
-        raise ParameterError("module", label(_first_parameter(layer)), remedy)
+        raise ParameterError("module", label(_trained(layer)[0]), remedy)
 
 
 def _unfollowed(layer: torch.nn.Module, error: Exception) -> Exception:
@@ -270,7 +335,7 @@ def _unfollowed(layer: torch.nn.Module, error: Exception) -> Exception:
         f"hooks cannot take its per-record gradients ({reason}); use another layer, or "
         "grad_sample_mode='vmap' and its backward(loss, batch)"
     )
-    name = label(_first_parameter(layer))
+    name = label(_trained(layer)[0])
     return ParameterError("module", f"{type(layer).__name__} of {name}", remedy)
 
 
@@ -291,11 +356,24 @@ def _is_simple(module: torch.nn.Module, parameters: list[Any]) -> bool:
     )
 
 
-def _first_parameter(module: torch.nn.Module) -> torch.Tensor:
-    return next(parameter for parameter in module.parameters() if parameter.requires_grad)
+def _trained(layer: torch.nn.Module) -> list[Any]:
+    """The trained parameters of a layer and those inside; Opacus hangs attributes onto them."""
+    if layer._modules:
+        return [parameter for parameter in layer.parameters() if parameter.requires_grad]
+    # Most layers have none inside, and this is called for each of them in every pass.
+    return [
+        parameter
+        for parameter in layer._parameters.values()
+        if parameter is not None and parameter.requires_grad
+    ]
 
 
-def _check_calls(module: Any) -> None:
+def _versions(tensors: list[torch.Tensor]) -> list[int]:
+    """How often each tensor was written to."""
+    return [tensor._version for tensor in tensors]
+
+
+def _check_calls(module: Any, trained: list[Any]) -> None:
     """Whether all calls of a layer, and of those that share its weights, had a row for every
     record.
 
@@ -307,7 +385,7 @@ def _check_calls(module: Any) -> None:
     row_counts = {len(inputs[-1]) for inputs in getattr(module, "activations", ()) if inputs}
     if hasattr(module, "max_batch_len"):
         row_counts.add(module.max_batch_len)
-    for parameter in module.parameters():
+    for parameter in trained:
         if hasattr(parameter, "_current_grad_sample"):
             row_counts.add(len(parameter._current_grad_sample))
     if len(row_counts) > 1:
@@ -316,14 +394,14 @@ def _check_calls(module: Any) -> None:
             "given to the batch (x.expand(n, -1)), and put passes without backward() under "
             "torch.no_grad()"
         )
-        value = f"calls of {label(_first_parameter(module))} with different numbers of rows"
+        value = f"calls of {label(trained[0])} with different numbers of rows"
         raise ParameterError("gradients", value, remedy)
 
 
-def _check_precision(module: torch.nn.Module, back: torch.Tensor, reduction: str) -> None:
+def _check_precision(parameter: torch.Tensor, back: torch.Tensor, reduction: str) -> None:
     if reduction == "mean" and back.dtype in _SIXTEEN_BITS:
         remedy = (
-            f"{label(_first_parameter(module))} gets {back.dtype} gradients of a mean: 1/n is "
+            f"{label(parameter)} gets {back.dtype} gradients of a mean: 1/n is "
             "rounded alike in every row; sum the losses of the batch and give loss_reduction='sum'"
         )
         raise ParameterError("loss_reduction", reduction, remedy)
@@ -381,15 +459,6 @@ class _Functional:
 
 
 REMEDIES = (
-    (
-        "modified inplace",
-        "a layer's output is written to in place; write h = h + x in place of h += x, and leave "
-        "inplace=True out",
-    ),
-    (
-        "non-leaf Variable is being used in an in-place",
-        "a layer's output is written to in place; write h = h + x in place of h += x",
-    ),
     (
         "data-dependent control flow",
         "torch.func cannot follow a pass that looks at values; use grad_sample_mode='hooks'",

@@ -23,7 +23,9 @@ with brought_by("torch"):
     from opacus.grad_sample import (
         GradSampleModuleFastGradientClipping as GradSampleModuleFastGradientClipping,
     )
+    from opacus.grad_sample.functorch import prepare_layer as prepare_layer
     from opacus.grad_sample.gsm_base import AbstractGradSampleModule as AbstractGradSampleModule
+    from opacus.layers.dp_rnn import DPRNNBase as DPRNNBase
     from opacus.layers.dp_rnn import RNNLinear as RNNLinear
     from opacus.optimizers import DPOptimizer as DPOptimizer
     from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed

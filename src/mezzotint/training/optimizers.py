@@ -8,6 +8,7 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, cast, final
 
 import numpy as np
@@ -18,8 +19,14 @@ from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.sampler import GPU, key_from
 from mezzotint.core.types import Codes, Seed
 from mezzotint.training.batches import Drawn
-from mezzotint.training.clipped import ClippedSums, Gradients, clipped_sum, rounded_gaussian
-from mezzotint.training.gradients import factors
+from mezzotint.training.clipped import (
+    ClippedSums,
+    Gradients,
+    clipped_sum,
+    rounded_gaussian,
+    scaled,
+)
+from mezzotint.training.gradients import factored
 from mezzotint.training.models import (
     BatchSplittingSampler,
     DPOptimizer,
@@ -29,7 +36,7 @@ from mezzotint.training.models import (
 )
 from mezzotint.training.noise import CorrelatedNoise
 from mezzotint.training.projection import ROUNDINGS, LeftOutWarning, Projection, place
-from mezzotint.training.records import label, record_count, refuse_other_rows
+from mezzotint.training.records import record_count, record_rows, refuse_other_rows
 from mezzotint.vectors.gaussian import RoundedGaussian
 from mezzotint.vectors.rotation import SCALE
 
@@ -66,10 +73,10 @@ class _Wrapper(torch.optim.Optimizer):
         torch.optim.Optimizer.__setstate__(self, {})
 
     def __getstate__(self) -> dict[str, object]:
-        # A scheduler's wrapper of `step`, and a pass through a loader, belong to the optimizer that
-        # they were made for.
+        # A scheduler's wrapper of `step`, a pass through a loader and the sums of a batch belong to
+        # the optimizer that they were made for.
         state = dict(vars(self))
-        for name in ("step", "_splitting"):
+        for name in ("step", "_splitting", "_sums"):
             state.pop(name, None)
         return state
 
@@ -373,6 +380,13 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
     _splitting: Any = None
     """The pass of Opacus's memory manager that batches are split by."""
 
+    expected_batch_size: Any
+
+    _sums: torch.Tensor | None = None
+    """(D,) integers: the records' clipped gradients in all tensors, in units of the grid, added
+    up.
+    """
+
     _records = 0
     """Records that are in the sums."""
 
@@ -406,9 +420,6 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         self.original_optimizer.add_param_group(param_group)
-        attributed: list[Any] = self.original_optimizer.param_groups[-1]["params"]
-        for parameter in attributed:
-            parameter.summed_grad = None
 
     @property
     def contraction(self) -> float:
@@ -419,8 +430,9 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         gradients.
         """
         inner = self.original_optimizer
-        unknown = _has_hooks(self) or _is_replaced(self) or self.step_hook is not None
-        if not isinstance(inner, ProjectedOptimizer) or unknown:
+        if not isinstance(inner, ProjectedOptimizer):
+            return 1.0
+        if _has_hooks(self) or _is_replaced(self) or self.step_hook is not None:
             return 1.0
         return inner.contraction
 
@@ -437,7 +449,7 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         sigma = self.noise_multiplier * self._grid().units
         if self.mixer is not None:
             sigma *= SCALE
-        return RoundedGaussian(sigma=sigma)
+        return _noise_of(sigma)
 
     # Batches that Opacus's memory manager splits
 
@@ -473,65 +485,58 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
 
     # Sums of clipped gradients
 
-    def pre_step(self, closure: Any = None) -> Any:
-        """What Opacus calls before the inner optimizer's step."""
-        self._samples()
-        return super().pre_step(closure)
+    def pre_step(self, closure: Any = None) -> bool:
+        """What Opacus calls before the inner optimizer's step.
 
-    def _samples(self) -> list[torch.Tensor]:
-        """Per-record gradients of every tensor."""
-        for parameter in cast(list[Any], self.params):
-            if getattr(parameter, "grad_sample", None) is None:
-                remedy = (
-                    "every trained tensor needs one backward pass to a step: put passes without "
-                    "backward() under torch.no_grad(), add up the losses of several passes, and "
-                    "freeze what the loss does not use"
-                )
-                raise ParameterError("gradients", f"none in {label(parameter)}", remedy)
-        return self.grad_samples
+        Returns: whether that step is to be made.
+        """
+        if not self.params:
+            return True
+        self.clip_and_accumulate()
+        if self._check_skip_next_step():
+            self._is_last_step_skipped = True
+            return False
+        self.add_noise()
+        if self.step_hook:
+            self.step_hook(self)
+        self._is_last_step_skipped = False
+        return True
 
-    def _forget_sums(self) -> None:
-        self._records = 0
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops all gradients; the sums of a batch that is split stay until its last part."""
         attributed: list[Any] = self.params
         for parameter in attributed:
-            parameter.summed_grad = None
+            parameter.grad_sample = None
+        if not self._is_last_step_skipped:
+            self._forget_sums()
+        self.original_optimizer.zero_grad(set_to_none)
 
-    def _check_samples(self) -> None:
-        """Refuses gradients that were used before, of several batches, or scaled by their own
-        size.
-        """
+    def _forget_sums(self) -> None:
+        self._records, self._sums = 0, None
+
+    def _samples(self) -> list[torch.Tensor]:
+        """Per-record gradients of every tensor; refuses those scaled by their own size."""
         if hasattr(self, "found_inf"):
             remedy = (
                 "its scale follows overflows in gradients that are not released; use autocast "
                 "without it, in bfloat16 where float16 loses too much"
             )
             raise ParameterError("optimizer", "GradScaler", remedy)
-        for parameter in cast(list[Any], self.params):
-            check_unused(parameter.grad_sample)
-            if isinstance(parameter.grad_sample, list) and len(parameter.grad_sample) > 1:
-                remedy = (
-                    "gradients of several batches, which may share records; take one backward "
-                    "pass to a step, and opacus.utils.batch_memory_manager for batches that do "
-                    "not fit"
-                )
-                raise ParameterError("grad_sample", len(parameter.grad_sample), remedy)
+        return [record_rows(parameter) for parameter in self.params]
 
     @torch.no_grad()
     def clip_and_accumulate(self) -> None:
         """What Opacus calls to clip and sum."""
-        self._check_samples()
+        samples = self._samples()
         is_later_part = self._step_skip_queue and self._is_last_step_skipped
         if not is_later_part:
             self._forget_sums()
-        samples = self._samples()
         self._records += record_count(self.params, samples)
-        attributed: list[Any] = self.params  # Opacus hangs its sums onto the parameters
-        tensor_sums = self._split(self._clipped_sum(samples))
-        for parameter, summed in zip(attributed, tensor_sums, strict=True):
-            if parameter.summed_grad is None:
-                parameter.summed_grad = summed
-            else:
-                parameter.summed_grad = parameter.summed_grad + summed
+        summed = self._clipped_sum(samples)
+        if self._sums is not None:
+            summed = self._sums + summed
+        self._sums = summed
+        for parameter in cast(list[Any], self.params):
             mark_used(parameter.grad_sample)
 
     def _split(self, together: torch.Tensor) -> list[torch.Tensor]:
@@ -547,9 +552,10 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         grid.
         """
         if samples[0].device.type in GPU:
-            summed, left_out = clipped_sum([_factored(sample) for sample in samples], self._grid())
+            summed, left_out = clipped_sum([factored(sample) for sample in samples], self._grid())
         else:
-            integers, left_out = self._grid()([_gradients(sample) for sample in samples])
+            gradients = [Gradients.of_tensors(*factored(sample)) for sample in samples]
+            integers, left_out = self._grid()(gradients)
             summed = torch.from_numpy(integers)
         if left_out and not self._warned:
             self._warned = True
@@ -565,20 +571,23 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
 
     @torch.no_grad()
     def add_noise(self) -> None:
-        """What Opacus calls to make the sum private."""
-        attributed: list[Any] = self.params
-        for parameter in attributed:
-            check_unused(parameter.summed_grad)
-            mark_used(parameter.summed_grad)
+        """What Opacus calls to make the sum private; also divides it by the batch's size.
+
+        Raises:
+            NotFiniteError: the step counts all the same.
+        """
+        summed, self._sums = self._sums, None
+        if summed is None:
+            remedy = "each release needs sums of its own; call step()"
+            raise ParameterError("gradients", "no sum", remedy)
         self._check_batch()
         self._count()
-        summed = torch.cat([parameter.summed_grad.flatten() for parameter in attributed])
         released = self._released(summed)
-        # The extremes are infinite or NaN if any entry is.
-        if released.numel() and not all(math.isfinite(extreme) for extreme in released.aminmax()):
-            raise NotFiniteError("its gradient is not finite")
-        for parameter, gradient in zip(attributed, self._split(released), strict=True):
+        for parameter, gradient in zip(self.params, self._split(released), strict=True):
             parameter.grad = gradient.to(parameter.dtype)
+
+    def scale_grad(self) -> None:
+        """Nothing: gradients are divided all together, where their noise is added."""
 
     def _check_batch(self) -> None:
         """Whether the loader gave a batch since the last step, and the sum is of its records."""
@@ -621,8 +630,9 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
             integers = noisy_sums
         if self.mixer is not None:
             integers = self.mixer.solve(integers)
-        gradient = np.empty(integers.size, dtype=np.float32)
-        np.multiply(integers, self._grid().unit, out=gradient, casting="same_kind")
+        gradient, is_finite = scaled(integers, self._grid().unit, self.expected_batch_size)
+        if not is_finite:
+            raise NotFiniteError(_NOT_FINITE)
         return torch.from_numpy(gradient).to(device)
 
     def _released_on_device(self, summed: torch.Tensor) -> torch.Tensor:
@@ -630,22 +640,15 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         if noise_law is not None:
             noise_key = key_from(self.rng())
             summed = summed + rounded_gaussian(noise_law, noise_key, summed.numel(), summed.device)
-        return (summed.double() * self._grid().unit).float()
+        gradient = (summed.double() * self._grid().unit).float() / self.expected_batch_size
+        if not gradient.isfinite().all():
+            raise NotFiniteError(_NOT_FINITE)
+        return gradient
 
 
-def _factored(sample: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Gains and rows whose outer products are the records' gradients in one tensor."""
-    factor_pair = factors(sample)
-    if factor_pair is None:
-        factor_pair = sample.new_ones((len(sample), 1)), sample.flatten(1)
-    sent_back, rows = factor_pair
-    return sent_back.detach().float(), rows.detach().float()
+_NOT_FINITE = "its gradient is not finite"
 
 
-def _gradients(sample: torch.Tensor) -> Gradients:
-    sent_back, rows = _factored(sample)
-    return Gradients(rows=_array(rows), gains=_array(sent_back))
-
-
-def _array(values: torch.Tensor) -> npt.NDArray[np.float32]:
-    return values.detach().to("cpu", torch.float32).contiguous().numpy()
+@lru_cache(maxsize=16)
+def _noise_of(sigma: float) -> RoundedGaussian:
+    return RoundedGaussian(sigma=sigma)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, final, get_args
@@ -48,7 +47,7 @@ from mezzotint.training.optimizers import (
 )
 from mezzotint.training.phases import Poisson
 from mezzotint.training.probe import kept_randomness, made_up_probe
-from mezzotint.training.projection import TrainingWarning, projection, warn_about
+from mezzotint.training.projection import projection, warn_about
 from mezzotint.training.records import refuse_layers
 from mezzotint.training.rqp import noise_multiplier as least_noise
 from mezzotint.training.splitting import made_up_batch, tensors_of
@@ -132,8 +131,7 @@ def make_private(
         ParameterError: what no setting would mend, with what would; a module that mixes made-up
             records; batches of which nobody knows what they look like without records.
         InfeasibleError: no noise reaches target_epsilon.
-    Warns: as `projection.warn_about`, where a projection harms training; of activations in place,
-        which are set to be not.
+    Warns: as `projection.warn_about`, where a projection harms training.
     Guarantees:
         Gradients are clipped and summed as integers, noise and batches come from cryptographic
         keystreams, and each step is counted before its noise is drawn. The claim uses a contraction
@@ -314,7 +312,6 @@ def made_private(
     replicas = _replicas(module)
     _check_correlated(settings, loader, replicas)
     template = template_of(loader)
-    _settle_activations(module)
     steady = _probed(module, template, settings)
     draws = draws or Draws(settings.seed, replicas=replicas.several)
     run_plan = _plan(settings, loader, replicas, draws)
@@ -569,21 +566,6 @@ def _check_optimizer(module: torch.nn.Module, optimizer: torch.optim.Optimizer) 
         raise ParameterError("optimizer", kind, remedy)
     if not any(parameter.requires_grad for parameter in optimized):
         raise ParameterError("optimizer", kind, "all its parameters are frozen; unfreeze some")
-
-
-def _settle_activations(module: torch.nn.Module) -> None:
-    """Sets activations to be not in place: hooks hand out views, which may not be written to."""
-    in_place = [layer for layer in module.modules() if getattr(layer, "inplace", False) is True]
-    for layer in in_place:
-        layer.inplace = False  # type: ignore[assignment]
-    if in_place:
-        activation_names = ", ".join(sorted({type(layer).__name__ for layer in in_place}))
-        warnings.warn(
-            f"inplace=True of {activation_names} is set to False: per-record gradients need "
-            "inputs as they were",
-            TrainingWarning,
-            stacklevel=4,
-        )
 
 
 MOST_PROBED = 5_000_000

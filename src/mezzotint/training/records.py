@@ -5,10 +5,10 @@ i alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.training.models import GradSampleModule, ModuleValidator, torch
+from mezzotint.training.models import GradSampleModule, ModuleValidator, check_unused, torch
 
 _NAME = "mezzotint_name"
 
@@ -22,6 +22,28 @@ def name_parameters(module: torch.nn.Module) -> None:
 def label(parameter: torch.Tensor) -> str:
     """The name of a parameter for messages; its shape where no module has named it."""
     return getattr(parameter, _NAME, f"a tensor of shape {tuple(parameter.shape)}")
+
+
+def record_rows(parameter: Any) -> torch.Tensor:
+    """The per-record gradients in one tensor, (records, ...), of one batch and not used before."""
+    rows = getattr(parameter, "grad_sample", None)
+    if rows is None:
+        remedy = (
+            "every trained tensor needs one backward pass to a step: put passes without "
+            "backward() under torch.no_grad(), add up the losses of several passes, and freeze "
+            "what the loss does not use"
+        )
+        raise ParameterError("gradients", f"none in {label(parameter)}", remedy)
+    check_unused(rows)
+    if not isinstance(rows, list):
+        return rows
+    if len(rows) > 1:
+        remedy = (
+            "gradients of several batches, which may share records; take one backward pass to a "
+            "step, and opacus.utils.batch_memory_manager for batches that do not fit"
+        )
+        raise ParameterError("grad_sample", len(rows), remedy)
+    return rows[0]
 
 
 def record_count(parameters: Sequence[torch.Tensor], samples: Sequence[torch.Tensor]) -> int:

@@ -13,7 +13,6 @@ import math
 import os
 import pickle
 import time
-import warnings
 from bisect import bisect_left
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -112,8 +111,6 @@ class Trainer:
         self.stopped = ""
         self.averaged: dict[str, torch.Tensor] = {}
         self._losses = torch.tensor([math.nan])
-        self._features = torch.from_numpy(data.train_x)
-        self._labels = torch.from_numpy(data.train_y)
         self.draws = Draws(private.seed)
         self.inner = OPTIMIZERS[settings.optimizer](task.module.parameters(), settings.step_size)
         self.module, self.optimizer, self.loader, self.accountant = made_private(
@@ -132,7 +129,7 @@ class Trainer:
         )
 
     def _plain_loader(self) -> torch.utils.data.DataLoader[Any]:
-        records, batch_size = len(self._features), self.settings.batch_size
+        records, batch_size = len(self.data.train_x), self.settings.batch_size
         if batch_size > records:
             remedy = f"need 1 to {records}, the number of training records"
             raise ParameterError("batch_size", batch_size, remedy)
@@ -141,8 +138,10 @@ class Trainer:
         )
 
     def _records(self, positions: list[int]) -> list[torch.Tensor]:
-        chosen = torch.tensor(positions, dtype=torch.int64)
-        return [self._features[chosen], self._labels[chosen]]
+        # numpy gathers rows in a third of the time that PyTorch takes.
+        chosen = np.array(positions, dtype=np.intp)
+        arrays = (self.data.train_x[chosen], self.data.train_y[chosen])
+        return [torch.from_numpy(values) for values in arrays]
 
     def _endless_batches(self) -> Iterator[list[torch.Tensor]]:
         # What the loader does, without its cost: a tenth of a step of a small model.
@@ -265,21 +264,14 @@ class Trainer:
                 # step writes nothing.
                 save(self, checkpoint)
                 is_saved = True
-            self._take(block_steps)
+            for _ in range(block_steps):
+                self.step()
             if checkpoint is not None:
                 save(self, checkpoint)
             self.last = self.standing(time.perf_counter() - begin_time)
             if progress is not None:
                 progress(self.taken, self.settings.steps)
         return self.last
-
-    def _take(self, steps: int) -> None:
-        with warnings.catch_warnings():
-            # Opacus listens with full backward hooks on modules whose inputs need no gradient;
-            # torch remarks on that.
-            warnings.filterwarnings("ignore", message="Full backward hook is firing")
-            for _ in range(steps):
-                self.step()
 
     # Results
 

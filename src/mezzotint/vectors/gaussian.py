@@ -69,6 +69,8 @@ LARGEST = 2.0**36
 """Largest standard deviation: at a larger one, more than a seventh of all draws would be
 undecided."""
 
+_NO_CENTRES = np.zeros(1)
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -119,9 +121,11 @@ class RoundedGaussian:
         Raises:
             ParameterError: centres beyond 2^36, or not finite.
         """
+        largest = 0.0
         if centres is None or size == 0:
-            centres = np.zeros(1)
-        largest = max(float(centres.max()), -float(centres.min()))
+            centres = _NO_CENTRES
+        else:
+            largest = max(float(centres.max()), -float(centres.min()))
         if not largest <= LARGEST:
             raise ParameterError("centres", largest, f"finite numbers of at most {LARGEST:g}")
         noise = np.empty(size, dtype=np.int64)
@@ -134,6 +138,9 @@ class RoundedGaussian:
                 part_centres = centres[first:end]
             self._fill(key, first, part_centres, margin, noise[first:end])
 
+        if size <= PART:
+            fill(0)
+            return noise
         tasks = [functools.partial(fill, first) for first in range(0, size, PART)]
         in_threads(tasks, threads=usable_cores())
         return noise
