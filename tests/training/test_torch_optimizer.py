@@ -6,10 +6,8 @@ import copy
 import importlib
 import math
 import pickle
-import re
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -673,18 +671,3 @@ def test_steps_are_made_by_the_optimizer_inside(settings: dict[str, Any]) -> Non
     twin.step()
     # Half a cell for the first level and half for the second.
     np.testing.assert_allclose(weight.detach(), plain.detach().clamp(-1, 1), atol=2 / 255 + SINGLE)
-
-
-def test_the_page_names_tests_that_are_there() -> None:
-    root = Path(__file__).parents[2]
-    rows = [
-        line
-        for line in (root / "docs/tables/training-script.md").read_text().splitlines()
-        if line.startswith("| ")
-    ][1:]
-    written = "".join(path.read_text() for path in (root / "tests/training").glob("test_*.py"))
-    assert len(rows) > 25
-    for row in rows:
-        named = re.findall(r"`(test_\w+)`", row.split("|")[3])
-        assert named, row
-        assert all(f"def {name}(" in written for name in named), row
