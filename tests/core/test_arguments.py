@@ -212,3 +212,31 @@ def test_values_that_are_no_column_are_named_by_the_first_at_fault_and_never_sho
             mechanism.privatize(values)
         assert "secret" not in str(refused.value)
         assert "7.25" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["1", "2"],
+        [b"1", 2],
+        [1 + 0j, 2],
+        np.array([1j, 2]),
+        np.array(["0.5", "1"], dtype=object),
+        np.array(["2020-01-01", "2021-01-01"], dtype="M8[D]"),
+        np.ma.masked_array([1.0, 2.0], mask=[False, True]),
+    ],
+)
+def test_what_is_no_real_number_is_not_made_one(values: Any) -> None:
+    """Numpy reads text as numbers, drops imaginary parts, and looks behind masks."""
+    table = mz.families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.42)
+    scheme = mz.vectors.TableScheme(mechanism=table, size=2, clients=3, clip_norm=1.0)
+    for use in (
+        scheme.encode,
+        lambda vector: mz.vectors.clip(vector, norm="l2", bound=1.0),
+        table.pmf,
+        table.privatize,
+        lambda knots: mz.design.optimal(epsilon=1.0, knots=knots),
+        lambda sample: mz.design.optimal(epsilon=1.0, prior=sample),
+    ):
+        with pytest.raises(ParameterError):
+            use(values)

@@ -18,7 +18,7 @@ from mezzotint.collect.groups import Group
 from mezzotint.collect.provenance import UNKNOWN, Provenance
 from mezzotint.collect.settings import Settings
 from mezzotint.collect.source import Block
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import ParameterError, as_reals
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.table import MISSING
 from mezzotint.core.types import AnyPath, FloatArray, IntArray
@@ -278,7 +278,8 @@ def groups_of(
         )
     counted = None
     if weights is not None:
-        weight_array = pa.array(np.asarray(weights, dtype=np.float64).ravel())
+        positive = "need a positive number for each code"
+        weight_array = pa.array(as_reals("weights", weights, positive).ravel())
         counted = _weights(pa.record_batch([weight_array], names=["weights"]), "weights", 0)
         if len(weight_array) != array.size:
             remedy = f"need one for each of {array.size} codes"

@@ -28,6 +28,7 @@ from mezzotint.core.errors import (
     InfeasibleError,
     ParameterError,
     as_real,
+    as_reals,
 )
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Record, plain
@@ -305,7 +306,7 @@ def _best_levels(goal: Goal, epsilon: float | None, people: int | None) -> Plan:
 def _sample(values: npt.ArrayLike | None) -> FloatArray | None:
     if values is None:
         return None
-    array = np.asarray(values, dtype=np.float64).ravel()
+    array = as_reals("inputs", values, "need a sample of finite numbers").ravel()
     if not array.size or not np.isfinite(array).all():
         raise ParameterError("inputs", array.size, "need a sample of finite numbers")
     return array

@@ -87,7 +87,10 @@ def as_reals(
     that is missing.
     """
     try:
-        array = np.asarray(values, dtype=np.float64)
+        entries = np.asarray(values)
+        if np.ma.is_masked(values) or not _are_numbers(entries):
+            raise TypeError
+        array = entries.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         raise ParameterError(parameter, type(values).__name__, remedy) from None
     if np.isnan(array).any():  # as numpy reads None
@@ -95,6 +98,13 @@ def as_reals(
             if value is None:
                 raise ParameterError(_entry_name(parameter, index), None, remedy)
     return array
+
+
+def _are_numbers(entries: npt.NDArray[Any]) -> bool:
+    """Whether entries are real: numpy reads numbers off text, and drops what is imaginary."""
+    if entries.dtype.kind != "O":
+        return entries.dtype.kind in "biuf"
+    return not any(isinstance(entry, str | bytes | complex) for entry in entries.flat)
 
 
 def _entry_name(parameter: str, index: tuple[int, ...]) -> str:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy import special
 
 from mezzotint.core.arguments import check_count
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import ParameterError, as_reals
 from mezzotint.smoothed import count_tables, many_types
 from mezzotint.smoothed.compositions import simple_compositions
 from mezzotint.smoothed.expectations import Z_SCORE, check_draws, expected_record
@@ -468,7 +468,9 @@ _SUM_ERROR = 1e-9
 
 def _read_distributions(distributions: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Chances over the same levels, each made to sum to 1."""
-    distribution_rows = [np.asarray(row, dtype=np.float64) for row in distributions]
+    distribution_rows = [
+        as_reals("distributions", row, "need lists of probabilities") for row in distributions
+    ]
     level_counts = {row.size for row in distribution_rows}
     if (
         len(level_counts) != 1

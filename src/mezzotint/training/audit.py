@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy.stats import beta, binom
 
 from mezzotint.core.arguments import check_count, check_delta, check_probability
-from mezzotint.core.errors import ParameterError, refuse_nan
+from mezzotint.core.errors import ParameterError, as_reals, refuse_nan
 from mezzotint.core.search import bracket
 
 
@@ -124,7 +124,7 @@ LIMITS = 4
 
 
 def _answers(name: str, scores: npt.ArrayLike, threshold: float) -> _Answers:
-    values = np.asarray(scores, dtype=float).ravel()
+    values = as_reals(name, scores, "need a score of each run").ravel()
     check_count(name, values.size)
     refuse_nan(name, values, "score")
     return _Answers(positive=int((values > threshold).sum()), runs=values.size)
@@ -187,8 +187,11 @@ def audit_one_run(
 
     Source: Steinke, Nasr and Jagielski 2023, Theorem 5.2.
     """
-    evidence = np.asarray(scores, dtype=float).ravel()
-    coin_values = np.asarray(included, dtype=bool).ravel()
+    evidence = as_reals("scores", scores, "need a score of each canary").ravel()
+    coins = as_reals("included", included, "need true or false for each canary").ravel()
+    if not np.isin(coins, (0, 1)).all():
+        raise ParameterError("included", "other numbers", "need true or false for each canary")
+    coin_values = coins.astype(bool)
     canaries = evidence.size
     check_count("scores", canaries)
     refuse_nan("scores", evidence, "score")

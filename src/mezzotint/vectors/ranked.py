@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_choice, check_count, check_finite, check_positive
 from mezzotint.core.document import FORMAT, VERSION, parse_document
-from mezzotint.core.errors import FileFormatError, ParameterError, wrong_kind
+from mezzotint.core.errors import FileFormatError, ParameterError, as_reals, wrong_kind
 from mezzotint.core.files import read_text, write_text
 from mezzotint.core.loss import float_above
 from mezzotint.core.records import JsonObject, above, counted
@@ -493,7 +493,7 @@ class RankedCodebook:
             raise ParameterError("reports", "out of range", f"from 0 to {self.reports - 1}")
         shares = np.ones(len(codes))
         if weights is not None:
-            shares = np.asarray(weights, dtype=np.float64)
+            shares = as_reals("weights", weights, f"need {len(codes)} numbers")
         if shares.shape != (len(codes),) or not np.isfinite(shares).all() or shares.sum() == 0:
             remedy = f"need {len(codes)} numbers whose sum is not 0"
             raise ParameterError("weights", str(shares.shape), remedy)

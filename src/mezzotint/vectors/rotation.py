@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.arguments import check_choice, check_count, check_positive
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import ParameterError, as_reals
 from mezzotint.core.types import FloatArray
 
 Norm = Literal["linf", "l2", "l1"]
@@ -47,11 +47,7 @@ def clip(vector: npt.ArrayLike, *, norm: Norm, bound: float) -> FloatArray:
         >>> mz.vectors.clip([3.0, 4.0], norm="l2", bound=1.0).round(6).tolist()
         [0.6, 0.8]
     """
-    try:
-        values = np.array(vector, dtype=np.float64)
-    except (TypeError, ValueError):
-        remedy = "need real numbers, all vectors of one length"
-        raise ParameterError("vector", type(vector).__name__, remedy) from None
+    values = as_reals("vector", vector, "need real numbers, all vectors of one length")
     entries = values.ravel()
     finite = np.isfinite(entries)
     if not finite.all():
@@ -237,7 +233,7 @@ class Rotation:
         return list(zip(slices, signs, strict=True))
 
     def _checked(self, name: str, coordinates: npt.ArrayLike) -> FloatArray:
-        values = np.array(coordinates, dtype=np.float64)
+        values = as_reals(name, coordinates, "need real numbers")
         if values.ndim == 0 or values.shape[-1] != self.dimension:
             remedy = f"need {self.dimension} coordinates in the last axis"
             raise ParameterError(name, values.shape, remedy)
