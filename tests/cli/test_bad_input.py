@@ -339,7 +339,7 @@ def test_a_guess_is_offered_once(invoke: Invoke) -> None:
         ),
         (
             ("design", "--epsilon", 1, "--alpha", 4, "--delta", 0.1),
-            ("delta=, alpha= and metric= are three different guarantees",),
+            ("--delta, --alpha and --metric are three different guarantees",),
         ),
         (
             ("smoothed", "profile", "--epsilon", 1),
@@ -347,7 +347,7 @@ def test_a_guess_is_offered_once(invoke: Invoke) -> None:
         ),
         (
             ("smoothed", "profile", "--counts", "5,5", "--epsilon", 1),
-            ("exactly one of loss_rate= and sampled=",),
+            ("exactly one of --loss-rate and --sampled",),
         ),
         (
             (
@@ -362,7 +362,7 @@ def test_a_guess_is_offered_once(invoke: Invoke) -> None:
                 "--ratio",
                 2,
             ),
-            ("exactly one of epsilon= and ratio= (e^epsilon)",),
+            ("exactly one of --epsilon and --ratio (e^epsilon)",),
         ),
         (
             ("smoothed", "gradients", "--n", 100, "--sampled", 200, "--epsilon", 1),

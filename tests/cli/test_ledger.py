@@ -143,7 +143,7 @@ def test_a_run_says_what_was_charged_and_left_and_a_refusal_names_whom_it_is_abo
         in again.out
     )
     # Without ids nothing is known of people, who may have several rows.
-    assert "the largest total of any record is now 2.5, which leaves 6.5 of the budget" in again.out
+    assert "the largest total of any row is now 2.5, which leaves 6.5 of the budget" in again.out
     richest = ["9" if word == "1.6" else word for word in source]
     by_people = invoke("privatize", *richest, "--overwrite")
     assert "the largest total of any person is now 3" in by_people.out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -199,7 +200,7 @@ def test_every_option_that_holds_a_parameter_is_one_of_its_verb() -> None:
         # Nobody's file name is translated, nor a value that looks like a setting.
         (
             ParameterError("out", "max_level=3/lower=2.json", "its epsilon=1"),
-            "--out=max_level=3/lower=2.json: its epsilon=1",
+            "--out=max_level=3/lower=2.json: its epsilon 1",
         ),
         (ParameterError("other", True, "no"), "--other: no"),
         (ParameterError("levels[2]", 7.0, "no"), "--levels[2]=7.0: no"),
@@ -207,7 +208,7 @@ def test_every_option_that_holds_a_parameter_is_one_of_its_verb() -> None:
         (ParameterError("max_level", 7.0, "no"), "--max-level=7.0: no"),
         (ParameterError("nothing", 7.0, "no"), "nothing=7.0: no"),
         (ParameterError("prior", None, "name it"), "--prior is not given: name it"),
-        (InfeasibleError("epsilon=3: no scheme"), "epsilon=3: no scheme"),
+        (InfeasibleError("epsilon=3: no scheme"), "--epsilon=3: no scheme"),
     ],
 )
 def test_a_complaint_begins_with_the_option_as_it_is_typed(error: Any, line: str) -> None:
@@ -273,3 +274,78 @@ def test_what_stands_in_files_is_named_by_the_option_of_the_file(
     outcome = invoke(*words)
     assert outcome.status == 2
     assert outcome.err.splitlines()[-1].startswith(f"mezzotint: {begins}"), outcome.err
+
+
+TRANSLATED = [
+    ("use trust='secure_sum' or leave it out", "use --observer=secure_sum or leave it out"),
+    ("or use trust='local'", "or use --observer=reports"),
+    ("e.g. clients=1000", "e.g. --clients=1000"),
+    ("use overwrite=True (--overwrite)", "use --overwrite"),
+    ("choose corrupted= and clients=", "choose --corrupted and --clients"),
+    ("one of (levels=-3,-1,1,3)", "one of (levels -3,-1,1,3)"),
+    (
+        "raise clip_norm, or sampling_rate (--sampling-rate)",
+        "raise --clip-norm, or --sampling-rate",
+    ),
+    ("the release costs epsilon=2.5 at delta=1e-6", "the release costs epsilon 2.5 at delta 1e-6"),
+    ("a/clients=3/x.parquet", "a/clients=3/x.parquet"),
+    ('write {kind="module", factory="net.py:Net"}', 'write {kind="module", factory="net.py:Net"}'),
+]
+
+
+@pytest.mark.parametrize(("text", "line"), TRANSLATED)
+def test_what_python_calls_an_argument_is_an_option_on_the_command_line(
+    text: str, line: str
+) -> None:
+    assert messages.in_words_of(text, _verb(["account"])) == line
+
+
+KEYWORD = re.compile(r"(?<![-\w./{])[a-z_][a-z_0-9]*=")
+
+
+def _sentences() -> Iterator[str]:
+    """Texts of the library's errors and warnings that speak of an argument as Python has it."""
+    package = Path(messages.__file__).parents[1]
+    for file in sorted(package.rglob("*.py")):
+        if file.parent.name in ("papers", "report", "training", "secagg"):
+            continue  # pages; code of the user's own; messages between machines
+        for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(call, ast.Call) or not re.search(r"Error$|warn$", _called(call)):
+                continue
+            for argument in ast.walk(ast.Module(body=[ast.Expr(call)], type_ignores=[])):
+                text = ""
+                if isinstance(argument, ast.JoinedStr):
+                    for part in argument.values:
+                        text += part.value if isinstance(part, ast.Constant) else "1"
+                elif isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                    text = argument.value
+                if KEYWORD.search(text):
+                    yield text
+
+
+def _called(call: ast.Call) -> str:
+    return getattr(call.func, "id", getattr(call.func, "attr", ""))
+
+
+def test_no_message_speaks_of_an_argument_as_python_has_it() -> None:
+    sentences = list(_sentences())
+    assert len(sentences) > 20
+    for name in application.VERBS:
+        verb = _verb([name])
+        for sentence in sentences:
+            told = messages.in_words_of(sentence, verb)
+            outside_tables = re.sub(r"\{[^}]*\}", "", told)
+            assert not KEYWORD.search(outside_tables), (name, told)
+
+
+def test_an_uneven_table_is_named_by_its_file(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = families.erm(lower=0, upper=1, bins=[-1.0, 0.12345678, 0.5, 2.0], gamma=1.0)
+    table.save(tmp_path / "uneven.json")
+    refused = invoke("account", tmp_path / "uneven.json", "--observer=secure_sum", "--clients=9")
+    assert refused.status == 2
+    assert refused.err.startswith(
+        "mezzotint: FILE: its levels [-1.0, 0.12345678, 0.5, 2.0] are not integer"
+    )
+    assert refused.err.endswith("or use --observer=reports\n")

@@ -641,3 +641,20 @@ def test_nobody_has_no_total() -> None:
     )
     with pytest.raises(ParameterError, match="a total needs a report"):
         collect.total(nobody)
+
+
+def test_printed_estimates_have_the_names_of_their_groups() -> None:
+    codes = BIT.privatize([0.0, 1.0] * 500, rng=0)
+    names = [f"g{row % 50:02}" for row in range(1000)]
+    groups_by_name = collect.groups_of(codes, by=names, mechanism=BIT)
+    text = str(collect.estimate_groups(groups_by_name, allow_seeded=True, simultaneous=True))
+    lines = text.splitlines()
+    assert [line.partition(" ")[0] for line in lines[:40]] == [f"g{row:02}:" for row in range(40)]
+    assert "10 more, in to_frame()" in lines[40]
+    assert "95 % of all intervals together" in text
+    few = collect.groups_of(codes, by=["a", "b"] * 500, mechanism=BIT)
+    found = collect.estimate_groups(few, against="a", allow_seeded=True)
+    assert "b less a: mean" in str(found)
+    interval = found.answers[0].interval
+    (line,) = [line for line in str(found).splitlines() if line.startswith("a: mean")]
+    assert f"{interval.value:,.6g} ({interval.low:,.6g} to {interval.high:,.6g})" in line

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -20,9 +22,10 @@ from mezzotint.collect.columns import STANDARD
 from mezzotint.collect.listing import find_files
 from mezzotint.collect.people import select_rows, total_variation
 from mezzotint.collect.provenance import SAME_PEOPLE
+from mezzotint.collect.results import PrivatizeResult
 from mezzotint.collect.source import Source
 from mezzotint.core.errors import BudgetError, ParameterError
-from mezzotint.privacy.charges import Charge
+from mezzotint.core.mechanism import Mechanism
 from tolerances import FEW, printed
 
 TABLE = families.randomized_response(lower=0, upper=1, epsilon=0.5)
@@ -306,19 +309,82 @@ def test_the_rows_of_a_person_are_told_beside_an_estimate(
         assert words in " ".join(capsys.readouterr().err.split())
 
 
-def test_the_remedy_of_a_spent_budget_is_one_that_helps(tmp_path: Path) -> None:
-    """A limit on rows helps whoever has several of them and can pay for one; nobody else."""
-    pq.write_table(pa.table({"x": [0.5] * 3, "rider": ["a"] * 3}), tmp_path / "in.parquet")
-    for times, words in ((2.5, "--at-most K"), (0.5, None)):
-        ledger = privacy.Ledger(tmp_path / f"{times}.jsonl")
-        with ledger.counting(bytes(32)) as counter:
-            counter.add(["a"] * 3)
-            claim = Charge.of(
-                privacy.report_claim(TABLE), identity="r", description="", fingerprint=""
-            )
-            with pytest.raises(BudgetError) as refused:
-                ledger.charge_people(counter, claim, budget=times * TABLE.epsilon)
-        assert ("--at-most" in str(refused.value)) == (words is not None)
+RIDES = {"x": [0.5] * 7, "rider": [*"aaaaabb"], "day": [1, 1, 2, 2, 3, 1, 1]}
+"""Five rows of one person on three days, two of another on one."""
+
+
+def remedies_of(words: str) -> dict[str, str]:
+    """Options and their values that a refusal names."""
+    return dict(re.findall(r"(--(?:at-most|budget|epsilon)) ([0-9.]+)", words))
+
+
+@pytest.mark.parametrize("limit", [{}, {"at_most": 1, "per": "day"}], ids=["rows", "days"])
+def test_what_the_refusal_of_a_spent_budget_names_lets_the_run_pass(
+    tmp_path: Path, limit: dict[str, Any]
+) -> None:
+    pq.write_table(pa.table(RIDES), tmp_path / "in.parquet")
+    run_options: dict[str, Any] = {
+        "column": "x",
+        "charge_by": "rider",
+        "ledger": tmp_path / "ledger.jsonl",
+        "overwrite": True,
+    }
+
+    def privatized(table: Mechanism = TABLE, **options: Any) -> PrivatizeResult:
+        return collect.privatize(
+            tmp_path / "in.parquet", tmp_path / "o.csv", mechanism=table, **run_options, **options
+        )
+
+    with pytest.raises(BudgetError, match="without --per") as refused:
+        privatized(**limit, budget=2.5 * TABLE.epsilon)
+    remedies = remedies_of(str(refused.value))
+    assert remedies["--at-most"] == "2"
+    privatized(at_most=2, budget=2.5 * TABLE.epsilon)
+    # Half a row is left to each: no limit helps, a table of that epsilon does, or a larger budget.
+    with pytest.raises(BudgetError, match="Not even one row of some people fits") as refused:
+        privatized(**limit, budget=2.5 * TABLE.epsilon)
+    remedies = remedies_of(str(refused.value))
+    smaller = families.randomized_response(
+        lower=TABLE.lower, upper=TABLE.upper, epsilon=float(remedies["--epsilon"])
+    )
+    privatized(smaller, at_most=1, budget=2.5 * TABLE.epsilon)
+    spent = privacy.Ledger(tmp_path / "ledger.jsonl").worst().epsilon
+    with pytest.raises(BudgetError, match="Nothing is left to some people") as refused:
+        privatized(**limit, budget=math.nextafter(spent, math.inf))
+    privatized(**limit, budget=float(remedies_of(str(refused.value))["--budget"]))
+
+
+def test_what_the_refusal_of_a_budget_of_rows_names_lets_the_run_pass(tmp_path: Path) -> None:
+    pq.write_table(pa.table(RIDES), tmp_path / "in.parquet")
+
+    def privatized(table: Mechanism, budget: float) -> PrivatizeResult:
+        return collect.privatize(
+            tmp_path / "in.parquet",
+            tmp_path / "o.csv",
+            column="x",
+            mechanism=table,
+            ledger=tmp_path / "ledger.jsonl",
+            budget=budget,
+            overwrite=True,
+        )
+
+    budget = 1.5 * TABLE.epsilon
+    privatized(TABLE, budget)
+    with pytest.raises(BudgetError, match="each row") as refused:
+        privatized(TABLE, budget)
+    remedies = remedies_of(str(refused.value))
+    privatized(TABLE, float(remedies["--budget"]))
+    with pytest.raises(BudgetError, match="keep another ledger") as refused:
+        privatized(TABLE, float(remedies["--budget"]))
+    assert "--epsilon" not in remedies_of(str(refused.value))
+    other = tmp_path / "other"
+    other.mkdir()
+    smaller = families.randomized_response(
+        lower=TABLE.lower, upper=TABLE.upper, epsilon=float(remedies["--epsilon"])
+    )
+    (tmp_path / "ledger.jsonl").rename(other / "ledger.jsonl")
+    privatized(TABLE, budget)
+    privatized(smaller, budget)
 
 
 def days_of(folder: Path, cell: str) -> Path:

@@ -64,7 +64,7 @@ def test_the_better_number_of_levels_is_planned_where_none_is_given() -> None:
 
 def test_a_quantile_that_needs_more_cells_says_so() -> None:
     quantile: dict[str, Any] = {"probability": 0.9, "inputs": BETA, "half_width": 0.01}
-    with pytest.raises(InfeasibleError, match=r"more cells than 4 \(levels=, --levels\)"):
+    with pytest.raises(InfeasibleError, match=r"more cells than 4 \(--levels\)"):
         collect.plan("quantile", epsilon=4.0, **quantile)
 
 
@@ -345,3 +345,14 @@ def test_a_search_tells_its_steps() -> None:
     assert people[:4] == [2, 4, 8, 16]
     assert planned.people in people
     assert {epsilon for _, epsilon in steps} == {1.0}
+
+
+def test_a_printed_plan_says_its_table_and_ways_in_words() -> None:
+    planned = collect.plan(epsilon=1.0, people=1000, levels=2, waves=2)
+    text = " ".join(str(planned).split())
+    assert f"table {planned.mechanism.sha256[:12]}" in text
+    assert planned.mechanism.sha256 not in text
+    assert "2 levels, epsilon 1 (certified, to an observer of every single report)" in text
+    assert "lot: epsilon 1 of a report, 500 people, half width" in text
+    assert "confidence 95 %" in text
+    assert planned.as_dict()["mechanism"] == planned.mechanism.sha256

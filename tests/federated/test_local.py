@@ -475,3 +475,18 @@ def test_the_verb_on_flowers_own_engine(tmp_path, capsys):
     assert "only the device that draws a report is trusted" in shown
     assert "central" not in shown
     assert "ledger: 2 rounds, smallest mean 8 clients, 8 clients charged" in shown
+
+
+def test_a_delta_is_spent_only_where_it_buys_an_epsilon(
+    capsys: pytest.CaptureFixture[str], tmp_path
+) -> None:
+    """Few rounds cost as much with a delta as without: the claim is pure, and certified."""
+    strategy = _strategy()
+    few, many = strategy.claim(3, delta=1e-6), strategy.claim(400, delta=1e-6)
+    assert (few.delta, few.certified) == (0.0, True)
+    assert few.epsilon == strategy.scheme.claim(rounds=3).epsilon
+    assert many.delta == 1e-6
+    assert many.epsilon < 0.99 * strategy.scheme.claim(rounds=400).epsilon
+    (tmp_path / "run.toml").write_text('[mechanism]\nkind = "ranked"\nepsilon = 8.0\n')
+    assert run(["federate", str(tmp_path / "run.toml"), "--dry-run"]) == 0
+    assert "epsilon 48, delta 0: a client in 6 rounds" in capsys.readouterr().out

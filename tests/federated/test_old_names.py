@@ -10,7 +10,7 @@ import pytest
 
 import mezzotint as mz
 from mezzotint.core.arguments import with_old_fields, with_old_names
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.federated import (
     GaussianEncoding,
     Policy,
@@ -85,8 +85,12 @@ def test_files_of_before_are_read(tmp_path: Path) -> None:
     settings = RunSettings.from_config({"per-round": 7, "l2-norm": 0.5, "clients": 9})
     assert settings == RunSettings(clients_per_round=7, clip_norm=0.5, clients=9)
     (tmp_path / "policy.toml").write_text("l2_norm = 1.0\n")
-    with pytest.warns(FutureWarning, match=SAID):
+    with pytest.warns(FutureWarning, match=f"policy policy.toml: {SAID}") as warned:
         assert load_policy(tmp_path / "policy.toml").clip_norm == 1.0
+    assert [warning.filename for warning in warned] == [__file__]
+    (tmp_path / "policy.toml").write_text("l2_norm = 1.0\nclip_norm = 2.0\n")
+    with pytest.raises(FileFormatError, match=r"policy\.toml: l2_norm is now called clip_norm"):
+        load_policy(tmp_path / "policy.toml")
 
 
 def test_a_file_with_a_key_under_both_names_is_refused() -> None:

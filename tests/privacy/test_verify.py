@@ -400,3 +400,24 @@ def test_a_claim_whose_check_is_stopped_is_not_valid(tmp_path: Path) -> None:
     report = verify(_claim(tmp_path), seconds=0)
     assert not report.valid
     assert "NOT CHECKED" in report.problems[0]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"PAR1\xff\xfe", b"x_code\n0\n1\n", b'{"a": 1}\n{"b": 2}\n', b'{"settings": 1}'],
+    ids=["Parquet", "CSV", "lines of JSON", "other JSON"],
+)
+def test_what_holds_no_claim_says_which_files_do(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "reports"
+    file.write_bytes(content)
+    report = verify(file)
+    assert report.unreadable
+    assert "mezzotint design --out" in str(report)
+    assert "--proof of privatize" in str(report)
+
+
+def test_a_damaged_mechanism_is_called_damaged(tmp_path: Path, document: dict[str, Any]) -> None:
+    (tmp_path / "cut.json").write_text(json.dumps(document)[:-20])
+    report = verify(tmp_path / "cut.json")
+    assert report.unreadable
+    assert "--proof" not in str(report)

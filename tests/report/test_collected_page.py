@@ -118,3 +118,18 @@ def test_a_page_about_seeded_reports_states_no_epsilon(tmp_path: Path, out: str)
     assert "NOT private" in page.summary
     assert "epsilon" not in repr(page)
     assert page.sections[0].title == "Not private"
+
+
+@pytest.mark.parametrize(
+    ("confidence", "percentage"), [(0.95, "95 %"), (0.995, "99.5 %"), (0.99999, "99.999 %")]
+)
+def test_a_confidence_is_shown_with_all_its_digits(
+    reports: Path, confidence: float, percentage: str
+) -> None:
+    """99.999 % is neither 100 % nor "99 %"."""
+    page = reports_page(reports, confidence=confidence)
+    section = page.sections[0]
+    assert f"{percentage} interval" in page.summary
+    assert section.figures[0].title.endswith(f"with {percentage} intervals")
+    assert section.table is not None
+    assert section.table.headings[-2:] == (f"{percentage} low", f"{percentage} high")

@@ -384,3 +384,12 @@ def test_the_claim_withstands_a_canary(bits: int | None) -> None:
     assert 0.15 * accountant.claim().epsilon < proved.epsilon <= accountant.claim().epsilon
     assert math.isfinite(accountant.claim().epsilon)
     assert optimizers.NoisyOptimizer is type(optimizer)
+
+
+def test_a_loop_of_ones_own_hears_no_remarks_of_torch(blobs: Dataset) -> None:
+    """Opacus listens where no input needs a gradient, and torch remarks on it: nothing to act on."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        private = training.make_private(*parts(blobs), noise_multiplier=1.0, delta=1e-5, epochs=1)
+        run(*private[:3])
+    assert not [str(warning.message) for warning in heard if "hook" in str(warning.message)]

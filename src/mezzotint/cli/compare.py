@@ -114,7 +114,13 @@ def _families(files: Sequence[Path], *, every: bool) -> list[str | Mechanism]:
     families: list[str | Mechanism] = [*FAMILIES]
     if every:
         families += BASELINES
-    families += [common.load_mechanism(file) for file in files]
+    names = [file.name for file in files]
+    if len(set(names)) < len(names):
+        names = [str(file) for file in files]
+    for file, name in zip(files, names, strict=True):
+        # By its file: a design of one's own has the name of its family, which is compared too.
+        table = common.load_mechanism(file)
+        families.append(Mechanism.of(table, name=name))
     return families
 
 

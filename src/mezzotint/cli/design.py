@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, final
 
 import mezzotint as mz
-from mezzotint.cli import common, console, progress
+from mezzotint.cli import common, console, messages, progress
 from mezzotint.cli.common import Lower, PriorOption, Upper
 from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, option
 from mezzotint.cli.parameters import Parameters
@@ -362,7 +362,7 @@ def make(family: str, *, levels: Levels, **problem: Any) -> mz.design.DesignResu
         warnings.simplefilter("always")
         result = _make(family, levels, problem)
     for warning in caught:
-        console.warn(str(warning.message))
+        console.warn(messages.in_words_of(str(warning.message), None))
     return result
 
 

@@ -210,7 +210,8 @@ def _dry_run(run: RunFile, settings: RunSettings, as_json: bool) -> None:
         worst = f"a client in {rounds}"
         if settings.trust != "local":
             worst += f", each a sum of the fewest clients allowed, {settings.fewest_summands}"
-        price = f"at worst the run costs epsilon {above(epsilon)}, delta {above(settings.delta)}: {worst}"
+        delta = above(json_fields["delta"])
+        price = f"at worst the run costs epsilon {above(epsilon)}, delta {delta}: {worst}"
     sentences: list[RenderableType] = [
         f"one round of {json_fields['clients']} clients on made-up data: {json_fields['parameters']:,} parameters, "
         f"{json_fields['bits']} bits each on the wire, {json_fields['seconds']:.1f} s",

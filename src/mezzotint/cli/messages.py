@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 
 OPTION_OF: Mapping[str, Mapping[str, str]] = {
-    "account": {"trust": "observer"},
+    "account": {"trust": "observer", "levels": "file"},
     "advise": {"trust": "observer", "clients": "clients_per_round"},
     "estimate": {"source": "sources", "counts": "sources"},
     "federate": {"path": "out"},
@@ -22,6 +24,29 @@ OPTION_OF: Mapping[str, Mapping[str, str]] = {
 """Verb -> parameter of the library -> the verb's parameter that holds it, where their names differ.
 """
 
+OBSERVER_OF: Mapping[str, str] = {
+    "local": "reports",
+    "sum": "secure_sum",
+    "shuffler": "shuffled",
+}
+"""Who is trusted, as the library names it -> what an observer then sees, as options name it."""
+
+_KEYWORD = re.compile(
+    r"""(?<![-\w./{])(?P<name>[a-z][a-z_0-9]*)=
+    (?P<value>'[^']*'|"[^"]*"|\[[^\]]*\]|[^\s,;:()'"]*)
+    (?:[ ]\((?P<option>--[^()]*)\))?""",
+    re.VERBOSE,
+)
+"""An argument as Python has it, and the option that the library names behind it."""
+
+_NAME = re.compile(r"""(?<![-\w./'"{=])([a-z]+(?:_[a-z0-9]+)+)(?![\w./'"=-])(?: \((--[^()]*)\))?""")
+"""A name of two words or more, and the option that the library names behind it."""
+
+_INSTRUCTION = re.compile(
+    r"(^|[(;]\s?|\b(use|try|give|with|below|above|exceed|or|and|set)\s|e\.g\.\s)$"
+)
+"""Before an argument that the reader is to type, or has typed."""
+
 
 def complaint(error: MezzotintError, verb: Any) -> str:
     """The line that an error becomes: option, value as it was typed, remedy in the library's words.
@@ -30,20 +55,65 @@ def complaint(error: MezzotintError, verb: Any) -> str:
         error: what the library raised.
         verb: the parser's command that ran.
     """
-    if isinstance(error, FileFormatError) or not isinstance(error, ParameterError):
+    if isinstance(error, FileFormatError):
         return str(error)
+    if not isinstance(error, ParameterError):
+        return in_words_of(str(error), verb)
     parameter_name, bracket, index = error.parameter.partition("[")
     typed = _option(parameter_name, verb)
     head = f"{_as_typed(typed, parameter_name)}{bracket}{index}"
+    remedy = in_words_of(error.remedy, verb)
     if error.value is None:
-        return f"{head} is not given: {error.remedy}"
+        return f"{head} is not given: {remedy}"
     if getattr(typed, "is_flag", False):
-        return f"{head}: {error.remedy}"
+        return f"{head}: {remedy}"
     value = error.value
     if not isinstance(value, str):
         # As the error shows it, which keeps long values short.
         value = str(error).removeprefix(f"{error.parameter}=").removesuffix(f": {error.remedy}")
-    return f"{head}={value}: {error.remedy}"
+    is_argument = getattr(typed, "param_type_name", "") == "argument"
+    if is_argument and not isinstance(error.value, str | os.PathLike):
+        # The file was typed, and this stands in it.
+        return f"{head}: its {parameter_name} {value} are {remedy}"
+    return f"{head}={value}: {remedy}"
+
+
+def in_words_of(text: str, verb: Any) -> str:
+    """A sentence of the library in which arguments are options as they are typed.
+
+    Arguments:
+        text: may name arguments as Python has them: trust='secure_sum'.
+        verb: the parser's command that ran; None leaves only those options that the text names
+            itself.
+    """
+
+    def as_option(match: re.Match[str]) -> str:
+        before = text[: match.start()]
+        value = match["value"].strip("'\"")
+        if "/" in value or before.count("{") > before.count("}"):
+            return match[0]  # a path, or a table of a run file
+        if match["option"]:
+            return match["option"]
+        parameter = _option(match["name"], verb)
+        is_option = getattr(parameter, "param_type_name", "") == "option"
+        if not is_option or (value and not _INSTRUCTION.search(before)):
+            return f"{match['name'].replace('_', ' ')} {value}".strip()
+        option = _as_typed(parameter, match["name"])
+        if match["name"] == "trust":
+            value = OBSERVER_OF.get(value, value)
+        if parameter.is_flag or not value:
+            return option
+        return f"{option}={value}"
+
+    def as_option_alone(match: re.Match[str]) -> str:
+        if match[2]:
+            return match[2]
+        parameter = _option(match[1], verb)
+        if getattr(parameter, "param_type_name", "") == "option":
+            return _as_typed(parameter, match[1])
+        return match[0]
+
+    return _NAME.sub(as_option_alone, _KEYWORD.sub(as_option, text))
 
 
 def named_verb(program: Any, words: Sequence[str]) -> Any:

@@ -68,10 +68,10 @@ def report(
         "png": [str(path) for path in png_files],
         "seconds": time.perf_counter() - started,
     }
-    megabytes = f"{json_fields['bytes'] / 1e6:.1f} MB"
+    size = f"{json_fields['bytes'] / 1e3:,.0f} kB"
     sentences = [
         page.summary,
-        f"Written: {out} ({megabytes}, needs no network)",
+        f"Written: {out} ({size}, needs no network)",
         *(f"Written: {path}" for path in png_files),
     ]
     console.show(json_fields, as_json, lambda: "\n".join(sentences))

@@ -365,7 +365,7 @@ def _charged(result: PrivatizeResult) -> list[str]:
     charged = result.charged
     if charged is None:
         return []
-    payers, payer = "everyone", "record"
+    payers, payer = "everyone", "row"
     if charged.people is not None:  # ids alone tell which rows are one person's
         payers = f"{charged.people:,} people for their rows, each at most"
         payer = "person"

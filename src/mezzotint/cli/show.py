@@ -186,6 +186,11 @@ def verify(
     FILE is a mechanism file or a claim file (.json). Exit status: 0 if everything holds, 1 if the
     check fails or takes longer than --seconds, 2 if the file cannot be read.
     """
+    if file.is_dir():
+        from mezzotint.privacy.verification import CLAIM_FILES
+
+        remedy = f"is a folder; {CLAIM_FILES}"
+        raise ParameterError("file", str(file), remedy)
     if not file.is_file():
         raise ParameterError("file", str(file), "no such file; check the path")
     report = mz.privacy.verify(file, seconds=seconds)

@@ -33,13 +33,16 @@ from mezzotint.collect.requests import Request
 from mezzotint.collect.shapes import CrossFitted
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject
+from mezzotint.core.records import JsonObject, confidence_percent
 from mezzotint.core.types import FloatArray
 from mezzotint.privacy.claim import Claim, Claimed
 
 Parts: TypeAlias = dict[str, Part]
 """Of one group, by quantity: estimates with their sides at many levels, which differences combine.
 """
+
+SHOWN_ANSWERS = 40
+"""Of estimates that are printed; the others are counted."""
 
 
 @final
@@ -111,6 +114,22 @@ class GroupEstimates(Claimed):
     def as_dict(self) -> JsonObject:
         """Plain values for JSON."""
         return {**super().as_dict(), "answers": self._rows()}
+
+    def _told(self) -> JsonObject:
+        """What is printed: an interval of each group by its name, then what holds for all."""
+        told: JsonObject = {}
+        for answer in self.answers[:SHOWN_ANSWERS]:
+            told[f"{answer.group}: {answer.quantity}"] = answer.interval.as_dict()
+        more = len(self.answers) - SHOWN_ANSWERS
+        if more > 0:
+            told["..."] = f"{more} more, in to_frame()"
+        facts = super().as_dict()
+        intervals = "each interval"
+        if self.simultaneous:
+            intervals = "all intervals together"
+        told["confidence"] = f"{confidence_percent(self.confidence)} of {intervals}"
+        del facts["confidence"], facts["simultaneous"]
+        return told | facts
 
 
 @final

@@ -29,6 +29,7 @@ from mezzotint.privacy import Ledger
 from mezzotint.privacy.accounting import report_claim
 from mezzotint.privacy.charges import Charge, Entry, upwards
 from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.ledger import LEAST_USEFUL
 from mezzotint.privacy.people import PeopleLine, PersonCounter
 
 SOURCE = "; source "
@@ -136,7 +137,7 @@ class Charged:
 
 
 def check_budget(encoder: Encoder, settings: Settings) -> None:
-    """Raises BudgetError where the claim of one record does not fit the budget: before anything is read or made.
+    """Raises BudgetError where the claim of one row does not fit the budget: before anything is read or made.
 
     Only `RunCharge.pay` decides: others may charge meanwhile, and a person may have several records.
     """
@@ -145,14 +146,36 @@ def check_budget(encoder: Encoder, settings: Settings) -> None:
         return
     claim = report_claim(encoder.mechanisms)
     exceeds = claim.epsilon > budget
+    spent = 0.0
     if settings.charge_by is None and (isinstance(ledger, Ledger) or Path(ledger).exists()):
         release = Charge.of(claim, identity="privatize", description="", fingerprint="")
         exceeds |= ledger_of(settings).would_exceed(budget, 0.0, release=release)
+        spent = ledger_of(settings).worst().epsilon
     if exceeds:
-        raise BudgetError(
-            f"this run, epsilon {above(claim.epsilon)}, exceeds the budget of {below(budget)} that all charges share; "
-            "nothing was read, charged or written"
-        )
+        raise BudgetError(_overspending(claim.epsilon, budget=budget, spent=spent))
+
+
+def _overspending(epsilon: float, *, budget: float, spent: float) -> str:
+    """Why a run does not fit the budget of a row, and what would help."""
+    needed = above(math.nextafter(epsilon + spent, math.inf))
+    if spent == 0:
+        needed = above(epsilon)
+    remedy = f"allow {needed} (--budget {needed})"
+    if math.isinf(epsilon + spent):
+        remedy = "no budget holds an unbounded epsilon"
+    remaining = budget
+    if spent > 0:
+        remaining = math.nextafter(budget - spent, -math.inf)
+    if remaining >= LEAST_USEFUL:
+        left = below(remaining)
+        table = f"draw from a table of epsilon {left} (mezzotint design --epsilon {left})"
+        remedy = f"{table}, or {remedy}"
+    if spent > 0:
+        remedy = f"{remedy}; for rows of other people keep another ledger"
+    return (
+        f"this run costs each row epsilon {above(epsilon)}, and {above(spent)} of the budget of {below(budget)} is "
+        f"spent; nothing was read, charged or written: {remedy}"
+    )
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from mezzotint.core.errors import (
     ParameterError,
 )
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, Record
+from mezzotint.core.records import JsonObject, Record, confidence_percent
 from mezzotint.core.types import FloatArray
 from mezzotint.privacy.claim import Claim, Claimed
 
@@ -321,7 +321,7 @@ class Estimate(Claimed):
             "reports": self.n,
             **{quantity: interval.as_dict() for quantity, interval in named},
             "standard error": self.standard_error,
-            "confidence": f"{self.confidence} of {intervals}, {self.method}",
+            "confidence": f"{confidence_percent(self.confidence)} of {intervals}, {self.method}",
         }
         if self.claim is None:
             shown["epsilon"] = "none: drawn from a seed, which is not private"

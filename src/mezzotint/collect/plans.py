@@ -31,8 +31,9 @@ from mezzotint.core.errors import (
     as_reals,
 )
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, Record, plain
+from mezzotint.core.records import JsonObject, Record, above, confidence_percent, plain
 from mezzotint.core.types import FloatArray
+from mezzotint.privacy.accounting import table_line
 
 Strategy = Literal["one question", "split", "lot", "memoised"]
 
@@ -141,6 +142,21 @@ class Plan(Record):
             for field_name, shown_value in shown.items()
             if shown_value is not None
         }
+
+    def _told(self) -> JsonObject:
+        """What is printed: the ways of asking and the table in words."""
+        told = self.as_dict()
+        ways: list[str] = []
+        for option in self.options:
+            ways.append(
+                f"{option.strategy}: epsilon {above(option.report_epsilon)} of a report, "
+                f"{option.people:,.0f} people, half width {above(option.half_width)}"
+            )
+        told["options"] = "; ".join(ways)
+        told["confidence"] = confidence_percent(self.confidence)
+        told["table"] = table_line(self.mechanism)
+        del told["mechanism"]
+        return told
 
 
 @final
@@ -409,7 +425,7 @@ class Goal:
         """A table that leaves less open."""
         question = self.question
         if question.estimand == "quantile" and question.tables is None:
-            return f"one of more cells than {question.levels} (levels=, --levels)"
+            return f"one of more cells than {question.levels} (--levels)"
         return "a table made for this estimand"
 
     def people(self, epsilon: float) -> int:

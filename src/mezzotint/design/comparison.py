@@ -125,6 +125,11 @@ Item = TypeVar("Item")
 _UNBIASED = 1e-6
 """Share of the range: a table with a smaller bias is not called biased."""
 
+BIASED = "biased"
+"""The note of a row whose mechanism is biased."""
+
+_LEAST_OPTM_LEVELS = 3
+
 
 def _of_family(
     family: str,
@@ -162,6 +167,8 @@ def _of_family(
         outputs = symmetric_levels(epsilon, count, **span)
         return optimal(epsilon, levels=outputs, loss="minimax", **span)
     if family == "optm":
+        if count < _LEAST_OPTM_LEVELS:
+            raise InfeasibleError("has tables of 3 levels and more, which take 2 bits")
         if isinstance(levels, int):
             return optm(epsilon, levels=levels, prior=prior, **span)
         return optm(epsilon, bins=levels, prior=prior, **span)
@@ -236,7 +243,7 @@ def user_family(
     def build() -> Mechanism:
         table = family if isinstance(family, Mechanism) else member_of(family, problem.epsilon)
         if (table.lower, table.upper) != (problem.lower, problem.upper):
-            remedy = f"its inputs are in [{table.lower:g}, {table.upper:g}]: ask for these"
+            remedy = f"its inputs are in [{table.lower:g}, {table.upper:g}]: compare on that range"
             raise ParameterError("families", name, remedy)
         return table
 
@@ -268,10 +275,13 @@ def _row(
     try:
         result = design()
     except (InfeasibleError, ParameterError) as error:
+        note = str(error)
+        if isinstance(error, ParameterError) and error.parameter == "families":
+            note = error.remedy  # the row names the family
         return Row(
             family=family,
             seconds=time.perf_counter() - started,
-            note=str(error),
+            note=note,
         )
     table = result if isinstance(result, Mechanism) else result.mechanism
     mse = table.mse(prior)
@@ -288,7 +298,7 @@ def _row(
         max_bias=table.max_bias,
         above_limit=_above(mse, limit),
         seconds=time.perf_counter() - started,
-        note="biased" if is_biased else "",
+        note=BIASED if is_biased else "",
     )
 
 
@@ -323,8 +333,8 @@ def compare(
     families: Sequence[Family] = FAMILIES,
     progress: Progress | None = None,
 ) -> Records[Row]:
-    """Every mechanism calibrated to the same certified pure epsilon and number of levels, sorted by
-    MSE.
+    """Every mechanism calibrated to the same certified pure epsilon and number of levels, the
+    unbiased ones first, sorted by MSE.
 
     Arguments:
         epsilon: pure epsilon per report.
@@ -339,8 +349,9 @@ def compare(
         progress: called as progress(done, total) after each row; families that take longest come
             last.
 
-    Returns: a list of rows sorted by MSE, which prints itself as a table; families without a member
-        at this epsilon come last, with the reason in `note`.
+    Returns: a list of rows sorted by MSE, which prints itself as a table; biased mechanisms stand
+        below unbiased ones, and last those families without a member at this epsilon, with the
+        reason in `note`.
 
     Raises:
         ParameterError: bad values, unknown families.
@@ -386,11 +397,17 @@ def compare(
             rows[index] = _row(family, build, problem.prior, limit, cell_count)
         count_step()
     in_order = [rows[index] for index in range(len(families))]
-    return Records(sorted(in_order, key=_sorting_mse))
+    return Records(sorted(in_order, key=_rank))
 
 
-def _sorting_mse(row: Row) -> float:
-    return math.inf if row.mse is None else row.mse
+def _rank(row: Row) -> tuple[bool, float]:
+    """Unbiased mechanisms by their errors, then biased ones, then those that are none.
+
+    Errors that differ by rounding alone are equal: such rows stay in the order of the families.
+    """
+    if row.mse is None:
+        return True, math.inf
+    return row.note == BIASED, float(f"{row.mse:.6g}")
 
 
 def tradeoff(

@@ -482,7 +482,7 @@ def level_bounds(
     warnings.warn(
         "the mean absolute error keeps falling as the outer levels go to infinity with vanishing "
         f"probability; levels are kept within {farthest * half_range:.6g} of the middle of the "
-        "range: set max_level, or use loss='mse'",
+        "range: set max_level (--max-level), or use loss='mse' (--loss mse)",
         UnboundedLevelsWarning,
         stacklevel=_outside(),
     )

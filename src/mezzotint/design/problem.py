@@ -17,7 +17,7 @@ from mezzotint.core.arguments import check_choice, check_count, check_finite
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError, as_real, as_reals
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import Prior, as_prior, cost_matrix
-from mezzotint.core.records import JsonObject, Record, above
+from mezzotint.core.records import JsonObject, Record
 from mezzotint.core.types import MAX_LEVELS, FloatArray, IndexArray
 from mezzotint.design.constraints import Constraint, make_constraint
 
@@ -207,12 +207,9 @@ class DesignResult(Record):
     @property
     def table(self) -> str:
         """The mechanism in one line."""
-        from mezzotint.privacy.accounting import report_claim
+        from mezzotint.privacy.accounting import table_line
 
-        mechanism = self.mechanism
-        privacy = f"epsilon {above(mechanism.epsilon)} ({report_claim(mechanism).basis})"
-        size = mechanism.levels.size
-        return f"{mechanism.name}: {size} levels, {privacy}, table {mechanism.sha256[:12]}"
+        return table_line(self.mechanism)
 
     def percent_above(self, limit: DesignResult) -> float | None:
         """How far this loss is above the lower bound of `limit`, in percent; None where that bound

@@ -231,6 +231,10 @@ class _Local(Running):
     refused: set[int] = field(default_factory=set)
 
 
+_WORTHLESS = 1e-4
+"""A share of epsilon that is worth no delta."""
+
+
 @with_old_fields(per_round="clients_per_round")
 @final
 class LocalStrategy(RoundStrategy[_Local]):
@@ -269,13 +273,26 @@ class LocalStrategy(RoundStrategy[_Local]):
         itself.
         """
         rounds = max(self.ledger.charges.values(), default=0)
-        return {"local": self.scheme.claim(rounds=rounds, delta=delta)} if rounds else {}
+        return {"local": self.claim(rounds, delta=delta)} if rounds else {}
+
+    def claim(self, rounds: int, *, delta: float) -> Claim:
+        """The claim of a client in this many rounds: pure, unless a delta buys a smaller epsilon.
+
+        Arguments:
+            rounds: that the client reports in.
+            delta: that may be spent.
+        """
+        pure_claim = self.scheme.claim(rounds=rounds)
+        claim = self.scheme.claim(rounds=rounds, delta=delta)
+        if pure_claim.epsilon <= claim.epsilon * (1 + _WORTHLESS):
+            return pure_claim
+        return claim
 
     def spent(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
         return self.claims(size=size, delta=delta, corrupted=corrupted).get("local")
 
     def cost(self, rounds: int, *, size: int, delta: float, corrupted: int) -> float:
-        return self.scheme.claim(rounds=rounds, delta=delta).epsilon
+        return self.claim(rounds, delta=delta).epsilon
 
     @property
     def message_bits(self) -> int:

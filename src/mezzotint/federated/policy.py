@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from numbers import Real
@@ -291,7 +292,11 @@ def load_policy(path: str | Path) -> Policy:
     Returns: the policy, checked.
 
     Raises:
-        FileFormatError: no such file, not TOML, an unknown key.
+        FileFormatError: no such file, not TOML, an unknown key, one under its old name and its new
+            one.
+
+    Warns:
+        FutureWarning: naming the file and each key that has the name of before.
 
     Example:
         >>> from pathlib import Path
@@ -303,7 +308,8 @@ def load_policy(path: str | Path) -> Policy:
         values: JsonObject = tomllib.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"policy {Path(path).name}: {error}") from None
-    unknown = sorted(set(values) - {field.name for field in fields(Policy)} - {"l2_norm"})
+    values = _with_keys_of_today(values, Path(path).name)
+    unknown = sorted(set(values) - {field.name for field in fields(Policy)})
     if unknown:
         raise FileFormatError(
             f"policy {Path(path).name}: unknown keys {unknown}; a typo would protect nobody"
@@ -315,3 +321,27 @@ def load_policy(path: str | Path) -> Policy:
     if "roster" in settings:
         settings["roster"] = Roster.load(Path(path).parent / str(settings["roster"]))
     return Policy(**settings)
+
+
+_OLD_KEYS = {"l2_norm": "clip_norm"}
+"""Keys of a policy as files of before have them -> as they are called today."""
+
+
+def _with_keys_of_today(values: JsonObject, file_name: str) -> JsonObject:
+    """The values of a policy's file; each old name is told with the file that has it."""
+    renamed = dict(values)
+    for old_key, current_key in _OLD_KEYS.items():
+        if old_key not in values:
+            continue
+        if current_key in values:
+            raise FileFormatError(
+                f"policy {file_name}: {old_key} is now called {current_key}, which is there too; "
+                "leave it out"
+            )
+        warnings.warn(
+            f"policy {file_name}: {old_key} is now called {current_key}; rename the key",
+            FutureWarning,
+            stacklevel=3,  # whoever loads the policy
+        )
+        renamed[current_key] = renamed.pop(old_key)
+    return renamed

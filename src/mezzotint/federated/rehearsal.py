@@ -17,6 +17,7 @@ from mezzotint.core.records import Record
 from mezzotint.datasets import Federation
 from mezzotint.federated.app import check_run, prospective_strategy
 from mezzotint.federated.budgets import rounds_within
+from mezzotint.federated.local import LocalStrategy
 from mezzotint.federated.rounds import RoundStrategy
 from mezzotint.federated.settings import RunSettings, Scheme
 from mezzotint.federated.tasks import Rehearsal, model_for, optimizer_named
@@ -45,6 +46,7 @@ class DryRun(Record):
         bits: on the wire, of each parameter; of a whole report where the server sees reports.
         epsilon: of a client in `rounds` rounds, by the claim that a budget counts, with the sums of
             what clients measure; None without a claim.
+        delta: of that claim; 0 where it is pure.
         rounds: most rounds of one client that the budget allows.
         wanted: most rounds of one client without a budget.
         seconds: that the round took, without Flower.
@@ -55,6 +57,7 @@ class DryRun(Record):
     parameters: int
     bits: int
     epsilon: float | None
+    delta: float
     rounds: int
     wanted: int
     seconds: float
@@ -113,6 +116,9 @@ def rehearse(settings: RunSettings, scheme: Scheme) -> DryRun:
     parameter_count = model.initial(settings.seed).size
     strategy = prospective_strategy(settings, scheme, parameter_count)
     rounds, epsilon = _spending(strategy, settings, parameter_count)
+    delta = settings.delta
+    if isinstance(strategy, LocalStrategy):
+        delta = strategy.claim(rounds, delta=delta).delta
     warning = ""
     if isinstance(scheme, RankedCodebook):
         scheme.encode(model.initial(settings.seed), 0, rng=settings.seed)
@@ -134,6 +140,7 @@ def rehearse(settings: RunSettings, scheme: Scheme) -> DryRun:
         parameters=parameter_count,
         bits=strategy.message_bits,
         epsilon=epsilon,
+        delta=delta,
         rounds=rounds,
         wanted=settings.participations,
         seconds=time.perf_counter() - beginning,

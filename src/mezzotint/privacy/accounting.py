@@ -17,7 +17,7 @@ import mezzotint as mz
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import float_above
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject
+from mezzotint.core.records import JsonObject, above
 from mezzotint.privacy.claim import Claim, Release, Released, nameless
 from mezzotint.privacy.local import PURE, account_local
 from mezzotint.privacy.propose import (
@@ -305,6 +305,13 @@ def report_claim(mechanism: Mechanism | Mapping[str, Mechanism]) -> Claim:
         (True, 1.0)
     """
     return prove(Release(mechanism=mechanism, delta=0.0), seconds=_REPORT_SECONDS)[0]
+
+
+def table_line(mechanism: Mechanism) -> str:
+    """A table in one line: name, levels, epsilon of a report and its standing, hash."""
+    privacy = f"epsilon {above(mechanism.epsilon)} ({report_claim(mechanism).basis})"
+    size = mechanism.levels.size
+    return f"{mechanism.name}: {size} levels, {privacy}, table {mechanism.sha256[:12]}"
 
 
 def report_words(mechanism: Mechanism) -> str:

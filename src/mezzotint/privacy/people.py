@@ -18,7 +18,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast, final
@@ -455,18 +455,23 @@ class PeopleStore:
             units: price of a row.
             limit: units that nobody's total may exceed.
 
-        Returns: a person whom their rows would bring above the limit; None where all fit.
+        Returns: a person whom their rows would bring above the limit, and what would help all such
+            people; None where all fit.
         """
         draft = self.folder / f"draft-{name}"
+        excess = None
         try:
             with open(_emptied(draft), "wb") as file:
                 for earlier, segment in ranges_of([totals, records]):
                     outcome = _with_charges(earlier, segment, units=units, limit=limit)
                     if isinstance(outcome, Excess):
-                        draft.unlink()
-                        return outcome
-                    for piece in pieces_of(outcome, TOTAL):
-                        file.write(piece)
+                        excess = outcome.beside(excess)
+                    elif excess is None:
+                        for piece in pieces_of(outcome, TOTAL):
+                            file.write(piece)
+                if excess is not None:
+                    draft.unlink()
+                    return excess
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
@@ -554,15 +559,32 @@ class PeopleStore:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Excess:
-    """A person whose rows do not fit.
+    """A person whose rows do not fit, and what would fit all such people.
 
     Arguments:
         hashed: (16,) the hash.
         units: charged to them so far.
+        remaining: least units that are left to such a person.
+        rows: most rows that each of them can pay for.
+        needed: units that would hold all rows of each.
     """
 
     hashed: Bytes
     units: int
+    remaining: int
+    rows: int
+    needed: int
+
+    def beside(self, earlier: Excess | None) -> Excess:
+        """The earlier person, with what would fit these people too."""
+        if earlier is None:
+            return self
+        return replace(
+            earlier,
+            remaining=min(earlier.remaining, self.remaining),
+            rows=min(earlier.rows, self.rows),
+            needed=max(earlier.needed, self.needed),
+        )
 
 
 def _with_charges(
@@ -608,8 +630,19 @@ def _excess(
     if not exceeds.any():
         return None
     person = int(np.argmax(exceeds))
-    hashed = bytes_of(high[person : person + 1], low[person : person + 1])[0]
-    return Excess(hashed=hashed, units=int(charged_units[person]))
+    remaining = int(remaining_units[exceeds].min())
+    # Exact, where words of 64 bits could wrap.
+    totals_needed: list[int] = []
+    counts = zip(charged_units[exceeds].tolist(), rows[exceeds].tolist(), strict=True)
+    for charged, row_count in counts:
+        totals_needed.append(charged + row_count * units)
+    return Excess(
+        hashed=bytes_of(high[person : person + 1], low[person : person + 1])[0],
+        units=int(charged_units[person]),
+        remaining=remaining,
+        rows=remaining // max(1, units),
+        needed=max(totals_needed),
+    )
 
 
 def totals_name(count: int, token: str) -> str:

@@ -49,6 +49,13 @@ Document: TypeAlias = dict[str, Any]
 UNREADABLE = 2
 """The kernel's status of what it could not read."""
 
+CLAIM_FILES = (
+    "a claim stands in a mechanism file (mezzotint design --out) or in what --proof of privatize, "
+    "account, train or federate wrote"
+)
+"""Which files can be checked."""
+
+_NAME = "mezzotint-mechanism"
 _FILE_KEYS = ["format", "version", "name", "knots", "levels", "weights", "sha256", "certificate"]
 _RATIO_KEYS = ["epsilon", "numerator", "denominator"]
 _SUBJECT_KEYS = ["sha256", "neighboring", "unit"]
@@ -128,7 +135,7 @@ class VerificationReport:
             return verdict + "; ".join(self.problems)
         if self.claim is not None:
             return words(self.claim)
-        standing = "computed in rationals, to an observer of every single report; replace_one"
+        standing = "certified in rationals, to an observer of every single report; replace_one"
         if math.isinf(self.epsilon_upper):
             return (
                 f"valid table without a pure epsilon: nothing private is claimed of a report "
@@ -451,8 +458,8 @@ def _ranks_certificate_problems(
 def _derive(text: str) -> VerificationReport:
     document = cast("Document", read_json(text, real=float))
     is_object = isinstance(cast("object", document), dict)
-    if not is_object or document.get("format") != "mezzotint-mechanism":
-        raise Unreadable('"format" is not "mezzotint-mechanism"; this is some other file')
+    if not is_object or document.get("format") != _NAME:
+        raise Unreadable(f'"format" is not "{_NAME}"; this is some other file')
     version = document.get("version")
     if type(version) is not int or version != 1:
         raise Unreadable(f"version {shown(version)} is not one this check knows (1)")
@@ -542,20 +549,23 @@ def verify(
     >>> verify(families.randomized_response(lower=-1, upper=1, epsilon=1.0)).valid
     True
     """
+    text = ""
     try:
         if not isinstance(mechanism, (str, os.PathLike)):
             return _derive(mechanism.to_json())
         text = _text(mechanism)
-        return _judge(text, seconds) if f'"{FORMAT}"' in text else _derive(text)
+        if f'"{FORMAT}"' in text:
+            return _judge(text, seconds)
+        return _derive(text)
     except Unreadable as error:
-        return _unreadable(str(error))
+        problem = str(error)
+        is_damaged = text.lstrip().startswith("{") and _NAME in text
+        if text and not is_damaged:  # of another kind
+            problem = f"{problem}; {CLAIM_FILES}"
+        return _unreadable(problem)
     except (OSError, RecursionError, MemoryError) as error:
         return _unreadable(f"cannot be read ({type(error).__name__}: {_plain(str(error))})")
     except UnicodeDecodeError:
-        problem = (
-            "is no text, so neither a mechanism nor a claim; the claim of a packed model is proved by "
-            "mezzotint train --proof"
-        )
-        return _unreadable(problem)
+        return _unreadable(f"is no text, so neither a mechanism nor a claim; {CLAIM_FILES}")
     except (ValueError, OverflowError, AttributeError, TypeError) as error:
         return _unreadable(f"holds no mechanism ({type(error).__name__}: {_plain(str(error))})")
