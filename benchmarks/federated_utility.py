@@ -1,6 +1,6 @@
 """What secure sums of distributed noise cost in accuracy, beside a server that is trusted to add the noise itself.
 
-Run: python benchmarks/federated_utility.py MNIST_FOLDER [--per-round 100] [--seeds 0,1,2,3,4] [--tuning 100,101]
+Run: python benchmarks/federated_utility.py MNIST_FOLDER [--clients-per-round 100] [--seeds 0,1,2,3,4] [--tuning 100,101]
 
 MNIST over 1,000 clients (Dirichlet 0.3), softmax regression (7,850 parameters), 20 rounds; epsilon 2 at delta 1e-5 for
 replacing one client, computed: to an observer of the secure sums, or, where a trusted server adds the noise, of the
@@ -67,10 +67,10 @@ class FedAdam(ServerOptimizer):
 
 CLIPS: tuple[float, ...] = (0.1, 0.2, 0.3, 0.5)
 LOCAL: tuple[LocalTraining, ...] = (
-    LocalTraining(steps=1, rate=0.5),
-    LocalTraining(steps=5, rate=0.2),
-    LocalTraining(steps=5, rate=0.5),
-    LocalTraining(steps=10, rate=0.5),
+    LocalTraining(steps=1, learning_rate=0.5),
+    LocalTraining(steps=5, learning_rate=0.2),
+    LocalTraining(steps=5, learning_rate=0.5),
+    LocalTraining(steps=10, learning_rate=0.5),
 )
 SERVERS: tuple[tuple[ServerOptimizer, float], ...] = (
     *((FedAvg(), rate) for rate in (0.5, 1.0, 2.0, 4.0)),
@@ -97,7 +97,7 @@ class Setting:
     def __str__(self) -> str:
         optimizer, rate = self.server
         name = type(optimizer).__name__
-        return f"clip {self.clip:g}, {self.local.steps} x {self.local.rate:g}, {name} {rate:g}"
+        return f"clip {self.clip:g}, {self.local.steps} x {self.local.learning_rate:g}, {name} {rate:g}"
 
 
 @cache
@@ -239,7 +239,7 @@ def main() -> None:
         action="store_true",
         help="choose for the trusted server alone, and take it for all",
     )
-    parser.add_argument("--per-round", default="100,200,1000")
+    parser.add_argument("--clients-per-round", default="100,200,1000")
     parser.add_argument(
         "--sampling", default="cyclic", help="cyclic, or fixed: drawn anew in every round"
     )

@@ -176,7 +176,7 @@ def test_fedsgd_is_minus_the_gradient():
     np.testing.assert_array_equal(found, -model.gradient(at, x, y))
     some = LocalTraining(algorithm="fedsgd", batch=2)
     assert not np.array_equal(some.update(model, at, x, y, seed=0), found)
-    for bad in ({"steps": 0}, {"rate": 0.0}, {"batch": -1}, {"algorithm": "adam"}):
+    for bad in ({"steps": 0}, {"learning_rate": 0.0}, {"batch": -1}, {"algorithm": "adam"}):
         with pytest.raises(ParameterError):
             LocalTraining(**bad)
 

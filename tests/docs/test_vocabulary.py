@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mezzotint.cli import application
@@ -113,6 +114,50 @@ def test_old_keys_are_read_with_a_warning(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().err == ""
     with pytest.raises(ParameterError, match=r"rounds\.clients_per_round, which is there too"):
         rename_keys({"rounds": {"clients": 3, "clients_per_round": 4}}, old_keys)
+
+
+@pytest.mark.parametrize("kind", ["rounded-gaussian", "ranked"])
+def test_written_apps_and_runs_speak_as_the_page_does(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Keys of an app's configuration, what its modules call, and what a run's ledger states."""
+    pytest.importorskip("flwr", reason="federated learning is an extra")
+    from mezzotint.cli import run
+    from mezzotint.federated import app
+    from mezzotint.federated.ledger import Checkpoint, RunLedger
+    from mezzotint.federated.settings import RunSettings
+
+    monkeypatch.chdir(tmp_path)
+    Path("run.toml").write_text(
+        f'[mechanism]\nkind = "{kind}"\nclip_norm = 1.0\n[privacy]\nepsilon = 60.0\n'
+    )
+    assert run(["federate", "run.toml", "--app", "app"]) == 0, capsys.readouterr().err
+    project = tomllib.loads(Path("app/pyproject.toml").read_text(encoding="utf-8"))
+    config = {key.replace("-", "_") for key in project["tool"]["flwr"]["app"]["config"]}
+    ambiguous = {"clients", "rate", "learning_rate", "trust", "level"}
+    assert not config & (RETIRED | ambiguous)
+    assert config >= {"population", "clients_per_round", "observer", "clip_norm"}
+    called = set()
+    for file in Path("app").rglob("*.py"):
+        called |= set(re.findall(r"(\w+)=", file.read_text(encoding="utf-8")))
+    assert "observer" in called
+    assert not called & (RETIRED | ambiguous)
+    settings = RunSettings(out=str(tmp_path))
+    ledger = app._ledger(
+        settings, Checkpoint(parameters=np.zeros(2), done=0, session=bytes(16)), "l.jsonl", "ab", 2
+    )
+    assert isinstance(ledger, RunLedger)
+    assert not RETIRED & set(ledger.as_dict())
+
+
+def test_examples_speak_as_the_page_does() -> None:
+    files = [*(ROOT / "examples").rglob("*.toml"), *(ROOT / "examples").rglob("*.py")]
+    assert files
+    for file in files:
+        words = set(
+            re.findall(r"(?m)(?:^|[(, ])([a-z][\w-]*) ?=", file.read_text(encoding="utf-8"))
+        )
+        assert not {word.replace("-", "_") for word in words} & RETIRED, file
 
 
 def _fields(public: type) -> Iterator[str]:

@@ -36,11 +36,11 @@ def serve(words: Sequence[str]) -> int:
     def hand(message: Message, reply: Message) -> Message:
         if message.content.config_records[RECORD]["stage"] == stage:
             seen.append(reply)
-            if len(seen) == (settings.clients if after is None else after):
+            if len(seen) == (settings.population if after is None else after):
                 os.kill(os.getpid(), signal.SIGKILL)
         return reply
 
-    grid = LocalGrid([make_client_app(trust=settings.trust)] * settings.clients, hand=hand)
+    grid = LocalGrid([make_client_app(observer=settings.observer)] * settings.population, hand=hand)
     push = grid.push_messages
 
     def pushed(messages):
@@ -60,7 +60,7 @@ def serve(words: Sequence[str]) -> int:
 def serve_for(words: Sequence[str]) -> int:
     """Trains as `serve`, and dies after so many seconds of this process's time (0: never); prints how many it took."""
     signal.setitimer(signal.ITIMER_PROF, float(words[1]))  # whose signal nobody handles
-    grid = LocalGrid([make_client_app()] * json.loads(words[0])["clients"])
+    grid = LocalGrid([make_client_app()] * json.loads(words[0])["population"])
     run_server(grid, RunSettings(**json.loads(words[0])))
     print(f"\n{time.process_time()}")
     return 0

@@ -50,7 +50,7 @@ def _settings(tmp_path, **others: Any) -> RunSettings:
     path = tmp_path / "encoding.json"
     path.write_text(canonical(encoding.as_dict()))
     settings: dict[str, Any] = {
-        "clients": CLIENTS,
+        "population": CLIENTS,
         "clients_per_round": CLIENTS,
         "dirichlet": 5.0,
         "mechanism": str(path),
@@ -107,7 +107,7 @@ def test_a_crash_between_masks_and_sum_is_charged_to_all_who_were_asked(tmp_path
     run_server(_grid(), _settings(tmp_path, out=str(out), rounds=1))
     # As a server leaves it that was killed in its second round: 12 were asked, 10 may have been summed.
     header = json.loads((out / "ledger.jsonl").read_bytes().splitlines()[0])
-    facts = {key: header[key] for key in ("session", "encoding", "coordinates")}
+    facts = {key: header[key] for key in ("session", "encoding", "dimension")}
     killed = RunLedger(out / "ledger.jsonl", facts)
     killed.ask(killed.start(), map(str, range(CLIENTS)), minimum=10)
     with (out / "ledger.jsonl").open("ab") as handle:
@@ -155,7 +155,7 @@ def test_too_few_nodes_train_nothing_and_charge_nobody(tmp_path):
 def test_a_node_without_data_is_left_out(tmp_path):
     grid = _grid(CLIENTS + 1)
     report = run_server(
-        grid, _settings(tmp_path, rounds=1, clients_per_round=CLIENTS, clients=CLIENTS - 0)
+        grid, _settings(tmp_path, rounds=1, clients_per_round=CLIENTS, population=CLIENTS - 0)
     )
     assert not report.incidents
 
@@ -190,11 +190,11 @@ def test_checkpoints_come_back_as_they_were(tmp_path):
     "bad",
     [
         {"rounds": 0},
-        {"clients": 1},
-        {"clients": 0, "clients_per_round": 2},
+        {"population": 1},
+        {"population": 0, "clients_per_round": 2},
         {"clients_per_round": 1},
         {"clients_per_round": 200},
-        {"learning_rate": 0.0},
+        {"server_learning_rate": 0.0},
         {"epsilon": -1.0},
         {"delta": 0.0},
         {"stage_timeout": 0.0},
@@ -427,9 +427,9 @@ def test_a_dry_run_of_single_reports_says_what_they_cost(capsys, tmp_path):
 
 def test_all_of_femnists_clients_are_named_by_zero() -> None:
     """As its help says; of other sets there are no clients to count."""
-    assert RunSettings(dataset="femnist", clients=0).clients == 0
-    with pytest.raises(ParameterError, match="clients"):
-        RunSettings(dataset="digits", clients=0)
+    assert RunSettings(dataset="femnist", population=0).population == 0
+    with pytest.raises(ParameterError, match="population"):
+        RunSettings(dataset="digits", population=0)
 
 
 def test_a_written_app_is_told_as_one_object(tmp_path, monkeypatch, capsys):
@@ -462,7 +462,7 @@ def test_an_app_takes_its_roster_along(tmp_path):
     known.save(tmp_path / "clients.json")
     write_app(
         tmp_path / "app",
-        RunSettings(clients_per_round=4, clients=4, roster=str(tmp_path / "clients.json")),
+        RunSettings(clients_per_round=4, population=4, roster=str(tmp_path / "clients.json")),
     )
     (tmp_path / "clients.json").unlink()
     written = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"][

@@ -38,8 +38,8 @@ PIECES = (
     3  # of all changes of files in a run: one in three each, a third of an hour on a busy machine
 )
 SENT = {
-    "sum": "mezzotint.federated.secagg.client:Client.sum",
-    "local": "mezzotint.vectors.ranked_session:RankedSession.answer",
+    "secure_sum": "mezzotint.federated.secagg.client:Client.sum",
+    "reports": "mezzotint.vectors.ranked_session:RankedSession.answer",
 }
 """What a client does when it sends something that depends on its data."""
 
@@ -431,16 +431,16 @@ def test_a_client_killed_at_its_records_answers_no_plan_twice(tmp_path: Path, to
 # Servers --------------------------------------------------------------------------------------------------------------
 
 
-def _settings(folder: Path, trust: str) -> dict[str, Any]:
+def _settings(folder: Path, observer: str) -> dict[str, Any]:
     path = folder / "mechanism.json"
-    if trust == "local":
+    if observer == "reports":
         ranked_codebook(650, 8.0, clip_norm=1.0).save(path)
     else:
         noise = gaussian_encoding(noise_multiplier=4.0, clip_norm=2.0, clients=CLIENTS, size=650)
         path.write_text(canonical(noise.as_dict()))
     return {
-        "clients": CLIENTS, "clients_per_round": CLIENTS, "dirichlet": 5.0, "mechanism": str(path), "rounds": ROUNDS,
-        "minimum": 3, "stage_timeout": 5.0, "trust": trust,
+        "population": CLIENTS, "clients_per_round": CLIENTS, "dirichlet": 5.0, "mechanism": str(path), "rounds": ROUNDS,
+        "minimum": 3, "stage_timeout": 5.0, "observer": observer,
     }  # fmt: skip
 
 
@@ -450,8 +450,8 @@ def _settings(folder: Path, trust: str) -> dict[str, Any]:
 def test_the_server_dies(tmp_path: Path, who: str, stage: str) -> None:
     """SIGKILL when the first message of a stage is on its way, and when the last answer is; then the run goes on."""
     outcome, _ = _table()[who, stage]
-    settings, marks = _settings(tmp_path, "sum"), tmp_path / "marks"
-    with Runs.of("federated.killed:serve", counted=SENT["sum"], marks=marks) as runs:
+    settings, marks = _settings(tmp_path, "secure_sum"), tmp_path / "marks"
+    with Runs.of("federated.killed:serve", counted=SENT["secure_sum"], marks=marks) as runs:
         for answers in (0, 1, None):
             name, before = (
                 str(tmp_path / f"run-{answers}"),
@@ -480,13 +480,13 @@ def test_the_server_dies(tmp_path: Path, who: str, stage: str) -> None:
 @pytest.mark.slow
 @PATIENCE
 @pytest.mark.parametrize("piece", range(PIECES))
-@pytest.mark.parametrize("trust", list(SENT))
+@pytest.mark.parametrize("observer", list(SENT))
 @pytest.mark.parametrize("torn", [False, True], ids=["before", "within"])
 def test_whatever_was_sent_is_charged_and_no_round_is_asked_twice(
-    tmp_path: Path, trust: str, torn: bool, piece: int
+    tmp_path: Path, observer: str, torn: bool, piece: int
 ) -> None:
-    settings, marks = _settings(tmp_path, trust), tmp_path / "marks"
-    with Runs.of("federated.killed:serve", counted=SENT[trust], marks=marks) as runs:
+    settings, marks = _settings(tmp_path, observer), tmp_path / "marks"
+    with Runs.of("federated.killed:serve", counted=SENT[observer], marks=marks) as runs:
 
         def run(name: object, **moment: Any) -> Any:
             return runs(json.dumps(settings | {"out": str(tmp_path / str(name))}), **moment)
@@ -524,8 +524,8 @@ def test_a_server_killed_at_any_moment_ends_with_the_model_of_one_that_was_not(
     the optimizer's memory are the same bits as if nothing had happened.
     """
     settings = {
-        "clients": CLIENTS, "clients_per_round": CLIENTS, "dirichlet": 5.0, "clip": 1.0, "rounds": 3, "minimum": CLIENTS,
-        "stage_timeout": 5.0, "server_optimizer": optimizer, "learning_rate": 0.05,
+        "population": CLIENTS, "clients_per_round": CLIENTS, "dirichlet": 5.0, "clip": 1.0, "rounds": 3, "minimum": CLIENTS,
+        "stage_timeout": 5.0, "server_optimizer": optimizer, "server_learning_rate": 0.05,
     }  # fmt: skip
     rng = np.random.default_rng(11)
     with Runs.of("federated.killed:serve_for", loads=["sklearn.datasets"]) as runs:

@@ -15,6 +15,7 @@ from flwr.clientapp import ClientApp
 from federated.grids import LocalGrid
 from federated.rounds import roster
 from federated.run_files import federate
+from laws.registry import judges
 from mezzotint.cli import run
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.federated.app import run_server
@@ -276,7 +277,7 @@ def test_rounds_are_counted_from_one():
 
 
 def test_a_client_for_sums_sends_no_single_report_and_the_other_way_round():
-    for app in (make_client_app(trust="sum"), make_client_app(trust="local")):
+    for app in (make_client_app(observer="secure_sum"), make_client_app(observer="reports")):
         grid = LocalGrid([app])
         content = RecordDict(
             {RECORD: ConfigRecord({Key.STAGE: "deal", Key.PAYLOAD: b"", Key.ENCODING: b""})}
@@ -286,7 +287,9 @@ def test_a_client_for_sums_sends_no_single_report_and_the_other_way_round():
         plain = Message(RecordDict({"arrays": _arrays()}), message_type="train", dst_node_id=10)
         (answer,) = grid.send_and_receive([plain])
         assert _record(answer)[Key.REFUSED] == "PolicyRefusal"
-    assert Key.REFUSED in _ask(LocalGrid([make_client_app(trust="sum")]), 10, _strategy(), 1, 0)
+    assert Key.REFUSED in _ask(
+        LocalGrid([make_client_app(observer="secure_sum")]), 10, _strategy(), 1, 0
+    )
 
 
 @pytest.mark.parametrize("described", [b"", b"x", zlib.compress(b"{}"), zlib.compress(b"\xff")])
@@ -395,15 +398,15 @@ def test_a_model_of_another_size_is_refused_on_both_sides():
 def _settings(tmp_path, **others) -> RunSettings:
     ranked_codebook(650, 8.0, clip_norm=1.0).save(tmp_path / "ranks.json", overwrite=True)
     given = {
-        "clients": 6, "clients_per_round": 6, "dirichlet": 5.0, "mechanism": str(tmp_path / "ranks.json"), "rounds": 2,
-        "stage_timeout": 5.0, "trust": "local",
+        "population": 6, "clients_per_round": 6, "dirichlet": 5.0, "mechanism": str(tmp_path / "ranks.json"), "rounds": 2,
+        "stage_timeout": 5.0, "observer": "reports",
     }  # fmt: skip
     return RunSettings(**(given | others))
 
 
 def test_a_run_of_the_app_reports_the_local_claim_alone(tmp_path):
     lines: list[str] = []
-    apps = [make_client_app(trust="local")] * 6
+    apps = [make_client_app(observer="reports")] * 6
     report = run_server(
         LocalGrid(apps), _settings(tmp_path, out=str(tmp_path / "run")), lines.append
     )
@@ -421,7 +424,7 @@ def test_a_run_of_the_app_reports_the_local_claim_alone(tmp_path):
 
 
 def test_the_run_stops_before_its_local_budget(tmp_path):
-    apps = [make_client_app(trust="local")] * 6
+    apps = [make_client_app(observer="reports")] * 6
     report = run_server(LocalGrid(apps), _settings(tmp_path, rounds=5, epsilon=17.0))
     assert report.ledger["charges"] == {str(place): 2 for place in range(6)}
     assert "exceed" in report.stopped
@@ -430,8 +433,8 @@ def test_the_run_stops_before_its_local_budget(tmp_path):
     ranked_codebook(651, 8.0).save(tmp_path / "other.json")
     with pytest.raises(ParameterError, match="650"):
         run_server(LocalGrid(apps), _settings(tmp_path, mechanism=str(tmp_path / "other.json")))
-    with pytest.raises(ParameterError, match="trust"):
-        RunSettings(trust="none")
+    with pytest.raises(ParameterError, match="observer"):
+        RunSettings(observer="none")
 
 
 @pytest.mark.parametrize(
@@ -453,7 +456,7 @@ def test_an_app_folder_of_single_reports(tmp_path, monkeypatch):
     ranked = {"kind": "ranked", "epsilon": 6.0}
     assert run(federate(tmp_path, "--app", "own", mechanism=ranked)) == 0
     module = (tmp_path / "own" / "mezzotint_run" / "client.py").read_text()
-    assert "make_client_app(trust='local')" in module
+    assert "make_client_app(observer='reports')" in module
     scheme = RankedCodebook.load(tmp_path / "own" / "mezzotint_run" / "encoding.json")
     assert (scheme.dimension, scheme.epsilon <= 6.0) == (650, True)
 
@@ -477,6 +480,7 @@ def test_the_verb_on_flowers_own_engine(tmp_path, capsys):
     assert "ledger: 2 rounds, smallest mean 8 clients, 8 clients charged" in shown
 
 
+@judges("federated.local.LocalStrategy.claim")
 def test_a_delta_is_spent_only_where_it_buys_an_epsilon(
     capsys: pytest.CaptureFixture[str], tmp_path
 ) -> None:

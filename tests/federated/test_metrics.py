@@ -411,7 +411,7 @@ def test_settings_reach_the_written_app_and_single_reports_are_measured_by_nobod
     assert "evaluate-every = 3\n" in text
     assert "largest-loss = 4.0\n" in text
     with pytest.raises(ParameterError, match="needs secure sums"):
-        RunSettings(trust="local", evaluate_every=1)
+        RunSettings(observer="reports", evaluate_every=1)
     with pytest.raises(ParameterError):
         run_server(_grid(), replace(settings, largest_loss=0.0))
 

@@ -14,12 +14,14 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.federated import (
     GaussianEncoding,
     Policy,
+    RunLedger,
     RunSettings,
     SecureStrategy,
     gaussian_encoding,
     load_encoding,
     load_policy,
 )
+from mezzotint.federated.app import _dimension_key
 from mezzotint.federated.encoding import with_keys_of_today
 
 QUIET = {"noise_multiplier": 8.0, "clients": 20, "size": 5}
@@ -82,8 +84,16 @@ def test_files_of_before_are_read(tmp_path: Path) -> None:
     read = load_encoding(tmp_path / "encoding.json")
     assert isinstance(read, GaussianEncoding)
     assert read == encoding
-    settings = RunSettings.from_config({"per-round": 7, "l2-norm": 0.5, "clients": 9})
-    assert settings == RunSettings(clients_per_round=7, clip_norm=0.5, clients=9)
+    before = {"per-round": 7, "l2-norm": 0.5, "clients": 9, "rate": 0.1, "learning-rate": 3.0}
+    settings = RunSettings.from_config({**before, "trust": "local"})
+    assert settings == RunSettings(
+        clients_per_round=7,
+        clip_norm=0.5,
+        population=9,
+        client_learning_rate=0.1,
+        server_learning_rate=3.0,
+        observer="reports",
+    )
     (tmp_path / "policy.toml").write_text("l2_norm = 1.0\n")
     with pytest.warns(FutureWarning, match=f"policy policy.toml: {SAID}") as warned:
         assert load_policy(tmp_path / "policy.toml").clip_norm == 1.0
@@ -97,3 +107,28 @@ def test_a_file_with_a_key_under_both_names_is_refused() -> None:
     """One of two values would be lost in silence."""
     with pytest.raises(ParameterError, match=r"l2_norm.*is now called clip_norm"):
         with_keys_of_today({"l2_norm": 1.0, "clip_norm": 2.0})
+
+
+def test_words_of_before_are_read_and_answered() -> None:
+    """A setting whose values were renamed, too: old code compares with the old ones."""
+    with pytest.warns(FutureWarning, match="trust is now called observer"):
+        settings = RunSettings(trust="local")  # pyright: ignore[reportCallIssue]
+    assert settings == RunSettings(observer="reports")
+    with pytest.warns(FutureWarning, match="trust is now called observer"):
+        assert settings.trust == "local"  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.warns(FutureWarning, match="rate is now called client_learning_rate"):
+        assert RunSettings(rate=0.1).client_learning_rate == 0.1  # pyright: ignore
+    with pytest.warns(FutureWarning, match="learning_rate is now called server_learning_rate"):
+        assert RunSettings(learning_rate=3.0).server_learning_rate == 3.0  # pyright: ignore
+    with pytest.raises(ParameterError, match=r"rate=0\.1: is now called client_learning_rate"):
+        RunSettings.from_config({"rate": 0.1, "client-learning-rate": 0.2})
+
+
+def test_a_ledger_of_before_goes_on(tmp_path: Path) -> None:
+    """Its header is compared word by word: a run of an earlier version keeps its own."""
+    path = tmp_path / "ledger.jsonl"
+    facts = {"session": "ab", "encoding": "cd"}
+    RunLedger(path, {**facts, "coordinates": 3}).start()
+    assert _dimension_key(path) == "coordinates"
+    assert RunLedger(path, {**facts, _dimension_key(path): 3}).start() == 2
+    assert _dimension_key(tmp_path / "none.jsonl") == "dimension"

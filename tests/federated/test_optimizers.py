@@ -100,7 +100,7 @@ def test_what_an_optimizer_remembers_outlives_the_server(tmp_path):
     """Two rounds, a new server, one round: the model is that of three rounds (the mechanism is a fine grid)."""
     settings = replace(
         _settings(tmp_path, mechanism="", clip=1.0, rounds=3, minimum=CLIENTS), server_optimizer="fedavgm",
-        learning_rate=0.01, out=str(tmp_path / "whole"),
+        server_learning_rate=0.01, out=str(tmp_path / "whole"),
     )  # fmt: skip
     run_server(_grid(), settings)
     whole = Checkpoint.load(tmp_path / "whole")
@@ -130,7 +130,7 @@ def test_a_rehearsal_takes_training_and_optimizer():
     """Plain: a rehearsal of one client is that client's training; momentum 0 is the mean update."""
     federation = load_federation("digits", clients=4, dirichlet=5.0)
     model = model_for("softmax", federation)
-    training = LocalTraining(steps=2, rate=0.1)
+    training = LocalTraining(steps=2, learning_rate=0.1)
     common = {
         "federation": federation,
         "model": model,

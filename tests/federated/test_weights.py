@@ -168,7 +168,7 @@ def test_the_app_and_a_rehearsal_weigh_by_their_records(tmp_path):
     path.write_text(canonical(encoding.as_dict()))
     settings = replace(
         _settings(tmp_path, mechanism=str(path), rounds=1, minimum=CLIENTS),
-        learning_rate=1.0,
+        server_learning_rate=1.0,
         dirichlet=0.5,
     )
     report = run_server(_grid(), settings)

@@ -250,7 +250,7 @@ def test_a_run_without_a_table_names_its_noise_and_no_file_that_is_not_there(fol
     assert not parts()[1]
     # A ranked codebook's own file gives the claim.
     (folder / "settings.json").write_text(
-        json.dumps(settings | {"trust": "local"}), encoding="utf-8"
+        json.dumps(settings | {"observer": "reports"}), encoding="utf-8"
     )
     (folder / "encoding.json").write_text(ranked_codebook(10, 8.0).to_json(), encoding="utf-8")
     facts, code = parts()
@@ -394,7 +394,7 @@ def test_a_run_of_single_reports_says_what_it_costs_and_speaks_of_no_sum(folder:
     del report["claims"]["central"]
     (folder / "report.json").write_text(json.dumps(report))
     settings = json.loads((folder / "settings.json").read_text())
-    (folder / "settings.json").write_text(json.dumps({**settings, "trust": "local"}))
+    (folder / "settings.json").write_text(json.dumps({**settings, "observer": "reports"}))
     page = page_of(folder)
     words = (
         f"{page.summary} {' '.join(word for section in page.sections for word in section.words)}"

@@ -199,7 +199,7 @@ def _dry_run(run: RunFile, settings: RunSettings, as_json: bool) -> None:
 
     # Of a data set whose clients were to be counted there are those of a round.
     settings = replace(
-        settings, clients=settings.clients or settings.clients_per_round + settings.spare
+        settings, population=settings.population or settings.clients_per_round + settings.spare
     )
     scheme = make_scheme(run, settings, size=settings.model_size(made_up(settings, 1)))
     json_fields = rehearse(settings, scheme).as_dict()
@@ -208,7 +208,7 @@ def _dry_run(run: RunFile, settings: RunSettings, as_json: bool) -> None:
     price = f"no epsilon can be claimed of the run, at most {rounds} of a client"
     if epsilon is not None:
         worst = f"a client in {rounds}"
-        if settings.trust != "local":
+        if settings.observer != "reports":
             worst += f", each a sum of the fewest clients allowed, {settings.fewest_summands}"
         delta = above(json_fields["delta"])
         price = f"at worst the run costs epsilon {above(epsilon)}, delta {delta}: {worst}"
@@ -272,9 +272,7 @@ def _write_app(app: Path, settings: RunSettings, scheme: Scheme, out: Path | Non
         folder_name = str(out)
     folders.write_app(app, replace(settings, out=folder_name), scheme)
     console.note(f"check it with: flwr build --app {app}; run it with: flwr run {app}")
-    simulated = (
-        f"flwr federation simulation-config @none/default local --num-supernodes {settings.clients}"
-    )
+    simulated = f"flwr federation simulation-config @none/default local --num-supernodes {settings.population}"
     console.note(f"to simulate its clients on one machine, first: {simulated}")
     if settings.evaluate_every:
         console.note(
@@ -304,7 +302,7 @@ def _picture(report: RunReport, settings: RunSettings) -> list[RenderableType]:
     from mezzotint.privacy.claim import basis
 
     views = ["local"]
-    if settings.trust != "local":
+    if settings.observer != "reports":
         views.append("central")
     claims = report.claims
     cells = {"bits": str(report.report_bits), "bits on the wire": str(report.bits)}
@@ -335,7 +333,7 @@ def _lines(report: RunReport, settings: RunSettings, views: list[str]) -> list[s
         text = report.claims.get(view, {}).get("text", _unclaimed(view, report))
         sentences.append(f"{view}: {text}")
     smallest = "sum"
-    if settings.trust == "local":
+    if settings.observer == "reports":
         sentences.append("observer: the server itself, which sees every report")
         smallest = "mean"
     ledger = report.ledger

@@ -208,11 +208,11 @@ class RunFile:
     mechanism: Kind = field(default_factory=RoundedGaussian)
 
     @property
-    def trust(self) -> str:
-        """Whether the server sees single reports ("local") or their sums ("sum")."""
+    def observer(self) -> str:
+        """What the server sees: single reports, or their secure sums."""
         if isinstance(self.mechanism, Ranked):
-            return "local"
-        return "sum"
+            return "reports"
+        return "secure_sum"
 
     def settings(self, out: Path | None) -> RunSettings:
         """The settings of the run; its encoding is made apart."""
@@ -223,29 +223,29 @@ class RunFile:
         if out is not None:
             out_name = str(out.resolve())
         return RunSettings(
-            dataset=self.data.set, data=self.data.folder, clients=self.data.population,
+            dataset=self.data.set, data=self.data.folder, population=self.data.population,
             dirichlet=self.data.dirichlet, seed=self.data.seed, model=self.model.name,
-            algorithm=self.training.algorithm, steps=self.training.steps, rate=self.training.learning_rate,
-            batch=self.training.batch,
+            algorithm=self.training.algorithm, steps=self.training.steps,
+            client_learning_rate=self.training.learning_rate, batch=self.training.batch,
             rounds=self.rounds.count, clients_per_round=self.rounds.clients_per_round, spare=self.rounds.spare,
             minimum=self.rounds.minimum, sampling=self.rounds.order,
             epsilon=self.privacy.epsilon, delta=self.privacy.delta, corrupted=self.privacy.corrupted,
-            learning_rate=self.server.learning_rate, server_optimizer=self.server.optimizer,
+            server_learning_rate=self.server.learning_rate, server_optimizer=self.server.optimizer,
             roster=self.server.roster, colluding=self.server.colluding, dropping=self.server.dropping,
             stage_timeout=self.server.timeout, evaluate_every=self.evaluate.every,
             evaluate_noise=self.evaluate.noise_multiplier, largest_loss=self.evaluate.largest_loss,
-            trust=self.trust, clip_norm=norm, clip=getattr(self.mechanism, "clip", 0.4), out=out_name,
+            observer=self.observer, clip_norm=norm, clip=getattr(self.mechanism, "clip", 0.4), out=out_name,
         )  # fmt: skip
 
 
 NAMES = {
-    "dataset": "data.set", "data": "data.folder", "clients": "data.population", "dirichlet": "data.dirichlet",
+    "dataset": "data.set", "data": "data.folder", "population": "data.population", "dirichlet": "data.dirichlet",
     "seed": "data.seed", "model": "model.name", "algorithm": "training.algorithm", "steps": "training.steps",
-    "rate": "training.learning_rate", "batch": "training.batch",
+    "learning_rate": "training.learning_rate", "client_learning_rate": "training.learning_rate", "batch": "training.batch",
     "rounds": "rounds.count", "clients_per_round": "rounds.clients_per_round", "spare": "rounds.spare",
     "minimum": "rounds.minimum",
     "sampling": "rounds.order", "epsilon": "privacy.epsilon", "delta": "privacy.delta",
-    "corrupted": "privacy.corrupted", "learning_rate": "server.learning_rate",
+    "corrupted": "privacy.corrupted", "server_learning_rate": "server.learning_rate",
     "server_optimizer": "server.optimizer", "roster": "server.roster", "colluding": "server.colluding",
     "dropping": "server.dropping", "stage_timeout": "server.timeout", "evaluate_every": "evaluate.every",
     "evaluate_noise": "evaluate.noise_multiplier", "largest_loss": "evaluate.largest_loss",

@@ -10,7 +10,7 @@ import inspect
 import math
 import operator
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Literal, ParamSpec, SupportsIndex, TypeVar, cast, get_args
 
@@ -60,10 +60,17 @@ def by_name(function: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
-def with_old_names(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+OldWords = Mapping[str, Mapping[str, str]]
+"""A parameter's name of before -> its words of before -> those of today."""
+
+
+def with_old_names(
+    old_words: OldWords | None = None, /, **names: str
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Makes a decorator: a function accepts parameters by the names that they had before.
 
     Arguments:
+        old_words: of parameters whose values are words that were renamed, too.
         names: of before -> of today.
     Raises:
         ParameterError: when the function is called, for a value by both names.
@@ -81,7 +88,9 @@ def with_old_names(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                     remedy = f"is now called {today}, which is there too; leave it out"
                     raise ParameterError(old, options[old], remedy)
                 _warn_of(old, today)
-                options[today] = options.pop(old)
+                value = options.pop(old)
+                words = (old_words or {}).get(old, {})
+                options[today] = words.get(cast(str, value), value)
             return function(*values, **options)
 
         return accepting
@@ -89,24 +98,32 @@ def with_old_names(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorate
 
 
-def with_old_fields(**names: str) -> Callable[[type[T]], type[T]]:
+def with_old_fields(
+    old_words: OldWords | None = None, /, **names: str
+) -> Callable[[type[T]], type[T]]:
     """Makes a decorator: a class accepts and has fields by the names that they had before.
 
     Arguments, errors and warnings: as in `with_old_names`.
     """
 
     def decorate(cls: type[T]) -> type[T]:
-        setattr(cls, "__init__", with_old_names(**names)(cls.__init__))  # noqa: B010
+        setattr(cls, "__init__", with_old_names(old_words, **names)(cls.__init__))  # noqa: B010
         for old, today in names.items():
-            setattr(cls, old, property(functools.partial(_field_of_today, old=old, today=today)))
+            words = (old_words or {}).get(old, {})
+            field_of_today = functools.partial(_field_of_today, old=old, today=today, words=words)
+            setattr(cls, old, property(field_of_today))
         return cls
 
     return decorate
 
 
-def _field_of_today(record: object, *, old: str, today: str) -> object:
+def _field_of_today(record: object, *, old: str, today: str, words: Mapping[str, str]) -> object:
     _warn_of(old, today)
-    return getattr(record, today)
+    value = getattr(record, today)
+    for old_word, word in words.items():
+        if value == word:
+            return old_word
+    return value
 
 
 def _warn_of(old: str, today: str) -> None:

@@ -125,32 +125,32 @@ def check_run(settings: RunSettings, scheme: Scheme) -> None:
 
 
 def prospective_strategy(
-    settings: RunSettings, scheme: Scheme, coordinates: int
+    settings: RunSettings, scheme: Scheme, dimension: int
 ) -> RoundStrategy[Any]:
     """The strategy of a run that has not begun, with ledgers in memory."""
     first_checkpoint = Checkpoint(parameters=np.zeros(1), done=0, session=bytes(16))
-    return _strategy(replace(settings, out=""), scheme, first_checkpoint, coordinates)
+    return _strategy(replace(settings, out=""), scheme, first_checkpoint, dimension)
 
 
 def _strategy(
-    settings: RunSettings, scheme: Scheme, checkpoint: Checkpoint, coordinates: int
+    settings: RunSettings, scheme: Scheme, checkpoint: Checkpoint, dimension: int
 ) -> RoundStrategy[Any]:
     binding = scheme.sha256 if isinstance(scheme, RankedCodebook) else scheme.binding.hex()
     options: RoundOptions = {
         "spare": settings.spare,
         "minimum": settings.minimum or None,
         "sampling": check_choice("sampling", settings.sampling, SAMPLINGS),
-        "learning_rate": settings.learning_rate,
+        "learning_rate": settings.server_learning_rate,
         "optimizer": optimizer_named(settings.server_optimizer),
         "returns": "update",
         "stage_timeout": settings.stage_timeout,
-        "ledger": _ledger(settings, checkpoint, "ledger.jsonl", binding, coordinates),
+        "ledger": _ledger(settings, checkpoint, "ledger.jsonl", binding, dimension),
         "session": checkpoint.session,
     }
     strategy: RoundStrategy[Any]
     if isinstance(scheme, RankedCodebook):
-        if scheme.dimension != coordinates:
-            remedy = f"the model has {coordinates}"
+        if scheme.dimension != dimension:
+            remedy = f"the model has {dimension}"
             raise ParameterError("mechanism", f"{scheme.dimension} coordinates", remedy)
         strategy = LocalStrategy(
             scheme=scheme, clients_per_round=settings.clients_per_round, **options
@@ -179,22 +179,32 @@ def _evaluation(
     if isinstance(encoding, WeightedEncoding):
         most_examples = encoding.most_examples
     metrics = settings.measuring(most_examples)
-    binding, coordinates = metrics.binding.hex(), len(metrics.names)
+    binding, dimension = metrics.binding.hex(), len(metrics.names)
     return Evaluation(
         encoding=metrics,
         every=settings.evaluate_every,
-        ledger=_ledger(settings, checkpoint, "evaluations.jsonl", binding, coordinates),
+        ledger=_ledger(settings, checkpoint, "evaluations.jsonl", binding, dimension),
         most_rounds=settings.evaluations,
     )
 
 
 def _ledger(
-    settings: RunSettings, checkpoint: Checkpoint, name: str, binding: str, coordinates: int
+    settings: RunSettings, checkpoint: Checkpoint, name: str, binding: str, dimension: int
 ) -> RunLedger:
-    facts = {"session": checkpoint.session.hex(), "encoding": binding, "coordinates": coordinates}
+    facts = {"session": checkpoint.session.hex(), "encoding": binding}
     if not settings.out:
-        return RunLedger(None, facts)
-    return RunLedger(Path(settings.out) / name, facts)
+        return RunLedger(None, {**facts, "dimension": dimension})
+    path = Path(settings.out) / name
+    return RunLedger(path, {**facts, _dimension_key(path): dimension})
+
+
+def _dimension_key(path: Path) -> str:
+    """How a ledger calls the dimension: one that was begun by an earlier version goes on as it is."""
+    if path.is_file():
+        with path.open(encoding="utf-8", errors="replace") as file:
+            if '"coordinates"' in file.readline():
+                return "coordinates"
+    return "dimension"
 
 
 def run_server(

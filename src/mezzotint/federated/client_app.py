@@ -13,6 +13,7 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from mezzotint.core.arguments import with_old_names
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject
 from mezzotint.federated.mod import EXAMPLES, SecureUpdates
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 PARAMETERS = "parameters"
 TOLD = (
-    "dataset", "data", "model", "clients", "clients_per_round", "dirichlet", "seed",
-    "algorithm", "steps", "rate", "batch",
+    "dataset", "data", "model", "population", "clients_per_round", "dirichlet", "seed",
+    "algorithm", "steps", "client_learning_rate", "batch",
 )  # fmt: skip
 """Settings sent to clients; all public."""
 
@@ -100,11 +101,14 @@ def evaluate(message: Message, context: Context) -> Message:
     return Message(RecordDict({"metrics": metrics}), reply_to=message)
 
 
-def make_client_app(mod: Callable[..., Message] | None = None, *, trust: str = "sum") -> ClientApp:
-    """The client app, for secure sums or (trust "local") single reports: of both, a server would
-    ask for the weaker.
+@with_old_names({"trust": {"sum": "secure_sum", "local": "reports"}}, trust="observer")
+def make_client_app(
+    mod: Callable[..., Message] | None = None, *, observer: str = "secure_sum"
+) -> ClientApp:
+    """The client app, for secure sums or (observer "reports") single reports: of both, a server
+    would ask for the weaker.
     """
-    if mod is None and trust == "local":
+    if mod is None and observer == "reports":
         from mezzotint.federated.local import LocalUpdates
 
         mod = LocalUpdates()

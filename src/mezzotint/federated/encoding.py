@@ -204,12 +204,12 @@ class Encoding(ABC):
         return hashlib.sha256(canonical(self.as_dict()).encode()).digest()
 
 
-_OLD_KEYS = {"l2_norm": "clip_norm", "per_round": "clients_per_round"}
-"""Keys of settings and encodings as files of before have them -> as they are called today."""
+_OLD_KEYS = {"l2_norm": "clip_norm"}
+"""Keys of encodings as files of before have them -> as they are called today."""
 
 
 def with_keys_of_today(values: JsonObject) -> JsonObject:
-    """Settings or an encoding from a file, whatever version wrote it.
+    """An encoding from a file, whatever version wrote it.
 
     Raises:
         ParameterError: a key under both names.

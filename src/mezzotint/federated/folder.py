@@ -88,7 +88,7 @@ server_app = make_server_app(folder=Path(__file__).parent)
 
 from mezzotint.federated.client_app import make_client_app
 
-client_app = make_client_app(trust={trust!r})
+client_app = make_client_app(observer={observer!r})
 ''',
 }
 
@@ -173,7 +173,7 @@ def _write(folder: Path, settings: RunSettings, encoding: Scheme | None) -> None
     package = folder / PACKAGE
     package.mkdir(exist_ok=True)
     # Not the installed metadata's version, which in an editable install stays behind its code.
-    placeholders = {"version": mz.__version__, "trust": settings.trust}
+    placeholders = {"version": mz.__version__, "observer": settings.observer}
     files = {
         package / f"{module_name}.py": contents.format(**placeholders)
         for module_name, contents in _MODULES.items()
@@ -312,7 +312,7 @@ def simulate(
     the lighter way.
 
     Example:
-        >>> settings = mz.federated.RunSettings(dataset="digits", clients=20, clients_per_round=10, rounds=2)
+        >>> settings = mz.federated.RunSettings(dataset="digits", population=20, clients_per_round=10, rounds=2)
         >>> report = mz.federated.simulate(settings, tell=print)  # doctest: +SKIP
     """
     population = len(settings.federation().clients)
@@ -327,7 +327,7 @@ def simulate(
         mod = SecureUpdates(Policy(evaluate_noise_multiplier=0.0))
     reports: list[RunReport] = []
     server = make_server_app(settings, reports.append, tell=tell)
-    _run_engine(server, make_client_app(mod, trust=settings.trust), population)
+    _run_engine(server, make_client_app(mod, observer=settings.observer), population)
     if not reports:
         raise MezzotintError("simulation: the server ended without a report; see the log above")
     return reports[0]

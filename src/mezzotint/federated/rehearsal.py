@@ -127,7 +127,7 @@ def rehearse(settings: RunSettings, scheme: Scheme) -> DryRun:
             federation=federation,
             model=model,
             clients_per_round=settings.clients_per_round,
-            learning_rate=settings.learning_rate,
+            learning_rate=settings.server_learning_rate,
             rounds=1,
             every=1,
             training=settings.training,

@@ -19,7 +19,7 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
 from mezzotint.core.records import JsonObject, Record
 from mezzotint.datasets import Federation, load_federation
-from mezzotint.federated.encoding import Encoding, FixedPointEncoding, with_keys_of_today
+from mezzotint.federated.encoding import Encoding, FixedPointEncoding
 from mezzotint.federated.joined import MetricsEncoding, load_encoding
 from mezzotint.federated.secagg.plan import CORRUPTED, DROPPED
 from mezzotint.federated.secagg.roster import ROUNDS, SAMPLINGS, most_participations
@@ -54,7 +54,37 @@ def _of_type(kind: type, name: str, value: object) -> Any:
     raise ParameterError(name, value, f"need {_TYPES[kind]}")
 
 
-@with_old_fields(l2_norm="clip_norm", per_round="clients_per_round")
+_OLD_NAMES = {
+    "clients": "population",
+    "l2_norm": "clip_norm",
+    "learning_rate": "server_learning_rate",
+    "per_round": "clients_per_round",
+    "rate": "client_learning_rate",
+    "trust": "observer",
+}
+_OLD_OBSERVERS = {"sum": "secure_sum", "local": "reports"}
+"""Settings as they were called before -> as they are called today, and so their values."""
+
+
+def settings_of_today(values: JsonObject) -> JsonObject:
+    """Settings of a run from a file, whatever version wrote it.
+
+    Raises:
+        ParameterError: a key under both names.
+    """
+    settings: JsonObject = {}
+    for key, value in values.items():
+        current_key = _OLD_NAMES.get(key, key)
+        if current_key != key and current_key in values:
+            remedy = f"is now called {current_key}, which is there too; leave it out"
+            raise ParameterError(key, value, remedy)
+        if key == "trust":
+            value = _OLD_OBSERVERS.get(str(value), value)
+        settings[current_key] = value
+    return settings
+
+
+@with_old_fields({"trust": _OLD_OBSERVERS}, **_OLD_NAMES)
 @final
 @dataclass(frozen=True, kw_only=True)
 class RunSettings(Record):
@@ -63,19 +93,20 @@ class RunSettings(Record):
     Arguments:
         dataset, data, model: data set and model (`mezzotint.datasets`, `.tasks`); `data` is a
             folder or file on the machine that reads it.
-        clients: number of parts into which a data set without clients of its own is split; of
+        population: number of parts into which a data set without clients of its own is split; of
             femnist the first ones, 0 for all.
         dirichlet: of the Dirichlet split.
         seed: of the split, the initial parameters and batches; of no private noise.
-        algorithm, steps, rate, batch: of `LocalTraining`.
-        trust: "sum": the server sees only secure sums. "local": it is not trusted and sees every
-            report; `mechanism` is then the file of a ranked codebook.
+        algorithm, steps, batch: of `LocalTraining`.
+        client_learning_rate: of a client's steps.
+        observer: what the server sees: "secure_sum", nothing but secure sums; or "reports", every
+            report: it is not trusted, and `mechanism` is the file of a ranked codebook.
         mechanism: file of a mechanism, or of an encoding; "" rounds to a fine grid within [-clip,
             clip], without noise.
         clip: used only without a mechanism, which clips to its own range.
         clip_norm: clip the vector to this norm first (and rotate it, for a mechanism's table); 0 does
             not. A file of an encoding has its own.
-        learning_rate: factor on the server optimizer's step.
+        server_learning_rate: factor on the server optimizer's step.
         server_optimizer: "fedavg" or "fedavgm" (`mezzotint.federated.tasks`).
         rounds, clients_per_round: number of rounds, and of clients in each.
         minimum: fewest summands; 0 takes half of those drawn + 1, and 1 for single reports.
@@ -85,7 +116,7 @@ class RunSettings(Record):
         colluding, dropping: shares of clients colluding with the server, and dropping out, that the
             sums tolerate.
         sampling: "fixed" or "cyclic" (see `SecureStrategy`).
-        epsilon: budget of the central claim (trust "local": the local one) for the client charged
+        epsilon: budget of the central claim (of reports: the local one) for the client charged
             most; 0: none.
         delta: of all claims.
         corrupted: clients whose noise the central claim does not count.
@@ -101,7 +132,7 @@ class RunSettings(Record):
         ParameterError: a value out of its range.
 
     Example:
-        >>> settings = mz.federated.RunSettings(dataset="digits", clients=20, clients_per_round=10, rounds=2)
+        >>> settings = mz.federated.RunSettings(dataset="digits", population=20, clients_per_round=10, rounds=2)
         >>> settings.rounds
         2
     """
@@ -109,18 +140,18 @@ class RunSettings(Record):
     dataset: str = "digits"
     data: str = ""
     model: str = "softmax"
-    clients: int = 100
+    population: int = 100
     dirichlet: float = 0.5
     seed: int = 0
     algorithm: str = "fedavg"
     steps: int = 5
-    rate: float = 0.5
+    client_learning_rate: float = 0.5
     batch: int = 0
-    trust: str = "sum"
+    observer: str = "secure_sum"
     mechanism: str = ""
     clip: float = 0.4
     clip_norm: float = 0.0
-    learning_rate: float = 2.0
+    server_learning_rate: float = 2.0
     server_optimizer: str = "fedavg"
     rounds: int = 6
     clients_per_round: int = 100
@@ -142,10 +173,14 @@ class RunSettings(Record):
 
     def __post_init__(self) -> None:
         check_numbers(self)
-        is_local, share_remedy = self.trust == "local", "need a share of the clients in [0, 1)"
+        is_local, share_remedy = self.observer == "reports", "need a share of the clients in [0, 1)"
         check_rules(
             self,
-            ("trust", self.trust in ("sum", "local"), "use 'sum' or 'local'"),
+            (
+                "observer",
+                self.observer in ("secure_sum", "reports"),
+                "use 'secure_sum' or 'reports'",
+            ),
             ("rounds", self.rounds >= 1, "need at least one round"),
             (
                 "rounds",
@@ -153,8 +188,8 @@ class RunSettings(Record):
                 f"at most {ROUNDS:,} secure sums in a run: start a second run",
             ),
             (
-                "clients",
-                self.clients >= 2 or (self.clients == 0 and self.dataset == "femnist"),
+                "population",
+                self.population >= 2 or (self.population == 0 and self.dataset == "femnist"),
                 "need at least 2 clients, or 0 for all of femnist's; one alone hides nothing",
             ),
             (
@@ -162,7 +197,7 @@ class RunSettings(Record):
                 self.clients_per_round >= 2,
                 "need at least 2 clients in a round",
             ),
-            ("learning_rate", self.learning_rate > 0, "need a number > 0"),
+            ("server_learning_rate", self.server_learning_rate > 0, "need a number > 0"),
             (
                 "clip_norm",
                 0 <= self.clip_norm < math.inf,
@@ -195,8 +230,8 @@ class RunSettings(Record):
             ),
             (
                 "evaluate_every",
-                not (self.evaluate_every and self.trust == "local"),
-                "needs secure sums; leave it out with trust=local",
+                not (self.evaluate_every and self.observer == "reports"),
+                "needs secure sums; leave it out where the server sees reports",
             ),
             (
                 "evaluate_noise",
@@ -209,10 +244,12 @@ class RunSettings(Record):
     def _check_draws(self) -> None:
         check_choice("sampling", self.sampling, SAMPLINGS)
         check_count("spare", self.spare, least=0)
-        if self.dataset == "digits" and self.clients_per_round + self.spare > self.clients:
-            parameter = "spare" if self.clients_per_round <= self.clients else "clients_per_round"
+        if self.dataset == "digits" and self.clients_per_round + self.spare > self.population:
+            parameter = (
+                "spare" if self.clients_per_round <= self.population else "clients_per_round"
+            )
             draw_text = (
-                f"a round draws {self.clients_per_round + self.spare} of {self.clients} clients"
+                f"a round draws {self.clients_per_round + self.spare} of {self.population} clients"
             )
             remedy = f"with spare={self.spare}, {draw_text}; draw fewer"
             raise ParameterError(parameter, getattr(self, parameter), remedy)
@@ -222,7 +259,10 @@ class RunSettings(Record):
         """The clients' training."""
         algorithm = check_choice("algorithm", self.algorithm, ALGORITHMS)
         return LocalTraining(
-            algorithm=algorithm, steps=self.steps, rate=self.rate, batch=self.batch
+            algorithm=algorithm,
+            steps=self.steps,
+            learning_rate=self.client_learning_rate,
+            batch=self.batch,
         )
 
     def federation(self, folder: str | None = None) -> Federation:
@@ -232,7 +272,7 @@ class RunSettings(Record):
         return load_federation(
             self.dataset,
             folder=folder,
-            clients=self.clients,
+            clients=self.population,
             dirichlet=self.dirichlet,
             seed=self.seed,
         )
@@ -242,11 +282,13 @@ class RunSettings(Record):
         return model_for(self.model, federation).initial(self.seed).size
 
     def scheme(self) -> Scheme:
-        """How an update becomes a report: `encoding`, or with trust "local" `codebook`."""
-        return self.codebook() if self.trust == "local" else self.encoding()
+        """How an update becomes a report: `encoding`, or where the server sees it `codebook`."""
+        if self.observer == "reports":
+            return self.codebook()
+        return self.encoding()
 
     def codebook(self) -> RankedCodebook:
-        """The codebook of single reports, for trust "local".
+        """The codebook of single reports, for a server that sees them.
 
         Raises:
             ParameterError: no mechanism is named. FileFormatError: its file is not a ranked
@@ -254,7 +296,7 @@ class RunSettings(Record):
         """
         if not self.mechanism:
             raise ParameterError(
-                "mechanism", "none", "trust=local needs the file of a ranked codebook"
+                "mechanism", "none", "single reports need the file of a ranked codebook"
             )
         return RankedCodebook.load(self.mechanism)
 
@@ -302,7 +344,7 @@ class RunSettings(Record):
 
     def _participations(self, rounds: int) -> int:
         invited = self.clients_per_round + self.spare
-        population = self.clients or len(self.federation().clients)
+        population = self.population or len(self.federation().clients)
         sampling = check_choice("sampling", self.sampling, SAMPLINGS)
         return most_participations(
             sampling, rounds=rounds, clients_per_round=invited, population=max(population, invited)
@@ -316,7 +358,7 @@ class RunSettings(Record):
             ParameterError: an unknown key, or a value of another type than the field's.
         """
         field_types = {field.name: type(field.default) for field in fields(cls)}
-        settings = with_keys_of_today(
+        settings = settings_of_today(
             {key.replace("-", "_"): value for key, value in values.items()}
         )
         unknown = sorted(set(settings) - set(field_types))

@@ -80,6 +80,7 @@ class Softmax(Model):
         return float(loss), float((probabilities.argmax(axis=1) == y).mean())
 
 
+@with_old_fields(rate="learning_rate")
 @final
 @dataclass(frozen=True, kw_only=True)
 class LocalTraining:
@@ -88,19 +89,19 @@ class LocalTraining:
     Arguments:
         algorithm: "fedsgd": the update is minus the gradient on all its records (Algorithm 1 of the
             RQM paper); "fedavg": the change after `steps` steps of gradient descent.
-        steps, rate: of fedavg; full-batch steps.
+        steps, learning_rate: of fedavg; full-batch steps.
         batch: most records used at a time, drawn at random; 0 for all.
     """
 
     algorithm: Algorithm = "fedavg"
     steps: int = 5
-    rate: float = 0.5
+    learning_rate: float = 0.5
     batch: int = 0
 
     def __post_init__(self) -> None:
         check_choice("algorithm", self.algorithm, ALGORITHMS)
         check_count("steps", self.steps)
-        check_positive("rate", self.rate)
+        check_positive("learning_rate", self.learning_rate)
         check_count("batch", self.batch, least=0)
 
     def update(
@@ -119,7 +120,8 @@ class LocalTraining:
             return -gradient(parameters)
         local_parameters = parameters
         for _ in range(self.steps):
-            local_parameters = local_parameters - self.rate * gradient(local_parameters)
+            step = self.learning_rate * gradient(local_parameters)
+            local_parameters = local_parameters - step
         return local_parameters - parameters
 
 

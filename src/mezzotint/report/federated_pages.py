@@ -65,7 +65,12 @@ class Run:
         """Whether the server saw single reports, each an index of a ranked codebook, and no
         sums.
         """
-        return self.settings.get("trust") == "local"
+        return self.settings.get("observer") == "reports"
+
+    @property
+    def dimension(self) -> int:
+        """Coordinates of an update; ledgers of before call them so."""
+        return int(self.ledger.get("dimension", self.ledger.get("coordinates", 0)))
 
     @property
     def ledger(self) -> JsonObject:
@@ -128,9 +133,9 @@ def _read_run(source: Path) -> Run:
         )
     settings: JsonObject = {}
     if (folder / SETTINGS).is_file():
-        from mezzotint.federated.encoding import with_keys_of_today  # heavy
+        from mezzotint.federated.settings import settings_of_today  # heavy
 
-        settings = with_keys_of_today(_read(folder / SETTINGS))
+        settings = settings_of_today(_read(folder / SETTINGS))
     return Run(folder=folder, report=report, settings=settings)
 
 
@@ -276,8 +281,8 @@ def _table_of_claims(claims: Mapping[str, JsonObject]) -> Table:
 
 def _wire(run: Run) -> Section:
     report = run.report
-    coordinates = int(run.ledger.get("coordinates", 0))
-    rows = {"coordinates of a vector": f"{coordinates:,}"}
+    dimension = run.dimension
+    rows = {"coordinates of a vector": f"{dimension:,}"}
     if run.single_reports:
         rows["bits of a report about the whole vector"] = report["report_bits"]
         sent = math.ceil(report["report_bits"] / 8)
@@ -286,10 +291,10 @@ def _wire(run: Run) -> Section:
     else:
         rows["bits of a report, per coordinate"] = report["report_bits"]
         rows["bits on the wire, per coordinate: enough for the sum of all"] = report["bits"]
-        sent = math.ceil(coordinates * report["bits"] / 8)
+        sent = math.ceil(dimension * report["bits"] / 8)
         rows["bytes of one client's masked vector, per round"] = f"{sent:,}"
         about = "uniform inputs (squared data units)"
-    rows["the vector as 32-bit floats, bytes"] = f"{4 * coordinates:,}"
+    rows["the vector as 32-bit floats, bytes"] = f"{4 * dimension:,}"
     rows["seconds of the whole run, as measured"] = number(float(report["seconds"]), 4)
     error = report.get("mse")
     if isinstance(error, (int, float)) and math.isfinite(error):
@@ -350,7 +355,7 @@ def _verify_sums(run: Run) -> Section:
     spent = f"--rounds {charged} --delta {claim['delta']!r}"
     if run.single_reports:
         return Section(title=title, words=words, code=f"{verify}\n{account} {spent}")
-    sums = f"--dimension {run.ledger['coordinates']} {spent}"
+    sums = f"--dimension {run.dimension} {spent}"
     observed = f"--observer secure_sum --clients {run.ledger['smallest_sum']}"
     code = f"{verify}\n{account} {sums}\n{account} {sums} {observed}"
     return Section(title=title, words=words, code=code)
