@@ -251,8 +251,8 @@ def _spread(planned: Plan) -> str:
 
 def _words(planned: Plan, next_command: str) -> list[str]:
     sentences = [
-        f"Half width of the {confidence_percent(planned.confidence)} interval, predicted by the estimator on expected counts for "
-        f"{planned.assumption}: {_spread(planned)}."
+        f"Half width of the {confidence_percent(planned.confidence)} interval, predicted by the "
+        f"estimator on expected counts for {planned.assumption}: {_spread(planned)}."
     ]
     if planned.identified:
         sentences.append(

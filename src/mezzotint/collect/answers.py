@@ -128,7 +128,9 @@ class GroupEstimates(Claimed):
         if self.simultaneous:
             intervals = "all intervals together"
         told["confidence"] = f"{confidence_percent(self.confidence)} of {intervals}"
-        del facts["confidence"], facts["simultaneous"]
+        del facts["confidence"], facts["simultaneous"], facts["notes"]
+        if self.notes:
+            facts["notes"] = " ".join(self.notes)
         return told | facts
 
 

@@ -29,8 +29,7 @@ from mezzotint.privacy import Ledger
 from mezzotint.privacy.accounting import report_claim
 from mezzotint.privacy.charges import Charge, Entry, upwards
 from mezzotint.privacy.claim import Claim
-from mezzotint.privacy.ledger import LEAST_USEFUL
-from mezzotint.privacy.people import PeopleLine, PersonCounter
+from mezzotint.privacy.people import LEAST_USEFUL, PeopleLine, PersonCounter
 
 SOURCE = "; source "
 """Before the fingerprint of its source in the description of a charge."""

@@ -33,7 +33,7 @@ import numpy as np
 
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.files import Append, AppendLog
-from mezzotint.core.records import JsonObject, above, below, counted, plain
+from mezzotint.core.records import JsonObject, above, plain
 from mezzotint.privacy.charges import (
     GLOBAL,
     Charge,
@@ -48,7 +48,6 @@ from mezzotint.privacy.charges import (
 )
 from mezzotint.privacy.people import (
     UNITS,
-    Excess,
     IdHash,
     PeopleLine,
     PeopleStore,
@@ -360,7 +359,7 @@ class Ledger:
         if excess is not None:
             (person,) = hashes.names(excess.hashed[None])
             before = above(float(Fraction(excess.units + common, UNITS)))
-            remedy = _remedy(excess, common=common)
+            remedy = excess.remedy(common=common)
             raise BudgetError(
                 f"release {claim.identity!r} exceeds the budget: person {person!r} has spent epsilon "
                 f"{before} and would pay {above(claim.epsilon)} for each of their rows; the budget "
@@ -786,28 +785,3 @@ def _as_line(release: Charge, token: str) -> JsonObject:
     for name, value in vars(release).items():
         line[name] = plain(value)
     return line
-
-
-LEAST_USEFUL = 1e-3
-"""Least epsilon of a report that a remedy names."""
-
-
-def _remedy(excess: Excess, *, common: int) -> str:
-    """What would let a run pass whose people cannot pay for their rows.
-
-    Arguments:
-        excess: as the store found it.
-        common: units that were charged to everyone.
-    """
-    needed = above(float(Fraction(excess.needed + common, UNITS)))
-    allowance = f"allow everybody {needed} (--budget {needed})"
-    if excess.rows:
-        rows = counted(excess.rows, "row")
-        return f"Keep at most {rows} of each person in all (--at-most {excess.rows}, without --per), or {allowance}"
-    remaining = below(float(Fraction(excess.remaining, UNITS)))
-    if float(remaining) >= LEAST_USEFUL:
-        return (
-            f"Not even one row of some people fits, to whom {remaining} is left: draw from a table of that epsilon "
-            f"(mezzotint design --epsilon {remaining}) with --at-most 1, leave them out, or {allowance}"
-        )
-    return f"Nothing is left to some people: leave them out, or {allowance}"

@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from mezzotint.core.errors import FileFormatError, ParameterError, StorageError
 from mezzotint.core.files import PRIVATE_FILE, sync_folder
+from mezzotint.core.records import above, below, counted
 from mezzotint.core.types import Words
 from mezzotint.privacy.sorted_records import (
     RECORD,
@@ -556,6 +557,10 @@ class PeopleStore:
             path.unlink(missing_ok=True)
 
 
+LEAST_USEFUL = 1e-3
+"""Least epsilon of a report that a remedy names."""
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Excess:
@@ -584,6 +589,27 @@ class Excess:
             remaining=min(earlier.remaining, self.remaining),
             rows=min(earlier.rows, self.rows),
             needed=max(earlier.needed, self.needed),
+        )
+
+    def remedy(self, *, common: int) -> str:
+        """What would let a run pass whose people cannot pay for their rows.
+
+        Arguments:
+            common: units that were charged to everyone.
+        """
+        needed = above(float(Fraction(self.needed + common, UNITS)))
+        allowance = f"allow everybody {needed} (--budget {needed})"
+        if self.rows:
+            rows = counted(self.rows, "row")
+            option = f"--at-most {self.rows}, without --per"
+            return f"Keep at most {rows} of each person in all ({option}), or {allowance}"
+        remaining = below(float(Fraction(self.remaining, UNITS)))
+        if float(remaining) < LEAST_USEFUL:
+            return f"Nothing is left to some people: leave them out, or {allowance}"
+        return (
+            f"Not even one row of some people fits, to whom {remaining} is left: draw from a "
+            f"table of that epsilon (mezzotint design --epsilon {remaining}) with --at-most 1, "
+            f"leave them out, or {allowance}"
         )
 
 
