@@ -385,6 +385,7 @@ def test_what_is_written_in_place_has_the_rows_of_each_record_alone(
     private = PrivateModule(plain, factored=False)
     torch.nn.functional.cross_entropy(private(x), y).backward()
     for parameter, *expected in zip(plain.parameters(), *alone, strict=True):
+        # Sums of some dozen float32 terms below one, in two orders: 2^-24 each.
         assert torch.allclose(parameter.grad_sample, torch.stack(expected), atol=1e-6)
 
 
