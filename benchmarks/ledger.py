@@ -1,7 +1,8 @@
 """What charging people costs, against the run that is charged, as a user starts it: the verb over a file.
 
 Every run is a process of its own, in pairs: without a ledger, then charged by person, wave after wave. CPU seconds of
-both are compared, imports and compiled code that is loaded included.
+both are compared, imports and compiled code that is loaded included. The least that a charge can cost is measured
+beside them: the run without a ledger, that then reads the ids and hashes the file, and does nothing with them.
 
 Run: python benchmarks/ledger.py [--people 1e5,1e6,1e7] [--waves 2] [--csv-up-to 1e6] [--folder DIR] [--store]
 """
@@ -35,7 +36,9 @@ NAME = "Charging people beside the run"
 MEASURED = (
     "`benchmarks/ledger.py`: CPU seconds of `privatize` in a process of its own, start included, over a file of 12 "
     "columns with one row a person, without and with `--ledger --charge-by`, on a shared machine; a first wave, and a "
-    "second one of the same people. Charges of less than 0.2 s are not told from the noise of two processes."
+    "second one of the same people. Charges of less than 0.2 s are not told from the noise of two processes. Floor: the "
+    "run without a ledger that, afterwards, reads the ids of a Parquet file and hashes it (SHA-256) and does no more: "
+    "what any ledger costs that reads ids and names its source."
 )
 RESOLVED = 0.2
 """CPU seconds between two processes that are told from noise."""
@@ -47,19 +50,38 @@ HEADINGS = [
     "run, CPU s",
     "charged run, CPU s",
     "ratio",
+    "floor, CPU s",
+    "ratio to the floor",
     "million people charged a CPU second",
     "bytes a person and wave",
 ]
 
 VERB = "from mezzotint.cli import main; main()"
+FLOOR = """
+import hashlib, sys
+from mezzotint.cli import main
+from mezzotint.collect.listing import find_files
+from mezzotint.collect.source import Source, Wanted
+source = sys.argv[2]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+for batch in Source(files=tuple(find_files(source)), wanted=Wanted(others={"person": "people"})).batches():
+    pass
+with open(source, "rb") as file:
+    hashlib.file_digest(file, "sha256")
+"""
+"""The verb, then what a ledger needs of the source."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """CPU seconds of a run without a ledger, and of the same run charged by person."""
+    """CPU seconds of a run without a ledger, of the same run charged by person, and of the floor."""
 
     plain: float
     charged: float
+    floor: float | None
     wave: int
 
     @property
@@ -82,13 +104,13 @@ def write(path: Path, people: int) -> None:
         pq.write_table(table, path)
 
 
-def cpu(folder: Path, source: Path, *options: str) -> float:
+def cpu(folder: Path, source: Path, *options: str, program: str = VERB) -> float:
     """CPU seconds of one run of the verb, in a process of its own."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     words = ["privatize", source.name, "--column", "x", "--mechanism", "m.json", *options]
     words += ["--out", "r.parquet", "--overwrite", "--threads", "1"]
     subprocess.run(
-        [sys.executable, "-c", VERB, *words], cwd=folder, check=True, capture_output=True
+        [sys.executable, "-c", program, *words], cwd=folder, check=True, capture_output=True
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -100,7 +122,12 @@ def pairs(folder: Path, source: Path, waves: int) -> list[Pair]:
     for wave in range(1, waves + 1):
         plain = min(cpu(folder, source) for _ in range(2))
         charged = cpu(folder, source, "--ledger", "ledger.jsonl", "--charge-by", "person")
-        found.append(Pair(plain=plain, charged=charged, wave=wave))
+        floor = None
+        if (
+            source.suffix == ".parquet"
+        ):  # text is not read once more: the ids stand beside the values
+            floor = cpu(folder, source, program=FLOOR)
+        found.append(Pair(plain=plain, charged=charged, floor=floor, wave=wave))
     return found
 
 
@@ -128,6 +155,8 @@ def measured(folder: Path, people: int, ending: str, waves: int) -> list[list[st
             f"{pair.plain:.2f}",
             f"{pair.charged:.2f}",
             f"{pair.charged / pair.plain:.2f}",
+            f"{pair.floor:.2f}" if pair.floor else "-",
+            f"{pair.charged / pair.floor:.2f}" if pair.floor else "-",
             f"{people / pair.charge / 1e6:.1f}" if pair.charge > RESOLVED else "-",
             size,
         ]

@@ -70,18 +70,23 @@ LIGHT = """
 import sys
 from mezzotint import collect, families
 m = families.randomized_response(lower=0, upper=1, epsilon=1.0)
-collect.privatize(sys.argv[1], sys.argv[2], column="x", mechanism=m, missing="drop")
+options = {"missing": "drop", **OPTIONS}
+collect.privatize(sys.argv[1], sys.argv[2], column="x", mechanism=m, **options)
 assert collect.read_counts(sys.argv[2]).n == 2
 print(sorted({"pandas", "polars", "ray", "torch"} & set(sys.modules)))
 """
 
 
-def test_nothing_heavy_is_imported_on_the_way(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"x": [0.5, None, 1.0]}), tmp_path / "in.parquet")
+@pytest.mark.parametrize("charged", [False, True])
+def test_nothing_heavy_is_imported_on_the_way(tmp_path: Path, charged: bool) -> None:
+    """The ids are short, so that they are compared with words that mean a missing one."""
+    table = pa.table({"x": [0.5, None, 1.0], "id": ["a", "b", "c"]})
+    pq.write_table(table, tmp_path / "in.parquet")
+    options = {"ledger": str(tmp_path / "l.jsonl"), "charge_by": "id"} if charged else {}
     command = [
         sys.executable,
         "-c",
-        LIGHT,
+        LIGHT.replace("OPTIONS", repr(options)),
         str(tmp_path / "in.parquet"),
         str(tmp_path / "out.parquet"),
     ]

@@ -248,14 +248,16 @@ def first_without_id(ids: pa.Array, markers: frozenset[str] = frozenset()) -> in
     if not (of.is_string(ids.type) or of.is_large_string(ids.type)):
         return None
     longest = max(len(marker.encode()) for marker in ("", *markers))
-    is_short = compute.less_equal(compute.binary_length(ids), max(MOST_BLANKS, longest))
-    rows = compute.indices_nonzero(is_short)
-    trimmed = compute.utf8_trim_whitespace(ids.take(rows))
-    is_missing = compute.is_in(trimmed, pa.array(["", *sorted(markers)], trimmed.type))
-    missing = compute.indices_nonzero(is_missing)
+    lengths = plain(compute.binary_length(ids))
+    short_rows = np.flatnonzero(lengths <= max(MOST_BLANKS, longest))
+    if not short_rows.size:
+        return None
+    trimmed = compute.utf8_trim_whitespace(ids.take(arrow(short_rows)))
+    missing_words = _texts(["", *sorted(markers)], trimmed.type)
+    missing = compute.indices_nonzero(compute.is_in(trimmed, missing_words))
     if not len(missing):
         return None
-    return int(rows[missing[0].as_py()].as_py())
+    return int(short_rows[plain(missing)[0]])
 
 
 def stripped_type(kind: Any) -> pa.DataType:
@@ -314,6 +316,15 @@ def arrow(
         bitmap = pa.py_buffer(np.packbits(present, bitorder="little"))
     arrow_type = pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(arrow_type, values.size, [bitmap, pa.py_buffer(values)])
+
+
+def _texts(words: Sequence[str], kind: pa.DataType) -> pa.Array:
+    """Some words as an array of strings or large strings."""
+    encoded = [word.encode() for word in words]
+    offset_type = np.int64 if of.is_large_string(kind) else np.int32
+    offsets = np.cumsum([0, *map(len, encoded)], dtype=offset_type)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(kind, len(encoded), buffers)
 
 
 # Numbers ------------------------------------------------------------------------------------------
