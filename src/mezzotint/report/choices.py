@@ -86,56 +86,65 @@ def choices(situation: Situation) -> tuple[Choice, ...]:
         >>> found[0].half_width < 1.0
         True
     """
-    rows = mz.design.compare(
+    compared_rows = mz.design.compare(
         epsilon=situation.epsilon,
         bits=situation.bits,
         lower=situation.lower,
         upper=situation.upper,
         prior=_sample(situation.prior),
     )
-    chosen = []
-    for row in rows:
-        if row.mechanism is None or row.mse is None or row.mae is None:
+    calibrated_choices = []
+    for compared_row in compared_rows:
+        if compared_row.mechanism is None or compared_row.mse is None or compared_row.mae is None:
             continue
-        chosen.append(
+        calibrated_choices.append(
             Choice(
-                name=NAMES[row.family],
-                mse=row.mse,
-                mae=row.mae,
-                max_bias=row.mechanism.max_bias,
-                half_width=_half_width(row.mechanism, situation),
-                command=_command(row.family, situation),
-                mechanism=row.mechanism,
+                name=NAMES[compared_row.family],
+                mse=compared_row.mse,
+                mae=compared_row.mae,
+                max_bias=compared_row.mechanism.max_bias,
+                half_width=_half_width(compared_row.mechanism, situation),
+                command=_command(compared_row.family, situation),
+                mechanism=compared_row.mechanism,
             )
         )
-    return tuple(chosen)
+    return tuple(calibrated_choices)
 
 
 def _sample(prior: str) -> npt.NDArray[np.floating] | None:
     if not prior:
         return None
-    path, _, column = prior.rpartition(":")
-    if not path or not column:
+    file_name, _separator, column_name = prior.rpartition(":")
+    if not file_name or not column_name:
         raise ParameterError("prior", prior, "give FILE:COLUMN, as in public.parquet:age")
-    return mz.collect.read_values(path, column=column)
+    return mz.collect.read_values(file_name, column=column_name)
 
 
 def _half_width(mechanism: Mechanism, situation: Situation) -> float:
     """As `collect.plan` predicts it."""
-    mean = Estimate(estimand="mean", tables=mechanism, lower=situation.lower, upper=situation.upper)
-    return float(half_widths(mean, mechanism.epsilon, [situation.people])[0])
+    mean_question = Estimate(
+        estimand="mean", tables=mechanism, lower=situation.lower, upper=situation.upper
+    )
+    return float(half_widths(mean_question, mechanism.epsilon, [situation.people])[0])
 
 
 def _command(family: str, situation: Situation) -> str:
-    words = ["mezzotint", "design", "--family", family, "--epsilon", repr(situation.epsilon)]
+    command_words = [
+        "mezzotint",
+        "design",
+        "--family",
+        family,
+        "--epsilon",
+        repr(situation.epsilon),
+    ]
     if family != "randomized_response":
-        words += ["--levels", str(2**situation.bits)]
-    words += [f"--lower={situation.lower!r}", f"--upper={situation.upper!r}"]
+        command_words += ["--levels", str(2**situation.bits)]
+    command_words += [f"--lower={situation.lower!r}", f"--upper={situation.upper!r}"]
     if family in LOSSES:
-        words += ["--loss", LOSSES[family]]
+        command_words += ["--loss", LOSSES[family]]
     if situation.prior:
-        words += ["--prior", situation.prior]
-    return shlex.join([*words, "--out", "m.json"])
+        command_words += ["--prior", situation.prior]
+    return shlex.join([*command_words, "--out", "m.json"])
 
 
 def table(chosen: tuple[Choice, ...]) -> Table:
@@ -147,41 +156,49 @@ def table(chosen: tuple[Choice, ...]) -> Table:
         "greatest bias (data units)",
         "95 % half width of the mean (data units)",
     )
-    rows = []
+    table_rows = []
     for choice in chosen:
-        errors = (number(choice.mse), number(choice.mae), number(choice.max_bias, 2))
-        rows.append((choice.name, *errors, above(choice.half_width, 4)))
-    return Table(headings=headings, rows=tuple(rows), own=0)
+        error_cells = (number(choice.mse), number(choice.mae), number(choice.max_bias, 2))
+        table_rows.append((choice.name, *error_cells, above(choice.half_width, 4)))
+    return Table(headings=headings, rows=tuple(table_rows), own=0)
 
 
 def errors(chosen: tuple[Choice, ...]) -> Figure:
     """Mean squared errors side by side."""
-    names = [choice.name for choice in chosen]
-    bars = Curve.of("mean squared error", names, [choice.mse for choice in chosen], "bars")
-    return Figure.of("errors", "Error of one report", ("", "MSE (squared data units)"), bars)
+    mechanism_names = [choice.name for choice in chosen]
+    error_bars = Curve.of(
+        "mean squared error", mechanism_names, [choice.mse for choice in chosen], "bars"
+    )
+    return Figure.of("errors", "Error of one report", ("", "MSE (squared data units)"), error_bars)
 
 
 def widths(choice: Choice, situation: Situation) -> Figure:
     """Half width of the interval of the mean against the number of people, for one choice."""
-    people = [max(10, round(situation.people * 10 ** (step / 8))) for step in range(-12, 13)]
-    mean = Estimate(
+    people_counts = [
+        max(10, round(situation.people * 10 ** (grid_step / 8))) for grid_step in range(-12, 13)
+    ]
+    mean_question = Estimate(
         estimand="mean", tables=choice.mechanism, lower=situation.lower, upper=situation.upper
     )
-    widths = half_widths(mean, choice.mechanism.epsilon, people).tolist()
-    curve = Curve.of(choice.name, people, widths)
-    title = f"Half width of the 95 % interval of the mean: {choice.name}"
-    return Figure.of("widths", title, ("people", "half width (data units)"), curve, log="xy")
+    interval_widths = half_widths(mean_question, choice.mechanism.epsilon, people_counts).tolist()
+    width_curve = Curve.of(choice.name, people_counts, interval_widths)
+    figure_title = f"Half width of the 95 % interval of the mean: {choice.name}"
+    return Figure.of(
+        "widths", figure_title, ("people", "half width (data units)"), width_curve, log="xy"
+    )
 
 
 def distribution(choice: Choice) -> Figure:
     """Probabilities of the levels at both ends and in the middle of the range."""
     mechanism = choice.mechanism
-    middle = (mechanism.lower + mechanism.upper) / 2
-    levels = mechanism.levels.tolist()
-    bars = [
-        Curve.of(f"input {at:.4g}", levels, mechanism.pmf(at).tolist(), "bars")
-        for at in (mechanism.lower, middle, mechanism.upper)
+    middle_input = (mechanism.lower + mechanism.upper) / 2
+    level_values = mechanism.levels.tolist()
+    probability_bars = [
+        Curve.of(
+            f"input {input_value:.4g}", level_values, mechanism.pmf(input_value).tolist(), "bars"
+        )
+        for input_value in (mechanism.lower, middle_input, mechanism.upper)
     ]
-    title = f"Distribution of a report: {choice.name}"
-    axes = ("decoded report (data units)", "probability")
-    return Figure.of("distribution", title, axes, *bars)
+    figure_title = f"Distribution of a report: {choice.name}"
+    axis_labels = ("decoded report (data units)", "probability")
+    return Figure.of("distribution", figure_title, axis_labels, *probability_bars)

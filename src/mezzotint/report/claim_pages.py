@@ -17,25 +17,25 @@ def claim_page(source: Path) -> Page:
     """The report of a claim file: whether its proof holds, and what it says."""
     from mezzotint.kernel.checker import verdict_on
 
-    text = read_text(source)
-    status, verdict, claim = verdict_on(text)
+    claim_text = read_text(source)
+    status, verdict, claim = verdict_on(claim_text)
     if status == 2 or claim is None:
         raise FileFormatError(f"{source.name}: {verdict}")
-    proof = mz.kernel.read_claim(text)[1]
+    proof = mz.kernel.read_claim(claim_text)[1]
     release = cast(JsonObject, claim.document()["release"] or {})
     statement = dict(sorted(claim.statement.items(), key=lambda item: item[0] == "delta"))
-    rows = {**statement, **release}
-    words = (
+    claim_fields = {**statement, **release}
+    paragraphs = (
         "The numbers are as the file has them. The assumptions are what the proof does not show.",
     )
     return Page(
         title=f"Claim in {source.name}",
         summary=f"{verdict}.",
         sections=(
-            _facts("What is claimed", _in_words(rows), words),
+            _facts("What is claimed", _in_words(claim_fields), paragraphs),
             _check(source, f"proof: {proof.get('kind')}"),
         ),
-        attachment=(source.name, text),
+        attachment=(source.name, claim_text),
     )
 
 
@@ -62,28 +62,29 @@ CLAIM_WORDS = {
 
 def _in_words(rows: JsonObject) -> dict[str, str]:
     """A claim's fields as words; others as the file spells them, without underscores."""
-    fields: dict[str, str] = {}
-    for name, value in rows.items():
-        words = CLAIM_WORDS.get(name, name.replace("_", " "))
-        fields[words] = _phrase(value)
-    return fields
+    worded_fields: dict[str, str] = {}
+    for field_name, field_value in rows.items():
+        field_words = CLAIM_WORDS.get(field_name, field_name.replace("_", " "))
+        worded_fields[field_words] = _phrase(field_value)
+    return worded_fields
 
 
 def _phrase(value: Json) -> str:
     if isinstance(value, Mapping):
         if "sha256" in value and "coordinates" in value:
-            count = cast("int", value["coordinates"])
-            coordinates = counted(count, "coordinate")
+            coordinate_count = cast("int", value["coordinates"])
+            coordinates = counted(coordinate_count, "coordinate")
             digest = str(value["sha256"])
             return f"{coordinates} from table {digest[:12]}"
         return ", ".join(
-            f"{name.replace('_', ' ')} {_phrase(inner)}" for name, inner in value.items()
+            f"{key_name.replace('_', ' ')} {_phrase(inner_value)}"
+            for key_name, inner_value in value.items()
         )
     if isinstance(value, (list, tuple)):
-        shown = "; ".join(_phrase(inner) for inner in value[:MOST_SHOWN])
+        shown_entries = "; ".join(_phrase(inner_value) for inner_value in value[:MOST_SHOWN])
         if len(value) <= MOST_SHOWN:
-            return shown
-        return f"{shown}; and so on, {len(value)} in all, the last one {_phrase(value[-1])}"
+            return shown_entries
+        return f"{shown_entries}; and so on, {len(value)} in all, the last one {_phrase(value[-1])}"
     if isinstance(value, str):
         return CLAIM_WORDS.get(value, value.replace("_", " "))
     return str(value)
@@ -91,18 +92,21 @@ def _phrase(value: Json) -> str:
 
 def ranked_page(source: Path) -> Page:
     """The report of a ranked codebook."""
-    scheme = mz.vectors.RankedCodebook.load(source)
-    rows = {
-        "vectors": f"{scheme.dimension} coordinates, L2 norm at most {scheme.clip_norm:g}",
-        "bits per vector": scheme.bits,
-        "codewords": scheme.table.codewords,
-        "mean squared error of a report (squared units of the vectors)": number(scheme.mse),
-        "times the error of PrivUnitG": number(scheme.mse / scheme.optimum, 4),
+    codebook = mz.vectors.RankedCodebook.load(source)
+    codebook_facts = {
+        "vectors": f"{codebook.dimension} coordinates, L2 norm at most {codebook.clip_norm:g}",
+        "bits per vector": codebook.bits,
+        "codewords": codebook.table.codewords,
+        "mean squared error of a report (squared units of the vectors)": number(codebook.mse),
+        "times the error of PrivUnitG": number(codebook.mse / codebook.optimum, 4),
     }
     return Page(
-        title=scheme.name,
-        summary=f"{scheme}.",
-        sections=(_facts("What it does", rows), _check(source, f"claim: {scheme.claim()}")),
+        title=codebook.name,
+        summary=f"{codebook}.",
+        sections=(
+            _facts("What it does", codebook_facts),
+            _check(source, f"claim: {codebook.claim()}"),
+        ),
         attachment=(source.name, source.read_text(encoding="utf-8")),
     )
 

@@ -52,19 +52,22 @@ class Curve:
         positions: list[float | str] = []
         heights: list[float] = []
         for position, height in zip(x, y, strict=True):
-            named = isinstance(position, str)
-            if not math.isfinite(height) or not (named or math.isfinite(position)):
+            is_named = isinstance(position, str)
+            if not math.isfinite(height) or not (is_named or math.isfinite(position)):
                 continue
-            positions.append(position if named else float(position))
+            positions.append(position if is_named else float(position))
             heights.append(float(height))
-        along = cast("tuple[float, ...]", tuple(positions))
-        return cls(name=name, x=along, y=tuple(heights), style=style)
+        finite_positions = cast("tuple[float, ...]", tuple(positions))
+        return cls(name=name, x=finite_positions, y=tuple(heights), style=style)
 
     @property
     def space(self) -> float:
         """Of the bars at one position, data units: most of the least distance between two."""
         ordered = sorted(cast("tuple[float, ...]", self.x))
-        distances = [right - left for left, right in itertools.pairwise(ordered)]
+        distances = [
+            right_position - left_position
+            for left_position, right_position in itertools.pairwise(ordered)
+        ]
         return 0.8 * min((distance for distance in distances if distance > 0), default=1.0)
 
 
@@ -101,12 +104,12 @@ class Figure:
 
         `log` names the logarithmic axes: "x", "y" or "xy".
         """
-        along, up = axes
+        horizontal_label, vertical_label = axes
         return cls(
             key=key,
             title=title,
-            x_label=along,
-            y_label=up,
+            x_label=horizontal_label,
+            y_label=vertical_label,
             curves=curves,
             log_x="x" in log,
             log_y="y" in log,
@@ -115,17 +118,21 @@ class Figure:
     @property
     def names_things(self) -> bool:
         """Whether positions are words: bars then lie, as names need the space."""
-        return any(isinstance(x, str) for curve in self.curves for x in curve.x[:1])
+        return any(
+            isinstance(first_position, str)
+            for curve in self.curves
+            for first_position in curve.x[:1]
+        )
 
     def bars(self, curve: Curve) -> tuple[tuple[float, ...], float]:
         """Left ends and width of a curve's bars, data units: sets of bars share the space of a
         position.
         """
-        sets = [each for each in self.curves if each.style == "bars"]
-        width = curve.space / len(sets)
-        offset = sets.index(curve) * width - curve.space / 2
+        bar_sets = [bar_set for bar_set in self.curves if bar_set.style == "bars"]
+        bar_width = curve.space / len(bar_sets)
+        set_offset = bar_sets.index(curve) * bar_width - curve.space / 2
         positions = cast("tuple[float, ...]", curve.x)
-        return tuple(position + offset for position in positions), width
+        return tuple(position + set_offset for position in positions), bar_width
 
 
 @final
@@ -195,14 +202,17 @@ class Table:
         cls, facts: Mapping[str, object], what: str = "what", show: Callable[[object], str] = str
     ) -> Table:
         """Of names and values."""
-        rows = tuple((name.replace("_", " "), show(value)) for name, value in facts.items())
-        return cls(headings=(what, "value"), rows=rows)
+        table_rows = tuple(
+            (fact_name.replace("_", " "), show(fact_value))
+            for fact_name, fact_value in facts.items()
+        )
+        return cls(headings=(what, "value"), rows=table_rows)
 
 
 def interval_headings(confidence: float) -> tuple[str, str]:
     """Headings of a table for the two ends of an interval."""
-    share = confidence_percent(confidence)
-    return f"{share} low", f"{share} high"
+    percentage = confidence_percent(confidence)
+    return f"{percentage} low", f"{percentage} high"
 
 
 def nearest_percent(share: float) -> str:

@@ -105,10 +105,10 @@ def write_png(page: Page, folder: Path, *, overwrite: bool = False) -> tuple[Pat
         drawing = _drawing(6.4, 4.2 * height_of(figure) / HEIGHT)
         _draw_onto(drawing.subplots(), figure, _looks([figure]))
         drawings[folder / f"{figure.key}.png"] = drawing
-    for path in drawings:
-        refuse_existing(path, overwrite=overwrite, parameter="png")
-    for path, drawing in drawings.items():
-        with replacing(path, overwrite=overwrite, parameter="png") as temporary:
+    for png_file in drawings:
+        refuse_existing(png_file, overwrite=overwrite, parameter="png")
+    for png_file, drawing in drawings.items():
+        with replacing(png_file, overwrite=overwrite, parameter="png") as temporary:
             drawing.savefig(temporary, format="png", dpi=RESOLUTION)
     return tuple(drawings)
 
@@ -141,7 +141,9 @@ def _printable(figure: Figure) -> Figure:
     """The figure with words of others as matplotlib prints them."""
     curves = []
     for curve in figure.curves:
-        positions = tuple(_words(x) if isinstance(x, str) else x for x in curve.x)
+        positions = tuple(
+            _words(position) if isinstance(position, str) else position for position in curve.x
+        )
         curves.append(replace(curve, name=_words(curve.name), x=cast("tuple[str, ...]", positions)))
     return replace(
         figure,
@@ -158,18 +160,20 @@ def _words(text: str) -> str:
 
 
 def _sheet_of_figures(figures: Sequence[Figure], title: str) -> Drawing:
-    columns = _columns(len(figures))
-    lines = -(-len(figures) // columns)
-    drawing = _drawing(SHEET_WIDTHS[columns], LINE_HEIGHTS[columns] * lines, title=title)
-    looks = _looks(figures)
-    alone = len(figures) == 1
+    column_count = _columns(len(figures))
+    row_count = -(-len(figures) // column_count)
+    drawing = _drawing(
+        SHEET_WIDTHS[column_count], LINE_HEIGHTS[column_count] * row_count, title=title
+    )
+    looks_by_name = _looks(figures)
+    is_alone = len(figures) == 1
     for position, figure in enumerate(figures, start=1):
-        axes = drawing.add_subplot(lines, columns, position)
-        _draw_onto(axes, figure, looks, legend=alone)
-        if alone and title:
-            axes.set_title("")
-    if not alone and len(looks) > 1:
-        _draw_shared_legend(drawing, most_columns=2 * columns)
+        figure_axes = drawing.add_subplot(row_count, column_count, position)
+        _draw_onto(figure_axes, figure, looks_by_name, legend=is_alone)
+        if is_alone and title:
+            figure_axes.set_title("")
+    if not is_alone and len(looks_by_name) > 1:
+        _draw_shared_legend(drawing, most_columns=2 * column_count)
     return drawing
 
 
@@ -181,17 +185,17 @@ def _columns(figures: int) -> int:
 
 def _draw_shared_legend(drawing: Drawing, *, most_columns: int) -> None:
     """One legend for all axes; each name as it looks where no line lies on top of it."""
-    handles: dict[str, Any] = {}
-    for axes in drawing.axes:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            known = handles.get(label)
-            if known is None or _line_width(handle) < _line_width(known):
-                handles[label] = handle
+    legend_handles: dict[str, Any] = {}
+    for figure_axes in drawing.axes:
+        for legend_handle, curve_name in zip(*figure_axes.get_legend_handles_labels(), strict=True):
+            earlier_handle = legend_handles.get(curve_name)
+            if earlier_handle is None or _line_width(legend_handle) < _line_width(earlier_handle):
+                legend_handles[curve_name] = legend_handle
     drawing.legend(
-        handles.values(),
-        handles,
+        legend_handles.values(),
+        legend_handles,
         loc="outside lower center",
-        ncols=min(len(handles), most_columns),
+        ncols=min(len(legend_handles), most_columns),
         frameon=False,
     )
 
@@ -202,14 +206,21 @@ def _line_width(handle: Artist) -> float:
 
 
 def _draw_table(drawing: Drawing, table: Table) -> None:
-    axes = drawing.add_subplot()
-    axes.axis("off")
-    cells = [[textwrap.fill(_words(cell), CELL_LETTERS) for cell in row] for row in table.rows]
-    drawn = axes.table(cellText=cells, colLabels=table.headings, loc="center", cellLoc="left")
-    drawn.auto_set_font_size(False)
-    drawn.set_fontsize(7)
-    lines = 1 + max(cell.count("\n") for row in cells for cell in row)
-    drawn.scale(1.0, float(lines))
+    sheet_axes = drawing.add_subplot()
+    sheet_axes.axis("off")
+    wrapped_cells = [
+        [textwrap.fill(_words(table_cell), CELL_LETTERS) for table_cell in table_row]
+        for table_row in table.rows
+    ]
+    drawn_table = sheet_axes.table(
+        cellText=wrapped_cells, colLabels=table.headings, loc="center", cellLoc="left"
+    )
+    drawn_table.auto_set_font_size(False)
+    drawn_table.set_fontsize(7)
+    line_count = 1 + max(
+        table_cell.count("\n") for table_row in wrapped_cells for table_cell in table_row
+    )
+    drawn_table.scale(1.0, float(line_count))
 
 
 def _drawing(width: float, height: float, *, title: str | None = None) -> Drawing:
@@ -226,31 +237,35 @@ def _drawing(width: float, height: float, *, title: str | None = None) -> Drawin
 def _draw_slider(slider: Slider) -> Drawing:
     drawing = _drawing(10, 3.4)
     drawing.suptitle(slider.title)
-    stops = (0, len(slider.inputs) // 2, -1)
-    for axes, stop in zip(drawing.subplots(1, 3, sharey=True), stops, strict=True):
-        axes.bar(slider.levels, slider.frames[stop], width=slider.width, color=COLOURS[0])
-        axes.axvline(slider.inputs[stop], color=COLOURS[1], linestyle=":")
-        axes.set_title(f"input {slider.inputs[stop]:.4g}", fontsize="medium")
-        axes.set_xlabel("decoded report (data units)")
+    input_indices = (0, len(slider.inputs) // 2, -1)
+    for stop_axes, input_index in zip(
+        drawing.subplots(1, 3, sharey=True), input_indices, strict=True
+    ):
+        stop_axes.bar(
+            slider.levels, slider.frames[input_index], width=slider.width, color=COLOURS[0]
+        )
+        stop_axes.axvline(slider.inputs[input_index], color=COLOURS[1], linestyle=":")
+        stop_axes.set_title(f"input {slider.inputs[input_index]:.4g}", fontsize="medium")
+        stop_axes.set_xlabel("decoded report (data units)")
     drawing.axes[0].set_ylabel("probability")
     return drawing
 
 
 def _looks(figures: Sequence[Figure]) -> dict[str, Look]:
     """The look of every name, in order of appearance: bounds are grey and dashed."""
-    looks: dict[str, Look] = {}
-    bounds = 0
+    looks_by_name: dict[str, Look] = {}
+    bound_count = 0
     for figure in figures:
         for curve in figure.curves:
-            if curve.name in looks:
+            if curve.name in looks_by_name:
                 continue
             if curve.style == "dashed":
-                dash = DASHES[bounds % len(DASHES)]
-                looks[curve.name] = Look(color=GREY, linestyle=dash, marker="")
-                bounds += 1
+                dash_style = DASHES[bound_count % len(DASHES)]
+                looks_by_name[curve.name] = Look(color=GREY, linestyle=dash_style, marker="")
+                bound_count += 1
             else:
-                looks[curve.name] = _look_of_curve(len(looks) - bounds)
-    return looks
+                looks_by_name[curve.name] = _look_of_curve(len(looks_by_name) - bound_count)
+    return looks_by_name
 
 
 def _look_of_curve(index: int) -> Look:
@@ -278,13 +293,15 @@ def _draw_lying(axes: Axes, figure: Figure, looks: dict[str, Look]) -> None:
     """Draws bars that stand for things, from top to bottom."""
     for curve in figure.curves:
         if curve.style == "bars":
-            color = looks[curve.name].color
-            axes.barh(curve.x, curve.y, color=color, label=curve.name)
+            bar_color = looks[curve.name].color
+            axes.barh(curve.x, curve.y, color=bar_color, label=curve.name)
         else:
             axes.plot(curve.y, curve.x, "--", color=COLOURS[1], label=curve.name)
         if curve.low:
-            ends = _interval_lengths(curve)
-            axes.errorbar(curve.y, curve.x, xerr=ends, fmt="none", ecolor="#333333", capsize=3)
+            interval_lengths = _interval_lengths(curve)
+            axes.errorbar(
+                curve.y, curve.x, xerr=interval_lengths, fmt="none", ecolor="#333333", capsize=3
+            )
     axes.set_xlabel(figure.y_label)
     axes.set_ylabel(figure.x_label)
     axes.invert_yaxis()
@@ -292,21 +309,29 @@ def _draw_lying(axes: Axes, figure: Figure, looks: dict[str, Look]) -> None:
 
 def _draw_standing(axes: Axes, figure: Figure, looks: dict[str, Look]) -> None:
     """Draws lines and bars over numbers."""
-    for index, curve in enumerate(figure.curves):
-        look = looks[curve.name]
+    for curve_index, curve in enumerate(figure.curves):
+        curve_look = looks[curve.name]
         if len(curve.x) > MOST_MARKED:
-            look = replace(look, marker="")
+            curve_look = replace(curve_look, marker="")
         if curve.style == "bars":
-            left_ends, width = figure.bars(curve)
-            bars: Any = {"width": width, "align": "edge", "color": look.color}
-            axes.bar(left_ends, curve.y, label=curve.name, **bars)
+            left_ends, bar_width = figure.bars(curve)
+            bar_options: Any = {"width": bar_width, "align": "edge", "color": curve_look.color}
+            axes.bar(left_ends, curve.y, label=curve.name, **bar_options)
         else:
-            above = sum(_coincide(curve, later, figure) for later in figure.curves[index + 1 :])
-            _draw_line(axes, curve, look, min(above, MOST_ABOVE))
+            line_count = sum(
+                _coincide(curve, later_curve, figure)
+                for later_curve in figure.curves[curve_index + 1 :]
+            )
+            _draw_line(axes, curve, curve_look, min(line_count, MOST_ABOVE))
         if curve.low:
-            ends = _interval_lengths(curve)
-            marks: Any = {"fmt": "none", "ecolor": look.color, "capsize": 3, "alpha": 0.7}
-            axes.errorbar(curve.x, curve.y, yerr=ends, **marks)
+            interval_lengths = _interval_lengths(curve)
+            mark_options: Any = {
+                "fmt": "none",
+                "ecolor": curve_look.color,
+                "capsize": 3,
+                "alpha": 0.7,
+            }
+            axes.errorbar(curve.x, curve.y, yerr=interval_lengths, **mark_options)
     axes.set_xlabel(figure.x_label)
     axes.set_ylabel(figure.y_label)
     axes.set_xscale("log" if figure.log_x else "linear")
@@ -329,9 +354,9 @@ def _draw_line(axes: Axes, curve: Curve, look: Look, above: int) -> None:
 
 def _interval_lengths(curve: Curve) -> FloatArray:
     """(2, n) how far intervals reach below and above their heights."""
-    below = np.subtract(curve.y, curve.low)
-    above = np.subtract(curve.high, curve.y)
-    return np.maximum((below, above), 0.0)
+    lengths_below = np.subtract(curve.y, curve.low)
+    lengths_above = np.subtract(curve.high, curve.y)
+    return np.maximum((lengths_below, lengths_above), 0.0)
 
 
 def _coincide(first: Curve, second: Curve, figure: Figure) -> bool:
@@ -339,10 +364,10 @@ def _coincide(first: Curve, second: Curve, figure: Figure) -> bool:
     if "bars" in (first.style, second.style) or first.x != second.x:
         return False
     heights = [_drawn_heights(curve, figure) for curve in figure.curves]
-    highest = max(float(np.nanmax(values)) for values in heights)
-    lowest = min(float(np.nanmin(values)) for values in heights)
+    greatest_height = max(float(np.nanmax(drawn_heights)) for drawn_heights in heights)
+    least_height = min(float(np.nanmin(drawn_heights)) for drawn_heights in heights)
     distance = np.abs(_drawn_heights(first, figure) - _drawn_heights(second, figure))
-    return bool(np.nanmax(distance) <= COINCIDENCE * (highest - lowest))
+    return bool(np.nanmax(distance) <= COINCIDENCE * (greatest_height - least_height))
 
 
 def _drawn_heights(curve: Curve, figure: Figure) -> FloatArray:

@@ -32,16 +32,16 @@ def html_page(page: Page) -> str:
         True
     """
     sliders: JsonObject = {slider.key: slider_data(slider) for slider in page.sliders}
-    title = text_of(page.title)
+    page_title = text_of(page.title)
     attachment = [] if page.attachment is None else [_attachment(*page.attachment)]
     return "\n".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f'<link rel="icon" href="data:,"><title>{title}</title>',
+            f'<link rel="icon" href="data:,"><title>{page_title}</title>',
             f"<style>{asset('page.css')}{asset('figures.css')}</style></head><body><main>",
-            f'<h1>{title}</h1><p class="summary">{text_of(page.summary)}</p>',
+            f'<h1>{page_title}</h1><p class="summary">{text_of(page.summary)}</p>',
             *(section_html(section) for section in page.sections),
             *attachment,
             "</main><footer>Made by mezzotint. This page is one file and loads nothing.</footer>",
@@ -53,17 +53,17 @@ def html_page(page: Page) -> str:
 
 def embedded(value: Json) -> str:
     """JSON that can stand inside a script element, whatever texts it holds; numbers to 9 digits."""
-    text = json.dumps(_rounded(value), separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    json_text = json.dumps(_rounded(value), separators=(",", ":"), allow_nan=False)
+    return json_text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _rounded(value: Json) -> Json:
     if isinstance(value, float):
         return float(f"{value:.9g}")
     if isinstance(value, dict):
-        return {key: _rounded(inner) for key, inner in value.items()}
+        return {key: _rounded(inner_value) for key, inner_value in value.items()}
     if isinstance(value, list | tuple):
-        return [_rounded(inner) for inner in value]
+        return [_rounded(inner_value) for inner_value in value]
     return value
 
 
@@ -74,36 +74,40 @@ def asset(name: str) -> str:
 
 def section_html(section: Section) -> str:
     """A section: heading, paragraphs, then a slider, figures, a table, and lines to type."""
-    parts = [f"<section><h2>{text_of(section.title)}</h2>"]
-    parts += [f"<p>{text_of(words)}</p>" for words in section.words]
+    elements = [f"<section><h2>{text_of(section.title)}</h2>"]
+    elements += [f"<p>{text_of(paragraph)}</p>" for paragraph in section.words]
     if section.slider is not None:
-        parts.append(slider_html(section.slider))
+        elements.append(slider_html(section.slider))
     if section.figures:
         figures = "".join(figure_html(figure) for figure in section.figures)
-        parts.append(f'<div class="figures">{figures}</div>')
+        elements.append(f'<div class="figures">{figures}</div>')
     if section.table is not None:
-        parts.append(table_html(section.table))
+        elements.append(table_html(section.table))
     if section.code:
-        parts.append(f"<pre>{text_of(section.code)}</pre>")
-    return "\n".join([*parts, "</section>"])
+        elements.append(f"<pre>{text_of(section.code)}</pre>")
+    return "\n".join([*elements, "</section>"])
 
 
 def table_html(table: Table) -> str:
     """A table; columns of numbers stand at the right."""
-    looks = [_look(column) for column in zip(*table.rows, strict=True)]
-    looks = looks or [""] * len(table.headings)
-    headings = zip(looks, table.headings, strict=True)
-    head = "".join(f'<th scope="col"{look}>{text_of(heading)}</th>' for look, heading in headings)
-    body = []
-    for index, row in enumerate(table.rows):
-        cells = zip(looks, row, strict=True)
-        inner = "".join(f"<td{look}>{text_of(cell)}</td>" for look, cell in cells)
-        own = ' class="own" aria-current="true"' if index == table.own else ""
-        body.append(f"<tr{own}>{inner}</tr>")
-    about = text_of(", ".join(table.headings))
+    column_looks = [_look(table_column) for table_column in zip(*table.rows, strict=True)]
+    column_looks = column_looks or [""] * len(table.headings)
+    headings = zip(column_looks, table.headings, strict=True)
+    heading_cells = "".join(
+        f'<th scope="col"{column_look}>{text_of(heading)}</th>' for column_look, heading in headings
+    )
+    body_rows = []
+    for row_index, table_row in enumerate(table.rows):
+        looked_cells = zip(column_looks, table_row, strict=True)
+        cell_elements = "".join(
+            f"<td{column_look}>{text_of(cell_text)}</td>" for column_look, cell_text in looked_cells
+        )
+        row_attributes = ' class="own" aria-current="true"' if row_index == table.own else ""
+        body_rows.append(f"<tr{row_attributes}>{cell_elements}</tr>")
+    description = text_of(", ".join(table.headings))
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{about}">'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{description}">'
+        f"<table><thead><tr>{heading_cells}</tr></thead><tbody>{''.join(body_rows)}</tbody></table></div>"
     )
 
 
@@ -115,9 +119,9 @@ def _look(column: tuple[str, ...]) -> str:
 
 
 def _attachment(name: str, text: str) -> str:
-    shown = text_of(name)
+    shown_name = text_of(name)
     return (
-        f'<p><a id="save" download="{shown}" href="#">Save {shown}</a>: '
+        f'<p><a id="save" download="{shown_name}" href="#">Save {shown_name}</a>: '
         "the file, as it is in this page.</p>"
         f'<script type="application/json" id="attachment">{embedded(text)}</script>'
     )

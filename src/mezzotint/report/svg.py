@@ -83,55 +83,58 @@ class Axis:
         """Of a value that `shows` accepts, at the nearer end where it lies outside."""
         value = min(max(value, self.low), self.high)
         if self.logarithmic:
-            share = math.log(value / self.low) / math.log(self.high / self.low)
+            axis_share = math.log(value / self.low) / math.log(self.high / self.low)
         else:
-            share = (value - self.low) / (self.high - self.low)
-        return self.start + share * (self.end - self.start)
+            axis_share = (value - self.low) / (self.high - self.low)
+        return self.start + axis_share * (self.end - self.start)
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
         """Values with their labels."""
         if self.logarithmic:
             return self._logarithmic_ticks()
-        step = _round_step((self.high - self.low) / TICKS)
-        first = math.ceil(self.low / step - 1e-9)
-        last = math.floor(self.high / step + 1e-9)
-        return [(index * step, _label(index * step)) for index in range(first, last + 1)]
+        tick_step = _round_step((self.high - self.low) / TICKS)
+        first_index = math.ceil(self.low / tick_step - 1e-9)
+        last_index = math.floor(self.high / tick_step + 1e-9)
+        return [
+            (tick_index * tick_step, _label(tick_index * tick_step))
+            for tick_index in range(first_index, last_index + 1)
+        ]
 
     def _logarithmic_ticks(self) -> list[tuple[float, str]]:
         decades = math.log10(self.high / self.low)
-        factors = (1.0, 2.0, 5.0) if decades < FEW_DECADES else (1.0,)
-        every = max(1, math.ceil(decades / 8))
-        ticks = []
+        mantissas = (1.0, 2.0, 5.0) if decades < FEW_DECADES else (1.0,)
+        decade_interval = max(1, math.ceil(decades / 8))
+        labelled_ticks = []
         for exponent in range(
             math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1
         ):
-            if exponent % every:
+            if exponent % decade_interval:
                 continue
-            for factor in factors:
-                value = factor * 10.0**exponent
-                if self.low * (1 - 1e-9) <= value <= self.high * (1 + 1e-9):
-                    label = _power(exponent) if len(factors) == 1 else _label(value)
-                    ticks.append((value, label))
-        return ticks
+            for mantissa in mantissas:
+                tick_value = mantissa * 10.0**exponent
+                if self.low * (1 - 1e-9) <= tick_value <= self.high * (1 + 1e-9):
+                    tick_label = _power(exponent) if len(mantissas) == 1 else _label(tick_value)
+                    labelled_ticks.append((tick_value, tick_label))
+        return labelled_ticks
 
 
 def _round_step(raw: float) -> float:
     """The least of 1, 2 and 5 times a power of ten that is not below."""
-    power = 10.0 ** math.floor(math.log10(raw))
+    power_of_ten = 10.0 ** math.floor(math.log10(raw))
     for factor in (1.0, 2.0, 5.0):
-        if factor * power >= raw * (1 - 1e-9):
-            return factor * power
-    return 10.0 * power
+        if factor * power_of_ten >= raw * (1 - 1e-9):
+            return factor * power_of_ten
+    return 10.0 * power_of_ten
 
 
 def _label(value: float) -> str:
-    text = f"{value:.6g}"
-    mantissa, exponential, exponent = text.partition("e")
+    numeral = f"{value:.6g}"
+    mantissa, exponential, exponent = numeral.partition("e")
     if not exponential:
-        return text
-    power = f"10{str(int(exponent)).translate(SUPERSCRIPTS)}"
-    return power if mantissa == "1" else f"{mantissa}·{power}"
+        return numeral
+    power_of_ten = f"10{str(int(exponent)).translate(SUPERSCRIPTS)}"
+    return power_of_ten if mantissa == "1" else f"{mantissa}·{power_of_ten}"
 
 
 def _power(exponent: int) -> str:
@@ -140,49 +143,51 @@ def _power(exponent: int) -> str:
 
 def _axis(values: Iterable[float], *, start: float, end: float, logarithmic: bool) -> Axis:
     """An axis that shows these values with some space beyond them."""
-    shown = [value for value in values if math.isfinite(value) and (value > 0 or not logarithmic)]
-    if not shown:
-        shown = [1.0]
-    low, high = min(shown), max(shown)
+    visible_values = [
+        value for value in values if math.isfinite(value) and (value > 0 or not logarithmic)
+    ]
+    if not visible_values:
+        visible_values = [1.0]
+    low_end, high_end = min(visible_values), max(visible_values)
     if logarithmic:
-        low, high = low / 1.15, high * 1.15
+        low_end, high_end = low_end / 1.15, high_end * 1.15
     else:
-        space = 0.04 * (high - low) or 0.5 * (abs(high) or 1.0)
-        low, high = low - space, high + space
-    return Axis(low=low, high=high, start=start, end=end, logarithmic=logarithmic)
+        margin_width = 0.04 * (high_end - low_end) or 0.5 * (abs(high_end) or 1.0)
+        low_end, high_end = low_end - margin_width, high_end + margin_width
+    return Axis(low=low_end, high=high_end, start=start, end=end, logarithmic=logarithmic)
 
 
 def figure_html(figure: Figure) -> str:
     """A figure with its title and its legend above it."""
-    draw = _lying if figure.names_things else _standing
-    label = text_of(_described(figure))
-    parts = [f'<figure class="figure" id="{text_of(figure.key)}">']
-    parts.append(f"<figcaption>{text_of(figure.title)}</figcaption>")
+    draw_figure = _lying if figure.names_things else _standing
+    description = text_of(_described(figure))
+    elements = [f'<figure class="figure" id="{text_of(figure.key)}">']
+    elements.append(f"<figcaption>{text_of(figure.title)}</figcaption>")
     if len(figure.curves) > 1:
-        parts.append(_legend(figure))
-    parts.append(draw(figure, label))
-    parts.append("</figure>")
-    return "".join(parts)
+        elements.append(_legend(figure))
+    elements.append(draw_figure(figure, description))
+    elements.append("</figure>")
+    return "".join(elements)
 
 
 def _described(figure: Figure) -> str:
     """What a reader who does not see the figure is told."""
-    curves = ", ".join(curve.name for curve in figure.curves)
-    return (
-        f"{figure.title}. {figure.y_label or 'value'} against {figure.x_label or 'names'}: {curves}"
-    )
+    curve_names = ", ".join(curve.name for curve in figure.curves)
+    return f"{figure.title}. {figure.y_label or 'value'} against {figure.x_label or 'names'}: {curve_names}"
 
 
 def _legend(figure: Figure) -> str:
-    items = []
-    for index, curve in enumerate(figure.curves):
-        swatch = '<line x1="0" y1="6" x2="22" y2="6"/>'
+    list_items = []
+    for curve_index, curve in enumerate(figure.curves):
+        swatch_shape = '<line x1="0" y1="6" x2="22" y2="6"/>'
         if curve.style == "bars":
-            swatch = '<rect x="4" y="0" width="14" height="12"/>'
-        attributes = f'class="{_class(curve, index)}" width="22" height="12" aria-hidden="true"'
-        icon = f"<svg {attributes}>{swatch}</svg>"
-        items.append(f"<li>{icon}{text_of(curve.name)}</li>")
-    return f'<ul class="legend">{"".join(items)}</ul>'
+            swatch_shape = '<rect x="4" y="0" width="14" height="12"/>'
+        attributes = (
+            f'class="{_class(curve, curve_index)}" width="22" height="12" aria-hidden="true"'
+        )
+        swatch_icon = f"<svg {attributes}>{swatch_shape}</svg>"
+        list_items.append(f"<li>{swatch_icon}{text_of(curve.name)}</li>")
+    return f'<ul class="legend">{"".join(list_items)}</ul>'
 
 
 def _class(curve: Curve, index: int) -> str:
@@ -203,169 +208,223 @@ def _svg(height: float, label: str, inner: Sequence[str]) -> str:
 
 
 def _standing(figure: Figure, label: str) -> str:
-    along, up = _axes(figure)
-    inner = [_grid(along, up), _labels(figure.x_label, figure.y_label, HEIGHT)]
-    for index, curve in enumerate(figure.curves):
+    horizontal_axis, vertical_axis = _axes(figure)
+    elements = [
+        _grid(horizontal_axis, vertical_axis),
+        _labels(figure.x_label, figure.y_label, HEIGHT),
+    ]
+    for curve_index, curve in enumerate(figure.curves):
         if curve.style == "bars":
-            inner.append(_bars(figure, index, along, up))
+            elements.append(_bars(figure, curve_index, horizontal_axis, vertical_axis))
         else:
-            inner.append(_line(curve, index, along, up))
-        inner.append(_whiskers(curve, along, up))
-    return _svg(HEIGHT, label, inner)
+            elements.append(_line(curve, curve_index, horizontal_axis, vertical_axis))
+        elements.append(_whiskers(curve, horizontal_axis, vertical_axis))
+    return _svg(HEIGHT, label, elements)
 
 
 def _axes(figure: Figure) -> tuple[Axis, Axis]:
-    xs: list[float] = []
-    ys: list[float] = []
+    horizontal_values: list[float] = []
+    vertical_values: list[float] = []
     for curve in figure.curves:
         positions = cast("tuple[float, ...]", curve.x)
-        xs += positions
-        ys += (*curve.y, *curve.low, *curve.high)
+        horizontal_values += positions
+        vertical_values += (*curve.y, *curve.low, *curve.high)
         if curve.style == "bars":
-            ys.append(0.0)
-            half = curve.space / 2
-            xs += (min(positions, default=0.0) - half, max(positions, default=1.0) + half)
-    along = _axis(xs, start=MARGIN_LEFT, end=WIDTH - MARGIN_RIGHT, logarithmic=figure.log_x)
-    up = _axis(ys, start=HEIGHT - MARGIN_BOTTOM, end=MARGIN_TOP, logarithmic=figure.log_y)
-    return along, up
+            vertical_values.append(0.0)
+            half_space = curve.space / 2
+            horizontal_values += (
+                min(positions, default=0.0) - half_space,
+                max(positions, default=1.0) + half_space,
+            )
+    horizontal_axis = _axis(
+        horizontal_values, start=MARGIN_LEFT, end=WIDTH - MARGIN_RIGHT, logarithmic=figure.log_x
+    )
+    vertical_axis = _axis(
+        vertical_values, start=HEIGHT - MARGIN_BOTTOM, end=MARGIN_TOP, logarithmic=figure.log_y
+    )
+    return horizontal_axis, vertical_axis
 
 
-def _grid(along: Axis, up: Axis) -> str:
-    lines = []
-    for value, text in along.ticks:
-        x = along.position(value)
-        lines.append(f'<path d="M{x:.1f} {up.start:g}V{up.end:g}"/>')
-        lines.append(f'<text x="{x:.1f}" y="{up.start + 16:g}" text-anchor="middle">{text}</text>')
-    for value, text in up.ticks:
-        y = up.position(value)
-        lines.append(f'<path d="M{along.start:g} {y:.1f}H{along.end:g}"/>')
-        lines.append(
-            f'<text x="{along.start - 6:g}" y="{y + 4:.1f}" text-anchor="end">{text}</text>'
+def _grid(horizontal_axis: Axis, vertical_axis: Axis) -> str:
+    grid_elements = []
+    for tick_value, tick_label in horizontal_axis.ticks:
+        tick_position = horizontal_axis.position(tick_value)
+        grid_elements.append(
+            f'<path d="M{tick_position:.1f} {vertical_axis.start:g}V{vertical_axis.end:g}"/>'
         )
-    return f'<g class="grid">{"".join(lines)}</g>'
+        grid_elements.append(
+            f'<text x="{tick_position:.1f}" y="{vertical_axis.start + 16:g}" text-anchor="middle">{tick_label}</text>'
+        )
+    for tick_value, tick_label in vertical_axis.ticks:
+        tick_height = vertical_axis.position(tick_value)
+        grid_elements.append(
+            f'<path d="M{horizontal_axis.start:g} {tick_height:.1f}H{horizontal_axis.end:g}"/>'
+        )
+        grid_elements.append(
+            f'<text x="{horizontal_axis.start - 6:g}" y="{tick_height + 4:.1f}" text-anchor="end">{tick_label}</text>'
+        )
+    return f'<g class="grid">{"".join(grid_elements)}</g>'
 
 
 def _labels(x_label: str, y_label: str, height: float) -> str:
-    middle = (MARGIN_LEFT + WIDTH - MARGIN_RIGHT) / 2
-    across = (MARGIN_TOP + height - MARGIN_BOTTOM) / 2
-    below = f'x="{middle:g}" y="{height - 6:g}"'
-    beside = f'transform="translate(13 {across:g}) rotate(-90)"'
+    center = (MARGIN_LEFT + WIDTH - MARGIN_RIGHT) / 2
+    axis_middle = (MARGIN_TOP + height - MARGIN_BOTTOM) / 2
+    horizontal_attributes = f'x="{center:g}" y="{height - 6:g}"'
+    vertical_attributes = f'transform="translate(13 {axis_middle:g}) rotate(-90)"'
     return (
-        f'<text class="axis" {below} text-anchor="middle">{text_of(x_label)}</text>'
-        f'<text class="axis" {beside} text-anchor="middle">{text_of(y_label)}</text>'
+        f'<text class="axis" {horizontal_attributes} text-anchor="middle">{text_of(x_label)}</text>'
+        f'<text class="axis" {vertical_attributes} text-anchor="middle">{text_of(y_label)}</text>'
     )
 
 
-def _line(curve: Curve, index: int, along: Axis, up: Axis) -> str:
-    points = []
-    for x, y in zip(cast("tuple[float, ...]", curve.x), curve.y, strict=True):
-        if along.shows(x) and up.shows(y):
-            points.append((x, y))
-    positions = [f"{along.position(x):.1f} {up.position(y):.1f}" for x, y in points]
-    if not positions:
+def _line(curve: Curve, index: int, horizontal_axis: Axis, vertical_axis: Axis) -> str:
+    shown_points = []
+    for position, height in zip(cast("tuple[float, ...]", curve.x), curve.y, strict=True):
+        if horizontal_axis.shows(position) and vertical_axis.shows(height):
+            shown_points.append((position, height))
+    coordinates = [
+        f"{horizontal_axis.position(position):.1f} {vertical_axis.position(height):.1f}"
+        for position, height in shown_points
+    ]
+    if not coordinates:
         return ""
-    path = f'<path d="M{"L".join(positions)}"/>'
-    every = max(1, -(-len(points) // MOST_HOVERS))
-    hovers = []
-    for x, y in points[::every]:
-        circle = f'<circle cx="{along.position(x):.1f}" cy="{up.position(y):.1f}" r="5">'
-        hovers.append(f"{circle}<title>{x:.6g}: {y:.6g}</title></circle>")
-    return f'<g class="{_class(curve, index)}">{path}{"".join(hovers)}</g>'
+    path_element = f'<path d="M{"L".join(coordinates)}"/>'
+    hover_interval = max(1, -(-len(shown_points) // MOST_HOVERS))
+    hover_circles = []
+    for position, height in shown_points[::hover_interval]:
+        circle_tag = f'<circle cx="{horizontal_axis.position(position):.1f}" cy="{vertical_axis.position(height):.1f}" r="5">'
+        hover_circles.append(f"{circle_tag}<title>{position:.6g}: {height:.6g}</title></circle>")
+    return f'<g class="{_class(curve, index)}">{path_element}{"".join(hover_circles)}</g>'
 
 
-def _bars(figure: Figure, index: int, along: Axis, up: Axis) -> str:
+def _bars(figure: Figure, index: int, horizontal_axis: Axis, vertical_axis: Axis) -> str:
     """Bars of the curve with this index."""
     curve = figure.curves[index]
-    left_ends, width = figure.bars(curve)
-    floor = up.position(0.0)
-    bars = []
+    left_ends, bar_width = figure.bars(curve)
+    zero_height = vertical_axis.position(0.0)
+    bar_elements = []
     positions = cast("tuple[float, ...]", curve.x)
-    for x, left, y in zip(positions, left_ends, curve.y, strict=True):
-        start, end = along.position(left), along.position(left + width)
-        top = up.position(y)
-        box = f'y="{min(top, floor):.1f}" height="{abs(floor - top):.1f}"'
-        bars.append(
-            f'<rect x="{start:.1f}" width="{max(end - start, 1.0):.1f}" {box}>'
-            f"<title>{x:.6g}: {y:.6g}</title></rect>"
+    for position, left_end, height in zip(positions, left_ends, curve.y, strict=True):
+        bar_start, bar_end = (
+            horizontal_axis.position(left_end),
+            horizontal_axis.position(left_end + bar_width),
         )
-    return f'<g class="{_class(curve, index)}">{"".join(bars)}</g>'
+        bar_top = vertical_axis.position(height)
+        vertical_box = (
+            f'y="{min(bar_top, zero_height):.1f}" height="{abs(zero_height - bar_top):.1f}"'
+        )
+        bar_elements.append(
+            f'<rect x="{bar_start:.1f}" width="{max(bar_end - bar_start, 1.0):.1f}" {vertical_box}>'
+            f"<title>{position:.6g}: {height:.6g}</title></rect>"
+        )
+    return f'<g class="{_class(curve, index)}">{"".join(bar_elements)}</g>'
 
 
-def _whiskers(curve: Curve, along: Axis, up: Axis) -> str:
+def _whiskers(curve: Curve, horizontal_axis: Axis, vertical_axis: Axis) -> str:
     """The intervals around heights."""
     if not curve.low:
         return ""
-    ends = zip(cast("tuple[float, ...]", curve.x), curve.low, curve.high, strict=True)
-    paths = []
-    for x, low, high in ends:
-        if along.shows(x) and up.shows(low) and up.shows(high):
-            at, bottom, top = along.position(x), up.position(low), up.position(high)
-            caps = f"M{at - 3:.1f} {bottom:.1f}h6M{at - 3:.1f} {top:.1f}h6"
-            paths.append(f"M{at:.1f} {bottom:.1f}V{top:.1f}{caps}")
-    return f'<path class="whisker" d="{"".join(paths)}"/>' if paths else ""
+    intervals = zip(cast("tuple[float, ...]", curve.x), curve.low, curve.high, strict=True)
+    path_steps = []
+    for position, low_end, high_end in intervals:
+        if (
+            horizontal_axis.shows(position)
+            and vertical_axis.shows(low_end)
+            and vertical_axis.shows(high_end)
+        ):
+            center, bottom_height, top_height = (
+                horizontal_axis.position(position),
+                vertical_axis.position(low_end),
+                vertical_axis.position(high_end),
+            )
+            cap_steps = (
+                f"M{center - 3:.1f} {bottom_height:.1f}h6M{center - 3:.1f} {top_height:.1f}h6"
+            )
+            path_steps.append(f"M{center:.1f} {bottom_height:.1f}V{top_height:.1f}{cap_steps}")
+    return f'<path class="whisker" d="{"".join(path_steps)}"/>' if path_steps else ""
 
 
 # Bars that stand for things ----------------------------------------------------------------------
 
 
 def _lying(figure: Figure, label: str) -> str:
-    names = list(dict.fromkeys(str(x) for curve in figure.curves for x in curve.x))
-    bottom = MARGIN_TOP + ROW_HEIGHT * len(names)
-    values = [0.0]
+    bar_names = list(
+        dict.fromkeys(str(position) for curve in figure.curves for position in curve.x)
+    )
+    bottom_edge = MARGIN_TOP + ROW_HEIGHT * len(bar_names)
+    shown_values = [0.0]
     for curve in figure.curves:
-        values += (*curve.y, *curve.low, *curve.high)
-    along = _axis(values, start=NAME_WIDTH, end=WIDTH - MARGIN_RIGHT, logarithmic=False)
-    middle = {name: MARGIN_TOP + ROW_HEIGHT * (row + 0.5) for row, name in enumerate(names)}
-    inner = [_names(middle), _grid_across(along, bottom)]
-    for index, curve in enumerate(figure.curves):
-        inner.append(_lying_curve(curve, index, along, middle))
-    center = (NAME_WIDTH + WIDTH - MARGIN_RIGHT) / 2
-    words = f'<text class="axis" x="{center:g}" y="{bottom + 36:g}" text-anchor="middle">'
-    inner.append(f"{words}{text_of(figure.y_label)}</text>")
-    return _svg(bottom + MARGIN_BOTTOM, label, inner)
+        shown_values += (*curve.y, *curve.low, *curve.high)
+    horizontal_axis = _axis(
+        shown_values, start=NAME_WIDTH, end=WIDTH - MARGIN_RIGHT, logarithmic=False
+    )
+    row_centers = {
+        bar_name: MARGIN_TOP + ROW_HEIGHT * (row_index + 0.5)
+        for row_index, bar_name in enumerate(bar_names)
+    }
+    elements = [_names(row_centers), _grid_across(horizontal_axis, bottom_edge)]
+    for curve_index, curve in enumerate(figure.curves):
+        elements.append(_lying_curve(curve, curve_index, horizontal_axis, row_centers))
+    axis_center = (NAME_WIDTH + WIDTH - MARGIN_RIGHT) / 2
+    label_tag = (
+        f'<text class="axis" x="{axis_center:g}" y="{bottom_edge + 36:g}" text-anchor="middle">'
+    )
+    elements.append(f"{label_tag}{text_of(figure.y_label)}</text>")
+    return _svg(bottom_edge + MARGIN_BOTTOM, label, elements)
 
 
-def _names(middle: dict[str, float]) -> str:
-    texts = []
-    for name, y in middle.items():
-        lines = textwrap.wrap(escaped(name), NAME_LETTERS) or [""]
-        first = y + 4 - 5.5 * (len(lines) - 1)
-        for index, line in enumerate(lines):
-            size = ' font-size="10"' if len(lines) > 1 else ""
-            texts.append(
-                f'<text x="{NAME_WIDTH - 6}" y="{first + 11 * index:.1f}" text-anchor="end"{size}>'
-                f"{html.escape(line)}</text>"
+def _names(row_centers: dict[str, float]) -> str:
+    text_elements = []
+    for bar_name, row_center in row_centers.items():
+        name_lines = textwrap.wrap(escaped(bar_name), NAME_LETTERS) or [""]
+        first_baseline = row_center + 4 - 5.5 * (len(name_lines) - 1)
+        for line_index, name_line in enumerate(name_lines):
+            size_attribute = ' font-size="10"' if len(name_lines) > 1 else ""
+            text_elements.append(
+                f'<text x="{NAME_WIDTH - 6}" y="{first_baseline + 11 * line_index:.1f}" text-anchor="end"{size_attribute}>'
+                f"{html.escape(name_line)}</text>"
             )
-    return f'<g class="grid">{"".join(texts)}</g>'
+    return f'<g class="grid">{"".join(text_elements)}</g>'
 
 
-def _grid_across(along: Axis, bottom: float) -> str:
-    lines = []
-    for value, text in along.ticks:
-        x = along.position(value)
-        lines.append(f'<path d="M{x:.1f} {MARGIN_TOP}V{bottom:g}"/>')
-        lines.append(f'<text x="{x:.1f}" y="{bottom + 16:g}" text-anchor="middle">{text}</text>')
-    return f'<g class="grid">{"".join(lines)}</g>'
+def _grid_across(horizontal_axis: Axis, bottom: float) -> str:
+    grid_elements = []
+    for tick_value, tick_label in horizontal_axis.ticks:
+        tick_position = horizontal_axis.position(tick_value)
+        grid_elements.append(f'<path d="M{tick_position:.1f} {MARGIN_TOP}V{bottom:g}"/>')
+        grid_elements.append(
+            f'<text x="{tick_position:.1f}" y="{bottom + 16:g}" text-anchor="middle">{tick_label}</text>'
+        )
+    return f'<g class="grid">{"".join(grid_elements)}</g>'
 
 
-def _lying_curve(curve: Curve, index: int, along: Axis, middle: dict[str, float]) -> str:
+def _lying_curve(
+    curve: Curve, index: int, horizontal_axis: Axis, row_centers: dict[str, float]
+) -> str:
     """Bars from zero; a bound as one line down the rows."""
-    zero = along.position(0.0)
-    shapes = []
-    for x, y in zip(curve.x, curve.y, strict=True):
-        at, end = middle[str(x)], along.position(y)
+    zero_position = horizontal_axis.position(0.0)
+    shape_elements = []
+    for position, height in zip(curve.x, curve.y, strict=True):
+        row_center, bar_end = row_centers[str(position)], horizontal_axis.position(height)
         if curve.style == "bars":
-            start, width = min(zero, end), max(abs(end - zero), 1.0)
-            title = f"<title>{text_of(x)}: {y:.6g}</title>"
-            box = f'x="{start:.1f}" y="{at - 8:.1f}" width="{width:.1f}" height="16"'
-            shapes.append(f"<rect {box}>{title}</rect>")
+            bar_start, bar_width = (
+                min(zero_position, bar_end),
+                max(abs(bar_end - zero_position), 1.0),
+            )
+            title_element = f"<title>{text_of(position)}: {height:.6g}</title>"
+            box_attributes = (
+                f'x="{bar_start:.1f}" y="{row_center - 8:.1f}" width="{bar_width:.1f}" height="16"'
+            )
+            shape_elements.append(f"<rect {box_attributes}>{title_element}</rect>")
         else:
-            shapes.append(f'<path d="M{end:.1f} {at - ROW_HEIGHT / 2:.1f}v{ROW_HEIGHT}"/>')
-    for x, low, high in zip(curve.x, curve.low, curve.high, strict=False):
-        at = middle[str(x)]
-        path = f"M{along.position(low):.1f} {at:.1f}H{along.position(high):.1f}"
-        shapes.append(f'<path class="whisker" d="{path}"/>')
-    return f'<g class="{_class(curve, index)}">{"".join(shapes)}</g>'
+            shape_elements.append(
+                f'<path d="M{bar_end:.1f} {row_center - ROW_HEIGHT / 2:.1f}v{ROW_HEIGHT}"/>'
+            )
+    for position, low_end, high_end in zip(curve.x, curve.low, curve.high, strict=False):
+        row_center = row_centers[str(position)]
+        path_steps = f"M{horizontal_axis.position(low_end):.1f} {row_center:.1f}H{horizontal_axis.position(high_end):.1f}"
+        shape_elements.append(f'<path class="whisker" d="{path_steps}"/>')
+    return f'<g class="{_class(curve, index)}">{"".join(shape_elements)}</g>'
 
 
 # The slider --------------------------------------------------------------------------------------
@@ -373,38 +432,49 @@ def _lying_curve(curve: Curve, index: int, along: Axis, middle: dict[str, float]
 
 def slider_html(slider: Slider) -> str:
     """Bars at the middle input, a handle below them, and what it says; a script moves the bars."""
-    along, up = _slider_axes(slider)
-    start = len(slider.inputs) // 2
-    key, title = text_of(slider.key), text_of(slider.title)
-    inner = [_grid(along, up), _labels("decoded report (data units)", "probability", HEIGHT)]
-    bars = []
-    for level, probability in zip(slider.levels, slider.frames[start], strict=True):
-        left = along.position(level - slider.width / 2)
-        width = max(along.position(level + slider.width / 2) - left, 1.0)
-        top = up.position(probability)
-        height = up.start - top
-        across = f'x="{left:.1f}" width="{width:.1f}"'
-        bars.append(f'<rect {across} y="{top:.1f}" height="{height:.1f}"/>')
-    at = along.position(slider.inputs[start])
-    inner.append(f'<g class="bars k0">{"".join(bars)}</g>')
-    inner.append(f'<path class="input" d="M{at:.1f} {up.start:g}V{up.end:g}"/>')
-    last = len(slider.inputs) - 1
+    horizontal_axis, vertical_axis = _slider_axes(slider)
+    start_index = len(slider.inputs) // 2
+    slider_key, slider_title = text_of(slider.key), text_of(slider.title)
+    elements = [
+        _grid(horizontal_axis, vertical_axis),
+        _labels("decoded report (data units)", "probability", HEIGHT),
+    ]
+    bar_elements = []
+    for level, probability in zip(slider.levels, slider.frames[start_index], strict=True):
+        left_end = horizontal_axis.position(level - slider.width / 2)
+        bar_width = max(horizontal_axis.position(level + slider.width / 2) - left_end, 1.0)
+        bar_top = vertical_axis.position(probability)
+        bar_height = vertical_axis.start - bar_top
+        horizontal_box = f'x="{left_end:.1f}" width="{bar_width:.1f}"'
+        bar_elements.append(f'<rect {horizontal_box} y="{bar_top:.1f}" height="{bar_height:.1f}"/>')
+    input_position = horizontal_axis.position(slider.inputs[start_index])
+    elements.append(f'<g class="bars k0">{"".join(bar_elements)}</g>')
+    elements.append(
+        f'<path class="input" d="M{input_position:.1f} {vertical_axis.start:g}V{vertical_axis.end:g}"/>'
+    )
+    last_index = len(slider.inputs) - 1
     return (
-        f'<div class="slider" id="{key}"><figure class="figure"><figcaption>{title}</figcaption>'
-        f"{_svg(HEIGHT, title, inner)}</figure>"
-        f'<input type="range" id="{key}-input" min="0" max="{last}" value="{start}" '
-        f'aria-label="input" aria-describedby="{key}-says">'
-        f'<p id="{key}-says" aria-live="polite"></p></div>'
+        f'<div class="slider" id="{slider_key}"><figure class="figure"><figcaption>{slider_title}</figcaption>'
+        f"{_svg(HEIGHT, slider_title, elements)}</figure>"
+        f'<input type="range" id="{slider_key}-input" min="0" max="{last_index}" value="{start_index}" '
+        f'aria-label="input" aria-describedby="{slider_key}-says">'
+        f'<p id="{slider_key}-says" aria-live="polite"></p></div>'
     )
 
 
 def _slider_axes(slider: Slider) -> tuple[Axis, Axis]:
-    half = slider.width / 2
-    ends = (slider.levels[0] - half, slider.levels[-1] + half, *slider.inputs)
-    along = _axis(ends, start=MARGIN_LEFT, end=WIDTH - MARGIN_RIGHT, logarithmic=False)
+    half_width = slider.width / 2
+    horizontal_values = (
+        slider.levels[0] - half_width,
+        slider.levels[-1] + half_width,
+        *slider.inputs,
+    )
+    horizontal_axis = _axis(
+        horizontal_values, start=MARGIN_LEFT, end=WIDTH - MARGIN_RIGHT, logarithmic=False
+    )
     highest = max(max(frame) for frame in slider.frames)
-    up = Axis(low=0.0, high=1.05 * highest, start=HEIGHT - MARGIN_BOTTOM, end=MARGIN_TOP)
-    return along, up
+    vertical_axis = Axis(low=0.0, high=1.05 * highest, start=HEIGHT - MARGIN_BOTTOM, end=MARGIN_TOP)
+    return horizontal_axis, vertical_axis
 
 
 def slider_data(slider: Slider) -> dict[str, object]:
@@ -412,17 +482,19 @@ def slider_data(slider: Slider) -> dict[str, object]:
 
     Returns: positions of inputs, probabilities in millionths, moments and the scale.
     """
-    along, up = _slider_axes(slider)
+    horizontal_axis, vertical_axis = _slider_axes(slider)
     return {
         "inputs": slider.inputs,
-        "places": [round(along.position(value), 1) for value in slider.inputs],
+        "places": [
+            round(horizontal_axis.position(input_value), 1) for input_value in slider.inputs
+        ],
         "frames": [_millionths(frame) for frame in slider.frames],
         "means": slider.means,
         "deviations": slider.deviations,
-        "bottom": up.start,
-        "unit": (up.start - up.end) / (up.high * PER_MILLION),
+        "bottom": vertical_axis.start,
+        "unit": (vertical_axis.start - vertical_axis.end) / (vertical_axis.high * PER_MILLION),
     }
 
 
-def _millionths(chances: Sequence[float]) -> list[int]:
-    return [round(PER_MILLION * chance) for chance in chances]
+def _millionths(probabilities: Sequence[float]) -> list[int]:
+    return [round(PER_MILLION * probability) for probability in probabilities]
