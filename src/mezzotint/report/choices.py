@@ -75,7 +75,8 @@ class Choice(Record):
 
 @lru_cache(maxsize=64)
 def choices(situation: Situation) -> tuple[Choice, ...]:
-    """Every family calibrated to the same certified epsilon, least mean squared error first.
+    """Every family calibrated to the same certified epsilon, unbiased ones first, least mean
+    squared error first.
 
     Raises:
         ParameterError: a value out of its range; a prior that is no FILE:COLUMN.

@@ -113,37 +113,38 @@ def federated_page(source: Path) -> Page:
         sections += [what_it_does(mechanism), what_it_guarantees(mechanism)]
     outcomes = list(run.ledger["rounds"].values())
     accuracy = nearest_percent(run.report["accuracy"][-1])
-    sent = "vector" if run.single_reports else "coordinate and report"
-    model = run.settings.get("model", "a model")
+    report_unit = "vector" if run.single_reports else "coordinate and report"
+    model_name = run.settings.get("model", "a model")
     return Page(
-        title=f"Federated run: {model} on {run.settings.get('dataset', 'clients')}",
+        title=f"Federated run: {model_name} on {run.settings.get('dataset', 'clients')}",
         summary=f"{outcomes.count('released')} rounds; accuracy {accuracy}; "
-        f"{run.report['report_bits']} bits per {sent}; {_cost_in_words(run)}.",
+        f"{run.report['report_bits']} bits per {report_unit}; {_cost_in_words(run)}.",
         sections=tuple(sections),
     )
 
 
 def _read_run(source: Path) -> Run:
-    folder = source if source.is_dir() else source.parent
-    report = _read(folder / REPORT if source.is_dir() else source)
-    missing = [name for name in REPORTED if name not in report]
-    if missing:
+    run_folder = source if source.is_dir() else source.parent
+    report = _read(run_folder / REPORT if source.is_dir() else source)
+    missing_keys = [report_key for report_key in REPORTED if report_key not in report]
+    if missing_keys:
         raise FileFormatError(
-            f"{source.name}: not the report of a federated run; it lacks {', '.join(missing)}"
+            f"{source.name}: not the report of a federated run; it lacks {', '.join(missing_keys)}"
         )
     settings: JsonObject = {}
-    if (folder / SETTINGS).is_file():
+    if (run_folder / SETTINGS).is_file():
         from mezzotint.federated.settings import settings_of_today  # heavy
 
-        settings = settings_of_today(_read(folder / SETTINGS))
-    return Run(folder=folder, report=report, settings=settings)
+        settings = settings_of_today(_read(run_folder / SETTINGS))
+    return Run(folder=run_folder, report=report, settings=settings)
 
 
 def _read(path: Path) -> JsonObject:
     if not path.is_file():
-        resume = f"mezzotint federate --out {path.parent.name} --resume"
+        resume_command = f"mezzotint federate --out {path.parent.name} --resume"
         raise FileFormatError(
-            f"{path.parent.name}: holds no {path.name}; if a run has not ended, go on: {resume}"
+            f"{path.parent.name}: holds no {path.name}; "
+            f"if a run has not ended, go on: {resume_command}"
         )
     return read_object(path)
 
@@ -152,8 +153,8 @@ def _cost_in_words(run: Run) -> str:
     claim = run.claims.get("central") or run.claims.get("local")
     if claim is None:
         return "no privacy is claimed"
-    how = basis(claim["observer"], certified=claim.get("certified", False))
-    return f"epsilon {_epsilon(claim['epsilon'])} ({how})"
+    standing = basis(claim["observer"], certified=claim.get("certified", False))
+    return f"epsilon {_epsilon(claim['epsilon'])} ({standing})"
 
 
 def _epsilon(value: float | str) -> str:
@@ -165,36 +166,45 @@ def _epsilon(value: float | str) -> str:
 
 def _learnt_together(run: Run) -> Section:
     report = run.report
-    rounds = range(len(report["accuracy"]))
-    percentages = [100 * float(share) for share in report["accuracy"]]
-    accuracy = Figure.of(
+    round_numbers = range(len(report["accuracy"]))
+    percentages = [100 * float(accuracy_share) for accuracy_share in report["accuracy"]]
+    accuracy_figure = Figure.of(
         "accuracy",
         "Accuracy on public test data",
         ("rounds", "accuracy (%)"),
-        Curve.of("accuracy", rounds, percentages),
+        Curve.of("accuracy", round_numbers, percentages),
     )
-    loss = Figure.of(
+    loss_figure = Figure.of(
         "loss",
         "Loss on public test data",
         ("rounds", "loss"),
-        Curve.of("loss", rounds, map(float, report["loss"])),
+        Curve.of("loss", round_numbers, map(float, report["loss"])),
     )
-    words: tuple[str, ...] = ()
+    paragraphs: tuple[str, ...] = ()
     if report["stopped"]:
-        words = (f"The run ended early: {report['stopped']}",)
-    facts = _settings(run) | _facts_of_encoding(run)
-    table = Table.of(facts, "setting") if facts else None
-    return Section(title="What was learnt", words=words, figures=(accuracy, loss), table=table)
+        paragraphs = (f"The run ended early: {report['stopped']}",)
+    settings_facts = _settings(run) | _facts_of_encoding(run)
+    settings_table = Table.of(settings_facts, "setting") if settings_facts else None
+    return Section(
+        title="What was learnt",
+        words=paragraphs,
+        figures=(accuracy_figure, loss_figure),
+        table=settings_table,
+    )
 
 
 def _settings(run: Run) -> JsonObject:
     """Settings but for paths, and for those that a mechanism's encoding replaces."""
-    hidden: set[str] = {*PATHS}
+    hidden_settings: set[str] = {*PATHS}
     if run.settings.get("mechanism"):
-        hidden.add("clip")
+        hidden_settings.add("clip")
         if not run.settings.get("clip_norm"):
-            hidden.add("clip_norm")
-    return {name: value for name, value in run.settings.items() if name not in hidden}
+            hidden_settings.add("clip_norm")
+    return {
+        setting_name: setting_value
+        for setting_name, setting_value in run.settings.items()
+        if setting_name not in hidden_settings
+    }
 
 
 def _facts_of_encoding(run: Run) -> JsonObject:
@@ -203,27 +213,29 @@ def _facts_of_encoding(run: Run) -> JsonObject:
     """
     from mezzotint.federated.encoding import with_keys_of_today  # heavy
 
-    path = run.folder / ENCODING
-    if not path.is_file():
+    encoding_file = run.folder / ENCODING
+    if not encoding_file.is_file():
         return {}
-    encoding = read_object(path)
+    encoding = read_object(encoding_file)
     while isinstance(encoding.get("inner"), dict):
         encoding = encoding["inner"]
     encoding = with_keys_of_today(encoding)
-    table = encoding.get("mechanism", {})
-    default_name = table.get("name", encoding.get("kind"))
-    facts: JsonObject = {"mechanism": encoding.get("name") or default_name}
-    if "knots" in table:
-        facts["clipped to"] = f"{number(table['knots'][0])} to {number(table['knots'][-1])}"
+    mechanism_table = encoding.get("mechanism", {})
+    default_name = mechanism_table.get("name", encoding.get("kind"))
+    encoding_facts: JsonObject = {"mechanism": encoding.get("name") or default_name}
+    if "knots" in mechanism_table:
+        encoding_facts["clipped to"] = (
+            f"{number(mechanism_table['knots'][0])} to {number(mechanism_table['knots'][-1])}"
+        )
     if run.single_reports:
-        facts["clip_norm"] = float(encoding["codebook"]["clip_norm"])
-        return facts
+        encoding_facts["clip_norm"] = float(encoding["codebook"]["clip_norm"])
+        return encoding_facts
     if encoding.get("clip_norm") is not None:
-        facts["clip_norm"] = encoding["clip_norm"]
-    noise = _noise_of_smallest_sum(run)
-    if noise:
-        facts["noise multiplier of the smallest sum"] = number(noise)
-    return facts
+        encoding_facts["clip_norm"] = encoding["clip_norm"]
+    noise_multiplier = _noise_of_smallest_sum(run)
+    if noise_multiplier:
+        encoding_facts["noise multiplier of the smallest sum"] = number(noise_multiplier)
+    return encoding_facts
 
 
 def _noise_of_smallest_sum(run: Run) -> float | None:
@@ -239,10 +251,10 @@ def _noise_of_smallest_sum(run: Run) -> float | None:
 
 def _cost_of_sums(run: Run) -> Section:
     if not run.report["claims"]:
-        words = (
+        paragraphs = (
             "No epsilon can be claimed: the mechanism has no table, or no round was released.",
         )
-        return Section(title="What it cost", words=words)
+        return Section(title="What it cost", words=paragraphs)
     words_of_claims = [
         f"To {OBSERVERS[observer]}: {claim['text']}" for observer, claim in run.claims.items()
     ]
@@ -253,27 +265,29 @@ def _cost_of_sums(run: Run) -> Section:
             "randomness; one about single reports relies on nothing but the client's own."
         )
     clients_by_rounds = sorted(Counter(run.ledger["charges"].values()).items())
-    names = [f"{rounds} rounds" for rounds, _ in clients_by_rounds]
-    bars = Curve.of("clients", names, [clients for _, clients in clients_by_rounds], "bars")
-    title = "Rounds that clients are charged for"
-    charged = Figure.of("charges", title, ("", "clients"), bars)
+    bar_names = [f"{rounds} rounds" for rounds, _ in clients_by_rounds]
+    client_bars = Curve.of(
+        "clients", bar_names, [clients for _, clients in clients_by_rounds], "bars"
+    )
+    figure_title = "Rounds that clients are charged for"
+    charges_figure = Figure.of("charges", figure_title, ("", "clients"), client_bars)
     return Section(
         title="What it cost",
         words=tuple(words_of_claims),
-        figures=(charged,),
+        figures=(charges_figure,),
         table=_table_of_claims(run.claims),
     )
 
 
 def _table_of_claims(claims: Mapping[str, JsonObject]) -> Table:
-    rows = []
+    table_rows = []
     for observer, claim in claims.items():
         epsilons = claim.get("alternatives") or {claim["method"]: claim["epsilon"]}
-        delta = above(float(claim["delta"]), 4)
+        delta_cell = above(float(claim["delta"]), 4)
         for accounting, epsilon in epsilons.items():
-            rows.append((OBSERVERS[observer], accounting, _epsilon(epsilon), delta))
+            table_rows.append((OBSERVERS[observer], accounting, _epsilon(epsilon), delta_cell))
     headings = ("against", "accounting", "epsilon (computed)", "delta")
-    return Table(headings=headings, rows=tuple(rows))
+    return Table(headings=headings, rows=tuple(table_rows))
 
 
 # What went over the wire, and what happened -----------------------------------------------------
@@ -282,44 +296,49 @@ def _table_of_claims(claims: Mapping[str, JsonObject]) -> Table:
 def _wire(run: Run) -> Section:
     report = run.report
     dimension = run.dimension
-    rows = {"coordinates of a vector": f"{dimension:,}"}
+    wire_facts = {"coordinates of a vector": f"{dimension:,}"}
     if run.single_reports:
-        rows["bits of a report about the whole vector"] = report["report_bits"]
-        sent = math.ceil(report["report_bits"] / 8)
-        rows["bytes of one client's report, per round"] = f"{sent:,}"
-        about = "per coordinate, norm 1"
+        wire_facts["bits of a report about the whole vector"] = report["report_bits"]
+        bytes_sent = math.ceil(report["report_bits"] / 8)
+        wire_facts["bytes of one client's report, per round"] = f"{bytes_sent:,}"
+        error_scope = "per coordinate, norm 1"
     else:
-        rows["bits of a report, per coordinate"] = report["report_bits"]
-        rows["bits on the wire, per coordinate: enough for the sum of all"] = report["bits"]
-        sent = math.ceil(dimension * report["bits"] / 8)
-        rows["bytes of one client's masked vector, per round"] = f"{sent:,}"
-        about = "uniform inputs (squared data units)"
-    rows["the vector as 32-bit floats, bytes"] = f"{4 * dimension:,}"
-    rows["seconds of the whole run, as measured"] = number(float(report["seconds"]), 4)
-    error = report.get("mse")
-    if isinstance(error, (int, float)) and math.isfinite(error):
-        rows[f"mean squared error of one report, {about}"] = number(float(error))
-    return Section(title="What went over the wire", table=Table.of(rows))
+        wire_facts["bits of a report, per coordinate"] = report["report_bits"]
+        wire_facts["bits on the wire, per coordinate: enough for the sum of all"] = report["bits"]
+        bytes_sent = math.ceil(dimension * report["bits"] / 8)
+        wire_facts["bytes of one client's masked vector, per round"] = f"{bytes_sent:,}"
+        error_scope = "uniform inputs (squared data units)"
+    wire_facts["the vector as 32-bit floats, bytes"] = f"{4 * dimension:,}"
+    wire_facts["seconds of the whole run, as measured"] = number(float(report["seconds"]), 4)
+    squared_error = report.get("mse")
+    if isinstance(squared_error, (int, float)) and math.isfinite(squared_error):
+        wire_facts[f"mean squared error of one report, {error_scope}"] = number(
+            float(squared_error)
+        )
+    return Section(title="What went over the wire", table=Table.of(wire_facts))
 
 
 def _rounds(run: Run) -> Section:
     refusals: dict[str, Counter[str]] = {}
-    for round_number, _, name in run.report["incidents"]:
-        refusals.setdefault(str(round_number), Counter())[name] += 1
-    rows = []
+    for round_number, _client, incident_name in run.report["incidents"]:
+        refusals.setdefault(str(round_number), Counter())[incident_name] += 1
+    table_rows = []
     for round_number, outcome in run.ledger["rounds"].items():
-        counted = refusals.get(round_number, Counter())
-        refused = ", ".join(f"{name} x {times}" for name, times in counted.items())
-        rows.append((round_number, outcome, refused or "none"))
-    words = ["A round that never ended is charged to everybody who was asked."]
+        incident_counts = refusals.get(round_number, Counter())
+        refusal_text = ", ".join(
+            f"{incident_name} x {occurrences}"
+            for incident_name, occurrences in incident_counts.items()
+        )
+        table_rows.append((round_number, outcome, refusal_text or "none"))
+    paragraphs = ["A round that never ended is charged to everybody who was asked."]
     if not run.single_reports:
-        words.append(
+        paragraphs.append(
             "The smallest sum that was released, or may have been, is of "
             f"{run.ledger['smallest_sum']} clients; a round that never ended counts as the "
             "smallest that it may have been."
         )
-    table = Table(headings=("round", "outcome", "refused"), rows=tuple(rows))
-    return Section(title="What happened", words=tuple(words), table=table)
+    outcome_table = Table(headings=("round", "outcome", "refused"), rows=tuple(table_rows))
+    return Section(title="What happened", words=tuple(paragraphs), table=outcome_table)
 
 
 # How to verify ----------------------------------------------------------------------------------
@@ -327,35 +346,43 @@ def _rounds(run: Run) -> Section:
 
 def _verify_sums(run: Run) -> Section:
     """Commands for the run's folder, each of which works on a file that is there."""
-    title = "How to verify it"
-    before = "anything was unmasked"
+    section_title = "How to verify it"
+    later_event = "anything was unmasked"
     file_name = MECHANISM
     claim = run.report["claims"].get("central")
     if run.single_reports:
-        before = "reports were asked for"
+        later_event = "reports were asked for"
         file_name = ENCODING
         claim = run.report["claims"].get("local")
     ledger_sentence = (
         "The ledger beside the report holds every round with the clients in it, written before "
-        f"{before}."
+        f"{later_event}."
     )
-    charged = max(run.ledger["charges"].values(), default=0)
+    charged_rounds = max(run.ledger["charges"].values(), default=0)
     with_mechanism = run.settings.get("mechanism") and (run.folder / file_name).is_file()
-    if claim is None or charged == 0 or not with_mechanism:
+    if claim is None or charged_rounds == 0 or not with_mechanism:
         if not (run.folder / LEDGER).is_file():
-            return Section(title=title, words=(ledger_sentence,))
-        words = (ledger_sentence, "In the run's folder:")
-        return Section(title=title, words=words, code=f"$ mezzotint ledger {LEDGER}")
-    words = (
+            return Section(title=section_title, words=(ledger_sentence,))
+        paragraphs = (ledger_sentence, "In the run's folder:")
+        return Section(title=section_title, words=paragraphs, code=f"$ mezzotint ledger {LEDGER}")
+    paragraphs = (
         ledger_sentence,
         "With the mechanism file it gives the claims again, in the run's folder:",
     )
-    verify = f"$ mezzotint verify {file_name}"
-    account = f"$ mezzotint account {file_name}"
-    spent = f"--rounds {charged} --delta {claim['delta']!r}"
+    verify_command = f"$ mezzotint verify {file_name}"
+    account_command = f"$ mezzotint account {file_name}"
+    spending_options = f"--rounds {charged_rounds} --delta {claim['delta']!r}"
     if run.single_reports:
-        return Section(title=title, words=words, code=f"{verify}\n{account} {spent}")
-    sums = f"--dimension {run.dimension} {spent}"
-    observed = f"--observer secure_sum --clients {run.ledger['smallest_sum']}"
-    code = f"{verify}\n{account} {sums}\n{account} {sums} {observed}"
-    return Section(title=title, words=words, code=code)
+        return Section(
+            title=section_title,
+            words=paragraphs,
+            code=f"{verify_command}\n{account_command} {spending_options}",
+        )
+    sum_options = f"--dimension {run.dimension} {spending_options}"
+    observer_options = f"--observer secure_sum --clients {run.ledger['smallest_sum']}"
+    commands = (
+        verify_command,
+        f"{account_command} {sum_options}",
+        f"{account_command} {sum_options} {observer_options}",
+    )
+    return Section(title=section_title, words=paragraphs, code="\n".join(commands))

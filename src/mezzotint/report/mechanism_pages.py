@@ -97,57 +97,62 @@ def compare(mechanism: Mechanism) -> Comparison:
     obstacle = _obstacle_to_comparison(mechanism)
     if obstacle:
         return Comparison(rivals=(subject,), limit=None, remarks=(obstacle,))
-    levels = mechanism.levels.size
-    families = [name for name in NAMES if levels <= SLOW.get(name, MOST_LEVELS)]
-    rows = mz.design.compare(
+    level_count = mechanism.levels.size
+    families = [
+        family_name for family_name in NAMES if level_count <= SLOW.get(family_name, MOST_LEVELS)
+    ]
+    compared_rows = mz.design.compare(
         epsilon=mechanism.epsilon,
-        levels=levels,
+        levels=level_count,
         lower=mechanism.lower,
         upper=mechanism.upper,
         families=families,
     )
-    rivals = [subject]
-    limits = []
+    compared_rivals = [subject]
+    error_limits = []
     remarks = []
-    for row in rows:
-        if row.mechanism is None:
-            remarks.append(f"{NAMES[row.family]} is missing: {row.note}.")
+    for compared_row in compared_rows:
+        if compared_row.mechanism is None:
+            remarks.append(f"{NAMES[compared_row.family]} is missing: {compared_row.note}.")
             continue
-        rivals.append(_rival(row))
-        if row.mse is not None and row.above_limit is not None:
-            limits.append(row.mse / (1 + row.above_limit / 100))
-    slow = [NAMES[name] for name in NAMES if name not in families]
-    if slow:
+        compared_rivals.append(_rival(compared_row))
+        if compared_row.mse is not None and compared_row.above_limit is not None:
+            error_limits.append(compared_row.mse / (1 + compared_row.above_limit / 100))
+    slow_families = [NAMES[family_name] for family_name in NAMES if family_name not in families]
+    if slow_families:
         remarks.append(
-            f"Not designed for {levels} levels, as their search is long: {', '.join(slow)}."
+            f"Not designed for {level_count} levels, as their search is long: "
+            f"{', '.join(slow_families)}."
         )
-    limit = max(limits, default=None)
-    return Comparison(rivals=tuple(rivals), limit=limit, remarks=tuple(remarks))
+    error_limit = max(error_limits, default=None)
+    return Comparison(rivals=tuple(compared_rivals), limit=error_limit, remarks=tuple(remarks))
 
 
 def _obstacle_to_comparison(mechanism: Mechanism) -> str:
     """Why no rivals can be designed; empty where they can."""
-    levels = mechanism.levels.size
+    level_count = mechanism.levels.size
     epsilon = mechanism.epsilon
     if not LEAST_EPSILON <= epsilon <= GREATEST_EPSILON:
         return (
             f"There is no comparison at equal epsilon: {epsilon:g} lies outside "
             f"[{LEAST_EPSILON:g}, {GREATEST_EPSILON:g}]."
         )
-    if levels > MOST_LEVELS:
+    if level_count > MOST_LEVELS:
         return (
             f"There is no comparison: rivals are designed for up to {MOST_LEVELS} levels, this "
-            f"table has {levels}."
+            f"table has {level_count}."
         )
     return ""
 
 
 def _rival(row: Row) -> Rival:
-    name = NAMES[row.family]
+    rival_name = NAMES[row.family]
     if row.note == "biased":
-        name = f"{name} (biased)"
-    shared = ("epsilon", "bits", "mse", "mae", "max_bias", "certified")
-    return Rival(name=name, **{field: getattr(row, field) for field in shared})
+        rival_name = f"{rival_name} (biased)"
+    shared_fields = ("epsilon", "bits", "mse", "mae", "max_bias", "certified")
+    return Rival(
+        name=rival_name, **{field_name: getattr(row, field_name) for field_name in shared_fields}
+    )
 
 
 def tradeoff_figure(points: Sequence[JsonObject]) -> Figure:
@@ -165,21 +170,23 @@ def tradeoff_figure(points: Sequence[JsonObject]) -> Figure:
         >>> [curve.name for curve in figure.curves]
         ['1 bit', '2 bits', 'limit']
     """
-    best = [point for point in points if "family" not in point]
+    best_points = [point for point in points if "family" not in point]
     points_of_bits: dict[int, list[JsonObject]] = {}
-    for point in best:
+    for point in best_points:
         points_of_bits.setdefault(point["bits"], []).append(point)
     points_of_family: dict[str, list[JsonObject]] = {}
     for point in points:
         if "family" in point:
             points_of_family.setdefault(point["family"], []).append(point)
     curves = []
-    for bits, members in sorted(points_of_bits.items()):
-        curves.append(_error_curve(counted(int(bits), "bit"), members))
-    for family, members in points_of_family.items():
-        curves.append(_error_curve(family, members))
-    limits = {point["epsilon"]: point["limit"] for point in best if point["limit"] > 0}
-    curves.append(Curve.of("limit", limits, limits.values(), "dashed"))
+    for bit_count, members in sorted(points_of_bits.items()):
+        curves.append(_error_curve(counted(int(bit_count), "bit"), members))
+    for family_name, members in points_of_family.items():
+        curves.append(_error_curve(family_name, members))
+    limit_of_epsilon = {
+        point["epsilon"]: point["limit"] for point in best_points if point["limit"] > 0
+    }
+    curves.append(Curve.of("limit", limit_of_epsilon, limit_of_epsilon.values(), "dashed"))
     return Figure.of("tradeoff", "trade-off", ("epsilon", "mean squared error"), *curves, log="y")
 
 
@@ -231,17 +238,17 @@ def mechanism_page(mechanism: Mechanism, *, file: str = "m.json") -> Page:
     """
     promise = "no pure epsilon"
     if math.isfinite(mechanism.epsilon):
-        basis = mz.privacy.report_claim(mechanism).basis
-        promise = f"epsilon {above(mechanism.epsilon)} ({basis})"
-    bits = counted(mechanism.bits, "bit")
-    inputs = f"[{mechanism.lower:g}, {mechanism.upper:g}]"
+        claim_basis = mz.privacy.report_claim(mechanism).basis
+        promise = f"epsilon {above(mechanism.epsilon)} ({claim_basis})"
+    bits_text = counted(mechanism.bits, "bit")
+    input_range = f"[{mechanism.lower:g}, {mechanism.upper:g}]"
     deviation = number(math.sqrt(mechanism.mse()), 3)
-    text = mechanism.to_json()
-    attachment = (file, text) if len(text) <= MOST_ATTACHED else None
+    mechanism_text = mechanism.to_json()
+    attachment = (file, mechanism_text) if len(mechanism_text) <= MOST_ATTACHED else None
     return Page(
-        title=f"{mechanism.name}: {bits} for inputs in {inputs}",
-        summary=f"{bits} per report of a number in {inputs}, {promise} per report, standard "
-        f"deviation about {deviation}.",
+        title=f"{mechanism.name}: {bits_text} for inputs in {input_range}",
+        summary=f"{bits_text} per report of a number in {input_range}, {promise} per report, "
+        f"standard deviation about {deviation}.",
         sections=(
             what_it_does(mechanism),
             what_it_guarantees(mechanism),
@@ -269,14 +276,14 @@ def _settled(mechanism: Mechanism, values: npt.ArrayLike) -> FloatArray:
 
 def what_it_does(mechanism: Mechanism) -> Section:
     """The distribution of the report at every input; bias and error over the inputs."""
-    words = (
+    paragraphs = (
         "An input is clipped to the range and answered by one level, drawn at random with the "
         "probabilities below. "
         "Move the slider: the distribution changes little from one end to the other (that is the "
         "privacy), and its "
         "mean stays at the input (that is the use).",
     )
-    rows = (
+    table_rows = (
         (
             "range of inputs (data units)",
             f"{mechanism.lower:g} to {mechanism.upper:g}; others are clipped",
@@ -289,25 +296,25 @@ def what_it_does(mechanism: Mechanism) -> Section:
     )
     return Section(
         title="What it does",
-        words=words,
+        words=paragraphs,
         slider=_slider(mechanism),
         figures=_over_inputs(mechanism),
-        table=Table(headings=("of one report", "value"), rows=rows),
+        table=Table(headings=("of one report", "value"), rows=table_rows),
     )
 
 
 def _over_inputs(mechanism: Mechanism) -> tuple[Figure, ...]:
     """Mean squared error over the inputs, and bias where there is any."""
-    even = np.linspace(mechanism.lower, mechanism.upper, 201)
-    grid = np.unique(np.concatenate([even, mechanism.knots[:800]]))
-    bias = mechanism.mean(grid) - grid
-    ends = (mechanism.lower, mechanism.upper)
+    even_inputs = np.linspace(mechanism.lower, mechanism.upper, 201)
+    input_grid = np.unique(np.concatenate([even_inputs, mechanism.knots[:800]]))
+    bias_values = mechanism.mean(input_grid) - input_grid
+    range_ends = (mechanism.lower, mechanism.upper)
     error_figure = Figure.of(
         "mse",
         "Mean squared error over the inputs",
         ("input (data units)", "MSE (squared data units)"),
-        Curve.of("at this input", grid, mechanism.variance(grid) + bias**2),
-        Curve.of("average, uniform inputs", ends, (mechanism.mse(),) * 2, "dashed"),
+        Curve.of("at this input", input_grid, mechanism.variance(input_grid) + bias_values**2),
+        Curve.of("average, uniform inputs", range_ends, (mechanism.mse(),) * 2, "dashed"),
     )
     if mechanism.max_bias <= SHOWN_BIAS * (mechanism.upper - mechanism.lower):
         return (error_figure,)
@@ -315,26 +322,28 @@ def _over_inputs(mechanism: Mechanism) -> tuple[Figure, ...]:
         "bias",
         "Bias over the inputs",
         ("input (data units)", "mean of the report - input (data units)"),
-        Curve.of("bias", grid, _settled(mechanism, bias)),
+        Curve.of("bias", input_grid, _settled(mechanism, bias_values)),
     )
     return (bias_figure, error_figure)
 
 
 def _slider(mechanism: Mechanism) -> Slider:
     inputs = np.linspace(mechanism.lower, mechanism.upper, POSITIONS)
-    levels, frames = mechanism.levels, mechanism.pmf(inputs)
-    title = "Distribution of the report"
-    if levels.size > MOST_BARS:
-        starts = np.linspace(0, levels.size, MOST_BARS, endpoint=False).astype(int)
-        frames = np.add.reduceat(frames, starts, axis=1)
-        levels = np.add.reduceat(levels, starts) / np.diff(np.append(starts, levels.size))
-        title += f" (neighbouring levels summed into {MOST_BARS} bars)"
+    bar_levels, probabilities = mechanism.levels, mechanism.pmf(inputs)
+    slider_title = "Distribution of the report"
+    if bar_levels.size > MOST_BARS:
+        bin_starts = np.linspace(0, bar_levels.size, MOST_BARS, endpoint=False).astype(int)
+        probabilities = np.add.reduceat(probabilities, bin_starts, axis=1)
+        bar_levels = np.add.reduceat(bar_levels, bin_starts) / np.diff(
+            np.append(bin_starts, bar_levels.size)
+        )
+        slider_title += f" (neighbouring levels summed into {MOST_BARS} bars)"
     return Slider(
         key="pmf",
-        title=title,
+        title=slider_title,
         inputs=_numbers(inputs),
-        levels=_numbers(levels),
-        frames=tuple(_numbers(np.round(frame, 7)) for frame in frames),
+        levels=_numbers(bar_levels),
+        frames=tuple(_numbers(np.round(probability_row, 7)) for probability_row in probabilities),
         means=_numbers(_settled(mechanism, mechanism.mean(inputs))),
         deviations=_numbers(np.sqrt(mechanism.variance(inputs))),
     )
@@ -344,9 +353,9 @@ def _slider(mechanism: Mechanism) -> Slider:
 # ------------------------------------------------------------------------------------------
 
 
-def _points(mechanism: Mechanism, most: int) -> int:
-    rows = len(np.unique(mechanism.weights, axis=0))
-    return int(np.clip(MOST_CELLS / (rows**2 * mechanism.levels.size), 5, most))
+def _points(mechanism: Mechanism, most_points: int) -> int:
+    distinct_rows = len(np.unique(mechanism.weights, axis=0))
+    return int(np.clip(MOST_CELLS / (distinct_rows**2 * mechanism.levels.size), 5, most_points))
 
 
 def what_it_guarantees(mechanism: Mechanism) -> Section:
@@ -354,18 +363,18 @@ def what_it_guarantees(mechanism: Mechanism) -> Section:
     reach.
     """
     profile = mz.privacy.tradeoff(mechanism)
-    alarms, hits = profile.corners
-    at_five = profile.power(0.05)
-    guess = (1 + mechanism.delta(0.0)) / 2
-    words = (
+    alarm_rates, detection_rates = profile.corners
+    detection_at_five = profile.power(0.05)
+    guess_rate = (1 + mechanism.delta(0.0)) / 2
+    paragraphs = (
         *mz.privacy.report_words(mechanism).split("\n"),
         "The trade-off curve says the same as an attack: somebody who sees one report, knows two "
         "possible inputs, and "
         "wrongly names the second at most at the false-alarm rate, rightly names it at most at "
         "the rate drawn. "
         "Accusing falsely in 5 % of the cases, the best attack detects at most "
-        f"{percent(at_five)}; when both "
-        f"inputs are equally likely it guesses right in at most {percent(guess)} of the cases "
+        f"{percent(detection_at_five)}; when both "
+        f"inputs are equally likely it guesses right in at most {percent(guess_rate)} of the cases "
         "(blind guessing: 50 %).",
         "The privacy profile is the probability delta by which epsilon-differential privacy may "
         "fail at a smaller "
@@ -376,36 +385,36 @@ def what_it_guarantees(mechanism: Mechanism) -> Section:
         "tradeoff",
         "Trade-off curve: the best attack on one report",
         ("false-alarm rate", "greatest detection rate"),
-        Curve.of("best attack", alarms, hits),
+        Curve.of("best attack", alarm_rates, detection_rates),
         Curve.of("blind guessing", (0.0, 1.0), (0.0, 1.0), "dashed"),
     )
     return Section(
         title="What it guarantees",
-        words=words,
+        words=paragraphs,
         figures=(tradeoff, _profile(mechanism), _renyi(mechanism)),
     )
 
 
 def _profile(mechanism: Mechanism) -> Figure:
-    top = mechanism.epsilon if math.isfinite(mechanism.epsilon) else 10.0
-    grid = np.linspace(0.0, top, _points(mechanism, 61)).tolist()
-    curve = Curve.of("delta", grid, map(mechanism.delta, grid))
-    return Figure.of("profile", "Privacy profile of one report", ("epsilon", "delta"), curve)
+    greatest_epsilon = mechanism.epsilon if math.isfinite(mechanism.epsilon) else 10.0
+    epsilon_grid = np.linspace(0.0, greatest_epsilon, _points(mechanism, 61)).tolist()
+    delta_curve = Curve.of("delta", epsilon_grid, map(mechanism.delta, epsilon_grid))
+    return Figure.of("profile", "Privacy profile of one report", ("epsilon", "delta"), delta_curve)
 
 
 def _renyi(mechanism: Mechanism) -> Figure:
     orders = np.geomspace(1.05, 256.0, _points(mechanism, 41)).tolist()
     divergences = Curve.of("Renyi divergence", orders, map(mechanism.renyi, orders))
-    title = "Renyi curve of one report"
+    figure_title = "Renyi curve of one report"
     curves = []
     if divergences.x:
         curves.append(divergences)
     else:
-        title = f"{title}: unbounded at every order"
+        figure_title = f"{figure_title}: unbounded at every order"
     if math.isfinite(mechanism.epsilon):
-        ends = (orders[0], orders[-1])
-        curves.append(Curve.of("epsilon", ends, (mechanism.epsilon,) * 2, "dashed"))
-    return Figure.of("renyi", title, ("order alpha", "divergence"), *curves, log="x")
+        order_range = (orders[0], orders[-1])
+        curves.append(Curve.of("epsilon", order_range, (mechanism.epsilon,) * 2, "dashed"))
+    return Figure.of("renyi", figure_title, ("order alpha", "divergence"), *curves, log="x")
 
 
 # How good it is
@@ -414,38 +423,51 @@ def _renyi(mechanism: Mechanism) -> Figure:
 
 def how_good_it_is(mechanism: Mechanism, comparison: Comparison) -> Section:
     """Its distance from the limit and from every rival at the same epsilon."""
-    ranked = sorted(comparison.rivals, key=lambda rival: rival.mse)
+    ranked_rivals = sorted(comparison.rivals, key=lambda rival: rival.mse)
     subject = comparison.rivals[0]
-    names = [rival.name for rival in ranked]
-    errors = [rival.mse for rival in ranked]
-    words = list(comparison.remarks)
-    curves = [Curve.of("mean squared error", names, errors, "bars")]
+    rival_names = [rival.name for rival in ranked_rivals]
+    squared_errors = [rival.mse for rival in ranked_rivals]
+    paragraphs = list(comparison.remarks)
+    curves = [Curve.of("mean squared error", rival_names, squared_errors, "bars")]
     if comparison.limit is not None:
-        excess = max(0.0, subject.mse / comparison.limit - 1)
-        bound = (
+        relative_excess = max(0.0, subject.mse / comparison.limit - 1)
+        bound_sentence = (
             "No exactly unbiased mechanism with this epsilon has a mean squared error below "
             f"{number(comparison.limit)} on uniform inputs, however many bits it sends (a proven "
-            f"bound). This one is {100 * excess:.3g} % above it."
+            f"bound). This one is {100 * relative_excess:.3g} % above it."
         )
-        words.insert(0, bound)
-        limits = [comparison.limit] * len(names)
-        curves.append(Curve.of("limit, any number of bits", names, limits, "dashed"))
+        paragraphs.insert(0, bound_sentence)
+        limit_heights = [comparison.limit] * len(rival_names)
+        curves.append(Curve.of("limit, any number of bits", rival_names, limit_heights, "dashed"))
     figures: tuple[Figure, ...] = ()
-    if len(ranked) > 1:
-        axes = ("", "MSE (squared data units)")
-        title = "Error at the same epsilon, uniform inputs"
-        figures = (Figure.of("rivals", title, axes, *curves),)
-    table = _table_of_rivals(ranked, subject)
-    return Section(title="How good it is", words=tuple(words), figures=figures, table=table)
+    if len(ranked_rivals) > 1:
+        axis_labels = ("", "MSE (squared data units)")
+        figure_title = "Error at the same epsilon, uniform inputs"
+        figures = (Figure.of("rivals", figure_title, axis_labels, *curves),)
+    rivals_table = _table_of_rivals(ranked_rivals, subject)
+    return Section(
+        title="How good it is", words=tuple(paragraphs), figures=figures, table=rivals_table
+    )
 
 
 def _table_of_rivals(ranked: Sequence[Rival], subject: Rival) -> Table:
-    squared = _aligned([rival.mse for rival in ranked])
-    absolute = _aligned([rival.mae for rival in ranked])
-    rows = []
-    for rival, mse, mae in zip(ranked, squared, absolute, strict=True):
-        bias = f"{float(above(rival.max_bias, 2)):.1e}"
-        rows.append((rival.name, _up(rival.epsilon), str(rival.bits), mse, mae, bias))
+    squared_cells = _aligned([rival.mse for rival in ranked])
+    absolute_cells = _aligned([rival.mae for rival in ranked])
+    table_rows = []
+    for rival, squared_cell, absolute_cell in zip(
+        ranked, squared_cells, absolute_cells, strict=True
+    ):
+        bias_cell = f"{float(above(rival.max_bias, 2)):.1e}"
+        table_rows.append(
+            (
+                rival.name,
+                _up(rival.epsilon),
+                str(rival.bits),
+                squared_cell,
+                absolute_cell,
+                bias_cell,
+            )
+        )
     certified = all(rival.certified for rival in ranked)
     headings = (
         "mechanism",
@@ -455,7 +477,7 @@ def _table_of_rivals(ranked: Sequence[Rival], subject: Rival) -> Table:
         "MAE (data units)",
         "greatest bias (data units)",
     )
-    return Table(headings=headings, rows=tuple(rows), own=list(ranked).index(subject))
+    return Table(headings=headings, rows=tuple(table_rows), own=list(ranked).index(subject))
 
 
 def _up(epsilon: float) -> str:
@@ -469,11 +491,11 @@ def _aligned(values: list[float]) -> list[str]:
     """One number of decimals for all, four digits of the smallest; six digits each where they span
     too much.
     """
-    low, high = min(values), max(values)
-    if not 0 < low <= high < MOST_ALIGNED * low:
-        return [number(value) for value in values]
-    decimals = max(0, 3 - math.floor(math.log10(low)))
-    return [f"{value:,.{decimals}f}" for value in values]
+    least_value, greatest_value = min(values), max(values)
+    if not 0 < least_value <= greatest_value < MOST_ALIGNED * least_value:
+        return [number(aligned_value) for aligned_value in values]
+    decimals = max(0, 3 - math.floor(math.log10(least_value)))
+    return [f"{aligned_value:,.{decimals}f}" for aligned_value in values]
 
 
 # What n reports buy
@@ -487,45 +509,56 @@ def what_reports_buy(mechanism: Mechanism) -> Section:
     from mezzotint.collect.plans import half_widths
     from mezzotint.collect.questions import Question
 
-    lower, upper = mechanism.lower, mechanism.upper
-    width = upper - lower
+    lower_end, upper_end = mechanism.lower, mechanism.upper
+    range_width = upper_end - lower_end
     epsilon = mechanism.epsilon
-    counts = np.unique(np.geomspace(10, 1e7, 31).round())
-    uniform = lower + width * (np.arange(512) + 0.5) / 512
-    worst = Question(estimand="mean", tables=mechanism, lower=lower, upper=upper)
-    even = replace(worst, inputs=uniform)
-    without_privacy = NORMAL * width / np.sqrt(12 * counts)
-    figure = Figure.of(
+    report_counts = np.unique(np.geomspace(10, 1e7, 31).round())
+    uniform_inputs = lower_end + range_width * (np.arange(512) + 0.5) / 512
+    worst_question = Question(estimand="mean", tables=mechanism, lower=lower_end, upper=upper_end)
+    uniform_question = replace(worst_question, inputs=uniform_inputs)
+    without_privacy = NORMAL * range_width / np.sqrt(12 * report_counts)
+    interval_figure = Figure.of(
         "interval",
         "Half width of the 95 % interval for the mean",
         ("number of reports n", "half width (data units)"),
-        Curve.of("worst inputs", counts, half_widths(worst, epsilon, counts)),
-        Curve.of("uniform inputs", counts, half_widths(even, epsilon, counts)),
-        Curve.of("without privacy, uniform inputs", counts, without_privacy, "dashed"),
+        Curve.of(
+            "worst inputs", report_counts, half_widths(worst_question, epsilon, report_counts)
+        ),
+        Curve.of(
+            "uniform inputs", report_counts, half_widths(uniform_question, epsilon, report_counts)
+        ),
+        Curve.of("without privacy, uniform inputs", report_counts, without_privacy, "dashed"),
         log="xy",
     )
-    words = (
+    paragraphs = (
         "The half width that the estimator gives on expected counts: half of the realised ones are "
         "wider. More columns, waves, groups and shares: mezzotint plan.",
     )
-    table = _reports_needed(mechanism)
-    return Section(title="What n reports buy", words=words, figures=(figure,), table=table)
+    needed_table = _reports_needed(mechanism)
+    return Section(
+        title="What n reports buy", words=paragraphs, figures=(interval_figure,), table=needed_table
+    )
 
 
 def _reports_needed(mechanism: Mechanism) -> Table:
     """People for half widths of the mean, whatever the inputs are."""
     from mezzotint.collect.plans import people_for
 
-    width = mechanism.upper - mechanism.lower
-    rows = []
-    for share in NEEDED_SHARES:
+    range_width = mechanism.upper - mechanism.lower
+    table_rows = []
+    for range_share in NEEDED_SHARES:
         try:
-            needed = f"{people_for(mechanism, share * width):,}"
+            people_needed = f"{people_for(mechanism, range_share * range_width):,}"
         except InfeasibleError:
-            needed = "none: its bias is larger"
-        rows.append((f"{100 * share:g} % of the range ({number(share * width, 4)})", needed))
+            people_needed = "none: its bias is larger"
+        table_rows.append(
+            (
+                f"{100 * range_share:g} % of the range ({number(range_share * range_width, 4)})",
+                people_needed,
+            )
+        )
     headings = ("half width of the 95 % interval (data units)", "reports needed (worst inputs)")
-    return Table(headings=headings, rows=tuple(rows))
+    return Table(headings=headings, rows=tuple(table_rows))
 
 
 # How to verify
@@ -534,7 +567,7 @@ def _reports_needed(mechanism: Mechanism) -> Table:
 
 def how_to_verify(mechanism: Mechanism, file: str) -> Section:
     """The commands that check the claim, and what they check."""
-    words = (
+    paragraphs = (
         "Trust none of the above: the table is integers, and its epsilon is the logarithm of a "
         "ratio of two of them. "
         "The check reads the file itself, in rational arithmetic, and shares no code with what "
@@ -543,11 +576,13 @@ def how_to_verify(mechanism: Mechanism, file: str) -> Section:
         "thousand coordinates, "
         "cost more: ask mezzotint account.",
     )
-    rows = tuple((name, str(value)) for name, value in mechanism.certificate().as_dict().items())
+    table_rows = tuple(
+        (name, str(value)) for name, value in mechanism.certificate().as_dict().items()
+    )
     code = (
         f"$ mezzotint verify {file}\n"
         f"$ mezzotint account {file} --dimension 10 --rounds 5 --delta 1e-6\n\n"
         f'>>> import mezzotint as mz\n>>> mz.privacy.verify("{file}")'
     )
-    table = Table(headings=("certificate", "value"), rows=rows)
-    return Section(title="How to verify it", words=words, table=table, code=code)
+    table = Table(headings=("certificate", "value"), rows=table_rows)
+    return Section(title="How to verify it", words=paragraphs, table=table, code=code)

@@ -107,7 +107,8 @@ def table_html(table: Table) -> str:
     description = text_of(", ".join(table.headings))
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{description}">'
-        f"<table><thead><tr>{heading_cells}</tr></thead><tbody>{''.join(body_rows)}</tbody></table></div>"
+        f"<table><thead><tr>{heading_cells}</tr></thead>"
+        f"<tbody>{''.join(body_rows)}</tbody></table></div>"
     )
 
 

@@ -42,41 +42,47 @@ def reports_page(source: Path, *, column: str | None = None, confidence: float =
         >>> len(mz.report.reports_page(Path("r.parquet")).sections) > 2
         True
     """
-    saved = source.suffix == ".json"
-    if saved:  # counts do not say which column they are about
-        counts = mz.collect.load_counts(source)
-        name = ""
-        title = f"Reports in {source.name}"
+    is_saved = source.suffix == ".json"
+    if is_saved:  # counts do not say which column they are about
+        code_counts = mz.collect.load_counts(source)
+        column_name = ""
+        page_title = f"Reports in {source.name}"
     else:
-        counts = mz.collect.read_counts(source, column=column)
+        code_counts = mz.collect.read_counts(source, column=column)
         codes_column = column or next(iter(_tables(source)))
-        name = codes_column.removesuffix("_code")
-        title = f"Reports of {name} in {source.name}"
-    if counts.mechanism.categories is not None:
-        shares = cast(
+        column_name = codes_column.removesuffix("_code")
+        page_title = f"Reports of {column_name} in {source.name}"
+    if code_counts.mechanism.categories is not None:
+        frequencies = cast(
             mz.collect.Frequencies,
-            mz.collect.estimate(counts, confidence=confidence, allow_seeded=True),
+            mz.collect.estimate(code_counts, confidence=confidence, allow_seeded=True),
         )
-        return _categories_page(title, name or "category", shares)
+        return _categories_page(page_title, column_name or "category", frequencies)
     estimate = cast(
         mz.collect.Estimate,
-        mz.collect.estimate(counts, confidence=confidence, histogram=BINS, allow_seeded=True),
+        mz.collect.estimate(code_counts, confidence=confidence, histogram=BINS, allow_seeded=True),
     )
-    mean = estimate.mean
+    mean_interval = estimate.mean
     summary = (
-        f"{estimate.n:,} reports; mean of the clipped inputs {number(mean.value)}, "
-        f"{confidence_percent(confidence)} interval {number(mean.low)} to {number(mean.high)}; "
+        f"{estimate.n:,} reports; mean of the clipped inputs {number(mean_interval.value)}, "
+        f"{confidence_percent(confidence)} interval "
+        f"{number(mean_interval.low)} to {number(mean_interval.high)}; "
         f"{_privacy(estimate)}."
     )
-    sections = [_estimates(estimate, name or "input")]
+    sections = [_estimates(estimate, column_name or "input")]
     # A page about the mechanism would state claims that do not hold for seeded reports.
-    if counts.seeded:
-        return Page(title=title, summary=summary, sections=(SEEDED, *sections))
-    if not saved and not source.is_dir():
+    if code_counts.seeded:
+        return Page(title=page_title, summary=summary, sections=(SEEDED, *sections))
+    if not is_saved and not source.is_dir():
         sections[1:1] = _cost_of_a_row(source)
-    about = mechanism_page(counts.mechanism, file="mechanism.json")
-    sections += about.sections
-    return Page(title=title, summary=summary, sections=tuple(sections), attachment=about.attachment)
+    mechanism_part = mechanism_page(code_counts.mechanism, file="mechanism.json")
+    sections += mechanism_part.sections
+    return Page(
+        title=page_title,
+        summary=summary,
+        sections=tuple(sections),
+        attachment=mechanism_part.attachment,
+    )
 
 
 def _tables(source: Path) -> Mapping[str, Mechanism]:
@@ -84,23 +90,25 @@ def _tables(source: Path) -> Mapping[str, Mechanism]:
     from mezzotint.collect import listing, reports
     from mezzotint.collect.source import open_columns
 
-    with open_columns(Path(listing.find_files(source)[0].path)) as reader:
-        return reports.read_description(reader.description, name=source.name).tables
+    with open_columns(Path(listing.find_files(source)[0].path)) as column_reader:
+        return reports.read_description(column_reader.description, name=source.name).tables
 
 
 def _categories_page(title: str, name: str, frequencies: mz.collect.Frequencies) -> Page:
-    rows = []
-    for category, share in zip(frequencies.categories, frequencies.shares, strict=True):
-        low = f"{below(100 * share.low, 3)} %"
-        rows.append((category, percent(share.value), low, percent(share.high)))
-    table = Table(
-        headings=(name, "share", *interval_headings(frequencies.confidence)), rows=tuple(rows)
+    table_rows = []
+    for category, category_share in zip(frequencies.categories, frequencies.shares, strict=True):
+        low_cell = f"{below(100 * category_share.low, 3)} %"
+        table_rows.append(
+            (category, percent(category_share.value), low_cell, percent(category_share.high))
+        )
+    shares_table = Table(
+        headings=(name, "share", *interval_headings(frequencies.confidence)), rows=tuple(table_rows)
     )
-    words = "Unbiased shares of the categories, each with its interval."
+    paragraph = "Unbiased shares of the categories, each with its interval."
     if not frequencies.seeded:
-        words += " Computed from private reports alone."
-    paragraphs = (words, *_reliance(frequencies.notes))
-    sections = (Section(title="What was collected", words=paragraphs, table=table),)
+        paragraph += " Computed from private reports alone."
+    paragraphs = (paragraph, *_reliance(frequencies.notes))
+    sections = (Section(title="What was collected", words=paragraphs, table=shares_table),)
     if frequencies.seeded:
         sections = (SEEDED, *sections)
     return Page(
@@ -119,10 +127,10 @@ def _reliance(notes: Sequence[str]) -> list[str]:
 def _privacy(answer: Answer) -> str:
     if answer.claim is None:
         return "drawn from a seed: NOT private"
-    words = f"epsilon {above(answer.claim.epsilon)} per report ({answer.claim.basis})"
+    privacy_text = f"epsilon {above(answer.claim.epsilon)} per report ({answer.claim.basis})"
     if answer.seeded is False:
-        return words
-    return f"{words}, unless they were drawn from a seed (their files do not say)"
+        return privacy_text
+    return f"{privacy_text}, unless they were drawn from a seed (their files do not say)"
 
 
 SEEDED = Section(
@@ -137,7 +145,7 @@ SEEDED = Section(
 def _estimates(estimate: mz.collect.Estimate, name: str) -> Section:
     histogram = cast(mz.collect.Histogram, estimate.histogram)
     centres = (histogram.edges[:-1] + histogram.edges[1:]) / 2
-    shares = Curve(
+    share_bars = Curve(
         name="share",
         x=tuple(centres.tolist()),
         y=tuple(histogram.share.tolist()),
@@ -145,41 +153,44 @@ def _estimates(estimate: mz.collect.Estimate, name: str) -> Section:
         high=tuple(histogram.high.tolist()),
         style="bars",
     )
-    title = f"Shares of the inputs, with {confidence_percent(estimate.confidence)} intervals"
-    figure = Figure.of("histogram", title, (f"{name} (data units)", "share of the inputs"), shares)
+    figure_title = f"Shares of the inputs, with {confidence_percent(estimate.confidence)} intervals"
+    share_figure = Figure.of(
+        "histogram", figure_title, (f"{name} (data units)", "share of the inputs"), share_bars
+    )
     intervals = {
         "mean (data units)": estimate.mean,
         "variance (squared data units)": estimate.input_variance,
         SAMPLING_ERROR: estimate.sampling_error,
         "standard error of the mean from privacy (data units)": estimate.privacy_error,
     }
-    rows = []
+    table_rows = []
     for quantity, interval in intervals.items():
-        cells = (number(interval.value), number(interval.low), number(interval.high))
-        rows.append((quantity, *cells))
+        interval_cells = (number(interval.value), number(interval.low), number(interval.high))
+        table_rows.append((quantity, *interval_cells))
     clipped = "These numbers are about the inputs as clipped to the mechanism's range."
     if not estimate.seeded:
         clipped += " Everything here is computed from private reports and costs no further privacy."
-    shape = (
+    shape_sentence = (
         "The intervals assume nothing about the shape of the inputs: where the table cannot tell "
         "two shapes apart, they are wide, and the point inside is only one shape among many."
     )
     headings = (f"{name}, clipped", "estimate", *interval_headings(estimate.confidence))
     return Section(
         title="What was collected",
-        words=(clipped, shape, *_reliance(estimate.notes)),
-        figures=(figure,),
-        table=Table(headings=headings, rows=tuple(rows)),
+        words=(clipped, shape_sentence, *_reliance(estimate.notes)),
+        figures=(share_figure,),
+        table=Table(headings=headings, rows=tuple(table_rows)),
     )
 
 
 def _cost_of_a_row(source: Path) -> tuple[Section, ...]:
     """What a row pays where the file reports several columns of it; nothing for one column."""
-    tables = _tables(source)
-    if len(tables) == 1:
+    column_tables = _tables(source)
+    if len(column_tables) == 1:
         return ()
-    words = (
-        f"Every row of this file reports {len(tables)} columns, and pays for all of them together: "
-        f"{report_claim(tables)}."
+    paragraphs = (
+        f"Every row of this file reports {len(column_tables)} columns, and pays for all of them "
+        "together: "
+        f"{report_claim(column_tables)}."
     )
-    return (Section(title="What a record pays", words=(words,)),)
+    return (Section(title="What a record pays", words=(paragraphs,)),)

@@ -37,15 +37,15 @@ def smoothed_page(source: Path) -> Page:
     Curves are computed anew; all are upper bounds.
     """
     try:
-        facts = read_object(source)
-        make = PAGES[facts["verb"]]
+        stored_facts = read_object(source)
+        page_maker = PAGES[stored_facts["verb"]]
     except (ValueError, KeyError, TypeError):
         remedy = "make one with: mezzotint smoothed profile ... --json > profile.json"
         raise FileFormatError(
             f"{source.name}: not a result of mezzotint smoothed; {remedy}"
         ) from None
     try:
-        return make(facts)
+        return page_maker(stored_facts)
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, MezzotintError):
             raise
@@ -62,19 +62,19 @@ def power(log10: float | str | None) -> str:
     exponent = _number(log10)
     if exponent == -math.inf:
         return "0"
-    shown = math.ceil(exponent * 100) / 100
-    return "1" if shown >= 0 else f"10^{shown:g}"
+    shown_exponent = math.ceil(exponent * 100) / 100
+    return "1" if shown_exponent >= 0 else f"10^{shown_exponent:g}"
 
 
 def _rate(asked: JsonObject) -> str:
-    how = "drawn without replacement"
+    drawing_words = "drawn without replacement"
     if asked.get("replacement"):
-        how = "drawn with replacement"
+        drawing_words = "drawn with replacement"
     if "loss_rate" not in asked:
-        return f"{asked['sampled']:,} of them {how}"
+        return f"{asked['sampled']:,} of them {drawing_words}"
     if asked.get("poisson"):
-        how = "each lost or kept independently"
-    return f"a share of {asked['loss_rate']} of them lost, the rest {how}"
+        drawing_words = "each lost or kept independently"
+    return f"a share of {asked['loss_rate']} of them lost, the rest {drawing_words}"
 
 
 T = TypeVar("T")
@@ -89,11 +89,11 @@ def _curves(values: Mapping[float, object], records: int, **fields: str) -> list
         fields: field of a result -> the curve's name on the page.
     """
     curves = []
-    for field, label in fields.items():
-        heights = [getattr(result, field) for result in values.values()]
-        curves.append(Curve.of(label, values, heights))
-    level = [-math.log10(records)] * len(values)
-    curves.append(Curve.of("1/n", values, level, "dashed"))
+    for field_name, curve_name in fields.items():
+        heights = [getattr(result, field_name) for result in values.values()]
+        curves.append(Curve.of(curve_name, values, heights))
+    one_record_level = [-math.log10(records)] * len(values)
+    curves.append(Curve.of("1/n", values, one_record_level, "dashed"))
     return curves
 
 
@@ -102,21 +102,21 @@ def _evaluated(xs: list[float], compute: Callable[[float], T]) -> dict[float, T]
 
     The first is always there.
     """
-    begin = time.perf_counter()
+    begin_time = time.perf_counter()
     results = {xs[0]: compute(xs[0])}
-    seconds_each = max(time.perf_counter() - begin, 1e-6)
+    seconds_each = max(time.perf_counter() - begin_time, 1e-6)
     affordable = int(np.clip(SECONDS / seconds_each, 1, len(xs) - 1))
-    for index in np.unique(np.linspace(1, len(xs) - 1, affordable).round().astype(int)):
-        results[xs[index]] = compute(xs[index])
+    for grid_index in np.unique(np.linspace(1, len(xs) - 1, affordable).round().astype(int)):
+        results[xs[grid_index]] = compute(xs[grid_index])
     return dict(sorted(results.items()))
 
 
 def _facts_table(facts: JsonObject) -> Table:
-    shown: JsonObject = {}
-    for name, value in facts.items():
-        if name not in ELSEWHERE and value not in (None, []):
-            shown[name] = value
-    return Table.of(shown, show=_shown)
+    shown_facts: JsonObject = {}
+    for fact_name, fact_value in facts.items():
+        if fact_name not in ELSEWHERE and fact_value not in (None, []):
+            shown_facts[fact_name] = fact_value
+    return Table.of(shown_facts, show=_shown)
 
 
 def _shown(value: object) -> str:
@@ -128,34 +128,53 @@ def _shown(value: object) -> str:
 
 def _asked(facts: JsonObject) -> tuple[JsonObject, JsonObject]:
     """The options that were given, and those of them that say how records are sampled."""
-    asked = {name: value for name, value in facts["asked"].items() if value is not None}
-    return asked, {name: asked[name] for name in _SAMPLING if name in asked}
+    chosen_options = {
+        option_name: option_value
+        for option_name, option_value in facts["asked"].items()
+        if option_value is not None
+    }
+    return chosen_options, {
+        option_name: chosen_options[option_name]
+        for option_name in _SAMPLING
+        if option_name in chosen_options
+    }
 
 
 def _profile_page(facts: JsonObject) -> Page:
-    asked, fixed = _asked(facts)
+    chosen_options, sampling_options = _asked(facts)
     epsilon, records = float(facts["epsilon"]), int(facts["records"])
-    grid = [epsilon * k / 10 for k in range(1, 26)]
-    values = _evaluated(
-        sorted({*grid, epsilon}),
-        lambda at: mz.smoothed.profile(asked["counts"], epsilon=at, **fixed),
+    epsilon_grid = [epsilon * grid_step / 10 for grid_step in range(1, 26)]
+    results_by_epsilon = _evaluated(
+        sorted({*epsilon_grid, epsilon}),
+        lambda grid_epsilon: mz.smoothed.profile(
+            chosen_options["counts"], epsilon=grid_epsilon, **sampling_options
+        ),
     )
-    names = {"log10_upper": "this database, upper bound", "log10_worst_case": "worst database"}
-    curves = _curves(values, records, **names)
-    figure = Figure.of("profile", "Privacy profile of this database", ("epsilon", _DELTA), *curves)
+    curve_names = {
+        "log10_upper": "this database, upper bound",
+        "log10_worst_case": "worst database",
+    }
+    curves = _curves(results_by_epsilon, records, **curve_names)
+    profile_figure = Figure.of(
+        "profile", "Privacy profile of this database", ("epsilon", _DELTA), *curves
+    )
     summary = (
-        f"{records:,} records, {_rate(asked)}: delta at most {power(facts['log10_upper'])} at "
+        f"{records:,} records, {_rate(chosen_options)}: delta at most "
+        f"{power(facts['log10_upper'])} at "
         f"epsilon {above(epsilon)} ({basis('model')}), where the worst database has "
         f"{power(facts['log10_worst_case'])}."
     )
-    words = (str(facts["reason"]), _MEANING)
-    about = Section(
-        title="What publishing reveals", words=words, figures=(figure,), table=_facts_table(facts)
+    paragraphs = (str(facts["reason"]), _MEANING)
+    revealed_section = Section(
+        title="What publishing reveals",
+        words=paragraphs,
+        figures=(profile_figure,),
+        table=_facts_table(facts),
     )
     return Page(
         title="Smoothed privacy of one database",
         summary=summary,
-        sections=(about, _verify("profile", asked)),
+        sections=(revealed_section, _verify("profile", chosen_options)),
     )
 
 
@@ -168,33 +187,43 @@ _MEANING = (
 
 
 def _utility_page(facts: JsonObject) -> Page:
-    asked, fixed = _asked(facts)
-    chosen = float(mz.smoothed.read_rational("threshold", asked["threshold"]))
-    top = min(0.99, 0.5 + 3 * max(chosen - 0.5, 0.01))
-    grid = sorted({chosen, *np.linspace(0.5, top, 16).round(6).tolist()})
-    values = _evaluated(
-        grid, lambda at: mz.smoothed.utility(asked["counts"], threshold=at, **fixed)
+    chosen_options, sampling_options = _asked(facts)
+    chosen_threshold = float(mz.smoothed.read_rational("threshold", chosen_options["threshold"]))
+    greatest_threshold = min(0.99, 0.5 + 3 * max(chosen_threshold - 0.5, 0.01))
+    threshold_grid = sorted(
+        {chosen_threshold, *np.linspace(0.5, greatest_threshold, 16).round(6).tolist()}
     )
-    curves = _curves(values, int(facts["records"]), log10_upper="this database, upper bound")
-    axes = ("accuracy that a guess must exceed", "log10 of the utility")
-    figure = Figure.of(
-        "utility", "What an adversary gains who knows all other records", axes, *curves
+    results_by_threshold = _evaluated(
+        threshold_grid,
+        lambda grid_threshold: mz.smoothed.utility(
+            chosen_options["counts"], threshold=grid_threshold, **sampling_options
+        ),
+    )
+    curves = _curves(
+        results_by_threshold, int(facts["records"]), log10_upper="this database, upper bound"
+    )
+    axis_labels = ("accuracy that a guess must exceed", "log10 of the utility")
+    utility_figure = Figure.of(
+        "utility", "What an adversary gains who knows all other records", axis_labels, *curves
     )
     summary = (
-        f"{int(facts['records']):,} records, {_rate(asked)}: utility at most "
-        f"{power(facts['log10_upper'])} beyond an accuracy of {chosen:g}."
+        f"{int(facts['records']):,} records, {_rate(chosen_options)}: utility at most "
+        f"{power(facts['log10_upper'])} beyond an accuracy of {chosen_threshold:g}."
     )
-    words = (
+    paragraphs = (
         str(facts["reason"]),
         "Utility 1 would be certainty about one record in every outcome; 0, no gain at all.",
     )
-    about = Section(
-        title="What an adversary gains", words=words, figures=(figure,), table=_facts_table(facts)
+    gain_section = Section(
+        title="What an adversary gains",
+        words=paragraphs,
+        figures=(utility_figure,),
+        table=_facts_table(facts),
     )
     return Page(
         title="The adversary's utility",
         summary=summary,
-        sections=(about, _verify("utility", asked)),
+        sections=(gain_section, _verify("utility", chosen_options)),
     )
 
 
@@ -202,36 +231,48 @@ def _utility_page(facts: JsonObject) -> Page:
 
 
 def _expected_page(facts: JsonObject) -> Page:
-    asked = {name: value for name, value in _asked(facts)[0].items() if name != "ratio"}
+    chosen_options = {
+        option_name: option_value
+        for option_name, option_value in _asked(facts)[0].items()
+        if option_name != "ratio"
+    }
     epsilon, records = float(facts["epsilon"]), int(facts["records"])
     figures: tuple[Figure, ...] = ()
     if facts["verb"] == "expected" and float(facts["seconds"]) < SECONDS / 4:
-        grid = sorted({epsilon, *(epsilon * k / 4 for k in range(1, 9))})
-        values = _evaluated(grid, lambda at: mz.smoothed.expected(**{**asked, "epsilon": at}))
-        names = {"log10_upper": "smoothed, upper bound", "log10_worst_case": "worst database"}
-        curves = _curves(values, records, **names)
-        figures = (Figure.of("profile", "Smoothed privacy profile", ("epsilon", _DELTA), *curves),)
-    bound = f"at most {power(facts['log10_upper'])}"
-    if facts["confidence"] is not None:
-        level, low, high = (float(value) for value in facts["confidence"])
-        interval = (
-            f"{confidence_percent(level)} interval {power(low)} to {power(high)}; no guarantee"
+        epsilon_grid = sorted({epsilon, *(epsilon * grid_step / 4 for grid_step in range(1, 9))})
+        results_by_epsilon = _evaluated(
+            epsilon_grid,
+            lambda grid_epsilon: mz.smoothed.expected(
+                **{**chosen_options, "epsilon": grid_epsilon}
+            ),
         )
-        bound = f"{power(facts['log10_delta'])} ({interval})"
+        curve_names = {"log10_upper": "smoothed, upper bound", "log10_worst_case": "worst database"}
+        curves = _curves(results_by_epsilon, records, **curve_names)
+        figures = (Figure.of("profile", "Smoothed privacy profile", ("epsilon", _DELTA), *curves),)
+    delta_text = f"at most {power(facts['log10_upper'])}"
+    if facts["confidence"] is not None:
+        confidence, low_exponent, high_exponent = (
+            float(option_value) for option_value in facts["confidence"]
+        )
+        interval = (
+            f"{confidence_percent(confidence)} interval "
+            f"{power(low_exponent)} to {power(high_exponent)}; no guarantee"
+        )
+        delta_text = f"{power(facts['log10_delta'])} ({interval})"
     summary = (
         f"{records:,} records that follow the model, {facts['sampled']:,} of them published: "
-        f"expected delta {bound} at epsilon {above(epsilon)} ({basis('model')}); the worst "
+        f"expected delta {delta_text} at epsilon {above(epsilon)} ({basis('model')}); the worst "
         f"database has {power(facts['log10_worst_case'])}."
     )
-    words = (
+    paragraphs = (
         str(facts["reason"]),
         "The guarantee is an average over databases that the model draws. It holds as far as the "
         "model does.",
     )
-    about = Section(
-        title="What the model implies", words=words, figures=figures, table=_facts_table(facts)
+    model_section = Section(
+        title="What the model implies", words=paragraphs, figures=figures, table=_facts_table(facts)
     )
-    sections = (about, _verify(facts["verb"], asked | {"epsilon": epsilon}))
+    sections = (model_section, _verify(facts["verb"], chosen_options | {"epsilon": epsilon}))
     return Page(title="Smoothed differential privacy", summary=summary, sections=sections)
 
 
@@ -239,30 +280,47 @@ def _expected_page(facts: JsonObject) -> Page:
 
 
 def _elections_page(facts: JsonObject) -> Page:
-    rows = facts["elections"]
-    heights = [max(_number(row["log10_upper"]), LEAST) for row in rows]
-    bars = Curve.of("delta", [str(row["election"]) for row in rows], heights, "bars")
-    axes = ("", f"log10 of delta (cut at {LEAST:g})")
-    figure = Figure.of("elections", "delta of every election, upper bounds", axes, bars)
-    heads = ("election", "records", "log10_upper", "log10_utility", "log10_worst_case")
-    shown = tuple(name for name in heads if name in rows[0])
-    cells = tuple(tuple(_cell(name, row[name]) for name in shown) for row in rows)
-    worst = max(rows, key=lambda row: _number(row["log10_upper"]))
-    share = facts["loss_rate"]
-    at = f"epsilon {facts['epsilon']}"
-    if facts.get("ratio"):
-        at = f"e^epsilon = {facts['ratio']}"
-    summary = (
-        f"{len(rows)} elections, a share of {share} of the votes lost at random: delta at most "
-        f"{power(worst['log10_upper'])} at {at} ({worst['election']}; {basis('model')})."
+    election_rows = facts["elections"]
+    heights = [max(_number(election_row["log10_upper"]), LEAST) for election_row in election_rows]
+    delta_bars = Curve.of(
+        "delta", [str(election_row["election"]) for election_row in election_rows], heights, "bars"
     )
-    about = Section(
+    axis_labels = ("", f"log10 of delta (cut at {LEAST:g})")
+    elections_figure = Figure.of(
+        "elections", "delta of every election, upper bounds", axis_labels, delta_bars
+    )
+    column_names = ("election", "records", "log10_upper", "log10_utility", "log10_worst_case")
+    shown_columns = tuple(
+        column_name for column_name in column_names if column_name in election_rows[0]
+    )
+    table_cells = tuple(
+        tuple(_cell(column_name, election_row[column_name]) for column_name in shown_columns)
+        for election_row in election_rows
+    )
+    worst_election = max(
+        election_rows, key=lambda election_row: _number(election_row["log10_upper"])
+    )
+    loss_rate = facts["loss_rate"]
+    epsilon_text = f"epsilon {facts['epsilon']}"
+    if facts.get("ratio"):
+        epsilon_text = f"e^epsilon = {facts['ratio']}"
+    summary = (
+        f"{len(election_rows)} elections, a share of {loss_rate} of the votes lost at random: "
+        f"delta at most {power(worst_election['log10_upper'])} at {epsilon_text} "
+        f"({worst_election['election']}; {basis('model')})."
+    )
+    revealed_section = Section(
         title="What the published counts reveal",
         words=(_MEANING,),
-        figures=(figure,),
-        table=Table(headings=tuple(name.replace("_", " ") for name in shown), rows=cells),
+        figures=(elections_figure,),
+        table=Table(
+            headings=tuple(column_name.replace("_", " ") for column_name in shown_columns),
+            rows=table_cells,
+        ),
     )
-    return Page(title="Smoothed privacy of elections", summary=summary, sections=(about,))
+    return Page(
+        title="Smoothed privacy of elections", summary=summary, sections=(revealed_section,)
+    )
 
 
 def _cell(name: str, value: float | str | None) -> str:
@@ -277,14 +335,22 @@ def _cell(name: str, value: float | str | None) -> str:
 
 
 def _verify(verb: str, asked: JsonObject) -> Section:
-    words = ("The values are exact sums of rationals, or bounds of them. This gives them again:",)
-    arguments = {name: repr(value) for name, value in asked.items() if value is not False}
+    paragraphs = (
+        "The values are exact sums of rationals, or bounds of them. This gives them again:",
+    )
+    arguments = {
+        argument_name: repr(argument_value)
+        for argument_name, argument_value in asked.items()
+        if argument_value is not False
+    }
     if "distributions" in asked:
         arguments["distributions"] = "[...]"
-    call = ", ".join(f"{name}={value}" for name, value in arguments.items())
+    argument_text = ", ".join(
+        f"{argument_name}={argument_value}" for argument_name, argument_value in arguments.items()
+    )
     function = {"gradients": "expected_gradients"}.get(verb, verb)
-    code = f">>> import mezzotint as mz\n>>> mz.smoothed.{function}({call})"
-    return Section(title="How to verify it", words=words, code=code)
+    python_lines = f">>> import mezzotint as mz\n>>> mz.smoothed.{function}({argument_text})"
+    return Section(title="How to verify it", words=paragraphs, code=python_lines)
 
 
 PAGES: dict[str, Callable[[JsonObject], Page]] = {

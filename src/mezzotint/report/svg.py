@@ -173,7 +173,9 @@ def figure_html(figure: Figure) -> str:
 def _described(figure: Figure) -> str:
     """What a reader who does not see the figure is told."""
     curve_names = ", ".join(curve.name for curve in figure.curves)
-    return f"{figure.title}. {figure.y_label or 'value'} against {figure.x_label or 'names'}: {curve_names}"
+    vertical_label = figure.y_label or "value"
+    horizontal_label = figure.x_label or "names"
+    return f"{figure.title}. {vertical_label} against {horizontal_label}: {curve_names}"
 
 
 def _legend(figure: Figure) -> str:
@@ -253,7 +255,8 @@ def _grid(horizontal_axis: Axis, vertical_axis: Axis) -> str:
             f'<path d="M{tick_position:.1f} {vertical_axis.start:g}V{vertical_axis.end:g}"/>'
         )
         grid_elements.append(
-            f'<text x="{tick_position:.1f}" y="{vertical_axis.start + 16:g}" text-anchor="middle">{tick_label}</text>'
+            f'<text x="{tick_position:.1f}" y="{vertical_axis.start + 16:g}" text-anchor="middle">'
+            f"{tick_label}</text>"
         )
     for tick_value, tick_label in vertical_axis.ticks:
         tick_height = vertical_axis.position(tick_value)
@@ -261,7 +264,8 @@ def _grid(horizontal_axis: Axis, vertical_axis: Axis) -> str:
             f'<path d="M{horizontal_axis.start:g} {tick_height:.1f}H{horizontal_axis.end:g}"/>'
         )
         grid_elements.append(
-            f'<text x="{horizontal_axis.start - 6:g}" y="{tick_height + 4:.1f}" text-anchor="end">{tick_label}</text>'
+            f'<text x="{horizontal_axis.start - 6:g}" y="{tick_height + 4:.1f}" text-anchor="end">'
+            f"{tick_label}</text>"
         )
     return f'<g class="grid">{"".join(grid_elements)}</g>'
 
@@ -292,7 +296,9 @@ def _line(curve: Curve, index: int, horizontal_axis: Axis, vertical_axis: Axis) 
     hover_interval = max(1, -(-len(shown_points) // MOST_HOVERS))
     hover_circles = []
     for position, height in shown_points[::hover_interval]:
-        circle_tag = f'<circle cx="{horizontal_axis.position(position):.1f}" cy="{vertical_axis.position(height):.1f}" r="5">'
+        center_x = horizontal_axis.position(position)
+        center_y = vertical_axis.position(height)
+        circle_tag = f'<circle cx="{center_x:.1f}" cy="{center_y:.1f}" r="5">'
         hover_circles.append(f"{circle_tag}<title>{position:.6g}: {height:.6g}</title></circle>")
     return f'<g class="{_class(curve, index)}">{path_element}{"".join(hover_circles)}</g>'
 
@@ -381,7 +387,8 @@ def _names(row_centers: dict[str, float]) -> str:
         for line_index, name_line in enumerate(name_lines):
             size_attribute = ' font-size="10"' if len(name_lines) > 1 else ""
             text_elements.append(
-                f'<text x="{NAME_WIDTH - 6}" y="{first_baseline + 11 * line_index:.1f}" text-anchor="end"{size_attribute}>'
+                f'<text x="{NAME_WIDTH - 6}" y="{first_baseline + 11 * line_index:.1f}" '
+                f'text-anchor="end"{size_attribute}>'
                 f"{html.escape(name_line)}</text>"
             )
     return f'<g class="grid">{"".join(text_elements)}</g>'
@@ -393,7 +400,8 @@ def _grid_across(horizontal_axis: Axis, bottom: float) -> str:
         tick_position = horizontal_axis.position(tick_value)
         grid_elements.append(f'<path d="M{tick_position:.1f} {MARGIN_TOP}V{bottom:g}"/>')
         grid_elements.append(
-            f'<text x="{tick_position:.1f}" y="{bottom + 16:g}" text-anchor="middle">{tick_label}</text>'
+            f'<text x="{tick_position:.1f}" y="{bottom + 16:g}" text-anchor="middle">'
+            f"{tick_label}</text>"
         )
     return f'<g class="grid">{"".join(grid_elements)}</g>'
 
@@ -422,7 +430,9 @@ def _lying_curve(
             )
     for position, low_end, high_end in zip(curve.x, curve.low, curve.high, strict=False):
         row_center = row_centers[str(position)]
-        path_steps = f"M{horizontal_axis.position(low_end):.1f} {row_center:.1f}H{horizontal_axis.position(high_end):.1f}"
+        left_position = horizontal_axis.position(low_end)
+        right_position = horizontal_axis.position(high_end)
+        path_steps = f"M{left_position:.1f} {row_center:.1f}H{right_position:.1f}"
         shape_elements.append(f'<path class="whisker" d="{path_steps}"/>')
     return f'<g class="{_class(curve, index)}">{"".join(shape_elements)}</g>'
 
@@ -450,13 +460,16 @@ def slider_html(slider: Slider) -> str:
     input_position = horizontal_axis.position(slider.inputs[start_index])
     elements.append(f'<g class="bars k0">{"".join(bar_elements)}</g>')
     elements.append(
-        f'<path class="input" d="M{input_position:.1f} {vertical_axis.start:g}V{vertical_axis.end:g}"/>'
+        f'<path class="input" '
+        f'd="M{input_position:.1f} {vertical_axis.start:g}V{vertical_axis.end:g}"/>'
     )
     last_index = len(slider.inputs) - 1
     return (
-        f'<div class="slider" id="{slider_key}"><figure class="figure"><figcaption>{slider_title}</figcaption>'
+        f'<div class="slider" id="{slider_key}"><figure class="figure">'
+        f"<figcaption>{slider_title}</figcaption>"
         f"{_svg(HEIGHT, slider_title, elements)}</figure>"
-        f'<input type="range" id="{slider_key}-input" min="0" max="{last_index}" value="{start_index}" '
+        f'<input type="range" id="{slider_key}-input" '
+        f'min="0" max="{last_index}" value="{start_index}" '
         f'aria-label="input" aria-describedby="{slider_key}-says">'
         f'<p id="{slider_key}-says" aria-live="polite"></p></div>'
     )

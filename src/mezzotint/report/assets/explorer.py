@@ -87,7 +87,8 @@ def _(above, asset, choices, chosen, family, figure_html, mo, situation, table_h
         [
             mo.md(
                 f"At epsilon {situation.epsilon:g} per report (every table is certified when it is made), "
-                f"the least mean squared error is that of the **{chosen[0].name}**. Whatever the inputs are, the mean "
+                f"the least mean squared error without bias is that of the **{chosen[0].name}**. "
+                f"Whatever the inputs are, the mean "
                 f"of {situation.people:,} people is known best by the **{narrowest.name}**: "
                 f"to ±{above(narrowest.half_width, 4)} data units."
             ),
