@@ -198,6 +198,23 @@ def test_hashes_that_differ_in_few_bits_are_sorted(last_bits: int) -> None:
     assert (np.diff(sorted_records._order(high).astype(float)) != 0).all()
 
 
+@pytest.mark.parametrize("sizes", [(0, 0), (0, 3), (5, 0), (40, 40), (7, 60), (30, 1, 20, 9, 0)])
+def test_sorted_people_are_merged_as_all_are_sorted(sizes: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(sum(sizes))
+    parts: list[sorted_records.Columns] = []
+    for size in sizes:
+        high = rng.integers(0, 30, size, dtype=np.uint64) << np.uint64(59)
+        low = rng.integers(0, 3, size, dtype=np.uint64)
+        amounts = rng.integers(1, 1 << 62, size, dtype=np.uint64)
+        parts.append(sorted_records.sums_by_hash(high, low, amounts % np.uint64(1 << 50)))
+    everybody = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    expected = sorted_records.sums_by_hash(*everybody)
+    merged = sorted_records.merged_sums(parts)
+    for column, wanted in zip(merged, expected, strict=True):
+        assert column.dtype == np.uint64
+        assert column.tolist() == wanted.tolist()
+
+
 @pytest.mark.parametrize("limit", [0, 5, 7, 8, 20, people.MAX_UNITS])
 @pytest.mark.parametrize("units", [0, 1, 3, 1 << 62, 1 << 70])
 def test_nobody_is_charged_beyond_a_limit(limit: int, units: int) -> None:

@@ -42,6 +42,7 @@ from mezzotint.privacy.sorted_records import (
     columns_of,
     lookup,
     mapped_records,
+    merged_sums,
     pieces_of,
     position_of,
     ranges_of,
@@ -296,7 +297,7 @@ class PersonCounter:
             return
         runs = [mapped_records(path, TOTAL) for path in self._runs]
         for records in ranges_of([*runs, records_of(last_run, TOTAL)]):
-            yield sums_by_hash(*columns_of(records))
+            yield merged_sums([columns_of([run_records]) for run_records in records])
 
     def finish(self) -> Segment:
         """Write the segment under a name that nobody reads yet, and sync it."""
@@ -622,10 +623,9 @@ def _with_charges(
 ) -> Columns | Excess:
     """Totals of some people with those of a segment, each row of which costs so many units."""
     assert limit <= MAX_UNITS, "two amounts within it do not wrap"
-    high, low, amounts = columns_of([totals, segment])
-    earlier_units = amounts[: len(totals)]
-    row_charges = amounts[len(totals) :]
-    amounts_fit = int(earlier_units.max(initial=0)) <= limit
+    earlier = columns_of([totals])
+    high, low, row_charges = columns_of([segment])
+    amounts_fit = int(earlier[2].max(initial=0)) <= limit
     amounts_fit &= int(row_charges.max(initial=0)) * units <= limit
     excess = None
     if not amounts_fit:  # somebody exceeds the limit, perhaps others than those of the segment
@@ -633,7 +633,7 @@ def _with_charges(
     if excess is not None:
         return excess
     row_charges *= np.uint64(min(units, MAX_UNITS + 1))  # a higher price exceeds every limit
-    charged_columns = sums_by_hash(high, low, amounts)
+    charged_columns = merged_sums([earlier, (high, low, row_charges)])
     if amounts_fit and int(charged_columns[2].max(initial=0)) <= limit:
         return charged_columns
     return _excess(totals, segment, units=units, limit=limit) or charged_columns

@@ -93,6 +93,23 @@ def _order(high: Hashes) -> IndexArray:
     return positions
 
 
+def merged_sums(parts: Sequence[Columns]) -> Columns:
+    """Sorted columns of distinct hashes as one, equal hashes added up."""
+    from mezzotint.privacy.merging import merge  # heavy: numba
+
+    merged_parts = list(parts)
+    while len(merged_parts) > 1:
+        pairs = zip(merged_parts[::2], merged_parts[1::2], strict=False)
+        unpaired = merged_parts[len(merged_parts) // 2 * 2 :]
+        merged_parts = unpaired
+        for first, second in pairs:
+            most_records = first[0].size + second[0].size
+            high, low, amounts = [np.empty(most_records, dtype=np.uint64) for _ in range(3)]
+            record_count = merge(*first, *second, high, low, amounts)
+            merged_parts.append((high[:record_count], low[:record_count], amounts[:record_count]))
+    return merged_parts[0]
+
+
 def mapped_records(path: Path, kind: np.dtype[Any]) -> Records:
     """The records of a file, read when they are needed."""
     if path.stat().st_size == 0:
