@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from mezzotint import collect
 from mezzotint.collect import Interval
 from mezzotint.collect.shapes import Shapes
 from modules import load
@@ -99,30 +100,64 @@ def test_narrowed_means_alarm(factor: float, monkeypatch: pytest.MonkeyPatch) ->
         assert (len(alarms) >= 4) if factor < 1 else not alarms
 
 
-def test_narrowed_differences_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Through the function that users call; half as wide."""
-    sweep = script("coverage.py", monkeypatch)
-    difference = sweep.collect.difference
+def narrow_differences(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes intervals of differences, which users get, narrower by a factor."""
+    difference = collect.difference
 
-    def narrowed(one: object, other: object, **options: bool) -> Interval:
+    def narrowed(one: collect.Part, other: collect.Part, **options: bool) -> Interval:
         whole = difference(one, other, **options)
-        ends = [moved(whole.value, end, 0.5) for end in (whole.low, whole.high)]
+        ends = [moved(whole.value, end, factor) for end in (whole.low, whole.high)]
         return Interval(value=whole.value, low=ends[0], high=ends[1])
 
+    monkeypatch.setattr(collect, "difference", narrowed)
+
+
+@pytest.mark.parametrize(("factor", "least"), [(1.0, 0), (0.5, 3)])
+def test_narrowed_differences_alarm(
+    factor: float, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through the function that users call."""
+    sweep = script("coverage.py", monkeypatch)
+    narrow_differences(factor, monkeypatch)
     columns = sweep.COLUMNS["smooth"], sweep.COLUMNS["90/10"]
     place = {"table": "rr4", "column": "smooth, 90/10", "n": 40}
+    experiment = sweep.of_groups("rr4", columns, (40, 40), ["mean"])
+    cells = list(sweep.cells_of(place, experiment, LEVELS[:4]))
+    alarms = [cell for cell in cells if cell.alarming and cell.what == "difference-mean"]
+    assert len(alarms) >= least
+    assert least or not alarms
 
-    def alarms() -> list[float]:
-        experiment = sweep.of_groups("rr4", columns, (40, 40), ["mean"])
-        return [
-            cell.confidence
-            for cell in sweep.cells_of(place, experiment, LEVELS[:4])
-            if cell.alarming and cell.what == "difference-mean"
-        ]
 
-    assert not alarms()
-    monkeypatch.setattr(sweep.collect, "difference", narrowed)
-    assert len(alarms()) >= 3
+@pytest.mark.parametrize(("factor", "least"), [(1.0, 0), (0.75, 2)])
+def test_tilted_draws_see_what_high_levels_miss(
+    factor: float, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """70 draws show intervals of .999 and .9999 that are a quarter too narrow."""
+    sweep = script("coverage_tilted.py", monkeypatch)
+    narrow_differences(factor, monkeypatch)
+    experiment = sweep.of_two_groups("rr4", ("smooth", "90/10"), (40, 40), "difference-mean")
+    cells = list(sweep.cells_of(experiment, 70, LEVELS))
+    alarms = [cell.confidence for cell in cells if cell.alarming]
+    assert len(alarms) >= least
+    assert not least or {0.999, 0.9999} <= set(alarms)
+    assert least or not alarms
+
+
+@pytest.mark.parametrize("quantity", ["difference-mean", "stratified", "total"])
+def test_weights_of_tilted_draws_are_1_on_average(
+    quantity: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = script("coverage_tilted.py", monkeypatch)
+    if quantity == "total":
+        experiment = sweep.of_survey("rr4", 10)
+    else:
+        experiment = sweep.of_two_groups("rr4", ("smooth", "90/10"), (40, 80), quantity)
+    rng = np.random.default_rng(3)
+    draws = 140 * len(sweep.TILTS)
+    weights = [experiment.draw(i % len(sweep.TILTS), rng).weight for i in range(draws)]
+    assert max(weights) <= len(sweep.TILTS)
+    # Their standard error, 5 times; a seeded draw.
+    assert np.mean(weights) == pytest.approx(1, abs=5 * np.std(weights) / math.sqrt(draws))
 
 
 @pytest.mark.parametrize("confidence", LEVELS)
