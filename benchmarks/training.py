@@ -1,6 +1,6 @@
 """Exported models beside float32, and time per step beside Opacus's own DP-SGD on the same model and batches.
 
-Run: python benchmarks/training.py [--steps 150] [--batch 64] [--only runs --mnist folder | --only large]
+Run: python benchmarks/training.py [--steps 10] [--batch 64] [--only runs --mnist folder | --only large]
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,10 @@ from mezzotint.training.private import Settings
 from mezzotint.training.projection import TrainingWarning, projection
 from mezzotint.training.trainer import Levels, Trainer, TrainingSettings
 
-TARGET = 1.25
-ROUNDS = 9
+TARGET = 1.0
+ROUNDS = 60
+SLOW_ROUNDS = 9
+"""In which a step of Opacus takes a second."""
 
 
 def images(records: int = 4000) -> Dataset:
@@ -52,6 +55,12 @@ def opacus_steps(data: Dataset, model: str, batch: int, steps: int) -> Callable[
         noise_multiplier=1.0,
         max_grad_norm=0.5,
         expected_batch_size=batch,
+    )
+    accountant = opacus.accountants.create_accountant(
+        "prv"
+    )  # counts steps, as Opacus's engine does
+    optimizer.attach_step_hook(
+        accountant.get_optimizer_hook_fn(sample_rate=batch / len(data.train_x))
     )
     x, y = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
     sampler = opacus.utils.uniform_sampler.UniformWithReplacementSampler(
@@ -89,25 +98,54 @@ def our_steps(
     return run
 
 
-def milliseconds(
-    contenders: dict[str, Callable[[], None]],
-    steps: int,
-    *,
-    clock: Callable[[], float] = time.process_time,
-    rounds: int = ROUNDS,
-) -> dict[str, float]:
-    """Processor time, or that of another clock, least over rounds in which all take turns, after one to warm up.
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """Times of a step in several rounds, ms, and their ratios to those of another in the same round.
 
-    The least, as whatever else the machine does can only add.
+    Arguments:
+        times: (rounds, 2) processor time and elapsed time.
+        ratios: (rounds, 2).
     """
-    taken: dict[str, list[float]] = {name: [] for name in contenders}
-    for round_ in range(rounds + 1):
-        for name, run in contenders.items():
-            begin = clock()
-            run()
-            if round_:
-                taken[name].append((clock() - begin) / steps * 1e3)
-    return {name: min(values) for name, values in taken.items()}
+
+    times: Any
+    ratios: Any
+
+    @property
+    def milliseconds(self) -> Any:
+        """(2,) medians."""
+        return np.median(self.times, axis=0)
+
+    @property
+    def ratio(self) -> Any:
+        """(2,) medians of the ratios."""
+        return np.median(self.ratios, axis=0)
+
+    @property
+    def quartiles(self) -> Any:
+        """(2,) the first and the third quartile of the ratios of processor times."""
+        return np.quantile(self.ratios[:, 0], [0.25, 0.75])
+
+
+def paired(
+    contenders: dict[str, Callable[[], None]], steps: int, *, rounds: int = ROUNDS
+) -> dict[str, Timing]:
+    """Times of contenders that take turns, after one round to warm up; ratios are to the first.
+
+    Whatever else the machine does meets all contenders of a round alike, so that ratios within a
+    round vary less than times do. Who begins changes from round to round.
+    """
+    names = list(contenders)
+    taken = {name: np.empty((rounds, 2)) for name in names}
+    for round_ in range(-1, rounds):
+        begins = round_ % len(names)
+        for name in names[begins:] + names[:begins]:
+            begin = time.process_time(), time.perf_counter()
+            contenders[name]()
+            end = time.process_time(), time.perf_counter()
+            if round_ >= 0:
+                taken[name][round_] = np.subtract(end, begin) / steps * 1e3
+    first = taken[names[0]]
+    return {name: Timing(times=values, ratios=values / first) for name, values in taken.items()}
 
 
 def packed_of(module: torch.nn.Module, bits: int) -> tuple[PackedModel, dict[str, Any]]:
@@ -238,23 +276,21 @@ def large(batch: int) -> Table:
         table.add_column(name, justify="left" if name in ("part", "what") else "right")
     cores = sorted(os.sched_getaffinity(0))
     for part, contenders, rounds in (
-        ("the update alone", updates(), 60),
-        ("a whole step", whole_steps(batch), ROUNDS),
+        ("the update alone", updates(), ROUNDS),
+        ("a whole step", whole_steps(batch), SLOW_ROUNDS),
     ):
-        found = []
-        for threads, clock in ((1, time.process_time), (2, time.perf_counter)):
+        timings = []
+        for threads in (1, 2):
             torch.set_num_threads(threads)
             os.sched_setaffinity(0, cores[:threads])  # what our own threads go by
-            found.append(milliseconds(contenders, 1, clock=clock, rounds=rounds))
+            timings.append(paired(contenders, 1, rounds=rounds))
         os.sched_setaffinity(0, cores)
-        first = next(iter(contenders))
         for name in contenders:
-            numbers = (
-                f"{value:.{digits}f}"
-                for one in found
-                for value, digits in ((one[name], 2), (one[name] / one[first], 1))
-            )
-            table.add_row(part, name, *numbers)
+            cells = []
+            for clock, timing in enumerate(timings):
+                cells.append(f"{timing[name].milliseconds[clock]:.2f}")
+                cells.append(f"{timing[name].ratio[clock]:.1f}")
+            table.add_row(part, name, *cells)
     torch.set_num_threads(1)
     return table
 
@@ -346,7 +382,7 @@ def add_rows(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=60, help="steps per measurement")
+    parser.add_argument("--steps", type=int, default=10, help="steps of a turn")
     parser.add_argument("--batch", type=int, default=64, help="expected records per batch")
     parser.add_argument("--only", choices=["steps", "runs", "large"], help="one of the parts")
     parser.add_argument(
@@ -388,10 +424,9 @@ def steps(options: Any, screen: Console) -> None:
     times = Table(
         title=f"one thread, batch {options.batch}; ratio to Opacus, target at most {TARGET}"
     )
-    for name in ("model", "weights", "method", "CPU ms per step", "ratio"):
-        times.add_column(
-            name, justify="right" if name in ("weights", "CPU ms per step", "ratio") else "left"
-        )
+    numbers = ("weights", "CPU ms per step", "ratio", "quartiles", "elapsed, ratio")
+    for name in ("model", "weights", "method", *numbers[1:]):
+        times.add_column(name, justify="right" if name in numbers else "left")
     sizes = Table(title="bytes of a model")
     for name in ("model", "float32", "8 bits", "4 bits", "2 bits", "4 bits, ratio"):
         sizes.add_column(name, justify="left" if name == "model" else "right")
@@ -406,10 +441,16 @@ def steps(options: Any, screen: Console) -> None:
             name: parameter.detach().numpy() for name, parameter in module.named_parameters()
         }
         count = sum(value.size for value in weights.values())
-        found = milliseconds(contenders, options.steps)
-        for name, value in found.items():
+        for name, timing in paired(contenders, options.steps).items():
+            first, third = timing.quartiles
             times.add_row(
-                model, f"{count:,}", name, f"{value:.3f}", f"{value / found['Opacus DP-SGD']:.2f}"
+                model,
+                f"{count:,}",
+                name,
+                f"{timing.milliseconds[0]:.3f}",
+                f"{timing.ratio[0]:.2f}",
+                f"{first:.2f} to {third:.2f}",
+                f"{timing.ratio[1]:.2f}",
             )
         packed = {bits: pack_weights(weights, bits=bits).packed_bytes for bits in (8, 4, 2)}
         sizes.add_row(
