@@ -152,7 +152,7 @@ def test_onnx_as_runtimes_take_it(bits: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scales", ["channel", "tensor"])
 def test_levels_without_a_zero_are_exact_as_well(scales: str, tmp_path: Path) -> None:
-    # Also where a channel is turned around; levels with a 0 need no correction of sums.
+    # Also where a channel's scale is negative; levels with a 0 need no correction of sums.
     onnx = pytest.importorskip("onnx")
     packed, _ = packed_of("softmax", bits=4, scales=scales)
     turned = []
