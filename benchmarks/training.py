@@ -175,35 +175,18 @@ CALLS = 20
 """Of a session in a turn."""
 
 
-def calls(session: Any, record: dict[str, Any], *, bound: bool) -> Callable[[], None]:
-    """CALLS runs of a session on one record; with `bound` it reads and writes where it did before,
-    as in programs that do not come from Python for each record.
-    """
-    if not bound:
+def latencies(sessions: dict[Any, Any], shape: tuple[int, ...]) -> dict[Any, Timing]:
+    """Times of one record by sessions that take turns; ratios are to the first."""
+    record = {"features": np.random.default_rng(0).random((1, *shape), dtype=np.float32)}
 
-        def run() -> None:
+    def calls_of(session: Any) -> Callable[[], None]:
+        def calls() -> None:
             for _ in range(CALLS):
                 session.run(None, record)
 
-        return run
-    binding = session.io_binding()
-    value = onnxruntime.OrtValue.ortvalue_from_numpy(record["features"])
-    binding.bind_ortvalue_input("features", value)
-    binding.bind_output("outputs")
+        return calls
 
-    def run_bound() -> None:
-        for _ in range(CALLS):
-            session.run_with_iobinding(binding)
-
-    return run_bound
-
-
-def latencies(
-    sessions: dict[Any, Any], shape: tuple[int, ...], *, bound: bool
-) -> dict[Any, Timing]:
-    """Times of one record by sessions that take turns; ratios are to the first."""
-    record = {"features": np.random.default_rng(0).random((1, *shape), dtype=np.float32)}
-    contenders = {key: calls(session, record, bound=bound) for key, session in sessions.items()}
+    contenders = {key: calls_of(session) for key, session in sessions.items()}
     return paired(contenders, CALLS, rounds=LATENCY_ROUNDS)
 
 
@@ -345,7 +328,7 @@ def runs(data: Dataset | None, steps: int) -> Table:
     """What exported models take, and what they get right where there is data."""
     title = "run by onnxruntime, one record, one thread; ratios to float32 in the same run"
     table = Table(title=title)
-    names = ("bytes", "ratio", "us", "ratio", "bound, ratio", "test accuracy", "packed model's")
+    names = ("bytes", "ratio", "us", "ratio", "test accuracy", "packed model's")
     for name in ("model", "weights", *names):
         table.add_column(name, justify="right" if name in names else "left")
     cases: dict[str, tuple[torch.nn.Module, tuple[int, ...]]] = {}
@@ -382,8 +365,7 @@ def add_rows(
         path = folder / f"{bits}.onnx"
         sizes[bits] = exported(module, shape, bits, path)
         sessions[bits] = session_of(path)
-    times = latencies(sessions, shape, bound=False)
-    bound_times = latencies(sessions, shape, bound=True)
+    times = latencies(sessions, shape)
     for bits in BITS:
         accuracies = ["", ""]
         if data is not None:
@@ -401,7 +383,6 @@ def add_rows(
             f"{sizes[bits] / sizes[None]:.3f}",
             f"{times[bits].milliseconds[0] * 1e3:.1f}",
             f"{times[bits].ratio[0]:.2f}",
-            f"{bound_times[bits].ratio[0]:.2f}",
             *accuracies,
         )
 

@@ -18,6 +18,7 @@ from mezzotint.training.models import (
     GradSampleModule,
     RNNLinear,
     prepare_layer,
+    reason_of,
     torch,
     tree_flatten,
 )
@@ -330,9 +331,8 @@ def _unfollowed(layer: torch.nn.Module, error: Exception) -> Exception:
     """The error of a layer that hooks cannot follow, with the remedy."""
     if isinstance(error, ParameterError):
         return error
-    reason = (str(error).splitlines() or [type(error).__name__])[0][:80]
     remedy = (
-        f"hooks cannot take its per-record gradients ({reason}); use another layer, or "
+        f"hooks cannot take its per-record gradients ({reason_of(error)[:80]}); use another layer, or "
         "grad_sample_mode='vmap' and its backward(loss, batch)"
     )
     name = label(_trained(layer)[0])
@@ -480,8 +480,7 @@ def translated() -> Iterator[None]:
     except ParameterError:
         raise
     except RuntimeError as error:
-        message = str(error)
         for fragment, remedy in REMEDIES:
-            if fragment in message:
-                raise ParameterError("module", message.splitlines()[0][:80], remedy) from error
+            if fragment in str(error):
+                raise ParameterError("module", reason_of(error)[:80], remedy) from error
         raise

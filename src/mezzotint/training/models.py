@@ -48,6 +48,14 @@ tree_map = pytree.tree_map
 Tensor = torch.Tensor
 
 
+def reason_of(error: Exception) -> str:
+    """The first line of an error, or its name where it says nothing."""
+    lines = str(error).splitlines()
+    if not lines:
+        return type(error).__name__
+    return lines[0]
+
+
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Task:
@@ -179,9 +187,10 @@ def _outputs_of(module: torch.nn.Module, features: Tensor, name: str) -> object:
     try:
         return copy.deepcopy(module).eval()(features)
     except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
         shape = tuple(features.shape[1:])
-        remedy = f"records of the data have shape {shape}, which it does not take: {reason}"
+        remedy = (
+            f"records of the data have shape {shape}, which it does not take: {reason_of(error)}"
+        )
         raise ParameterError("model", name, remedy) from error
 
 
@@ -203,8 +212,7 @@ def check_task(task: Task, *, shape: tuple[int, ...], classes: int) -> None:
         results["losses"] = task.losses(outputs, labels)
         results["decide"] = task.decide(outputs)
     except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        remedy = f"its outputs do not fit the {classes} classes of the data: {reason}"
+        remedy = f"its outputs do not fit the {classes} classes of the data: {reason_of(error)}"
         raise ParameterError("task", name, remedy) from error
     for parameter, result in results.items():
         if not isinstance(result, Tensor) or result.shape != labels.shape:

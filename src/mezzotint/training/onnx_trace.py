@@ -8,17 +8,16 @@ import io
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, final
+from typing import Any, final
 
 from mezzotint.core import brought_by
 from mezzotint.core.errors import ParameterError
-from mezzotint.training.models import torch
+from mezzotint.training.export import Inputs
+from mezzotint.training.models import reason_of, torch
 
 with brought_by("export"):
     import onnx
     import onnx.version_converter
-
-Inputs = Literal["float32", "int64"]
 
 _DTYPES = {"float32": torch.float32, "int64": torch.int64}
 
@@ -136,8 +135,10 @@ def _quiet_export(module: torch.nn.Module, shape: tuple[int, ...]) -> Iterator[N
     except ParameterError:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        remedy = f"PyTorch cannot follow it with any number of records of shape {shape}: {reason}"
+        remedy = (
+            f"PyTorch cannot follow it with any number of records of shape {shape}: "
+            f"{reason_of(error)}"
+        )
         raise _refusal(module, remedy) from error
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)

@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any, cast, final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +60,15 @@ def every(parameter: torch.Tensor) -> bool:
 
 def uncounted(optimizer: NoisyOptimizer) -> None:
     """No accounting."""
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """All parameter tensors, in order of the groups."""
+    return [
+        parameter
+        for parameter_group in optimizer.param_groups
+        for parameter in parameter_group["params"]
+    ]
 
 
 class _Wrapper(torch.optim.Optimizer):
@@ -123,7 +132,7 @@ class ProjectedOptimizer(_Wrapper):
         self.quantize = quantize
         self._contracted = 0.0
         self._become_optimizer()
-        count = len(self._every())
+        count = len(parameters_of(self.inner))
         self._common: float | None = None
         if isinstance(bounds, int | float):
             self._common = float(bounds)
@@ -134,24 +143,17 @@ class ProjectedOptimizer(_Wrapper):
         self.project()
 
     def _check_bounds(self) -> None:
-        count = len(self._every())
+        count = len(parameters_of(self.inner))
         are_positive = all(0 < bound < math.inf for bound in self._bounds)
         if len(self._bounds) != count or not are_positive:
             remedy = f"need one positive number, or {count} of them"
             raise ParameterError("bounds", self._bounds, remedy)
 
-    def _every(self) -> list[torch.Tensor]:
-        return [
-            parameter
-            for parameter_group in self.inner.param_groups
-            for parameter in parameter_group["params"]
-        ]
-
     def _projected(self) -> list[tuple[torch.Tensor, float]]:
         """The tensors that are projected, and their bounds."""
         return [
             (parameter, bound)
-            for parameter, bound in zip(self._every(), self._bounds, strict=True)
+            for parameter, bound in zip(parameters_of(self.inner), self._bounds, strict=True)
             if parameter.requires_grad and self.quantize(parameter)
         ]
 
@@ -219,7 +221,7 @@ class ProjectedOptimizer(_Wrapper):
         """
         is_stateless = _is_stateless(self.inner)
         is_plain = not _has_hooks(self) and not _is_replaced(self)
-        trained = sum(parameter.requires_grad for parameter in self._every())
+        trained = sum(parameter.requires_grad for parameter in parameters_of(self.inner))
         present = 1.0
         if is_stateless and is_plain and trained == len(self._projected()):
             present = self.projection.kappa
@@ -418,6 +420,11 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         self._warned = False
         self._law_of_noise()
 
+    @property
+    def params(self) -> list[Any]:
+        """The trained tensors, which Opacus hangs gradients onto."""
+        return super().params
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         self.original_optimizer.add_param_group(param_group)
 
@@ -504,8 +511,7 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops all gradients; the sums of a batch that is split stay until its last part."""
-        attributed: list[Any] = self.params
-        for parameter in attributed:
+        for parameter in self.params:
             parameter.grad_sample = None
         if not self._is_last_step_skipped:
             self._forget_sums()
@@ -536,7 +542,7 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         if self._sums is not None:
             summed = self._sums + summed
         self._sums = summed
-        for parameter in cast(list[Any], self.params):
+        for parameter in self.params:
             mark_used(parameter.grad_sample)
 
     def _split(self, together: torch.Tensor) -> list[torch.Tensor]:

@@ -31,10 +31,8 @@ from mezzotint.training.batches import (
 )
 from mezzotint.training.gradients import GradSampleMode, PrivateModule
 from mezzotint.training.models import (
-    AbstractGradSampleModule,
     FSDPModule,
     FullyShardedDataParallel,
-    GradSampleModuleFastGradientClipping,
     torch,
 )
 from mezzotint.training.noise import NOT_REPLACED, Budget, Fresh, Noise
@@ -43,12 +41,13 @@ from mezzotint.training.optimizers import (
     ProjectedOptimizer,
     derived_bound,
     every,
+    parameters_of,
     uncounted,
 )
 from mezzotint.training.phases import Poisson
 from mezzotint.training.probe import kept_randomness, made_up_probe
 from mezzotint.training.projection import projection, warn_about
-from mezzotint.training.records import refuse_layers
+from mezzotint.training.records import refuse_layers, refuse_private
 from mezzotint.training.rqp import noise_multiplier as least_noise
 from mezzotint.training.splitting import made_up_batch, tensors_of
 
@@ -521,14 +520,7 @@ def _warn(
 def _check_module(
     module: torch.nn.Module, optimizer: torch.optim.Optimizer, mode: GradSampleMode
 ) -> None:
-    if isinstance(module, AbstractGradSampleModule):
-        remedy = "it is private already; give the plain module"
-        if isinstance(module, GradSampleModuleFastGradientClipping):
-            remedy = (
-                "ghost clipping sums floats, sums here are integers of clipped gradients; give "
-                "the plain module"
-            )
-        raise ParameterError("module", type(module).__name__, remedy)
+    refuse_private(module)
     if isinstance(module, torch.nn.parallel.DistributedDataParallel):
         remedy = (
             "give the module inside (module.module): sums over replicas are taken before the noise"
@@ -553,11 +545,7 @@ def _check_optimizer(module: torch.nn.Module, optimizer: torch.optim.Optimizer) 
         remedy = "it looks at a batch several times in a step; use SGD or Adam"
         raise ParameterError("optimizer", kind, remedy)
     present = {id(parameter) for parameter in module.parameters()}
-    optimized = [
-        parameter
-        for parameter_group in optimizer.param_groups
-        for parameter in parameter_group["params"]
-    ]
+    optimized = parameters_of(optimizer)
     if any(id(parameter) not in present for parameter in optimized):
         remedy = (
             "leave out parameters that the module does not have; after ModuleValidator.fix(module) "
@@ -631,11 +619,7 @@ def _onto_levels(
         levels, quantize = projection(bits=bits, rounding="nearest", q=q), every
     else:
         levels, quantize = projection(bits=bits), _is_matrix
-    parameters = [
-        parameter
-        for parameter_group in optimizer.param_groups
-        for parameter in parameter_group["params"]
-    ]
+    parameters = parameters_of(optimizer)
     return ProjectedOptimizer(
         optimizer,
         projection=levels,

@@ -24,8 +24,8 @@ from mezzotint.core.arguments import check_choice, check_count, check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.gradients import PrivateModule
 from mezzotint.training.models import (
-    AbstractGradSampleModule,
     TorchDispatchMode,
+    reason_of,
     torch,
     tree_map,
 )
@@ -33,6 +33,7 @@ from mezzotint.training.records import (
     name_parameters,
     record_count,
     refuse_layers,
+    refuse_private,
     same_bits,
     state_of,
 )
@@ -119,9 +120,7 @@ def check_records(
     """
     check_choice("reduction", reduction, ("mean", "sum"))
     check_positive("tolerance", tolerance)
-    if isinstance(module, AbstractGradSampleModule):
-        remedy = "it is private already; give the plain module"
-        raise ParameterError("module", type(module).__name__, remedy)
+    refuse_private(module)
     refuse_layers(module)
     records = records_of(batch, collate)
     check_count("batch", records.count, least=2)
@@ -187,7 +186,7 @@ class Probe:
         Raises:
             ParameterError: a gradient without rows, rows with a common factor, or other rows.
         """
-        problem = ParameterError("module", type(self.module).__name__, "")
+        problem = self._refusal("")
         for seed in _SEEDS:
             perturbed_module = _perturbed(self.module, seed)
             try:
@@ -215,6 +214,9 @@ class Probe:
             return permuted, True
         raise self._refusal_of(rows, expected, differences, largest_difference)
 
+    def _refusal(self, remedy: str) -> ParameterError:
+        return ParameterError("module", type(self.module).__name__, remedy)
+
     def _refusal_of(
         self, rows: Rows, expected: Rows, differences: dict[str, float], limit: float
     ) -> ParameterError:
@@ -234,7 +236,7 @@ class Probe:
             "record, "
             "with no part that is not of a record (a penalty of weights belongs into the optimizer)"
         )
-        return ParameterError("module", type(self.module).__name__, remedy)
+        return self._refusal(remedy)
 
     def _check_seen(self, rows: Rows, alone: list[Rows]) -> None:
         for name in alone[0]:
@@ -243,7 +245,7 @@ class Probe:
                     f"{name} has a gradient but no rows: it is used outside of its layer's "
                     "forward; call the layer itself"
                 )
-                raise ParameterError("module", type(self.module).__name__, remedy)
+                raise self._refusal(remedy)
 
     def _fixed_rows(self, start: torch.nn.Module, *, seed: int) -> tuple[Rows, FixedDraws]:
         _seed(seed)
@@ -267,8 +269,10 @@ class Probe:
         try:
             self.loss(module, batch).backward()
         except (ValueError, RuntimeError, IndexError) as error:
-            reason = str(error).splitlines()[0]
-            remedy = f"a batch of one record fails ({reason}); the loss must be one loss per record"
+            remedy = (
+                f"a batch of one record fails ({reason_of(error)}); the loss must be one loss per "
+                "record"
+            )
             raise ParameterError("loss", type(self.module).__name__, remedy) from error
 
     def _rows(self, private: PrivateModule, batch: Any) -> Rows:
@@ -323,13 +327,13 @@ class Probe:
                     f"a forward pass writes into {name} what depends on records, and it is "
                     "released without noise; keep no statistics of records"
                 )
-                raise ParameterError("module", type(self.module).__name__, remedy)
+                raise self._refusal(remedy)
         if changed(before.later, after.later):
             remedy = (
                 "what a batch leaves behind changes the gradients of the next one; keep nothing "
                 "of records between batches"
             )
-            raise ParameterError("module", type(self.module).__name__, remedy)
+            raise self._refusal(remedy)
 
     def _mixed(self, before: Rows, after: Rows) -> _MixedError:
         counts = {name: _changed_rows({name: before[name]}, {name: after[name]}) for name in before}

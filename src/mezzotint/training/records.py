@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.training.models import GradSampleModule, ModuleValidator, check_unused, torch
+from mezzotint.training.models import (
+    AbstractGradSampleModule,
+    GradSampleModule,
+    GradSampleModuleFastGradientClipping,
+    ModuleValidator,
+    check_unused,
+    torch,
+)
 
 _NAME = "mezzotint_name"
 
@@ -87,6 +94,19 @@ def _rows_in_words(name: str, rows: int) -> str:
     if rows == 1:
         return f"1 row in {name}"
     return f"rows in {name} that are not those of the batch"
+
+
+def refuse_private(module: torch.nn.Module) -> None:
+    """Raises ParameterError for a module whose per-record gradients somebody takes already."""
+    if not isinstance(module, AbstractGradSampleModule):
+        return
+    remedy = "it is private already; give the plain module"
+    if isinstance(module, GradSampleModuleFastGradientClipping):
+        remedy = (
+            "ghost clipping sums floats, sums here are integers of clipped gradients; give the "
+            "plain module"
+        )
+    raise ParameterError("module", type(module).__name__, remedy)
 
 
 _RECURRENT = {

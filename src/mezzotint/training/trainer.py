@@ -48,19 +48,6 @@ Weights = dict[str, npt.NDArray[np.float32]]
 """Tensors of a module by name."""
 
 
-class _Indices(torch.utils.data.Dataset[int]):
-    """Records as their positions: whole batches are taken from the arrays at once."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, position: int) -> int:
-        return position
-
-
 @final
 class Trainer:
     """One run, step by step.
@@ -133,8 +120,10 @@ class Trainer:
         if batch_size > records:
             remedy = f"need 1 to {records}, the number of training records"
             raise ParameterError("batch_size", batch_size, remedy)
+        # Records are their positions: whole batches are taken from the arrays at once.
+        positions: Any = range(records)
         return torch.utils.data.DataLoader(
-            _Indices(records), batch_size=batch_size, collate_fn=self._records
+            positions, batch_size=batch_size, collate_fn=self._records
         )
 
     def _records(self, positions: list[int]) -> list[torch.Tensor]:
@@ -182,8 +171,7 @@ class Trainer:
     def _gradients(self, features: torch.Tensor, labels: torch.Tensor) -> None:
         if not len(features):
             # Opacus hangs per-record gradients onto the parameters.
-            attributed: list[Any] = self.optimizer.params
-            for parameter in attributed:
+            for parameter in self.optimizer.params:
                 parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
             return
         losses = self.task.losses(self.module(features), labels)
