@@ -27,7 +27,7 @@ TABLE = families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.4)
 
 @pytest.fixture(scope="module")
 def runs() -> Iterator[Runs]:
-    with Runs.of("mezzotint.cli:run") as found:
+    with Runs.of("mezzotint.cli:run", loads=("loaded_merging",)) as found:
         yield found
 
 
@@ -139,8 +139,10 @@ def test_people_counted_beside_their_values_pay_before_a_report_is_there(
 ) -> None:
     """Of one file: nobody has paid and nothing is there, or everybody has paid for their row."""
     people = ("--charge-by", "id")
-    whole = _words(days, f"{tmp_path}/whole.parquet", tmp_path / "whole.jsonl", *people)
-    changes = runs(*whole).changes
+    changes = 0
+    for name in ("first", "second"):  # the first run may keep what it compiles
+        words = _words(days, f"{tmp_path}/{name}.parquet", tmp_path / f"{name}.jsonl", *people)
+        changes = runs(*words).changes
     assert changes > 10
     for at in range(1 + 3 * torn, changes + 1, PEOPLE_STRIDE):
         out, ledger = tmp_path / f"out{at}.parquet", tmp_path / f"{at}.jsonl"

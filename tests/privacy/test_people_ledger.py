@@ -32,6 +32,8 @@ from mezzotint.privacy.people import UNITS, IdHash, budget_units, units_of
 from strategies import examples
 
 KEY = bytes(range(32))
+COMPILED = ("loaded_merging",)
+"""What each run would load for itself."""
 HASHES = IdHash(KEY)
 
 
@@ -318,7 +320,7 @@ def wave(words: list[str]) -> int:
 
 @pytest.fixture(scope="module")
 def runs() -> Iterator[Runs]:
-    with Runs.of("privacy.test_people_ledger:wave") as found:
+    with Runs.of("privacy.test_people_ledger:wave", loads=COMPILED) as found:
         yield found
 
 
@@ -377,7 +379,7 @@ def test_eighty_kills_at_random_moments(tmp_path: Path) -> None:
     path = tmp_path / "p.ledger"
     rng = np.random.default_rng(1)
     charged = died = paid_and_died = attempts = 0
-    with Runs.of("privacy.test_people_ledger:wave_that_dies") as timed:
+    with Runs.of("privacy.test_people_ledger:wave_that_dies", loads=COMPILED) as timed:
         whole = timed(path, "first", "60").output
         usual = float(whole.rpartition("charged after ")[2])
         charged += 1

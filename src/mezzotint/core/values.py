@@ -253,7 +253,7 @@ def first_without_id(ids: pa.Array, markers: frozenset[str] = frozenset()) -> in
     if not short_rows.size:
         return None
     trimmed = compute.utf8_trim_whitespace(ids.take(arrow(short_rows)))
-    missing_words = _texts(["", *sorted(markers)], trimmed.type)
+    missing_words = texts_of(["", *sorted(markers)], trimmed.type)
     missing = compute.indices_nonzero(compute.is_in(trimmed, missing_words))
     if not len(missing):
         return None
@@ -318,7 +318,7 @@ def arrow(
     return pa.Array.from_buffers(arrow_type, values.size, [bitmap, pa.py_buffer(values)])
 
 
-def _texts(words: Sequence[str], kind: pa.DataType) -> pa.Array:
+def texts_of(words: Sequence[str], kind: pa.DataType) -> pa.Array:
     """Some words as an array of strings or large strings."""
     encoded = [word.encode() for word in words]
     offset_type = np.int64 if of.is_large_string(kind) else np.int32

@@ -116,7 +116,9 @@ class IdHash:
         """(n, 16) hashes of ids in Unicode's normal form C."""
         import pyarrow as pa
 
-        return self.of_arrow(pa.array(ids, pa.string()))
+        from mezzotint.core.values import texts_of
+
+        return self.of_arrow(texts_of(ids, pa.large_string()))
 
     def of_arrow(self, ids: Any) -> Bytes:
         """The same, of an Arrow array of text without missing values."""
