@@ -105,10 +105,10 @@ def test_expectations_have_no_first_type_and_no_first_distribution(
 
 
 @judges(
-    "smoothed.model.guarantee",
-    "smoothed.model.compose",
-    "smoothed.model.post_process",
-    "smoothed.model.pre_process",
+    "smoothed.guarantees.guarantee",
+    "smoothed.guarantees.compose",
+    "smoothed.guarantees.post_process",
+    "smoothed.guarantees.pre_process",
 )
 def test_guarantees_add_up_in_any_order_and_processing_keeps_them() -> None:
     vertices = [Fraction(3, 10), Fraction(6, 10)]

@@ -131,35 +131,25 @@ def calibrate(
 
     Arguments:
         family: "rqm" (searches extension and q), "erm" (symmetric bins and gamma), "pbm" (theta),
-            or "randomized_response" (one bit), "k_randomized_response": nothing left to search. Or
-            a function of one number > 0 that returns a Mechanism, whose epsilon must not decrease
-            (or not increase) with it: numbers are tried from `epsilon` outwards, and the table with
-                the largest certified epsilon up to it is taken.
-        epsilon: pure epsilon requested, > 0 and finite.
-        levels: number of levels (None: 4, or 2 for randomized response). "erm" also takes the bins
+            "randomized_response" (one bit) or "k_randomized_response": nothing left to search. Or a
+            function from a number > 0 to a Mechanism, whose epsilon must not decrease (or not
+            increase) with it: the largest certified epsilon up to `epsilon` is taken.
+        epsilon: pure, of one report, > 0 and finite.
+        levels: their number (None: 4, or 2 for randomized response). "erm" also takes the bins
             themselves, "rqm" evenly spaced symmetric ones; then only gamma or q is searched.
-        loss: "mse" or "mae", to be minimised. An MAE may keep falling as bins move out: see
-            max_level.
+        loss: "mse" or "mae"; an MAE may keep falling as bins move out: see max_level.
         lower, upper, prior: as in `optimal`; a prior from private data is a release here, too.
-        max_level: largest distance of a bin from the middle of the range, data units; None: 16 (or
-            levels - 1, if more) times the least that an unbiased report at this epsilon needs. It
-            limits "rqm" and "erm"; the other families have no choice and raise.
+        max_level: for "rqm" and "erm" the largest distance of a bin from the middle of the range,
+            data units; None: 16 (or levels - 1, if more) times what an unbiased report needs.
         knots: for "pbm": evenly spaced inputs at which the table has the exact pmf.
 
-    Returns:
-        DesignResult with status "calibrated", no lower bound and no gap: the search is local.
-
+    Returns: status "calibrated", no lower bound and no gap: the search is local.
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
-        InfeasibleError: the family cannot reach epsilon (with these bins, or within max_level);
-            says what it can.
-
-    Guarantees:
-        result.mechanism.epsilon <= epsilon, in its integers.
-        result.loss is the mechanism's own loss under the prior, not the search's estimate.
-    Edge cases: epsilon above log(2**32) = 22.2 gives a table below that; two levels are randomized
-    response.
-
+        InfeasibleError: the family cannot reach epsilon; says what it can.
+    Guarantees: result.mechanism.epsilon <= epsilon, in its integers; result.loss is the mechanism's
+        own loss under the prior, not the search's estimate.
+    Edge cases: epsilon above log(2**32) = 22.2 gives a table below that.
     Example:
         >>> result = mz.design.calibrate("rqm", epsilon=1.0, levels=4)
         >>> 0.999 < result.mechanism.epsilon <= 1.0
@@ -170,35 +160,48 @@ def calibrate(
     inputs = as_prior(prior, lower=low, upper=high)
     constraint = Pure(epsilon=check_epsilon(epsilon))
     check_choice("loss", loss, ("mse", "mae"))
+    problem = Problem(constraint=constraint, lower=low, upper=high, loss=loss, prior=inputs)
     if callable(family):
-        if max_level is not None:
-            raise ParameterError(
-                "max_level", max_level, "a function has no levels to limit; omit it"
-            )
-        mechanism = member_of(family, constraint.epsilon)
-        evaluations = 1
+        mechanism, evaluations = _of_function(family, problem, max_level), 1
     else:
-        if family not in _FAMILIES:
-            raise ParameterError("family", family, f"known families: {', '.join(_FAMILIES)}")
-        problem = Problem(
-            constraint=constraint,
-            lower=low,
-            upper=high,
-            loss=loss,
-            prior=inputs,
-        )
-        if levels is None:
-            levels = 2 if family == "randomized_response" else _DEFAULT_LEVELS
-        request = _checked_request(problem, levels, max_level, knots)
-        mechanism, evaluations = _within_reach(family, request)
-    value = mechanism.mse(inputs) if loss == "mse" else mechanism.mae(inputs)
+        mechanism, evaluations = _of_name(family, problem, levels, max_level, knots)
+    measures = {"mse": mechanism.mse, "mae": mechanism.mae}
     return without_bound(
         mechanism,
-        loss=value,
+        loss=measures[loss](inputs),
         status="calibrated",
         started=started,
         iterations=evaluations,
     )
+
+
+def _of_function(
+    family: Callable[[float], Mechanism],
+    problem: Problem,
+    max_level: float | None,
+) -> Mechanism:
+    if max_level is not None:
+        remedy = "a function has no levels to limit; omit it"
+        raise ParameterError("max_level", max_level, remedy)
+    return member_of(family, problem.epsilon)
+
+
+def _of_name(
+    family: str,
+    problem: Problem,
+    levels: int | Values | None,
+    max_level: float | None,
+    knots: int,
+) -> tuple[Mechanism, int]:
+    """The table of a family by name, and how many were evaluated."""
+    if family not in _FAMILIES:
+        raise ParameterError("family", family, f"known families: {', '.join(_FAMILIES)}")
+    if levels is None:
+        levels = _DEFAULT_LEVELS
+        if family == "randomized_response":
+            levels = 2
+    request = _checked_request(problem, levels, max_level, knots)
+    return _within_reach(family, request)
 
 
 def _checked_request(

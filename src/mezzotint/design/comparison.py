@@ -343,22 +343,16 @@ def compare(
             "randomized_response" has one bit always.
         lower, upper, prior: as in `optimal`.
         loss: what free parameters are tuned for; both losses are reported.
-        families: which to include: names of `FAMILIES` and `BASELINES`, a `Mechanism` as it is
-            (with its own epsilon), or a function of one number, whose table with the largest
-            epsilon up to `epsilon` is taken.
-        progress: called as progress(done, total) after each row; families that take longest come
-            last.
+        families: names of `FAMILIES` and `BASELINES`, a `Mechanism` as it is (with its own
+            epsilon), or a function as of `calibrate`.
+        progress: called as progress(done, total) after each row, the slowest last.
 
-    Returns: a list of rows sorted by MSE, which prints itself as a table; biased mechanisms stand
-        below unbiased ones, and last those families without a member at this epsilon, with the
-        reason in `note`.
-
+    Returns: a list of rows, which prints itself as a table; biased mechanisms stand below unbiased
+        ones, and last those families without a member at this epsilon, with the reason in `note`.
     Raises:
         ParameterError: bad values, unknown families.
-
     Guarantees: every certified epsilon is at most `epsilon`. "optimal" is first among unbiased
         mechanisms with the same levels; against the others its levels are the best found.
-
     Example:
         >>> rows = mz.design.compare(epsilon=1.0, bits=1, families=("optimal", "rqm"))
         >>> [row.family for row in rows]
@@ -371,33 +365,36 @@ def compare(
     if unknown:
         raise ParameterError("families", unknown, f"use some of {', '.join(names)}")
     # The prior is read once: a sample of many rows takes long to sort.
-    problem = make_problem(
-        epsilon=epsilon,
-        lower=lower,
-        upper=upper,
-        prior=prior,
-    )
+    problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, prior=prior)
     limit, _ = limit_of(problem, None)
-    level_count = level_choice if isinstance(level_choice, int) else len(level_choice)
-    cell_count = max(2, level_count // 2)
     count_step = ticks(progress, len(families))
     rows: dict[int, Row] = {}
     for index in sorted(range(len(families)), key=lambda index: _slowness(families[index])):
-        family = families[index]
-        if not isinstance(family, str):
-            name, build = user_family(family, problem)
-            own_limit = limit
-            if isinstance(family, Mechanism):
-                own_limit = _limit_at(family.epsilon, problem)
-            rows[index] = _row(name, build, problem.prior, own_limit, cell_count)
-        elif family in CONTINUOUS:
-            rows[index] = _continuous(family, problem, limit)
-        else:
-            build = partial(_of_family, family, problem, level_choice, loss)
-            rows[index] = _row(family, build, problem.prior, limit, cell_count)
+        rows[index] = _row_of(families[index], problem, level_choice, loss, limit)
         count_step()
     in_order = [rows[index] for index in range(len(families))]
     return Records(sorted(in_order, key=_rank))
+
+
+def _row_of(
+    family: Family,
+    problem: Problem,
+    levels: int | list[float],
+    loss: Literal["mse", "mae"],
+    limit: float,
+) -> Row:
+    """The row of one family; `limit` bounds every MSE at the problem's epsilon."""
+    level_count = levels if isinstance(levels, int) else len(levels)
+    cell_count = max(2, level_count // 2)
+    if isinstance(family, str) and family in CONTINUOUS:
+        return _continuous(family, problem, limit)
+    if isinstance(family, str):
+        build = partial(_of_family, family, problem, levels, loss)
+        return _row(family, build, problem.prior, limit, cell_count)
+    name, build_table = user_family(family, problem)
+    if isinstance(family, Mechanism):
+        limit = _limit_at(family.epsilon, problem)
+    return _row(name, build_table, problem.prior, limit, cell_count)
 
 
 def _rank(row: Row) -> tuple[bool, float]:
@@ -430,11 +427,9 @@ def tradeoff(
             family.
         progress: called as progress(done, total) after each design.
 
+    Returns: one dict per epsilon and number of bits: epsilon, bits, mse, mae, limit.
     Raises:
         ParameterError: an empty or impossible grid, a table of another range.
-
-    Returns: one dict per epsilon and number of bits: epsilon, bits, mse, mae, limit.
-
     Example:
         >>> points = mz.design.tradeoff(epsilons=[1.0, 2.0], bits=[1, 2])
         >>> sorted(points[0])

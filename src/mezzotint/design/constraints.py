@@ -15,7 +15,8 @@ from typing import ClassVar, Literal, final
 
 import numpy as np
 
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.arguments import check_finite
+from mezzotint.core.errors import ParameterError, as_real
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import TOTAL, FloatArray, IndexArray
 from mezzotint.design.cones import (
@@ -428,6 +429,11 @@ def make_constraint(
     Raises:
         ParameterError: a value out of range, or more than one of delta, alpha and metric.
     """
+    epsilon = check_finite("epsilon", epsilon)
+    delta = check_finite("delta", delta)
+    if alpha is not None:
+        remedy = "the Renyi order must exceed 1; inf is pure epsilon"
+        alpha = as_real("alpha", alpha, lambda order: order > 1, remedy)
     if not epsilon > 0:
         raise ParameterError("epsilon", epsilon, "must be positive; try epsilon=1.0")
     if metric is None and epsilon > LARGEST_EPSILON:

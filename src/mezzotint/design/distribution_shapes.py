@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from functools import partial
@@ -146,42 +147,19 @@ def for_shape(
     """
     epsilon = check_epsilon(epsilon)
     levels = check_count("levels", levels, least=3, most=1024)
-    tables = [
-        square_wave(
-            outputs=levels,
-            epsilon=epsilon,
-            lower=lower,
-            upper=upper,
-        )
-    ]
-
-    def favouring(cells: int) -> Mechanism:
-        shares = np.full(cells, 1 / cells)
-        problem = CellProblem(
-            shares=shares,
-            edges=np.linspace(lower, upper, cells + 1),
-            epsilon=epsilon,
-            levels=levels,
-            known=_prior_information(shares, _EVENER * _ROUGHNESS, reports),
-        )
-        return informative_table(problem)[0]
-
-    def waves(cells: int) -> Mechanism:
-        edges = np.linspace(lower, upper, cells + 1)
-        return _waves(epsilon, edges, levels, reports)
-
+    tables = [square_wave(outputs=levels, epsilon=epsilon, lower=lower, upper=upper)]
     designs: list[Callable[[], Mechanism]] = []
     for cells in sorted({min(_MOST_TRIED, levels * 11 // 16), min(_MOST_TRIED, levels)}):
         if cells > 1:
-            designs.append(partial(favouring, cells))
+            edges = np.linspace(lower, upper, cells + 1)
+            designs.append(partial(_favouring, epsilon, edges, levels, reports))
     for cells in sorted({min(MOST_CELLS, levels // 4), min(MOST_CELLS, levels // 2)}):
         if cells >= _FEWEST:
-            designs.append(partial(waves, cells))
+            edges = np.linspace(lower, upper, cells + 1)
+            designs.append(partial(_waves, epsilon, edges, levels, reports))
     for design in designs:
-        try:
+        with contextlib.suppress(InfeasibleError):
             tables.append(interpolated(design()))
-        except InfeasibleError:
-            continue
     return min(tables, key=lambda table: shape_error(table, reports=reports))
 
 
@@ -205,6 +183,26 @@ def _prior_information(
     vanishes on the shares themselves (docs/proofs/design.md, "A prior").
     """
     return (observations + 1) / reports * (np.diag(1 / shares) - 1)
+
+
+def _favouring(
+    epsilon: float,
+    edges: FloatArray,
+    levels: int,
+    reports: int,
+) -> Mechanism:
+    """A table whose reports favour intervals of cells, every one that is worth it."""
+    cells = edges.size - 1
+    shares = np.full(cells, 1 / cells)
+    problem = CellProblem(
+        shares=shares,
+        edges=edges,
+        epsilon=epsilon,
+        levels=levels,
+        known=_prior_information(shares, _EVENER * _ROUGHNESS, reports),
+    )
+    table, _ = informative_table(problem)
+    return table
 
 
 def _waves(

@@ -440,6 +440,9 @@ def check_provable(problem: Problem) -> None:
     """Refuses a problem that the theorem over all levels does not cover; says why, and what bounds
     it instead.
     """
+    if problem.loss == "cdf":
+        remedy = 'with loss="cdf" every bound is proven, see scope: leave prove out'
+        raise ParameterError("prove", True, remedy)
     rules = (
         (problem.is_pure, "ask for pure epsilon (no delta, alpha, metric)"),
         (not problem.max_bias, "allow no bias"),

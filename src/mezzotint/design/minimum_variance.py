@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +17,7 @@ from mezzotint.core.arguments import (
     check_count,
 )
 from mezzotint.core.errors import InfeasibleError
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import FloatArray
 from mezzotint.design.optimum import optimal
 from mezzotint.design.problem import (
@@ -124,14 +128,11 @@ def imvu(
         A table that is unbiased at the ends of the range and BIASED in between:
         `mechanism.max_bias` says by how much (about 0.031 half-ranges at epsilon 1). No bound is
         known; `loss` is its MSE under a uniform prior.
-
     Raises:
         ParameterError, InfeasibleError: as `mvu`.
-
     Guarantees: certified epsilon <= epsilon.
     Source: Guo, Chaudhuri, Stock, Rabbat 2023, "Privacy-aware compression for federated learning
         through numerical mechanism design".
-
     Example:
         >>> result = mz.design.imvu(1.0, levels=4)
         >>> result.mechanism.epsilon <= 1.0
@@ -139,39 +140,34 @@ def imvu(
     """
     started = time.perf_counter()
     knots = check_count("knots", knots, least=2)
-    problem = make_problem(
-        epsilon=epsilon,
-        lower=lower,
-        upper=upper,
-    )
-    inputs = np.linspace(lower, upper, knots)
-    positions = (inputs - lower) / (upper - lower)
+    problem = make_problem(epsilon=epsilon, lower=lower, upper=upper)
+    inputs = np.linspace(problem.lower, problem.upper, knots)
+    solve_ends = partial(mvu, levels=levels, input_bits=1, **problem.span)
+    mechanism = _interpolated(solve_ends, problem.epsilon, inputs)
+    loss = achieved_loss(problem, mechanism)
+    return without_bound(mechanism, loss=loss, status="heuristic", started=started, iterations=1)
+
+
+def _interpolated(
+    solve_ends: Callable[[float], DesignResult],
+    epsilon: float,
+    inputs: FloatArray,
+) -> Mechanism:
+    """The table at the inputs between those of its ends, which lose the most; their integers may
+    exceed epsilon.
+    """
+    positions = (inputs - inputs[0]) / (inputs[-1] - inputs[0])
     for shortfall in _SHORTFALLS:
-        end_table = mvu(
-            problem.epsilon * (1 - shortfall),
-            lower=lower,
-            upper=upper,
-            levels=levels,
-            input_bits=1,
-        ).mechanism
-        try:
-            mechanism = rounding.table(
+        end_table = solve_ends(epsilon * (1 - shortfall)).mechanism
+        with contextlib.suppress(InfeasibleError):
+            return rounding.table(
                 knots=inputs,
                 levels=end_table.levels,
                 probabilities=_between(end_table.probabilities, positions),
                 name="I-MVU",
-                epsilon=problem.epsilon,
+                epsilon=epsilon,
                 unbiased=False,
             )
-        except InfeasibleError:
-            continue  # rows between two others lose no more than they do; their integers may
-        return without_bound(
-            mechanism,
-            loss=achieved_loss(problem, mechanism),
-            status="heuristic",
-            started=started,
-            iterations=1,
-        )
     raise InfeasibleError(
         f"epsilon={epsilon:g}: no interpolated table within it was found; use design.optimal"
     )

@@ -19,6 +19,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import Progress
 from mezzotint.core.types import MAX_LEVELS
 from mezzotint.design.cdf import design_cells
+from mezzotint.design.constraints import make_constraint
 from mezzotint.design.floors import design_fixed
 from mezzotint.design.level_proofs import check_provable
 from mezzotint.design.level_proofs import prove as prove_levels
@@ -30,7 +31,7 @@ from mezzotint.design.problem import (
     DesignResult,
     Problem,
     check_knots,
-    make_problem,
+    pose,
     record,
     weighed,
 )
@@ -56,111 +57,62 @@ def optimal(
     seconds: float = 60.0,
     progress: Progress | None = None,
 ) -> DesignResult:
-    """The best possible table: a convex program solved to a proven gap, then rounded to certified
-    integers.
+    """The best possible table: a convex program solved to a proven gap, as certified integers.
 
     Arguments:
-        epsilon: the budget of one report, replace-one neighbours: pure; with `delta` that of
-            (epsilon, delta); with `alpha` the Renyi divergence (nats); with `metric` the rate per
-            (squared) unit of distance of inputs.
+        epsilon: of one report, replace-one neighbours: pure; with `delta` in [0, 1) of (epsilon,
+            delta); with `alpha` > 1 the Renyi divergence of this order, nats; with `metric` per
+            unit of distance: "absolute", or "squared" (between even knots rounded up to these).
         lower, upper: range of the inputs, data units; inputs outside are clipped.
-        levels: a sequence of output values (data units), or their number: then they are searched
-            from many starts, and the bound holds for the levels found (with `prove`, for all
-            levels).
-        loss: "mse" (squared data units), "mae" (data units), "minimax" (largest MSE over the
-            inputs), or "cdf": n times the variance of the distribution function's values at the
-            inner knots, averaged, estimated from n reports. Then `levels` is the largest number of
-            different reports, and `knots` are the edges of the cells between
-            which the table tells apart (None: even cells, half as many as levels, or as many where
-                epsilon is large).
-        prior: None (uniform), a frozen scipy.stats distribution, or a 1-D sample; the loss is
-            averaged over it. A prior computed from private data is itself a release of those data
-            and must be paid for.
-        knots: None places and refines them until nothing more is gained; an integer gives that many
-            evenly spaced ones; a sequence is used as it is, and a repeated knot allows a jump.
-        delta, alpha: delta in [0, 1), 0 for pure; a Renyi order > 1 or None.
-        max_bias: 0 for unbiased reports; a bound on |E[report] - x| in data units; math.inf for no
-            constraint.
-        metric: None, "absolute" (epsilon |x - x'|, for all real inputs) or "squared" (epsilon |x -
-            x'|**2 on the grid of even knots; between them |x - x'| counts as rounded up to the
-            grid).
-        prove: also bound the loss of every mechanism with this many levels, wherever they are: pure
-            epsilon, unbiased, uniform inputs, "mse". It takes up to `seconds` of wall-clock time,
-            less if nothing more can be proven.
-        progress: called as progress(share, 1) while bounds are tried one after another.
-        max_level: when levels are searched, their largest distance from the middle of the range,
-            data units. (Levels that are moved to leave no bias may lie up to one part in 2^28
-            farther out.)
+        levels: output values (data units), or their number: then they are searched, at most
+            `max_level` (data units) from the middle of the range.
+        loss: "mse", "mae" (data units), "minimax" (largest MSE over the inputs) or "cdf" (n times
+            the mean variance of the distribution function at the inner knots, from n reports, at
+            most `levels` different ones; `knots` are edges of cells; None: even ones).
+        prior: None (uniform), a frozen scipy.stats distribution, or a 1-D sample; private data in
+            it are released.
+        knots: None refines them until nothing is gained; a number of even ones; or a sequence, in
+            which a repeated knot allows a jump.
+        max_bias: bound on |E[report] - x|, data units; 0: unbiased; math.inf: no bound.
+        prove: bound the loss of every mechanism with so many levels (pure, unbiased, uniform
+            inputs, "mse"), in at most `seconds`; `progress`: called as progress(share, 1).
 
-    Returns:
-        The mechanism with its loss, a lower bound that no mechanism of `scope` can beat, and the
-        gap. `scope` is "all mechanisms with these levels" when knots are refined (pure, unbiased),
-        else "tables ... on these knots"; with `prove` "all mechanisms with ... levels", and `proof`
-        holds what checks it.
-
+    Returns: a table with its loss, a lower bound and its scope, as `DesignResult` says.
     Raises:
-        ParameterError: a value that cannot be used, or more than one of delta, alpha and metric.
-        InfeasibleError: no mechanism on these levels meets the constraints; the message says how
-            far they must reach.
-        MezzotintError: the solver ended without a table, as it may at Renyi orders in the hundreds
-            and small epsilon.
-
-    Warns:
-        UnboundedLevelsWarning: loss "mae", levels searched and no `max_level`: see `limit`.
-
-    Guarantees:
-        The certified value (`mechanism.epsilon`, `.delta(epsilon)`, `.renyi(alpha)` or
-        `metric_epsilon`) is at most what was requested.
-        A pure epsilon that binds is met from below to a relative 1e-5, up to the resolution of
-        32-bit weights. loss - lower_bound = gap >= -slack (what the integers' bias may gain). For
-        fixed knots, averaged losses and pure epsilon up to 10, gap <= 1e-6 * loss; else the gap is
-        what it says: percents at Renyi orders near 1. Bias at most one unit of span / 2**32 at the
-            ends of the range and at given knots, one
-        rounding of the knot elsewhere; with searched levels float error only (pure, unbiased).
-        Worse by at most `gap` than any table on the same levels and knots with the same guarantee.
-
-    Edge cases: 2 fixed levels leave no freedom when unbiased: epsilon may be far below what was
-        requested. Beyond epsilon = 12 a 32-bit weight is too coarse to come within 1e-5 of it.
-    Source: docs/proofs/design.md; the program generalises Cai et al. 2024, Theorem 5.
-
+        ParameterError: a value that cannot be used. InfeasibleError: no mechanism on these levels
+            meets the constraints. MezzotintError: the solver ended without a table.
+    Warns: UnboundedLevelsWarning: "mae", searched levels and no `max_level`; see `limit`.
+    Guarantees: the certified value is at most the requested one.
+    Source: docs/proofs/design.md; generalises Cai et al. 2024, Theorem 5.
     Example:
         >>> result = mz.design.optimal(epsilon=1.0, lower=0, upper=100, levels=4)
-        >>> result.mechanism.epsilon <= 1.0, result.mechanism.bits
-        (True, 2)
-        >>> round(result.loss, 1), result.gap < 1e-3 * result.loss
-        (9969.9, True)
+        >>> result.mechanism.epsilon <= 1.0, result.mechanism.bits, round(result.loss, 1)
+        (True, 2, 9969.9)
     """
     started = time.perf_counter()
-    problem = make_problem(
-        epsilon=epsilon,
-        lower=lower,
-        upper=upper,
-        loss=loss,
-        prior=prior,
-        delta=delta,
-        alpha=alpha,
-        metric=metric,
-        max_bias=max_bias,
-    )
-    if problem.loss == "cdf":
-        if prove:
-            remedy = 'with loss="cdf" every bound is proven, see scope: leave prove out'
-            raise ParameterError("prove", True, remedy)
-        return design_cells(problem, levels, knots, started=started)
+    constraint = make_constraint(epsilon=epsilon, delta=delta, alpha=alpha, metric=metric)
+    problem = pose(constraint, lower=lower, upper=upper, loss=loss, prior=prior, max_bias=max_bias)
     if prove:
         check_provable(problem)
+        check_positive("seconds", seconds)
     result = _designed(problem, levels, knots, max_level, started)
-    if not prove:
-        return result
+    if prove:
+        return _proven(problem, result, seconds, progress, started)
+    return result
+
+
+def _proven(
+    problem: Problem,
+    result: DesignResult,
+    seconds: float,
+    progress: Progress | None,
+    started: float,
+) -> DesignResult:
+    """The result with a bound over all levels in place of that at its levels."""
     level_count = result.mechanism.levels.size
     loss_unit = (problem.width / 2) ** 2
-    proven = prove_levels(
-        problem,
-        level_count,
-        result.loss / loss_unit,
-        seconds=check_positive("seconds", seconds),
-        progress=progress,
-    )
+    scaled_loss = result.loss / loss_unit
+    proven = prove_levels(problem, level_count, scaled_loss, seconds=seconds, progress=progress)
     return replace(
         result,
         **weighed(result.loss, proven.bound * loss_unit, result.slack),
@@ -177,6 +129,8 @@ def _designed(
     max_level: float | None,
     started: float,
 ) -> DesignResult:
+    if problem.loss == "cdf":
+        return design_cells(problem, levels, knots, started=started)
     inputs = None if knots is None else check_knots(knots, problem)
     is_searched = isinstance(levels, int | np.integer) and not isinstance(levels, bool)
     if is_searched:

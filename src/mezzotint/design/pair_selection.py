@@ -506,11 +506,8 @@ def optm(
     boxes: int = 99,
     progress: Progress | None = None,
 ) -> DesignResult:
-    """OPTM as published: a linear program per box of selection probabilities, an upper bound of the
-    MAE minimised.
-
-    It is Algorithm 2: it minimises the bound of Theorem 3 over a grid, so its result is not the
-    best of the family. `papers.optm_exact` is that for four bins.
+    """OPTM as published (Algorithm 2): a linear program per box of selection probabilities, an
+    upper bound of the MAE minimised; `papers.optm_exact` is the best of the family for four bins.
 
     Arguments:
         epsilon, lower, upper: as in `optimal`, pure.
@@ -524,64 +521,60 @@ def optm(
         boxes: grid points per free probability in the exhaustive pass of the box search.
         progress: called as progress(done, total) after each bin set.
 
-    Returns:
-        The mechanism and its exact MAE as `loss`; no bound (`optimal` at the same levels has one).
-        `iterations` counts linear programs.
-
+    Returns: the mechanism, its exact MAE as `loss`, no bound; `iterations` counts linear programs.
     Raises:
         ParameterError: a bad value.
         InfeasibleError: no box has a solution; names the constraints.
-
     Guarantees: certified epsilon <= epsilon; unbiased.
     Source: Cai, Zhang, Khalili 2024, Algorithm 2, Theorems 3-6; corrections in
-    docs/proofs/design.md, "OPTM".
-
+        docs/proofs/design.md, "OPTM".
     Example:
         >>> result = mz.design.optm(epsilon=1.0, levels=4)
         >>> result.mechanism.epsilon <= 1.0
         True
     """
     started = time.perf_counter()
-    problem = make_problem(
-        epsilon=epsilon,
-        lower=lower,
-        upper=upper,
-        loss="mae",
-        prior=prior,
-    )
+    problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss="mae", prior=prior)
     check_choice("constraints", constraints, BUILDERS)
     boxes = check_count("boxes", boxes, most=10_000)
     levels = check_count("levels", levels, least=3, most=64)
-    if bins is None:
-        bin_choices = bin_sets(problem, levels)
-    else:
-        bin_choices = [
-            check_covering(
-                "bins",
-                bins,
-                lower=problem.lower,
-                upper=problem.upper,
-            )
-        ]
+    bin_choices = _bin_choices(problem, bins, levels)
     if constraints == "theorem6" and not is_mirrored(bin_choices[0], problem):
         remedy = "Theorem 6 is about symmetric bins and priors; use theorem5"
         raise ParameterError("constraints", constraints, remedy)
+    build = BUILDERS[constraints]
     best_design = best_pairs(
-        problem,
-        bin_choices,
-        BUILDERS[constraints],
-        boxes=boxes,
-        started=started,
-        progress=progress,
+        problem, bin_choices, build, boxes=boxes, started=started, progress=progress
     )
     if best_design is None:
-        hint = "; it always needs epsilon > ln 2" if constraints == "theorem6" else ""
-        raise InfeasibleError(
-            f"bins={bins}: no selection probabilities satisfy {constraints} at "
-            f"epsilon={problem.epsilon:g}{hint}; move the outer bins out, raise epsilon, or use "
-            "design.optimal"
-        )
+        raise _infeasible(problem, bins, constraints)
     return best_design
+
+
+def _bin_choices(
+    problem: Problem,
+    bins: npt.ArrayLike | None,
+    levels: int,
+) -> list[FloatArray]:
+    """The bins given, or the sets that are searched."""
+    if bins is None:
+        return bin_sets(problem, levels)
+    return [check_covering("bins", bins, lower=problem.lower, upper=problem.upper)]
+
+
+def _infeasible(
+    problem: Problem,
+    bins: npt.ArrayLike | None,
+    constraints: str,
+) -> InfeasibleError:
+    hint = ""
+    if constraints == "theorem6":
+        hint = "; it always needs epsilon > ln 2"
+    return InfeasibleError(
+        f"bins={bins}: no selection probabilities satisfy {constraints} at "
+        f"epsilon={problem.epsilon:g}{hint}; move the outer bins out, raise epsilon, or use "
+        "design.optimal"
+    )
 
 
 @final

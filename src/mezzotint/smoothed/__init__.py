@@ -30,15 +30,15 @@ if TYPE_CHECKING:
         published_theorem5_worst_case as published_theorem5_worst_case,
     )
     from mezzotint.smoothed.expectations import rare_loss_log10 as rare_loss_log10
+    from mezzotint.smoothed.guarantees import SmoothedGuarantee as SmoothedGuarantee
+    from mezzotint.smoothed.guarantees import compose as compose
+    from mezzotint.smoothed.guarantees import guarantee as guarantee
+    from mezzotint.smoothed.guarantees import post_process as post_process
+    from mezzotint.smoothed.guarantees import pre_process as pre_process
     from mezzotint.smoothed.model import Expected as Expected
     from mezzotint.smoothed.model import Profile as Profile
-    from mezzotint.smoothed.model import SmoothedGuarantee as SmoothedGuarantee
     from mezzotint.smoothed.model import Utility as Utility
-    from mezzotint.smoothed.model import compose as compose
-    from mezzotint.smoothed.model import guarantee as guarantee
     from mezzotint.smoothed.model import hull_vertices as hull_vertices
-    from mezzotint.smoothed.model import post_process as post_process
-    from mezzotint.smoothed.model import pre_process as pre_process
     from mezzotint.smoothed.model import read_rational as read_rational
     from mezzotint.smoothed.profiles import profile as profile
     from mezzotint.smoothed.profiles import utility as utility

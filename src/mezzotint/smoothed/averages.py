@@ -414,20 +414,16 @@ def expected_gradients(
 
     Arguments:
         n: number of records; sampled: batch size T, by default ceil(sqrt(n)).
-        distributions: arrays of chances over the same levels, such as `quantized_gaussian(0,
-            0.12)`.
+        distributions: arrays of chances over the same levels, as `quantized_gaussian(0, 0.12)`.
         loss_rate, epsilon, ratio: as in `profile`.
-        split: how many records follow each distribution; by default every pure composition and the
-            even one are tried, and the largest estimate is returned.
+        split: how many records follow each distribution; None tries every pure composition and the
+            even one, and takes the largest estimate.
         draws, seed: databases per composition, and the seed.
-    Returns:
-        An `Expected` with status "sampled": a mean of exact delta(x) with a 99 % interval (central
-        limit theorem) for the composition `split`. The rigorous bounds are those of any database:
-        [0, sampling rate].
+    Returns: an `Expected` with status "sampled": a mean of exact delta(x) with a 99 % interval
+        (central limit theorem) for the composition `split`; its bounds are 0 and the sampling rate.
     Raises:
         ParameterError: if a parameter is out of range.
-    Guarantees:
-        log10_upper is the sampling rate, which no composition exceeds.
+    Guarantees: log10_upper is the sampling rate, which no composition exceeds.
     Source: "Smoothed Differential Privacy", Section 6 and Appendix G (Figures 2 right and 5).
     Example:
         >>> chances = mz.smoothed.quantized_gaussian(0.0, 0.1, levels=8)

@@ -60,58 +60,32 @@ def expected(
     draws: int = 1000,
     seed: int = 0,
 ) -> Expected:
-    """Smoothed delta of an anonymous mechanism: of the sampling histogram, of a winner, or of the
-    user's own.
-
-    Each of the n records independently follows a distribution chosen by an adversary from a set;
-    the result is the maximum over all choices of the expectation of delta(x). Only the corners of
-    the set's hull matter.
+    """Smoothed delta of an anonymous mechanism: the largest expectation of delta(x) where each of n
+    records independently follows a distribution that an adversary chooses from a set.
 
     Arguments:
         n: number of records.
-        vertices: the distributions: for two types the share of the first type, else one chance per
-            type. Floats are read by their shortest decimal.
+        vertices: corners of the set: for two types shares of the first, else one chance per type;
+            floats are read by their shortest decimal.
         loss_rate, sampled, epsilon, ratio: as in `profile`.
-        mechanism: "histogram" (default); "winner" (plurality); a callable from a histogram, a tuple
-            of counts, to {output: chance}; a table of rows, one for each histogram in lexicographic
-            order; or a record of `smoothed.mechanisms`, such as Winner(rule="stv", ballots=...),
-            Threshold(least=3) or Histogram(noise_ratio=...). Chances that are whole numbers,
-            Fractions or decimal strings give exact results.
+        mechanism: "histogram"; "winner" (plurality); a callable from a tuple of counts to {output:
+            chance}; a table of rows, one for each histogram in lexicographic order; or a record of
+            `smoothed.mechanisms`. Whole numbers, Fractions or decimal strings give exact results.
         sampling: "without_replacement", "with_replacement" or "poisson": what the mechanism sees;
-            None (without `sampled` and `loss_rate`): the mechanism sees all records. The histogram
-            is sampled in any case.
-        method: for the histogram sampled without replacement: "auto"; "all_splits" (two types:
-            every composition, O(n^2)); "bracket", "enumeration" or "monte_carlo" (three or more
-            types).
+            None: all records (but the histogram is sampled in any case).
+        method: for the histogram without replacement: "auto"; "all_splits" (two types, O(n^2));
+            "bracket", "enumeration" or "monte_carlo" (three or more types).
         draws, seed: for "monte_carlo", the number of random histograms and the seed.
-    Returns:
-        An `Expected`. Two types: certified, unless two ends are so close that the search does not
-        close above 4096 records; then bracketed. Three or more: certified when small enough to
-        enumerate, else bracketed; sampled with a 99 % interval (central limit theorem, cut to the
-        bracket) on request. Other mechanisms: `exact` where rationals are cheap; in floats with one
-        error bound; bracketed where compositions are too many.
+    Returns: an `Expected`; the truth lies in its [log10_lower, log10_upper], whatever the status.
     Raises:
-        ParameterError: if a parameter is out of range, or the mechanism's chances are no law.
-    Guarantees:
-        The truth lies in [log10_lower, log10_upper], whatever the status. The certified search
-        equals the comparison of all compositions.
-    Edge cases:
-        No record lost: 1. A chance of 0: that type never occurs, one record of it would be seen:
-        the worst case.
-    Source: "Smoothed Differential Privacy", Definition 3, Proposition 7, Algorithm 1; the
-        certificate is in docs/proofs/smoothed-expected.md.
+        ParameterError: a parameter is out of range, or the mechanism's chances are no law.
+    Edge cases: no record lost: 1. A type of chance 0 gives the worst case.
+    Source: "Smoothed Differential Privacy", Algorithm 1; docs/proofs/smoothed-expected.md.
     Example:
         >>> shares = ["0.3", "0.6"]
         >>> result = mz.smoothed.expected(n=1000, vertices=shares, loss_rate="0.1", epsilon=1.0)
         >>> result.certified, result.log10_delta < 0
         (True, True)
-        >>> def majority(counts):
-        ...     return {counts[0] > counts[1]: 1}
-        >>> result = mz.smoothed.expected(
-        ...     n=12, vertices=shares, sampled=9, ratio=2, mechanism=majority
-        ... )
-        >>> result.exact, result.split
-        (Fraction(1052627967, 6875000000), (4, 8))
     """
     started = time.perf_counter()
     records = read_count("n", n, least=1)
@@ -119,17 +93,15 @@ def expected(
     loss = read_loss(epsilon=epsilon, ratio=ratio)
     anonymous = mechanisms.read_mechanism(mechanism)
     if sampling is not None or anonymous != mechanisms.Histogram():
+        any_sample = _read_any_sample(records, loss_rate, sampled, sampling)
+        types = len(distributions[0])
         setting = compositions.Setting(
-            mechanism=anonymous,
-            records=records,
-            types=len(distributions[0]),
-            loss=loss,
-            sample=_read_any_sample(records, loss_rate, sampled, sampling),
+            mechanism=anonymous, records=records, types=types, loss=loss, sample=any_sample
         )
         return _expected_of_any(setting, distributions, started)
-    corners = hull_vertices(distributions)
     sample = read_sample(records, loss_rate=loss_rate, sampled=sampled)
-    _check_method(method, len(corners[0]))
+    _check_method(method, len(distributions[0]))
+    corners = hull_vertices(distributions)
     if method == "monte_carlo" and sample.lost > 0:
         return _sampled(sample, loss, corners, started, draws=draws, seed=seed)
     search_range = _histogram_range(sample, loss, corners, method)

@@ -314,10 +314,8 @@ def profile(
     poisson: bool = False,
     noise_ratio: Rational | None = None,
 ) -> Profile:
-    """The database-dependent delta of publishing the histogram of a random sample of the records.
-
-    delta(x) is the largest hockey-stick divergence between this database and any neighbour (one
-    record replaced), in either direction.
+    """The database-dependent delta of publishing the histogram of a random sample of the records:
+    the largest hockey-stick divergence from or to a neighbour (one record replaced).
 
     Arguments:
         counts: the records of each possible type; a type that exists but does not occur counts 0.
@@ -327,25 +325,19 @@ def profile(
         epsilon: the loss, natural logarithm, above 0.
         ratio: e^epsilon as an exact rational instead, such as Fraction(51, 49); 1 gives the total
             variation.
-        replacement: sample with replacement.
-        poisson: keep each record independently with chance 1 - loss_rate.
-        noise_ratio: add the exponential mechanism's noise (Algorithm 4): each unit of L1 distance
-            between the sampled and the published histogram costs this factor r in (0, 1); the
-            paper's Equation (4) is r = exp(-epsilon / 4) (`published_noise_ratio`).
-    Returns:
-        A `Profile`; every number is log10, because delta reaches 1e-14000.
+        replacement, poisson: sample with replacement, or each record by itself.
+        noise_ratio: r in (0, 1), the factor of a unit of L1 distance between the sampled and the
+            published histogram (Algorithm 4); Equation (4) has `published_noise_ratio`.
+    Returns: a `Profile`; every number is log10, because delta reaches 1e-14000.
     Raises:
         ParameterError: if a parameter is out of range (see each one above).
-    Guarantees:
-        `log10_upper` is never below the truth. Relative error of delta at most 1e-9 up to 1.6e8
-        records (about 1e-12 for small databases). delta <= the worst case over all databases.
-    Edge cases:
-        No record lost: delta = 1, the exact histogram shows the differing record.
-        Some type with 0 or 1 records: delta equals the worst case.
-        With replacement and T ln(A/(A-1)) <= epsilon for two types: delta is exactly 0, log10 is
-        -inf.
-    Source: "Smoothed Differential Privacy", Definition 2, Algorithms 2 and 4, Appendix F; reduction
-        to one dimension and to the two rarest types in docs/proofs/smoothed-profile.md.
+    Guarantees: `log10_upper` is never below the truth; the relative error of delta is at most 1e-9
+        up to 1.6e8 records (about 1e-12 for small databases).
+    Edge cases: delta = 1 where no record is lost; the worst case over all databases where a type
+        has 0 or 1 records; exactly 0 (log10: -inf) with replacement, two types and T ln(A/(A-1)) <=
+        epsilon.
+    Source: "Smoothed Differential Privacy", Definition 2, Algorithms 2 and 4, Appendix F;
+        docs/proofs/smoothed-profile.md.
     Example:
         >>> profile = mz.smoothed.profile([205, 190], loss_rate="0.01", epsilon=1.0)
         >>> round(profile.log10_delta, 2)
@@ -364,15 +356,11 @@ def profile(
         return histogram_profile(histogram, sample, loss)
     noise = read_rational("noise_ratio", noise_ratio)
     if not 0 < noise < 1:
-        raise ParameterError(
-            "noise_ratio",
-            noise_ratio,
-            "must lie strictly between 0 and 1; leave it out for no noise",
-        )
+        remedy = "must lie strictly between 0 and 1; leave it out for no noise"
+        raise ParameterError("noise_ratio", noise_ratio, remedy)
     if sample.sampling != "without_replacement":
-        raise ParameterError(
-            "noise_ratio", noise_ratio, "is defined for sampling without replacement only"
-        )
+        remedy = "is defined for sampling without replacement only"
+        raise ParameterError("noise_ratio", noise_ratio, remedy)
     return noisy_profile(histogram, sample, loss, noise)
 
 
@@ -493,30 +481,26 @@ def utility(
     certainty is 1.
 
     The adversary knows all records but one, sees the published histogram, assumes a uniform prior
-    over the types of the missing record, and guesses the likeliest. Guesses of accuracy at most
-    `threshold` count nothing. The worst missing record and the worst true value are taken.
+    over the types of the missing record, and guesses the likeliest. The worst missing record and
+    the worst true value are taken.
 
     Arguments:
         counts: the records of each possible type.
-        threshold: t in [1/2, 1), exact (a float by its shortest decimal); t = E/(1+E) matches delta
-            at ratio E.
+        threshold: t in [1/2, 1), exact (a float by its shortest decimal); accuracies up to it
+            count nothing; t = E/(1+E) matches delta at ratio E.
         loss_rate, sampled, replacement, poisson: as in `profile`.
-    Returns:
-        A `Utility`; with two types always certified. With more types certified when the outcomes
-        can be enumerated (without replacement, up to 300000), else bracketed from above by (1 +
-        (m-1)/(1+E)) delta.
+    Returns: a `Utility`: certified with two types, and where outcomes can be enumerated (without
+        replacement, up to 300000), else at most (1 + (m-1)/(1+E)) delta.
     Raises:
         ParameterError: if a parameter is out of range.
-    Guarantees:
-        With two types, u(x, x') + u(x', x) = d(x, x') + d(x', x) at t = E/(1+E); utility <= 2
-        delta. `log10_upper` is never below the truth.
-    Edge cases:
-        No record lost: utility 1. threshold 1/2: every better-than-even guess counts (ratio 1).
-    Source: "Smoothed Differential Privacy", Equation (3), Lemmas 2 and 10 (with the factor 3
-        corrected to 2).
+    Guarantees: `log10_upper` is never below the truth. With two types, u(x, x') + u(x', x) =
+        d(x, x') + d(x', x) at t = E/(1+E); utility <= 2 delta.
+    Edge cases: no record lost: 1. threshold 1/2: every better-than-even guess counts (ratio 1).
+    Source: "Smoothed Differential Privacy", Equation (3), Lemmas 2 and 10 (the factor 3 corrected
+        to 2).
     Example:
-        >>> found = mz.smoothed.utility([205, 190], threshold="0.9", loss_rate="0.01")
-        >>> found.log10_upper < 0
+        >>> guess = mz.smoothed.utility([205, 190], threshold="0.9", loss_rate="0.01")
+        >>> guess.log10_upper < 0
         True
     """
     histogram = read_counts(counts)
@@ -531,6 +515,15 @@ def utility(
     if not Fraction(1, 2) <= accuracy < 1:
         remedy = "must lie in [1/2, 1): the accuracy a guess must exceed"
         raise ParameterError("threshold", threshold, remedy)
+    return _utility_of(histogram, sample, accuracy)
+
+
+def _utility_of(
+    histogram: tuple[int, ...],
+    sample: Sample,
+    accuracy: Fraction,
+) -> Utility:
+    """The record of the utility above this accuracy."""
     loss = read_loss(epsilon=None, ratio=accuracy / (1 - accuracy))
     status: Status = "closed"
     if len(histogram) == 2:

@@ -56,42 +56,31 @@ def ranked_codebook(
     clip_norm: float = 1.0,
     beacon: str = "",
 ) -> RankedCodebook:
-    """The best ranked codebook of at most `bits`, or the one of fewest bits that is nearly as good
-    as PrivUnitG.
+    """The best ranked codebook of at most `bits`, or one of fewest bits nearly as good as PrivUnitG.
 
     Arguments:
         dimension: d, coordinates of a vector.
         epsilon: pure epsilon of one report about the whole vector, > 0.
-        bits: most bits of a report. None: the fewest with which the error is at most (1 +
-            tolerance) times that of PrivUnitG at this epsilon; when 12 bits an index do not
-            suffice, the design with the least error.
+        bits: most bits of a report. None: the fewest with an error of at most (1 + tolerance) times
+            PrivUnitG's; when 12 bits an index do not suffice, the design with the least error.
         tolerance: > 0.
-        codebook: a kind of codewords, or "auto": "S" and "X" where rotating them is cheap, "G"
-            where codewords are few (then it is better than "GX", but the server draws all M
-            codewords of every report), else "GX".
-        norms: see `RankedCodebook`. "auto": "null" from epsilon = 4 an index on, where it increases
-            the error by at most 1.5 % at the clipping norm and reduces that of short vectors up to
-            13 times; else "slack", at no cost.
+        codebook: a kind of codewords, or "auto": "S", "X" where rotating is cheap, "G" where
+            codewords are few (the server draws all M of every report), else "GX".
+        norms: see `RankedCodebook`. "auto": "null" from epsilon = 4 an index on (at most 1.5 % more
+            error at the clipping norm, up to 13 times less for short vectors), else "slack".
         subspace: coordinates of the codewords; None: all d up to 2048, else 1024.
         clip_norm: data units.
-        beacon: public text mixed into codewords, e.g. the name of the collection and a public
-            random value.
-
+        beacon: public text mixed into codewords: the collection's name and a public random value.
     Returns: the codebook, which prints its ratio to PrivUnitG.
-
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
         InfeasibleError: no codebook of this kind exists with this number of bits.
-
     Guarantees: `epsilon` of the result is at most the one asked for, exactly.
-
     Example:
         >>> scheme = ranked_codebook(1000, 4.0, bits=8)
-        >>> scheme.bits
-        8
         >>> report = scheme.encode([0.6, 0.8] + [0.0] * 998, seed=7)
-        >>> scheme.decode(report, 7).shape
-        (1000,)
+        >>> scheme.bits, scheme.decode(report, 7).shape
+        (8, (1000,))
     """
     if not isinstance(epsilon, (int, float)) or not 1e-6 <= epsilon <= 200:
         raise ParameterError("epsilon", epsilon, "need a number from 1e-6 to 200")
@@ -112,10 +101,8 @@ def ranked_codebook(
     else:
         chosen = request.least_error(check_count("bits", bits))
     if chosen is None:
-        raise InfeasibleError(
-            f"epsilon={epsilon:g}: no codebook of kind {codebook} fits; "
-            "use other bits or codebook=auto"
-        )
+        problem = f"epsilon={epsilon:g}: no codebook of kind {codebook} fits"
+        raise InfeasibleError(f"{problem}; use other bits or codebook=auto")
     return replace(chosen, clip_norm=clip_norm)
 
 
