@@ -135,7 +135,12 @@ class Constraint(ABC):
         top: float,
         means: FloatArray,
     ) -> bool:
-        """Whether reports of two levels with these means, all between the levels, obey it."""
+        """Whether reports of `bottom` and `top` alone obey it.
+
+        Arguments:
+            means: (n,) of the reports at n inputs, each in [bottom, top]: a report is `top` with
+                probability (mean - bottom) / (top - bottom).
+        """
 
     def check_knots(self, knots: FloatArray) -> None:  # noqa: B027
         """Raise ParameterError for knots on which the guarantee cannot be stated."""

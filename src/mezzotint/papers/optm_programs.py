@@ -216,6 +216,11 @@ class FourBins:
     def table(self, budget: float) -> Mechanism:
         """The certified table of the best member at `budget`, a little less than the problem's
         epsilon.
+
+        Called by `first_certified`, which tries the next margin below epsilon.
+
+        Raises:
+            InfeasibleError: no member at `budget`, or its integers exceed the problem's epsilon.
         """
         _, variables = self.solve(budget)
         probabilities = np.clip(self.forms @ variables, 0.0, 1.0)

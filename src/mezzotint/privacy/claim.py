@@ -336,14 +336,18 @@ class Claim(Record):
     def _standing(self) -> str:
         """Certified or computed, and why not certified; a simulation where the draws were
         seeded."""
-        status = "certified"
-        if not self.certified:
-            status = "computed"
-            if self.reason:
-                status += f" ({self.reason})"
-        if self.seeded:
-            return f"{SIMULATION} {status}"
-        return status[0].upper() + status[1:]
+        reason = ""
+        if self.reason:
+            reason = f" ({self.reason})"
+        match self.certified, self.seeded:
+            case True, False:
+                return "Certified"
+            case True, True:
+                return f"{SIMULATION} certified"
+            case False, False:
+                return f"Computed{reason}"
+            case False, True:
+                return f"{SIMULATION} computed{reason}"
 
 
 def _honest(clients: int) -> str:

@@ -316,6 +316,10 @@ class Ledger:
             raise ParameterError("ledger", str(self.path), remedy)
 
     def _same_people(self, claim: Charge, segment: Segment) -> PeopleLine | None:
+        """An earlier charge that is proved to be of the same bits to the same people, or None.
+
+        Charges to people are pure (`charge_people`), so their epsilons are all that they cost.
+        """
         if not claim.fingerprint:
             return None
         bits = (claim.identity, claim.fingerprint, claim.epsilon, segment.sha256)

@@ -225,6 +225,9 @@ def _largest_log_ratio(larger: IntArray, smaller: IntArray) -> float:
 
 
 def _absolute(mechanism: Mechanism) -> float:
+    """The largest slope of log p(x) over inputs and levels, per data unit, rounded up; inf at a
+    jump, and where a level is possible at one of two neighbouring knots alone.
+    """
     # Between two knots p is linear, so |d log p / dx| is largest at the smaller end: |b - a| / (h
     # min(a, b)). A supremum of slopes is the supremum of all difference quotients of log p.
     steepest = Fraction(0)

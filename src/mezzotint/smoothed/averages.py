@@ -15,7 +15,7 @@ from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError, as_reals
 from mezzotint.smoothed import count_tables, many_types
 from mezzotint.smoothed.compositions import simple_compositions
-from mezzotint.smoothed.expectations import Z_SCORE, check_draws, expected_record
+from mezzotint.smoothed.expectations import check_draws, expected_record
 from mezzotint.smoothed.model import (
     LOG_TEN,
     Expected,
@@ -504,7 +504,7 @@ def _estimate(
             levels=levels,
         )
         log_deltas[draw] = profile.log10_delta * LOG_TEN
-    return summary(log_deltas, Z_SCORE)
+    return summary(log_deltas)
 
 
 def _compositions(

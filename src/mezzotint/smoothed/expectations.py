@@ -7,7 +7,6 @@ Last, formulas as the paper prints them.
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,10 +39,6 @@ from mezzotint.smoothed.model import (
     to_log10,
 )
 from mezzotint.smoothed.monte_carlo import SampledMean, monte_carlo
-
-CONFIDENCE = 0.99
-"""Level of the confidence interval of sampled results."""
-Z_SCORE = statistics.NormalDist().inv_cdf(0.5 + CONFIDENCE / 2.0)
 
 
 def expected(
@@ -158,15 +153,7 @@ def _sampled(
     """A Monte Carlo estimate at the worst composition of the bracket, cut to its bounds."""
     bounds = many_types.bracket(sample, loss, corners)
     check_draws(draws, "random histograms", 1000)
-    estimate = monte_carlo(
-        sample,
-        loss,
-        corners,
-        bounds.split,
-        draws=draws,
-        seed=seed,
-        z=Z_SCORE,
-    )
+    estimate = monte_carlo(sample, loss, corners, bounds.split, draws=draws, seed=seed)
     reason = f"Mean of exact delta at {draws} random histograms of the composition {bounds.split}."
     bounds = replace(bounds, reason=reason)
     return expected_record(sample, loss, corners, bounds, started, estimate)
@@ -234,7 +221,7 @@ def expected_record(
         value = min(max(estimate.log_value, search.log_lower), search.log_upper)
         low = min(max(estimate.log_low, search.log_lower), value)
         high = max(min(estimate.log_high, search.log_upper), value)
-        confidence = (CONFIDENCE, low / LOG_TEN, high / LOG_TEN)
+        confidence = (estimate.confidence, low / LOG_TEN, high / LOG_TEN)
     lower = log10_down(search.log_lower)
     upper = min(to_log10(search.log_upper, 1e-300), 0.0)
     if search.log_value == 0.0 and search.log_upper == 0.0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,14 +14,21 @@ from mezzotint.smoothed.many_types import mass_window
 from mezzotint.smoothed.model import LOG_TEN, Distribution, Loss, Sample, split
 from mezzotint.smoothed.profiles import histogram_profile, log_pair
 
+CONFIDENCE = 0.99
+_STANDARD_ERRORS = statistics.NormalDist().inv_cdf(0.5 + CONFIDENCE / 2.0)
+"""On each side of a mean: its interval of this level by the central limit theorem."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SampledMean:
-    """A Monte Carlo mean of exact values, with its confidence interval (natural logarithms)."""
+    """A Monte Carlo mean of exact values, with its interval (natural logarithms) and the level of
+    that.
+    """
 
     log_value: float
     log_low: float
     log_high: float
+    confidence: float = CONFIDENCE
 
 
 def monte_carlo(
@@ -31,7 +39,6 @@ def monte_carlo(
     *,
     draws: int,
     seed: int,
-    z: float,
 ) -> SampledMean:
     """E[delta(H)] for one composition from exact delta(H) at random histograms.
 
@@ -60,7 +67,7 @@ def monte_carlo(
             log_weight = math.log(2.0) - float(np.logaddexp(0.0, log_ratio))
         profile = histogram_profile(tuple(histogram.tolist()), sample, loss)
         log_values[draw] = log_weight + profile.log10_delta * LOG_TEN
-    return summary(log_values, z)
+    return summary(log_values)
 
 
 def _tilted(
@@ -100,14 +107,15 @@ def _log_tilt(histogram: np.ndarray, tilt: tuple[np.ndarray, np.ndarray]) -> flo
     return float((histogram[is_present] * log_ratios).sum())
 
 
-def summary(log_values: np.ndarray, z: float) -> SampledMean:
-    """The mean of exp(logs) and its interval of z standard errors, as logarithms."""
+def summary(log_values: np.ndarray) -> SampledMean:
+    """The mean of exp(logs) and its interval, as logarithms."""
     peak = float(log_values.max())
     if peak == -math.inf:
         return SampledMean(log_value=peak, log_low=peak, log_high=peak)
     scaled = np.exp(log_values - peak)
     mean = float(scaled.mean())
-    half_width = z * float(scaled.std(ddof=1)) / math.sqrt(log_values.size)
+    deviation = float(scaled.std(ddof=1))
+    half_width = _STANDARD_ERRORS * deviation / math.sqrt(log_values.size)
     log_low = -math.inf
     if half_width < mean:
         log_low = peak + math.log(mean - half_width)

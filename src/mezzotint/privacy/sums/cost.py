@@ -503,7 +503,10 @@ def others_noise(mechanism: Mechanism, others: int) -> NoiseMixture:
 
 
 def _renyi_l2(run: Release) -> float:
-    """Epsilon from kappa ||x - x'||^2 <= 4 kappa C^2 per round."""
+    """Epsilon from kappa ||x - x'||^2 <= 4 kappa C^2 per round; inf where it proves none.
+
+    kappa counts the noise of all `run.others`, which random participants need not add.
+    """
     if run.clip_norm is None or run.delta == 0:
         return math.inf
     if run.participation in ("poisson", "without_replacement"):
