@@ -270,7 +270,7 @@ def round_rows(
     targets = np.zeros(len(probability_rows))
     if target_means is not None:
         targets = np.asarray(target_means, dtype=np.float64)
-    _check_request(outputs, targets, probability_rows, epsilon)
+    _check_request(levels=outputs, target_means=targets, rows=probability_rows, epsilon=epsilon)
     if target_means is None:
         targets = probability_rows @ outputs
     weights = _largest_remainder(probability_rows)

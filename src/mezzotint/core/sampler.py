@@ -247,7 +247,13 @@ def privatize(
 
         codes, clip_counts = device.draw(table, x, key_from(rng))
         find_input = partial(device.find, table, x)
-        return codes, _checked_counts(table, x.numel(), clip_counts, on_out_of_range, find_input)
+        return codes, _checked_counts(
+            table=table,
+            total=x.numel(),
+            counts=clip_counts,
+            on_out_of_range=on_out_of_range,
+            find=find_input,
+        )
     from mezzotint.core.kernels import compile_lookup
 
     values, wrap = _as_array(x)
@@ -257,7 +263,13 @@ def privatize(
     codes = np.empty(flat_values.size, dtype=lookup.code_dtype)
     clip_counts = _draw_all(lookup, flat_values, codes, key, threads)
     find_input = partial(_find, table, values)
-    stats = _checked_counts(table, values.size, clip_counts, on_out_of_range, find_input)
+    stats = _checked_counts(
+        table=table,
+        total=values.size,
+        counts=clip_counts,
+        on_out_of_range=on_out_of_range,
+        find=find_input,
+    )
     return wrap(codes.reshape(values.shape)), stats
 
 
@@ -283,7 +295,13 @@ def codes_from_words(
     codes = np.empty(values.size, dtype=lookup.code_dtype)
     flat_values = np.ascontiguousarray(values).reshape(-1)
     clip_counts = lookup.draw(flat_values, np.ascontiguousarray(random_words).reshape(-1), codes)
-    _checked_counts(table, values.size, clip_counts, "clip", partial(_find, table, values))
+    _checked_counts(
+        table=table,
+        total=values.size,
+        counts=clip_counts,
+        on_out_of_range="clip",
+        find=partial(_find, table, values),
+    )
     return codes.reshape(values.shape)
 
 

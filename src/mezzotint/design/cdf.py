@@ -257,7 +257,9 @@ class CellProblem:
     ) -> ColumnProgram:
         """The program of these columns, at the problem's epsilon unless another is given."""
         chosen_epsilon = self.epsilon if epsilon is None else epsilon
-        return ColumnProgram(sets, self.shares, chosen_epsilon, self.known)
+        return ColumnProgram(
+            sets=sets, shares=self.shares, epsilon=chosen_epsilon, known=self.known
+        )
 
 
 def informative_table(problem: CellProblem) -> tuple[Mechanism, FloatDesign]:
@@ -265,10 +267,10 @@ def informative_table(problem: CellProblem) -> tuple[Mechanism, FloatDesign]:
     best_columns = _best_columns(problem)
     sets, more_steps = _fewer_columns(problem, best_columns)
     mechanism = stepped(
-        lambda epsilon: problem.program(sets, epsilon).rows(),
-        problem.shares,
-        problem.edges,
-        problem.epsilon,
+        rows_at=lambda epsilon: problem.program(sets, epsilon).rows(),
+        shares=problem.shares,
+        edges=problem.edges,
+        epsilon=problem.epsilon,
     )
     design = FloatDesign(
         lower_bound=best_columns.bound,
@@ -308,7 +310,9 @@ def _best_columns(problem: CellProblem) -> _Columns:
         worst_columns = worst_columns[excess[worst_columns] > 1e-12 * second_moment]
         bound_gap = second_moment - everything.offset - best_bound
         if bound_gap <= _TARGET * 10 * second_moment or not worst_columns.size:
-            return _Columns(sets, column_use.often, best_bound, scope, total_steps)
+            return _Columns(
+                sets=sets, often=column_use.often, bound=best_bound, scope=scope, steps=total_steps
+            )
         stays = column_use.often * program.chances > 1e-3 * RARE
         stays[:cell_count] = True
         sets = np.concatenate([sets[stays], pool[worst_columns]])

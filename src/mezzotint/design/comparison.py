@@ -390,11 +390,11 @@ def _row_of(
         return _continuous(family, problem, limit)
     if isinstance(family, str):
         build = partial(_of_family, family, problem, levels, loss)
-        return _row(family, build, problem.prior, limit, cell_count)
+        return _row(family=family, design=build, prior=problem.prior, limit=limit, cells=cell_count)
     name, build_table = user_family(family, problem)
     if isinstance(family, Mechanism):
         limit = _limit_at(family.epsilon, problem)
-    return _row(name, build_table, problem.prior, limit, cell_count)
+    return _row(family=name, design=build_table, prior=problem.prior, limit=limit, cells=cell_count)
 
 
 def _rank(row: Row) -> tuple[bool, float]:

@@ -93,7 +93,14 @@ class Program:
             for rows, columns, values in block.terms:
                 backwards = np.arange(entry_count + rows.size - 1, entry_count - 1, -1)
                 all_values = np.broadcast_to(np.asarray(values, dtype=np.float64), rows.shape)
-                terms.append(Entries(rows + first_row, columns, all_values, backwards))
+                terms.append(
+                    Entries(
+                        rows=rows + first_row,
+                        columns=columns,
+                        values=all_values,
+                        backwards=backwards,
+                    )
+                )
                 entry_count += rows.size
             first_row += block.rhs.size
         entries = Entries(

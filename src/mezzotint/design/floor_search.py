@@ -94,7 +94,8 @@ def _rows_inside(
     target_means = np.array([-1.0, 1.0])
     is_inner = np.ones(levels.size)
     is_inner[[0, -1]] = 0.0
-    tilts = np.array([[min(1.0, 1 / tilt)], [min(1.0, tilt)]])
+    first_tilt, last_tilt = min(1.0, 1 / tilt), min(1.0, tilt)
+    tilts = np.array([[first_tilt], [last_tilt]])
     inner_mass = 0.5 / levels.size
     for _ in range(110):
         # The outer two levels take the remaining mass so that the means hold.
@@ -102,12 +103,14 @@ def _rows_inside(
         outer_mass = 1 - rows.sum(axis=1)
         outer_moment = target_means - rows @ levels
         span = levels[-1] - levels[0]
-        rows[:, -1] = (outer_moment - outer_mass * levels[0]) / span
+        last_moment = outer_moment - outer_mass * levels[0]
+        rows[:, -1] = last_moment / span
         rows[:, 0] = outer_mass - rows[:, -1]
         smallest = rows.min(axis=0)
         largest = rows.max(axis=0)
         limit = smallest * ratio * (1 - 1e-14)
-        if (smallest > 0).all() and (largest < limit).all():
+        is_positive = (smallest > 0).all()
+        if is_positive and (largest < limit).all():
             return inner_mass, rows
         inner_mass /= 2
     return 0.0, rows
@@ -127,11 +130,13 @@ def _interior(
             for sign in (1, -1):
                 row_tilt = ratio ** (sign * (1 - 10.0**-digit_count))
                 candidates.append(_rows_inside(levels, ratio, row_tilt))
-        largest_mass = max(inner_mass for inner_mass, _ in candidates)
-        inner_mass, rows = next(pair for pair in candidates if pair[0] >= largest_mass / 10)
+        largest_mass = max(candidate_mass for candidate_mass, _ in candidates)
+        large_enough = (pair for pair in candidates if pair[0] >= largest_mass / 10)
+        inner_mass, rows = next(large_enough)
     if inner_mass == 0.0:
         raise ConvergenceError("these levels do not reach far enough")
-    return np.sqrt(rows.min(axis=0) * rows.max(axis=0) / ratio), rows
+    products = rows.min(axis=0) * rows.max(axis=0)
+    return np.sqrt(products / ratio), rows
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -176,10 +181,14 @@ class _EliminatedRow:
         self.pull = pulls[1] - pulls[0]
         # Around this centre mass and mean do not interact, however few levels are free to move.
         inverse = 1 / self.own
-        self.centre = float((levels / self.own).sum() / inverse.sum())
-        self.equations = np.stack([np.ones(levels.size), levels - self.centre])
-        self.missing = np.array([1.0, target_mean - self.centre]) - self.equations @ row
-        self.moments = (self.equations**2 / self.own).sum(axis=1)
+        weighted_levels = levels / self.own
+        self.centre = float(weighted_levels.sum() / inverse.sum())
+        deviations = levels - self.centre
+        self.equations = np.stack([np.ones(levels.size), deviations])
+        targets = np.array([1.0, target_mean - self.centre])
+        self.missing = targets - self.equations @ row
+        moments = self.equations**2 / self.own
+        self.moments = moments.sum(axis=1)
         # own - cross**2 / own without cancellation.
         self.diagonal = (ratio - 1) ** 2 * low * high / self.own
 
@@ -190,15 +199,19 @@ class _EliminatedRow:
 
     def right(self) -> FloatArray:
         """What they add to the right-hand side."""
-        residual = (self.equations @ (self.pull / self.own) + self.missing) / self.moments
-        return self.cross * (self.pull - residual @ self.equations) / self.own
+        pulled = self.equations @ (self.pull / self.own)
+        residual = (pulled + self.missing) / self.moments
+        remaining_pull = self.pull - residual @ self.equations
+        return self.cross * remaining_pull / self.own
 
     def step(self, floor_change: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The change of the row, and the multipliers of its mass and mean."""
         free = -self.pull - self.cross * floor_change
-        mass, mean = (self.equations @ (free / self.own) - self.missing) / self.moments
-        row_change = (free - mass - mean * self.equations[1]) / self.own
-        return row_change, np.array([mass - mean * self.centre, mean])
+        moved = self.equations @ (free / self.own)
+        mass, mean = (moved - self.missing) / self.moments
+        priced = free - mass - mean * self.equations[1]
+        multipliers = np.array([mass - mean * self.centre, mean])
+        return priced / self.own, multipliers
 
 
 @final
@@ -233,16 +246,17 @@ class _TwoRows:
         rows = barrier.point[levels.size :].reshape(2, -1)
         pulls = barrier.pulls
         matrix = barrier.hessian.copy()
-        right = -barrier.gradient - (pulls[0] - self.ratio * pulls[1]).sum(axis=0)
+        floor_pulls = pulls[0] - self.ratio * pulls[1]
+        right = -barrier.gradient - floor_pulls.sum(axis=0)
         ends: list[_EliminatedRow] = []
         for end, target_mean in enumerate((-1.0, 1.0)):
             eliminated = _EliminatedRow(
-                levels,
-                self.ratio,
-                rows[end],
-                target_mean,
-                barrier.weights[:, end],
-                pulls[:, end],
+                levels=levels,
+                ratio=self.ratio,
+                row=rows[end],
+                target_mean=target_mean,
+                weights=barrier.weights[:, end],
+                pulls=pulls[:, end],
             )
             matrix[np.diag_indices_from(matrix)] += eliminated.diagonal
             matrix += eliminated.matrix()
@@ -273,7 +287,9 @@ class _JustReaching:
         self.levels = levels
         self.ratio = ratio
         self.outer = outer
-        near_end, far_end = (-1.0, 1.0) if outer == 0 else (1.0, -1.0)
+        near_end, far_end = 1.0, -1.0
+        if outer == 0:
+            near_end, far_end = -1.0, 1.0
         self.distance = np.abs(levels - levels[outer])
         reach_near = abs(levels[outer] - near_end)
         reach_far = abs(levels[outer] - far_end)
@@ -297,19 +313,21 @@ class _JustReaching:
         other_count = self.levels.size - 1
         farthest = other_count - self.outer
         least_mass = self.moment / self.distance[farthest]
-        limit = 1 - 1e-3 * (1 - least_mass * (self.ratio + 1))
+        spare_mass = 1 - least_mass * (self.ratio + 1)
+        limit = 1 - 1e-3 * spare_mass
         even_share = 0.5
         while True:
-            even_floors = (
-                even_share * self.moment / (other_count * np.maximum(self.distance, 1e-300))
-            )
+            denominators = other_count * np.maximum(self.distance, 1e-300)
+            even_floors = even_share * self.moment / denominators
             floors = np.where(self.others, even_floors, 0.0)
             floors[farthest] += (1 - even_share) * least_mass
             floor_total = float(floors.sum())
             if floor_total * (self.ratio + 1) < limit or even_share < 1e-15:
                 break
             even_share /= 2
-        floors[self.outer] = (1 - self.ratio * floor_total + (1 - floor_total) / self.ratio) / 2
+        near_share = 1 - self.ratio * floor_total
+        far_share = (1 - floor_total) / self.ratio
+        floors[self.outer] = (near_share + far_share) / 2
         return floors
 
     def slacks(self, point: FloatArray, *, change: bool = False) -> FloatArray:
@@ -318,12 +336,14 @@ class _JustReaching:
 
     def newton(self, barrier: _Barrier) -> tuple[FloatArray, FloatArray]:
         weights = barrier.weights
-        matrix = barrier.hessian + (self.matrix.T * weights) @ self.matrix
+        weighted = self.matrix.T * weights
+        matrix = barrier.hessian + weighted @ self.matrix
         gradient_side = barrier.pulls @ self.matrix - barrier.gradient
         right = np.stack([gradient_side, -self.distance], axis=1)
         by_gradient, by_price = _solve(matrix, right).T
         missing = self.moment - float(self.distance @ barrier.point)
-        price = (missing - float(self.distance @ by_gradient)) / float(self.distance @ by_price)
+        gradient_moment = float(self.distance @ by_gradient)
+        price = (missing - gradient_moment) / float(self.distance @ by_price)
         step = by_gradient + price * by_price
         duals = barrier.pulls - weights * (self.matrix @ step)
         return step, self._multipliers(price, duals)
@@ -335,7 +355,8 @@ class _JustReaching:
         # Any multiple of (ratio, -1) may be added to the rows' prices of the mean: enough for their
         # signs.
         nearest = float(self.distance[self.others].min())
-        far_mean = max(far_mass / nearest, (-near_mass / nearest - price) / self.ratio, 0.0)
+        near_need = -near_mass / nearest - price
+        far_mean = max(far_mass / nearest, near_need / self.ratio, 0.0)
         near_mean = price + self.ratio * far_mean
         sign = 1.0 if self.outer == 0 else -1.0
         anchor = self.levels[self.outer]
@@ -356,9 +377,11 @@ def _solve(matrix: FloatArray, right: FloatArray) -> FloatArray:
     """Barrier terms differ by many orders of magnitude: scaled to a unit diagonal they do not hide
     each other.
     """
-    scale = 1 / np.sqrt(np.maximum(matrix.diagonal(), 1e-300))
+    diagonal = np.maximum(matrix.diagonal(), 1e-300)
+    scale = 1 / np.sqrt(diagonal)
     scaled_matrix = matrix * scale * scale[:, None]
-    solved = np.linalg.solve(scaled_matrix, (right.T * scale).T)
+    scaled_right = (right.T * scale).T
+    solved = np.linalg.solve(scaled_matrix, scaled_right)
     return (solved.T * scale).T
 
 
@@ -380,7 +403,8 @@ class FloorProblem:
 
     def value(self, floors: FloatArray) -> tuple[Windows, Value]:
         """The windows of floors and their expected loss."""
-        windows = make_windows(self.levels, floors, self.ratio, split=self.loss == "mae")
+        has_kinks = self.loss == "mae"
+        windows = make_windows(self.levels, floors, self.ratio, split=has_kinks)
         return windows, average(windows, self.law, self.loss)
 
     def relative_target(self, loss: float) -> float:
@@ -389,7 +413,8 @@ class FloorProblem:
         """
         if self.doubt is None:
             return _TARGET
-        return min(max(1e-6, 0.1 * abs(loss / self.doubt - 1)), 1e-2)
+        distance = abs(loss / self.doubt - 1)
+        return min(max(1e-6, 0.1 * distance), 1e-2)
 
 
 def best_floors(
@@ -418,8 +443,10 @@ def best_floors(
             if near is not None and near.point.size == reach.point.size:  # a point of the same kind
                 start = share * start + (1 - share) * near.point
                 start_share = share
-            results.append(_NewtonMethod(problem, reach, start, start_share).run())
-            if problem.doubt is not None or results[-1][0] < 1e-6:
+            method = _NewtonMethod(problem, reach, start, start_share)
+            gap, optimum = method.run()
+            results.append((gap, optimum))
+            if problem.doubt is not None or gap < 1e-6:
                 break
     if not results:
         raise ConvergenceError(
@@ -433,12 +460,17 @@ def _ways_to_reach(
     ratio: float,
 ) -> list[Callable[[], _Reach]]:
     """The likeliest first."""
-    excess = (np.abs(levels[[0, -1]]) - 1) / overhang(ratio) - 1
+    outer_distances = np.abs(levels[[0, -1]])
+    excess = (outer_distances - 1) / overhang(ratio) - 1
     ways: list[Callable[[], _Reach]] = [partial(_TwoRows, levels, ratio)]
     if excess.min() < _THINNEST:
-        outer = 0 if excess[0] < excess[1] else levels.size - 1
+        outer, position = levels.size - 1, 1
+        if excess[0] < excess[1]:
+            outer = 0
+        if excess.max() > 100 * _THINNEST:
+            position = 0
         just_reaching = partial(_JustReaching, levels, ratio, outer)
-        ways.insert(0 if excess.max() > 100 * _THINNEST else 1, just_reaching)
+        ways.insert(position, just_reaching)
     return ways
 
 
@@ -463,7 +495,8 @@ class _NewtonMethod:
         slacks = reach.slacks(start)
         if not slacks.min() > 0:
             raise ConvergenceError("between floats there is no room inside these levels' reach")
-        self.duals = start_share * float(self.value.loss) / slacks.size / slacks
+        loss = float(self.value.loss)
+        self.duals = start_share * loss / slacks.size / slacks
         self.ends: FloatArray = np.zeros((2, 2))
         self.bound = -math.inf
         self.bound_ends = self.ends
@@ -499,7 +532,13 @@ class _NewtonMethod:
     def _keep_best(self) -> None:
         problem = self.problem
         floors = self.point[: self.count]
-        bound = lower_bound(self.value, floors, problem.levels, self.ends, problem.ratio)
+        bound = lower_bound(
+            value=self.value,
+            floors=floors,
+            levels=problem.levels,
+            ends=self.ends,
+            ratio=problem.ratio,
+        )
         if bound > self.bound:
             self.bound = bound
             self.bound_ends = self.ends
@@ -519,8 +558,11 @@ class _NewtonMethod:
         products = self.duals * slacks
         centre = float(products.sum()) / self.duals.size
         # How centred the point is decides how far ahead to aim.
-        ahead = 0.1 if float(products.min()) > 0.1 * centre else 0.5
-        target = max(ahead * centre, 0.05 * relative * self.least / self.duals.size)
+        ahead = 0.5
+        if float(products.min()) > 0.1 * centre:
+            ahead = 0.1
+        least_target = 0.05 * relative * self.least / self.duals.size
+        target = max(ahead * centre, least_target)
         weights = self.duals / slacks
         pulls = target / slacks
         try:
@@ -559,12 +601,14 @@ class _NewtonMethod:
         """
         step_length = min(1.0, 0.99 * _longest(slacks, slack_change))
         loss = float(self.value.loss)
-        merit = loss - target * float(np.log(slacks).sum())
+        log_slacks = float(np.log(slacks).sum())
+        merit = loss - target * log_slacks
         for _ in range(_HALVINGS):
             point = self.point + step_length * change
             self.windows, self.value = self.problem.value(point[: self.count])
             new_slacks = np.maximum(slacks + step_length * slack_change, 1e-300)
-            new_merit = float(self.value.loss) - target * float(np.log(new_slacks).sum())
+            log_slacks = float(np.log(new_slacks).sum())
+            new_merit = float(self.value.loss) - target * log_slacks
             if new_merit <= merit + 1e-9 * abs(target) + 1e-13 * loss:
                 break
             step_length /= 2
@@ -582,4 +626,5 @@ def _longest(values: FloatArray, change: FloatArray) -> float:
     is_falling = change < 0
     if not is_falling.any():
         return math.inf
-    return float((values[is_falling] / -change[is_falling]).min())
+    lengths = values[is_falling] / -change[is_falling]
+    return float(lengths.min())

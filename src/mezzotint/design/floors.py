@@ -136,13 +136,15 @@ class _PriorBound:
         windows = make_windows(self.units, optimum.floors, self.ratio, split=split)
         means = np.concatenate([[-1.0], windows.means, [1.0]])
         edges = np.unique(np.clip(means, -1.0, 1.0))
-        law = priors.exact_law(self.prior, self.lower, self.upper, edges)
+        law = priors.exact_law(prior=self.prior, lower=self.lower, upper=self.upper, edges=edges)
         value = average(windows, law, self.loss)
         if self.has_few_atoms:
             atoms = priors.centred_atoms(cast(SamplePrior, self.prior), self.lower, self.upper)
             cuts = np.clip(windows.means, -1.0, 1.0)
             shares = priors.split_atoms(*atoms, cuts, spread)
-            constant, cost = costs_of_atoms(atoms[0], shares, windows, self.loss)
+            constant, cost = costs_of_atoms(
+                points=atoms[0], parts=shares, windows=windows, loss=self.loss
+            )
         else:
             constant = float(value.loss - optimum.floors @ value.by_floor)
             cost = value.by_floor
@@ -151,7 +153,9 @@ class _PriorBound:
         bound = bound_with(constant, cost, self.units, ends, self.ratio)
         if loss - bound > _ENOUGH * loss:
             exact_ends = best_ends(cost, self.units, self.ratio)
-            exact_bound = bound_with(constant, cost, self.units, exact_ends, self.ratio)
+            exact_bound = bound_with(
+                constant=constant, cost=cost, levels=self.units, ends=exact_ends, ratio=self.ratio
+            )
             if exact_bound > bound:
                 ends, bound = exact_ends, exact_bound
         return _SpreadBound(

@@ -227,7 +227,9 @@ def integer_windows(
             most_below = math.floor(TOTAL * reach_below + tolerance * span * level_scale)
             most_above = math.floor(TOTAL * reach_above + tolerance * span * level_scale)
             start = [outer_choice[0], *inner_choice, outer_choice[1]]
-            reaching = reaching_floors(scaled_levels, start, ratio, (most_below, most_above))
+            reaching = reaching_floors(
+                levels=scaled_levels, floors=start, ratio=ratio, most=(most_below, most_above)
+            )
             if reaching is not None:
                 return IntegerWindows(levels, reaching, ratio)
     raise InfeasibleError(

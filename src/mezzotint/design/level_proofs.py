@@ -67,30 +67,36 @@ def least_of_quadratics(
     latter >= 0.
     """
     constant, slopes, square = coefficients
-    inner_roots = roots[(roots > axis[0]) & (roots < axis[-1])]
+    is_inner = (roots > axis[0]) & (roots < axis[-1])
+    inner_roots = roots[is_inner]
     points = np.unique(np.concatenate([axis, inner_roots]))
     piece_starts = points[:-1]
     piece_stops = points[1:]
     # On an unbounded piece any point tells the signs.
     finite_points = points[np.isfinite(points)]
-    nearby = np.clip(points, finite_points.min() - 1e3, finite_points.max() + 1e3)
+    nearest, farthest = finite_points.min() - 1e3, finite_points.max() + 1e3
+    nearby = np.clip(points, nearest, farthest)
     middles = (nearby[1:] + nearby[:-1]) / 2
     tilts = square[:, None] * middles + slopes[:, None]
     values = tilts * middles + constant[:, None]
     ratio_factors = np.where(values < 0, ratio, 1.0)
-    total_constant, total_slope, total_square = np.stack([constant, slopes, square]) @ ratio_factors
+    totals = np.stack([constant, slopes, square]) @ ratio_factors
+    total_constant, total_slope, total_square = totals
     with np.errstate(divide="ignore", invalid="ignore"):
         vertex = np.nan_to_num(-total_slope / (2 * total_square))
-    cell = np.clip(np.searchsorted(axis, middles) - 1, 0, axis.size - 2)
+    cells_below = np.searchsorted(axis, middles)
+    cell = np.clip(cells_below - 1, 0, axis.size - 2)
     least_values = np.full(axis.size - 1, np.inf)
     position = np.zeros(axis.size - 1)
-    for candidates in (piece_starts, piece_stops, np.clip(vertex, piece_starts, piece_stops)):
+    vertices = np.clip(vertex, piece_starts, piece_stops)
+    for candidates in (piece_starts, piece_stops, vertices):
         is_finite = np.isfinite(candidates)
         inputs = np.where(is_finite, candidates, 0.0)
         sums = (total_square * inputs + total_slope) * inputs + total_constant
         sums = np.where(is_finite, sums, np.inf)
         # Unbounded pieces on which the sum falls for ever.
-        is_falling = (total_square == 0) & (total_slope * np.sign(candidates) < 0)
+        outward_slope = total_slope * np.sign(candidates)
+        is_falling = (total_square == 0) & (outward_slope < 0)
         sums[~is_finite & is_falling] = -np.inf
         value_order = np.argsort(-sums, kind="stable")
         better = value_order[sums[value_order] < least_values[cell[value_order]]]
@@ -122,8 +128,11 @@ class Cut:
         """The bound on the loss when no level has a negative g."""
         mass, mean, square = self.moments.T
         low, high = self.roots.T
-        rows = self.ends[0, 0] - self.ends[0, 1] + self.ends[1].sum()
-        return float(mean @ (low + high) - mass @ (low * high) - square.sum() - rows)
+        first_row = self.ends[0, 0] - self.ends[0, 1]
+        rows = first_row + self.ends[1].sum()
+        means = mean @ (low + high)
+        products = mass @ (low * high)
+        return float(means - products - square.sum() - rows)
 
     def variance(self) -> float:
         """That of the inputs."""
@@ -138,21 +147,25 @@ class Cut:
         """The least g in each cell of levels and where it is, exact but for floats."""
         low, high = self.roots.T
         mass = self.moments[:, 0]
-        cells = np.stack([mass * low * high, -mass * (low + high), mass])
-        rows = np.concatenate([self.ends.T, np.zeros((1, 2))])
+        products, sums = mass * low * high, low + high
+        cells = np.stack([products, -mass * sums, mass])
+        no_squares = np.zeros((1, 2))
+        rows = np.concatenate([self.ends.T, no_squares])
         with np.errstate(divide="ignore", invalid="ignore"):
             turns = -self.ends[:, 0] / self.ends[:, 1]
-        roots = np.concatenate([self.roots.ravel(), turns[np.isfinite(turns)]])
-        return least_of_quadratics(np.concatenate([cells, rows], axis=1), roots, axis, ratio)
+        finite_turns = turns[np.isfinite(turns)]
+        roots = np.append(self.roots.ravel(), finite_turns)
+        coefficients = np.concatenate([cells, rows], axis=1)
+        return least_of_quadratics(coefficients, roots, axis, ratio)
 
     def mirrored(self) -> Cut:
         """The same cut for inputs and levels with their signs changed."""
-        flip = np.array([1.0, -1.0])
+        flip = np.array([1.0, -1.0, 1.0])
         return Cut(
             edges=-self.edges[::-1],
             roots=-self.roots[::-1, ::-1],
-            ends=self.ends[::-1] * flip,
-            moments=self.moments[::-1] * np.array([1.0, -1.0, 1.0]),
+            ends=self.ends[::-1] * flip[:2],
+            moments=self.moments[::-1] * flip,
         )
 
 
@@ -183,9 +196,11 @@ def cut_at(
     window_means[0] = -1.0
     window_means[-1] = 1.0
     is_wide = np.diff(window_means) > 0
-    outer_levels = np.stack([levels[windows.left], levels[windows.right]], axis=1)
+    low_levels, high_levels = levels[windows.left], levels[windows.right]
+    outer_levels = np.stack([low_levels, high_levels], axis=1)
     roots = outer_levels[is_wide]
-    edges = np.concatenate([window_means[:-1][is_wide], [1.0]])
+    wide_starts = window_means[:-1][is_wide]
+    edges = np.append(wide_starts, 1.0)
     if isinstance(prior, priors.SamplePrior) and priors.has_few_atoms(prior):
         # Any split of the point masses gives a bound; that of the law does so with these
         # multipliers.
@@ -228,7 +243,8 @@ class Prover:
         self.needed = 1 + overhang(self.ratio)
         reach = 2.5 * self.needed + 0.5
         # Its own mirror image to the last bit: the kernel reads mirrored cuts off mirrored cells.
-        positive = np.append(np.linspace(0, reach, _CELLS // 2 + 1), _FARTHEST)
+        inner_edges = np.linspace(0, reach, _CELLS // 2 + 1)
+        positive = np.append(inner_edges, _FARTHEST)
         self.axis = np.concatenate([-positive[:0:-1], positive])
         self.constants = np.zeros(0)
         self.values = np.zeros((0, self.axis.size - 1))
@@ -239,7 +255,8 @@ class Prover:
         new_cuts = (cut, cut.mirrored())
         first = len(self.cuts)
         self.cuts.extend(new_cuts)
-        self.constants = np.append(self.constants, [new.constant() for new in new_cuts])
+        constants = [new.constant() for new in new_cuts]
+        self.constants = np.append(self.constants, constants)
         if len(self.values) < first + 2:
             # Space for twice as many.
             self.values = _extended(self.values, first + 2)
@@ -247,7 +264,8 @@ class Prover:
             self.before = _extended(self.before, first + 2)
         # Beyond the axis g only grows: its slope there is that of the outermost quadratics.
         for offset, new in enumerate(new_cuts):
-            self.values[first + offset] = new.least(self.axis, self.ratio)[0]
+            least_values, _ = new.least(self.axis, self.ratio)
+            self.values[first + offset] = least_values
         self.programs += 1
         self._meet(first)
         return float(self.constants[-1])
@@ -255,7 +273,8 @@ class Prover:
     def aim(self, target: float) -> None:
         """The cells that a level of a set below the target may be in."""
         self.target = target
-        self.after = np.zeros((len(self.values), self.axis.size), dtype=np.int16)
+        shape = (len(self.values), self.axis.size)
+        self.after = np.zeros(shape, dtype=np.int16)
         self.before = self.after.copy()
         self._meet(0)
 
@@ -267,14 +286,17 @@ class Prover:
         cell_count = self.axis.size - 1
         # A loss below the target leaves the floors no more mass than this: "Rare floors" in the
         # proofs.
-        floor_share = self.target / (self.target + 1 / 3) * (1 + 1e-12)
+        mass_share = self.target / (self.target + 1 / 3)
+        floor_share = mass_share * (1 + 1e-12)
         values = np.minimum(self.values[first:cut_count], 0.0)
         value_limit = self.target + BOUND_ROUNDING * abs(self.target)
         meets = self.constants[first:, None] + floor_share * values < value_limit
         cell_index = np.arange(cell_count)
-        reversed_after = np.where(meets, cell_index, cell_count)[:, ::-1]
-        next_cells = np.minimum.accumulate(reversed_after, axis=1)[:, ::-1]
-        last_cells = np.maximum.accumulate(np.where(meets, cell_index + 1, 0), axis=1)
+        next_meeting = np.where(meets, cell_index, cell_count)
+        last_meeting = np.where(meets, cell_index + 1, 0)
+        reversed_cells = np.minimum.accumulate(next_meeting[:, ::-1], axis=1)
+        next_cells = reversed_cells[:, ::-1]
+        last_cells = np.maximum.accumulate(last_meeting, axis=1)
         self.after[first:cut_count, :-1] = next_cells
         self.after[first:cut_count, -1] = cell_count
         self.before[first:cut_count, 1:] = last_cells
@@ -319,7 +341,9 @@ class Prover:
         """
         spans = sorted(set(box))
         points_per_span = max(3, _POINTS // len(spans))
-        span_levels = [self._levels_in(low, high, points_per_span) for low, high in spans]
+        span_levels: list[FloatArray] = []
+        for low_cell, high_cell in spans:
+            span_levels.append(self._levels_in(low_cell, high_cell, points_per_span))
         levels = np.unique(np.concatenate(span_levels))
         outer = self.needed * (1 + 1e-9)
         ends = [min(levels[0], -outer), max(levels[-1], outer)]
@@ -339,9 +363,11 @@ class Prover:
         start = self.axis[low]
         stop = self.axis[high]
         if high == self.axis.size - 1:
-            return np.geomspace(max(start, 0.5), 3 * max(start, self.needed), count)
+            nearest = max(start, self.needed)
+            return np.geomspace(max(start, 0.5), 3 * nearest, count)
         if low == 0:
-            return -np.geomspace(max(-stop, 0.5), 3 * max(-stop, self.needed), count)
+            nearest = max(-stop, self.needed)
+            return -np.geomspace(max(-stop, 0.5), 3 * nearest, count)
         return np.linspace(start, stop, count)
 
     def halves(
@@ -359,7 +385,8 @@ class Prover:
         for level_index, (low_cell, high_cell) in enumerate(box):
             if high_cell - low_cell < 2:
                 continue
-            is_inside = (levels >= self.axis[low_cell]) & (levels <= self.axis[high_cell])
+            above_start = levels >= self.axis[low_cell]
+            is_inside = above_start & (levels <= self.axis[high_cell])
             weights = np.where(is_inside, floors, 0.0) + 1e-12
             level_mean = float(np.average(levels, weights=weights))
             spread = float(weights @ (levels - level_mean) ** 2)
@@ -369,17 +396,13 @@ class Prover:
             return None
         low_cell, high_cell = box[widest]
         margin = (high_cell - low_cell) // 4
-        middle_cell = int(
-            np.clip(np.searchsorted(self.axis, split_level), low_cell + 1, high_cell - 1)
-        )
-        middle_cell = int(np.clip(middle_cell, low_cell + margin, high_cell - margin))
+        middle_cell = int(np.searchsorted(self.axis, split_level))
+        middle_cell = min(max(middle_cell, low_cell + 1), high_cell - 1)
+        middle_cell = min(max(middle_cell, low_cell + margin), high_cell - margin)
         boxes_before = box[:widest]
         boxes_after = box[widest + 1 :]
-        return (*boxes_before, (low_cell, middle_cell), *boxes_after), (
-            *boxes_before,
-            (middle_cell, high_cell),
-            *boxes_after,
-        )
+        low_half, high_half = (low_cell, middle_cell), (middle_cell, high_cell)
+        return (*boxes_before, low_half, *boxes_after), (*boxes_before, high_half, *boxes_after)
 
     def proves(self, target: float) -> bool:
         """Whether every box is emptied at this target before the time ends."""
@@ -411,13 +434,15 @@ class Prover:
 
 def _extended(rows: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
     """The rows and `count` empty ones."""
-    empty = np.zeros((count, rows.shape[1]), dtype=rows.dtype)
+    shape = (count, rows.shape[1])
+    empty = np.zeros(shape, dtype=rows.dtype)
     return np.concatenate([rows, empty])
 
 
 def distinct(levels: FloatArray, distance: float) -> FloatArray:
     """Of increasing levels those farther than this from the one before."""
-    is_apart = np.concatenate([[True], np.diff(levels) > distance])
+    steps = np.diff(levels, prepend=-math.inf)
+    is_apart = steps > distance
     return levels[is_apart]
 
 
@@ -488,7 +513,8 @@ def prove(
     dense_levels = np.linspace(-level_reach, level_reach, 161)
     dense_cut, _ = cut_at(dense_levels, ratio, problem)
     best_bound = prover.add(dense_cut)
-    best_bound += min(0.0, float(prover.values[1].min()))
+    least_value = float(prover.values[1].min())
+    best_bound += min(0.0, least_value)
     cut_count = 2
     for relative_gap in _GAPS:
         target = loss * (1 - relative_gap)
@@ -501,14 +527,15 @@ def prove(
         best_bound, cut_count = target, len(prover.cuts)
     return Proven(
         bound=best_bound,
-        proof=proof_of(prover, problem.epsilon, best_bound, cut_count),
+        proof=proof_of(prover=prover, epsilon=problem.epsilon, bound=best_bound, needed=cut_count),
         programs=prover.programs,
     )
 
 
 def _scaled_integers(values: FloatArray) -> npt.NDArray[np.object_]:
     """The integers next to values * 2**_SCALE."""
-    integers = [int(value) for value in np.rint(np.ldexp(values, _SCALE)).flat]
+    scaled = np.rint(np.ldexp(values, _SCALE))
+    integers = [int(value) for value in scaled.flat]
     return np.array(integers, dtype=object).reshape(values.shape)
 
 

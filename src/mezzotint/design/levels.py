@@ -355,7 +355,12 @@ def required_overhang(problem: Problem, knots: FloatArray) -> float:
     """
 
     def holds(overhang: float) -> bool:
-        return two_levels_hold(problem, problem.lower - overhang, problem.upper + overhang, knots)
+        return two_levels_hold(
+            problem=problem,
+            bottom=problem.lower - overhang,
+            top=problem.upper + overhang,
+            knots=knots,
+        )
 
     if problem.is_pure and problem.max_bias == 0:
         return problem.width / math.expm1(problem.epsilon)
@@ -387,7 +392,9 @@ def check_reach(
             f"{unit_effect:.2g}, more than an eighth of the range {range_text}; bring the levels "
             "nearer, or raise epsilon"
         )
-    if math.isinf(problem.max_bias) or two_levels_hold(problem, lowest, highest, knots):
+    if math.isinf(problem.max_bias) or two_levels_hold(
+        problem=problem, bottom=lowest, top=highest, knots=knots
+    ):
         return
     needed = required_overhang(problem, knots)
     kind = "unbiased" if problem.max_bias == 0 else f"within a bias of {problem.max_bias:g}"
@@ -541,7 +548,7 @@ def symmetric_levels(
     """
     law = law_of(UniformPrior(), lower, upper)
     half_range = (upper - lower) / 2
-    units = search(count, law, math.exp(epsilon), "minimax", symmetric=True)
+    units = search(count=count, law=law, ratio=math.exp(epsilon), loss="minimax", symmetric=True)
     nearest = (1 + 2 / math.expm1(epsilon)) * (1 + 1e-12)
     units[0] = min(units[0], -nearest)
     units[-1] = max(units[-1], nearest)
@@ -635,7 +642,11 @@ def search_levels(
     results: list[tuple[float, FloatArray]] = []
     for stretch in (1.1, 1.5):
         start_units = np.linspace(-1, 1, count) * min(stretch * nearest, farthest)
-        results.append(_descended(problem, inputs, start_units, nearest, farthest))
+        results.append(
+            _descended(
+                problem=problem, knots=inputs, start=start_units, least=nearest, largest=farthest
+            )
+        )
     _, units = min(results, key=itemgetter(0))
     return problem.center + units * half_range
 
@@ -652,7 +663,13 @@ def _pure_levels(
     # moves out.
     if count > 2:
         law = law_of(problem.prior, problem.lower, problem.upper)
-        units = search(count, law, math.exp(problem.epsilon), problem.loss, largest=farthest)
+        units = search(
+            count=count,
+            law=law,
+            ratio=math.exp(problem.epsilon),
+            loss=problem.loss,
+            largest=farthest,
+        )
         units = np.clip(units, -farthest, farthest)
     # The search meets its bounds up to its own tolerance only; outer levels must reach far enough
     # in floats too.

@@ -186,7 +186,9 @@ def _biased_limit(problem: Problem, reach: float) -> float:
     coefficients = coefficients - np.stack([mass_prices, mean_prices, np.zeros(row_count)])
     ratio = ratio_above(problem.epsilon)
     line = np.array([-np.inf, np.inf])
-    least_values, _ = least_of_quadratics(coefficients, real_roots(coefficients), line, ratio)
+    least_values, _ = least_of_quadratics(
+        coefficients=coefficients, roots=real_roots(coefficients), axis=line, ratio=ratio
+    )
     lowest = min(0.0, float(least_values[0]))
     rounding_error = _SUM_ROUNDING * ratio * float(np.abs(coefficients).sum())
     ends = np.array([problem.lower, problem.upper])

@@ -429,7 +429,9 @@ class BoxSearch:
         self.programs += 1
         constraints = self.constraints(self.tables, self.tables.forms(pinned), self.epsilon)
         low, high = self.tables.box(pinned)
-        return solve_rows(self.tables, low, high, self.target, constraints)
+        return solve_rows(
+            tables=self.tables, low=low, high=high, target=self.target, rows=constraints
+        )
 
     def _best_of(self, pinned_points: Iterator[FloatArray]) -> SelectionPoint | None:
         best_point: SelectionPoint | None = None

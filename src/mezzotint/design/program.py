@@ -190,7 +190,13 @@ class KnottedProblem:
     def program(self, pairs: IndexArray, epsilon: float) -> Program:
         """The program whose privacy constraint is on these pairs of rows, unless it is pure."""
         privacy = self.problem.constraint.part(self.rows, pairs, epsilon)
-        return program_on(self.problem, self.levels, self.knots, privacy, costs=self.costs)
+        return program_on(
+            problem=self.problem,
+            levels=self.levels,
+            knots=self.knots,
+            privacy=privacy,
+            costs=self.costs,
+        )
 
 
 def _beside(pairs: IndexArray, knots: int) -> IndexArray:

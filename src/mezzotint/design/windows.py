@@ -28,7 +28,10 @@ def error(
     x: FloatArray,
 ) -> FloatArray:
     """The loss of reporting `levels` for inputs `x`, broadcast."""
-    return np.abs(levels - x) if loss == "mae" else (levels - x) ** 2
+    distances = levels - x
+    if loss == "mae":
+        return np.abs(distances)
+    return distances**2
 
 
 def _slope(
@@ -37,7 +40,10 @@ def _slope(
     x: FloatArray,
 ) -> FloatArray:
     """Its derivative in the level."""
-    return np.sign(levels - x) if loss == "mae" else 2 * (levels - x)
+    distances = levels - x
+    if loss == "mae":
+        return np.sign(distances)
+    return 2 * distances
 
 
 @final
@@ -49,7 +55,7 @@ class Windows:
     At the ends of the pieces the windows start at `starts` (..., K), with the `rows` (..., K, m)
     and their `means`, not
     decreasing: inputs from the first to the last are covered. On each piece the window starts and
-    ends in the rooms of the levels `left` and `right` (..., K-1).
+    ends in the segments of the levels `left` and `right` (..., K-1).
     """
 
     levels: FloatArray
@@ -60,6 +66,13 @@ class Windows:
     means: FloatArray
     left: IndexArray
     right: IndexArray
+
+    @property
+    def end_levels(self) -> tuple[FloatArray, FloatArray]:
+        """(..., K-1) levels in whose segments the window of each piece starts and ends."""
+        low_levels = np.take_along_axis(self.levels, self.left, axis=-1)
+        high_levels = np.take_along_axis(self.levels, self.right, axis=-1)
+        return low_levels, high_levels
 
 
 class _Line:
@@ -79,8 +92,10 @@ class _Line:
         origin = np.zeros_like(self.segments[..., :1])
         stops = np.cumsum(self.segments, axis=-1)
         self.ends = np.concatenate([origin, stops], axis=-1)
-        self.spare = 1 - floors.sum(axis=-1, keepdims=True)
-        self.last = np.maximum(self.ends[..., -1:] - self.spare, 0.0)
+        floor_total = floors.sum(axis=-1, keepdims=True)
+        self.spare = 1 - floor_total
+        line_end = self.ends[..., -1:]
+        self.last = np.maximum(line_end - self.spare, 0.0)
 
     def rows(self, starts: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The rows (..., K, m) of windows from `starts` (..., K), and their means (..., K)."""
@@ -88,9 +103,12 @@ class _Line:
         window_stop = window_start + self.spare[..., None]
         segment_start = self.ends[..., None, :-1]
         segment_stop = self.ends[..., None, 1:]
-        overlap = np.minimum(window_stop, segment_stop) - np.maximum(window_start, segment_start)
-        extra = np.minimum(np.maximum(overlap, 0.0), self.segments[..., None, :])
-        floor_mean = (self.floors * self.levels).sum(axis=-1, keepdims=True)
+        overlap_stop = np.minimum(window_stop, segment_stop)
+        overlap_start = np.maximum(window_start, segment_start)
+        overlap = np.maximum(overlap_stop - overlap_start, 0.0)
+        extra = np.minimum(overlap, self.segments[..., None, :])
+        floor_moments = self.floors * self.levels
+        floor_mean = floor_moments.sum(axis=-1, keepdims=True)
         means = floor_mean + np.einsum("...km,...m->...k", extra, self.levels)
         return self.floors[..., None, :] + extra, means
 
@@ -102,7 +120,8 @@ def outer_rows(
 ) -> tuple[FloatArray, FloatArray]:
     """The rows (..., 2, m) of the first window and of the last one, and their means (..., 2)."""
     line = _Line(levels, floors, ratio)
-    starts = np.concatenate([np.zeros_like(line.last), line.last], axis=-1)
+    first_start = np.zeros_like(line.last)
+    starts = np.concatenate([first_start, line.last], axis=-1)
     return line.rows(starts)
 
 
@@ -120,7 +139,8 @@ def make_windows(
     starts = np.concatenate([line.ends, line.ends - line.spare], axis=-1)
     starts = np.clip(starts, 0.0, line.last)
     if split:
-        starts = np.concatenate([starts, _starts_at_levels(line, starts)], axis=-1)
+        level_starts = _starts_at_levels(line, starts)
+        starts = np.concatenate([starts, level_starts], axis=-1)
     start_order = np.argsort(starts, axis=-1, kind="stable")
     starts = np.take_along_axis(starts, start_order, axis=-1)
     # Counting what was passed tells the segments of the window's ends even where several kinks
@@ -128,8 +148,10 @@ def make_windows(
     level_count = floors.shape[-1]
     passes_left = start_order <= level_count
     passes_right = (start_order > level_count) & (start_order < 2 * level_count + 2)
-    left = np.cumsum(passes_left, axis=-1)[..., :-1] - 1
-    right = np.cumsum(passes_right, axis=-1)[..., :-1] - 1
+    passed_left = np.cumsum(passes_left, axis=-1)
+    passed_right = np.cumsum(passes_right, axis=-1)
+    left = passed_left[..., :-1] - 1
+    right = passed_right[..., :-1] - 1
     window_rows, window_means = line.rows(starts)
     return Windows(
         levels=levels,
@@ -155,7 +177,8 @@ def _starts_at_levels(line: _Line, starts: FloatArray) -> FloatArray:
     start_below = np.take_along_axis(ordered, start_index, axis=-1)
     start_above = np.take_along_axis(ordered, start_index + 1, axis=-1)
     rise = np.where(mean_above > mean_below, mean_above - mean_below, 1.0)
-    position = np.clip((line.levels - mean_below) / rise, 0.0, 1.0)
+    progress = (line.levels - mean_below) / rise
+    position = np.clip(progress, 0.0, 1.0)
     return start_below + position * (start_above - start_below)
 
 
@@ -183,14 +206,17 @@ def _tilt(
 ) -> FloatArray:
     """Slope in the level of the line through the errors of two levels."""
     is_apart = high > low
-    rise = error(loss, high, x) - error(loss, low, x)
+    low_error = error(loss, low, x)
+    rise = error(loss, high, x) - low_error
     run = np.where(is_apart, high - low, 1.0)
-    return np.where(is_apart, rise / run, _slope(loss, low, x))
+    slope_at_low = _slope(loss, low, x)
+    return np.where(is_apart, rise / run, slope_at_low)
 
 
 def _at(values: FloatArray, index: IndexArray) -> FloatArray:
     """(...,) entries of (..., m) values."""
-    return np.take_along_axis(values, index[..., None], axis=-1)[..., 0]
+    entries = np.take_along_axis(values, index[..., None], axis=-1)
+    return entries[..., 0]
 
 
 def prices(
@@ -203,13 +229,15 @@ def prices(
     """Multipliers of mass and mean at inputs `x` (...,) with windows that end in the segments of
     the levels `left`, `right` (...,).
     """
-    levels = np.broadcast_to(levels, (*x.shape, levels.shape[-1]))
+    batch_shape = (*x.shape, levels.shape[-1])
+    levels = np.broadcast_to(levels, batch_shape)
     errors = error(loss, levels, x[..., None])
     low_level = _at(levels, left)
     high_level = _at(levels, right)
     tilt = _tilt(loss, low_level, high_level, x)
     line = error(loss, low_level, x) - tilt * low_level
-    reduced = errors - (line[..., None] + tilt[..., None] * levels)
+    line_heights = line[..., None] + tilt[..., None] * levels
+    reduced = errors - line_heights
     return Prices(
         line=line,
         tilt=tilt,
@@ -241,18 +269,23 @@ def _values(
     piece_start = windows.means[..., :-1]
     piece_stop = windows.means[..., 1:]
     piece_width = np.where(piece_stop > piece_start, piece_stop - piece_start, 1.0)
-    position = np.clip((x - piece_start) / piece_width, 0.0, 1.0)[..., None]
+    progress = (x - piece_start) / piece_width
+    position = np.clip(progress, 0.0, 1.0)[..., None]
     start_rows = windows.rows[..., :-1, :]
     stop_rows = windows.rows[..., 1:, :]
     rows = (1 - position) * start_rows + position * stop_rows
     level_index = np.arange(windows.levels.shape[-1])
-    is_full = (level_index > windows.left[..., None]) & (level_index < windows.right[..., None])
+    starts_below = level_index > windows.left[..., None]
+    ends_above = level_index < windows.right[..., None]
+    is_full = starts_below & ends_above
     # Where windows end short of an input, what is missing of its mean counts at its price, as in
     # the bound.
     missing_mean = x - (rows * levels).sum(axis=-1)
+    error_slopes = _slope(loss, levels, x[..., None])
+    row_losses = (rows * price.errors).sum(axis=-1)
     return Value(
-        loss=(rows * price.errors).sum(axis=-1) + price.tilt * missing_mean,
-        by_level=rows * (_slope(loss, levels, x[..., None]) - price.tilt[..., None]),
+        loss=row_losses + price.tilt * missing_mean,
+        by_level=rows * (error_slopes - price.tilt[..., None]),
         by_floor=np.where(is_full, windows.ratio, 1.0) * price.reduced,
     )
 
@@ -297,10 +330,10 @@ def average(
 
 def _kink_density(windows: Windows, x: FloatArray) -> FloatArray:
     """Per piece how much an absolute error bends at x, for each unit of spread."""
-    low_level = np.take_along_axis(windows.levels, windows.left, axis=-1)
-    high_level = np.take_along_axis(windows.levels, windows.right, axis=-1)
+    low_level, high_level = windows.end_levels
     distance = np.where(high_level > low_level, high_level - low_level, 1.0)
-    return np.where((low_level < x) & (x < high_level), 2 / distance, 0.0)
+    is_between = (low_level < x) & (x < high_level)
+    return np.where(is_between, 2 / distance, 0.0)
 
 
 _END_TOLERANCE = 1e-9
@@ -312,13 +345,14 @@ def peaks(windows: Windows) -> tuple[FloatArray, Value]:
     derivatives.
     """
     edges = np.clip(windows.means, -1.0, 1.0)
-    low_level = np.take_along_axis(windows.levels, windows.left, axis=-1)
-    high_level = np.take_along_axis(windows.levels, windows.right, axis=-1)
+    low_level, high_level = windows.end_levels
     middle = (low_level + high_level) / 2
-    x = np.clip(middle, edges[..., :-1], edges[..., 1:])
+    piece_start, piece_stop = edges[..., :-1], edges[..., 1:]
+    x = np.clip(middle, piece_start, piece_stop)
     value = _values(windows, x, "mse")
     # Errors bend upwards at kinks: what is largest is inside a piece or at an end of the range.
-    is_no_peak = (x != middle) & (np.abs(x) < 1 - _END_TOLERANCE)
+    is_inside = np.abs(x) < 1 - _END_TOLERANCE
+    is_no_peak = (x != middle) & is_inside
     is_empty = np.diff(windows.starts, axis=-1) <= 0
     value.loss[is_no_peak | is_empty] = 0.0
     return x, value
@@ -347,8 +381,10 @@ def curvature(
     direction = weights * (levels - levels[pivot][:, None])
     tilt_before = _tilt(loss, levels[left_before], levels[right_before], x)
     tilt_after = _tilt(loss, levels[left_after], levels[right_after], x)
-    is_inside = (x > -1) & (x < 1) & (passes_left | passes_right)
-    bend_density = law.density_at(x) * np.maximum(tilt_after - tilt_before, 0.0)
+    in_range = (x > -1) & (x < 1)
+    is_inside = in_range & (passes_left | passes_right)
+    bend = np.maximum(tilt_after - tilt_before, 0.0)
+    bend_density = law.density_at(x) * bend
     kink_weight = np.where(is_inside, bend_density, 0.0)
     return (direction * kink_weight[:, None]).T @ direction
 
@@ -378,10 +414,14 @@ def bound_with(
     ratio: float,
 ) -> float:
     """`lower_bound` from what averages over inputs cost: a constant, and for each floor (m,)."""
-    reduced = ends[:, :1] + ends[:, 1:] * levels
-    cost = cost + np.minimum(reduced, ratio * reduced).sum(axis=0)
-    constant += float(ends[0, 1] - ends[0, 0] - ends[1].sum())
-    inner_share = 1 - 2 / float(levels[-1] - levels[0])
+    mass_prices, mean_prices = ends[:, :1], ends[:, 1:]
+    reduced = mass_prices + mean_prices * levels
+    row_costs = np.minimum(reduced, ratio * reduced)
+    cost = cost + row_costs.sum(axis=0)
+    first_mean = ends[0, 1] - ends[0, 0]
+    constant += float(first_mean - ends[1].sum())
+    span = float(levels[-1] - levels[0])
+    inner_share = 1 - 2 / span
     return constant + inner_share * min(0.0, float(cost.min()))
 
 
@@ -402,23 +442,25 @@ def best_ends(
     identity = np.eye(level_count)
     zeros = np.zeros((level_count, level_count))
     column = np.zeros((level_count, 1))
-    reduced = np.stack([np.ones(level_count), levels], axis=1)
+    ones = np.ones(level_count)
+    reduced = np.stack([ones, levels], axis=1)
     minus_h = np.hstack([-identity, -identity])
     no_rows = np.zeros((level_count, 4))
-    blocks = [np.hstack([no_rows, np.ones((level_count, 1)), minus_h])]
+    blocks = [np.hstack([no_rows, ones[:, None], minus_h])]
+    no_prices = np.zeros((level_count, 2))
     for ratio_factor in (1.0, ratio):
-        low_block = np.hstack(
-            [-ratio_factor * reduced, np.zeros((level_count, 2)), column, identity, zeros]
-        )
-        high_block = np.hstack(
-            [np.zeros((level_count, 2)), -ratio_factor * reduced, column, zeros, identity]
-        )
+        prices_of_row = -ratio_factor * reduced
+        low_block = np.hstack([prices_of_row, no_prices, column, identity, zeros])
+        high_block = np.hstack([no_prices, prices_of_row, column, zeros, identity])
         blocks += [low_block, high_block]
-    limits = np.concatenate([cost, np.zeros(4 * level_count)])
-    total_share = 1 - 2 / float(levels[-1] - levels[0])
-    objective = np.array([-1.0, 1.0, -1.0, -1.0, total_share, *np.zeros(2 * level_count)])
+    limits = np.append(cost, np.zeros(4 * level_count))
+    span = float(levels[-1] - levels[0])
+    total_share = 1 - 2 / span
+    price_weights = [-1.0, 1.0, -1.0, -1.0, total_share]
+    objective = np.append(price_weights, np.zeros(2 * level_count))
     unbounded = (None, None)
-    bounds = [unbounded] * 4 + [(None, 0.0)] + [unbounded] * (2 * level_count)
+    row_bounds = [unbounded] * (2 * level_count)
+    bounds = [*[unbounded] * 4, (None, 0.0), *row_bounds]
     solution = optimize.linprog(
         -objective,
         A_ub=np.vstack(blocks),
@@ -444,6 +486,8 @@ def costs_of_atoms(
     piece, atom = np.nonzero(parts)
     weight = parts[piece, atom]
     x = points[atom]
-    price = prices(windows.levels, x, windows.left[piece], windows.right[piece], loss)
-    cost = weight @ np.minimum(price.reduced, windows.ratio * price.reduced)
-    return float(weight @ (price.line + price.tilt * x)), cost
+    left, right = windows.left[piece], windows.right[piece]
+    price = prices(windows.levels, x, left, right, loss)
+    reduced = np.minimum(price.reduced, windows.ratio * price.reduced)
+    line_heights = price.line + price.tilt * x
+    return float(weight @ line_heights), weight @ reduced

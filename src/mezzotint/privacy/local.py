@@ -110,5 +110,7 @@ def account_local(run: Release, *, precision: float = PRECISION) -> Claim:
     if run.delta > 0:
         tolerance = precision * max(1.0, _rough_epsilon(run))
         profile = Profile.of_rows(run.table.weights)
-        epsilons[PLD] = composed_epsilon(profile, run, run.delta, [tolerance])
+        epsilons[PLD] = composed_epsilon(
+            profile=profile, run=run, delta=run.delta, tolerances=[tolerance]
+        )
     return run.claim(epsilons)

@@ -127,7 +127,7 @@ class Profile:
         first = first[~disclosing]
         second = second[~disclosing]
         losses = np.log(first / second)
-        return _ordered(losses, first, infinite, 2 * error + ROUNDED)
+        return _ordered(losses=losses, masses=first, infinite=infinite, error=2 * error + ROUNDED)
 
     @staticmethod
     def of_curve(epsilons: FloatArray, deltas: FloatArray) -> Profile:
@@ -328,10 +328,10 @@ class Profile:
         a is "absent".
         """
         return _ordered(
-            np.append(self.losses, 0.0),
-            np.append(self.masses * rate, 1 - rate),
-            self.infinite * rate,
-            self.error + ROUNDED,
+            losses=np.append(self.losses, 0.0),
+            masses=np.append(self.masses * rate, 1 - rate),
+            infinite=self.infinite * rate,
+            error=self.error + ROUNDED,
         )
 
     def _replaced(self, rate: float) -> Profile:
@@ -361,10 +361,10 @@ class Profile:
         upper_losses = _raised(mixed_losses, size)
         upper_mirrored = _raised(-mixed_losses, size)
         return _ordered(
-            np.concatenate([upper_losses, upper_mirrored, [0.0]]),
-            np.concatenate([first, second, [remaining + error]]),
-            infinite,
-            error,
+            losses=np.concatenate([upper_losses, upper_mirrored, [0.0]]),
+            masses=np.concatenate([first, second, [remaining + error]]),
+            infinite=infinite,
+            error=error,
         )
 
     def _added(self, rate: float) -> Profile:
@@ -378,10 +378,10 @@ class Profile:
         losses = np.append(_mixed_losses(self.losses, rate), math.log1p(-rate))
         mixed_masses = rate * self.masses + (1 - rate) * second
         return _ordered(
-            _raised(losses, 1 + self.largest),
-            np.append(mixed_masses, (1 - rate) * missing),
-            self.infinite * rate,
-            error,
+            losses=_raised(losses, 1 + self.largest),
+            masses=np.append(mixed_masses, (1 - rate) * missing),
+            infinite=self.infinite * rate,
+            error=error,
         )
 
     def _removed(self, rate: float) -> Profile:
@@ -396,7 +396,7 @@ class Profile:
         losses = np.append(np.minimum(mixed_losses, ceiling), ceiling)
         masses = np.append(self.masses, self.infinite)
         raised = _raised(losses, 1 + self.largest)
-        return _ordered(raised, masses, 0.0, self.error + ROUNDED)
+        return _ordered(losses=raised, masses=masses, infinite=0.0, error=self.error + ROUNDED)
 
     # Composition
 

@@ -291,7 +291,9 @@ class _Statement:
                     # Nothing between is accepted.
                     refused = share = sufficient
         if proved <= largest:
-            return self._lowered(prover, best, refused, proved, 0.0)
+            return self._lowered(
+                prover=prover, outcome=best, refused=refused, share=proved, check_seconds=0.0
+            )
         return outcome
 
     def _share(self, epsilon: float) -> float:

@@ -74,7 +74,9 @@ def continuous_average(
         "A neighbour can replace one record by a value that no other subset sum can imitate, so the published "
         "average shows whether it was sampled; averaging continuous records hides nothing."
     )
-    return profile_of(sample, loss, worst, rounded_up(worst), worst=worst, reason=reason)
+    return profile_of(
+        sample=sample, loss=loss, value=worst, upper=rounded_up(worst), worst=worst, reason=reason
+    )
 
 
 def average_profile(
@@ -126,10 +128,10 @@ def average_profile(
     log10_bound = to_log10(log_of(divergence_bound) - log_subsets, 1e-15 * (1.0 + log_subsets))
     reason = "Sums of all subsets counted for every record, replacement and direction."
     return profile_of(
-        sample,
-        loss,
-        to_log10(log_of(largest) - log_subsets),
-        min(log10_bound, rounded_up(worst)),
+        sample=sample,
+        loss=loss,
+        value=to_log10(log_of(largest) - log_subsets),
+        upper=min(log10_bound, rounded_up(worst)),
         worst=worst,
         pair=worst_levels,
         reason=reason,
@@ -257,10 +259,10 @@ def gradient_profile(
         status = "bracketed"
         reason = "Between the largest coordinate's own delta and the sampling rate."
     return profile_of(
-        sample,
-        loss,
-        largest_delta,
-        rounded_up(sampling_rate),
+        sample=sample,
+        loss=loss,
+        value=largest_delta,
+        upper=rounded_up(sampling_rate),
         worst=sampling_rate,
         reason=reason,
         status=status,

@@ -242,7 +242,7 @@ class CompositionSearch:
 
     def _try(self, first: int, last: int) -> None:
         """Compares the best value with these compositions."""
-        values = self._values(self.lowers, 0, first, last)
+        values = self._values(bumps=self.lowers, row=0, first=first, last=last)
         position = int(np.argmax(values))
         if values[position] > self.best:
             self.best = float(values[position])
@@ -299,7 +299,7 @@ class CompositionSearch:
             _, first, last = heapq.heappop(heap)
             if last - first <= BLOCK:
                 self._try(first, last)
-                upper_values = self._values(self.uppers, 1, first, last)
+                upper_values = self._values(bumps=self.uppers, row=1, first=first, last=last)
                 log_upper = max(log_upper, float(upper_values.max()))
                 continue
             middle = (first + last) // 2

@@ -336,7 +336,9 @@ def _histogram_deltas(setting: Setting) -> Grid:
                 profile = histogram_profile(key, sample, setting.loss)
             else:
                 noise = read_rational("noise_ratio", mechanism.noise_ratio)
-                profile = noisy_profile(key, sample, setting.loss, noise)
+                profile = noisy_profile(
+                    histogram=key, sample=sample, loss=setting.loss, noise=noise
+                )
             deltas[key] = min(1.0, 10.0**profile.log10_upper)
         delta_table[histogram[:-1]] = deltas[key]
     return delta_table
@@ -685,11 +687,15 @@ def search_compositions(setting: Setting, vertices: Sequence[Distribution]) -> F
     if composition_operations > FLOAT_OPERATIONS // 4:
         largest_mean, composition = improved_composition(deltas, records, vertices)
         upper_bound = adversary_bound(deltas, records, vertices)
-        bracketed = _bracketed(largest_mean, upper_bound, delta_error, composition)
+        bracketed = _bracketed(
+            value=largest_mean, upper=upper_bound, error=delta_error, counts=composition
+        )
         return Found(range=bracketed, log_worst=log_worst)
     largest_mean, composition = best_composition(deltas, records, vertices, arithmetic)
     exact_mean = arithmetic.fraction(largest_mean) if arithmetic.is_exact else None
-    closed_range = _closed(float(largest_mean), delta_error, composition, exact_mean)
+    closed_range = _closed(
+        value=float(largest_mean), error=delta_error, counts=composition, exact=exact_mean
+    )
     return Found(range=closed_range, log_worst=log_worst, exact=exact_mean)
 
 

@@ -153,7 +153,9 @@ def _sampled(
     """A Monte Carlo estimate at the worst composition of the bracket, cut to its bounds."""
     bounds = many_types.bracket(sample, loss, corners)
     check_draws(draws, "random histograms", 1000)
-    estimate = monte_carlo(sample, loss, corners, bounds.split, draws=draws, seed=seed)
+    estimate = monte_carlo(
+        sample=sample, loss=loss, vertices=corners, composition=bounds.split, draws=draws, seed=seed
+    )
     reason = f"Mean of exact delta at {draws} random histograms of the composition {bounds.split}."
     bounds = replace(bounds, reason=reason)
     return expected_record(sample, loss, corners, bounds, started, estimate)
@@ -195,7 +197,9 @@ def _expected_of_any(
         sampling="without_replacement",
     )
     sample = setting.sample or unsampled
-    result = expected_record(sample, setting.loss, vertices, search.range, started)
+    result = expected_record(
+        sample=sample, loss=setting.loss, corners=vertices, search=search.range, started=started
+    )
     return replace(result, exact=search.exact, log10_worst_case=search.log_worst / LOG_TEN)
 
 

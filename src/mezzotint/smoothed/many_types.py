@@ -346,7 +346,7 @@ def search(
         return _all_splits(sample, loss, ends)
     records = sample.records
     smallest_share = min(min(share, 1 - share) for share in ends)
-    scape = landscape(sample, loss, smallest_share, min(records, MAX_MOVED))
+    scape = landscape(sample=sample, loss=loss, share=smallest_share, pad=min(records, MAX_MOVED))
     certificate = _certificate(scape, ends)
     if certificate.status != "closed" and method == "auto" and records <= MAX_ALL_SPLITS:
         return _all_splits(sample, loss, ends)
@@ -354,11 +354,13 @@ def search(
 
 
 def _single_vertex(sample: Sample, loss: Loss, share: Fraction) -> Range:
-    scape = landscape(sample, loss, min(share, 1 - share), 0)
+    scape = landscape(sample=sample, loss=loss, share=min(share, 1 - share), pad=0)
     lower_columns = [piece.columns[0] for piece in scape.pieces]
     upper_columns = [piece.columns[1] for piece in scape.pieces]
-    value, error = evaluate(scape, lower_columns, 0, share, outside=False)
-    bound, bound_error = evaluate(scape, upper_columns, 0, share, outside=True)
+    value, error = evaluate(scape=scape, columns=lower_columns, moved=0, share=share, outside=False)
+    bound, bound_error = evaluate(
+        scape=scape, columns=upper_columns, moved=0, share=share, outside=True
+    )
     return Range(
         log_value=value,
         log_lower=value - error,
@@ -429,9 +431,15 @@ def _search_from(
             for columns in columns_by_kind:
                 columns[:] = [logarithms.mix_step(column, moved_share) for column in columns]
         lower, upper, majorant = columns_by_kind
-        value, error = evaluate(scape, lower, moved, ends[end], outside=False)
-        upper_bound, upper_error = evaluate(scape, upper, moved, ends[end], outside=True)
-        ceiling, ceiling_error = evaluate(scape, majorant, moved, ends[end], outside=True)
+        value, error = evaluate(
+            scape=scape, columns=lower, moved=moved, share=ends[end], outside=False
+        )
+        upper_bound, upper_error = evaluate(
+            scape=scape, columns=upper, moved=moved, share=ends[end], outside=True
+        )
+        ceiling, ceiling_error = evaluate(
+            scape=scape, columns=majorant, moved=moved, share=ends[end], outside=True
+        )
         best.checked += 1
         best.upper = max(best.upper, upper_bound + upper_error)
         if value > best.value:
@@ -526,7 +534,9 @@ def enumerate_all(
     """The exact maximum over all compositions of n records among the vertices."""
     types = len(vertices[0])
     deltas, delta_error = _delta_grid(sample, loss, types)
-    largest_mean, composition = best_composition(deltas, sample.records, vertices, FLOATS)
+    largest_mean, composition = best_composition(
+        deltas=deltas, records=sample.records, vertices=vertices, arithmetic=FLOATS
+    )
     # One step for each record, then a sum with a multinomial law of as many.
     error = delta_error + 2.0**-51 * (sample.records * (types + 2) + 8)
     log_value = math.log(float(largest_mean))
@@ -597,7 +607,14 @@ def bracket(
     for index in range(types):
         least_share = min(vertex[index] for vertex in vertices)
         bounds.append(
-            log_rarest_bound(sample, loss, least_share, sample.records // types, second, log_lower)
+            log_rarest_bound(
+                sample=sample,
+                loss=loss,
+                share=least_share,
+                top=sample.records // types,
+                second=second,
+                lower=log_lower,
+            )
         )
     log_upper = min(float(np.logaddexp.reduce(np.array(bounds))) + 1e-12, _log_rate(sample))
     composition = [0] * len(vertices)

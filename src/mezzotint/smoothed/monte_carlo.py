@@ -90,7 +90,11 @@ def _tilted(
     deltas: list[float] = []
     for count in counts:
         present = max(2, int(count))
-        deltas.append(log_pair(present, records + 1 - present, sample, loss, binary=True))
+        deltas.append(
+            log_pair(
+                first=present, second=records + 1 - present, sample=sample, loss=loss, binary=True
+            )
+        )
     products = masses + np.array(deltas)
     largest_count = float(counts[int(np.argmax(products))])
     share = max(0.5, largest_count) / records

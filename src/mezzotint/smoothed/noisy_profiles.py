@@ -50,7 +50,14 @@ def noisy_profile(
         raise ParameterError("noise_ratio", float(noise), remedy)
     if log10_worst == -math.inf:
         reason = "The noise alone makes the mechanism purely private at this loss."
-        return profile_of(sample, loss, -math.inf, -math.inf, worst=log10_worst, reason=reason)
+        return profile_of(
+            sample=sample,
+            loss=loss,
+            value=-math.inf,
+            upper=-math.inf,
+            worst=log10_worst,
+            reason=reason,
+        )
     largest, pair = _worst_noisy_pair(histogram, shape, sample, loss, noise)
     # All sums before the difference are of positive double-doubles: each outcome is good to a few
     # 2**-100 per step, outcomes sum to 1 on either side, and probabilities below 1e-300 were
@@ -58,10 +65,10 @@ def noisy_profile(
     step_count = 8 * int(shape.sum()) + 64
     error = 3.0 * step_count * 2.0**-100 + 1e-290
     return profile_of(
-        sample,
-        loss,
-        to_log10(log_of(largest)),
-        to_log10(math.log(largest + error), 4e-16),
+        sample=sample,
+        loss=loss,
+        value=to_log10(log_of(largest)),
+        upper=to_log10(math.log(largest + error), 4e-16),
         worst=log10_worst,
         pair=pair,
         status="closed" if error <= 1e-10 * largest else "bracketed",

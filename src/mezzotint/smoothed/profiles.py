@@ -134,7 +134,7 @@ def _lost_records_utility(
     At most the sum of both divergences.
     """
     pair = _lost_records(first, second, sample, loss)
-    mirrored = _lost_records(second, first, sample, loss)
+    mirrored = _lost_records(first=second, second=first, sample=sample, loss=loss)
 
     def log_values(lost: np.ndarray) -> np.ndarray:
         return logarithms.utilities(float(first), float(second), lost, loss.parts)
@@ -375,7 +375,12 @@ def histogram_profile(
     certain = _certain_reason(rarest_count, sample, log10_worst)
     if certain is not None:
         return profile_of(
-            sample, loss, log10_worst, rounded_up(log10_worst), worst=log10_worst, reason=certain
+            sample=sample,
+            loss=loss,
+            value=log10_worst,
+            upper=rounded_up(log10_worst),
+            worst=log10_worst,
+            reason=certain,
         )
     # D falls as either count grows when there is a third type, so the worst pair is among the two
     # rarest types (docs/proofs/smoothed-profile.md); with two types there is no other pair. All
@@ -399,10 +404,10 @@ def histogram_profile(
     elif has_two_types:
         reason = "Exact one-dimensional sum over the lost records of one type."
     return profile_of(
-        sample,
-        loss,
-        to_log10(largest),
-        min(to_log10(largest, error), rounded_up(log10_worst)),
+        sample=sample,
+        loss=loss,
+        value=to_log10(largest),
+        upper=min(to_log10(largest, error), rounded_up(log10_worst)),
         worst=log10_worst,
         pair=worst_pair,
         reason=reason,
@@ -561,8 +566,12 @@ def _two_types(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> float:
     utilities: list[float] = []
     for first_count, second_count in ((first, second + 1), (second, first + 1)):
         if first_count >= 1:
-            utilities.append(_log_utility(first_count, second_count, sample, loss))
-            utilities.append(_log_utility(second_count, first_count, sample, loss))
+            utilities.append(
+                _log_utility(first=first_count, second=second_count, sample=sample, loss=loss)
+            )
+            utilities.append(
+                _log_utility(first=second_count, second=first_count, sample=sample, loss=loss)
+            )
     return max(utilities)
 
 

@@ -159,7 +159,14 @@ class RoundedGaussian:
 
         words = np.empty(draws.size, dtype=np.uint64)
         ElementWords(key, first).fill(words)
-        undecided_count = draw(words, centres, quantiles(), self.sigma, margin, draws)
+        undecided_count = draw(
+            words=words,
+            centres=centres,
+            table=quantiles(),
+            sigma=self.sigma,
+            margin=margin,
+            noise=draws,
+        )
         if undecided_count == 0:
             return
         all_centres = np.broadcast_to(centres, draws.shape)
