@@ -13,7 +13,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "collect.reports.Origin.part", "collect.reports.origin_of",
         "collect.coded.total_of", "collect.counts.claim_of", "collect.folders.origin_and_charge",
         "design.problem.Problem.width",
-        "design.problem.make_problem", "design.problem.without_bound",
+        "design.problem.make_problem", "design.problem.pose", "design.problem.without_bound",
         "core.arguments.check_epsilon",
         "federated.joined.encoding_from", "federated.joined.load_encoding",
         "federated.joined.unpacked", "federated.signer.lasting_ledger", "federated.signer.read_encoding",

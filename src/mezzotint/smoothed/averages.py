@@ -28,6 +28,7 @@ from mezzotint.smoothed.model import (
     log_of,
     profile_of,
     read_count,
+    read_each,
     read_loss,
     read_sample,
     rounded_up,
@@ -123,9 +124,11 @@ def average_profile(
     largest, divergence_bound, worst_levels = _worst_pair(
         codes.astype(np.int64), sample, loss, levels
     )
-    log_subsets = math.log(math.comb(sample.records, sample.sampled))
+    subsets = math.comb(sample.records, sample.sampled)
+    log_subsets = math.log(subsets)
     worst = log10_worst_case(sample)
-    log10_bound = to_log10(log_of(divergence_bound) - log_subsets, 1e-15 * (1.0 + log_subsets))
+    log_bound = log_of(divergence_bound) - log_subsets
+    log10_bound = to_log10(log_bound, 1e-15 * (1.0 + log_subsets))
     reason = "Sums of all subsets counted for every record, replacement and direction."
     return profile_of(
         sample=sample,
@@ -152,7 +155,8 @@ def _read_levels(records: npt.ArrayLike, levels: int) -> np.ndarray:
 
 def _log_subsets(sample: Sample) -> float:
     """About the logarithm of how many samples there are."""
-    log_orders = math.lgamma(sample.sampled + 1) + math.lgamma(sample.lost + 1)
+    log_draw_orders = math.lgamma(sample.sampled + 1)
+    log_orders = log_draw_orders + math.lgamma(sample.lost + 1)
     return math.lgamma(sample.records + 1) - log_orders
 
 
@@ -189,7 +193,8 @@ def _worst_pair(
     worst_levels = None
     for level_shift, subset_counts in _leave_one_out(empty_table, 0, value_groups):
         # The others are moved up, so that replacements below the smallest level keep a shift >= 0.
-        other_sums = np.concatenate((np.zeros(upward_shift), subset_counts[draws]))
+        shift_padding = np.zeros(upward_shift)
+        other_sums = np.concatenate((shift_padding, subset_counts[draws]))
         divergence, divergence_bound, worst_shift, _ = count_tables.worst_replacement(
             other_sums,
             subset_counts[draws - 1],
@@ -364,13 +369,15 @@ def quantized_laplace(
         >>> chances.shape, round(float(chances.sum()), 12)
         ((8,), 1.0)
     """
-    return _masses(_edges(mean, deviation, levels) * math.sqrt(2.0), _laplace, mean)
+    scaled_edges = _edges(mean, deviation, levels) * math.sqrt(2.0)
+    return _masses(scaled_edges, _laplace, mean)
 
 
 def _laplace(values: np.ndarray) -> np.ndarray:
     """The distribution function of scale 1."""
     lower_half = 0.5 * np.exp(np.minimum(values, 0.0))
-    upper_half = 1.0 - 0.5 * np.exp(-np.maximum(values, 0.0))
+    decay = np.exp(-np.maximum(values, 0.0))
+    upper_half = 1.0 - 0.5 * decay
     return np.where(values < 0.0, lower_half, upper_half)
 
 
@@ -479,7 +486,8 @@ def _read_distributions(distributions: Sequence[np.ndarray]) -> list[np.ndarray]
         raise ParameterError("distributions", distributions, remedy)
     for row in distribution_rows:
         are_chances = np.isfinite(row).all() and (row >= 0.0).all()
-        if not are_chances or abs(float(row.sum()) - 1.0) >= _SUM_ERROR:
+        excess = abs(float(row.sum()) - 1.0)
+        if not are_chances or excess >= _SUM_ERROR:
             raise ParameterError("distributions", row, "must be non-negative and sum to 1")
     return [row / row.sum() for row in distribution_rows]
 
@@ -492,13 +500,15 @@ def _estimate(
     draws: int,
     seed: int,
 ) -> SampledMean:
-    generator = np.random.default_rng(check_count("seed", seed, least=0))
+    checked_seed = check_count("seed", seed, least=0)
+    generator = np.random.default_rng(checked_seed)
     levels = chances[0].size
     log_deltas = np.empty(draws)
     for draw in range(draws):
         codes: list[np.ndarray] = []
         for row, count in zip(chances, composition, strict=True):
-            codes.append(generator.choice(levels, size=count, p=row))
+            draws_of_row = generator.choice(levels, size=count, p=row)
+            codes.append(draws_of_row)
         profile = average_profile(
             np.concatenate(codes),
             sampled=sample.sampled,
@@ -516,7 +526,7 @@ def _compositions(
 ) -> list[tuple[int, ...]]:
     if split is None:
         return simple_compositions(records, vertices)
-    counts = tuple(read_count(f"split[{index}]", count) for index, count in enumerate(split))
+    counts = read_each("split", split)
     if len(counts) != vertices or sum(counts) != records:
         raise ParameterError("split", counts, f"needs {vertices} counts that sum to n={records}")
     return [counts]

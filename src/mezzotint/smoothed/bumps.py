@@ -81,10 +81,11 @@ class TiltedShare:
 
 def cuts_of(values: FloatArray) -> list[slice]:
     """The stretches of finite values between two valleys."""
-    is_finite = np.concatenate([[False], np.isfinite(values), [False]])
-    run_edges = np.flatnonzero(np.diff(is_finite.astype(np.int8)))
+    is_finite = np.isfinite(values).astype(np.int8)
+    run_edges = np.flatnonzero(np.diff(is_finite, prepend=0, append=0))
     slices: list[slice] = []
-    for start, stop in run_edges.reshape(-1, 2).tolist():
+    runs = run_edges.reshape(-1, 2)
+    for start, stop in runs.tolist():
         signs = np.sign(np.diff(values[start:stop]))
         changes = np.flatnonzero(signs)
         falls_before = signs[changes[:-1]] < 0
@@ -113,7 +114,8 @@ class Mixture:
         return first, self.records - first
 
     def _tilted(self, tilt: float) -> list[TiltedShare]:
-        return [TiltedShare(odds=float(logit(share)) + tilt) for share in self.shares]
+        log_odds = [float(logit(share)) for share in self.shares]
+        return [TiltedShare(odds=share_odds + tilt) for share_odds in log_odds]
 
     def _mean(self, tilt: float, first: int) -> float:
         binomials = zip(self._sizes(first), self._tilted(tilt), strict=True)
@@ -161,7 +163,8 @@ class Mixture:
         """First count and chances of the tilted sum of two binomials, up to tails of 4 e^-60."""
         start = 0
         chances_of_sum = np.ones(1)
-        for size, share in zip(sizes, self._tilted(tilt), strict=True):
+        tilted = self._tilted(tilt)
+        for size, share in zip(sizes, tilted, strict=True):
             # Bernstein: a distance s with s^2 = 2 x (v + s / 3) is exceeded with chance at most 2 e^-x.
             reach = TAIL_EXPONENT / 3
             mean = size * share.value
@@ -170,17 +173,20 @@ class Mixture:
             first_count = max(0, math.floor(mean - margin))
             last_count = min(size, math.ceil(mean + margin))
             counts = np.arange(first_count, last_count + 1, dtype=np.float64)
-            chances = np.exp(logarithms.binomials(counts, float(size), share.pair))
+            log_chances = logarithms.binomials(counts, float(size), share.pair)
+            chances = np.exp(log_chances)
             chances_of_sum = np.convolve(chances_of_sum, chances)
             start += first_count
         return start, chances_of_sum
 
     def log_means(self, bump: Bump, first: int, last: int) -> FloatArray:
         """(2, last - first + 1) bounds of log E delta(K) from below and above, K from a bump, for each composition."""
+        tails = 8 * math.exp(-TAIL_EXPONENT)
         tilt = self._tilt(bump, (first + last) // 2)
         weights = bump.values - tilt * bump.counts
         peak = float(weights.max())
-        base_start, base_chances = self._law(tilt, (first, self.records - last))
+        sizes = (first, self.records - last)
+        base_start, base_chances = self._law(tilt, sizes)
         width = last - first
         bounds = np.zeros((2, width + 1))
         for moved in range(width + 1):
@@ -188,7 +194,8 @@ class Mixture:
             chances = np.convolve(base_chances, kernel)
             start = base_start + kernel_start
             overlap_start = max(start, bump.start)
-            common_end = min(start + chances.size, bump.start + bump.values.size)
+            bump_end = bump.start + bump.values.size
+            common_end = min(start + chances.size, bump_end)
             overlap_end = max(overlap_start, common_end)
             overlap_weights = weights[overlap_start - bump.start : overlap_end - bump.start]
             overlap_chances = chances[overlap_start - start : overlap_end - start]
@@ -197,7 +204,7 @@ class Mixture:
             with np.errstate(divide="ignore"):
                 bounds[0, moved] = scale + np.log(scaled_mean)
                 # Four tails of the base and four of the kernel, where delta is at most at its peak.
-                bounds[1, moved] = scale + np.log(scaled_mean + 8 * math.exp(-TAIL_EXPONENT))
+                bounds[1, moved] = scale + np.log(scaled_mean + tails)
         bounds[0] -= EVALUATION_ERROR
         bounds[1] += EVALUATION_ERROR
         return bounds
@@ -220,7 +227,8 @@ class CompositionSearch:
 
     def __post_init__(self) -> None:
         first, second = self.shares
-        self.mixture = Mixture(records=self.upper.size - 1, shares=(float(first), float(second)))
+        records = self.upper.size - 1
+        self.mixture = Mixture(records=records, shares=(float(first), float(second)))
         cuts = cuts_of(self.upper)
         self.uppers = [Bump(start=cut.start, values=self.upper[cut]) for cut in cuts]
         self.lowers = [Bump(start=cut.start, values=self.lower[cut]) for cut in cuts]
@@ -237,7 +245,8 @@ class CompositionSearch:
     ) -> FloatArray:
         """Bounds of log E delta(K) over all bumps."""
         self.evaluations += len(bumps)
-        means = [self.mixture.log_means(bump, first, last)[row] for bump in bumps]
+        bounds = [self.mixture.log_means(bump, first, last) for bump in bumps]
+        means = [pair[row] for pair in bounds]
         return np.logaddexp.reduce(means, axis=0)
 
     def _try(self, first: int, last: int) -> None:
@@ -294,7 +303,10 @@ class CompositionSearch:
 
         push(min(modes), max(modes))
         for _ in range(MOST_INTERVALS):
-            if not heap or -heap[0][0] <= self.best + TARGET:
+            if not heap:
+                break
+            log_bound = -heap[0][0]
+            if log_bound <= self.best + TARGET:
                 break
             _, first, last = heapq.heappop(heap)
             if last - first <= BLOCK:

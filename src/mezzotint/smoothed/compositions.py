@@ -121,7 +121,8 @@ def laws_of(setting: Setting) -> Laws:
         ParameterError: chances below 0 or that do not sum to 1, with the histogram.
     """
     raw = _raw_laws(setting)
-    outputs = tuple(dict.fromkeys(output for law in raw.values() for output in law))
+    all_outputs = itertools.chain.from_iterable(raw.values())
+    outputs = tuple(dict.fromkeys(all_outputs))
     all_chances = itertools.chain.from_iterable(law.values() for law in raw.values())
     is_exact = all(map(_is_exact, all_chances))
     rows: dict[Counts, list[Any]] = {}
@@ -164,6 +165,17 @@ def _checked(counts: Counts, chances: list[Any], is_exact: bool) -> list[Any]:
     return numbers
 
 
+def _empty_grid(
+    setting: Setting,
+    laws: Laws,
+    total: int,
+    arithmetic: Arithmetic,
+) -> Grid:
+    """(total+1, .., total+1, r) zeros: of each output for every histogram of so many records."""
+    axes = (total + 1,) * (setting.types - 1)
+    return arithmetic.zeros(*axes, len(laws.outputs))
+
+
 def sampled_rows(setting: Setting, laws: Laws, arithmetic: Arithmetic) -> Grid:
     """(n+1, .., n+1, r) chances of each output for every histogram of n records, sampled."""
     if setting.sampling == "poisson":
@@ -171,9 +183,9 @@ def sampled_rows(setting: Setting, laws: Laws, arithmetic: Arithmetic) -> Grid:
     if setting.sampling == "with_replacement":
         return _with_replacement(setting, laws, arithmetic)
     total = setting.totals[-1]
-    grid = arithmetic.zeros(*[total + 1] * (setting.types - 1), len(laws.outputs))
+    grid = _empty_grid(setting, laws, total, arithmetic)
     for counts, row in laws.rows.items():
-        grid[counts[:-1]] = [arithmetic.number(chance) for chance in row]
+        grid[counts[:-1]] = arithmetic.numbers(row)
     for larger in range(total + 1, setting.records + 1):
         grid = _one_lost(grid, larger, arithmetic)
     return grid
@@ -200,7 +212,7 @@ def _shares(
     total: int,
     arithmetic: Arithmetic,
 ) -> Grid:
-    shares = [arithmetic.number(Fraction(count, total)) for count in range(total + 1)]
+    shares = arithmetic.numbers(Fraction(count, total) for count in range(total + 1))
     share_table = np.array(shares, dtype=object if arithmetic.is_exact else float)
     return share_table[np.clip(counts, 0, total)]
 
@@ -212,13 +224,14 @@ def _with_replacement(
 ) -> Grid:
     """f(h) = sum_s multinomial(s; T, h / n) law(s)."""
     records = setting.records
-    shares = [arithmetic.number(Fraction(count, records)) for count in range(records + 1)]
-    powers = [[share**power for power in range(setting.totals[0] + 1)] for share in shares]
+    shares = arithmetic.numbers(Fraction(count, records) for count in range(records + 1))
+    exponents = range(setting.totals[0] + 1)
+    powers = [[share**power for power in exponents] for share in shares]
     rows: dict[Counts, list[Any]] = {}
     for counts, row in laws.rows.items():
         order_count = _multinomial(counts)
-        rows[counts] = [arithmetic.number(chance * order_count) for chance in row]
-    grid = arithmetic.zeros(*[records + 1] * (setting.types - 1), len(laws.outputs))
+        rows[counts] = arithmetic.numbers(chance * order_count for chance in row)
+    grid = _empty_grid(setting, laws, records, arithmetic)
     for histogram in histograms_of(records, setting.types):
         chances = [arithmetic.number(0)] * len(laws.outputs)
         for counts, row in rows.items():
@@ -250,7 +263,7 @@ def _poisson(setting: Setting, laws: Laws, arithmetic: Arithmetic) -> Grid:
     sampling_rate = setting.sample.rate
     grid = arithmetic.zeros(*[axis_length] * types, len(laws.outputs))
     for counts, row in laws.rows.items():
-        grid[counts] = [arithmetic.number(chance) for chance in row]
+        grid[counts] = arithmetic.numbers(row)
     thinning = arithmetic.zeros(axis_length, axis_length)
     for count in range(axis_length):
         for sampled in range(count + 1):
@@ -261,7 +274,7 @@ def _poisson(setting: Setting, laws: Laws, arithmetic: Arithmetic) -> Grid:
     for axis in range(types):
         thinned = np.tensordot(thinning, grid, axes=(1, axis))
         grid = np.moveaxis(thinned, 0, axis)
-    simplex = arithmetic.zeros(*[axis_length] * (types - 1), len(laws.outputs))
+    simplex = _empty_grid(setting, laws, setting.records, arithmetic)
     for histogram in histograms_of(setting.records, types):
         simplex[histogram[:-1]] = grid[histogram]
     return simplex
@@ -283,15 +296,16 @@ def delta_grid(
     axes = rows.ndim - 1
     ratio = arithmetic.number(loss.ratio)
     deltas = arithmetic.zeros(*rows.shape[:-1])
-    is_histogram = np.indices(rows.shape[:-1]).sum(axis=0) <= records
+    record_counts = np.indices(rows.shape[:-1]).sum(axis=0)
+    is_histogram = record_counts <= records
     for giver, taker in itertools.permutations(range(axes + 1), 2):
         original, neighbour = _neighbours(giver, taker, axes, records)
         laws = rows[original]
         neighbour_laws = rows[neighbour]
-        forward = arithmetic.positive(laws - ratio * neighbour_laws).sum(axis=-1)
-        backward = arithmetic.positive(neighbour_laws - ratio * laws).sum(axis=-1)
+        forward = arithmetic.positive(laws - ratio * neighbour_laws)
+        backward = arithmetic.positive(neighbour_laws - ratio * laws)
         are_histograms = is_histogram[original] & is_histogram[neighbour]
-        worse = np.maximum(forward, backward)
+        worse = np.maximum(forward.sum(axis=-1), backward.sum(axis=-1))
         divergences = np.where(are_histograms, worse, arithmetic.number(0))
         deltas[original] = np.maximum(deltas[original], divergences)
     return deltas
@@ -330,7 +344,8 @@ def _histogram_deltas(setting: Setting) -> Grid:
     for histogram in histograms_of(records, setting.types):
         key = tuple(sorted(histogram))
         if mechanism.noise_ratio is None and setting.types > 2:
-            key = (key[0], key[1], records - key[0] - key[1])
+            rarest, rare = key[:2]
+            key = (rarest, rare, records - rarest - rare)
         if key not in deltas:
             if mechanism.noise_ratio is None:
                 profile = histogram_profile(key, sample, setting.loss)
@@ -405,7 +420,8 @@ def simple_compositions(records: int, vertices: int) -> list[Counts]:
         counts[chosen] = records
         compositions.append(tuple(counts))
     even_count = records // vertices
-    even = (records - even_count * (vertices - 1),) + (even_count,) * (vertices - 1)
+    other_counts = (even_count,) * (vertices - 1)
+    even = (records - sum(other_counts), *other_counts)
     return list(dict.fromkeys([*compositions, even]))
 
 
@@ -682,7 +698,9 @@ def search_compositions(setting: Setting, vertices: Sequence[Distribution]) -> F
         arithmetic = Arithmetic(is_exact=laws.is_exact and affordable)
         rows = sampled_rows(setting, laws, arithmetic)
         deltas = delta_grid(rows, records, setting.loss, arithmetic)
-        delta_error = 0.0 if arithmetic.is_exact else float_error(setting, len(laws.outputs))
+        delta_error = 0.0
+        if not arithmetic.is_exact:
+            delta_error = float_error(setting, len(laws.outputs))
     log_worst = _log_fraction(arithmetic.fraction(deltas.max()))
     if composition_operations > FLOAT_OPERATIONS // 4:
         largest_mean, composition = improved_composition(deltas, records, vertices)
@@ -732,7 +750,8 @@ def float_error(setting: Setting, outputs: int) -> float:
     types = setting.types
     sampler_terms = math.comb(setting.totals[-1] + types - 1, types - 1)
     rounding_count = setting.records * (types + 2) + sampler_terms + outputs + 16
-    ratio = float(min(setting.loss.ratio, Fraction(10**12)))
+    largest_ratio = Fraction(10**12)
+    ratio = float(min(setting.loss.ratio, largest_ratio))
     return 2 * UNIT * rounding_count * (2 + ratio)
 
 

@@ -301,15 +301,17 @@ def _rate(share: float, rate_lost: float, ratio: float) -> float:
         return _divergence(first, share) + sampling
 
     # The cost may have two valleys, near 0 (the type nearly vanishes) and near the share itself.
-    grid = [0.5 * (step / _GRID_STEPS) ** 2 for step in range(_GRID_STEPS + 1)]
-    best = min(range(_GRID_STEPS + 1), key=lambda step: cost(grid[step]))
+    shares = [0.5 * (step / _GRID_STEPS) ** 2 for step in range(_GRID_STEPS + 1)]
+    costs = list(map(cost, shares))
+    best = costs.index(min(costs))
+    neighbours = (shares[max(0, best - 1)], shares[min(_GRID_STEPS, best + 1)])
     minimum = optimize.minimize_scalar(
         cost,
-        bounds=(grid[max(0, best - 1)], grid[min(_GRID_STEPS, best + 1)]),
+        bounds=neighbours,
         method="bounded",
         options={"xatol": 1e-12},
     )
-    return min(float(minimum.fun), cost(grid[best]))
+    return min(float(minimum.fun), costs[best])
 
 
 def _sampling_cost(first: float, rate_lost: float, ratio: float) -> float:
@@ -327,7 +329,8 @@ def _divergence(observed: float, chance: float) -> float:
     if observed > 0.0:
         divergence += observed * math.log(observed / chance)
     if observed < 1.0 and chance < 1.0:
-        divergence += (1.0 - observed) * math.log((1.0 - observed) / (1.0 - chance))
+        missed_ratio = (1.0 - observed) / (1.0 - chance)
+        divergence += (1.0 - observed) * math.log(missed_ratio)
     return max(0.0, divergence)
 
 
@@ -402,14 +405,15 @@ def published_remark8(
     records = read_count("n", n)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
     if loss.ratio * (1 - eta) <= 1:
-        raise ParameterError(
-            "epsilon", loss.epsilon, "Remark 8 needs epsilon above ln(1 / (1 - sampling_rate))"
-        )
-    g = (float((1 - 1 / loss.ratio) / eta) - 1.0) ** 2
+        remedy = "Remark 8 needs epsilon above ln(1 / (1 - sampling_rate))"
+        raise ParameterError("epsilon", loss.epsilon, remedy)
+    excess = float((1 - 1 / loss.ratio) / eta) - 1.0
+    g = excess**2
     scaled = float(smallest) * records
-    one, two = -g * scaled / 6.0, math.log(types) - scaled / 8.0
-    peak = max(one, two)
-    return (peak + math.log(math.exp(one - peak) + math.exp(two - peak))) / LOG_TEN
+    log_terms = (-g * scaled / 6.0, math.log(types) - scaled / 8.0)
+    peak = max(log_terms)
+    total = sum(math.exp(log_term - peak) for log_term in log_terms)
+    return (peak + math.log(total)) / LOG_TEN
 
 
 def published_theorem5_worst_case(n: int, sampled: int) -> float:
@@ -540,8 +544,10 @@ def noisy_epsilon(epsilon: float, *, sampling_rate: Rational) -> float:
     rate = _sampling_rate(sampling_rate)
     ratio = published_noise_ratio(epsilon)
     # B - 1 = (1 - r)(1 + 2 r) / r^2, without a difference of near numbers.
-    excess = -math.expm1(-epsilon / 4.0) * (1.0 + 2.0 * ratio) / ratio**2
-    return math.nextafter(math.log1p(rate * excess) * (1.0 + 1e-14), math.inf)
+    noise_gain = -math.expm1(-epsilon / 4.0)
+    excess = noise_gain * (1.0 + 2.0 * ratio) / ratio**2
+    log_bound = math.log1p(rate * excess)
+    return math.nextafter(log_bound * (1.0 + 1e-14), math.inf)
 
 
 def _sampling_rate(sampling_rate: Rational) -> float:

@@ -6,7 +6,7 @@ rationals.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any, final
 
@@ -34,6 +34,10 @@ class Arithmetic:
             return float(value)
         exact = Fraction(value)
         return flint.fmpq(exact.numerator, exact.denominator)
+
+    def numbers(self, values: Iterable[Fraction | float | int]) -> list[Any]:
+        """Each number."""
+        return [self.number(value) for value in values]
 
     def zeros(self, *shape: int) -> Grid:
         """An array of zeros."""
@@ -80,9 +84,11 @@ def mixed(
     One more record follows the distribution.
     """
     chances = [arithmetic.number(chance) for chance in vertex]
-    expectation = chances[-1] * grid[below(total, grid.ndim)]
+    corner = below(total, grid.ndim)
+    expectation = chances[-1] * grid[corner]
     for axis in range(grid.ndim):
-        expectation = expectation + chances[axis] * grid[one_more(total, grid.ndim, axis)]
+        shifted = one_more(total, grid.ndim, axis)
+        expectation = expectation + chances[axis] * grid[shifted]
     return expectation
 
 
@@ -129,7 +135,9 @@ def best_composition(
                 composition = (*counts, remaining)
             continue
         for count in range(remaining + 1):
-            pending.append((grid, remaining - count, (*counts, count)))
+            counts_so_far = (*counts, count)
+            pending.append((grid, remaining - count, counts_so_far))
             if count < remaining:
-                grid = mixed(grid, remaining - count, vertices[len(counts)], arithmetic)
+                vertex = vertices[len(counts)]
+                grid = mixed(grid, remaining - count, vertex, arithmetic)
     return largest_mean, composition

@@ -16,6 +16,7 @@ import functools
 import heapq
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -124,12 +125,14 @@ def log_tail(
     if share in (0, 1):
         return -math.inf
     counts = np.array([float(count), float(following)])
-    log_mass, log_following = logarithms.binomials(counts, float(records), split(share)).tolist()
+    log_masses = logarithms.binomials(counts, float(records), split(share))
+    log_mass, log_following = log_masses.tolist()
     upper_mass = log_mass + logarithms.stated_error(log_mass, 0.0)
     if following < 0 or following > records:
         return min(0.0, upper_mass)
     log_fall = min((log_following - log_mass) + 1e-9, -1e-300)
-    return min(0.0, upper_mass - math.log(-math.expm1(log_fall)))
+    log_gap = math.log(-math.expm1(log_fall))
+    return min(0.0, upper_mass - log_gap)
 
 
 def landscape(
@@ -160,7 +163,7 @@ def landscape(
     )
     errors = logarithms.stated_errors(log_deltas, lost)
     upper = np.minimum(log_deltas + errors, log_rate)
-    falling = np.maximum.accumulate(upper[::-1])[::-1]
+    falling = _largest_from(upper)
     majorant = np.maximum(falling, log_middle)
     log_middle = min(log_middle, log_rate)
     columns = (
@@ -205,9 +208,22 @@ def _assemble(
     for column, before, after in columns:
         padding = np.full(pad, before)
         middle = np.full(max(0, middle_size), after)
-        mirrored_column = column[::-1][max(0, -middle_size) :]
-        joined.append(np.concatenate((padding, column, middle, mirrored_column, padding)))
+        reversed_column = column[::-1]
+        mirrored_column = reversed_column[max(0, -middle_size) :]
+        parts = (padding, column, middle, mirrored_column, padding)
+        joined.append(np.concatenate(parts))
     return (Piece(start=window_start - pad, columns=tuple(joined)),)
+
+
+def _largest_from(values: np.ndarray) -> np.ndarray:
+    """The largest value from each position on."""
+    reversed_values = np.maximum.accumulate(values[::-1])
+    return reversed_values[::-1]
+
+
+def log_of_sum(logs: Sequence[float] | np.ndarray) -> float:
+    """The logarithm of the sum of numbers that are given by theirs."""
+    return float(np.logaddexp.reduce(np.asarray(logs)))
 
 
 def _peak(sample: Sample, loss: Loss, share: Fraction) -> tuple[int, float]:
@@ -217,15 +233,18 @@ def _peak(sample: Sample, loss: Loss, share: Fraction) -> tuple[int, float]:
     first_count = 0
     last_count = sample.records // 2
     while True:
-        counts = np.unique(np.linspace(first_count, last_count, 33).round())
+        even_counts = np.linspace(first_count, last_count, 33)
+        counts = np.unique(even_counts.round())
         masses = logarithms.binomials(counts, records, split(share))
-        deltas = logarithms.log_deltas(counts, records, float(sample.lost), loss.parts)
+        lost = float(sample.lost)
+        deltas = logarithms.log_deltas(counts, records, lost, loss.parts)
         products = masses + deltas
         largest = int(np.argmax(products))
         if last_count - first_count <= 32:
             return int(counts[largest]), float(products[largest])
         first_count = int(counts[max(0, largest - 1)])
-        last_count = int(counts[min(counts.size - 1, largest + 1)])
+        last_index = min(counts.size - 1, largest + 1)
+        last_count = int(counts[last_index])
 
 
 def _high_end(
@@ -243,13 +262,16 @@ def _high_end(
     """
     records = sample.records
     middle_count = (records + 2) // 2
-    even_edges = np.linspace(1, middle_count, min(_MOST_EDGES, middle_count))
-    edges = np.unique(even_edges.astype(np.int64)).astype(np.float64)
+    edge_count = min(_MOST_EDGES, middle_count)
+    even_edges = np.linspace(1, middle_count, edge_count)
+    whole_edges = np.unique(even_edges.astype(np.int64))
+    edges = whole_edges.astype(np.float64)
     if edges.size < 2:
         return records // 2, -math.inf
-    block_bounds = logarithms.block_bounds(edges, float(records), float(sample.lost), loss.parts)
-    beyond: list[float] = np.maximum.accumulate(block_bounds[::-1])[::-1].tolist()
-    starts: list[int] = edges[:-1].astype(np.int64).tolist()
+    lost = float(sample.lost)
+    block_bounds = logarithms.block_bounds(edges, float(records), lost, loss.parts)
+    beyond: list[float] = _largest_from(block_bounds).tolist()
+    starts: list[int] = whole_edges[:-1].tolist()
 
     def is_negligible(block: int) -> bool:
         # The bounds fall along the edges, and so does the mass beyond them.
@@ -282,7 +304,8 @@ def _low_end(
     def matters(count: int) -> bool:
         return log_tail(count - 1, records, share, above=False) > log_negligible
 
-    return max(0, bisect.bisect_left(range(peak), True, key=matters) - 1)
+    first_that_matters = bisect.bisect_left(range(peak), True, key=matters)
+    return max(0, first_that_matters - 1)
 
 
 def expectation_error(log_value: float, moved: int) -> float:
@@ -293,8 +316,9 @@ def expectation_error(log_value: float, moved: int) -> float:
     """
     if log_value == -math.inf:
         return 0.0
-    weights = logarithms.stated_error(abs(log_value) + 80.0, 0.0)
-    return weights + (4.0 + moved) * 2.0**-50 * (80.0 + abs(log_value))
+    largest_logarithm = 80.0 + abs(log_value)
+    weights = logarithms.stated_error(largest_logarithm, 0.0)
+    return weights + (4.0 + moved) * 2.0**-50 * largest_logarithm
 
 
 def evaluate(
@@ -311,21 +335,24 @@ def evaluate(
     everything outside the pieces.
     """
     records = scape.records - moved
+    pair = split(share)
     terms: list[float] = []
     for piece, column in zip(scape.pieces, columns, strict=True):
-        terms.append(logarithms.log_expectation(column, piece.start, records, split(share)))
+        terms.append(logarithms.log_expectation(column, piece.start, records, pair))
     if outside:
         window_start = scape.pieces[0].start
         window_end = scape.pieces[-1].start + len(columns[-1])
-        terms.append(scape.log_rate + log_tail(window_start - 1, records, share, above=False))
-        terms.append(scape.log_rate + log_tail(window_end, records, share, above=True))
+        before_window = log_tail(window_start - 1, records, share, above=False)
+        after_window = log_tail(window_end, records, share, above=True)
+        terms.append(scape.log_rate + before_window)
+        terms.append(scape.log_rate + after_window)
         if len(scape.pieces) == 2:
             first_end = window_start + len(columns[0])
             second_start = scape.pieces[1].start
             after_first = log_tail(first_end, records, share, above=True)
             before_second = log_tail(second_start - 1, records, share, above=False)
             terms.append(scape.log_middle + min(after_first, before_second))
-    log_sum = float(np.logaddexp.reduce(np.array(terms)))
+    log_sum = log_of_sum(terms)
     return log_sum, expectation_error(log_sum, moved)
 
 
@@ -346,7 +373,8 @@ def search(
         return _all_splits(sample, loss, ends)
     records = sample.records
     smallest_share = min(min(share, 1 - share) for share in ends)
-    scape = landscape(sample=sample, loss=loss, share=smallest_share, pad=min(records, MAX_MOVED))
+    pad = min(records, MAX_MOVED)
+    scape = landscape(sample=sample, loss=loss, share=smallest_share, pad=pad)
     certificate = _certificate(scape, ends)
     if certificate.status != "closed" and method == "auto" and records <= MAX_ALL_SPLITS:
         return _all_splits(sample, loss, ends)
@@ -354,7 +382,8 @@ def search(
 
 
 def _single_vertex(sample: Sample, loss: Loss, share: Fraction) -> Range:
-    scape = landscape(sample=sample, loss=loss, share=min(share, 1 - share), pad=0)
+    least_share = min(share, 1 - share)
+    scape = landscape(sample=sample, loss=loss, share=least_share, pad=0)
     lower_columns = [piece.columns[0] for piece in scape.pieces]
     upper_columns = [piece.columns[1] for piece in scape.pieces]
     value, error = evaluate(scape=scape, columns=lower_columns, moved=0, share=share, outside=False)
@@ -376,7 +405,8 @@ def _certificate(scape: Landscape, ends: tuple[Fraction, ...]) -> Range:
     best = _Best()
     # The lopsided end first: it is nearly always the optimum, and a high best closes the other side
     # at once.
-    for end in sorted((0, 1), key=lambda index: min(ends[index], 1 - ends[index])):
+    least_shares = [min(share, 1 - share) for share in ends]
+    for end in sorted((0, 1), key=least_shares.__getitem__):
         _search_from(scape, ends, end, best)
     # A composition whose bound stayed loose (its records lie outside the window) leaves a bracket.
     log_upper = min(scape.log_rate, best.upper)
@@ -425,7 +455,7 @@ def _search_from(
     """Move records away from one end, one after the other, until the majorant settles the others."""
     moved_share = split(ends[1 - end])
     all_columns = [piece.columns for piece in scape.pieces]
-    columns_by_kind = [list(columns) for columns in zip(*all_columns, strict=True)]
+    columns_by_kind = list(map(list, zip(*all_columns, strict=True)))
     for moved in range(scape.pad + 1):
         if moved > 0:
             for columns in columns_by_kind:
@@ -468,7 +498,8 @@ def _all_splits(
     if records > MAX_COMPARED:
         remedy = f"comparing all splits needs n <= {MAX_COMPARED}; use the certificate"
         raise ParameterError("n", records, remedy)
-    log_deltas = logarithms.log_delta_window(0, records, float(records), lost, loss.parts)
+    total = float(records)
+    log_deltas = logarithms.log_delta_window(0, records, total, lost, loss.parts)
     errors = logarithms.stated_errors(log_deltas, lost)
     return compare_splits(log_deltas, float(errors.max()), ends)
 
@@ -490,7 +521,8 @@ def compare_splits(
     for moved in range(records + 1):
         if moved > 0:
             values = logarithms.mix_step(values, split(ends[0]))
-        log_mean = logarithms.log_expectation(values, 0, records - moved, split(ends[1]))
+        share = split(ends[1])
+        log_mean = logarithms.log_expectation(values, 0, records - moved, share)
         error = inner + expectation_error(log_mean, moved)
         best.upper = max(best.upper, log_mean + error)
         if log_mean > best.value:
@@ -521,7 +553,8 @@ def enumerable(records: int, vertices: tuple[Distribution, ...]) -> bool:
     """Whether every histogram and every composition can be enumerated in seconds."""
     types = len(vertices[0])
     cell_count = (records + 1) ** (types - 1)
-    splits = math.comb(records + len(vertices) - 1, len(vertices) - 1)
+    other_vertices = len(vertices) - 1
+    splits = math.comb(records + other_vertices, other_vertices)
     pairs = (records // types + 1) * (records // 2 + 1)
     return cell_count * splits * records * types <= MAX_ENUMERATION and pairs <= MAX_PAIRS
 
@@ -538,7 +571,8 @@ def enumerate_all(
         deltas=deltas, records=sample.records, vertices=vertices, arithmetic=FLOATS
     )
     # One step for each record, then a sum with a multinomial law of as many.
-    error = delta_error + 2.0**-51 * (sample.records * (types + 2) + 8)
+    roundings = sample.records * (types + 2) + 8
+    error = delta_error + 2.0**-51 * roundings
     log_value = math.log(float(largest_mean))
     return Range(
         log_value=log_value,
@@ -596,7 +630,8 @@ def bracket(
     worst_vertex = 0
     for index in range(types):
         shares = [vertex[index] for vertex in vertices]
-        ends = tuple(dict.fromkeys((min(shares), max(shares))))
+        extremes = (min(shares), max(shares))
+        ends = tuple(dict.fromkeys(extremes))
         merged = search(sample, loss, ends, "certificate")
         if merged.log_value > log_value:
             log_value = merged.log_value
@@ -616,7 +651,7 @@ def bracket(
                 lower=log_lower,
             )
         )
-    log_upper = min(float(np.logaddexp.reduce(np.array(bounds))) + 1e-12, _log_rate(sample))
+    log_upper = min(log_of_sum(bounds) + 1e-12, _log_rate(sample))
     composition = [0] * len(vertices)
     composition[worst_vertex] = sample.records
     return Range(
@@ -643,12 +678,15 @@ def _second_count(
     """The largest b for which two types below b records are negligible, and their contribution."""
     records = sample.records
     shares: list[Fraction] = []
-    for first, second in itertools.combinations(range(len(vertices[0])), 2):
-        shares.append(min(vertex[first] + vertex[second] for vertex in vertices))
+    pairs = itertools.combinations(range(len(vertices[0])), 2)
+    for first, second in pairs:
+        pair_shares = [vertex[first] + vertex[second] for vertex in vertices]
+        shares.append(min(pair_shares))
 
     def crowded(count: int) -> float:
-        tails = [log_tail(2 * count - 2, records, share, above=False) for share in shares]
-        return _log_rate(sample) + float(np.logaddexp.reduce(np.array(tails)))
+        both = 2 * count - 2
+        tails = [log_tail(both, records, share, above=False) for share in shares]
+        return _log_rate(sample) + log_of_sum(tails)
 
     counts = range(1, records // 2 + 1)
     largest = bisect.bisect_left(counts, True, key=lambda count: crowded(count) > goal)
@@ -668,7 +706,8 @@ def log_rarest_bound(
     The part of `bracket` in which this type is the rarest. g is taken at the left end of blocks,
     halved where that overstates most, until that matters little.
     """
-    log_g = functools.cache(functools.partial(_log_rarest, sample, loss, second))
+    rarest_of = functools.partial(_log_rarest, sample, loss, second)
+    log_g = functools.cache(rarest_of)
     if share == 0:
         return log_g(0)
     if share == 1:
@@ -677,7 +716,8 @@ def log_rarest_bound(
     first_count, last_count = mass_window(records, share, top)
     counts = np.arange(first_count, last_count + 1, dtype=np.float64)
     masses = logarithms.binomials(counts, float(records), split(share))
-    log_bounds = [_log_rate(sample) + log_tail(first_count - 1, records, share, above=False)]
+    below_first = log_tail(first_count - 1, records, share, above=False)
+    log_bounds = [_log_rate(sample) + below_first]
     if last_count < top:
         log_mass = log_tail(last_count + 1, records, share, above=True)
         log_bounds.append(log_g(last_count + 1) + log_mass)
@@ -685,17 +725,17 @@ def log_rarest_bound(
     def block(first: int, last: int) -> tuple[float, float, int, int]:
         """(-overstatement, bound, first, last), the former two as logarithms."""
         block_masses = masses[first - first_count : last - first_count + 1]
-        mass = float(np.logaddexp.reduce(block_masses))
+        mass = log_of_sum(block_masses)
         log_first = log_g(first)
         bound = mass + log_first
-        fall_share = -math.expm1(min(0.0, log_g(last) - log_first))
+        log_fall = min(0.0, log_g(last) - log_first)
+        fall_share = -math.expm1(log_fall)
         overstatement = bound + math.log(max(1e-300, fall_share))
         return -overstatement, bound, first, last
 
     heap = [block(first_count, last_count)]
     while len(heap) < MAX_BLOCKS:
-        block_bounds = np.array([bound for _, bound, _, _ in heap])
-        log_total = float(np.logaddexp.reduce(block_bounds))
+        log_total = log_of_sum([bound for _, bound, _, _ in heap])
         overstatement, _, first, last = heap[0]
         matters_little = -overstatement <= log_total - 9.0 or log_total <= lower - _RELEVANT
         if first == last or matters_little:
@@ -705,7 +745,7 @@ def log_rarest_bound(
         heapq.heappush(heap, block(first, middle))
         heapq.heappush(heap, block(middle + 1, last))
     log_bounds += [bound for _, bound, _, _ in heap]
-    return float(np.logaddexp.reduce(np.array(log_bounds))) + 1e-9
+    return log_of_sum(log_bounds) + 1e-9
 
 
 def _log_rarest(
@@ -724,7 +764,8 @@ def _log_rarest(
         (common, count + 1),
         (common + 1, count),
     }
-    largest = max(log_pair(*order, sample, loss, binary=False) for order in orders)
+    log_pairs = [log_pair(*order, sample, loss, binary=False) for order in orders]
+    largest = max(log_pairs)
     error = 2 * logarithms.stated_error(largest, float(sample.lost))
     return min(_log_rate(sample), largest + error)
 
@@ -736,7 +777,10 @@ def mass_window(records: int, share: Fraction, top: int) -> tuple[int, int]:
     million counts.
     """
     mean = float(records * share)
-    deviation = math.sqrt(float(records * share * (1 - share)))
-    window_start = max(0, min(math.floor(mean - 60.0 * deviation - 60.0), top))
-    window_end = max(window_start, math.ceil(mean + 12.0 * deviation + 60.0))
+    variance = float(records * share * (1 - share))
+    deviation = math.sqrt(variance)
+    hopeless = math.floor(mean - 60.0 * deviation - 60.0)
+    beyond_bulk = math.ceil(mean + 12.0 * deviation + 60.0)
+    window_start = max(0, min(hopeless, top))
+    window_end = max(window_start, beyond_bulk)
     return window_start, min(top, window_end)

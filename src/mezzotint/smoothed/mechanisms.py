@@ -3,6 +3,7 @@ whose they are."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -61,14 +62,15 @@ class Winner:
         if self.rule == "plurality":
             return
         candidate_lists = {tuple(sorted(ballot)) for ballot in self.ballots}
-        if len(candidate_lists) != 1 or len(set(self.ballots[0])) != len(self.ballots[0]):
+        rankings = {len(set(ballot)) == len(ballot) for ballot in self.ballots}
+        if len(candidate_lists) != 1 or rankings != {True}:
             remedy = "each must rank the same candidates once, such as abc"
             raise ParameterError("ballots", self.ballots, remedy)
 
     def law(self, counts: Counts) -> Mapping[Hashable, Any]:
         """The winner, for certain."""
         if self.rule == "plurality":
-            winner = max(range(len(counts)), key=lambda index: counts[index])
+            winner = counts.index(max(counts))
             return {winner: 1}
         if len(counts) != len(self.ballots):
             remedy = f"needs one for each of {len(counts)} types"
@@ -97,7 +99,7 @@ class Winner:
             for ballot, count in zip(self.ballots, counts, strict=True):
                 first = next(name for name in ballot if name in remaining)
                 first_places[first] += count
-            loser = min(reversed(remaining), key=lambda name: first_places[name])
+            loser = min(reversed(remaining), key=first_places.__getitem__)
             remaining.remove(loser)
         return remaining[0]
 
@@ -131,7 +133,8 @@ class Table:
             remedy = f"needs {len(histograms)} rows, one for each histogram of {total} records"
             raise ParameterError("mechanism", len(self.rows), remedy)
         chance_rows = [list(chances) for chances in self.rows]
-        if all(isinstance(value, int | np.integer) for chances in chance_rows for value in chances):
+        all_chances = itertools.chain.from_iterable(chance_rows)
+        if all(isinstance(chance, int | np.integer) for chance in all_chances):
             chance_rows = _normalized(chance_rows)
         laws_by_histogram: dict[Counts, Mapping[Hashable, Any]] = {}
         for histogram, chances in zip(histograms, chance_rows, strict=True):
@@ -146,7 +149,10 @@ def _normalized(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
         remedy = "rows of integers need one sum above 0"
         raise ParameterError("mechanism", sorted(row_sums)[:3], remedy)
     (common_sum,) = row_sums
-    return [[Fraction(int(value), common_sum) for value in row] for row in rows]
+    exact_rows: list[list[Any]] = []
+    for row in rows:
+        exact_rows.append([Fraction(int(value), common_sum) for value in row])
+    return exact_rows
 
 
 Anonymous = Histogram | Threshold | Winner | Own | Table
@@ -166,7 +172,8 @@ def read_mechanism(mechanism: object) -> Anonymous:
         return Winner()
     if callable(mechanism):
         return Own(law=cast(Law, mechanism))
-    if isinstance(mechanism, Sequence | np.ndarray) and not isinstance(mechanism, str):
+    is_table = isinstance(mechanism, Sequence | np.ndarray)
+    if is_table and not isinstance(mechanism, str):
         return Table(rows=[list(row) for row in mechanism])
     remedy = "use a callable, a table of rows, 'histogram', 'winner' or a record"
     raise ParameterError("mechanism", mechanism, remedy)

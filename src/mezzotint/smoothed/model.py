@@ -83,12 +83,17 @@ def read_count(parameter: str, value: int, *, least: int = 0) -> int:
     return count
 
 
+def read_each(parameter: str, counts: Iterable[int]) -> tuple[int, ...]:
+    """Whole numbers; an error says which one is none."""
+    return tuple(read_count(f"{parameter}[{index}]", count) for index, count in enumerate(counts))
+
+
 def read_counts(counts: Iterable[int]) -> tuple[int, ...]:
     """The histogram of a database: one count per possible type, zeros included."""
     if not isinstance(counts, Iterable) or isinstance(counts, str):
         remedy = "needs a sequence of whole numbers, one per type; try (5, 3)"
         raise ParameterError("counts", counts, remedy)
-    values = tuple(read_count(f"counts[{index}]", value) for index, value in enumerate(counts))
+    values = read_each("counts", counts)
     if len(values) < 2:
         remedy = "needs at least two types; with one type there is nothing to hide"
         raise ParameterError("counts", values, remedy)
@@ -171,7 +176,8 @@ def _loss_of_epsilon(epsilon: float) -> Loss:
         exponential = decimal.Decimal(value).exp()
     # The 60th digit is rounded to nearest; one part in 1e56 less is surely below e^epsilon, and so
     # is 1.
-    exact = max(Fraction(1), Fraction(exponential) * (1 - Fraction(1, 10**56)))
+    one_less = 1 - Fraction(1, 10**56)
+    exact = max(Fraction(1), Fraction(exponential) * one_less)
     return Loss(epsilon=value, ratio=exact, log_ratio=(value, 0.0))
 
 
@@ -348,22 +354,26 @@ def in_hull(point: Distribution, others: Sequence[Distribution]) -> bool:
         return True
     # A vertex solution of the linear program uses at most one point per type; those are solved for
     # exactly.
+    columns = [[float(value) for value in vertex] for vertex in others]
+    target = [float(value) for value in point]
     program = optimize.linprog(
         np.zeros(len(others)),
-        A_eq=np.array([[float(value) for value in vertex] for vertex in others]).T,
-        b_eq=np.array([float(value) for value in point]),
+        A_eq=np.array(columns).T,
+        b_eq=np.array(target),
         method="highs-ds",
     )
     if program.status != 0:
         return False
-    combined = [vertex for vertex, weight in zip(others, program.x, strict=True) if weight > 1e-12]
+    weighted = zip(others, program.x, strict=True)
+    combined = [vertex for vertex, weight in weighted if weight > 1e-12]
     equations = [
         [flint.fmpq(*chance.as_integer_ratio()) for chance in chances]
         for chances in zip(*combined, point, strict=True)
     ]
     reduced, rank = flint.fmpq_mat(equations).rref()
     # Exactly one solution: every column but the last has a pivot.
-    if rank != len(combined) or any(reduced[pivot, pivot] != 1 for pivot in range(rank)):
+    pivots = [reduced[pivot, pivot] for pivot in range(rank)]
+    if rank != len(combined) or any(pivot != 1 for pivot in pivots):
         return False
     return all(reduced[pivot, rank] >= 0 for pivot in range(rank))
 
@@ -396,14 +406,16 @@ def to_log10(value: float, error: float = 0.0) -> float:
     if error == 0.0:
         return value / LOG_TEN
     bound = (value + error) / LOG_TEN
-    return math.nextafter(bound * (1.0 + math.copysign(_LOG_ROUNDING, bound)), math.inf)
+    error = math.copysign(_LOG_ROUNDING, bound)
+    return math.nextafter(bound * (1.0 + error), math.inf)
 
 
 def log10_down(value: float) -> float:
     """log10 from a natural logarithm, rounded downwards."""
     if value == -math.inf:
         return value
-    return math.nextafter(value / LOG_TEN - abs(value) * 2e-16, -math.inf)
+    rounding_error = abs(value) * 2e-16
+    return math.nextafter(value / LOG_TEN - rounding_error, -math.inf)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -551,7 +563,8 @@ def upper_power(log10: float) -> float:
     """
     if log10 == -math.inf:
         return 0.0
-    return min(1.0, max(10.0**log10 * (1.0 + 1e-12), sys.float_info.min))
+    power = 10.0**log10 * (1.0 + 1e-12)
+    return min(1.0, max(power, sys.float_info.min))
 
 
 def log10_fraction(value: Fraction) -> float:
@@ -603,7 +616,8 @@ def log10_worst_case_noisy(
     inner = 1 + (loss.ratio - 1) / sample.rate
     if inner >= bound:
         return -math.inf
-    return log10_fraction(sample.rate * (bound - inner) / (1 + bound))
+    divergence = (bound - inner) / (1 + bound)
+    return log10_fraction(sample.rate * divergence)
 
 
 def noise_bound(noise_ratio: Fraction) -> Fraction:

@@ -47,20 +47,21 @@ def monte_carlo(
     term; the weights, true over mixture, are at most 2. The interval is the central limit
     theorem's.
     """
-    generator = np.random.default_rng(check_count("seed", seed, least=0))
+    checked_seed = check_count("seed", seed, least=0)
+    generator = np.random.default_rng(checked_seed)
     active = [index for index, count in enumerate(composition) if count > 0]
     tilt = None
     if len(active) == 1:
         tilt = _tilted(sample, loss, vertices[active[0]])
+    laws = {index: _chances(vertices[index]) for index in active}
     log_values = np.empty(draws)
     for draw in range(draws):
         if tilt is not None and draw % 2 == 1:
             histogram = generator.multinomial(sample.records, tilt[1])
         else:
             histogram = np.zeros(len(vertices[0]), dtype=np.int64)
-            for index in active:
-                chances = np.array([float(chance) for chance in vertices[index]])
-                histogram += generator.multinomial(composition[index], chances / chances.sum())
+            for index, chances in laws.items():
+                histogram += generator.multinomial(composition[index], chances)
         log_weight = 0.0
         if tilt is not None:
             log_ratio = _log_tilt(histogram, tilt)
@@ -68,6 +69,12 @@ def monte_carlo(
         profile = histogram_profile(tuple(histogram.tolist()), sample, loss)
         log_values[draw] = log_weight + profile.log10_delta * LOG_TEN
     return summary(log_values)
+
+
+def _chances(vertex: Distribution) -> np.ndarray:
+    """A distribution in floats."""
+    chances = np.array([float(chance) for chance in vertex])
+    return chances / chances.sum()
 
 
 def _tilted(
@@ -85,8 +92,10 @@ def _tilted(
         return None
     records = sample.records
     window_start, window_end = mass_window(records, vertex[rarest_type], records // 2)
-    counts = np.unique(np.linspace(window_start, window_end, 400).round())
-    masses = logarithms.binomials(counts, float(records), split(vertex[rarest_type]))
+    even_counts = np.linspace(window_start, window_end, 400)
+    counts = np.unique(even_counts.round())
+    rarest_share = split(vertex[rarest_type])
+    masses = logarithms.binomials(counts, float(records), rarest_share)
     deltas: list[float] = []
     for count in counts:
         present = max(2, int(count))

@@ -80,11 +80,13 @@ class Mixture:
     def ceiling(self, lost: int) -> float:
         """An upper bound of log D(s) that never grows with s."""
         majorant = self.log_majorant or self.log_values
-        return float(majorant(np.array([float(lost)]))[0]) + CEILING
+        log_bounds = majorant(np.array([float(lost)]))
+        return float(log_bounds[0]) + CEILING
 
     def log_weight(self, lost: int) -> float:
         """log w(s)."""
-        return float(self.log_weights(np.array([float(lost)]))[0])
+        log_weights = self.log_weights(np.array([float(lost)]))
+        return float(log_weights[0])
 
 
 def _lost_records(
@@ -200,12 +202,14 @@ class _Window:
 
     def grow_right(self, high: int) -> None:
         """Add the terms up to `high`."""
-        self.terms = np.concatenate((self.terms, self._terms(self.high + 1, high)))
+        right_terms = self._terms(self.high + 1, high)
+        self.terms = np.concatenate((self.terms, right_terms))
         self.high = high
 
     def grow_left(self, low: int, high: int) -> None:
         """Add the terms from `low` to `high`, to the left of what was summed or passed over."""
-        self.terms = np.concatenate((self._terms(low, high), self.terms))
+        left_terms = self._terms(low, high)
+        self.terms = np.concatenate((left_terms, self.terms))
         self.low = low
 
     @property
@@ -213,19 +217,22 @@ class _Window:
         peak = float(self.terms.max())
         if peak == -math.inf:
             return -math.inf
-        return peak + math.log(math.fsum(np.exp(self.terms - peak)))
+        total = math.fsum(np.exp(self.terms - peak))
+        return peak + math.log(total)
 
 
 def _peak(mixture: Mixture, first_lost: int, last_lost: int) -> int:
     # Zooms in on the largest term; a wrong peak costs time, never correctness.
     while last_lost - first_lost > 64:
-        points = np.unique(np.linspace(first_lost, last_lost, 17).round())
+        even_points = np.linspace(first_lost, last_lost, 17)
+        points = np.unique(even_points.round())
         terms = mixture.log_weights(points) + mixture.log_values(points)
         if not np.isfinite(terms).any():
             return first_lost
         largest = int(np.argmax(terms))
         first_lost = int(points[max(0, largest - 1)])
-        last_lost = int(points[min(points.size - 1, largest + 1)])
+        last_index = min(points.size - 1, largest + 1)
+        last_lost = int(points[last_index])
     return (first_lost + last_lost) // 2
 
 
@@ -241,7 +248,8 @@ def _mass_bound(mixture: Mixture, start: int, edge: int) -> float:
         return 0.0
     log_weight = mixture.log_weight(start)
     log_fall = mixture.log_weight(start + direction) - log_weight
-    log_gap = math.log(-math.expm1(min(log_fall + 1e-9, -1e-12)))
+    fall_share = -math.expm1(min(log_fall + 1e-9, -1e-12))
+    log_gap = math.log(fall_share)
     return min(0.0, log_weight + 1e-9 - log_gap)
 
 
@@ -534,7 +542,8 @@ def _utility_of(
     if len(histogram) == 2:
         log_value = _two_types(histogram, sample, loss)
         log10_value = to_log10(log_value)
-        log10_upper = to_log10(log_value, 2 * logarithms.stated_error(log_value, scale_of(sample)))
+        error = logarithms.stated_error(log_value, scale_of(sample))
+        log10_upper = to_log10(log_value, 2 * error)
         reason = "Exact sum over the outcomes that one database makes likelier."
     elif _enumerable(sample, len(histogram)):
         log10_value, log10_upper = _enumerated(histogram, sample, accuracy)
@@ -615,11 +624,13 @@ def _log_utility_single(
         log_missed = sample.sampled * math.log1p(-1.0 / sample.records)
     chance = math.exp(log_missed)
     # Odds that are nearly E count as slightly above: their worth is what the slack is.
-    slack = 2.0**-50 * (loss.epsilon - max(log_missed, -700.0))
+    lost_epsilon = loss.epsilon - max(log_missed, -700.0)
+    slack = 2.0**-50 * lost_epsilon
     excess = -log_missed - loss.log_ratio[0]
     worth = 0.0
     if excess > -slack:
-        worth = -math.expm1(-max(excess, 0.0) - slack) / (1.0 + chance)
+        log_worth = -max(excess, 0.0) - slack
+        worth = -math.expm1(log_worth) / (1.0 + chance)
     mean_worth = worth
     if first == 1:
         mean_worth = -math.expm1(log_missed) + chance * worth
@@ -635,8 +646,10 @@ def _bound(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> float:
     for missing, present in enumerate(histogram):
         if present > 0:
             log10_upper = max(log10_upper, _missing_bound(histogram, missing, sample, loss))
-    log10_factor = math.log10(1.0 + float((len(histogram) - 1) / (1 + loss.ratio)))
-    return min(0.0, math.nextafter(log10_upper + log10_factor, math.inf) + 1e-15)
+    other_types = len(histogram) - 1
+    factor = 1.0 + float(other_types / (1 + loss.ratio))
+    rounded = math.nextafter(log10_upper + math.log10(factor), math.inf)
+    return min(0.0, rounded + 1e-15)
 
 
 def _missing_bound(
@@ -654,9 +667,8 @@ def _missing_bound(
     bounds: list[float] = []
     for first, second in ((rare, common), (common, rare)):
         log_divergence = log_pair(first, second, sample, loss, binary=False)
-        bounds.append(
-            to_log10(log_divergence, logarithms.stated_error(log_divergence, scale_of(sample)))
-        )
+        error = logarithms.stated_error(log_divergence, scale_of(sample))
+        bounds.append(to_log10(log_divergence, error))
     return max(bounds)
 
 
@@ -694,10 +706,12 @@ def _enumerated(
 def _all_outcomes(draws: int, types: int) -> np.ndarray:
     """(outcomes, types) every histogram of so many draws: by where bars stand between them."""
     place_count = draws + types - 1
-    bars = np.array(list(itertools.combinations(range(place_count), types - 1)))
+    bar_places = itertools.combinations(range(place_count), types - 1)
+    bars = np.array(list(bar_places))
     first_bars = np.full((len(bars), 1), -1)
     last_bars = np.full((len(bars), 1), place_count)
-    return np.diff(np.hstack([first_bars, bars, last_bars]), axis=1) - 1
+    all_bars = np.hstack([first_bars, bars, last_bars])
+    return np.diff(all_bars, axis=1) - 1
 
 
 def _useful_mass(logs: np.ndarray, wrong: np.ndarray) -> float:
@@ -705,7 +719,8 @@ def _useful_mass(logs: np.ndarray, wrong: np.ndarray) -> float:
     worth = -np.expm1(np.minimum(wrong, 1.0))
     is_useful = worth > 0.0
     terms = logs[:, is_useful] + np.log(worth[is_useful])
-    return float(np.logaddexp.reduce(terms, axis=1, initial=-np.inf).max())
+    log_masses = np.logaddexp.reduce(terms, axis=1, initial=-np.inf)
+    return float(log_masses.max())
 
 
 def _log_law(
@@ -725,4 +740,5 @@ def _log_law(
             possible[is_reached], float(count), draws, records
         )
         log_chances += log_table[sampled]
-    return log_chances - logarithms.binomial_fractions(np.array([draws]), records, draws, records)
+    all_draws = np.array([draws])
+    return log_chances - logarithms.binomial_fractions(all_draws, records, draws, records)
