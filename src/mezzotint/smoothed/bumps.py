@@ -50,7 +50,8 @@ class Bump:
     @cached_property
     def counts(self) -> FloatArray:
         """The counts, as floats."""
-        return np.arange(self.start, self.start + self.values.size, dtype=np.float64)
+        stop = self.start + self.values.size
+        return np.arange(self.start, stop, dtype=np.float64)
 
 
 @final
@@ -86,11 +87,13 @@ def cuts_of(values: FloatArray) -> list[slice]:
     slices: list[slice] = []
     runs = run_edges.reshape(-1, 2)
     for start, stop in runs.tolist():
-        signs = np.sign(np.diff(values[start:stop]))
+        rises = np.diff(values[start:stop])
+        signs = np.sign(rises)
         changes = np.flatnonzero(signs)
         falls_before = signs[changes[:-1]] < 0
         rises_after = signs[changes[1:]] > 0
-        valleys = start + 1 + changes[:-1][falls_before & rises_after]
+        is_valley = falls_before & rises_after
+        valleys = start + 1 + changes[:-1][is_valley]
         bump_edges = [start, *valleys.tolist(), stop]
         slices += [slice(left, right) for left, right in pairwise(bump_edges)]
     return slices
@@ -118,18 +121,23 @@ class Mixture:
         return [TiltedShare(odds=share_odds + tilt) for share_odds in log_odds]
 
     def _mean(self, tilt: float, first: int) -> float:
-        binomials = zip(self._sizes(first), self._tilted(tilt), strict=True)
-        return sum(size * share.value for size, share in binomials)
+        first_share, second_share = self._tilted(tilt)
+        first_size, second_size = self._sizes(first)
+        return first_size * first_share.value + second_size * second_share.value
 
     def _variance(self, tilt: float, first: int) -> float:
-        binomials = zip(self._sizes(first), self._tilted(tilt), strict=True)
-        return sum(size * share.value * share.complement for size, share in binomials)
+        variance = 0.0
+        for size, share in zip(self._sizes(first), self._tilted(tilt), strict=True):
+            variance += size * share.value * share.complement
+        return variance
 
     def _log_moment(self, tilt: float, first: int) -> float:
         """log E e^(tilt K)."""
         growth = math.expm1(tilt)
-        binomials = zip(self._sizes(first), self.shares, strict=True)
-        return sum(size * math.log1p(share * growth) for size, share in binomials)
+        log_moment = 0.0
+        for size, share in zip(self._sizes(first), self.shares, strict=True):
+            log_moment += size * math.log1p(share * growth)
+        return log_moment
 
     def _tilt(self, bump: Bump, first: int) -> float:
         """The tilt under which the mean is where chance times delta is largest."""
@@ -137,9 +145,11 @@ class Mixture:
         for _ in range(20):
             mean = self._mean(tilt, first)
             variance = max(self._variance(tilt, first), 1.0)
-            log_chances = (bump.counts - mean) ** 2 / (2 * variance)
+            deviations = bump.counts - mean
+            log_chances = deviations**2 / (2 * variance)
             log_terms = bump.values - tilt * bump.counts - log_chances
-            peak = bump.counts[int(np.argmax(log_terms))]
+            largest = int(np.argmax(log_terms))
+            peak = bump.counts[largest]
             if abs(peak - mean) <= math.sqrt(variance):
                 return tilt
             tilt = self._tilt_to(float(peak), first)
@@ -147,7 +157,8 @@ class Mixture:
 
     def _tilt_to(self, count: float, first: int) -> float:
         """The tilt under which the mean is this count, or half a record from an end: the next count matters, too."""
-        count = min(max(count, 0.5), self.records - 0.5)
+        highest_mean = self.records - 0.5
+        count = min(max(count, 0.5), highest_mean)
         if self._mean(LARGEST_TILT, first) <= count:
             return LARGEST_TILT
         if self._mean(-LARGEST_TILT, first) >= count:
@@ -169,9 +180,11 @@ class Mixture:
             reach = TAIL_EXPONENT / 3
             mean = size * share.value
             variance = mean * share.complement
-            margin = reach + math.sqrt(reach**2 + 2 * TAIL_EXPONENT * variance)
-            first_count = max(0, math.floor(mean - margin))
-            last_count = min(size, math.ceil(mean + margin))
+            variance_share = 2 * TAIL_EXPONENT * variance
+            margin = reach + math.sqrt(reach**2 + variance_share)
+            lowest, highest = math.floor(mean - margin), math.ceil(mean + margin)
+            first_count = max(0, lowest)
+            last_count = min(size, highest)
             counts = np.arange(first_count, last_count + 1, dtype=np.float64)
             log_chances = logarithms.binomials(counts, float(size), share.pair)
             chances = np.exp(log_chances)
@@ -190,16 +203,19 @@ class Mixture:
         width = last - first
         bounds = np.zeros((2, width + 1))
         for moved in range(width + 1):
-            kernel_start, kernel = self._law(tilt, (moved, width - moved))
+            kernel_sizes = (moved, width - moved)
+            kernel_start, kernel = self._law(tilt, kernel_sizes)
             chances = np.convolve(base_chances, kernel)
             start = base_start + kernel_start
             overlap_start = max(start, bump.start)
             bump_end = bump.start + bump.values.size
             common_end = min(start + chances.size, bump_end)
             overlap_end = max(overlap_start, common_end)
-            overlap_weights = weights[overlap_start - bump.start : overlap_end - bump.start]
+            weights_start = overlap_start - bump.start
+            overlap_weights = weights[weights_start : overlap_end - bump.start]
             overlap_chances = chances[overlap_start - start : overlap_end - start]
-            scaled_mean = float(overlap_chances @ np.exp(overlap_weights - peak))
+            scaled_weights = np.exp(overlap_weights - peak)
+            scaled_mean = float(overlap_chances @ scaled_weights)
             scale = self._log_moment(tilt, first + moved) + peak
             with np.errstate(divide="ignore"):
                 bounds[0, moved] = scale + np.log(scaled_mean)
@@ -228,7 +244,8 @@ class CompositionSearch:
     def __post_init__(self) -> None:
         first, second = self.shares
         records = self.upper.size - 1
-        self.mixture = Mixture(records=records, shares=(float(first), float(second)))
+        float_shares = (float(first), float(second))
+        self.mixture = Mixture(records=records, shares=float_shares)
         cuts = cuts_of(self.upper)
         self.uppers = [Bump(start=cut.start, values=self.upper[cut]) for cut in cuts]
         self.lowers = [Bump(start=cut.start, values=self.lower[cut]) for cut in cuts]
@@ -280,8 +297,9 @@ class CompositionSearch:
             nearest = min(max(mode, first), last)
             if (number, nearest) not in self._bounds:
                 self.evaluations += 1
-                mean = self.mixture.log_means(self.uppers[number], nearest, nearest)
-                self._bounds[number, nearest] = float(mean[1, 0])
+                bump = self.uppers[number]
+                _, upper_means = self.mixture.log_means(bump, nearest, nearest)
+                self._bounds[number, nearest] = float(upper_means[0])
             terms.append(self._bounds[number, nearest])
         return float(np.logaddexp.reduce(terms))
 
@@ -312,7 +330,8 @@ class CompositionSearch:
             if last - first <= BLOCK:
                 self._try(first, last)
                 upper_values = self._values(bumps=self.uppers, row=1, first=first, last=last)
-                log_upper = max(log_upper, float(upper_values.max()))
+                largest_value = float(upper_values.max())
+                log_upper = max(log_upper, largest_value)
                 continue
             middle = (first + last) // 2
             self._try(middle, middle)

@@ -40,6 +40,7 @@ from mezzotint.smoothed.mechanisms import (
     Table,
     Threshold,
     Winner,
+    histogram_count,
     histograms_of,
 )
 from mezzotint.smoothed.model import (
@@ -646,18 +647,18 @@ def operations(
     """Operations, roughly, for the deltas, and for all compositions."""
     records = setting.records
     types = setting.types
-    histograms = math.comb(records + types - 1, types - 1)
+    histograms = histogram_count(records, types)
     step_count = 0
     if setting.sampling == "without_replacement":
         step_count = records - setting.totals[0]
     elif setting.sampling == "with_replacement":
-        step_count = math.comb(setting.totals[-1] + types - 1, types - 1)
+        step_count = histogram_count(setting.totals[-1], types)
     elif setting.sampling == "poisson":
         step_count = types * (records + 1)
     neighbour_count = types * (types - 1)
     chance_operations = step_count * types + 2 * neighbour_count
     delta_operations = histograms * outputs * chance_operations
-    composition_count = math.comb(records + vertices - 1, vertices - 1)
+    composition_count = histogram_count(records, vertices)
     return delta_operations, composition_count * histograms * (types + 1) // types
 
 
@@ -665,8 +666,7 @@ def _outputs(setting: Setting) -> int:
     """How many outputs a full histogram has; few for other mechanisms."""
     if not isinstance(setting.mechanism, Histogram):
         return 4
-    others = setting.types - 1
-    return sum(math.comb(total + others, others) for total in setting.totals)
+    return sum(histogram_count(total, setting.types) for total in setting.totals)
 
 
 def search_compositions(setting: Setting, vertices: Sequence[Distribution]) -> Found:
@@ -685,9 +685,9 @@ def search_compositions(setting: Setting, vertices: Sequence[Distribution]) -> F
         if by_logarithms is not None:
             return by_logarithms
     is_pairwise = _is_pairwise(setting, delta_operations)
-    histogram_count = math.comb(records + setting.types - 1, setting.types - 1)
-    if histogram_count > MAX_CELLS or (delta_operations > FLOAT_OPERATIONS and not is_pairwise):
-        remedy = f"{setting.types} types have {histogram_count:,} histograms; use fewer records"
+    histograms = histogram_count(records, setting.types)
+    if histograms > MAX_CELLS or (delta_operations > FLOAT_OPERATIONS and not is_pairwise):
+        remedy = f"{setting.types} types have {histograms:,} histograms; use fewer records"
         raise ParameterError("n", records, remedy)
     arithmetic = FLOATS
     if is_pairwise:
@@ -748,7 +748,7 @@ def float_error(setting: Setting, outputs: int) -> float:
     P - E Q; an expectation has n more steps, or a product with a multinomial.
     """
     types = setting.types
-    sampler_terms = math.comb(setting.totals[-1] + types - 1, types - 1)
+    sampler_terms = histogram_count(setting.totals[-1], types)
     rounding_count = setting.records * (types + 2) + sampler_terms + outputs + 16
     largest_ratio = Fraction(10**12)
     ratio = float(min(setting.loss.ratio, largest_ratio))

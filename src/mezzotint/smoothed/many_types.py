@@ -25,6 +25,7 @@ import numpy as np
 from mezzotint.core.errors import ParameterError
 from mezzotint.smoothed import logarithms
 from mezzotint.smoothed.grids import FLOATS, best_composition
+from mezzotint.smoothed.mechanisms import histogram_count
 from mezzotint.smoothed.model import LOG_TEN, Distribution, Loss, Sample, Status, split
 from mezzotint.smoothed.profiles import histogram_profile, log_pair
 
@@ -125,8 +126,7 @@ def log_tail(
     if share in (0, 1):
         return -math.inf
     counts = np.array([float(count), float(following)])
-    log_masses = logarithms.binomials(counts, float(records), split(share))
-    log_mass, log_following = log_masses.tolist()
+    log_mass, log_following = log_masses(counts, records, share).tolist()
     upper_mass = log_mass + logarithms.stated_error(log_mass, 0.0)
     if following < 0 or following > records:
         return min(0.0, upper_mass)
@@ -196,7 +196,8 @@ def _assemble(
         for column, before, after in columns:
             left_padding = np.full(pad, before)
             right_padding = np.full(pad, after)
-            halves.append(np.concatenate((left_padding, column, right_padding)))
+            parts = (left_padding, column, right_padding)
+            halves.append(np.concatenate(parts))
         mirrored = tuple(half[::-1].copy() for half in halves)
         first = Piece(start=window_start - pad, columns=tuple(halves))
         second = Piece(start=records - window_end - pad, columns=mirrored)
@@ -221,6 +222,11 @@ def _largest_from(values: np.ndarray) -> np.ndarray:
     return reversed_values[::-1]
 
 
+def log_masses(counts: np.ndarray, records: int, share: Fraction) -> np.ndarray:
+    """The logarithms of Bin(records, share) at these counts."""
+    return logarithms.binomials(counts, float(records), split(share))
+
+
 def log_of_sum(logs: Sequence[float] | np.ndarray) -> float:
     """The logarithm of the sum of numbers that are given by theirs."""
     return float(np.logaddexp.reduce(np.asarray(logs)))
@@ -235,7 +241,7 @@ def _peak(sample: Sample, loss: Loss, share: Fraction) -> tuple[int, float]:
     while True:
         even_counts = np.linspace(first_count, last_count, 33)
         counts = np.unique(even_counts.round())
-        masses = logarithms.binomials(counts, records, split(share))
+        masses = log_masses(counts, sample.records, share)
         lost = float(sample.lost)
         deltas = logarithms.log_deltas(counts, records, lost, loss.parts)
         products = masses + deltas
@@ -553,8 +559,7 @@ def enumerable(records: int, vertices: tuple[Distribution, ...]) -> bool:
     """Whether every histogram and every composition can be enumerated in seconds."""
     types = len(vertices[0])
     cell_count = (records + 1) ** (types - 1)
-    other_vertices = len(vertices) - 1
-    splits = math.comb(records + other_vertices, other_vertices)
+    splits = histogram_count(records, len(vertices))
     pairs = (records // types + 1) * (records // 2 + 1)
     return cell_count * splits * records * types <= MAX_ENUMERATION and pairs <= MAX_PAIRS
 
@@ -715,7 +720,7 @@ def log_rarest_bound(
     records = sample.records
     first_count, last_count = mass_window(records, share, top)
     counts = np.arange(first_count, last_count + 1, dtype=np.float64)
-    masses = logarithms.binomials(counts, float(records), split(share))
+    masses = log_masses(counts, records, share)
     below_first = log_tail(first_count - 1, records, share, above=False)
     log_bounds = [_log_rate(sample) + below_first]
     if last_count < top:
@@ -766,7 +771,8 @@ def _log_rarest(
     }
     log_pairs = [log_pair(*order, sample, loss, binary=False) for order in orders]
     largest = max(log_pairs)
-    error = 2 * logarithms.stated_error(largest, float(sample.lost))
+    lost = float(sample.lost)
+    error = 2 * logarithms.stated_error(largest, lost)
     return min(_log_rate(sample), largest + error)
 
 

@@ -4,6 +4,7 @@ whose they are."""
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -84,7 +85,8 @@ class Winner:
         def score(name: str) -> int:
             total = 0
             for ballot, count in zip(self.ballots, counts, strict=True):
-                points = len(candidates) - 1 - ballot.index(name)
+                places_below = len(candidates) - 1
+                points = places_below - ballot.index(name)
                 total += count * points
             return total
 
@@ -151,7 +153,8 @@ def _normalized(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
     (common_sum,) = row_sums
     exact_rows: list[list[Any]] = []
     for row in rows:
-        exact_rows.append([Fraction(int(value), common_sum) for value in row])
+        shares = [Fraction(int(value), common_sum) for value in row]
+        exact_rows.append(shares)
     return exact_rows
 
 
@@ -177,6 +180,11 @@ def read_mechanism(mechanism: object) -> Anonymous:
         return Table(rows=[list(row) for row in mechanism])
     remedy = "use a callable, a table of rows, 'histogram', 'winner' or a record"
     raise ParameterError("mechanism", mechanism, remedy)
+
+
+def histogram_count(total: int, types: int) -> int:
+    """How many histograms of so many records there are."""
+    return math.comb(total + types - 1, types - 1)
 
 
 def histograms_of(total: int, types: int) -> Iterator[Counts]:

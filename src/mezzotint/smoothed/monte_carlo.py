@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from mezzotint.core.arguments import check_count
-from mezzotint.smoothed import logarithms
-from mezzotint.smoothed.many_types import mass_window
-from mezzotint.smoothed.model import LOG_TEN, Distribution, Loss, Sample, split
+from mezzotint.smoothed.many_types import log_masses, mass_window
+from mezzotint.smoothed.model import LOG_TEN, Distribution, Loss, Sample
 from mezzotint.smoothed.profiles import histogram_profile, log_pair
 
 CONFIDENCE = 0.99
-_STANDARD_ERRORS = statistics.NormalDist().inv_cdf(0.5 + CONFIDENCE / 2.0)
+_UPPER_LEVEL = 0.5 + CONFIDENCE / 2.0
+_STANDARD_ERRORS = statistics.NormalDist().inv_cdf(_UPPER_LEVEL)
 """On each side of a mean: its interval of this level by the central limit theorem."""
 
 
@@ -52,12 +52,14 @@ def monte_carlo(
     active = [index for index, count in enumerate(composition) if count > 0]
     tilt = None
     if len(active) == 1:
-        tilt = _tilted(sample, loss, vertices[active[0]])
+        (only_vertex,) = active
+        tilt = _tilted(sample, loss, vertices[only_vertex])
     laws = {index: _chances(vertices[index]) for index in active}
     log_values = np.empty(draws)
     for draw in range(draws):
         if tilt is not None and draw % 2 == 1:
-            histogram = generator.multinomial(sample.records, tilt[1])
+            _, tilted = tilt
+            histogram = generator.multinomial(sample.records, tilted)
         else:
             histogram = np.zeros(len(vertices[0]), dtype=np.int64)
             for index, chances in laws.items():
@@ -65,8 +67,10 @@ def monte_carlo(
         log_weight = 0.0
         if tilt is not None:
             log_ratio = _log_tilt(histogram, tilt)
-            log_weight = math.log(2.0) - float(np.logaddexp(0.0, log_ratio))
-        profile = histogram_profile(tuple(histogram.tolist()), sample, loss)
+            log_mixed = float(np.logaddexp(0.0, log_ratio))
+            log_weight = math.log(2.0) - log_mixed
+        counts = tuple(histogram.tolist())
+        profile = histogram_profile(counts, sample, loss)
         log_values[draw] = log_weight + profile.log10_delta * LOG_TEN
     return summary(log_values)
 
@@ -87,15 +91,15 @@ def _tilted(
     Its share moves to the largest term of Bin(j) delta(j); the others keep their proportions. None
     where a type never occurs.
     """
-    rarest_type = min(range(len(vertex)), key=lambda index: vertex[index])
+    rarest_type = vertex.index(min(vertex))
     if vertex[rarest_type] == 0:
         return None
     records = sample.records
-    window_start, window_end = mass_window(records, vertex[rarest_type], records // 2)
+    rarest_share = vertex[rarest_type]
+    window_start, window_end = mass_window(records, rarest_share, records // 2)
     even_counts = np.linspace(window_start, window_end, 400)
     counts = np.unique(even_counts.round())
-    rarest_share = split(vertex[rarest_type])
-    masses = logarithms.binomials(counts, float(records), rarest_share)
+    masses = log_masses(counts, records, rarest_share)
     deltas: list[float] = []
     for count in counts:
         present = max(2, int(count))
@@ -105,7 +109,8 @@ def _tilted(
             )
         )
     products = masses + np.array(deltas)
-    largest_count = float(counts[int(np.argmax(products))])
+    largest = int(np.argmax(products))
+    largest_count = float(counts[largest])
     share = max(0.5, largest_count) / records
     chances = np.array([float(chance) for chance in vertex])
     tilted = chances * (1.0 - share) / (1.0 - chances[rarest_type])
@@ -116,8 +121,9 @@ def _tilted(
 def _log_tilt(histogram: np.ndarray, tilt: tuple[np.ndarray, np.ndarray]) -> float:
     chances, tilted = tilt
     is_present = histogram > 0
-    log_ratios = np.log(tilted[is_present] / chances[is_present])
-    return float((histogram[is_present] * log_ratios).sum())
+    ratios = tilted[is_present] / chances[is_present]
+    log_ratios = histogram[is_present] * np.log(ratios)
+    return float(log_ratios.sum())
 
 
 def summary(log_values: np.ndarray) -> SampledMean:

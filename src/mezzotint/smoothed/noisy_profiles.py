@@ -44,8 +44,9 @@ def noisy_profile(
     """
     log10_worst = log10_worst_case_noisy(sample, noise, loss)
     # One count more than present can be sampled from a neighbour.
-    shape = np.array([min(sample.sampled, count + 1) + 1 for count in histogram], dtype=np.int64)
-    if math.prod(int(size) for size in shape) > MAX_CELLS:
+    largest_counts = [min(sample.sampled, count + 1) for count in histogram]
+    shape = np.array(largest_counts, dtype=np.int64) + 1
+    if math.prod(shape.tolist()) > MAX_CELLS:
         remedy = f"needs a grid of shape {tuple(shape.tolist())}; sample fewer records"
         raise ParameterError("noise_ratio", float(noise), remedy)
     if log10_worst == -math.inf:
@@ -124,9 +125,11 @@ def _published(
                 if axis == 0:
                     factor /= constant
                 leading = float(factor)
-                factors[axis, sampled] = leading, float(factor - decimal.Decimal(leading))
+                trailing = float(factor - decimal.Decimal(leading))
+                factors[axis, sampled] = leading, trailing
     grid = count_tables.product_on_simplex(shape, factors, sample.sampled)
-    count_tables.spread(grid, shape, split(noise), split(1 / (1 - noise)))
+    inverse_gap = split(1 / (1 - noise))
+    count_tables.spread(grid, shape, split(noise), inverse_gap)
     return grid
 
 

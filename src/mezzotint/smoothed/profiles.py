@@ -23,6 +23,7 @@ import numpy as np
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.smoothed import logarithms
+from mezzotint.smoothed.mechanisms import histogram_count
 from mezzotint.smoothed.model import (
     Loss,
     Profile,
@@ -564,7 +565,7 @@ def _utility_of(
 
 
 def _enumerable(sample: Sample, types: int) -> bool:
-    outcomes = math.comb(sample.sampled + types - 1, types - 1)
+    outcomes = histogram_count(sample.sampled, types)
     return sample.sampling == "without_replacement" and outcomes <= MAX_OUTCOMES
 
 
