@@ -87,17 +87,21 @@ class ColumnProgram:
     ) -> None:
         self.sets = sets
         # Symmetric around 1: the same columns, scaled.
-        self.columns = np.exp(np.where(sets, epsilon / 2, -epsilon / 2))
+        exponents = np.where(sets, epsilon / 2, -epsilon / 2)
+        self.columns = np.exp(exponents)
         self.chances = self.columns @ shares
-        self.scaled = self.columns / np.sqrt(self.chances)[:, None]
+        scales = np.sqrt(self.chances)
+        self.scaled = self.columns / scales[:, None]
         self.below = np.tri(shares.size)[:-1]
-        self.offset = float(((self.below @ shares) ** 2).sum()) / len(self.below)
+        squares = (self.below @ shares) ** 2
+        self.offset = float(squares.sum()) / len(self.below)
         self.known = np.zeros((shares.size, shares.size)) if known is None else known
 
     def slopes(self, information: FloatArray) -> FloatArray:
         """(n,) derivatives of the mean second moment by the use of each column."""
-        decoded = self.scaled @ np.linalg.solve(information, self.below.T)
-        return -(decoded**2).sum(axis=1) / len(self.below)
+        half_solved = np.linalg.solve(information, self.below.T)
+        squares = (self.scaled @ half_solved) ** 2
+        return -squares.sum(axis=1) / len(self.below)
 
     def bound(
         self,
@@ -112,16 +116,19 @@ class ColumnProgram:
         value over all tables is a linear program with `prices` for its dual.
         """
         reduced = self.columns @ prices - slopes
-        excess = float((reduced / self.columns.sum(axis=1)).max())
-        return constant + float(prices.sum()) - prices.size * max(0.0, excess) - self.offset
+        per_mass = reduced / self.columns.sum(axis=1)
+        excess = max(0.0, float(per_mass.max()))
+        return constant + float(prices.sum()) - prices.size * excess - self.offset
 
     def information(self, often: FloatArray) -> FloatArray:
         """(K, K) Fisher information of columns used so often."""
-        return self.known + (self.scaled * often[:, None]).T @ self.scaled
+        weighted = self.scaled * often[:, None]
+        return self.known + weighted.T @ self.scaled
 
     def _second_moment(self, information: FloatArray) -> float:
         decoded = np.linalg.solve(information, self.below.T)
-        return float((self.below.T * decoded).sum()) / len(self.below)
+        variances = self.below.T * decoded
+        return float(variances.sum()) / len(self.below)
 
     def _curvature(self, information: FloatArray) -> FloatArray:
         """(n, n) second derivatives of the mean second moment."""
@@ -135,7 +142,8 @@ class ColumnProgram:
         """
         columns = self.columns
         column_count = len(columns)
-        often: FloatArray = np.full(column_count, columns.shape[1] / columns.sum())
+        even_share = columns.shape[1] / columns.sum()
+        often: FloatArray = np.full(column_count, even_share)
         prices: FloatArray = np.zeros(columns.shape[1])
         slack: FloatArray = np.ones(column_count)
         best_bound = -math.inf
@@ -147,7 +155,8 @@ class ColumnProgram:
                 if step == 0:
                     slack = np.full(column_count, second_moment / often.sum())
                 missing = 1 - columns.T @ often
-                is_feasible = float(np.abs(missing).max()) < _FEASIBLE
+                largest_miss = float(np.abs(missing).max())
+                is_feasible = largest_miss < _FEASIBLE
                 tangent = second_moment - float(slopes @ often)
                 best_bound = max(best_bound, self.bound(tangent, slopes, prices))
                 if (
@@ -161,7 +170,10 @@ class ColumnProgram:
                         bound=best_bound,
                         steps=step,
                     )
-                slack_target = (0.1 if is_feasible else 0.3) * float(slack @ often) / column_count
+                shrinkage = 0.3
+                if is_feasible:
+                    shrinkage = 0.1
+                slack_target = shrinkage * float(slack @ often) / column_count
                 right_side = columns @ prices - slopes + slack_target / often
                 curvature = self._curvature(information) + np.diag(slack / often)
                 change, price_change = _newton(curvature, columns, right_side, missing)
@@ -188,7 +200,8 @@ class ColumnProgram:
         """
         often = self.solve().often
         is_frequent = often * self.chances > rare
-        rows = (self.columns * often[:, None])[is_frequent].T
+        weighted = self.columns * often[:, None]
+        rows = weighted[is_frequent].T
         return rows / rows.sum(axis=1, keepdims=True)
 
 
@@ -201,10 +214,12 @@ def _newton(
     """(change, price_change) with curvature @ change = right + columns @ price_change and
     columns.T @ change = missing.
     """
-    solved = np.linalg.solve(curvature, np.column_stack([right, columns]))
+    right_sides = np.column_stack([right, columns])
+    solved = np.linalg.solve(curvature, right_sides)
     by_right = solved[:, 0]
     by_columns = solved[:, 1:]
-    price_change = np.linalg.solve(columns.T @ by_columns, missing - columns.T @ by_right)
+    still_missing = missing - columns.T @ by_right
+    price_change = np.linalg.solve(columns.T @ by_columns, still_missing)
     return by_right + by_columns @ price_change, price_change
 
 
@@ -216,7 +231,8 @@ def intervals(cells: int) -> Sets:
     sets: list[Sets] = []
     for length in range(1, cells):
         for start in range(cells - length + 1):
-            sets.append((index >= start) & (index < start + length))
+            is_inside = (index >= start) & (index < start + length)
+            sets.append(is_inside)
     return np.array(sets)
 
 
@@ -303,8 +319,10 @@ def _best_columns(problem: CellProblem) -> _Columns:
         column_use = program.solve()
         total_steps += column_use.steps
         slopes = everything.slopes(column_use.information)
-        second_moment = -float(program.slopes(column_use.information) @ column_use.often)
-        best_bound = max(best_bound, everything.bound(2 * second_moment, slopes, column_use.prices))
+        slope_sum = program.slopes(column_use.information) @ column_use.often
+        second_moment = -float(slope_sum)
+        bound = everything.bound(2 * second_moment, slopes, column_use.prices)
+        best_bound = max(best_bound, bound)
         excess = everything.columns @ column_use.prices - slopes
         worst_columns = np.argsort(-excess)[: 3 * cell_count]
         worst_columns = worst_columns[excess[worst_columns] > 1e-12 * second_moment]
@@ -315,7 +333,8 @@ def _best_columns(problem: CellProblem) -> _Columns:
             )
         stays = column_use.often * program.chances > 1e-3 * RARE
         stays[:cell_count] = True
-        sets = np.concatenate([sets[stays], pool[worst_columns]])
+        kept_sets, worst_sets = sets[stays], pool[worst_columns]
+        sets = np.concatenate([kept_sets, worst_sets])
 
 
 def _fewer_columns(problem: CellProblem, best: _Columns) -> tuple[Sets, int]:
@@ -326,7 +345,8 @@ def _fewer_columns(problem: CellProblem, best: _Columns) -> tuple[Sets, int]:
     often = best.often
     total_steps = 0
     # A report too rare for its units of 2**-32 to show the ratio is left out.
-    least_frequency = max(RARE, 64 * math.exp(problem.epsilon) / TOTAL)
+    integer_share = 64 * math.exp(problem.epsilon) / TOTAL
+    least_frequency = max(RARE, integer_share)
     try:
         while True:
             frequency = often * problem.program(sets).chances
@@ -360,8 +380,10 @@ def _frequent_columns(
     count = int(stays.sum())
     if count <= most:
         return stays
-    dropped = min(int(_DROPPED_SHARE * count), count - most - 1)
-    return stays & (frequency > np.sort(frequency[stays])[dropped])
+    droppable = int(_DROPPED_SHARE * count)
+    dropped = min(droppable, count - most - 1)
+    ascending = np.sort(frequency[stays])
+    return stays & (frequency > ascending[dropped])
 
 
 def _levels(
@@ -372,7 +394,8 @@ def _levels(
     """Decoded values, unbiased for the middle of the input's cell, with the least variance."""
     # Of all that decode the middles, by the singular values of rows scaled to unit variances.
     scale = np.sqrt(shares @ rows)
-    return np.linalg.lstsq(rows / scale, centres)[0] / scale
+    solution, *_ = np.linalg.lstsq(rows / scale, centres)
+    return solution / scale
 
 
 def stepped(
@@ -404,7 +427,8 @@ def stepped(
             levels=np.arange(value_order.size),
             epsilon=epsilon,
         )
-        outputs = np.maximum.accumulate(values[value_order] - offsets) + 2 * offsets
+        raised = values[value_order] - offsets
+        outputs = np.maximum.accumulate(raised) + 2 * offsets
         jumps = np.repeat(edges[1:-1], 2)
         return Mechanism(
             knots=np.concatenate([edges[:1], jumps, edges[-1:]]),
@@ -444,7 +468,8 @@ def design_cells(
         remedy = f"need the edges of 2 to {most_cells} cells: fewer reports do not tell them apart"
         raise ParameterError("knots", cell_count + 1, remedy)
     # A cell without inputs must still be distinguished.
-    shares = np.maximum(problem.prior.moments(edges)[:, 0], RARE)
+    moments = problem.prior.moments(edges)
+    shares = np.maximum(moments[:, 0], RARE)
     shares /= shares.sum()
     cell_problem = CellProblem(
         shares=shares,

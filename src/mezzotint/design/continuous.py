@@ -50,12 +50,15 @@ class Variance:
             upper=upper,
         ).moments(np.array([lower, upper]))[0]
         half_range = (upper - lower) / 2
-        second_moment = float(moments[2] / half_range**2 - 2 * moments[1] / half_range + moments[0])
+        centred_square = moments[2] / half_range**2 - 2 * moments[1] / half_range
+        second_moment = float(centred_square + moments[0])
         return half_range**2 * (self.constant + self.square * second_moment)
 
     def worst(self, *, lower: float, upper: float) -> float:
         """The largest over inputs, squared data units."""
-        return ((upper - lower) / 2) ** 2 * (self.constant + max(0.0, self.square))
+        half_range = (upper - lower) / 2
+        largest_square = max(0.0, self.square)
+        return half_range**2 * (self.constant + largest_square)
 
 
 def _duchi(epsilon: float) -> Variance:
@@ -68,7 +71,8 @@ def _duchi(epsilon: float) -> Variance:
 
 def _piecewise(epsilon: float) -> Variance:
     root = math.expm1(epsilon / 2)
-    return Variance(constant=(root + 4) / (3 * root**2), square=1 / root)
+    constant = (root + 4) / (3 * root**2)
+    return Variance(constant=constant, square=1 / root)
 
 
 def _hybrid(epsilon: float) -> Variance:
@@ -86,7 +90,8 @@ def _hybrid(epsilon: float) -> Variance:
 def _staircase(epsilon: float) -> Variance:
     decay = math.exp(-epsilon)
     # At the best share of a stair.
-    stair = 2 ** (-2 / 3) * (decay * (1 + decay)) ** (2 / 3)
+    steps = (decay * (1 + decay)) ** (2 / 3)
+    stair = 2 ** (-2 / 3) * steps
     return Variance(constant=4 * (stair + decay) / (1 - decay) ** 2)
 
 
@@ -98,7 +103,8 @@ def _gaussian(epsilon: float) -> Variance:
         far_end = -distance_ratio / 2 - epsilon / distance_ratio
         return float(ndtr(near_end) - math.exp(epsilon) * ndtr(far_end)) - DELTA
 
-    log_sigma = cast(float, brentq(excess, math.log(1e-3), math.log(1e9), xtol=1e-12))
+    least, most = math.log(1e-3), math.log(1e9)
+    log_sigma = cast(float, brentq(excess, least, most, xtol=1e-12))
     return Variance(
         constant=math.exp(2 * log_sigma),
         note=f"continuous output; (epsilon, {DELTA:g}), no pure epsilon",

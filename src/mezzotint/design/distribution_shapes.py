@@ -54,8 +54,10 @@ def interpolated(mechanism: Mechanism) -> Mechanism:
     weights = mechanism.weights
     is_stepped = knots.size % 2 == 0
     if is_stepped:
-        has_jumps = (knots[1:-1:2] == knots[2::2]).all()
-        is_stepped = has_jumps and (weights[::2] == weights[1::2]).all()
+        first_knots, second_knots = knots[1:-1:2], knots[2::2]
+        has_jumps = (first_knots == second_knots).all()
+        first_rows, second_rows = weights[::2], weights[1::2]
+        is_stepped = has_jumps and (first_rows == second_rows).all()
     if not is_stepped:
         remedy = 'has no constant rows between jumps; design it with loss="cdf"'
         raise ParameterError("mechanism", mechanism.name, remedy)
@@ -100,13 +102,16 @@ def shape_error(mechanism: Mechanism, *, reports: int = 50_000) -> float:
         0.0155
     """
     positions = (np.arange(_FINE) + 0.5) / _FINE
-    inputs = mechanism.lower + positions * (mechanism.upper - mechanism.lower)
+    width = mechanism.upper - mechanism.lower
+    inputs = mechanism.lower + positions * width
     rows = mechanism.pmf(inputs)
     shares = np.full(_FINE, 1 / _FINE)
-    prior_covariance = (np.diag(shares) - np.outer(shares, shares)) / (_ROUGHNESS + 1)
+    share_covariance = np.diag(shares) - np.outer(shares, shares)
+    prior_covariance = share_covariance / (_ROUGHNESS + 1)
     pmf = shares @ rows
     covariance = prior_covariance @ rows
-    noise = (np.diag(pmf) - np.outer(pmf, pmf)) / reports
+    report_noise = np.diag(pmf) - np.outer(pmf, pmf)
+    noise = report_noise / reports
     report_covariance = noise + rows.T @ covariance
     precision = np.linalg.pinv(report_covariance, rcond=1e-12, hermitian=True)
     posterior_covariance = prior_covariance - covariance @ precision @ covariance.T
@@ -149,11 +154,13 @@ def for_shape(
     levels = check_count("levels", levels, least=3, most=1024)
     tables = [square_wave(outputs=levels, epsilon=epsilon, lower=lower, upper=upper)]
     designs: list[Callable[[], Mechanism]] = []
-    for cells in sorted({min(_MOST_TRIED, levels * 11 // 16), min(_MOST_TRIED, levels)}):
+    few_cells, many_cells = min(_MOST_TRIED, levels * 11 // 16), min(_MOST_TRIED, levels)
+    for cells in sorted({few_cells, many_cells}):
         if cells > 1:
             edges = np.linspace(lower, upper, cells + 1)
             designs.append(partial(_favouring, epsilon, edges, levels, reports))
-    for cells in sorted({min(MOST_CELLS, levels // 4), min(MOST_CELLS, levels // 2)}):
+    few_cells, many_cells = min(MOST_CELLS, levels // 4), min(MOST_CELLS, levels // 2)
+    for cells in sorted({few_cells, many_cells}):
         if cells >= _FEWEST:
             edges = np.linspace(lower, upper, cells + 1)
             designs.append(partial(_waves, epsilon, edges, levels, reports))
@@ -182,7 +189,8 @@ def _prior_information(
     observations: the inverse of its covariance (diag(s) - s s^T) / (observations + 1), which
     vanishes on the shares themselves (docs/proofs/design.md, "A prior").
     """
-    return (observations + 1) / reports * (np.diag(1 / shares) - 1)
+    inverse_covariance = np.diag(1 / shares) - 1
+    return (observations + 1) / reports * inverse_covariance
 
 
 def _favouring(
@@ -223,7 +231,8 @@ def _waves(
     information = _prior_information(shares, _ROUGHNESS, reports)
     steps = range(1, 4 * _PER_HALVING)
     shares_of_range = [2 ** (-step / _PER_HALVING) for step in steps]
-    widths = sorted({max(2, round(cells * share)) for share in shares_of_range})
+    cell_counts = {max(2, round(cells * share)) for share in shares_of_range}
+    widths = sorted(cell_counts)
     while widths:
         windows = [_windows(cells, width) for width in widths]
         sets = np.concatenate(windows)
@@ -238,7 +247,8 @@ def _waves(
                 epsilon,
                 name=f"waves of {len(widths)} widths",
             )
-        starts = np.cumsum([0, *(len(window) for window in windows[:-1])])
+        sizes = [len(window) for window in windows[:-1]]
+        starts = np.cumsum([0, *sizes])
         frequency_by_width = np.add.reduceat(frequency, starts)
         widths.pop(int(np.argmin(frequency_by_width)))
     raise InfeasibleError(f"levels={levels}: too few for windows that slide over {cells} cells")

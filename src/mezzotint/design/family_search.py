@@ -126,7 +126,8 @@ def erm_family(
         axes.append(np.linspace(math.log(least), math.log(most), 12))
     if bins is None and levels >= 4:  # there is an inner bin to move
         innermost = 2 / (levels - 1) if levels % 2 else 1 / (levels - 1)
-        largest_power = min(_LARGEST_POWER, math.log(_CLOSEST) / math.log(innermost))
+        closest_power = math.log(_CLOSEST) / math.log(innermost)
+        largest_power = min(_LARGEST_POWER, closest_power)
         axes.append(np.linspace(math.log(_LEAST_POWER), math.log(largest_power), 9))
 
     def bins_of(shape: FloatArray) -> FloatArray:
@@ -183,8 +184,10 @@ def float_epsilon(rows: FloatArray) -> FloatArray:
     smallest = possible.min(axis=-2)
     is_reported = largest > 0
     with np.errstate(divide="ignore"):
-        log_largest = np.log(np.where(is_reported, largest, 1.0))
-        log_smallest = np.log(np.where(is_reported, smallest, 1.0))
+        all_largest = np.where(is_reported, largest, 1.0)
+        all_smallest = np.where(is_reported, smallest, 1.0)
+        log_largest = np.log(all_largest)
+        log_smallest = np.log(all_smallest)
     return (log_largest - log_smallest).max(axis=-1)
 
 
@@ -270,7 +273,8 @@ class FamilySearch:
 
         def excess(parameter: float) -> float:
             _, _, rows = self.family.batch(shape, np.array([parameter]))
-            return min(float(float_epsilon(rows)[0]) - self.epsilon, _LARGEST_EXCESS)
+            epsilon = float(float_epsilon(rows)[0])
+            return min(epsilon - self.epsilon, _LARGEST_EXCESS)
 
         if excess(inside) > 0 or excess(outside) <= 0:
             return inside
@@ -299,8 +303,10 @@ class FamilySearch:
                 shape=shape,
                 privacy_parameter=float(parameters[smallest]),
             )
-        best_index = int(np.argmin(np.where(meets, losses, np.inf)))
-        is_promising = np.minimum(losses[:-1], losses[1:]) <= losses[best_index]
+        valid_losses = np.where(meets, losses, np.inf)
+        best_index = int(np.argmin(valid_losses))
+        better_ends = np.minimum(losses[:-1], losses[1:])
+        is_promising = better_ends <= losses[best_index]
         is_crossing = meets[:-1] != meets[1:]
         candidates = [float(parameters[best_index])]
         for index in np.flatnonzero(is_crossing & is_promising).tolist():
@@ -330,7 +336,8 @@ class FamilySearch:
         if axes:
             grids = np.meshgrid(*axes, indexing="ij")
             shapes = np.stack(grids, axis=-1).reshape(-1, len(axes))
-        members = sorted((self.best(shape) for shape in shapes), key=attrgetter("loss"))
+        results = [self.best(shape) for shape in shapes]
+        members = sorted(results, key=attrgetter("loss"))
         if axes:
             starts = _apart(members, axes, 1 if self.family.is_large else _STARTS)
             members += [self._improve(start) for start in starts]
@@ -356,7 +363,8 @@ class FamilySearch:
         lows = np.array([axis[0] for axis in self.family.axes])
         highs = np.array([axis[-1] for axis in self.family.axes])
         steps = np.array([axis[1] - axis[0] for axis in self.family.axes])
-        corners = np.stack([start.shape, *(start.shape + np.diag(steps) / 2)])
+        neighbours = start.shape + np.diag(steps) / 2
+        corners = np.stack([start.shape, *neighbours])
         options = {
             "initial_simplex": np.clip(corners, lows, highs),
             "xatol": 1e-4,

@@ -139,7 +139,8 @@ class _PriorBound:
         law = priors.exact_law(prior=self.prior, lower=self.lower, upper=self.upper, edges=edges)
         value = average(windows, law, self.loss)
         if self.has_few_atoms:
-            atoms = priors.centred_atoms(cast(SamplePrior, self.prior), self.lower, self.upper)
+            sample = cast(SamplePrior, self.prior)
+            atoms = priors.centred_atoms(sample, self.lower, self.upper)
             cuts = np.clip(windows.means, -1.0, 1.0)
             shares = priors.split_atoms(*atoms, cuts, spread)
             constant, cost = costs_of_atoms(
@@ -168,8 +169,11 @@ class _PriorBound:
         """The largest price of a unit of bias: per piece the multiplier of the mean is a sum of two
         levels (MSE), or at most 1 (MAE).
         """
-        by_pieces = 1.0 if self.loss == "mae" else 2 * float(np.ptp(self.units))
-        return by_pieces + float(np.abs(ends[:, 1]).sum())
+        by_pieces = 2 * float(np.ptp(self.units))
+        if self.loss == "mae":
+            by_pieces = 1.0
+        mean_prices = np.abs(ends[:, 1])
+        return by_pieces + float(mean_prices.sum())
 
 
 def _by_newton(problem: Problem, levels: FloatArray) -> FloatDesign:
@@ -231,7 +235,8 @@ def _on_knots(
     program_above = program_on(problem, levels, knots, next_part, between=between)
     solution = solve(program)
     floors = _reaching(problem.centered(levels), solution.floors, problem.epsilon)
-    return replace(proven_design(problem, program_above, levels, solution), floors=floors)
+    proven = proven_design(problem, program_above, levels, solution)
+    return replace(proven, floors=floors)
 
 
 def _by_worst_inputs(problem: Problem, levels: FloatArray) -> FloatDesign:
@@ -261,14 +266,19 @@ def _by_worst_inputs(problem: Problem, levels: FloatArray) -> FloatDesign:
             break
         # Of neighbours that are as bad the worst are enough; inputs that do not bind (but the ends)
         # are let go.
-        peak_order = np.argsort(-errors, kind="stable")[:_WORST]
+        by_error = np.argsort(-errors, kind="stable")
+        peak_order = by_error[:_WORST]
         worst_peaks = peak_order[errors[peak_order] > best_bound]
         new_inputs = problem.center + unit_peaks[worst_peaks] * half_range
         units = problem.centered(inputs)
-        second_moments = np.interp(units, windows.means, windows.rows @ windows.levels**2)
-        is_binding = (second_moments - units**2) * half_range**2 >= _BINDING * best_bound
-        binding_inputs = inputs[is_binding | (np.abs(units) == 1)]
-        inputs = np.union1d(binding_inputs, np.clip(new_inputs, problem.lower, problem.upper))
+        window_moments = windows.rows @ windows.levels**2
+        second_moments = np.interp(units, windows.means, window_moments)
+        input_errors = (second_moments - units**2) * half_range**2
+        is_binding = input_errors >= _BINDING * best_bound
+        is_end = np.abs(units) == 1
+        binding_inputs = inputs[is_binding | is_end]
+        clipped_inputs = np.clip(new_inputs, problem.lower, problem.upper)
+        inputs = np.union1d(binding_inputs, clipped_inputs)
     return FloatDesign(
         floors=chosen_floors,
         lower_bound=best_bound,
@@ -292,7 +302,8 @@ def floors_at(
         prior = problem.prior
         if isinstance(prior, SamplePrior) and prior.points.size * levels.size <= _FEW_ENTRIES:
             # Only the rows at these inputs matter: the bound is one for all mechanisms.
-            points = np.concatenate([[problem.lower], prior.points, [problem.upper]])
+            ends = ([problem.lower], [problem.upper])
+            points = np.concatenate([ends[0], prior.points, ends[1]])
             points = np.unique(points)
             return replace(_on_knots(problem, levels, points), scope=AT_LEVELS)
     except SolverError:

@@ -53,8 +53,10 @@ class IntegerWindows:
         self.floors = floors
         self.ratio = ratio
         ceilings = [min(scaled_floor(floor, ratio), TOTAL) for floor in floors]
-        self.segments = np.array(ceilings, dtype=np.int64) - np.array(floors, dtype=np.int64)
-        self.ends = np.concatenate([[0], np.cumsum(self.segments)])
+        integer_floors = np.array(floors, dtype=np.int64)
+        self.segments = np.array(ceilings, dtype=np.int64) - integer_floors
+        segment_ends = np.cumsum(self.segments)
+        self.ends = np.concatenate([[0], segment_ends])
         self.spare = TOTAL - sum(floors)
         self.last = int(self.ends[-1]) - self.spare
         # Floats are dyadic: over one power of two all means are integer sums.
@@ -70,7 +72,8 @@ class IntegerWindows:
         overlap = np.minimum(window_stops, self.ends[1:]) - np.maximum(
             window_starts, self.ends[:-1]
         )
-        return np.array(self.floors, dtype=np.int64) + np.clip(overlap, 0, self.segments)
+        extra = np.clip(overlap, 0, self.segments)
+        return np.array(self.floors, dtype=np.int64) + extra
 
     def means(self, rows: IntArray) -> list[Fraction]:
         """Their exact means, data units."""
@@ -118,7 +121,9 @@ def end_misses(
 
     The ceiling of the other outermost level does not count: the windows of the other end see to it.
     """
-    level_order = range(1, len(floors)) if end == 0 else range(len(floors) - 2, -1, -1)
+    level_order = range(len(floors) - 2, -1, -1)
+    if end == 0:
+        level_order = range(1, len(floors))
     other_floors = [floors[index] for index in level_order]
     distances = [abs(levels[index] - levels[end]) for index in level_order]
     segments = [scaled_floor(floor, ratio) - floor for floor in other_floors[:-1]]
@@ -132,7 +137,8 @@ def end_misses(
     def miss(floor: int) -> int:
         window_length = max(free_units - scaled_floor(floor, ratio), 0)
         index = bisect.bisect_right(segment_starts, window_length) - 1
-        return moments[index] + (window_length - segment_starts[index]) * distances[index]
+        beyond_segment = window_length - segment_starts[index]
+        return moments[index] + beyond_segment * distances[index]
 
     return miss
 
@@ -151,7 +157,8 @@ def reaching_floors(
     """
     floors = list(floors)
     settled = 0
-    for end in itertools.islice(itertools.cycle((0, -1)), _ROUNDS):
+    ends = itertools.cycle((0, -1))
+    for end in itertools.islice(ends, _ROUNDS):
         floor_before = floors[end]
         free_units = TOTAL - sum(floors)
         if free_units < 0:
@@ -186,7 +193,8 @@ def _friendly(
         decrease = loss(floor) // step
         if decrease < floor // 2:
             return floor - decrease
-    candidates = range(floor, max(floor - nearby, floor // 2, 0), -1)
+    lowest = max(floor - nearby, floor // 2, 0)
+    candidates = range(floor, lowest, -1)
     return min(candidates, key=loss, default=floor)
 
 
@@ -219,7 +227,8 @@ def integer_windows(
                 [_friendly(math.floor(value), ratio, nearby) for value in inner_units]
             )
         # Outer floors as in the design; then from below, where they are as small as may be.
-        outer_floors = ((round(floor_units[0]), round(floor_units[-1])), (0, 0))
+        designed = (round(floor_units[0]), round(floor_units[-1]))
+        outer_floors = (designed, (0, 0))
         tolerances = (Fraction(1, 2), 1)
         for inner_choice, tolerance, outer_choice in itertools.product(
             inner_floors, tolerances, outer_floors
@@ -254,9 +263,11 @@ def refitted(
         windows.start_of(exact_lower, starts, means),
         windows.start_of(exact_upper, starts, means),
     ]
-    low, high = windows.means(windows.rows(np.array(outer_starts)))
+    outer_rows = windows.rows(np.array(outer_starts))
+    low, high = windows.means(outer_rows)
     slope = (exact_upper - exact_lower) / (high - low)
-    moved = [exact_lower + slope * (Fraction(level) - low) for level in levels.tolist()]
+    distances = [Fraction(level) - low for level in levels.tolist()]
+    moved = [exact_lower + slope * distance for distance in distances]
     return np.array([float(level) for level in moved])
 
 

@@ -95,21 +95,26 @@ class Space:
     def unpack(self, points: FloatArray) -> _Unpacked:
         level_count = self.count
         logits = points[:, :level_count]
-        floor_shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+        largest_logits = logits.max(axis=1, keepdims=True)
+        floor_shares = np.exp(logits - largest_logits)
         floor_shares /= floor_shares.sum(axis=1, keepdims=True)
         least_sum = 1 / self.ratio
-        logistic = 1 / (1 + np.exp(-points[:, level_count : level_count + 1]))
+        sum_logits = points[:, level_count : level_count + 1]
+        logistic = 1 / (1 + np.exp(-sum_logits))
         floor_sum = least_sum + (1 - least_sum) * logistic
-        log_gaps = np.clip(points[:, level_count + 1 :], -_LARGEST_LOG_GAP, _LARGEST_LOG_GAP)
+        raw_gaps = points[:, level_count + 1 :]
+        log_gaps = np.clip(raw_gaps, -_LARGEST_LOG_GAP, _LARGEST_LOG_GAP)
         positions = np.cumsum(np.exp(log_gaps), axis=1)
-        unit_levels = np.concatenate([np.zeros((len(points), 1)), positions], axis=1)
+        origin = np.zeros((len(points), 1))
+        unit_levels = np.concatenate([origin, positions], axis=1)
         growth = (1 - least_sum) * logistic * (1 - logistic) / floor_sum
         return _Unpacked(unit_levels, floor_sum * floor_shares, growth)
 
     def _map(self, unpacked: _Unpacked) -> _AffineMap:
         rows, means = outer_rows(unpacked.levels, unpacked.floors, self.ratio)
-        reach = np.maximum(means[:, 1:] - means[:, :1], 1e-12)
-        return _AffineMap(unpacked.levels - means[:, :1], 2 / reach, rows)
+        least_means = means[:, :1]
+        reach = np.maximum(means[:, 1:] - least_means, 1e-12)
+        return _AffineMap(unpacked.levels - least_means, 2 / reach, rows)
 
     def levels(self, points: FloatArray) -> FloatArray:
         return self._map(self.unpack(points)).levels
@@ -119,58 +124,58 @@ class Space:
         unpacked = self.unpack(points)
         affine = self._map(unpacked)
         split = self.loss == "mae"
-        value = self._loss(make_windows(affine.levels, unpacked.floors, self.ratio, split=split))
-        beyond = np.maximum(np.abs(affine.levels) - self.largest, 0.0)
-        penalty = 1 + 0.5 * _TOO_FAR * (beyond**2).sum(axis=1)
-        penalty_slope = _TOO_FAR * beyond * np.sign(affine.levels) / penalty[:, None]
+        windows = make_windows(affine.levels, unpacked.floors, self.ratio, split=split)
+        value = self._loss(windows)
+        distances = np.abs(affine.levels)
+        beyond = np.maximum(distances - self.largest, 0.0)
+        squares = (beyond**2).sum(axis=1)
+        penalty = 1 + 0.5 * _TOO_FAR * squares
+        outward = np.sign(affine.levels)
+        penalty_slope = _TOO_FAR * beyond * outward / penalty[:, None]
         by_level = value.by_level / value.loss[:, None] + penalty_slope
         by_floor = value.by_floor / value.loss[:, None]
         # Through the affine map: both ends of the reach move with levels and floors.
         low_by_floor, high_by_floor = self._end_slopes(unpacked)
-        turn = (
-            0.5
-            * affine.slope**2
-            * (by_level * affine.above).sum(
-                axis=1,
-                keepdims=True,
-            )
-        )
+        stretched = (by_level * affine.above).sum(axis=1, keepdims=True)
+        turn = 0.5 * affine.slope**2 * stretched
         shift = affine.slope * by_level.sum(axis=1, keepdims=True)
         low_row = affine.outer_rows[:, 0]
         high_row = affine.outer_rows[:, 1]
-        by_level = affine.slope * by_level + (turn - shift) * low_row - turn * high_row
-        by_floor = by_floor + (turn - shift) * low_by_floor - turn * high_by_floor
+        low_turn = turn - shift
+        by_level = affine.slope * by_level + low_turn * low_row - turn * high_row
+        by_floor = by_floor + low_turn * low_by_floor - turn * high_by_floor
         # Through the logits of the floors and the logarithms of the gaps.
         floors = unpacked.floors
         by_sum = (floors * by_floor).sum(axis=1, keepdims=True)
-        by_logit = floors * (
-            by_floor
-            - by_sum
-            / floors.sum(
-                axis=1,
-                keepdims=True,
-            )
-        )
-        by_all_above = np.cumsum(by_level[:, ::-1], axis=1)[:, ::-1]
-        by_gap = np.diff(unpacked.levels, axis=1) * by_all_above[:, 1:]
-        slopes = np.concatenate([by_logit, by_sum * unpacked.growth, by_gap], axis=1)
+        floor_sum = floors.sum(axis=1, keepdims=True)
+        by_logit = floors * (by_floor - by_sum / floor_sum)
+        sums_from_above = np.cumsum(by_level[:, ::-1], axis=1)
+        by_all_above = sums_from_above[:, ::-1]
+        gaps = np.diff(unpacked.levels, axis=1)
+        by_gap = gaps * by_all_above[:, 1:]
+        by_total = by_sum * unpacked.growth
+        slopes = np.concatenate([by_logit, by_total, by_gap], axis=1)
         return np.log(value.loss * penalty), slopes
 
     def _end_slopes(self, unpacked: _Unpacked) -> tuple[FloatArray, FloatArray]:
         """(B, m) derivatives by the floors of the least and of the largest mean."""
         levels, floors, _ = unpacked
         level_index = np.arange(self.count)
-        ends = np.cumsum((self.ratio - 1) * floors, axis=1)
+        segments = (self.ratio - 1) * floors
+        ends = np.cumsum(segments, axis=1)
         spare = 1 - floors.sum(axis=1, keepdims=True)
         # The segments in which the first window ends and the last one starts.
         first_segment = (ends <= spare).sum(axis=1, keepdims=True)
         first_segment = np.minimum(first_segment, self.count - 1)
-        last_segment = (ends <= ends[:, -1:] - spare).sum(axis=1, keepdims=True)
+        last_start = ends[:, -1:] - spare
+        last_segment = (ends <= last_start).sum(axis=1, keepdims=True)
         last_segment = np.minimum(last_segment, self.count - 1)
         low_weight = np.where(level_index < first_segment, self.ratio, 1.0)
         high_weight = np.where(level_index > last_segment, self.ratio, 1.0)
-        low_slope = low_weight * (levels - np.take_along_axis(levels, first_segment, axis=1))
-        high_slope = high_weight * (levels - np.take_along_axis(levels, last_segment, axis=1))
+        low_pivot = np.take_along_axis(levels, first_segment, axis=1)
+        high_pivot = np.take_along_axis(levels, last_segment, axis=1)
+        low_slope = low_weight * (levels - low_pivot)
+        high_slope = high_weight * (levels - high_pivot)
         return low_slope, high_slope
 
     def _loss(self, windows: Windows) -> Value:
@@ -187,7 +192,8 @@ class Space:
         weights /= total
         # The sharpness is relative to the largest error, which moves with it.
         piece = errors.argmax(axis=1)
-        by_largest = (smooth - (weights * errors).sum(axis=1)) / largest[:, 0]
+        weighted_errors = (weights * errors).sum(axis=1)
+        by_largest = (smooth - weighted_errors) / largest[:, 0]
         weights[np.arange(len(errors)), piece] += by_largest
         weights = weights[:, :, None]
         return Value(
@@ -225,11 +231,13 @@ def _starts(
         sizes = np.repeat(
             [low_count, max(middle_count, 1), high_count], [low_count, middle_count, high_count]
         )
-        shares = np.repeat([0.42, 0.16, 0.42], [low_count, middle_count, high_count]) / sizes
+        cluster_counts = [low_count, middle_count, high_count]
+        shares = np.repeat([0.42, 0.16, 0.42], cluster_counts) / sizes
         low_levels = -outermost * np.linspace(0.65, 1.35, low_count)
         high_levels = outermost * np.linspace(0.65, 1.35, high_count)
         middle_levels = np.linspace(-0.3, 0.3, middle_count)
-        levels = np.sort(np.concatenate([low_levels, middle_levels, high_levels]))
+        all_levels = [low_levels, middle_levels, high_levels]
+        levels = np.sort(np.concatenate(all_levels))
         gaps = np.maximum(np.diff(levels), 1e-2)
         logits = np.log(shares / shares.sum())
         points.append(np.concatenate([logits, [0.0], np.log(gaps)]))
@@ -241,15 +249,18 @@ def _starts(
         noisy_points[:, count : count + 1],
         noisy_points[:, count + 1 :][:, ::-1],
     ]
-    return np.concatenate([exact_points, noisy_points, np.concatenate(mirrored, axis=1)])
+    mirrored_points = np.concatenate(mirrored, axis=1)
+    return np.concatenate([exact_points, noisy_points, mirrored_points])
 
 
 def _mirrored(count: int) -> FloatArray:
     """(2m, n) what makes symmetric points of the numbers of one half."""
     blocks = []
     for size in (count, 1, count - 1):
-        fold = np.minimum(np.arange(size), np.arange(size)[::-1])
-        blocks.append(np.eye(size)[:, : (size + 1) // 2][fold])
+        index = np.arange(size)
+        fold = np.minimum(index, index[::-1])
+        half_identity = np.eye(size)[:, : (size + 1) // 2]
+        blocks.append(half_identity[fold])
     return np.asarray(block_diag(*blocks))
 
 
@@ -294,10 +305,12 @@ def _searched_shape(
 ) -> tuple[float, FloatArray]:
     """The least value found among points that `shape` makes of fewer numbers, and its levels."""
     start_count = _MOST_STARTS if space.count < 5 else 3 * _MOST_STARTS // 2
-    points = _starts(space.count, space.ratio, rng) @ np.linalg.pinv(shape).T
+    starts = _starts(space.count, space.ratio, rng)
+    points = starts @ np.linalg.pinv(shape).T
     best_levels = (math.inf, np.zeros(space.count))
     round_count = 3 if space.loss == "minimax" else 2
-    for steps, sharpness in zip(_STEPS[:round_count], _SHARPNESS[:round_count], strict=True):
+    rounds = zip(_STEPS[:round_count], _SHARPNESS[:round_count], strict=True)
+    for steps, sharpness in rounds:
         objective = _ShapedObjective(
             space=replace(space, sharpness=sharpness),
             shape=shape,
@@ -344,7 +357,8 @@ def two_levels_hold(
         return False
     if low_aim >= high_aim:
         return True
-    return problem.constraint.holds(bottom, top, np.array([low_aim, high_aim]))
+    aims = np.array([low_aim, high_aim])
+    return problem.constraint.holds(bottom, top, aims)
 
 
 def required_overhang(problem: Problem, knots: FloatArray) -> float:
@@ -364,7 +378,8 @@ def required_overhang(problem: Problem, knots: FloatArray) -> float:
 
     if problem.is_pure and problem.max_bias == 0:
         return problem.width / math.expm1(problem.epsilon)
-    within, reach = -problem.width / 2 * (1 - 1e-12), problem.width
+    within = -problem.width / 2 * (1 - 1e-12)
+    reach = problem.width
     if holds(within):
         return within
     while not holds(reach):
@@ -520,7 +535,8 @@ def value_and_gradient(
         return solution.value * half_range**2, np.zeros_like(levels)
     # Costs are quadratic in the level for the MSE, so central differences are exact; for the MAE
     # they are once differentiable wherever the prior has no point mass.
-    level_step = min(1e-5 * problem.width, float(np.diff(levels).min()) / 4)
+    narrowest_gap = float(np.diff(levels).min())
+    level_step = min(1e-5 * problem.width, narrowest_gap / 4)
     costs_above = problem.costs(knots, levels + level_step)
     costs_below = problem.costs(knots, levels - level_step)
     slopes = (costs_above - costs_below) / (2 * level_step)
@@ -530,7 +546,8 @@ def value_and_gradient(
         multipliers = solution.dual[knot_count : 2 * knot_count]
         if problem.max_bias > 0:
             multipliers = multipliers - solution.dual[2 * knot_count : 3 * knot_count]
-        farthest = float(np.abs(problem.centered(levels)).max())
+        units = problem.centered(levels)
+        farthest = float(np.abs(units).max())
         mean_scale = half_range * max(1.0, farthest)
         gradient = gradient + multipliers @ solution.rows / mean_scale
     return solution.value, gradient
@@ -580,18 +597,7 @@ def _descended(
             best_result = (value / loss_unit, units.copy())
         return value / loss_unit, gradient * (half_range / loss_unit)
 
-    # Levels in order, the outer ones within their bounds.
-    identity = np.eye(start.size)
-    outer = identity[[0, -1]] * np.array([[-1.0], [1.0]])
-    slopes = np.concatenate([np.diff(identity, axis=0), outer, -outer])
-    order_offset = np.full(start.size - 1, -_CLOSEST)
-    nearest_offset = np.full(2, -least * (1 + 1e-7))
-    offsets = np.concatenate([order_offset, nearest_offset, np.full(2, largest)])
-    constraint = {
-        "type": "ineq",
-        "fun": lambda units: slopes @ units + offsets,
-        "jac": lambda units: slopes,
-    }
+    constraints = [_ordered_within(start.size, least, largest)]
     options: dict[str, float] = {"maxiter": 25, "ftol": 1e-10}
     if problem.loss == "minimax":
         # The multipliers of the largest error weigh the levels too: its slopes are differences.
@@ -601,7 +607,7 @@ def _descended(
             start,
             jac="2-point",
             method="SLSQP",
-            constraints=[constraint],
+            constraints=constraints,
             options=options,
         )
     else:
@@ -610,10 +616,28 @@ def _descended(
             start,
             jac=True,
             method="SLSQP",
-            constraints=[constraint],
+            constraints=constraints,
             options=options,
         )
     return best_result
+
+
+def _ordered_within(count: int, least: float, largest: float) -> dict[str, object]:
+    """SLSQP's constraint on levels in order, the outer ones between these distances."""
+    identity = np.eye(count)
+    signs = np.array([[-1.0], [1.0]])
+    outer = identity[[0, -1]] * signs
+    gaps = np.diff(identity, axis=0)
+    slopes = np.concatenate([gaps, outer, -outer])
+    order_offset = np.full(count - 1, -_CLOSEST)
+    nearest_offset = np.full(2, -least * (1 + 1e-7))
+    farthest_offset = np.full(2, largest)
+    offsets = np.concatenate([order_offset, nearest_offset, farthest_offset])
+    return {
+        "type": "ineq",
+        "fun": lambda units: slopes @ units + offsets,
+        "jac": lambda units: slopes,
+    }
 
 
 def search_levels(
@@ -636,12 +660,14 @@ def search_levels(
     if problem.is_pure and problem.max_bias == 0:
         return problem.center + _pure_levels(problem, count, nearest, farthest) * half_range
     if isinstance(problem.prior, SamplePrior) and problem.prior.points.size > _MANY_POINTS:
-        problem = replace(problem, prior=cell_means(problem.prior, problem.lower, problem.upper))
+        means = cell_means(problem.prior, problem.lower, problem.upper)
+        problem = replace(problem, prior=means)
     # Levels that reach barely far enough leave the solver no interior.
     nearest *= 1 + 1e-4
     results: list[tuple[float, FloatArray]] = []
     for stretch in (1.1, 1.5):
-        start_units = np.linspace(-1, 1, count) * min(stretch * nearest, farthest)
+        outermost = min(stretch * nearest, farthest)
+        start_units = np.linspace(-1, 1, count) * outermost
         results.append(
             _descended(
                 problem=problem, knots=inputs, start=start_units, least=nearest, largest=farthest

@@ -79,7 +79,8 @@ def _mse_limit(
         constant = cut.constant()
         lowest = min(0.0, float(values.min()))
         # Floors of mass S cost S times the prior's variance at least: rare where the loss is small.
-        variance_bound = constant * cut.variance() / (cut.variance() - lowest)
+        variance = cut.variance()
+        variance_bound = constant * variance / (variance - lowest)
         best_bound = max(best_bound, constant + lowest, variance_bound)
         is_used = floors > _USED * floors.max()
         if best_bound >= constant * (1 - _CLOSE) or levels.size > most_levels:
@@ -90,7 +91,8 @@ def _mse_limit(
             ]
         is_used[[0, -1]] = True
         new_levels = positions[values < 1e-3 * lowest]
-        levels = np.unique(np.concatenate([levels[is_used], new_levels]))
+        kept_levels = levels[is_used]
+        levels = np.unique(np.concatenate([kept_levels, new_levels]))
         levels = distinct(levels, 1e-7)
 
 
@@ -124,7 +126,8 @@ def averages(problem: Problem, edges: FloatArray) -> Averages:
     docs/proofs/design.md, "Cells". For the MAE no level may lie inside a cell.
     """
     half_range = problem.width / 2
-    moments = problem.prior.moments(edges)[:, :3] / half_range ** np.arange(3)
+    data_moments = problem.prior.moments(edges)[:, :3]
+    moments = data_moments / half_range ** np.arange(3)
     edges = (edges - problem.center) / half_range
     cell_width = np.diff(edges)
     cell_starts = edges[:-1]
@@ -132,8 +135,10 @@ def averages(problem: Problem, edges: FloatArray) -> Averages:
     mass_left = moments[:, 0] - mass_right
     with np.errstate(divide="ignore", invalid="ignore"):
         mean_right = cell_starts + moments[:, 2] / moments[:, 1]
-        mean_left = cell_starts + (moments[:, 1] - moments[:, 2] / cell_width) / mass_left
-    has_mass = np.stack([mass_left, mass_right], axis=1).ravel() > 0
+        moment_left = moments[:, 1] - moments[:, 2] / cell_width
+        mean_left = cell_starts + moment_left / mass_left
+    masses = np.stack([mass_left, mass_right], axis=1)
+    has_mass = masses.ravel() > 0
 
     def framed(
         first: FloatArray,
@@ -142,12 +147,14 @@ def averages(problem: Problem, edges: FloatArray) -> Averages:
         high: float,
     ) -> FloatArray:
         """Both averages of each cell, between the rows at the two ends of the range."""
-        inner_values = np.stack([first, second], axis=1).ravel()[has_mass]
+        both_values = np.stack([first, second], axis=1)
+        inner_values = both_values.ravel()[has_mass]
         return np.concatenate([[low], inner_values, [high]])
 
     numbers = np.arange(cell_width.size, dtype=np.float64)
+    target_means = framed(mean_left, mean_right, -1.0, 1.0)
     return Averages(
-        target_means=np.clip(framed(mean_left, mean_right, -1.0, 1.0), -1.0, 1.0),
+        target_means=np.clip(target_means, -1.0, 1.0),
         masses=framed(mass_left, mass_right, 0.0, 0.0),
         ends=framed(cell_starts, edges[1:], -1.0, 1.0),
         cells=framed(numbers, numbers, -1, -1),
@@ -160,12 +167,14 @@ def _biased_limit(problem: Problem, reach: float) -> float:
     """
     half_range = problem.width / 2
     budget = problem.max_bias / half_range
-    rows = averages(problem, np.linspace(problem.lower, problem.upper, _INPUT_CELLS + 1))
+    edges = np.linspace(problem.lower, problem.upper, _INPUT_CELLS + 1)
+    rows = averages(problem, edges)
     row_count = rows.target_means.size
     levels = np.linspace(-reach, reach, 2 * _SHOWN_LEVELS - 1)
     # (B - x)^2 - x^2 is linear in x; no mechanism can change the mean of x^2.
     slopes = -2 * rows.masses * rows.ends
-    coefficients = np.stack([np.zeros(row_count), slopes, rows.masses])
+    zeros = np.zeros(row_count)
+    coefficients = np.stack([zeros, slopes, rows.masses])
     program = assemble(
         target_means=rows.target_means,
         levels=levels,
@@ -180,19 +189,23 @@ def _biased_limit(problem: Problem, reach: float) -> float:
         upper_prices = dual[2 * row_count : 3 * row_count]
         lower_prices = dual[row_count : 2 * row_count]
         mean_prices = (upper_prices - lower_prices) / max(1.0, reach)
-    constant = math.fsum([*mass_prices, *(mean_prices * rows.target_means)])
+    priced_means = mean_prices * rows.target_means
+    constant = math.fsum([*mass_prices, *priced_means])
     if mean_prices.any():
         constant -= float(budget * np.abs(mean_prices).sum())
-    coefficients = coefficients - np.stack([mass_prices, mean_prices, np.zeros(row_count)])
+    priced = np.stack([mass_prices, mean_prices, zeros])
+    coefficients = coefficients - priced
     ratio = ratio_above(problem.epsilon)
     line = np.array([-np.inf, np.inf])
     least_values, _ = least_of_quadratics(
         coefficients=coefficients, roots=real_roots(coefficients), axis=line, ratio=ratio
     )
     lowest = min(0.0, float(least_values[0]))
-    rounding_error = _SUM_ROUNDING * ratio * float(np.abs(coefficients).sum())
+    magnitude = float(np.abs(coefficients).sum())
+    rounding_error = _SUM_ROUNDING * ratio * magnitude
     ends = np.array([problem.lower, problem.upper])
-    _, first_moment, second_moment = problem.prior.moments(ends)[0, :3]
+    moments = problem.prior.moments(ends)
+    _, first_moment, second_moment = moments[0, :3]
     mean_square = float(second_moment / half_range**2 - 2 * first_moment / half_range + 1)
     return (constant + mean_square + lowest - rounding_error) * half_range**2
 
@@ -206,8 +219,10 @@ def real_roots(coefficients: FloatArray) -> FloatArray:
         over="ignore",
     ):
         root = np.sqrt(slope**2 - 4 * square * constant)
-        stable_sum = -(slope + np.where(slope >= 0, root, -root)) / 2
-        roots = np.concatenate([stable_sum / square, constant / stable_sum, -constant / slope])
+        signed_root = np.where(slope >= 0, root, -root)
+        stable_sum = -(slope + signed_root) / 2
+        quotients = [stable_sum / square, constant / stable_sum, -constant / slope]
+        roots = np.concatenate(quotients)
     is_finite = np.abs(roots) < 1e100
     return np.unique(np.append(roots[is_finite], 0.0))
 
@@ -222,13 +237,15 @@ def _mae_limit(problem: Problem, largest: float) -> float:
     """
     half_range = problem.width / 2
     edges = np.linspace(-1.0, 1.0, 3 * _INPUT_CELLS // 2 + 1)
-    inputs = np.clip(problem.center + half_range * edges, problem.lower, problem.upper)
+    inner_inputs = problem.center + half_range * edges
+    inputs = np.clip(inner_inputs, problem.lower, problem.upper)
     rows = averages(problem, inputs)
     cell_ends = np.repeat(edges, 2)[1:-1]
     levels = np.concatenate([[-largest, -1.0], cell_ends, [1.0, largest]])
     inner_cells = np.repeat(np.arange(edges.size - 1), 2)
     level_cells = np.concatenate([[-2, -2], inner_cells, [-2, -2]])
-    costs = rows.masses[:, None] * np.abs(levels - rows.ends[:, None])
+    distances = np.abs(levels - rows.ends[:, None])
+    costs = rows.masses[:, None] * distances
     costs[rows.cells[:, None] == level_cells] = 0.0
     epsilon_above = math.nextafter(problem.epsilon, math.inf)
     program = assemble(
@@ -262,7 +279,8 @@ def limit_of(
         limit_bound = _biased_limit(problem, level_reach)
     else:
         limit_bound, levels = _mse_limit(problem, least, largest)
-    return max(0.0, limit_bound), problem.center + levels * problem.width / 2
+    scaled_levels = levels * problem.width / 2
+    return max(0.0, limit_bound), problem.center + scaled_levels
 
 
 @by_name

@@ -62,7 +62,8 @@ class SelectionTables:
     @property
     def half(self) -> int:
         """Length of one side's vector."""
-        return self.bins.size * (self.bins.size - 1) // 2
+        count = self.bins.size
+        return count * (count - 1) // 2
 
     @property
     def size(self) -> int:
@@ -72,12 +73,14 @@ class SelectionTables:
         """The slice of q_n of a side (0 left, 1 right); it has n entries, the outermost bin
         first.
         """
-        start = (side % self.sides) * self.half + n * (n - 1) // 2
+        side_start = (side % self.sides) * self.half
+        start = side_start + n * (n - 1) // 2
         return slice(start, start + n)
 
     def choices(self, y: FloatArray, side: int) -> list[FloatArray]:
         """q_1 .. q_{m-1} of one side, normalised."""
-        slices = [self.row(side, length) for length in range(1, self.bins.size)]
+        lengths = range(1, self.bins.size)
+        slices = [self.row(side, length) for length in lengths]
         rows = [np.maximum(y[row], 0.0) for row in slices]
         return [row / row.sum() for row in rows]
 
@@ -91,7 +94,8 @@ class SelectionTables:
         count = self.bins.size
         if level <= cell:
             return self.row(0, cell).start + level - 1
-        return self.row(1, count - cell).start + count - level
+        right_row = self.row(1, count - cell)
+        return right_row.start + count - level
 
     @cached_property
     def pinned_rows(self) -> list[slice]:
@@ -102,14 +106,16 @@ class SelectionTables:
         for bins_below, _, _ in self.cells:
             bins_above = self.bins.size - bins_below
             if min(bins_below, bins_above) >= 2:
-                rows |= {(0, bins_below), (1 % self.sides, bins_above)}
+                right_side = 1 % self.sides
+                rows |= {(0, bins_below), (right_side, bins_above)}
         return [self.row(side, length) for side, length in sorted(rows)]
 
     @cached_property
     def free(self) -> npt.NDArray[np.bool_]:
         """(size,) which entries are neither pinned nor certain, as q_1(1) = 1 is."""
         free = np.ones(self.size, dtype=bool)
-        for row in (*self.pinned_rows, self.row(0, 1), self.row(1, 1)):
+        certain_rows = (self.row(0, 1), self.row(1, 1))
+        for row in (*self.pinned_rows, *certain_rows):
             free[row] = False
         return free
 
@@ -130,7 +136,8 @@ class SelectionTables:
         """
         free = np.flatnonzero(self.free)
         points = np.zeros((1 + free.size, self.size))
-        points[1 + np.arange(free.size), free] = 1.0
+        free_points = 1 + np.arange(free.size)
+        points[free_points, free] = 1.0
         for row in self.pinned_rows:
             points[:, row] = pinned[row]
         for side in range(self.sides):
@@ -148,7 +155,8 @@ class SelectionTables:
         coefficients = np.zeros((self.size, *values.shape[1:]))
         coefficients[0] = values[0]
         coefficients[free] = values[1:] - values[0]
-        return np.moveaxis(coefficients, 0, -1).reshape(-1, 2, self.bins.size, self.size)
+        by_knot = np.moveaxis(coefficients, 0, -1)
+        return by_knot.reshape(-1, 2, self.bins.size, self.size)
 
     def proxy(self, prior: Prior) -> tuple[FloatArray, float]:
         """Coefficients and constant of the bound on the MAE (Lemma 1, Theorem 3; Theorem 4 for two
@@ -157,16 +165,20 @@ class SelectionTables:
         bins = self.bins
         coefficients = np.zeros(self.size)
         constant = 0.0
-        edges = np.array([cell.start for cell in self.cells] + [self.upper])
-        cell_masses: list[float] = prior.moments(edges)[:, 0].tolist()
+        starts = [cell.start for cell in self.cells]
+        moments = prior.moments(np.array([*starts, self.upper]))
+        cell_masses: list[float] = moments[:, 0].tolist()
         for cell, cell_mass in zip(self.cells, cell_masses, strict=True):
+            half_mass = cell_mass / 2
             bins_below = cell.bins_below
             left_distances = bins[bins_below - 1] - bins[:bins_below]
-            coefficients[self.row(0, bins_below)] += cell_mass / 2 * left_distances
+            coefficients[self.row(0, bins_below)] += half_mass * left_distances
             # Right bins are counted from the outermost: B_m - B_{j+1}, ..., 0.
-            right_distances = bins[bins_below:][::-1] - bins[bins_below]
-            coefficients[self.row(1, bins.size - bins_below)] += cell_mass / 2 * right_distances
-            constant += cell_mass / 2 * float(bins[bins_below] - bins[bins_below - 1])
+            bins_above = bins[bins_below:]
+            right_distances = bins_above[::-1] - bins[bins_below]
+            coefficients[self.row(1, bins_above.size)] += half_mass * right_distances
+            gap = float(bins[bins_below] - bins[bins_below - 1])
+            constant += half_mass * gap
         return coefficients, constant
 
     def unit(self, index: int) -> FloatArray:
@@ -195,6 +207,7 @@ def theorem5(
     [o, u] have no width, the bounds (11) and (12) are the probabilities themselves, and this is
     privacy itself: that q_i(i) be the largest q_j(i) need not be required.
     """
+    ratio = math.exp(epsilon)
     bins_below = np.array([cell.bins_below for cell in tables.cells])
     cell = np.arange(bins_below.size)
     constraint_rows: list[FloatArray] = []
@@ -202,7 +215,7 @@ def theorem5(
         larger_end = np.where(level < bins_below, 0, 1)
         larger = forms[cell, larger_end, level]
         smaller = forms[cell, 1 - larger_end, level]
-        differences = larger[:, None] - math.exp(epsilon) * smaller
+        differences = larger[:, None] - ratio * smaller
         constraint_rows.append(differences.reshape(-1, tables.size))
     return np.concatenate(constraint_rows)
 
@@ -220,7 +233,8 @@ def theorem6(
     """
     first_bin = tables.cells[0].bins_below + 1
     last_bin = tables.cells[-1].bins_below
-    rows = _monotone_rows(tables, first_bin, last_bin) + _spacing_rows(tables, first_bin, last_bin)
+    rows = _monotone_rows(tables, first_bin, last_bin)
+    rows += _spacing_rows(tables, first_bin, last_bin)
     smallest_rows = [forms[-1, 1, 0]]
     largest_rows = [forms[0, 0, first_bin - 2]]
     if first_bin <= last_bin:
@@ -237,7 +251,8 @@ def _selection(
     index: int,
 ) -> FloatArray:
     """(size,) the coefficients of q_length(index)."""
-    return tables.unit(tables.row(0, length).start + index - 1)
+    row = tables.row(0, length)
+    return tables.unit(row.start + index - 1)
 
 
 def _monotone_rows(
@@ -255,7 +270,8 @@ def _monotone_rows(
     for length in range(2, bin_count):
         for index in range(1, length):
             rows.append(q(length, index) - q(length, index + 1))
-    for index in range(first, min(last, bin_count - 2) + 1):
+    stop = min(last, bin_count - 2) + 1
+    for index in range(first, stop):
         rows.append(q(index + 1, index + 1) - q(index, index))
     return rows
 
@@ -297,7 +313,8 @@ def solve_rows(
     Columns of `target` and `rows` beyond those of y are numbers >= 0 that are free otherwise.
     """
     lengths = range(1, tables.bins.size)
-    slices = [tables.row(side, length) for side in range(tables.sides) for length in lengths]
+    sides = range(tables.sides)
+    slices = [tables.row(side, length) for side in sides for length in lengths]
     sums = np.zeros((len(slices), target.size))
     for total, row in zip(sums, slices, strict=True):
         total[row] = 1.0
@@ -306,9 +323,11 @@ def solve_rows(
     lower_bounds[: tables.size] = low
     upper_bounds[: tables.size] = high
     unbounded = np.full(len(rows), -np.inf)
-    lower_limits = np.concatenate([unbounded, np.ones(len(sums))])
+    ones = np.ones(len(sums))
+    lower_limits = np.concatenate([unbounded, ones])
     upper_limits = np.maximum(lower_limits, 0.0)
-    constraints = (np.concatenate([rows, sums]), lower_limits, upper_limits)
+    coefficients = np.concatenate([rows, sums])
+    constraints = (coefficients, lower_limits, upper_limits)
     # Without integrality this is HiGHS on the same program as linprog's, with less work around it:
     # these are tiny.
     answer = optimize.milp(
@@ -318,7 +337,8 @@ def solve_rows(
     )
     if answer.status != 0:
         return None
-    return SelectionPoint(float(answer.fun), np.asarray(answer.x)[: tables.size])
+    variables = np.asarray(answer.x)
+    return SelectionPoint(float(answer.fun), variables[: tables.size])
 
 
 BUILDERS: dict[str, Constraints] = {"theorem5": theorem5, "theorem6": theorem6}
@@ -347,14 +367,17 @@ def is_mirrored(bins: FloatArray, problem: Problem) -> bool:
     """Whether bins and prior are symmetric about the middle of the range: then one table of q
     serves both sides.
     """
-    asymmetry = np.abs(bins + bins[::-1] - 2 * problem.center).max()
-    if asymmetry > _SAME_BIN * max(1.0, np.abs(bins).max()):
+    pair_sums = bins + bins[::-1]
+    asymmetry = np.abs(pair_sums - 2 * problem.center).max()
+    largest_bin = np.abs(bins).max()
+    if asymmetry > _SAME_BIN * max(1.0, largest_bin):
         return False
     if isinstance(problem.prior, UniformPrior):
         return True
     edges = np.linspace(problem.lower, problem.upper, 65)
     masses = problem.prior.moments(edges)[:, 0]
-    return bool(np.abs(masses - masses[::-1]).max() <= _SAME_MASS)
+    differences = np.abs(masses - masses[::-1])
+    return bool(differences.max() <= _SAME_MASS)
 
 
 def bin_sets(problem: Problem, levels: int) -> list[FloatArray]:
@@ -369,7 +392,8 @@ def bin_sets(problem: Problem, levels: int) -> list[FloatArray]:
     sets: list[FloatArray] = []
     for outer, spread in itertools.product(_OUTER, spreads):
         inner_bins = np.linspace(-spread, spread, levels - 2)
-        unit_bins = np.concatenate([[-outer * needed], inner_bins, [outer * needed]])
+        outermost = outer * needed
+        unit_bins = np.concatenate([[-outermost], inner_bins, [outermost]])
         sets.append(problem.center + half_range * unit_bins)
     return sets
 
@@ -427,7 +451,8 @@ class BoxSearch:
         none.
         """
         self.programs += 1
-        constraints = self.constraints(self.tables, self.tables.forms(pinned), self.epsilon)
+        forms = self.tables.forms(pinned)
+        constraints = self.constraints(self.tables, forms, self.epsilon)
         low, high = self.tables.box(pinned)
         return solve_rows(
             tables=self.tables, low=low, high=high, target=self.target, rows=constraints
@@ -437,7 +462,9 @@ class BoxSearch:
         best_point: SelectionPoint | None = None
         for pinned in pinned_points:
             point = self.at(pinned)
-            if point is not None and (best_point is None or point.value < best_point.value):
+            if point is None:
+                continue
+            if best_point is None or point.value < best_point.value:
                 best_point = point
         return best_point
 
@@ -446,7 +473,8 @@ class BoxSearch:
         best_point = self._best_of(self._grid())
         move_size = 1 / (self.points + 1)
         while best_point is not None and move_size > self.finest:
-            moved = self._best_of(self._moves(best_point.probabilities, move_size))
+            moves = self._moves(best_point.probabilities, move_size)
+            moved = self._best_of(moves)
             if moved is None or moved.value >= best_point.value - _LEAST_GAIN:
                 move_size /= 2
             if moved is not None and moved.value < best_point.value:
@@ -458,24 +486,29 @@ class BoxSearch:
         ERM.
         """
         counts = [row.stop - row.start for row in self.rows]
-        box_count = math.prod(math.comb(self.points, count - 1) for count in counts)
+        row_counts = [math.comb(self.points, count - 1) for count in counts]
+        box_count = math.prod(row_counts)
         if box_count > _MOST_BOXES:
             yield from self._family_shapes()
             return
         point_total = self.points + 1
-        row_cuts = [itertools.combinations(range(1, point_total), count - 1) for count in counts]
+        inner_points = range(1, point_total)
+        row_cuts = [itertools.combinations(inner_points, count - 1) for count in counts]
         for cuts in itertools.product(*row_cuts):
             pinned = np.zeros(self.tables.size)
             for row, row_cut in zip(self.rows, cuts, strict=True):
-                pinned[row] = np.diff([0, *row_cut, point_total]) / point_total
+                steps = np.diff([0, *row_cut, point_total])
+                pinned[row] = steps / point_total
             yield pinned
 
     def _family_shapes(self) -> Iterator[FloatArray]:
         bins = self.tables.bins
-        for keep in np.linspace(0.01, 0.7, 30).tolist():
+        keep_probabilities = np.linspace(0.01, 0.7, 30)
+        for keep in keep_probabilities.tolist():
             choices = rqm_choices(bins.size, keep)
             yield self._joined([choices, choices])
-        for gamma in np.linspace(-6, 6, 30).tolist():
+        gammas = np.linspace(-6, 6, 30)
+        for gamma in gammas.tolist():
             left_choices = erm_choices(bins, gamma)
             right_choices = erm_choices(-bins[::-1], gamma)
             yield self._joined([left_choices, right_choices])
@@ -486,7 +519,8 @@ class BoxSearch:
 
     def _moves(self, y: FloatArray, step: float) -> Iterator[FloatArray]:
         for row in self.rows:
-            for giver, taker in itertools.permutations(range(row.start, row.stop), 2):
+            entries = range(row.start, row.stop)
+            for giver, taker in itertools.permutations(entries, 2):
                 amount = min(step, y[giver])
                 if amount > 0:
                     moved = y.copy()
@@ -647,10 +681,13 @@ class _BinSearch:
                 upper=problem.upper,
                 sides=sides,
             )
-            side_points = points if sides == 1 else max(3, round(math.sqrt(points)))
+            side_points = points
+            if sides != 1:
+                side_points = max(3, round(math.sqrt(points)))
             mechanism = self._table(tables, side_points, finest)
             if mechanism is not None:
-                self.results.append((achieved_loss(problem, mechanism), mechanism))
+                loss = achieved_loss(problem, mechanism)
+                self.results.append((loss, mechanism))
             if self.progress is not None:
                 self.progress(number, self.total)
 
@@ -681,7 +718,8 @@ def best_pairs(
     finished = 0
     if len(sets) > 1:
         search.try_sets(sets, min(boxes, _FEW_BOXES), 1.0)
-        best_results = sorted(search.results, key=itemgetter(0))[:_FINALISTS]
+        by_loss = sorted(search.results, key=itemgetter(0))
+        best_results = by_loss[:_FINALISTS]
         sets = [mechanism.levels for _, mechanism in best_results]
         finished = search.total - len(sets)
     search.try_sets(sets, boxes, _FINEST, finished)

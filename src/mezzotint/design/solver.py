@@ -46,7 +46,8 @@ def _cones(blocks: Sequence[ConeBlock], sizes: Sequence[int]) -> list[object]:
     cones: list[object] = []
     for block, size in zip(blocks, sizes, strict=True):
         if block.cone == "power":
-            cones.extend(clarabel.PowerConeT(block.power) for _ in range(size // 3))
+            cone_count = size // 3
+            cones.extend(clarabel.PowerConeT(block.power) for _ in range(cone_count))
         elif block.cone == "zero":
             cones.append(clarabel.ZeroConeT(size))
         else:
@@ -100,7 +101,9 @@ class Folding:
 
 def nearly_equal(values: FloatArray, others: FloatArray) -> bool:
     """Whether arrays differ by the solver's tolerance at most, each relative to itself."""
-    return bool((np.abs(values - others) <= _TOLERANCE * np.abs(others)).all())
+    differences = np.abs(values - others)
+    tolerances = _TOLERANCE * np.abs(others)
+    return bool((differences <= tolerances).all())
 
 
 def folding(program: Program) -> Folding | None:
@@ -111,7 +114,8 @@ def folding(program: Program) -> Folding | None:
         return None
     blocks = program.blocks
     image = _mirrored_variables(program)
-    starts = np.cumsum([0, *(block.rhs.size for block in blocks)])
+    sizes = [block.rhs.size for block in blocks]
+    starts = np.cumsum([0, *sizes])
     block_twins = [start + block.twins for start, block in zip(starts, blocks, strict=False)]
     twins = np.concatenate(block_twins)
     signs = np.ones(starts[-1])
@@ -121,7 +125,8 @@ def folding(program: Program) -> Folding | None:
         return None
     row_number = np.arange(starts[-1])
     # Its own negative is 0 on mirrored tables.
-    stays = (row_number < twins) | ((row_number == twins) & (signs > 0))
+    is_kept_twin = (row_number == twins) & (signs > 0)
+    stays = (row_number < twins) | is_kept_twin
     variable = np.arange(program.objective.size)
     half_number = np.cumsum(variable <= image) - 1
     return Folding(
@@ -171,13 +176,15 @@ def _is_mirrored(
     rows, columns, values, backwards = entries
     if not nearly_equal(program.objective, program.objective[image]):
         return False
-    if np.abs(rhs - signs * rhs[twins]).max() > _TOLERANCE:
+    limit_differences = np.abs(rhs - signs * rhs[twins])
+    if limit_differences.max() > _TOLERANCE:
         return False
     if (twins[rows] != rows[backwards]).any():
         return False
     if (image[columns] != columns[backwards]).any():
         return False
-    return bool(np.abs(values - signs[rows] * values[backwards]).max() <= _TOLERANCE)
+    value_differences = np.abs(values - signs[rows] * values[backwards])
+    return bool(value_differences.max() <= _TOLERANCE)
 
 
 def solve(program: Program) -> Solution:
@@ -223,9 +230,11 @@ def _conic(
         folded_objective = np.bincount(fold.half_variables, weights=objective)
         objective = np.asarray(folded_objective, dtype=np.float64)
         rhs = rhs[fold.half_rows]
-        boundaries = np.searchsorted(fold.half_rows, np.cumsum([0, *sizes]))
+        block_ends = np.cumsum([0, *sizes])
+        boundaries = np.searchsorted(fold.half_rows, block_ends)
         sizes = np.diff(boundaries).tolist()
-    matrix = sparse.csc_matrix((values, (rows, columns)), shape=(rhs.size, objective.size))
+    shape = (rhs.size, objective.size)
+    matrix = sparse.csc_matrix((values, (rows, columns)), shape=shape)
     return _Conic(
         objective=objective,
         matrix=matrix,
@@ -245,7 +254,8 @@ def _settings() -> Any:
 
 def _attempted(program: Program, fold: Folding | None) -> Solution:
     """The program's solution from half of it or, without a fold, from all of it."""
-    scale = float(np.abs(program.objective).max()) or 1.0
+    largest_cost = float(np.abs(program.objective).max())
+    scale = largest_cost or 1.0
     conic = _conic(program, scale, fold)
     variable_count = conic.objective.size
     settings = _settings()
@@ -275,8 +285,9 @@ def _attempted(program: Program, fold: Folding | None) -> Solution:
 def _is_nearly_a_table(program: Program, point: FloatArray) -> bool:
     if not np.isfinite(point).all():
         return False
-    sums = np.maximum(point[program.entries], 0.0).sum(axis=1)
-    return bool((np.abs(sums - 1) <= _MASS_TOLERANCE).all())
+    entries = np.maximum(point[program.entries], 0.0)
+    misses = np.abs(entries.sum(axis=1) - 1)
+    return bool((misses <= _MASS_TOLERANCE).all())
 
 
 def _solution(
@@ -293,7 +304,8 @@ def _solution(
         dual = fold.multipliers(dual)
     floors = np.zeros(table_rows.shape[1])
     if program.ratio >= 0:
-        floors = np.maximum(point[table_rows.size : table_rows.size + floors.size], 0.0)
+        floors_stop = table_rows.size + floors.size
+        floors = np.maximum(point[table_rows.size : floors_stop], 0.0)
     return Solution(
         rows=table_rows / table_rows.sum(axis=1, keepdims=True),
         floors=floors,
@@ -312,7 +324,8 @@ def _project(block: ConeBlock, dual: FloatArray) -> FloatArray:
     # Dual of {|z| <= x**a y**(1-a)}: {|w| <= (u/a)**a (v/(1-a))**(1-a), u, v >= 0}. Shrinking w
     # enters it.
     triples = dual.reshape(-1, 3).copy()
-    triples[:, :2] = np.maximum(triples[:, :2], 0.0)
+    sides = triples[:, :2]
+    np.maximum(sides, 0.0, out=sides)
     power = block.power
     first_factor = (triples[:, 0] / power) ** power
     second_factor = (triples[:, 1] / (1 - power)) ** (1 - power)
@@ -337,7 +350,8 @@ def _polish(
     high_sums = np.bincount(floor_level, high_factor * -dual[floor_count:])
     shrinkage = low_sums / np.maximum(high_sums, 1e-300) * (1 - 1e-15)
     factor = np.where(high_sums > low_sums, shrinkage, 1.0)
-    return np.concatenate([dual[:floor_count], dual[floor_count:] * factor[floor_level]])
+    lower_duals, upper_duals = dual[:floor_count], dual[floor_count:]
+    return np.concatenate([lower_duals, upper_duals * factor[floor_level]])
 
 
 def safe_bound(program: Program, dual: FloatArray) -> float:
@@ -352,12 +366,15 @@ def safe_bound(program: Program, dual: FloatArray) -> float:
     Source: Neumaier and Shcherbina, Safe bounds in linear and mixed-integer linear programming,
     2004.
     """
-    boundaries = np.cumsum([block.rhs.size for block in program.blocks])[:-1]
+    sizes = [block.rhs.size for block in program.blocks]
+    boundaries = np.cumsum(sizes)[:-1]
     duals = np.split(dual, boundaries)
-    duals = [_project(block, part) for block, part in zip(program.blocks, duals, strict=True)]
+    blocks_and_duals = zip(program.blocks, duals, strict=True)
+    duals = [_project(block, block_dual) for block, block_dual in blocks_and_duals]
     if program.ratio >= 0:
         ratio_block = program.blocks[program.ratio]
-        duals[program.ratio] = _polish(program, ratio_block, duals[program.ratio])
+        ratio_dual = duals[program.ratio]
+        duals[program.ratio] = _polish(program, ratio_block, ratio_dual)
     point = np.concatenate(duals)
     (rows, columns, values, _), rhs = program.stacked
     shape = (rhs.size, program.objective.size)
@@ -374,6 +391,8 @@ def safe_bound(program: Program, dual: FloatArray) -> float:
     )
     lowest = np.zeros(program.caps.size)
     np.minimum.at(lowest, program.groups, residual - rounding_error)
-    summands = [*(-point * rhs).tolist(), *(program.caps * lowest).tolist()]
+    products, floor_costs = -point * rhs, program.caps * lowest
+    summands = [*products.tolist(), *floor_costs.tolist()]
     # Each product carries one rounding; fsum adds them exactly.
-    return math.fsum(summands) - 2 * unit_roundoff * math.fsum(map(abs, summands))
+    magnitude = math.fsum(map(abs, summands))
+    return math.fsum(summands) - 2 * unit_roundoff * magnitude
