@@ -26,20 +26,23 @@ def primitive(degree: int) -> int:
     """A polynomial of this degree over GF(2), as bits, modulo which the powers of x are all
     elements but 0.
     """
-    for polynomial in range(2**degree + 1, 2 ** (degree + 1), 2):
-        if len(powers_of_x(polynomial, degree)) == 2**degree - 1:
+    element_count = 2**degree
+    for polynomial in range(element_count + 1, 2 * element_count, 2):
+        if len(powers_of_x(polynomial, degree)) == element_count - 1:
             return polynomial
     raise AssertionError(f"no primitive polynomial of degree {degree}")
 
 
 def powers(bits: int) -> IntArray:
     """(2**bits - 1,) the powers of x in the field of 2**bits elements, as bits of polynomials."""
-    return np.array(powers_of_x(primitive(bits), bits), dtype=np.int64)
+    elements = powers_of_x(primitive(bits), bits)
+    return np.array(elements, dtype=np.int64)
 
 
 def prime_power(order: int) -> tuple[int, int] | None:
     """The prime and its power, at most the third, that a number is; None where it is none."""
-    prime = next(divisor for divisor in range(2, order + 1) if order % divisor == 0)
+    divisors = range(2, order + 1)
+    prime = next(divisor for divisor in divisors if order % divisor == 0)
     for power in (1, 2, 3):
         if prime**power == order:
             return prime, power
@@ -55,7 +58,8 @@ def _reduction(prime: int, power: int) -> IntArray:
     exponents = np.arange(power)
     for number in range(prime**power):
         coefficients = number // prime**exponents % prime
-        values = elements**power - coefficients @ elements ** exponents[:, None]
+        polynomial_part = coefficients @ elements ** exponents[:, None]
+        values = elements**power - polynomial_part
         if power == 1 or (values % prime).all():
             return coefficients
     raise AssertionError(f"no irreducible polynomial of degree {power} modulo {prime}")
@@ -69,29 +73,32 @@ def field_tables(order: int) -> tuple[IntArray, IntArray]:
     """
     prime, power = prime_power(order) or (order, 1)
     place_values = prime ** np.arange(power)
-    digits = np.arange(order)[:, None] // place_values % prime
+    numbers = np.arange(order)[:, None]
+    digits = numbers // place_values % prime
     reduction = _reduction(prime, power)
     product = np.zeros((order, order, 2 * power - 1), dtype=np.int64)
-    for i in range(power):
-        for j in range(power):
-            product[:, :, i + j] += digits[:, None, i] * digits[None, :, j]
+    for first in range(power):
+        for second in range(power):
+            digit_products = digits[:, None, first] * digits[None, :, second]
+            product[:, :, first + second] += digit_products
     for degree in range(2 * power - 2, power - 1, -1):
         leading = product[:, :, degree, None] % prime
         product[:, :, degree - power : degree] += leading * reduction
-    sums = (digits[:, None] + digits) % prime @ place_values
-    products = product[:, :, :power] % prime @ place_values
-    return sums, products
+    digit_sums = (digits[:, None] + digits) % prime
+    remainders = product[:, :, :power] % prime
+    return digit_sums @ place_values, remainders @ place_values
 
 
 def projective_points(order: int, dimension: int) -> IntArray:
     """(points, dimension + 1) one vector per line through 0: its first entry other than 0 is 1."""
     blocks: list[IntArray] = []
     for zero_count in range(dimension + 1):
-        free_count = dimension - zero_count
-        numbers = np.arange(order**free_count)
-        vectors = np.zeros((order**free_count, dimension + 1), dtype=np.int64)
+        vector_count = order**free_count
+        numbers = np.arange(vector_count)
+        vectors = np.zeros((vector_count, dimension + 1), dtype=np.int64)
         vectors[:, zero_count] = 1
         for digit in range(free_count):
-            vectors[:, zero_count + 1 + digit] = numbers // order**digit % order
+            column = zero_count + 1 + digit
+            vectors[:, column] = numbers // order**digit % order
         blocks.append(vectors)
     return np.concatenate(blocks)

@@ -100,7 +100,8 @@ class HashedDomain:
         """(n,) the cells of categories, by their positions in the list, each under a hash of its
         own.
         """
-        return self._cell_of_power[(self._logarithms[positions] - hashes) % self.hashes]
+        powers_of_pairs = self._logarithms[positions] - hashes
+        return self._cell_of_power[powers_of_pairs % self.hashes]
 
     def privatize(
         self,
@@ -126,14 +127,17 @@ class HashedDomain:
             first_missing = int(np.argmin(listed.present))
             raise ParameterError("values", f"value {first_missing}", "is missing; drop such values")
         positions = listed.values.astype(np.int64)
-        generator = np.random.default_rng(rng) if isinstance(rng, int | np.integer) else rng
+        generator = rng
+        if isinstance(rng, int | np.integer):
+            generator = np.random.default_rng(rng)
         if generator is None:
             numbers = [secrets.randbelow(self.hashes) for _ in positions]
             hashes = np.array(numbers, dtype=np.int64)
         else:
             hashes = generator.integers(0, self.hashes, positions.size)
         cells = self.cell(positions, hashes)
-        codes, _ = privatize(self.mechanism, cells.astype(np.float64), rng=generator)
+        cell_inputs = cells.astype(np.float64)
+        codes, _ = privatize(self.mechanism, cell_inputs, rng=generator)
         return codes.astype(np.int64), hashes
 
     def supports(self, counts: npt.NDArray[np.int64]) -> IntArray:
@@ -145,7 +149,8 @@ class HashedDomain:
         total = np.zeros(self.hashes // 2 + 1, dtype=np.complex128)
         for cell in range(self.cells):
             is_in_cell = (self._cell_of_power == cell).astype(np.float64)
-            total += np.fft.rfft(counts[:, cell]) * np.fft.rfft(is_in_cell)
+            count_spectrum = np.fft.rfft(counts[:, cell])
+            total += count_spectrum * np.fft.rfft(is_in_cell)
         convolution = np.fft.irfft(total, n=self.hashes)
         support_counts = np.rint(convolution).astype(np.int64)
         return support_counts[self._logarithms]
@@ -155,7 +160,8 @@ class HashedDomain:
         """That a report supports its own category, and that it supports any given other one."""
         same_cell = float(self.mechanism.probabilities[0, 0])
         other_cell = float(self.mechanism.probabilities[0, 1])
-        collision = ((1 << self.bits) // self.cells - 1) / self.hashes
+        same_cell_hashes = (1 << self.bits) // self.cells - 1
+        collision = same_cell_hashes / self.hashes
         return same_cell, collision * same_cell + (1 - collision) * other_cell
 
 
@@ -200,13 +206,15 @@ def hashed(
         cell_count = 2**cell_bits
         same_cell = odds / (odds + cell_count - 1)
         other_cell = (1 - same_cell) / (cell_count - 1)
-        collision = (2 ** (bits - cell_bits) - 1) / (2**bits - 1)
+        same_cell_hashes = 2 ** (bits - cell_bits) - 1
+        collision = same_cell_hashes / (2**bits - 1)
         other_support = collision * same_cell + (1 - collision) * other_cell
         return support_variance(math.inf, same_cell, other_support)
 
     fitting_bits = (MAX_COUNTS >> bits).bit_length() - 1
     most_bits = max(1, min(bits - 1, fitting_bits, MAX_CELL_BITS))
-    cell_count = 1 << min(range(1, most_bits + 1), key=variance)
+    cell_bits = min(range(1, most_bits + 1), key=variance)
+    cell_count = 1 << cell_bits
     cells = _cell_names(names, cell_count)
     table = categorical(
         categories=cells,
@@ -223,6 +231,7 @@ def _cell_names(categories: Sequence[str], cell_count: int) -> tuple[str, ...]:
     digest = hashlib.sha256()
     for name in categories:
         encoded = name.encode()
-        digest.update(len(encoded).to_bytes(8, "big") + encoded)
+        length = len(encoded).to_bytes(8, "big")
+        digest.update(length + encoded)
     prefix = digest.hexdigest()[:16]
     return tuple(f"{prefix}/{cell}" for cell in range(cell_count))

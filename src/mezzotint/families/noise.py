@@ -47,7 +47,8 @@ def _read_only(values: IntArray) -> IntArray:
 
 
 def _largest_magnitude(values: IntArray) -> int:
-    return max(abs(int(values.min())), abs(int(values.max())))
+    least, greatest = int(values.min()), int(values.max())
+    return max(abs(least), abs(greatest))
 
 
 def _check_offsets(offsets: IntArray) -> None:
@@ -119,15 +120,17 @@ class IntegerNoise:
     @property
     def mean(self) -> Fraction:
         """Exact mean of the noise before any wrapping."""
-        pairs = zip(self.weights.tolist(), self.offsets.tolist(), strict=True)
-        return Fraction(sum(weight * offset for weight, offset in pairs), TOTAL)
+        return self._moment(1)
 
     @property
     def variance(self) -> Fraction:
         """Exact variance of the noise before any wrapping."""
+        return self._moment(2) - self.mean**2
+
+    def _moment(self, power: int) -> Fraction:
         pairs = zip(self.weights.tolist(), self.offsets.tolist(), strict=True)
-        second_moment = Fraction(sum(weight * offset**2 for weight, offset in pairs), TOTAL)
-        return second_moment - self.mean**2
+        terms = (weight * offset**power for weight, offset in pairs)
+        return Fraction(sum(terms), TOTAL)
 
     # Privacy --------------------------------------------------------------------------------------
 
@@ -153,7 +156,8 @@ class IntegerNoise:
             levels = np.array([levels[0], levels[0] + 1])
         weights = np.zeros((2, levels.size), dtype=np.int64)
         for row, reports in zip(weights, reports_by_input, strict=True):
-            np.add.at(row, np.searchsorted(levels, reports), self.weights)
+            columns = np.searchsorted(levels, reports)
+            np.add.at(row, columns, self.weights)
         return Mechanism(
             knots=np.array([0.0, distance]),
             levels=levels,
@@ -217,7 +221,8 @@ class IntegerNoise:
         """
         if self.offsets.size == 1:
             return np.full(shape, int(self.offsets[0]), dtype=np.int64)
-        codes = np.asarray(self.table.privatize(np.zeros(shape), rng))
+        zeros = np.zeros(shape)
+        codes = np.asarray(self.table.privatize(zeros, rng))
         return self.offsets[codes.astype(np.intp)]
 
     def privatize(self, x: npt.ArrayLike, rng: Seed = None) -> IntArray:
@@ -261,7 +266,8 @@ class IntegerNoise:
         levels = np.arange(knots.size + self.offsets.size - 1.0) + lowest_level
         weights = np.zeros((knots.size, levels.size), dtype=np.int64)
         for index in range(knots.size):
-            weights[index, index : index + self.offsets.size] = self.weights
+            row_stop = index + self.offsets.size
+            weights[index, index:row_stop] = self.weights
         return Mechanism(
             knots=knots,
             levels=levels,
@@ -290,14 +296,8 @@ def _symmetric(
     """
     units = np.rint(probabilities[1:] * TOTAL).astype(np.int64)
     if options.bound is not None:
-        units = units[
-            : check_count(
-                "bound",
-                options.bound,
-                least=1,
-                most=MAX_LEVELS,
-            )
-        ]
+        bound = check_count("bound", options.bound, least=1, most=MAX_LEVELS)
+        units = units[:bound]
     reach = 0
     if units.any():
         reach = int(np.flatnonzero(units)[-1]) + 1
@@ -306,7 +306,8 @@ def _symmetric(
     # unbiased.
     middle_units = TOTAL - 2 * int(units.sum())
     weights = np.concatenate([units[::-1], [middle_units], units])
-    outside_mass = 2 * (float(probabilities[reach + 1 :].sum()) + tail_mass)
+    cut_mass = float(probabilities[reach + 1 :].sum())
+    outside_mass = 2 * (cut_mass + tail_mass)
     return IntegerNoise(
         offsets=np.arange(-reach, reach + 1),
         weights=weights,
@@ -314,6 +315,18 @@ def _symmetric(
         modulus=options.modulus,
         name=name,
     )
+
+
+def _cut(
+    probabilities: FloatArray,
+    size: int,
+    *,
+    options: _Options,
+    name: str,
+) -> IntegerNoise:
+    """Integer noise from the first `size` probabilities; the others are mass beyond them."""
+    tail_mass = float(probabilities[size:].sum())
+    return _symmetric(probabilities[:size], tail_mass, options=options, name=name)
 
 
 def _scale(
@@ -354,7 +367,8 @@ def discrete_laplace(
     # Normaliser: sum over Z of exp(-|k|/t) = coth(1/(2t)).
     normaliser = math.tanh(0.5 / scale)
     probabilities = np.exp(-offsets / scale) * normaliser
-    geometric_sum = math.exp(-offsets.size / scale) / -math.expm1(-1 / scale)
+    first_outside = math.exp(-offsets.size / scale)
+    geometric_sum = first_outside / -math.expm1(-1 / scale)
     tail_mass = geometric_sum * normaliser
     options = _Options(bound=bound, modulus=modulus)
     name = f"discrete Laplace(scale={scale:g})"
@@ -382,18 +396,12 @@ def discrete_gaussian(
     """
     sigma = _scale("sigma", sigma, most=MAX_DEVIATION)
     offsets = np.arange(math.ceil(40 * sigma) + 3)
-    powers = np.exp(-((offsets / sigma) ** 2) / 2)
+    squares = (offsets / sigma) ** 2
+    powers = np.exp(-squares / 2)
     powers /= powers[0] + 2 * powers[1:].sum()
-    table_size = math.ceil(7 * sigma) + 2
-    tail_mass = float(powers[table_size:].sum())
     options = _Options(bound=bound, modulus=modulus)
     name = f"discrete Gaussian(sigma={sigma:g})"
-    return _symmetric(
-        powers[:table_size],
-        tail_mass,
-        options=options,
-        name=name,
-    )
+    return _cut(powers, math.ceil(7 * sigma) + 2, options=options, name=name)
 
 
 def skellam(
@@ -421,13 +429,6 @@ def skellam(
     offsets = np.arange(math.ceil(40 * deviation) + 200)
     # exp(-v) I_k(v), which scipy's scaled Bessel function is.
     probabilities = np.nan_to_num(ive(offsets, variance))
-    table_size = math.ceil(7 * deviation) + 40
-    tail_mass = float(probabilities[table_size:].sum())
     options = _Options(bound=bound, modulus=modulus)
     name = f"Skellam(variance={variance:g})"
-    return _symmetric(
-        probabilities[:table_size],
-        tail_mass,
-        options=options,
-        name=name,
-    )
+    return _cut(probabilities, math.ceil(7 * deviation) + 40, options=options, name=name)

@@ -53,10 +53,12 @@ def checked_choices(
     distributions: list[FloatArray] = []
     for length, values in enumerate(rows, start=1):
         row = as_reals(parameter, values, f"row {length} must hold {length} numbers")
+        are_probabilities = np.isfinite(row).all() and (row >= 0).all()
+        excess = abs(row.sum() - 1)
         rules = (
             (row.shape == (length,), f"must hold exactly {length} probabilities"),
-            (np.isfinite(row).all() and (row >= 0).all(), "must hold finite probabilities >= 0"),
-            (abs(row.sum() - 1) <= _SUM_TOLERANCE, f"must sum to 1; divide it by {row.sum():.9g}"),
+            (are_probabilities, "must hold finite probabilities >= 0"),
+            (excess <= _SUM_TOLERANCE, f"must sum to 1; divide it by {row.sum():.9g}"),
         )
         for holds, remedy in rules:
             if not holds:
@@ -346,8 +348,10 @@ def erm_choices(
     choices = [np.ones_like(decay)]
     for bin_count in range(2, bins.size):
         nearest = bins[bin_count - 1]
-        exponent = decay * (bins[:bin_count] - nearest) / (2 * (nearest - bins[0]))
-        weights = np.exp(exponent - exponent.max(axis=-1, keepdims=True))
+        distances = bins[:bin_count] - nearest
+        exponent = decay * distances / (2 * (nearest - bins[0]))
+        largest = exponent.max(axis=-1, keepdims=True)
+        weights = np.exp(exponent - largest)
         choices.append(weights / weights.sum(axis=-1, keepdims=True))
     return choices
 
@@ -523,9 +527,12 @@ class PoissonBinomial:
         """(..., trials + 1) float64 probabilities at inputs x, clipped to the range."""
         trials = self.trials
         heads = np.arange(trials + 1)
-        bias = (0.5 + self.theta * self._scaled(x))[..., None]
-        log_binomial = gammaln(trials + 1) - gammaln(heads + 1) - gammaln(trials - heads + 1)
-        log_powers = xlogy(heads, bias) + xlog1py(trials - heads, -bias)
+        bias = 0.5 + self.theta * self._scaled(x)
+        bias = bias[..., None]
+        tails = trials - heads
+        log_orders = gammaln(heads + 1)
+        log_binomial = gammaln(trials + 1) - log_orders - gammaln(tails + 1)
+        log_powers = xlogy(heads, bias) + xlog1py(tails, -bias)
         probabilities = np.exp(log_binomial + log_powers)
         return probabilities / probabilities.sum(axis=-1, keepdims=True)
 
@@ -539,14 +546,17 @@ class PoissonBinomial:
         """
         scaled = self._scaled(x)
         slope = 4 * self.theta**2
-        return self._half**2 * (1 - slope * scaled**2) / (slope * self.trials)
+        error_share = 1 - slope * scaled**2
+        return self._half**2 * error_share / (slope * self.trials)
 
     @property
     def _toss(self) -> float:
         """log((1/2 + theta) / (1/2 - theta)): pure epsilon of one toss between the two ends of the
         range.
         """
-        return 2 * math.atanh(2 * self.theta) if self.theta < 0.5 else math.inf
+        if self.theta < 0.5:
+            return 2 * math.atanh(2 * self.theta)
+        return math.inf
 
     @property
     def epsilon(self) -> float:
@@ -565,7 +575,8 @@ class PoissonBinomial:
             return self.epsilon
         # n tosses add up.
         divergence = self.trials * self._toss_renyi(order)
-        return min(divergence * (1 + _SLACK + _LOW_ORDER_SLACK / order), self.epsilon)
+        slack = _SLACK + _LOW_ORDER_SLACK / order
+        return min(divergence * (1 + slack), self.epsilon)
 
     def _toss_renyi(self, order: float) -> float:
         """Renyi divergence of one toss between the two ends of the range.
@@ -580,9 +591,11 @@ class PoissonBinomial:
         if exponent == 0:
             return 2 * self.theta * self._toss
         if abs(exponent) < 1:
-            excess = 2 * math.sinh(exponent / 2) ** 2 + 2 * self.theta * math.sinh(exponent)
+            even_part = 2 * math.sinh(exponent / 2) ** 2
+            excess = even_part + 2 * self.theta * math.sinh(exponent)
             return math.log1p(excess) / (order - 1)
-        log_moment = np.logaddexp(math.log(high) + exponent, math.log(low) - exponent)
+        log_high = math.log(high) + exponent
+        log_moment = np.logaddexp(log_high, math.log(low) - exponent)
         return float(log_moment) / (order - 1)
 
     def delta(self, epsilon: float) -> float:
@@ -602,7 +615,8 @@ class PoissonBinomial:
         heads = np.arange(self.trials + 1)
         log_ratios = (2 * heads - self.trials) * self._toss * (1 + _SLACK)
         exponents = np.minimum(epsilon - log_ratios, 0.0)
-        excess = self.pmf(self.upper) * -np.expm1(exponents)
+        gains = -np.expm1(exponents)
+        excess = self.pmf(self.upper) * gains
         # The logarithm of a probability above 1e-300 adds terms below n log n and 700: their
         # rounding is its error.
         rounding_error = 2.0**-48 * (1024 + 16 * self.trials)

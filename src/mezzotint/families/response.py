@@ -211,16 +211,20 @@ def square_wave(
     # Rounding takes up to a unit from each probability and gives them all to the greatest one of
     # its row.
     smallest_probability = float(rows.min())
-    smallest_peak = float(rows.max(axis=1).min())
+    row_peaks = rows.max(axis=1)
+    smallest_peak = float(row_peaks.min())
     rounding_loss = (2 / smallest_probability + outputs / smallest_peak) / TOTAL
     if rounding_loss > epsilon / 8:
         remedy = f"is too small for {outputs} outputs in units of 2**-32"
         raise ParameterError("epsilon", epsilon, remedy)
     wave = _wave(epsilon - rounding_loss, outputs)
-    weights = np.floor(wave.rows * TOTAL).astype(np.int64)
+    real_weights = wave.rows * TOTAL
+    weights = np.floor(real_weights).astype(np.int64)
     peaks = wave.rows.argmax(axis=1)
-    weights[np.arange(len(weights)), peaks] += TOTAL - weights.sum(axis=1)
-    bin_centres = (wave.edges[1:] + wave.edges[:-1]) / 2
+    remainders = TOTAL - weights.sum(axis=1)
+    weights[np.arange(len(weights)), peaks] += remainders
+    edge_sums = wave.edges[1:] + wave.edges[:-1]
+    bin_centres = edge_sums / 2
     return Mechanism(
         knots=low + wave.knots * (high - low),
         levels=low + bin_centres * (high - low),
@@ -242,7 +246,8 @@ def _half_window(epsilon: float) -> float:
     if epsilon <= SMALL_WAVE_EPSILON:
         return 0.5
     odds = math.exp(epsilon)
-    return (epsilon * odds - odds + 1) / (2 * odds * (odds - 1 - epsilon))
+    gain = epsilon * odds - odds + 1
+    return gain / (2 * odds * (odds - 1 - epsilon))
 
 
 def _wave(epsilon: float, outputs: int) -> _Wave:
@@ -252,9 +257,11 @@ def _wave(epsilon: float, outputs: int) -> _Wave:
     near_density = odds / (2 * half_window * odds + 1)
     edges = np.linspace(-half_window, 1 + half_window, outputs + 1)
     # The window [x - half, x + half] meets an edge of a bin at these inputs x.
-    meetings = np.concatenate([edges - half_window, edges + half_window, [0.0, 1.0]])
+    starts, stops = edges - half_window, edges + half_window
+    meetings = np.concatenate([starts, stops, [0.0, 1.0]])
     knots = np.unique(np.clip(meetings, 0, 1))
-    is_distinct = np.append(np.diff(knots) > SAME_KNOT, True)
+    is_apart = np.diff(knots) > SAME_KNOT
+    is_distinct = np.append(is_apart, True)
     knots = knots[is_distinct]
     knots[0] = 0.0
     window_start = knots[:, None] - half_window
@@ -263,5 +270,7 @@ def _wave(epsilon: float, outputs: int) -> _Wave:
     overlap_stop = np.minimum(edges[1:], window_stop)
     overlap = overlap_stop - overlap_start
     bin_width = edges[1] - edges[0]
-    rows = far_density * bin_width + (near_density - far_density) * np.maximum(overlap, 0)
-    return _Wave(edges, knots, rows / rows.sum(axis=1, keepdims=True))
+    density_rise = near_density - far_density
+    rows = far_density * bin_width + density_rise * np.maximum(overlap, 0)
+    row_sums = rows.sum(axis=1, keepdims=True)
+    return _Wave(edges, knots, rows / row_sums)

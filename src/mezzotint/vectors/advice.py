@@ -89,7 +89,9 @@ class Option(Record):
 
     def as_dict(self) -> JsonObject:
         """Plain values for JSON."""
-        standing = {"epsilon": None} if self.claim is None else self.claim.standing
+        standing: JsonObject = {"epsilon": None}
+        if self.claim is not None:
+            standing = self.claim.standing
         return {
             "name": self.name,
             "feasible": self.feasible,
@@ -133,7 +135,8 @@ class Advice(Record):
     @property
     def best(self) -> Option | None:
         """The feasible option with the least error, if any."""
-        return next((option for option in self.options if option.feasible), None)
+        feasible = (option for option in self.options if option.feasible)
+        return next(feasible, None)
 
     def as_dict(self) -> JsonObject:
         """Plain values for JSON."""
@@ -357,7 +360,8 @@ def _reason(
         rank = f"{option.mse / best.mse:.3g} x the error of the best"
     clauses = [rank, f"{option.mse / central_baseline:.3g} x a trusted server's error"]
     # A ranked codebook's bits are those of a whole vector.
-    comparable = option is not best and RANKED not in (option.name, best.name)
+    has_ranked = RANKED in (option.name, best.name)
+    comparable = option is not best and not has_ranked
     saved_bits = (best.wire_bits or 0) - (option.wire_bits or 0)
     if comparable and saved_bits > 0:
         clauses.append(f"{saved_bits} bits fewer than the best")

@@ -106,7 +106,8 @@ class _TableCalibration:
         # The cost by coordinates grows with the strength: above the target here, it rules out all
         # stronger tables.
         has_slack = self._exact(scheme) < ACCEPTED * setting.epsilon
-        if has_slack and scheme.by_coordinates(setting.release(scheme), setting.epsilon):
+        release = setting.release(scheme)
+        if has_slack and scheme.by_coordinates(release, setting.epsilon):
             with suppress(InfeasibleError):
                 _, scheme = self._search(self._exact, scale, strength)
         return scheme, self.claim(scheme)
@@ -203,14 +204,20 @@ def _gaussian_scale(setting: Setting, build: Callable[[float], Mechanism]) -> _S
             continue
         cost = _gaussian_cost(setting, table)
         log_strengths.append(math.log(strength))
-        log_epsilons.append(math.log(_gaussian_renyi(cost, setting.delta)))
+        epsilon = _gaussian_renyi(cost, setting.delta)
+        log_epsilons.append(math.log(epsilon))
     strengths = np.array(log_strengths)
     # Strictly increasing, so that the scale has an inverse.
-    epsilons = np.maximum.accumulate(log_epsilons) + 1e-9 * np.arange(len(log_epsilons))
-    return _Scale(
-        strength=lambda epsilon: math.exp(np.interp(math.log(epsilon), epsilons, strengths)),
-        parameter=lambda strength: math.exp(np.interp(math.log(strength), strengths, epsilons)),
-    )
+    increments = 1e-9 * np.arange(len(log_epsilons))
+    epsilons = np.maximum.accumulate(log_epsilons) + increments
+
+    def strength_at(epsilon: float) -> float:
+        return math.exp(np.interp(math.log(epsilon), epsilons, strengths))
+
+    def parameter_at(strength: float) -> float:
+        return math.exp(np.interp(math.log(strength), strengths, epsilons))
+
+    return _Scale(strength=strength_at, parameter=parameter_at)
 
 
 def _gaussian_cost(setting: Setting, table: Mechanism) -> float:
@@ -220,7 +227,8 @@ def _gaussian_cost(setting: Setting, table: Mechanism) -> float:
     is_segment = lengths > 0
     slopes = rises[is_segment] / lengths[is_segment]
     steepest = float(np.abs(slopes).max())
-    least_variance = float(min(table.variance(knot) for knot in table.knots.tolist()))
+    variances = [table.variance(knot) for knot in table.knots.tolist()]
+    least_variance = float(min(variances))
     sum_variance = setting.honest * max(least_variance, _TINY_VARIANCE)
     cost = 2 * steepest**2 * setting.rounds / sum_variance
     return min(cost, _LARGEST_COST)
@@ -307,7 +315,8 @@ def calibrated_gaussian(setting: Setting) -> tuple[GaussianScheme, Claim]:
     # T releases of shifts by 2 under noise z are 2 sqrt(T) / z-GDP, of which the corrupted add
     # none.
     shift = gaussian_shift(setting.epsilon, setting.delta)
-    noise = 2 * math.sqrt(setting.rounds * setting.summed / setting.honest) / shift
+    noisy_rounds = setting.rounds * setting.summed / setting.honest
+    noise = 2 * math.sqrt(noisy_rounds) / shift
 
     def make(inverse: float) -> tuple[GaussianScheme, Claim]:
         scheme = GaussianScheme.planned(

@@ -78,7 +78,8 @@ def stream_key(purpose: str, beacon: str, *numbers: int) -> bytes:
     in the report).
     """
     fields = [f"mezzotint public stream {VERSION}", purpose, beacon, *map(str, numbers)]
-    return hashlib.sha256("\0".join(fields).encode()).digest()
+    joined_fields = "\0".join(fields)
+    return hashlib.sha256(joined_fields.encode()).digest()
 
 
 def _halves(key: bytes, start: int, count: int) -> npt.NDArray[np.uint32]:
@@ -93,7 +94,8 @@ def signs(beacon: str, group: int, size: int) -> FloatArray:
     key = stream_key("signs", beacon, group)
     word_count = -(-size // 64)
     words = draw_words(key, 0, word_count)
-    octets = words.astype("<u8", copy=False).view(np.uint8)
+    little_endian = words.astype("<u8", copy=False)
+    octets = little_endian.view(np.uint8)
     stream_bits = np.unpackbits(octets, bitorder="little")[:size]
     round_signs = stream_bits.astype(np.float64) * 2.0 - 1.0
     round_signs.setflags(write=False)
@@ -200,7 +202,8 @@ def _on_top(
     """
     cuts = {low, _INTEGRAL_LIMIT}
     for multiple in (-9.0, 0.0, 9.0):
-        cuts.add(min(max(centre + multiple * spread, low), _INTEGRAL_LIMIT))
+        cut = max(centre + multiple * spread, low)
+        cuts.add(min(cut, _INTEGRAL_LIMIT))
     nodes, node_weights = _quadrature()
     points: list[FloatArray] = []
     weights: list[FloatArray] = []
@@ -211,9 +214,11 @@ def _on_top(
         weights.append(half_width * node_weights)
     values = np.concatenate(points)
     squares = values * values
-    density = np.exp(-values * values / 2) / math.sqrt(2 * math.pi)
+    powers = np.exp(-values * values / 2)
+    density = powers / math.sqrt(2 * math.pi)
     # The probability that fewer than `top` of the other numbers are larger.
-    among_top = scipy.special.betainc(count - top, top, below(values))
+    chances_below = below(values)
+    among_top = scipy.special.betainc(count - top, top, chances_below)
     if low == 0:
         count *= 2
     masses = count * np.concatenate(weights) * density * among_top
@@ -231,7 +236,8 @@ def top_normal(count: int, top: int) -> tuple[float, float]:
         return 0.0, float(top)
     share = top / count
     centre = float(-scipy.special.ndtri(share))
-    spread = math.sqrt(share * (1 - share) / count) / _density(centre)
+    deviation = math.sqrt(share * (1 - share) / count)
+    spread = deviation / _density(centre)
     return _on_top(
         count,
         top,
@@ -256,7 +262,8 @@ def top_folded(count: int, top: int) -> tuple[float, float]:
         return half * math.sqrt(2 / math.pi), float(half)
     share = top / half
     centre = float(scipy.special.ndtri(1 - share / 2))
-    spread = math.sqrt(share * (1 - share) / half) / (2 * _density(centre))
+    deviation = math.sqrt(share * (1 - share) / half)
+    spread = deviation / (2 * _density(centre))
     return _on_top(
         half,
         top,
@@ -268,7 +275,8 @@ def top_folded(count: int, top: int) -> tuple[float, float]:
 
 
 def _density(value: float) -> float:
-    return math.exp(-value * value / 2) / math.sqrt(2 * math.pi)
+    power = math.exp(-value * value / 2)
+    return power / math.sqrt(2 * math.pi)
 
 
 _GOLDEN_STEPS = 80
@@ -469,12 +477,14 @@ class Codebook:
         """
         key = self._key(seed, place)
         if self.subspace is not None:
-            vector = vector[positions(key, self.subspace, self.padded)]
+            chosen = positions(key, self.subspace, self.padded)
+            vector = vector[chosen]
         if self.kind == "S":
             coordinates = self._basis(key, self.codewords - 1) @ vector
             return _simplex(self.codewords) @ coordinates
         if self.kind == "X":
-            return _with_opposites(self._basis(key, self.codewords // 2) @ vector)
+            half_basis = self._basis(key, self.codewords // 2)
+            return _with_opposites(half_basis @ vector)
         if self.kind == "GX":
             return _with_opposites(normal_products(key, self.codewords // 2, vector))
         products = normal_products(key, self.codewords, vector)
@@ -497,7 +507,8 @@ class Codebook:
         if self.subspace is None:
             total += codeword
         else:
-            total[positions(key, self.subspace, self.padded)] += codeword
+            chosen = positions(key, self.subspace, self.padded)
+            total[chosen] += codeword
 
     def _codeword(self, key: bytes, index: int) -> FloatArray:
         if self.kind == "S":
@@ -534,7 +545,8 @@ def _simplex(count: int) -> FloatArray:
     for row in range(1, count):
         columns[:row, row - 1] = 1.0
         columns[row, row - 1] = -row
-    norms = np.sqrt((columns**2).sum(axis=0))
+    squares = (columns**2).sum(axis=0)
+    norms = np.sqrt(squares)
     columns /= norms
     return columns * math.sqrt(count / (count - 1))
 

@@ -61,7 +61,8 @@ def search(
         high=math.log(most),
         aim=math.log(target * AIM),
     )
-    position = min(max(math.log(guess), bracket.low), bracket.high)
+    log_guess = max(math.log(guess), bracket.low)
+    position = min(log_guess, bracket.high)
     accepted: tuple[float, Scheme, float] | None = None
     last_problem: MezzotintError = InfeasibleError("no parameter was tried")
     costly_error = 0.0  # of the weakest scheme that costs too much
@@ -151,7 +152,8 @@ class _Bracket:
             position_share = 0.5
             if turn % 3 < 2 and not is_jump:
                 position_share = (self.aim - self.cost_low) / growth
-            return self.low + self.width * min(max(position_share, _EDGE), 1 - _EDGE)
+            inner_share = min(max(position_share, _EDGE), 1 - _EDGE)
+            return self.low + self.width * inner_share
         if self.cost_low is not None:
             return min(self.low + self.aim - self.cost_low, self.high)
         if self.cost_high is not None:

@@ -125,7 +125,8 @@ class RoundedGaussian:
         if centres is None or size == 0:
             centres = _NO_CENTRES
         else:
-            largest = max(float(centres.max()), -float(centres.min()))
+            lowest, highest = float(centres.min()), float(centres.max())
+            largest = max(highest, -lowest)
         if not largest <= LARGEST:
             raise ParameterError("centres", largest, f"finite numbers of at most {LARGEST:g}")
         noise = np.empty(size, dtype=np.int64)
@@ -141,7 +142,8 @@ class RoundedGaussian:
         if size <= PART:
             fill(0)
             return noise
-        tasks = [functools.partial(fill, first) for first in range(0, size, PART)]
+        starts = range(0, size, PART)
+        tasks = [functools.partial(fill, first) for first in starts]
         in_threads(tasks, threads=usable_cores())
         return noise
 
@@ -159,20 +161,14 @@ class RoundedGaussian:
 
         words = np.empty(draws.size, dtype=np.uint64)
         ElementWords(key, first).fill(words)
-        undecided_count = draw(
-            words=words,
-            centres=centres,
-            table=quantiles(),
-            sigma=self.sigma,
-            margin=margin,
-            noise=draws,
-        )
+        undecided_count = draw(words, centres, quantiles(), self.sigma, margin, draws)
         if undecided_count == 0:
             return
         all_centres = np.broadcast_to(centres, draws.shape)
         for index in np.flatnonzero(draws == UNDECIDED).tolist():
             further = further_words(key, first + index)
-            draws[index] = self.closer(int(words[index]), further, float(all_centres[index]))
+            word, centre = int(words[index]), float(all_centres[index])
+            draws[index] = self.closer(word, further, centre)
 
     def closer(
         self,
@@ -252,12 +248,14 @@ def quantiles() -> npt.NDArray[np.float64]:
 
 def _normal_tail(deviations: Any) -> Any:
     """Enclosure of P(Z > deviations), Z standard normal."""
-    return (deviations / flint.arb(2).sqrt()).erfc() / 2
+    scaled = deviations / flint.arb(2).sqrt()
+    return scaled.erfc() / 2
 
 
 def _tail_quantile(probability: Fraction) -> Any:
     """z(u), by Newton's method from the float."""
-    float_quantile = -float(scipy.special.ndtri(float(probability)))
+    normal_quantile = scipy.special.ndtri(float(probability))
+    float_quantile = -float(normal_quantile)
     quantile = flint.arb(float_quantile)
     target = flint.arb(probability.numerator) / probability.denominator
     for _ in range(_NEWTON_STEPS):
@@ -444,7 +442,8 @@ class GaussianScheme(VectorScheme):
         signal_variance = sum_norm**2 / self._rotation.block
         log_factor = count * rounding_factor(self.deviation)
         half_modulus = self.modulus / 2
-        exponent = log_factor - half_modulus**2 / (2 * (noise_variance + signal_variance))
+        total_variance = noise_variance + signal_variance
+        exponent = log_factor - half_modulus**2 / (2 * total_variance)
         return min(1.0, 2 * self.size * math.exp(exponent))
 
     def centres(self, vector: npt.ArrayLike) -> FloatArray:
@@ -452,14 +451,16 @@ class GaussianScheme(VectorScheme):
         granularity."""
         # Each level of a transform adds two floats, with errors of 2^-53 of the vector's norm, and
         # there are at most 2 * 27 levels; scaling, and the division here, round four times more.
-        clipped = clip(check_vector(vector, self.size), norm="l2", bound=self.clip_norm)
+        checked_vector = check_vector(vector, self.size)
+        clipped = clip(checked_vector, norm="l2", bound=self.clip_norm)
         return self._rotation.apply(clipped) / self.granularity
 
     def encode(self, vector: npt.ArrayLike, rng: Seed = None) -> IntArray:
         """(d,) to (d,) residues; rng None draws the noise from the keystream, a seed is not
         private."""
         centres = self.centres(vector)
-        integers = self._noise.draw(key_from(rng), self.size, centres)
+        key = key_from(rng)
+        integers = self._noise.draw(key, self.size, centres)
         return integers % self.modulus
 
     def decode_sum(self, total: npt.ArrayLike, clients: int) -> FloatArray:
@@ -484,7 +485,8 @@ class GaussianScheme(VectorScheme):
                 "with sampling='public'"
             )
             raise ParameterError("sampling", "poisson", remedy)
-        return release.claim(self._epsilons(release), dimension=self.length, sha256="")
+        epsilons = self._epsilons(release)
+        return release.claim(epsilons, dimension=self.length, sha256="")
 
     def _epsilons(self, release: Release) -> dict[str, float]:
         """The Gaussian of the honest clients' variance over all vectors, by its exact curve."""
@@ -495,7 +497,8 @@ class GaussianScheme(VectorScheme):
         log_ratio = self.size * release.rounds * merging
         delta = release.delta * math.exp(-log_ratio) * (1 - 4 * UNIT)
         epsilon = gaussian_epsilon(shift * (1 + _CENTRE_ROUNDING), delta)
-        return {GAUSSIAN: (epsilon + 2 * log_ratio) * (1 + 4 * UNIT)}
+        largest = (epsilon + 2 * log_ratio) * (1 + 4 * UNIT)
+        return {GAUSSIAN: largest}
 
 
 def rounding_factor(deviation: float) -> float:
@@ -508,7 +511,8 @@ def rounding_factor(deviation: float) -> float:
     True
     """
     assert deviation >= MIN_DEVIATION
-    return 3 * math.exp(-2 * (math.pi * deviation) ** 2)
+    squared_angle = (math.pi * deviation) ** 2
+    return 3 * math.exp(-2 * squared_angle)
 
 
 def merging_loss(deviation: float, clients: int) -> float:

@@ -51,7 +51,8 @@ class RankTable:
     def __post_init__(self) -> None:
         problems = table_ratio(self.as_dict())[1]
         if problems:
-            raise ParameterError("table", str(self.as_dict()), "; ".join(problems))
+            description = str(self.as_dict())
+            raise ParameterError("table", description, "; ".join(problems))
 
     def as_dict(self) -> JsonObject:
         """Plain values for JSON, under the names of docs/file-format.md."""
@@ -107,11 +108,13 @@ class RankTable:
         """
         rows = self.rows()
         opposite = rows[:1].copy()
-        opposite[:, : self.codewords] = np.flip(opposite[:, : self.codewords])
+        codeword_columns = opposite[:, : self.codewords]
+        opposite[:, : self.codewords] = np.flip(codeword_columns)
         merged: dict[tuple[int, ...], IntArray] = {}
         for column in np.vstack([rows, opposite]).T:
             key = tuple(column.tolist())
-            merged[key] = merged.get(key, np.zeros_like(column)) + column
+            no_weight = np.zeros_like(column)
+            merged[key] = merged.get(key, no_weight) + column
         weights = np.array(list(merged.values()), dtype=np.int64).T
         knots = np.arange(weights.shape[0], dtype=np.float64)
         levels = np.arange(weights.shape[1], dtype=np.float64)

@@ -400,7 +400,10 @@ class RankedCodebook:
             raise ParameterError("vectors", str(values.shape), remedy)
         is_single = values.ndim == 1
         rows = values.reshape(-1, self.dimension)
-        reports = self._reports(rows, [seed] if is_single else seed, key_from(rng))
+        seeds = seed
+        if is_single:
+            seeds = [seed]
+        reports = self._reports(rows, seeds, key_from(rng))
         if is_tensor:
             import torch
 
@@ -441,7 +444,8 @@ class RankedCodebook:
             ranking = np.argsort(-products, kind="stable")
             outputs = np.append(ranking, self.table.codewords)
             # Both rows' ranks are looked up, and one is taken: no branch on the vector.
-            ranks = [self._rank(edges, word & _LOW_HALF) for edges in self._edges]
+            low_half = word & _LOW_HALF
+            ranks = [self._rank(edges, low_half) for edges in self._edges]
             is_null = (word >> _HALF_WORD) >= null_threshold
             rank = ranks[is_null * (len(ranks) - 1)]
             report = report * self.table.outputs + int(outputs[rank])
@@ -455,7 +459,8 @@ class RankedCodebook:
     @cached_property
     def _edges(self) -> list[IntArray]:
         """Each row's cumulative weights by place."""
-        return list(np.cumsum(self.table.rows(), axis=1))
+        cumulated = np.cumsum(self.table.rows(), axis=1)
+        return list(cumulated)
 
     # Estimates
 
@@ -485,7 +490,8 @@ class RankedCodebook:
             ParameterError: reports that name no codeword, lengths that differ, weights that do not
                 add up to a number other than 0.
         """
-        codes = [operator.index(report) for report in np.asarray(reports).tolist()]
+        listed = np.asarray(reports).tolist()
+        codes = [operator.index(report) for report in listed]
         if not codes:
             raise ParameterError("reports", "none", "need at least one")
         public_seeds = check_seeds(seeds, len(codes))

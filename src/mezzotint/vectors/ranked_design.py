@@ -124,7 +124,8 @@ class _Request:
         """Numbers of indices in a report that are tried."""
         if self.epsilon < SPLIT:
             return range(1, 2)
-        return range(1, min(max(2, round(self.epsilon / 3)), REPORT_BITS) + 1)
+        most_indices = max(2, round(self.epsilon / 3))
+        return range(1, min(most_indices, REPORT_BITS) + 1)
 
     def good(self, design: RankedCodebook | None) -> bool:
         """Whether the error is within tolerance of PrivUnitG's."""
@@ -158,7 +159,8 @@ class _Request:
         for indices in self.splits:
             if bits < indices:
                 break
-            design = self.best(2 ** min(bits // indices, MOST_BITS), indices)
+            index_bits = min(bits // indices, MOST_BITS)
+            design = self.best(2**index_bits, indices)
             if design is not None:
                 designs.append(design)
         return min(designs, key=lambda design: design.mse, default=None)
@@ -181,7 +183,8 @@ class _Request:
         The search starts at a rule of thumb.
         """
         largest_bits = min(CHOSEN_BITS, REPORT_BITS // indices)
-        index_bits = min(max(1, round(3 + 0.8 * self.epsilon)), largest_bits)
+        wanted_bits = max(1, round(3 + 0.8 * self.epsilon))
+        index_bits = min(wanted_bits, largest_bits)
         design = self.best(2**index_bits, indices)
         while index_bits < largest_bits and not self.good(design):
             index_bits += 1
@@ -301,7 +304,8 @@ class _Prototype:
             return design.mse
 
         top_share = gaussian_constant(float(self.epsilon))[1]
-        top = min(max(1, round(top_share * self.codewords)), self.codewords // 2)
+        designed = max(1, round(top_share * self.codewords))
+        top = min(designed, self.codewords // 2)
         stride = max(1, top // 8)
         while True:
             neighbour = min((top - stride, top + stride), key=error)

@@ -63,7 +63,8 @@ def clip(vector: npt.ArrayLike, *, norm: Norm, bound: float) -> FloatArray:
         project = _project_l2
     vectors = np.atleast_1d(values)
     flat_vectors = vectors.reshape(-1, vectors.shape[-1])
-    clipped = [_clipped(row, float(bound), project) for row in flat_vectors]
+    float_bound = float(bound)
+    clipped = [_clipped(row, float_bound, project) for row in flat_vectors]
     return np.stack(clipped).reshape(values.shape)
 
 
@@ -103,13 +104,15 @@ def _clipped(row: FloatArray, bound: float, project: _Project) -> FloatArray:
     # Scaling down is exact but among subnormal numbers; there it must not round away from zero.
     scaled_back = np.ldexp(clipped, -exponent)
     has_grown = np.abs(scaled_back) > np.abs(inside)
-    return np.where(has_grown, np.nextafter(clipped, 0.0), clipped)
+    one_less = np.nextafter(clipped, 0.0)
+    return np.where(has_grown, one_less, clipped)
 
 
 def _norm(row: FloatArray, order: Literal[1, 2]) -> float:
     # fsum is exact but for its last rounding; squares and the root add three more.
     if order == 2:
-        return math.sqrt(math.fsum((row * row).tolist()))
+        squares = row * row
+        return math.sqrt(math.fsum(squares.tolist()))
     return math.fsum(np.abs(row).tolist())
 
 
@@ -147,9 +150,11 @@ def _project_l1(row: FloatArray, bound: float) -> _Projection | None:
     # that nothing cancels where little remains.
     deficits = sizes.max() - sizes
     ordered = np.sort(deficits)
-    radius = max(bound, np.finfo(np.float64).tiny)
+    smallest = np.finfo(np.float64).tiny
+    radius = max(bound, smallest)
     # The largest entry after the projection, if so many entries stay positive.
-    largest_by_count = (np.cumsum(ordered) + radius) / np.arange(1, row.size + 1)
+    counts = np.arange(1, row.size + 1)
+    largest_by_count = (np.cumsum(ordered) + radius) / counts
     last_positive = np.flatnonzero(ordered < largest_by_count)[-1]
     projected_sizes = np.maximum(largest_by_count[last_positive] - deficits, 0.0)
     vector = np.sign(row) * projected_sizes
@@ -225,9 +230,11 @@ class Rotation:
         word_count = -(-sign_count // 64)
         # Raw words of a bit generator are the same in all releases of numpy; derived draws may
         # differ.
-        generator = np.random.Philox(np.random.SeedSequence(int(self.seed)))
+        seeds = np.random.SeedSequence(int(self.seed))
+        generator = np.random.Philox(seeds)
         words = generator.random_raw(word_count).astype("<u8")
-        random_bits = np.unpackbits(words.view(np.uint8), bitorder="little")
+        octets = words.view(np.uint8)
+        random_bits = np.unpackbits(octets, bitorder="little")
         zeros_and_ones = random_bits[:sign_count].astype(np.float64)
         signs = zeros_and_ones.reshape(-1, block) * 2.0 - 1.0
         return list(zip(slices, signs, strict=True))
@@ -243,14 +250,16 @@ class Rotation:
         """(..., d) to (..., d)."""
         values = self._checked("vector", vector)
         for block, signs in self._transforms():
-            values[..., block] = hadamard(values[..., block] * signs)
+            signed = values[..., block] * signs
+            values[..., block] = hadamard(signed)
         return values
 
     def undo(self, rotated: npt.ArrayLike) -> FloatArray:
         """(..., d) to (..., d)."""
         values = self._checked("rotated", rotated)
         for block, signs in reversed(self._transforms()):
-            values[..., block] = hadamard(values[..., block]) * signs
+            mixed = hadamard(values[..., block])
+            values[..., block] = mixed * signs
         return values
 
 
@@ -278,7 +287,8 @@ def coefficients(bands: int) -> tuple[int, ...]:
     for lag in range(1, bands):
         coefficient = exact[-1] * (2 * lag - 1) / (2 * lag)
         exact.append(coefficient)
-    norm = math.sqrt(sum(coefficient * coefficient for coefficient in exact))
+    squares = [coefficient * coefficient for coefficient in exact]
+    norm = math.sqrt(sum(squares))
     integers = tuple(int(SCALE * coefficient / norm) for coefficient in exact)
     assert sum(integer * integer for integer in integers) <= SCALE**2
     return integers

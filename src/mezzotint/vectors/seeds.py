@@ -36,7 +36,8 @@ def own_seeds(count: int) -> list[int]:
         >>> first != second
         True
     """
-    words = draw_words(key_from(None), 0, check_count("count", count))
+    checked_count = check_count("count", count)
+    words = draw_words(key_from(None), 0, checked_count)
     return [int(word) for word in words]
 
 

@@ -171,7 +171,8 @@ def _optimistic_epsilon(release: Release) -> float:
     upper_mean = float(table.mean(table.upper))
     lower_mean = float(table.mean(table.lower))
     distance = abs(upper_mean - lower_mean)
-    largest_variance = max(float(table.variance(knot)) for knot in table.knots.tolist())
+    variances = [table.variance(knot) for knot in table.knots.tolist()]
+    largest_variance = float(max(variances))
     noise_variance = (release.others + 1) * largest_variance
     shift = distance * math.sqrt(release.releases / max(noise_variance, 1e-300))
     gaussian = gaussian_epsilon(shift, release.delta)
@@ -239,7 +240,8 @@ class TableScheme(VectorScheme):
         if self.clip_norm is not None:
             clipped = clip(values, norm="l2", bound=self.clip_norm)
             values = self._rotation.apply(clipped)
-        codes = np.asarray(self.mechanism.privatize(values, rng))
+        reported = self.mechanism.privatize(values, rng)
+        codes = np.asarray(reported)
         return self.lattice.integers[codes.astype(np.intp)]
 
     def decode_sum(self, total: npt.ArrayLike, clients: int) -> FloatArray:
