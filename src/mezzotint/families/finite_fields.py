@@ -93,6 +93,7 @@ def projective_points(order: int, dimension: int) -> IntArray:
     """(points, dimension + 1) one vector per line through 0: its first entry other than 0 is 1."""
     blocks: list[IntArray] = []
     for zero_count in range(dimension + 1):
+        free_count = dimension - zero_count
         vector_count = order**free_count
         numbers = np.arange(vector_count)
         vectors = np.zeros((vector_count, dimension + 1), dtype=np.int64)
