@@ -255,6 +255,11 @@ class _Space(NamedTuple):
     dimension: int
 
 
+def _line_count(order: int, dimension: int) -> int:
+    """How many lines through 0 a vector space of this dimension over this field has."""
+    return (order**dimension - 1) // (order - 1)
+
+
 def _space(
     category_count: int,
     odds: float,

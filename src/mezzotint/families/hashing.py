@@ -86,7 +86,8 @@ class HashedDomain:
     @cached_property
     def _logarithms(self) -> IntArray:
         """(k,) the power of x that stands for each category."""
-        logarithms = np.zeros(self.hashes + 1, dtype=np.int64)
+        element_count = self.hashes + 1
+        logarithms = np.zeros(element_count, dtype=np.int64)
         logarithms[self._powers] = np.arange(self.hashes)
         return logarithms[1 : len(self.categories) + 1]
 
@@ -162,7 +163,8 @@ class HashedDomain:
         other_cell = float(self.mechanism.probabilities[0, 1])
         same_cell_hashes = (1 << self.bits) // self.cells - 1
         collision = same_cell_hashes / self.hashes
-        return same_cell, collision * same_cell + (1 - collision) * other_cell
+        other_support = collision * same_cell + (1 - collision) * other_cell
+        return same_cell, other_support
 
 
 def hashed(
@@ -198,7 +200,8 @@ def hashed(
         missing=missing,
         most=MAX_DOMAIN,
     )
-    odds = math.exp(min(check_epsilon(epsilon), LARGEST_HASHED_EPSILON))
+    capped_epsilon = min(check_epsilon(epsilon), LARGEST_HASHED_EPSILON)
+    odds = math.exp(capped_epsilon)
     bits = max(2, len(names).bit_length())
 
     def variance(cell_bits: int) -> float:

@@ -147,7 +147,8 @@ class IntegerNoise:
         reports_by_input = [self.offsets, self.offsets + distance]
         if self.modulus is not None:
             reports_by_input = [reports % self.modulus for reports in reports_by_input]
-        levels = np.unique(np.concatenate(reports_by_input)).astype(np.float64)
+        all_reports = np.unique(np.concatenate(reports_by_input))
+        levels = all_reports.astype(np.float64)
         if levels.size > MAX_LEVELS:
             remedy = f"makes {levels.size} reports possible, above {MAX_LEVELS}"
             raise ParameterError("shift", distance, remedy)
@@ -172,7 +173,8 @@ class IntegerNoise:
             least=1,
             most=MAX_LEVELS,
         )
-        return [self.pair(shift) for shift in range(1, largest_shift + 1)]
+        shifts = range(1, largest_shift + 1)
+        return [self.pair(shift) for shift in shifts]
 
     def epsilon(self, *, sensitivity: int = 1) -> float:
         """Pure epsilon between integers at most `sensitivity` apart; rounded up; inf unless wraps
@@ -263,7 +265,8 @@ class IntegerNoise:
             raise ParameterError("modulus", self.modulus, remedy)
         knots = np.arange(low, high + 1.0)
         lowest_level = low + int(self.offsets[0])
-        levels = np.arange(knots.size + self.offsets.size - 1.0) + lowest_level
+        level_count = knots.size + self.offsets.size - 1
+        levels = np.arange(float(level_count)) + lowest_level
         weights = np.zeros((knots.size, levels.size), dtype=np.int64)
         for index in range(knots.size):
             row_stop = index + self.offsets.size

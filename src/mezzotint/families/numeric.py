@@ -126,7 +126,8 @@ def pair_rows(
         # linear in x on the cell, so its two ends say all. The right end is the limit from the
         # left: the jump is the next cell's.
         left_choice = left[bins_below - 1]
-        right_choice = right[bins.size - bins_below - 1][..., ::-1]
+        bins_above = bins.size - bins_below
+        right_choice = right[bins_above - 1][..., ::-1]
         left_bins = bins[:bins_below, None]
         right_bins = bins[bins_below:]
         distances = right_bins - left_bins
@@ -257,7 +258,8 @@ def rqm_choices(levels: int, q: float | FloatArray) -> list[FloatArray]:
         inner_bins = np.repeat(keep, bin_count - 1, axis=-1)
         is_kept = np.concatenate([outermost, inner_bins], axis=-1)
         nearer_count = np.arange(bin_count - 1, -1, -1.0)
-        choices.append(is_kept * (1 - keep) ** nearer_count)
+        chance_dropped = (1 - keep) ** nearer_count
+        choices.append(is_kept * chance_dropped)
     return choices
 
 
@@ -349,10 +351,12 @@ def erm_choices(
     for bin_count in range(2, bins.size):
         nearest = bins[bin_count - 1]
         distances = bins[:bin_count] - nearest
-        exponent = decay * distances / (2 * (nearest - bins[0]))
+        span = 2 * (nearest - bins[0])
+        exponent = decay * distances / span
         largest = exponent.max(axis=-1, keepdims=True)
         weights = np.exp(exponent - largest)
-        choices.append(weights / weights.sum(axis=-1, keepdims=True))
+        weight_sums = weights.sum(axis=-1, keepdims=True)
+        choices.append(weights / weight_sums)
     return choices
 
 
@@ -534,11 +538,13 @@ class PoissonBinomial:
         log_binomial = gammaln(trials + 1) - log_orders - gammaln(tails + 1)
         log_powers = xlogy(heads, bias) + xlog1py(tails, -bias)
         probabilities = np.exp(log_binomial + log_powers)
-        return probabilities / probabilities.sum(axis=-1, keepdims=True)
+        row_sums = probabilities.sum(axis=-1, keepdims=True)
+        return probabilities / row_sums
 
     def mean(self, x: npt.ArrayLike) -> FloatArray:
         """Expected decoded report: the clipped input, exactly."""
-        return self.lower + self._half * (1 + self._scaled(x))
+        scaled = self._scaled(x)
+        return self.lower + self._half * (1 + scaled)
 
     def mse(self, x: npt.ArrayLike) -> FloatArray:
         """Mean squared error at inputs x, squared data units: (c**2 - 4 theta**2 x**2) / (4 n

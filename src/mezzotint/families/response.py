@@ -152,10 +152,11 @@ def stochastic_rounding(
     """
     low, high = check_range(lower, upper)
     outputs = grid_or_values("levels", levels, lower=low, upper=high)
-    inner_levels = outputs[(outputs > low) & (outputs < high)]
+    is_inner = (outputs > low) & (outputs < high)
+    inner_levels = outputs[is_inner]
     knots = np.concatenate([[low], inner_levels, [high]])
-    level_below = np.searchsorted(outputs, knots, side="right") - 1
-    level_below = np.clip(level_below, 0, outputs.size - 2)
+    levels_below = np.searchsorted(outputs, knots, side="right")
+    level_below = np.clip(levels_below - 1, 0, outputs.size - 2)
     spacing = outputs[level_below + 1] - outputs[level_below]
     share_above = (knots - outputs[level_below]) / spacing
     row_index = np.arange(knots.size)
