@@ -139,7 +139,9 @@ def _mechanism(
 ) -> Mechanism:
     category_count = len(names)
     capped_epsilon = min(epsilon, LARGEST_EPSILON)
-    weights = _two_valued(_SETS[method](category_count, capped_epsilon), capped_epsilon)
+    make_sets = _SETS[method]
+    sets = make_sets(category_count, capped_epsilon)
+    weights = _two_valued(sets, capped_epsilon)
     return Mechanism(
         knots=np.arange(category_count, dtype=np.float64),
         levels=np.arange(weights.shape[1], dtype=np.float64),
@@ -165,7 +167,8 @@ def frequency_variance(mechanism: Mechanism) -> float:
     """
     report_shares = mechanism.probabilities.mean(axis=0)
     second_moments = report_shares @ mechanism.frequency_decoders**2
-    return float(np.sum(second_moments) - 1 / mechanism.knots.size)
+    mean_square = 1 / mechanism.knots.size
+    return float(np.sum(second_moments) - mean_square)
 
 
 # Sets ---------------------------------------------------------------------------------------------
@@ -182,7 +185,8 @@ def _two_valued(sets: Sets, epsilon: float) -> IntArray:
     report_count = sets.shape[1]
     inside_count = int(sets[0].sum())
     outside_count = report_count - inside_count
-    outside_units = max(1, math.ceil(TOTAL / (ratio * inside_count + outside_count)))
+    inside_ratio = ratio * inside_count
+    outside_units = max(1, math.ceil(TOTAL / (inside_ratio + outside_count)))
     inside_total = TOTAL - outside_units * outside_count
     while inside_total > 0 and -(-inside_total // inside_count) > ratio * outside_units:
         outside_units += 1
@@ -191,7 +195,8 @@ def _two_valued(sets: Sets, epsilon: float) -> IntArray:
     if inside_units <= outside_units:
         remedy = f"too small for {report_count} reports in units of 2**-32; ask for a larger one"
         raise ParameterError("epsilon", epsilon, remedy)
-    weights = np.where(sets, inside_units, outside_units).astype(np.int64)
+    real_weights = np.where(sets, inside_units, outside_units)
+    weights = real_weights.astype(np.int64)
     # The last units go to the first reports of each set.
     is_among_first = np.cumsum(sets, axis=1) <= extra_units
     return weights + (sets & is_among_first)
@@ -210,7 +215,8 @@ def _subsets(category_count: int, epsilon: float) -> Sets:
     if subset_count > MAX_SUBSETS or category_count * subset_count > MAX_ENTRIES:
         return _selected_subsets(category_count, size)
     sets = np.zeros((category_count, subset_count), dtype=bool)
-    for column, members in enumerate(combinations(range(category_count), size)):
+    all_members = combinations(range(category_count), size)
+    for column, members in enumerate(all_members):
         sets[list(members), column] = True
     return sets
 
@@ -228,7 +234,8 @@ def _selected_subsets(category_count: int, size: int) -> Sets:
     blocks: list[Sets] = []
     for _ in range(block_count):
         members = np.zeros(category_count, dtype=bool)
-        members[generator.permutation(category_count)[:size]] = True
+        order = generator.permutation(category_count)
+        members[order[:size]] = True
         blocks.append(members[shifted])
     return np.concatenate(blocks, axis=1)
 
@@ -243,8 +250,10 @@ def _hadamard(category_count: int) -> Sets:
         )
         raise ParameterError("method", "hadamard", remedy)
     numbers = np.arange(report_count)
-    is_even = np.array([number.bit_count() % 2 == 0 for number in range(report_count)])
-    return is_even[numbers[1 : category_count + 1, None] & numbers]
+    parities = [number.bit_count() % 2 for number in range(report_count)]
+    is_even = np.array(parities) == 0
+    category_numbers = numbers[1 : category_count + 1, None]
+    return is_even[category_numbers & numbers]
 
 
 class _Space(NamedTuple):
@@ -267,14 +276,14 @@ def _space(
 ) -> _Space | None:
     """The smallest space of this order with enough points; None where its table is too large."""
     dimension = 2
-    point_count = (order**3 - 1) // (order - 1)
+    point_count = _line_count(order, 3)
     while point_count < category_count:
         dimension += 1
-        point_count = (order ** (dimension + 1) - 1) // (order - 1)
+        point_count = _line_count(order, dimension + 1)
     if not _fits(category_count, point_count):
         return None
-    inside_count = (order**dimension - 1) // (order - 1)
-    common_count = (order ** (dimension - 1) - 1) // (order - 1)
+    inside_count = _line_count(order, dimension)
+    common_count = _line_count(order, dimension - 1)
     total = odds * inside_count + point_count - inside_count
     same_support = odds * inside_count / total
     other_support = (odds * common_count + inside_count - common_count) / total
@@ -290,7 +299,8 @@ def _projective(category_count: int, epsilon: float) -> Sets:
     of them.
     """
     spaces: list[_Space] = []
-    for order in range(2, 1 + math.isqrt(MAX_LEVELS)):
+    largest_order = math.isqrt(MAX_LEVELS)
+    for order in range(2, 1 + largest_order):
         if prime_power(order) is None:
             continue
         space = _space(category_count, math.exp(epsilon), order)
@@ -302,8 +312,10 @@ def _projective(category_count: int, epsilon: float) -> Sets:
     best_space = min(spaces)
     points = projective_points(best_space.order, best_space.dimension)
     sums, products = field_tables(best_space.order)
-    inner_products = np.zeros((category_count, len(points)), dtype=np.int64)
-    for category_entry, report_entry in zip(points[:category_count].T, points.T, strict=True):
+    shape = (category_count, len(points))
+    inner_products = np.zeros(shape, dtype=np.int64)
+    coordinates = zip(points[:category_count].T, points.T, strict=True)
+    for category_entry, report_entry in coordinates:
         terms = products[category_entry[:, None], report_entry]
         inner_products = sums[inner_products, terms]
     return inner_products == 0
@@ -320,7 +332,8 @@ def support_variance(
         category_count: k; infinite for a rare category.
         same, other: probabilities that a report supports its own category, and another one.
     """
-    support = same / category_count + other * (1 - 1 / category_count)
+    other_share = other * (1 - 1 / category_count)
+    support = same / category_count + other_share
     return support * (1 - support) / (same - other) ** 2
 
 
@@ -334,7 +347,8 @@ def _affine_dimension(
     variances: dict[int, float] = {}
     for dimension in range(1, bits):
         subspace_size = 2**dimension
-        same_support = odds * subspace_size / (odds * subspace_size + size - subspace_size)
+        inside_odds = odds * subspace_size
+        same_support = inside_odds / (inside_odds + size - subspace_size)
         # That another element lies in a set beside one of its elements.
         common_share = (subspace_size - 1) / (size - 1)
         outside_share = subspace_size / (size - 1)
@@ -361,10 +375,12 @@ def _affine(category_count: int, epsilon: float) -> Sets:
     cosets = np.arange(2 ** (bits - dimension))
     blocks: list[Sets] = []
     for _ in range(2**bits - 1):
-        blocks.append((elements >> dimension)[:, None] == cosets)
+        cosets_of_elements = elements >> dimension
+        blocks.append(cosets_of_elements[:, None] == cosets)
         # All categories divided by x.
         is_odd = elements & 1 == 1
-        elements = np.where(is_odd, elements ^ polynomial, elements) >> 1
+        reduced = np.where(is_odd, elements ^ polynomial, elements)
+        elements = reduced >> 1
     return np.concatenate(blocks, axis=1)
 
 
