@@ -17,7 +17,7 @@ from mezzotint.core.arguments import (
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.rounding import ratio_below, table
-from mezzotint.core.types import TOTAL, FloatArray
+from mezzotint.core.types import TOTAL, FloatArray, IntArray
 
 LARGEST_EPSILON = 64 * math.log(2)
 """Weights of 2**32 units have no ratio above 2**32: beyond its square nothing changes."""
@@ -219,19 +219,24 @@ def square_wave(
         remedy = f"is too small for {outputs} outputs in units of 2**-32"
         raise ParameterError("epsilon", epsilon, remedy)
     wave = _wave(epsilon - rounding_loss, outputs)
-    real_weights = wave.rows * TOTAL
-    weights = np.floor(real_weights).astype(np.int64)
-    peaks = wave.rows.argmax(axis=1)
-    remainders = TOTAL - weights.sum(axis=1)
-    weights[np.arange(len(weights)), peaks] += remainders
     edge_sums = wave.edges[1:] + wave.edges[:-1]
     bin_centres = edge_sums / 2
     return Mechanism(
         knots=low + wave.knots * (high - low),
         levels=low + bin_centres * (high - low),
-        weights=weights,
+        weights=_integer_rows(wave.rows),
         name=f"square wave of {outputs} outputs(epsilon={epsilon:g})",
     )
+
+
+def _integer_rows(rows: FloatArray) -> IntArray:
+    """Probabilities in whole units, rounded down; the greatest of a row takes the remainder."""
+    real_weights = rows * TOTAL
+    weights = np.floor(real_weights).astype(np.int64)
+    peaks = rows.argmax(axis=1)
+    remainders = TOTAL - weights.sum(axis=1)
+    weights[np.arange(len(weights)), peaks] += remainders
+    return weights
 
 
 class _Wave(NamedTuple):

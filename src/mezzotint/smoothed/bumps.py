@@ -80,10 +80,15 @@ class TiltedShare:
         return high, (1.0 - high) - self.complement
 
 
+def _bumps(values: FloatArray, cuts: Sequence[slice]) -> list[Bump]:
+    return [Bump(start=cut.start, values=values[cut]) for cut in cuts]
+
+
 def cuts_of(values: FloatArray) -> list[slice]:
     """The stretches of finite values between two valleys."""
     is_finite = np.isfinite(values).astype(np.int8)
-    run_edges = np.flatnonzero(np.diff(is_finite, prepend=0, append=0))
+    is_boundary = np.diff(is_finite, prepend=0, append=0)
+    run_edges = np.flatnonzero(is_boundary)
     slices: list[slice] = []
     runs = run_edges.reshape(-1, 2)
     for start, stop in runs.tolist():
@@ -127,7 +132,8 @@ class Mixture:
 
     def _variance(self, tilt: float, first: int) -> float:
         variance = 0.0
-        for size, share in zip(self._sizes(first), self._tilted(tilt), strict=True):
+        shares = self._tilted(tilt)
+        for size, share in zip(self._sizes(first), shares, strict=True):
             variance += size * share.value * share.complement
         return variance
 
@@ -135,7 +141,8 @@ class Mixture:
         """log E e^(tilt K)."""
         growth = math.expm1(tilt)
         log_moment = 0.0
-        for size, share in zip(self._sizes(first), self.shares, strict=True):
+        sizes = self._sizes(first)
+        for size, share in zip(sizes, self.shares, strict=True):
             log_moment += size * math.log1p(share * growth)
         return log_moment
 
@@ -220,7 +227,8 @@ class Mixture:
             with np.errstate(divide="ignore"):
                 bounds[0, moved] = scale + np.log(scaled_mean)
                 # Four tails of the base and four of the kernel, where delta is at most at its peak.
-                bounds[1, moved] = scale + np.log(scaled_mean + tails)
+                upper_mean = scaled_mean + tails
+                bounds[1, moved] = scale + np.log(upper_mean)
         bounds[0] -= EVALUATION_ERROR
         bounds[1] += EVALUATION_ERROR
         return bounds
@@ -247,8 +255,8 @@ class CompositionSearch:
         float_shares = (float(first), float(second))
         self.mixture = Mixture(records=records, shares=float_shares)
         cuts = cuts_of(self.upper)
-        self.uppers = [Bump(start=cut.start, values=self.upper[cut]) for cut in cuts]
-        self.lowers = [Bump(start=cut.start, values=self.lower[cut]) for cut in cuts]
+        self.uppers = _bumps(self.upper, cuts)
+        self.lowers = _bumps(self.lower, cuts)
         self.best = -math.inf
         self.split = 0
         self._bounds: dict[tuple[int, int], float] = {}

@@ -195,16 +195,19 @@ def sampled_rows(setting: Setting, laws: Laws, arithmetic: Arithmetic) -> Grid:
 def _one_lost(grid: Grid, total: int, arithmetic: Arithmetic) -> Grid:
     """f_t(h) = sum_a (h_a / t) f_(t-1)(h - e_a): of one record more, one at random is lost."""
     axes = grid.ndim - 1
-    larger_grid = arithmetic.zeros(*[total + 1] * axes, grid.shape[-1])
+    axis_lengths = (total + 1,) * axes
+    larger_grid = arithmetic.zeros(*axis_lengths, grid.shape[-1])
     counts = np.indices((total,) * axes)
     unchanged = below(total, axes)
     last_counts = total - counts.sum(axis=0)
     last_shares = _shares(last_counts, total, arithmetic)
-    larger_grid[unchanged] = larger_grid[unchanged] + grid * last_shares[..., None]
+    weighted = grid * last_shares[..., None]
+    larger_grid[unchanged] = larger_grid[unchanged] + weighted
     for axis in range(axes):
         shifted = one_more(total, axes, axis)
         shares = _shares(counts[axis] + 1, total, arithmetic)
-        larger_grid[shifted] = larger_grid[shifted] + grid * shares[..., None]
+        weighted = grid * shares[..., None]
+        larger_grid[shifted] = larger_grid[shifted] + weighted
     return larger_grid
 
 
@@ -214,7 +217,10 @@ def _shares(
     arithmetic: Arithmetic,
 ) -> Grid:
     shares = arithmetic.numbers(Fraction(count, total) for count in range(total + 1))
-    share_table = np.array(shares, dtype=object if arithmetic.is_exact else float)
+    number_type = float
+    if arithmetic.is_exact:
+        number_type = object
+    share_table = np.array(shares, dtype=number_type)
     return share_table[np.clip(counts, 0, total)]
 
 
@@ -234,7 +240,8 @@ def _with_replacement(
         rows[counts] = arithmetic.numbers(chance * order_count for chance in row)
     grid = _empty_grid(setting, laws, records, arithmetic)
     for histogram in histograms_of(records, setting.types):
-        chances = [arithmetic.number(0)] * len(laws.outputs)
+        nothing = arithmetic.number(0)
+        chances = [nothing] * len(laws.outputs)
         for counts, row in rows.items():
             weight = arithmetic.number(1)
             for count, draws in zip(histogram, counts, strict=True):
@@ -262,7 +269,8 @@ def _poisson(setting: Setting, laws: Laws, arithmetic: Arithmetic) -> Grid:
     types = setting.types
     assert setting.sample is not None, "a sampler without a sample"
     sampling_rate = setting.sample.rate
-    grid = arithmetic.zeros(*[axis_length] * types, len(laws.outputs))
+    axis_lengths = (axis_length,) * types
+    grid = arithmetic.zeros(*axis_lengths, len(laws.outputs))
     for counts, row in laws.rows.items():
         grid[counts] = arithmetic.numbers(row)
     thinning = arithmetic.zeros(axis_length, axis_length)
@@ -306,8 +314,10 @@ def delta_grid(
         forward = arithmetic.positive(laws - ratio * neighbour_laws)
         backward = arithmetic.positive(neighbour_laws - ratio * laws)
         are_histograms = is_histogram[original] & is_histogram[neighbour]
-        worse = np.maximum(forward.sum(axis=-1), backward.sum(axis=-1))
-        divergences = np.where(are_histograms, worse, arithmetic.number(0))
+        forward_sums, backward_sums = forward.sum(axis=-1), backward.sum(axis=-1)
+        worse = np.maximum(forward_sums, backward_sums)
+        nothing = arithmetic.number(0)
+        divergences = np.where(are_histograms, worse, nothing)
         deltas[original] = np.maximum(deltas[original], divergences)
     return deltas
 
@@ -340,7 +350,8 @@ def _histogram_deltas(setting: Setting) -> Grid:
     sample = setting.sample
     assert sample is not None
     assert isinstance(mechanism, Histogram)
-    delta_table = np.zeros([records + 1] * (setting.types - 1))
+    axis_lengths = (records + 1,) * (setting.types - 1)
+    delta_table = np.zeros(axis_lengths)
     deltas: dict[Counts, float] = {}
     for histogram in histograms_of(records, setting.types):
         key = tuple(sorted(histogram))
@@ -374,7 +385,9 @@ def adversary_bound(
     """
     expectations = deltas
     for total in range(records, 0, -1):
-        by_vertex = [mixed(expectations, total, vertex, FLOATS) for vertex in vertices]
+        by_vertex: list[Grid] = []
+        for vertex in vertices:
+            by_vertex.append(mixed(expectations, total, vertex, FLOATS))
         expectations = np.max(by_vertex, axis=0)
     return float(expectations.ravel()[0])
 
@@ -395,7 +408,8 @@ def improved_composition(
             values[composition] = _expectation(deltas, records, vertices, composition)
         return values[composition]
 
-    chosen = max(simple_compositions(records, len(vertices)), key=value)
+    compositions = simple_compositions(records, len(vertices))
+    chosen = max(compositions, key=value)
     exchange_size = max(1, records // 4)
     while exchange_size >= 1:
         exchanged: list[Counts] = []
@@ -498,7 +512,8 @@ def threshold_deltas(
     steps = log_increments(least, sample.records, sample.sampled)
     impossible = np.array([-math.inf])
     sums_from_below = np.logaddexp.accumulate(steps)
-    sums_from_above = np.logaddexp.accumulate(steps[::-1])[::-1]
+    reversed_sums = np.logaddexp.accumulate(steps[::-1])
+    sums_from_above = reversed_sums[::-1]
     log_below = np.concatenate([impossible, sums_from_below])
     log_above = np.concatenate([sums_from_above, impossible])
     excess_ratio = float(loss.ratio - 1)
@@ -524,7 +539,8 @@ def _log_difference(
     log_differences = np.full(first.size, -math.inf)
     larger = first > second
     gap = second[larger] - first[larger]
-    log_differences[larger] = first[larger] + np.log(-np.expm1(gap))
+    log_shares = np.log(-np.expm1(gap))
+    log_differences[larger] = first[larger] + log_shares
     return log_differences
 
 
@@ -553,7 +569,8 @@ def search_two_types(setting: Setting, vertices: Sequence[Distribution]) -> Foun
     if log_bounds is None:
         return None
     lower, upper = log_bounds
-    ends = (vertices[0][0], vertices[-1][0])
+    first_vertex, last_vertex = vertices[0], vertices[-1]
+    ends = (first_vertex[0], last_vertex[0])
     if records > MAX_RECORDS:
         return _search_bumps(lower, upper, ends, len(vertices))
     lower_search = compare_splits(lower, 0.0, ends)
@@ -568,7 +585,8 @@ def search_two_types(setting: Setting, vertices: Sequence[Distribution]) -> Foun
         status="closed" if is_closed else "bracketed",
         reason=f"All {records + 1} compositions, in logarithms.",
     )
-    return Found(range=search_range, log_worst=float(upper.max()))
+    log_worst = float(upper.max())
+    return Found(range=search_range, log_worst=log_worst)
 
 
 def _search_bumps(
@@ -599,7 +617,8 @@ def _search_bumps(
         reason=f"{len(search.uppers)} bumps of delta, each of which has one best composition.",
         checked=search.evaluations,
     )
-    return Found(range=search_range, log_worst=min(0.0, float(upper.max())))
+    log_worst = min(0.0, float(upper.max()))
+    return Found(range=search_range, log_worst=log_worst)
 
 
 def _log_deltas(
@@ -617,7 +636,8 @@ def _log_deltas(
     lower: list[float] = []
     upper: list[float] = []
     for count in range(setting.records + 1):
-        profile = histogram_profile((count, setting.records - count), sample, setting.loss)
+        counts = (count, setting.records - count)
+        profile = histogram_profile(counts, sample, setting.loss)
         lower.append(profile.log10_delta)
         upper.append(profile.log10_upper)
     return LOG_TEN * np.array(lower), LOG_TEN * np.array(upper)
@@ -678,7 +698,8 @@ def search_compositions(setting: Setting, vertices: Sequence[Distribution]) -> F
         ParameterError: too many records or types; a law that is none; noise with another sampler.
     """
     records = setting.records
-    delta_operations, composition_operations = operations(setting, _outputs(setting), len(vertices))
+    outputs = _outputs(setting)
+    delta_operations, composition_operations = operations(setting, outputs, len(vertices))
     affordable = delta_operations + composition_operations <= EXACT_OPERATIONS
     if not affordable:
         by_logarithms = search_two_types(setting, vertices)
@@ -749,7 +770,8 @@ def float_error(setting: Setting, outputs: int) -> float:
     """
     types = setting.types
     sampler_terms = histogram_count(setting.totals[-1], types)
-    rounding_count = setting.records * (types + 2) + sampler_terms + outputs + 16
+    added_terms = sampler_terms + outputs + 16
+    rounding_count = setting.records * (types + 2) + added_terms
     largest_ratio = Fraction(10**12)
     ratio = float(min(setting.loss.ratio, largest_ratio))
     return 2 * UNIT * rounding_count * (2 + ratio)

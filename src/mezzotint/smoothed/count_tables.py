@@ -122,7 +122,8 @@ def add_records(
         for subset_size in range(largest_size, 0, -1):
             largest_sum = (subset_size - 1) * largest_value
             sum_count = min(width - value, largest_sum + 1)
-            _add(table[subset_size], table[subset_size - 1], value, sum_count)
+            larger, smaller = table[subset_size], table[subset_size - 1]
+            _add(larger, smaller, value, sum_count)
 
 
 @compiled
@@ -169,7 +170,8 @@ def worst_replacement(
     records by sum, `with_record` their (T - 1)-subsets; all shifts are at least 0. Returns the
     value, the bound (each count inflated by `slack`), the worst shift, and its direction.
     """
-    length = max(without_record.size, with_record.size + max(record_shift, shifts.max()))
+    largest_shift = max(record_shift, shifts.max())
+    length = max(without_record.size, with_record.size + largest_shift)
     original = np.zeros(length)
     original[: without_record.size] += without_record
     original[record_shift : record_shift + with_record.size] += with_record

@@ -281,7 +281,9 @@ def asymptotic_rate(
         remedy = "must be above 0: with nothing lost delta is 1 at every n"
         raise ParameterError("loss_rate", loss_rate, remedy)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
-    rates = [_rate(float(min(corner)), rate_lost, loss.parts[0]) for corner in corners]
+    ratio, _ = loss.parts
+    shares = [float(min(corner)) for corner in corners]
+    rates = [_rate(share, rate_lost, ratio) for share in shares]
     return min(rates) / LOG_TEN
 
 
@@ -360,7 +362,9 @@ def rare_loss_log10(n: int, *, share: Rational, lost: int) -> float:
         raise ParameterError("lost", lost, "must lie between 1 and n - 1")
     log_miss = math.log1p(-float(chance))
     all_missed = math.exp((records - count) * log_miss)
-    return (count * log_miss + math.log1p(-(count / records) * all_missed)) / LOG_TEN
+    missed_share = count / records * all_missed
+    log_power = count * log_miss + math.log1p(-missed_share)
+    return log_power / LOG_TEN
 
 
 # Formulas as printed in the paper, for comparison; those named `published_` are no guarantees

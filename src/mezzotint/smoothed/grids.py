@@ -106,7 +106,8 @@ def weights_of(
     for total in range(1, records + 1):
         larger_grid = arithmetic.zeros(*[total + 1] * axes)
         unchanged = below(total, axes)
-        larger_grid[unchanged] = larger_grid[unchanged] + chances[-1] * grid
+        last_chance = chances[-1]
+        larger_grid[unchanged] = larger_grid[unchanged] + last_chance * grid
         for axis in range(axes):
             shifted = one_more(total, axes, axis)
             larger_grid[shifted] = larger_grid[shifted] + chances[axis] * grid

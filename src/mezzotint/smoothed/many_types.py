@@ -199,8 +199,9 @@ def _assemble(
             parts = (left_padding, column, right_padding)
             halves.append(np.concatenate(parts))
         mirrored = tuple(half[::-1].copy() for half in halves)
+        second_start = records - window_end - pad
         first = Piece(start=window_start - pad, columns=tuple(halves))
-        second = Piece(start=records - window_end - pad, columns=mirrored)
+        second = Piece(start=second_start, columns=mirrored)
         return first, second
     # The middle is filled with its bound. With n even and the window reaching n / 2, that count
     # belongs to both sides (gap = -1).
@@ -283,7 +284,8 @@ def _high_end(
         # The bounds fall along the edges, and so does the mass beyond them.
         if starts[block] <= peak:
             return False
-        log_mass = log_tail(starts[block], records, share, above=True)
+        start = starts[block]
+        log_mass = log_tail(start, records, share, above=True)
         return beyond[block] + log_mass <= log_negligible
 
     def is_small(block: int) -> bool:
@@ -294,7 +296,8 @@ def _high_end(
     first_small = bisect.bisect_left(blocks, True, key=is_small)
     # If the bound never becomes small the other compositions have to do with the first.
     for block in (max(first_negligible, first_small), first_negligible):
-        if block < len(starts) and starts[block] < records // 2:
+        reaches_middle = block >= len(starts) or starts[block] >= records // 2
+        if not reaches_middle:
             return starts[block] - 1, beyond[block]
     return records // 2, -math.inf
 
@@ -308,7 +311,8 @@ def _low_end(
     """The largest count below which the binomial mass is under exp(goal)."""
 
     def matters(count: int) -> bool:
-        return log_tail(count - 1, records, share, above=False) > log_negligible
+        log_mass = log_tail(count - 1, records, share, above=False)
+        return log_mass > log_negligible
 
     first_that_matters = bisect.bisect_left(range(peak), True, key=matters)
     return max(0, first_that_matters - 1)
@@ -344,10 +348,12 @@ def evaluate(
     pair = split(share)
     terms: list[float] = []
     for piece, column in zip(scape.pieces, columns, strict=True):
-        terms.append(logarithms.log_expectation(column, piece.start, records, pair))
+        log_part = logarithms.log_expectation(column, piece.start, records, pair)
+        terms.append(log_part)
     if outside:
         window_start = scape.pieces[0].start
-        window_end = scape.pieces[-1].start + len(columns[-1])
+        last_piece = scape.pieces[-1]
+        window_end = last_piece.start + len(columns[-1])
         before_window = log_tail(window_start - 1, records, share, above=False)
         after_window = log_tail(window_end, records, share, above=True)
         terms.append(scape.log_rate + before_window)
@@ -378,7 +384,8 @@ def search(
     if method == "all_splits":
         return _all_splits(sample, loss, ends)
     records = sample.records
-    smallest_share = min(min(share, 1 - share) for share in ends)
+    smaller_shares = [min(share, 1 - share) for share in ends]
+    smallest_share = min(smaller_shares)
     pad = min(records, MAX_MOVED)
     scape = landscape(sample=sample, loss=loss, share=smallest_share, pad=pad)
     certificate = _certificate(scape, ends)
@@ -418,7 +425,8 @@ def _certificate(scape: Landscape, ends: tuple[Fraction, ...]) -> Range:
     log_upper = min(scape.log_rate, best.upper)
     status: Status = "bracketed"
     verb = "bounds"
-    if log_upper - best.value <= max(_CLOSE, 4.0 * best.error):
+    closeness = max(_CLOSE, 4.0 * best.error)
+    if log_upper - best.value <= closeness:
         status = "closed"
         verb = "settles"
     return Range(
@@ -560,7 +568,8 @@ def enumerable(records: int, vertices: tuple[Distribution, ...]) -> bool:
     types = len(vertices[0])
     cell_count = (records + 1) ** (types - 1)
     splits = histogram_count(records, len(vertices))
-    pairs = (records // types + 1) * (records // 2 + 1)
+    rare_counts, common_counts = records // types + 1, records // 2 + 1
+    pairs = rare_counts * common_counts
     return cell_count * splits * records * types <= MAX_ENUMERATION and pairs <= MAX_PAIRS
 
 
@@ -602,14 +611,15 @@ def _delta_grid(
     @functools.cache
     def rarest(rare: int, common: int) -> tuple[float, float]:
         # Any histogram with these two smallest counts has the same delta.
-        profile = histogram_profile((rare, common, records - rare - common), sample, loss)
+        counts = (rare, common, records - rare - common)
+        profile = histogram_profile(counts, sample, loss)
         log_error = (profile.log10_upper - profile.log10_delta) * LOG_TEN + 1e-15
         return 10.0**profile.log10_delta, log_error
 
     for counts in itertools.product(range(records + 1), repeat=types - 1):
         remaining = records - sum(counts)
         if remaining >= 0:
-            rare, common = sorted((*counts, remaining))[:2]
+            rare, common, *_ = sorted((*counts, remaining))
             deltas[counts], log_error = rarest(rare, common)
             largest_error = max(largest_error, log_error)
     return deltas, largest_error
@@ -694,7 +704,11 @@ def _second_count(
         return _log_rate(sample) + log_of_sum(tails)
 
     counts = range(1, records // 2 + 1)
-    largest = bisect.bisect_left(counts, True, key=lambda count: crowded(count) > goal)
+
+    def is_crowded(count: int) -> bool:
+        return crowded(count) > goal
+
+    largest = bisect.bisect_left(counts, True, key=is_crowded)
     return largest, crowded(largest)
 
 

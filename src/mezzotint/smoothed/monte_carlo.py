@@ -54,14 +54,17 @@ def monte_carlo(
     if len(active) == 1:
         (only_vertex,) = active
         tilt = _tilted(sample, loss, vertices[only_vertex])
-    laws = {index: _chances(vertices[index]) for index in active}
+    laws: dict[int, np.ndarray] = {}
+    for index in active:
+        laws[index] = _chances(vertices[index])
     log_values = np.empty(draws)
     for draw in range(draws):
         if tilt is not None and draw % 2 == 1:
             _, tilted = tilt
             histogram = generator.multinomial(sample.records, tilted)
         else:
-            histogram = np.zeros(len(vertices[0]), dtype=np.int64)
+            type_count = len(vertices[0])
+            histogram = np.zeros(type_count, dtype=np.int64)
             for index, chances in laws.items():
                 histogram += generator.multinomial(composition[index], chances)
         log_weight = 0.0
@@ -113,7 +116,8 @@ def _tilted(
     largest_count = float(counts[largest])
     share = max(0.5, largest_count) / records
     chances = np.array([float(chance) for chance in vertex])
-    tilted = chances * (1.0 - share) / (1.0 - chances[rarest_type])
+    others = 1.0 - chances[rarest_type]
+    tilted = chances * (1.0 - share) / others
     tilted[rarest_type] = share
     return chances / chances.sum(), tilted / tilted.sum()
 

@@ -143,7 +143,8 @@ def _lost_records_utility(
         return logarithms.utilities(float(first), float(second), lost, loss.parts)
 
     def log_majorant(lost: np.ndarray) -> np.ndarray:
-        return np.logaddexp(pair.log_values(lost), mirrored.log_values(lost))
+        log_forward, log_backward = pair.log_values(lost), mirrored.log_values(lost)
+        return np.logaddexp(log_forward, log_backward)
 
     return dataclasses.replace(pair, log_values=log_values, log_majorant=log_majorant)
 
@@ -199,7 +200,8 @@ class _Window:
 
     def _terms(self, low: int, high: int) -> np.ndarray:
         lost = np.arange(low, high + 1, dtype=np.float64)
-        return self.mixture.log_weights(lost) + self.mixture.log_values(lost)
+        log_weights = self.mixture.log_weights(lost)
+        return log_weights + self.mixture.log_values(lost)
 
     def grow_right(self, high: int) -> None:
         """Add the terms up to `high`."""
@@ -218,7 +220,8 @@ class _Window:
         peak = float(self.terms.max())
         if peak == -math.inf:
             return -math.inf
-        total = math.fsum(np.exp(self.terms - peak))
+        scaled_terms = np.exp(self.terms - peak)
+        total = math.fsum(scaled_terms)
         return peak + math.log(total)
 
 
@@ -249,7 +252,8 @@ def _mass_bound(mixture: Mixture, start: int, edge: int) -> float:
         return 0.0
     log_weight = mixture.log_weight(start)
     log_fall = mixture.log_weight(start + direction) - log_weight
-    fall_share = -math.expm1(min(log_fall + 1e-9, -1e-12))
+    negative_fall = min(log_fall + 1e-9, -1e-12)
+    fall_share = -math.expm1(negative_fall)
     log_gap = math.log(fall_share)
     return min(0.0, log_weight + 1e-9 - log_gap)
 
@@ -441,7 +445,9 @@ def _certain_reason(rare: int, sample: Sample, worst: float) -> str | None:
 
 def scale_of(sample: Sample) -> float:
     """How many records are lost at most, or drawn with replacement: what errors are stated for."""
-    return float(sample.sampled if sample.sampling == "with_replacement" else sample.lost)
+    if sample.sampling == "with_replacement":
+        return float(sample.sampled)
+    return float(sample.lost)
 
 
 def log_pair(
@@ -538,7 +544,8 @@ def _utility_of(
     accuracy: Fraction,
 ) -> Utility:
     """The record of the utility above this accuracy."""
-    loss = read_loss(epsilon=None, ratio=accuracy / (1 - accuracy))
+    odds = accuracy / (1 - accuracy)
+    loss = read_loss(epsilon=None, ratio=odds)
     status: Status = "closed"
     if len(histogram) == 2:
         log_value = _two_types(histogram, sample, loss)
@@ -622,7 +629,8 @@ def _log_utility_single(
     # (odds - E)/(1 + odds) in either case.
     log_missed = -math.inf
     if sample.records > 1:
-        log_missed = sample.sampled * math.log1p(-1.0 / sample.records)
+        log_other = math.log1p(-1.0 / sample.records)
+        log_missed = sample.sampled * log_other
     chance = math.exp(log_missed)
     # Odds that are nearly E count as slightly above: their worth is what the slack is.
     lost_epsilon = loss.epsilon - max(log_missed, -700.0)
@@ -646,7 +654,8 @@ def _bound(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> float:
     log10_upper = -math.inf
     for missing, present in enumerate(histogram):
         if present > 0:
-            log10_upper = max(log10_upper, _missing_bound(histogram, missing, sample, loss))
+            bound = _missing_bound(histogram, missing, sample, loss)
+            log10_upper = max(log10_upper, bound)
     other_types = len(histogram) - 1
     factor = 1.0 + float(other_types / (1 + loss.ratio))
     rounded = math.nextafter(log10_upper + math.log10(factor), math.inf)
@@ -662,7 +671,7 @@ def _missing_bound(
     """The largest D(C_j + 1, C_k + 1) where a record of one type is missing, as log10."""
     other_counts = list(histogram)
     other_counts[missing] -= 1
-    rare, common = sorted(count + 1 for count in other_counts)[:2]
+    rare, common, *_ = sorted(count + 1 for count in other_counts)
     if rare <= 1:
         return 0.0
     bounds: list[float] = []
@@ -719,7 +728,8 @@ def _useful_mass(logs: np.ndarray, wrong: np.ndarray) -> float:
     """The largest log of the mass of useful guesses, each by how far it exceeds the threshold."""
     worth = -np.expm1(np.minimum(wrong, 1.0))
     is_useful = worth > 0.0
-    terms = logs[:, is_useful] + np.log(worth[is_useful])
+    log_worth = np.log(worth[is_useful])
+    terms = logs[:, is_useful] + log_worth
     log_masses = np.logaddexp.reduce(terms, axis=1, initial=-np.inf)
     return float(log_masses.max())
 
