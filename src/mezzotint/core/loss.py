@@ -80,7 +80,9 @@ def _worst_level(largest: IntArray, smallest: IntArray) -> int:
     ratios = largest[reported] / smallest[reported]
     # Rounding keeps order: the quotient that is exactly the largest is among the largest floats.
     candidates: list[int] = reported[ratios == ratios.max()].tolist()
-    exact_ratios = [Fraction(int(largest[i]), int(smallest[i])) for i in candidates]
+    exact_ratios: list[Fraction] = []
+    for level in candidates:
+        exact_ratios.append(Fraction(int(largest[level]), int(smallest[level])))
     return candidates[exact_ratios.index(max(exact_ratios))]
 
 
@@ -144,7 +146,8 @@ def exp_below(epsilon: float) -> Fraction:
 
     Above 40 it stays at e**40, which is more than any finite ratio of weights.
     """
-    floored = Fraction(math.exp(min(epsilon, _ABOVE_EVERY_RATIO))) * (1 - _EXP_ALLOWANCE)
+    capped_epsilon = min(epsilon, _ABOVE_EVERY_RATIO)
+    floored = Fraction(math.exp(capped_epsilon)) * (1 - _EXP_ALLOWANCE)
     # e**epsilon >= 1 holds anyway.
     return max(Fraction(1), floored)
 
@@ -152,7 +155,9 @@ def exp_below(epsilon: float) -> Fraction:
 def float_above(value: Fraction) -> float:
     """The least float64 at or above a rational."""
     nearest = float(value)
-    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
+    if Fraction(nearest) >= value:
+        return nearest
+    return math.nextafter(nearest, math.inf)
 
 
 def check_epsilon(epsilon: float) -> float:
@@ -212,7 +217,8 @@ def delta(weights: IntArray, epsilon: float) -> float:
     distinct_rows = np.unique(distinct_rows, axis=0)
     ratio = exp_below(epsilon)
     float_rows = distinct_rows.astype(np.float64)
-    screened = np.empty((len(float_rows), len(float_rows)))
+    row_count = len(float_rows)
+    screened = np.empty((row_count, row_count))
     for second_index, second_row in enumerate(float_rows):
         screened[:, second_index] = np.maximum(float_rows - float(ratio) * second_row, 0.0).sum(
             axis=1
@@ -220,7 +226,8 @@ def delta(weights: IntArray, epsilon: float) -> float:
     # A positive term has ratio * W_b <= W_a up to rounding, so its error is at most 4 * UNIT * W_a;
     # the terms add up to at most 2**32 and summing m of them adds m * UNIT: together (m + 4) * UNIT
     # * 2**32. Twice that separates pairs.
-    margin = (distinct_rows.shape[1] + 8) * 2 * UNIT * TOTAL
+    term_count = distinct_rows.shape[1] + 8
+    margin = term_count * 2 * UNIT * TOTAL
     nearly_worst = np.argwhere(screened >= screened.max() - margin)
     exact_excess = max(
         _exact_hockey_stick(
@@ -230,14 +237,17 @@ def delta(weights: IntArray, epsilon: float) -> float:
     )
     upper_bound = Fraction(exact_excess, ratio.denominator * TOTAL)
     if len(nearly_worst) > _EXACT_PAIRS:
-        upper_bound = max(upper_bound, Fraction(float(screened.max()) + margin) / TOTAL)
+        screened_units = float(screened.max()) + margin
+        upper_bound = max(upper_bound, Fraction(screened_units) / TOTAL)
     return min(1.0, float_above(upper_bound))
 
 
 def _log_weights(table: IntArray) -> FloatArray:
     """log(W / smallest positive weight of the column), 0 for 0, relative error below 16 * UNIT."""
-    smallest = np.where(table > 0, table, TOTAL).min(axis=0)
-    return np.log1p(np.maximum(table - smallest, 0) / smallest)
+    positive = np.where(table > 0, table, TOTAL)
+    smallest = positive.min(axis=0)
+    excess = np.maximum(table - smallest, 0)
+    return np.log1p(excess / smallest)
 
 
 def _renyi_small(
@@ -252,13 +262,17 @@ def _renyi_small(
     # sum P_a^(1+beta) P_b^(-beta) - 1 = sum P_a (x + (1 + x) y); both sums are divided by beta
     # before they are added.
     if beta == 0:
-        return (rows * logs).sum(axis=1)[:, None] - rows @ logs.T
+        entropies = (rows * logs).sum(axis=1)
+        return entropies[:, None] - rows @ logs.T
     first_power = np.expm1(beta * logs)
     second_power = np.expm1(-beta * logs)
-    first_sum = (rows * first_power / beta).sum(axis=1)[:, None]
-    mixed_sum = (rows * (1 + first_power)) @ (second_power / beta).T
+    first_terms = rows * first_power / beta
+    first_sum = first_terms.sum(axis=1)[:, None]
+    scaled_power = second_power / beta
+    mixed_sum = (rows * (1 + first_power)) @ scaled_power.T
     with np.errstate(divide="ignore"):
-        return np.log1p(np.maximum(beta * (first_sum + mixed_sum), -1.0)) / beta
+        excess = np.maximum(beta * (first_sum + mixed_sum), -1.0)
+        return np.log1p(excess) / beta
 
 
 def _renyi_medium(
@@ -284,7 +298,8 @@ def _renyi_large(
 
     An entry without mass has an exponent below 0; one with mass, above 0.
     """
-    divergences = np.empty((rows.shape[0], rows.shape[0]))
+    row_count = len(rows)
+    divergences = np.empty((row_count, row_count))
     for second_index, second_logs in enumerate(logs):
         exponents = beta * (logs - second_logs)
         largest = exponents.max(axis=1)
@@ -306,13 +321,15 @@ def _renyi_below_one(weights: IntArray, alpha: float) -> FloatArray:
     # and the sum. Other errors take less than half of it (512 roundoffs at least): the last
     # operations are paid as well.
     error = 4 * (weights.shape[1] + 128) * UNIT
-    divergences = np.zeros((weights.shape[0], weights.shape[0]))
+    row_count = len(weights)
+    divergences = np.zeros((row_count, row_count))
     with np.errstate(divide="ignore"):
         for second_index in range(weights.shape[0]):
             log_sum = _log_power_sum(weights, second_index, alpha)
             direct_bound = (log_sum - error) / (alpha - 1.0)
             least_excess = _least_power_excess(weights, second_index, alpha, error)
-            by_excess = np.log1p(np.clip(least_excess, -1.0, 0.0)) / (alpha - 1.0)
+            excess = np.clip(least_excess, -1.0, 0.0)
+            by_excess = np.log1p(excess) / (alpha - 1.0)
             divergences[:, second_index] = np.minimum(direct_bound, by_excess)
     np.fill_diagonal(divergences, 0.0)
     return divergences
@@ -329,8 +346,10 @@ def _log_power_sum(
     is_common = np.minimum(weights, weights[second]) > 0
     first_logs = np.where(is_common, logs, 0.0)
     second_logs = np.where(is_common, logs[second], 0.0)
-    exponents = np.where(is_common, alpha * first_logs - beta * second_logs, -np.inf)
-    return np.log(np.exp(exponents).sum(axis=1))
+    log_powers = alpha * first_logs - beta * second_logs
+    exponents = np.where(is_common, log_powers, -np.inf)
+    power_sums = np.exp(exponents).sum(axis=1)
+    return np.log(power_sums)
 
 
 def _least_power_excess(
@@ -348,12 +367,15 @@ def _least_power_excess(
     shares = weights / float(TOTAL)
     smaller = np.minimum(weights, weights[second])
     is_common = smaller > 0
-    difference = np.where(is_common, np.abs(weights - weights[second]), 0)
+    distances = np.abs(weights - weights[second])
+    difference = np.where(is_common, distances, 0)
     distance = np.log1p(difference / np.maximum(smaller, 1))
-    log_ratios = np.where(weights > weights[second], distance, -distance)
+    is_larger = weights > weights[second]
+    log_ratios = np.where(is_larger, distance, -distance)
     common_terms = shares * np.expm1((alpha - 1.0) * log_ratios)
     terms = np.where(is_common, common_terms, -shares)
-    return terms.sum(axis=1) - error * np.abs(terms).sum(axis=1)
+    magnitudes = np.abs(terms).sum(axis=1)
+    return terms.sum(axis=1) - error * magnitudes
 
 
 def check_order(alpha: float) -> float:
@@ -391,7 +413,8 @@ def renyi_pairs(weights: IntArray, alpha: float) -> FloatArray:
     # relative
     # error (m + 40) UNIT + 32 UNIT * exponent into an absolute one over beta, and 1/beta < spread.
     # Rounding alpha - 1 moves the value by less than 2 UNIT * spread.
-    error = 48 * (row_shares.shape[1] + 100) * UNIT * spread
+    term_count = row_shares.shape[1] + 100
+    error = 48 * term_count * UNIT * spread
     upper_bounds = np.maximum(divergences, 0.0) + error
     upper_bounds[is_unbounded] = np.inf
     np.fill_diagonal(upper_bounds, 0.0)
@@ -429,7 +452,8 @@ def renyi(weights: IntArray, alpha: float) -> float:
     if limit == 0 or order >= _CERTAIN_ORDER or (math.isinf(limit) and order >= 1):
         return limit
     distinct_rows = np.unique(check_weights(weights), axis=0)
-    return min(limit, float(renyi_pairs(distinct_rows, order).max()))
+    divergences = renyi_pairs(distinct_rows, order)
+    return min(limit, float(divergences.max()))
 
 
 @final

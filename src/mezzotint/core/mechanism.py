@@ -59,7 +59,8 @@ def cdf_variance(rows: FloatArray, shares: FloatArray) -> float:
     cells_below = np.tri(shares.size)[:-1]
     second_moments = cells_below @ np.linalg.solve(information, cells_below.T)
     squared_means = ((cells_below @ shares) ** 2).sum()
-    return float((second_moments.trace() - squared_means) / len(cells_below))
+    variances = second_moments.trace() - squared_means
+    return float(variances / len(cells_below))
 
 
 @final
@@ -127,7 +128,8 @@ class Mechanism(Table):
         values = as_reals("x", x, "need real numbers")
         refuse_nan("x", values)
         clipped = np.clip(values, self.lower, self.upper)
-        segment = np.searchsorted(self.knots, clipped, side="right") - 1
+        knots_below = np.searchsorted(self.knots, clipped, side="right")
+        segment = knots_below - 1
         segment = np.minimum(segment, self.knots.size - 2)
         segment_start = self.knots[segment]
         segment_stop = self.knots[segment + 1]
@@ -139,7 +141,8 @@ class Mechanism(Table):
         x: npt.ArrayLike,
     ) -> FloatArray:
         segment, position = self.locate(x)
-        position = position.reshape(position.shape + (1,) * (values_at_knots.ndim - 1))
+        extra_axes = (1,) * (values_at_knots.ndim - 1)
+        position = position.reshape(position.shape + extra_axes)
         from_start = (1 - position) * values_at_knots[segment]
         return from_start + position * values_at_knots[segment + 1]
 
@@ -159,7 +162,8 @@ class Mechanism(Table):
         """Variance of the decoded report at inputs x, squared data units, shape of x."""
         # Centred before squaring: E B^2 - (E B)^2 would cancel where levels are far from 0.
         deviation = self.levels - self.mean(x)[..., None]
-        return np.einsum("...i,...i->...", self.pmf(x), deviation**2)
+        probabilities = self.pmf(x)
+        return np.einsum("...i,...i->...", probabilities, deviation**2)
 
     @cached_property
     def frequency_decoders(self) -> FloatArray:
@@ -182,12 +186,14 @@ class Mechanism(Table):
             where=shares > 0,
         )
         gram = weighted_rows @ rows.T
-        if np.linalg.matrix_rank(gram, hermitian=True) < gram.shape[0]:
+        rank = np.linalg.matrix_rank(gram, hermitian=True)
+        if rank < gram.shape[0]:
             remedy = (
                 "are linearly dependent: reports cannot tell the inputs apart; use another table"
             )
             raise ParameterError("weights", f"{gram.shape[0]} rows", remedy)
-        return np.asarray(weighted_rows.T @ np.linalg.inv(gram), dtype=np.float64)
+        inverse = np.linalg.inv(gram)
+        return np.asarray(weighted_rows.T @ inverse, dtype=np.float64)
 
     @cached_property
     def exact_max_bias(self) -> Fraction:
@@ -244,9 +250,11 @@ class Mechanism(Table):
         if not isinstance(cast("object", cells), (int, np.integer)) or cells < 1:
             raise ParameterError("cells", cells, "need a number of cells, at least 1")
         edges = np.linspace(self.lower, self.upper, int(cells) + 1)
-        shares = np.maximum(self._prior(prior).moments(edges)[:, 0], _RAREST_CELL)
+        moments = self._prior(prior).moments(edges)
+        shares = np.maximum(moments[:, 0], _RAREST_CELL)
         centres = (edges[1:] + edges[:-1]) / 2
-        return math.sqrt(cdf_variance(self.pmf(centres), shares / shares.sum()))
+        variance = cdf_variance(self.pmf(centres), shares / shares.sum())
+        return math.sqrt(variance)
 
     def worst_mse(self) -> float:
         """The largest mean squared error over all inputs, squared data units."""
@@ -260,14 +268,16 @@ class Mechanism(Table):
         def error(position: float) -> FloatArray:
             inputs = segment_starts + position * (segment_stops - segment_starts)
             rows = (1 - position) * start_rows + position * stop_rows
-            return (rows * (self.levels - inputs[:, None]) ** 2).sum(axis=1)
+            squared_errors = (self.levels - inputs[:, None]) ** 2
+            return (rows * squared_errors).sum(axis=1)
 
         start_error = error(0.0)
         stop_error = error(1.0)
         curvature = 2 * (start_error + stop_error) - 4 * error(0.5)
         slope = stop_error - start_error - curvature
         with np.errstate(divide="ignore", invalid="ignore"):
-            vertex = np.where(curvature < 0, -slope / (2 * curvature), 0.0)
+            stationary = -slope / (2 * curvature)
+            vertex = np.where(curvature < 0, stationary, 0.0)
         vertex = np.clip(np.nan_to_num(vertex), 0.0, 1.0)
         vertex_error = start_error + slope * vertex + curvature * vertex * vertex
         return float(np.max([start_error, stop_error, vertex_error]))

@@ -39,7 +39,8 @@ class Prior(ABC):
 
 
 def _powers(y: FloatArray) -> FloatArray:
-    return y[..., None] ** np.arange(ORDERS, dtype=np.float64)
+    orders = np.arange(ORDERS, dtype=np.float64)
+    return y[..., None] ** orders
 
 
 @final
@@ -50,7 +51,8 @@ class UniformPrior(Prior):
     def moments(self, edges: FloatArray) -> FloatArray:
         width = np.diff(edges)[:, None]
         orders = np.arange(1, ORDERS + 1)
-        return width**orders / orders / (edges[-1] - edges[0])
+        range_width = edges[-1] - edges[0]
+        return width**orders / orders / range_width
 
 
 class _Blocks(NamedTuple):
@@ -86,19 +88,24 @@ class SamplePrior(Prior):
         # All terms are at least 0 where the origin lies to the left: nothing cancels.
         whole_pieces = first_piece[is_whole]
         gaps = blocks.points[is_whole, 0] - edges[whole_pieces]
-        _add(piece_moments, whole_pieces, _shifted(blocks.moments[is_whole], gaps))
+        whole_moments = _shifted(blocks.moments[is_whole], gaps)
+        _add(piece_moments, whole_pieces, whole_moments)
         cut_points = blocks.points[~is_whole].ravel()
         cut_masses = blocks.masses[~is_whole].reshape(-1, 1)
         pieces = _piece(edges, cut_points)
-        _add(piece_moments, pieces, _powers(cut_points - edges[pieces]) * cut_masses)
+        distances = cut_points - edges[pieces]
+        _add(piece_moments, pieces, _powers(distances) * cut_masses)
         return piece_moments
 
     @cached_property
     def _blocks(self) -> _Blocks:
         padding = -self.points.size % _BLOCK
-        points = np.pad(self.points, (0, padding), mode="edge").reshape(-1, _BLOCK)
-        masses = np.pad(self.masses, (0, padding)).reshape(-1, _BLOCK)
-        moments = np.einsum("bpo,bp->bo", _powers(points - points[:, :1]), masses)
+        points = np.pad(self.points, (0, padding), mode="edge")
+        points = points.reshape(-1, _BLOCK)
+        masses = np.pad(self.masses, (0, padding))
+        masses = masses.reshape(-1, _BLOCK)
+        distances = points - points[:, :1]
+        moments = np.einsum("bpo,bp->bo", _powers(distances), masses)
         return _Blocks(points, masses, moments)
 
 
@@ -127,7 +134,8 @@ def _add(
 ) -> None:
     """result[rows] += terms, rows repeated."""
     for order in range(ORDERS):
-        result[:, order] += np.bincount(rows, terms[:, order], minlength=len(result))
+        sums = np.bincount(rows, terms[:, order], minlength=len(result))
+        result[:, order] += sums
 
 
 @final
@@ -153,7 +161,8 @@ class DistributionPrior(Prior):
         moments[:, 1:] = integral.adaptive()
         moments[0, 0] += cdf_at_edges[0]
         last_width = np.asarray(edges[-1] - edges[-2])
-        moments[-1] += (1 - cdf_at_edges[-1]) * _powers(last_width)
+        mass_above = 1 - cdf_at_edges[-1]
+        moments[-1] += mass_above * _powers(last_width)
         return moments
 
 
@@ -167,7 +176,8 @@ def _lagrange_weights(x: float) -> list[float]:
     weights: list[float] = []
     for node in _NODES:
         others = _NODES[node != _NODES]
-        weights.append(float(np.prod((x - others) / (node - others))))
+        factors = (x - others) / (node - others)
+        weights.append(float(np.prod(factors)))
     return weights
 
 
@@ -202,10 +212,13 @@ class _TailIntegral:
     cdf_at_edges: FloatArray
 
     def _integrand(self, pieces: IndexArray, x: FloatArray) -> FloatArray:
-        cdf = np.asarray(self.cdf(x.ravel())).reshape(x.shape)
-        tails = self.cdf_at_edges[pieces + 1][:, None] - cdf
-        distances = (x - self.edges[pieces][:, None])[..., None]
-        return _TAIL_ORDERS * distances ** (_TAIL_ORDERS - 1) * tails[..., None]
+        cdf = np.asarray(self.cdf(x.ravel()))
+        cdf_at_stops = self.cdf_at_edges[pieces + 1]
+        tails = cdf_at_stops[:, None] - cdf.reshape(x.shape)
+        starts = self.edges[pieces]
+        distances = x - starts[:, None]
+        powers = distances[..., None] ** (_TAIL_ORDERS - 1)
+        return _TAIL_ORDERS * powers * tails[..., None]
 
     def _quadrature(
         self,
@@ -216,10 +229,13 @@ class _TailIntegral:
         piece_width = (stop - start)[:, None]
         nodes = start[:, None] + piece_width * (_NODES + 1) / 2
         integrand_values = self._integrand(pieces, nodes)
-        end_values = self._integrand(pieces, np.stack([start, stop], axis=1))
+        ends = np.stack([start, stop], axis=1)
+        end_values = self._integrand(pieces, ends)
         extrapolated = np.einsum("pnk,en->pek", integrand_values, _TO_ENDS)
-        missed = np.abs(extrapolated - end_values).sum(axis=1) * _GAP * piece_width
-        integrals = np.einsum("pnk,n->pk", integrand_values, _NODE_WEIGHTS) * piece_width / 2
+        end_misses = np.abs(extrapolated - end_values)
+        missed = end_misses.sum(axis=1) * _GAP * piece_width
+        weighted = np.einsum("pnk,n->pk", integrand_values, _NODE_WEIGHTS)
+        integrals = weighted * piece_width / 2
         return _Quadrature(integrals, missed)
 
     def adaptive(self) -> FloatArray:
@@ -229,27 +245,26 @@ class _TailIntegral:
         piece_stops = self.edges[1:]
         integrals = np.zeros((pieces.size, ORDERS - 1))
         coarse_integrals = self._quadrature(pieces, piece_starts, piece_stops).integrals
-        tolerance = (self.edges[-1] - self.edges[0]) ** _TAIL_ORDERS * _TAIL_ACCURACY
+        range_width = self.edges[-1] - self.edges[0]
+        tolerance = range_width**_TAIL_ORDERS * _TAIL_ACCURACY
         for _ in range(_DEEPEST):
             middle = (piece_starts + piece_stops) / 2
             left_half = self._quadrature(pieces, piece_starts, middle)
             right_half = self._quadrature(pieces, middle, piece_stops)
             fine_integrals = left_half.integrals + right_half.integrals
-            error = np.maximum(
-                np.abs(fine_integrals - coarse_integrals), left_half.missed + right_half.missed
-            )
+            changes = np.abs(fine_integrals - coarse_integrals)
+            error = np.maximum(changes, left_half.missed + right_half.missed)
             is_rough = (error > tolerance).any(axis=1)
-            np.add.at(integrals, pieces[~is_rough], fine_integrals[~is_rough])
+            is_fine = ~is_rough
+            np.add.at(integrals, pieces[is_fine], fine_integrals[is_fine])
             if not is_rough.any():
                 return integrals
-            pieces = np.concatenate([pieces[is_rough], pieces[is_rough]])
-            piece_starts, piece_stops = (
-                np.concatenate([piece_starts[is_rough], middle[is_rough]]),
-                np.concatenate([middle[is_rough], piece_stops[is_rough]]),
-            )
-            coarse_integrals = np.concatenate(
-                [left_half.integrals[is_rough], right_half.integrals[is_rough]]
-            )
+            pieces = np.tile(pieces[is_rough], 2)
+            rough_starts, rough_stops = piece_starts[is_rough], piece_stops[is_rough]
+            piece_starts = np.concatenate([rough_starts, middle[is_rough]])
+            piece_stops = np.concatenate([middle[is_rough], rough_stops])
+            halves = [left_half.integrals[is_rough], right_half.integrals[is_rough]]
+            coarse_integrals = np.concatenate(halves)
         np.add.at(integrals, pieces, coarse_integrals)
         return integrals
 
@@ -305,13 +320,16 @@ def _discrete(
     shift = float(distribution.ppf(0.5)) % 1.0
     first_point = int(np.ceil(lower - shift))
     last_point = int(np.floor(upper - shift))
-    points = np.arange(first_point, last_point + 1, dtype=np.float64) + shift
+    whole_points = np.arange(first_point, last_point + 1, dtype=np.float64)
+    points = whole_points + shift
     masses = np.asarray(distribution.pmf(points), dtype=np.float64)
-    mass_below = float(distribution.cdf(lower)) - masses[points <= lower].sum()
+    mass_up_to_lower = masses[points <= lower].sum()
+    mass_below = float(distribution.cdf(lower)) - mass_up_to_lower
     mass_above = max(0.0, 1.0 - mass_below - masses.sum())
+    least_mass = max(0.0, mass_below)
     return SamplePrior(
         points=np.concatenate([[lower], points, [upper]]),
-        masses=np.concatenate([[max(0.0, mass_below)], masses, [mass_above]]),
+        masses=np.concatenate([[least_mass], masses, [mass_above]]),
     )
 
 
@@ -325,7 +343,8 @@ def _sample(
     if sample.ndim != 1 or sample.size == 0:
         raise ParameterError("prior", sample.shape, "a sample prior is a non-empty 1-D array")
     refuse_nan("prior", sample, "value")
-    points, counts = np.unique(np.clip(sample, lower, upper), return_counts=True)
+    clipped = np.clip(sample, lower, upper)
+    points, counts = np.unique(clipped, return_counts=True)
     return SamplePrior(points=points, masses=counts / sample.size)
 
 
@@ -338,7 +357,9 @@ def cell_means(
     upper: float,
 ) -> SamplePrior:
     """Point masses at the means of 2048 cells: where a search reads a prior again and again."""
-    return _means(prior, np.linspace(lower, upper, SEARCH_CELLS + 1))[0]
+    edges = np.linspace(lower, upper, SEARCH_CELLS + 1)
+    means, _ = _means(prior, edges)
+    return means
 
 
 def _means(prior: Prior, edges: FloatArray) -> tuple[SamplePrior, float]:
@@ -375,7 +396,8 @@ def cost_matrix(
     check_choice("loss", loss, ("mse", "mae"))
     inner_levels = levels[:0]
     if loss == "mae":
-        inner_levels = levels[(levels > knots[0]) & (levels < knots[-1])]
+        is_inner = (levels > knots[0]) & (levels < knots[-1])
+        inner_levels = levels[is_inner]
     edges = np.unique(np.concatenate([knots, inner_levels]))
     moments = prior.moments(edges)
     piece_starts = edges[:-1]
@@ -388,7 +410,8 @@ def cost_matrix(
     tilted_integral = np.einsum("opi,po->pi", loss_terms, moments[:, 1:])  # of loss * y
 
     # Row k+1 is drawn with probability t(y) = position + y / width, row k otherwise.
-    to_right = position[:, None] * loss_integral + tilted_integral / segment_width[:, None]
+    tilted_share = tilted_integral / segment_width[:, None]
+    to_right = position[:, None] * loss_integral + tilted_share
     costs = np.zeros((knots.size, levels.size))
     np.add.at(costs, segment + 1, to_right)
     np.add.at(costs, segment, loss_integral - to_right)
@@ -406,9 +429,11 @@ def _loss_terms(
     """
     distance = levels - edges[:-1, None]
     if loss == "mse":
-        return np.array([distance**2, -2 * distance, np.ones(distance.shape)])
+        ones = np.ones(distance.shape)
+        return np.array([distance**2, -2 * distance, ones])
     sign = np.where(levels >= edges[1:, None], 1.0, -1.0)
-    return np.array([sign * distance, -sign, np.zeros(distance.shape)])
+    zeros = np.zeros(distance.shape)
+    return np.array([sign * distance, -sign, zeros])
 
 
 _GRID = 4096
@@ -457,9 +482,13 @@ class Law:
     ) -> Law:
         """The law with these masses in the cells and atoms `low`, `high` at -1 and 1."""
         density = masses / np.diff(edges)
-        cell_integrals = [np.diff(edges**power) * density / power for power in (1, 2, 3)]
+        cell_integrals: list[FloatArray] = []
+        for power in (1, 2, 3):
+            growth = np.diff(edges**power)
+            cell_integrals.append(growth * density / power)
         first_atom = low * np.array([1.0, -1.0, 1.0])
-        cumulated = np.cumsum(np.stack(cell_integrals, axis=1), axis=0)
+        all_integrals = np.stack(cell_integrals, axis=1)
+        cumulated = np.cumsum(all_integrals, axis=0)
         below = np.concatenate([first_atom[None], first_atom + cumulated])
         return Law(
             edges=edges,
@@ -478,10 +507,13 @@ class Law:
         atom_high = round(mass_high, _MIRROR_DIGITS)
         if sign < 0:
             atom_low, atom_high = atom_high, atom_low
-        mirrored_edges = np.round(sign * self.edges[::sign], _MIRROR_DIGITS)
-        cell_masses = (self.density * np.diff(self.edges))[::sign]
-        below = np.concatenate([[0.0], np.cumsum(cell_masses)])
-        is_wide = np.append(np.diff(mirrored_edges) > 0, True)
+        signed_edges = sign * self.edges[::sign]
+        mirrored_edges = np.round(signed_edges, _MIRROR_DIGITS)
+        cell_masses = self.density * np.diff(self.edges)
+        masses_below = np.cumsum(cell_masses[::sign])
+        below = np.concatenate([[0.0], masses_below])
+        is_apart = np.diff(mirrored_edges) > 0
+        is_wide = np.append(is_apart, True)
         rounded_masses = np.diff(below[is_wide]).round(_MIRROR_DIGITS)
         return Law.of(
             mirrored_edges[is_wide],
@@ -494,7 +526,8 @@ class Law:
         """1 where the first of these that is not 0 is negative, else -1; 1 where all are 0: the
         mean, and how much of the mass and of the second moment lies right of 0 more than left.
         """
-        excess = self.totals - 2 * self.integrals(np.zeros(1))[0]
+        (left_of_zero,) = self.integrals(np.zeros(1))
+        excess = self.totals - 2 * left_of_zero
         for moment in (self.totals[1], excess[0], excess[2]):
             if abs(moment) > _SKEWED:
                 return int(np.sign(-moment))
@@ -509,10 +542,14 @@ class Law:
         cell = self.cell(x)
         cell_start = self.edges[cell]
         density = self.density[cell]
-        growth = [density * (x**power - cell_start**power) / power for power in (1, 2, 3)]
-        inside = self.below[cell] + np.stack(growth, axis=-1)
-        up_to_end = np.where((x >= 1)[..., None], self.totals, inside)
-        return np.where((x <= -1)[..., None], 0.0, up_to_end)
+        growths: list[FloatArray] = []
+        for power in (1, 2, 3):
+            growth = x**power - cell_start**power
+            growths.append(density * growth / power)
+        inside = self.below[cell] + np.stack(growths, axis=-1)
+        is_above, is_below = x >= 1, x <= -1
+        up_to_end = np.where(is_above[..., None], self.totals, inside)
+        return np.where(is_below[..., None], 0.0, up_to_end)
 
     def density_at(self, x: FloatArray) -> FloatArray:
         return self.density[self.cell(x)]
@@ -531,12 +568,16 @@ def _atoms(
     is_inside = (points > -1) & (points < 1)
     inner_masses = masses[is_inside]
     spread_start, spread_stop = _spread_interval(points[is_inside], spread)
-    edges = np.unique(np.concatenate([[-1.0, 1.0], spread_start, spread_stop]))
+    all_edges = np.concatenate([[-1.0, 1.0], spread_start, spread_stop])
+    edges = np.unique(all_edges)
     density = inner_masses / (spread_stop - spread_start)
     density_change = np.zeros(edges.size)
-    np.add.at(density_change, np.searchsorted(edges, spread_start), density)
-    np.add.at(density_change, np.searchsorted(edges, spread_stop), -density)
-    densities = np.maximum(np.cumsum(density_change)[:-1], 0.0)
+    start_index = np.searchsorted(edges, spread_start)
+    stop_index = np.searchsorted(edges, spread_stop)
+    np.add.at(density_change, start_index, density)
+    np.add.at(density_change, stop_index, -density)
+    cumulated = np.cumsum(density_change)
+    densities = np.maximum(cumulated[:-1], 0.0)
     cell_masses = densities * np.diff(edges)
     if inner_masses.size:
         cell_masses *= inner_masses.sum() / cell_masses.sum()
@@ -577,7 +618,8 @@ def _cells(
         middles = (edges[1:] + edges[:-1]) / 2
         edges = np.union1d(edges, middles[is_heavy])
         cumulated = _mass_below(prior, edges, lower, upper)
-    return edges, cumulated, bool((np.diff(cumulated) > _HEAVY).any())
+    is_heavy = np.diff(cumulated) > _HEAVY
+    return edges, cumulated, bool(is_heavy.any())
 
 
 def _mass_below(
@@ -590,8 +632,10 @@ def _mass_below(
     if isinstance(prior, SamplePrior):
         points_below = np.searchsorted(prior.points, edge_inputs)
         points_below[0] = np.searchsorted(prior.points, lower, side="right")
-        return np.concatenate([[0.0], np.cumsum(prior.masses)])[points_below]
-    return np.asarray(cast(DistributionPrior, prior).cdf(edge_inputs), dtype=np.float64)
+        cumulated = np.concatenate([[0.0], np.cumsum(prior.masses)])
+        return cumulated[points_below]
+    distribution = cast(DistributionPrior, prior)
+    return np.asarray(distribution.cdf(edge_inputs), dtype=np.float64)
 
 
 def law_of(
@@ -634,7 +678,8 @@ def condensed(
     edges, _, is_narrow = _cells(prior, lower, upper)
     if not is_narrow:
         return prior, 0.0
-    return _means(prior, np.unique(_inputs(edges, lower, upper)))
+    distinct_inputs = np.unique(_inputs(edges, lower, upper))
+    return _means(prior, distinct_inputs)
 
 
 def has_few_atoms(prior: Prior) -> bool:
@@ -654,7 +699,9 @@ def split_atoms(
     spread_start, spread_stop = _spread_interval(points, spread)
     is_inside = (points > -1) & (points < 1)
     edge_column = edges[:, None]
-    spread_below = np.clip((edge_column - spread_start) / (spread_stop - spread_start), 0.0, 1.0)
+    spread_width = spread_stop - spread_start
+    position = (edge_column - spread_start) / spread_width
+    spread_below = np.clip(position, 0.0, 1.0)
     atom_below = np.where(points < 0, edge_column > points, edge_column >= points)
     below = np.where(is_inside, spread_below, atom_below)
     below[0] = 0.0
@@ -668,7 +715,8 @@ def centred_atoms(
     upper: float,
 ) -> tuple[FloatArray, FloatArray]:
     """Points in centred units, and masses."""
-    centred = (prior.points - lower) / (upper - lower) * 2 - 1
+    position = (prior.points - lower) / (upper - lower)
+    centred = position * 2 - 1
     return np.clip(centred, -1.0, 1.0), prior.masses
 
 
@@ -682,19 +730,24 @@ def exact_law(
     to ask them at.
     """
     half_range = (upper - lower) / 2
-    all_inputs = np.clip(lower + half_range + edges * half_range, lower, upper)
+    exact_inputs = lower + half_range + edges * half_range
+    all_inputs = np.clip(exact_inputs, lower, upper)
     distinct_inputs, input_index = np.unique(all_inputs, return_inverse=True)
     distinct_inputs[0] = lower
     distinct_inputs[-1] = upper
-    moments = prior.moments(distinct_inputs)[:, :3] / half_range ** np.arange(3)
-    piece_starts = ((distinct_inputs - lower) / half_range - 1)[:-1]
+    data_moments = prior.moments(distinct_inputs)[:, :3]
+    moments = data_moments / half_range ** np.arange(3)
+    centred_inputs = (distinct_inputs - lower) / half_range - 1
+    piece_starts = centred_inputs[:-1]
     mass, first_moment, second_moment = moments.T
     # Moments from a piece's start become moments from 0.
     raw_first = first_moment + piece_starts * mass
-    raw_second = second_moment + 2 * piece_starts * first_moment + piece_starts**2 * mass
+    spread = 2 * piece_starts * first_moment
+    raw_second = second_moment + spread + piece_starts**2 * mass
     raw_moments = np.stack([mass, raw_first, raw_second], axis=1)
     cumulated = np.cumsum(raw_moments, axis=0)
-    below = np.concatenate([np.zeros((1, 3)), cumulated])
+    no_mass = np.zeros((1, 3))
+    below = np.concatenate([no_mass, cumulated])
     return Law(
         edges=edges,
         below=below[input_index],

@@ -57,7 +57,8 @@ def _check_probabilities(probabilities: npt.ArrayLike) -> FloatArray:
     if probability_rows.ndim != 2 or probability_rows.size == 0:
         remedy = "need a 2-D array, one row per knot, at least one row"
         raise ParameterError("probabilities", probability_rows.shape, remedy)
-    if not np.isfinite(probability_rows).all() or (probability_rows < -_NEGATIVE_TOLERANCE).any():
+    is_finite = np.isfinite(probability_rows).all()
+    if not is_finite or (probability_rows < -_NEGATIVE_TOLERANCE).any():
         raise ParameterError(
             "probabilities", float(np.min(probability_rows)), "need finite probabilities >= 0"
         )
@@ -65,7 +66,8 @@ def _check_probabilities(probabilities: npt.ArrayLike) -> FloatArray:
     row_sums = probability_rows.sum(axis=1, keepdims=True)
     deviations = np.abs(row_sums - 1)
     if (deviations > _SUM_TOLERANCE).any():
-        worst_sum = float(row_sums.ravel()[np.argmax(deviations)])
+        worst_row = int(np.argmax(deviations))
+        worst_sum = float(row_sums.ravel()[worst_row])
         raise ParameterError("probabilities", worst_sum, "rows must sum to 1")
     return probability_rows / row_sums
 
@@ -82,7 +84,8 @@ def _largest_remainder(rows: FloatArray) -> IntArray:
         while missing != 0:
             # Largest remainder first; a surplus is taken where most was added, never down to zero.
             is_allowed = (exact_row > 0) if missing > 0 else (weight_row > 1)
-            remainder = np.where(is_allowed, (exact_row - weight_row) * np.sign(missing), -np.inf)
+            gains = (exact_row - weight_row) * np.sign(missing)
+            remainder = np.where(is_allowed, gains, -np.inf)
             change_count = min(abs(missing), int(is_allowed.sum()))
             changed = np.argsort(-remainder, kind="stable")[:change_count]
             weight_row[changed] += np.sign(missing)
@@ -98,10 +101,13 @@ def _boxes(weights: IntArray, ratio: Fraction) -> tuple[IntArray, IntArray]:
     largest: list[int] = weights.max(axis=0).tolist()
     needed_units = [math.ceil(Fraction(units) / ratio) for units in largest]
     needed = np.array(needed_units, dtype=np.int64)
-    raised = np.maximum(low, np.minimum(needed, low + 2))
+    raised = np.minimum(needed, low + 2)
+    raised = np.maximum(low, raised)
     low = np.where(low > 0, raised, 0)
     smallest: list[int] = low.tolist()
-    limits = [min(math.floor(units * ratio), TOTAL) for units in smallest]
+    limits: list[int] = []
+    for units in smallest:
+        limits.append(min(math.floor(units * ratio), TOTAL))
     return low, np.array(limits, dtype=np.int64)
 
 
@@ -151,7 +157,8 @@ def _fit_sum(row: IntArray, box: _RowBox) -> None:
         step = np.sign(missing)
         # After the move the mean should be as close to its aim as possible.
         errors = np.abs(residual - missing * box.deviations)
-        best_level = int(np.argmin(np.where(spare_units > 0, errors, np.inf)))
+        spare_errors = np.where(spare_units > 0, errors, np.inf)
+        best_level = int(np.argmin(spare_errors))
         moved_units = min(abs(missing), int(spare_units[best_level]))
         row[best_level] += step * moved_units
         missing -= int(step) * moved_units
@@ -165,8 +172,10 @@ def _candidates(room: IntArray) -> npt.NDArray[np.intp]:
     if with_room.size <= CANDIDATES:
         return with_room
     half_count = CANDIDATES // 2
-    roomiest = with_room[np.argsort(-room[with_room], kind="stable")[:half_count]]
-    evenly_spaced = np.linspace(0, with_room.size - 1, half_count).astype(np.intp)
+    by_room = np.argsort(-room[with_room], kind="stable")
+    roomiest = with_room[by_room[:half_count]]
+    even_positions = np.linspace(0, with_room.size - 1, half_count)
+    evenly_spaced = even_positions.astype(np.intp)
     return np.union1d(roomiest, with_room[evenly_spaced])
 
 
@@ -186,7 +195,8 @@ def _cancel_residual(row: IntArray, box: _RowBox) -> None:
     span = deviations[-1] - deviations[0]
     # Between levels that nearly coincide it would take nearly all units to cancel what a unit
     # elsewhere does.
-    close_enough = float(spacings[spacings >= _SAME_LEVEL * span].min()) / 2
+    apart = spacings[spacings >= _SAME_LEVEL * span]
+    close_enough = float(apart.min()) / 2
     for _ in range(8 * row.size):
         residual = -float(row @ deviations)
         givers = _candidates(row - box.low)
@@ -204,13 +214,16 @@ def _cancel_residual(row: IntArray, box: _RowBox) -> None:
             out=np.zeros(unit_effect.shape),
             where=unit_effect != 0,
         )
-        moved_units = np.minimum(np.maximum(np.rint(wanted_units), 0), most_units)
+        whole_units = np.maximum(np.rint(wanted_units), 0)
+        moved_units = np.minimum(whole_units, most_units)
         residuals = np.abs(residual - moved_units * unit_effect)
         # Of the moves that come close enough, the smallest disturbs the row least.
         is_close = residuals <= max(float(residuals.min()), close_enough)
-        smallest = int(np.argmin(np.where(is_close, moved_units, np.inf)))
+        close_units = np.where(is_close, moved_units, np.inf)
+        smallest = int(np.argmin(close_units))
         giver, taker = np.unravel_index(smallest, residuals.shape)
-        if not residuals[giver, taker] < abs(residual) * (1 - _LEAST_IMPROVEMENT):
+        improved = abs(residual) * (1 - _LEAST_IMPROVEMENT)
+        if not residuals[giver, taker] < improved:
             return
         unit_count = int(moved_units[giver, taker])
         row[givers[giver]] -= unit_count
@@ -224,7 +237,8 @@ def _check_request(
     epsilon: float,
 ) -> None:
     row_count, level_count = rows.shape
-    is_increasing = np.isfinite(levels).all() and (np.diff(levels) > 0).all()
+    is_finite = np.isfinite(levels).all()
+    is_increasing = is_finite and (np.diff(levels) > 0).all()
     if levels.shape != (level_count,) or not is_increasing:
         remedy = f"need {level_count} increasing levels, one per column"
         raise ParameterError("levels", levels.tolist(), remedy)
@@ -286,7 +300,8 @@ def round_rows(
         )
         _fit_sum(weight_row, box)
         _cancel_residual(weight_row, box.within(weight_row, most))
-    largest_change = float(np.abs(weights / TOTAL - probability_rows).max())
+    changes = np.abs(weights / TOTAL - probability_rows)
+    largest_change = float(changes.max())
     if largest_change > NEAR:
         raise InfeasibleError(
             f"rounding: probabilities would change by {largest_change:.2g} to meet "

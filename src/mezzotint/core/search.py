@@ -49,7 +49,8 @@ def bracket(
         (1.4140625, 1.4150390625)
     """
     for _ in range(steps):
-        if abs(bad - good) <= tolerance * max(abs(good), abs(bad)):
+        largest = max(abs(good), abs(bad))
+        if abs(bad - good) <= tolerance * largest:
             break
         midpoint = good + (bad - good) / 2
         if geometric:
@@ -109,11 +110,13 @@ def descend(
         slopes=slopes,
     )
     identity = np.eye(points.shape[1])
-    inverse = np.tile(identity, (len(points), 1, 1))
+    shape = (len(points), 1, 1)
+    inverse = np.tile(identity, shape)
     active = np.ones(len(points), dtype=bool)
     for _ in range(steps):
         direction = -np.einsum("bij,bj->bi", inverse, current.slopes)
-        uphill = (direction * current.slopes).sum(axis=1) >= 0
+        directional_slopes = (direction * current.slopes).sum(axis=1)
+        uphill = directional_slopes >= 0
         direction[uphill] = -current.slopes[uphill]
         inverse[uphill] = identity
         moved = _line_search(objective, current, direction, active)
@@ -138,7 +141,8 @@ def _line_search(
     """
     count, dimension = current.points.shape
     decrease = (direction * current.slopes).sum(axis=1)
-    largest = np.maximum(np.abs(direction).max(axis=1), 1e-300)
+    largest = np.abs(direction).max(axis=1)
+    largest = np.maximum(largest, 1e-300)
     next_length = np.minimum(1.0, LONGEST_STEP / largest)
     waiting = np.flatnonzero(active)
     moved = current.copy()
@@ -176,11 +180,14 @@ def _updated_inverse(
     Source: Nocedal and Wright 2006, eq. (6.17), multiplied out.
     """
     curvature = np.einsum("bi,bi->b", step, change)
-    is_curved = curvature > FLAT_CURVATURE * (step**2).sum(axis=1)
-    rho = np.where(is_curved, 1 / np.where(is_curved, curvature, 1.0), 0.0)
+    squared_lengths = (step**2).sum(axis=1)
+    is_curved = curvature > FLAT_CURVATURE * squared_lengths
+    divisors = np.where(is_curved, curvature, 1.0)
+    rho = np.where(is_curved, 1 / divisors, 0.0)
     image = np.einsum("bij,bj->bi", inverse, change)
     inner = (image * change).sum(axis=1)
     outer = step[:, :, None] * image[:, None, :]
     symmetric = outer + outer.transpose(0, 2, 1)
-    scaled_step = (rho**2 * inner + rho)[:, None, None] * step[:, :, None]
+    scale = rho**2 * inner + rho
+    scaled_step = scale[:, None, None] * step[:, :, None]
     return inverse - rho[:, None, None] * symmetric + scaled_step * step[:, None, :]
