@@ -128,9 +128,7 @@ class HashedDomain:
             first_missing = int(np.argmin(listed.present))
             raise ParameterError("values", f"value {first_missing}", "is missing; drop such values")
         positions = listed.values.astype(np.int64)
-        generator = rng
-        if isinstance(rng, int | np.integer):
-            generator = np.random.default_rng(rng)
+        generator = np.random.default_rng(rng) if isinstance(rng, int | np.integer) else rng
         if generator is None:
             numbers = [secrets.randbelow(self.hashes) for _ in positions]
             hashes = np.array(numbers, dtype=np.int64)

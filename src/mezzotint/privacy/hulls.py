@@ -91,7 +91,8 @@ def _test_order(first: IntArray, others: IntArray) -> npt.NDArray[np.intp]:
         ratios = np.where(others > 0, others / first, 0.0)
     order = np.argsort(-ratios, axis=1, kind="stable")
     denominators = first[order].astype(np.uint64)
-    numerators = np.take_along_axis(others, order, axis=1).astype(np.uint64)
+    ordered_weights = np.take_along_axis(others, order, axis=1)
+    numerators = ordered_weights.astype(np.uint64)
     ordered_ratios = np.take_along_axis(ratios, order, axis=1)
     # Rounding keeps order, but quotients that are equal as floats may differ as fractions. Their
     # cross products then differ by far less than 2**63, so that the difference modulo 2**64 is the
@@ -110,7 +111,8 @@ def _test_order(first: IntArray, others: IntArray) -> npt.NDArray[np.intp]:
 
 def _corners(points: IntArray) -> IntArray:
     """(c, 2) lower convex hull, exactly, of (n, 2) integer points up to 2**32."""
-    order = np.lexsort((-points[:, 1], points[:, 0]))
+    across, values = points[:, 0], points[:, 1]
+    order = np.lexsort((-values, across))
     ordered = points[order]
     vertices = hull(ordered[:, 0].tolist(), ordered[:, 1].tolist())
     return ordered[vertices]
@@ -132,8 +134,10 @@ def tradeoff_corners(weights: IntArray) -> tuple[IntArray, IntArray]:
     for first in table:
         order = _test_order(first, table)
         ordered_rows = np.take_along_axis(table, order, axis=1)
-        alarms = np.cumsum(first[order], axis=1).ravel()
-        misses = TOTAL - np.cumsum(ordered_rows, axis=1).ravel()
+        alarm_rows = np.cumsum(first[order], axis=1)
+        detection_rows = np.cumsum(ordered_rows, axis=1)
+        alarms = alarm_rows.ravel()
+        misses = TOTAL - detection_rows.ravel()
         # Points clearly above the hull so far cannot become corners.
         hull_misses = np.interp(alarms, corners[:, 0], corners[:, 1])
         below = misses <= hull_misses + _FLOAT_MARGIN

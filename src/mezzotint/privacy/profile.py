@@ -90,7 +90,8 @@ class Profile:
         possible = first > 0
         first = first[possible]
         second = second[possible]
-        excess = np.abs(first - second) / np.minimum(first, second)
+        differences = np.abs(first - second)
+        excess = differences / np.minimum(first, second)
         sizes = np.log1p(excess)
         losses = np.where(first >= second, sizes, -sizes)
         certain_detections = TOTAL - int(misses[0])
@@ -143,27 +144,32 @@ class Profile:
         """
         # The floats exp(epsilon) are the exact ratios; their logarithms lie within 2 UNIT of
         # epsilon.
-        decreasing = np.minimum(np.minimum.accumulate(deltas), 1.0)
+        least_so_far = np.minimum.accumulate(deltas)
+        decreasing = np.minimum(least_so_far, 1.0)
         ratios = [Fraction(math.exp(epsilon)) for epsilon in epsilons.tolist()]
         bounds = [Fraction(delta) for delta in decreasing.tolist()]
         vertices, mirror_slope = symmetric_hull(ratios, bounds)
         slopes = [mirror_slope]
         for start, end in pairwise(vertices):
             fall = bounds[end] - bounds[start]
-            slopes.append(fall / (ratios[end] - ratios[start]))
+            run = ratios[end] - ratios[start]
+            slopes.append(fall / run)
         slopes.append(Fraction(0))
         # h(c) = sum_{j: c_j > c} (1 - c / c_j) p_j + p_inf: its slope jumps by p_j / c_j at c_j. By
         # symmetry that is also the mass at the mirrored loss. What remains of 1 has loss 0.
         mirrored = [after - before for before, after in pairwise(slopes)]
-        masses = [jump * ratios[vertex] for jump, vertex in zip(mirrored, vertices, strict=True)]
+        jumps = zip(mirrored, vertices, strict=True)
+        masses = [jump * ratios[vertex] for jump, vertex in jumps]
         infinite = bounds[vertices[-1]]
         if ratios[vertices[0]] == 1:
             del vertices[0], masses[0], mirrored[0]
-        total = infinite + sum(masses, Fraction(0)) + sum(mirrored, Fraction(0))
+        mirrored_mass = sum(mirrored, Fraction(0))
+        total = infinite + sum(masses, Fraction(0)) + mirrored_mass
         remaining = max(Fraction(0), 1 - total)
         exact_masses = [*mirrored[::-1], remaining, *masses]
         positive_losses = epsilons[vertices]
-        losses = np.concatenate([-positive_losses[::-1], [0.0], positive_losses])
+        negative_losses = -positive_losses[::-1]
+        losses = np.concatenate([negative_losses, [0.0], positive_losses])
         return Profile(
             losses=_raised(losses),
             masses=np.array([float(mass) for mass in exact_masses]),
@@ -206,14 +212,17 @@ class Profile:
         first_larger = np.searchsorted(self.losses, shifted, side="right")
         first_sums = _sums_from(self.masses)[first_larger]
         second_sums = _sums_from(self._second_masses)[first_larger]
-        curve = first_sums * (1 + slack) - np.exp(shifted) * second_sums
-        bounds = np.maximum(curve, 0.0) + self.infinite * (1 + slack)
+        second_shares = np.exp(shifted) * second_sums
+        curve = first_sums * (1 + slack) - second_shares
+        certain = self.infinite * (1 + slack)
+        bounds = np.maximum(curve, 0.0) + certain
         return np.minimum(bounds, 1.0)
 
     @property
     def _second_masses(self) -> FloatArray:
         """(n,) masses of the same outputs under the second distribution of a pair."""
-        return self.masses * np.exp(np.minimum(-self.losses, LARGEST))
+        exponents = np.minimum(-self.losses, LARGEST)
+        return self.masses * np.exp(exponents)
 
     def delta(self, epsilon: float) -> float:
         """An upper bound on the curve at epsilon, the error added."""
@@ -246,13 +255,15 @@ class Profile:
                 too_small = middle
         # Between two losses the curve is A - e**epsilon B.
         next_loss = float(losses[sufficient])
-        second_mass = float(self.masses[sufficient:] @ np.exp(next_loss - losses[sufficient:]))
+        likelihoods = np.exp(next_loss - losses[sufficient:])
+        second_mass = float(self.masses[sufficient:] @ likelihoods)
         allowance = target - self._above(next_loss)
         solution = -slack
         if too_small >= 0:
             solution = max(solution, float(losses[too_small]))
         if allowance < second_mass:
-            solution = max(solution, next_loss + math.log1p(-allowance / second_mass))
+            lowered = math.log1p(-allowance / second_mass)
+            solution = max(solution, next_loss + lowered)
         return solution + slack * (1 + abs(solution))
 
     @property
@@ -374,8 +385,10 @@ class Profile:
         """
         second = self._second_masses
         error = self.error + ROUNDED
-        missing = max(0.0, 1.0 - math.fsum(second.tolist())) + error
-        losses = np.append(_mixed_losses(self.losses, rate), math.log1p(-rate))
+        second_mass = math.fsum(second.tolist())
+        missing = max(0.0, 1.0 - second_mass) + error
+        absent_loss = math.log1p(-rate)
+        losses = np.append(_mixed_losses(self.losses, rate), absent_loss)
         mixed_masses = rate * self.masses + (1 - rate) * second
         return _ordered(
             losses=_raised(losses, 1 + self.largest),
@@ -393,7 +406,8 @@ class Profile:
         """
         ceiling = -math.log1p(-rate)
         mixed_losses = -_mixed_losses(-self.losses, rate)
-        losses = np.append(np.minimum(mixed_losses, ceiling), ceiling)
+        capped = np.minimum(mixed_losses, ceiling)
+        losses = np.append(capped, ceiling)
         masses = np.append(self.masses, self.infinite)
         raised = _raised(losses, 1 + self.largest)
         return _ordered(losses=raised, masses=masses, infinite=0.0, error=self.error + ROUNDED)
@@ -431,7 +445,8 @@ class Profile:
             return self
         infinite = 1.0
         if self.infinite < 1:
-            infinite = -math.expm1(count * math.log1p(-self.infinite))
+            log_finite = count * math.log1p(-self.infinite)
+            infinite = -math.expm1(log_finite)
         return replace(self, infinite=infinite, error=count * self.error)
 
     def _trimmed(self, tail: float) -> Profile:
@@ -465,12 +480,14 @@ class Profile:
         losses = _raised(self.losses)
         multiples = np.floor(losses / step)
         distances = np.clip(losses - multiples * step, 0.0, step)
-        upper_shares = np.minimum(np.expm1(-distances) / math.expm1(-step), 1.0)
+        real_shares = np.expm1(-distances) / math.expm1(-step)
+        upper_shares = np.minimum(real_shares, 1.0)
         indices = multiples.astype(np.int64)
         start = int(indices.min())
         positions = indices - start
         masses = np.zeros(int(positions.max()) + 2)
-        np.add.at(masses, positions, self.masses * (1 - upper_shares))
+        lower_masses = self.masses * (1 - upper_shares)
+        np.add.at(masses, positions, lower_masses)
         np.add.at(masses, positions + 1, self.masses * upper_shares)
         additions = 2 * int(np.bincount(positions).max())
         return Profile(
@@ -494,7 +511,8 @@ class Profile:
         growth = count * math.log1p(self.infinite / total)
         certain = scale * math.expm1(min(1.0, growth))
         if growth > 1:
-            certain = math.exp(count * math.log(total + self.infinite)) - scale
+            log_all = count * math.log(total + self.infinite)
+            certain = math.exp(log_all) - scale
         pmf = summed.pmf[0]
         positive = np.flatnonzero(pmf)
         start = 0

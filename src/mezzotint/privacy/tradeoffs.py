@@ -69,7 +69,8 @@ def hockey_stick(shift: float | FloatArray, log_factor: FloatArray) -> FloatArra
     central_mass = np.exp(np.minimum(log_central_mass, 0.0))
     # Both terms err relatively, so their difference errs by that much of the first, which is the
     # larger one.
-    difference = shifted_mass * (1 + RELATIVE_ERROR) - central_mass * (1 - RELATIVE_ERROR)
+    largest_shifted = shifted_mass * (1 + RELATIVE_ERROR)
+    difference = largest_shifted - central_mass * (1 - RELATIVE_ERROR)
     total_difference = -np.expm1(np.minimum(log_factor, 0.0))  # of all outputs, A the real line
     return np.clip(difference, np.maximum(0.0, total_difference), 1.0)
 
@@ -93,7 +94,8 @@ def gaussian_epsilon(shift: float, delta: float) -> float:
         return math.inf
     if shift == 0 or _delta(shift, 0.0) <= delta:
         return 0.0
-    sufficient = shift * (shift / 2 + math.sqrt(2 * math.log(2 / delta)))
+    tail = math.sqrt(2 * math.log(2 / delta))
+    sufficient = shift * (shift / 2 + tail)
     while _delta(shift, sufficient) > delta:
         sufficient *= 2
 
@@ -213,9 +215,11 @@ def _largest_log_ratio(larger: IntArray, smaller: IntArray) -> float:
     positive = larger > 0
     if (smaller[positive] == 0).any():
         return math.inf
-    quotients = np.where(positive, larger / np.maximum(smaller, 1), 0.0)
+    divisors = np.maximum(smaller, 1)
+    quotients = np.where(positive, larger / divisors, 0.0)
     # The float quotient picks the largest up to rounding.
-    entry = np.unravel_index(int(np.argmax(quotients)), quotients.shape)
+    largest_index = int(np.argmax(quotients))
+    entry = np.unravel_index(largest_index, quotients.shape)
     numerator = int(larger[entry])
     denominator = int(smaller[entry])
     if numerator <= denominator:
@@ -233,7 +237,8 @@ def _absolute(mechanism: Mechanism) -> float:
     steepest = Fraction(0)
     knots = [Fraction(knot) for knot in mechanism.knots.tolist()]
     lengths = [right - left for left, right in pairwise(knots)]
-    for length, (left_row, right_row) in zip(lengths, pairwise(mechanism.weights), strict=True):
+    row_pairs = pairwise(mechanism.weights)
+    for length, (left_row, right_row) in zip(lengths, row_pairs, strict=True):
         smaller = np.minimum(left_row, right_row)
         difference = np.abs(right_row - left_row)
         changed = difference > 0
@@ -241,10 +246,12 @@ def _absolute(mechanism: Mechanism) -> float:
             continue
         if length == 0 or (smaller[changed] == 0).any():
             return math.inf
-        quotients = np.where(changed, difference / np.maximum(smaller, 1), 0.0)
+        divisors = np.maximum(smaller, 1)
+        quotients = np.where(changed, difference / divisors, 0.0)
         # Rounding keeps order: the quotient that is exactly the largest is among the largest
         # floats.
-        for level in np.flatnonzero(quotients == quotients.max()).tolist():
+        is_largest = quotients == quotients.max()
+        for level in np.flatnonzero(is_largest).tolist():
             change = Fraction(int(difference[level]), int(smaller[level]))
             steepest = max(steepest, change / length)
     return float_above(steepest)
