@@ -74,18 +74,23 @@ def dirichlet_split(
     if not dirichlet > 0:
         remedy = "need a number > 0; 0.5 is clearly uneven, 100 nearly even"
         raise ParameterError("dirichlet", dirichlet, remedy)
-    generator = np.random.default_rng(check_count("seed", seed, least=0))
+    checked_seed = check_count("seed", seed, least=0)
+    generator = np.random.default_rng(checked_seed)
     records: list[list[int]] = [[] for _ in range(clients)]
     for class_label in np.unique(labels):
         members = generator.permutation(np.flatnonzero(labels == class_label))
         shares = generator.dirichlet(np.full(clients, dirichlet))
-        boundaries = np.round(np.cumsum(shares)[:-1] * members.size).astype(int)
-        for client_records, indices in zip(records, np.split(members, boundaries), strict=True):
+        ends = np.cumsum(shares)[:-1] * members.size
+        boundaries = np.round(ends).astype(int)
+        pieces = np.split(members, boundaries)
+        for client_records, indices in zip(records, pieces, strict=True):
             client_records += indices.tolist()
     for client_records in records:
         if not client_records:
-            client_records.append(max(records, key=len).pop())
-    return [np.sort(np.array(client_records, dtype=np.int64)) for client_records in records]
+            largest = max(records, key=len)
+            client_records.append(largest.pop())
+    arrays = [np.array(client_records, dtype=np.int64) for client_records in records]
+    return list(map(np.sort, arrays))
 
 
 # By writer ----------------------------------------------------------------------------------------
@@ -103,7 +108,8 @@ class _Written:
 
     def federation(self, most: int) -> Federation:
         """The first writers, or all (0), as clients."""
-        writers = np.unique(self.writer[~self.tests])[: most or None]
+        writers = np.unique(self.writer[~self.tests])
+        writers = writers[: most or None]
         is_training = ~self.tests
         client_masks = [(self.writer == writer_name) & is_training for writer_name in writers]
         clients = [(self.x[client_mask], self.y[client_mask]) for client_mask in client_masks]
@@ -127,8 +133,9 @@ def _femnist(path: Path) -> _Written:
         problem = f"holds no {', '.join(sorted(missing))}; need x, y, writer and split"
         raise FileFormatError(f"{path.name}: {problem}")
     # LEAF draws dark ink on a white background; the other way round, most pixels are 0.
+    ink = 1 - arrays["x"].astype(np.float32) / 255
     return _Written(
-        x=(1 - arrays["x"].astype(np.float32) / 255).astype(np.float32),
+        x=ink.astype(np.float32),
         y=arrays["y"].astype(np.int64),
         writer=arrays["writer"],
         tests=arrays["split"] == 1,
@@ -141,18 +148,22 @@ def _leaf(folder: Path) -> _Written:
     writers: list[str] = []
     is_test: list[bool] = []
     for split_name in ("train", "test"):
-        split_files = sorted((folder / split_name).glob("*.json"))
+        split_folder = folder / split_name
+        split_files = sorted(split_folder.glob("*.json"))
         if not split_files:
             remedy = f"no {split_name}/*.json there; name a folder that LEAF made"
             raise ParameterError("data", str(folder), remedy)
         for split_file in split_files:
-            for writer, records in read_object(split_file).get("user_data", {}).items():
+            user_data = read_object(split_file).get("user_data", {})
+            for writer, records in user_data.items():
                 features += records["x"]
                 labels += records["y"]
-                writers += [writer] * len(records["y"])
-                is_test += [split_name == "test"] * len(records["y"])
+                record_count = len(records["y"])
+                writers += [writer] * record_count
+                is_test += [split_name == "test"] * record_count
+    ink = 1 - np.asarray(features, dtype=np.float32)
     return _Written(
-        x=(1 - np.asarray(features, dtype=np.float32)).reshape(-1, 28, 28),
+        x=ink.reshape(-1, 28, 28),
         y=np.asarray(labels, dtype=np.int64),
         writer=np.asarray(writers),
         tests=np.asarray(is_test),
@@ -199,7 +210,8 @@ def _cifar_batch(file: Path, label: bytes) -> tuple[Bytes, list[int]]:
     try:
         batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
         colour_planes = np.asarray(batch[b"data"]).reshape(-1, 3, 32, 32)
-        return colour_planes.transpose(0, 2, 3, 1), list(batch[label])
+        images = colour_planes.transpose(0, 2, 3, 1)
+        return images, list(batch[label])
     except FileFormatError:
         raise
     except Exception as error:  # a damaged pickle may raise anything
@@ -213,7 +225,8 @@ def _cifar_image(file: Path) -> Bytes:
         from PIL import Image
     try:
         with Image.open(file) as picture:
-            return np.asarray(picture.convert("RGB")).reshape(_CIFAR_SHAPE)
+            colours = np.asarray(picture.convert("RGB"))
+            return colours.reshape(_CIFAR_SHAPE)
     except (OSError, ValueError) as error:
         raise FileFormatError(f"{file.name}: no images of CIFAR ({type(error).__name__})") from None
 
@@ -221,10 +234,12 @@ def _cifar_image(file: Path) -> Bytes:
 def _cifar_labels(file: Path, records: int) -> list[int]:
     """The labels of that package, a JSON list."""
     try:
-        class_numbers = np.asarray(json.loads(file.read_text(encoding="utf-8")), dtype=np.int64)
+        listed = json.loads(file.read_text(encoding="utf-8"))
+        class_numbers = np.asarray(listed, dtype=np.int64)
     except (OSError, ValueError) as error:
         raise FileFormatError(f"{file.name}: no list of labels ({error})") from None
-    if class_numbers.shape != (records,) or class_numbers.min() < 0 or class_numbers.max() > 9:
+    is_list = class_numbers.shape == (records,)
+    if not is_list or class_numbers.min() < 0 or class_numbers.max() > 9:
         raise FileFormatError(
             f"{file.name}: {class_numbers.size} labels for {records} images, each 0 to 9"
         )
@@ -247,8 +262,11 @@ def _cifar_records(dataset: str, root: Path, *, tests: bool) -> Records:
             _cifar_batch(root / file_name, _CIFAR_LABELS[dataset]) for file_name in file_names
         ]
         features = np.concatenate([images for images, _ in batches])
-        class_labels = [label for _, labels in batches for label in labels]
-    return pixels(features), np.asarray(class_labels, dtype=np.int64)
+        class_labels: list[int] = []
+        for _, batch_labels in batches:
+            class_labels += batch_labels
+    labels = np.asarray(class_labels, dtype=np.int64)
+    return pixels(features), labels
 
 
 # All of them --------------------------------------------------------------------------------------
@@ -264,11 +282,13 @@ def _split_records(
     """Training records, test records and the number of classes of what is split by Dirichlet."""
     if dataset == "digits":
         features, class_labels = scikit_learn("digits")
-        scaled_images = (features / 16).astype(np.float32)
+        shades = features / 16
+        scaled_images = shades.astype(np.float32)
         record_order = np.random.default_rng(check_count("seed", seed, least=0)).permutation(
             len(class_labels)
         )
-        test_indices, train_indices = record_order[:_DIGITS_TESTS], record_order[_DIGITS_TESTS:]
+        test_indices = record_order[:_DIGITS_TESTS]
+        train_indices = record_order[_DIGITS_TESTS:]
         return (
             (scaled_images[train_indices], class_labels[train_indices]),
             (scaled_images[test_indices], class_labels[test_indices]),
@@ -284,7 +304,8 @@ def _split_records(
     cifar_folder = Path(folder)
     classes = int(dataset.removeprefix("cifar"))
     train_records = _cifar_records(dataset, cifar_folder, tests=False)
-    return train_records, _cifar_records(dataset, cifar_folder, tests=True), classes
+    test_records = _cifar_records(dataset, cifar_folder, tests=True)
+    return train_records, test_records, classes
 
 
 @lru_cache(maxsize=2)
@@ -310,7 +331,8 @@ def load_federation(
     if not folder and dataset != "digits":
         raise ParameterError("data", None, f"name the folder that holds {dataset}")
     if dataset == "femnist":
-        return _femnist(Path(folder)).federation(clients)
+        written = _femnist(Path(folder))
+        return written.federation(clients)
     (train_features, train_labels), (test_features, test_labels), classes = _split_records(
         dataset, folder, seed
     )

@@ -101,7 +101,8 @@ def read_idx(path: Path) -> Bytes:
         raise FileFormatError(
             f"{path.name}: holds {content_size} bytes where its header says {array_shape}"
         )
-    return np.frombuffer(content, dtype=np.uint8, offset=content_start).reshape(array_shape)
+    values = np.frombuffer(content, dtype=np.uint8, offset=content_start)
+    return values.reshape(array_shape)
 
 
 def read_image_set(folder: Path) -> ImageSet:
@@ -137,7 +138,8 @@ def read_image_set(folder: Path) -> ImageSet:
 
 def pixels(values: npt.ArrayLike) -> Features:
     """Bytes scaled to [0, 1]."""
-    return (np.asarray(values) / np.float32(255)).astype(np.float32)
+    scaled = np.asarray(values) / np.float32(255)
+    return scaled.astype(np.float32)
 
 
 def scikit_learn(name: str) -> tuple[FloatArray, Labels]:
@@ -149,9 +151,9 @@ def scikit_learn(name: str) -> tuple[FloatArray, Labels]:
     with brought_by("torch"):
         from sklearn import datasets
     loaded_records = getattr(datasets, f"load_{name}")()
-    return np.asarray(loaded_records.data, dtype=np.float64), np.asarray(
-        loaded_records.target, dtype=np.int64
-    )
+    features = np.asarray(loaded_records.data, dtype=np.float64)
+    class_numbers = np.asarray(loaded_records.target, dtype=np.int64)
+    return features, class_numbers
 
 
 # Data sets ----------------------------------------------------------------------------------------
@@ -201,7 +203,8 @@ class Dataset:
         if y.min() < 0 or y.max() >= self.classes:
             remedy = f"labels go from 0 to {self.classes - 1}"
             raise ParameterError(f"{name}_y", int(y.max()), remedy)
-        if x.dtype != np.float32 or x.shape[1:] != self.train_x.shape[1:]:
+        record_shape = self.train_x.shape[1:]
+        if x.dtype != np.float32 or x.shape[1:] != record_shape:
             shape = f"{x.dtype} records of shape {x.shape[1:]}"
             raise ParameterError(f"{name}_x", shape, "need float32 records of one shape")
         if y.dtype != np.int64 or y.ndim != 1:
@@ -225,14 +228,15 @@ def breast_cancer(*, split: int = 0, train_share: float = 0.8) -> Dataset:
     this is not private.
     """
     features, diagnoses = scikit_learn("breast_cancer")
-    record_order = np.random.default_rng(split).permutation(len(features))
+    generator = np.random.default_rng(split)
+    record_order = generator.permutation(len(features))
     train_count = round(train_share * len(features))
     if not 0 < train_count < len(features):
         raise ParameterError("train_share", train_share, "both parts need records; try 0.8")
     train_indices, test_indices = record_order[:train_count], record_order[train_count:]
-    standardized = (
-        (features - features[train_indices].mean(axis=0)) / features[train_indices].std(axis=0)
-    ).astype(np.float32)
+    train_features = features[train_indices]
+    centred = features - train_features.mean(axis=0)
+    standardized = (centred / train_features.std(axis=0)).astype(np.float32)
     return Dataset(
         name="breast-cancer",
         train_x=standardized[train_indices],
@@ -264,7 +268,8 @@ def idx_folder(
     Returns: pixels scaled to [0, 1], images (n, rows, columns).
     """
     image_set = read_image_set(Path(folder))
-    largest_label = max(image_set.train_labels.max(), image_set.test_labels.max())
+    largest_train, largest_test = image_set.train_labels.max(), image_set.test_labels.max()
+    largest_label = max(largest_train, largest_test)
     return Dataset(
         name=Path(folder).name,
         train_x=pixels(image_set.train_images[:train]),
@@ -282,10 +287,10 @@ EVERY = 5
 
 
 def _by_hash(keys: Iterable[bytes]) -> npt.NDArray[np.bool_]:
-    hash_words = (
-        int.from_bytes(hashlib.sha256(record_key).digest()[:8], "big") for record_key in keys
-    )
-    return np.fromiter((hash_word % EVERY == 0 for hash_word in hash_words), dtype=np.bool_)
+    digests = (hashlib.sha256(record_key).digest() for record_key in keys)
+    hash_words = (int.from_bytes(digest[:8], "big") for digest in digests)
+    is_chosen = (hash_word % EVERY == 0 for hash_word in hash_words)
+    return np.fromiter(is_chosen, dtype=np.bool_)
 
 
 @final
@@ -314,10 +319,13 @@ class _Records:
         to the other.
         """
         if self.users is not None:
-            return _by_hash(str(user).encode() for user in self.users.tolist())
+            user_names = (str(user).encode() for user in self.users.tolist())
+            return _by_hash(user_names)
         if check_neighboring(self.neighboring) == "replace_one":
-            return np.arange(len(self.x)) % EVERY == EVERY - 1
-        class_names = [self.classes[class_number].encode() for class_number in self.y.tolist()]
+            positions = np.arange(len(self.x))
+            return positions % EVERY == EVERY - 1
+        encoded_names = [class_name.encode() for class_name in self.classes]
+        class_names = [encoded_names[class_number] for class_number in self.y.tolist()]
         return _by_hash(
             features.tobytes() + class_number
             for features, class_number in zip(self.x, class_names, strict=True)
@@ -375,7 +383,8 @@ def table_file(
     table = _read_table(Path(path))
     row_users = None
     if users is not None:
-        row_users = np.asarray(_named_column(table, "users", users))
+        user_values = _named_column(table, "users", users)
+        row_users = np.asarray(user_values)
     row_labels = np.asarray(_named_column(table, "label", label))
     classes, class_numbers = np.unique(row_labels, return_inverse=True)
     if classes.dtype.kind == "f" and not np.isfinite(classes).all():
@@ -441,7 +450,8 @@ def _feature(table: pa.Table, name: str, file: str) -> FloatArray:
     ):
         remedy = f"column {name} holds values of type {column_type}; features must be numbers: encode or drop it"
         raise ParameterError("data", file, remedy)
-    return table[name].cast("float64").to_numpy()
+    column = table[name].cast("float64")
+    return column.to_numpy()
 
 
 def image_folder(folder: str | Path, *, neighboring: Neighboring = "add_or_remove_one") -> Dataset:
@@ -458,13 +468,15 @@ def image_folder(folder: str | Path, *, neighboring: Neighboring = "add_or_remov
         FileFormatError: not an image file.
         MissingExtraError: Pillow is not installed.
     """
-    classes = sorted(path for path in Path(folder).iterdir() if path.is_dir())
+    folders = (path for path in Path(folder).iterdir() if path.is_dir())
+    classes = sorted(folders)
     if len(classes) < 2:
         raise ParameterError("data", str(folder), "need a folder for each class, two at least")
     images: list[Features] = []
     labels: list[int] = []
     for class_number, class_folder in enumerate(classes):
-        entries = sorted(path for path in class_folder.iterdir() if path.is_file())
+        class_files = (path for path in class_folder.iterdir() if path.is_file())
+        entries = sorted(class_files)
         image_files = [path for path in entries if not path.name.startswith(".")]
         if not image_files:
             remedy = "holds no images; give a folder of them for each class"
@@ -493,9 +505,11 @@ def _image(file: Path) -> Features:
     try:
         with Image.open(file) as picture:
             if picture.mode in ("1", "L"):
-                return pixels(np.asarray(picture.convert("L")))
+                grey = np.asarray(picture.convert("L"))
+                return pixels(grey)
             colours = pixels(np.asarray(picture.convert("RGB")))
-            return np.ascontiguousarray(colours.transpose(2, 0, 1))
+            channels_first = colours.transpose(2, 0, 1)
+            return np.ascontiguousarray(channels_first)
     except (OSError, ValueError, Image.DecompressionBombError) as error:
         problem = f"{file.parent.name}/{file.name}: no image ({type(error).__name__})"
         raise FileFormatError(problem) from None

@@ -41,9 +41,9 @@ class Election:
         """The same election with the given number of strongest candidates, in the order of their
         votes.
         """
-        strongest = sorted(range(len(self.counts)), key=lambda position: -self.counts[position])[
-            :candidates
-        ]
+        positions = range(len(self.counts))
+        by_votes = sorted(positions, key=lambda position: -self.counts[position])
+        strongest = by_votes[:candidates]
         return Election(
             name=self.name,
             candidates=tuple(self.candidates[position] for position in strongest),
@@ -57,7 +57,8 @@ class Election:
             ParameterError: if there is no such candidate.
         """
         check_choice("candidate", candidate, self.candidates)
-        return Fraction(self.counts[self.candidates.index(candidate)], self.records)
+        position = self.candidates.index(candidate)
+        return Fraction(self.counts[position], self.records)
 
 
 # Elections that ship ------------------------------------------------------------------------------
@@ -90,7 +91,8 @@ def party_shares() -> dict[str, Fraction]:
             table_row["party_1"]: int(table_row["votes_1"]),
             table_row["party_2"]: int(table_row["votes_2"]),
         }
-        shares[table_row["year"]] = Fraction(party_votes["D"], party_votes["D"] + party_votes["R"])
+        democratic, republican = party_votes["D"], party_votes["R"]
+        shares[table_row["year"]] = Fraction(democratic, democratic + republican)
     return shares
 
 
@@ -118,7 +120,8 @@ def _two_party(name: str) -> tuple[Election, ...]:
 
 
 def _shipped(name: str) -> list[dict[str, str]]:
-    path = resources.files("mezzotint.datasets").joinpath("elections", name)
+    folder = resources.files("mezzotint.datasets")
+    path = folder.joinpath("elections", name)
     with path.open(encoding="utf-8") as stream:
         return list(csv.DictReader(stream))
 
@@ -229,7 +232,8 @@ def _whole_columns(
         if all(map(_WHOLE.fullmatch, column_cells)):
             whole_columns.append(column_name)
             continue
-        numeric = sum(_NUMERIC.fullmatch(cell) is not None for cell in column_cells)
+        matches = map(_NUMERIC.fullmatch, column_cells)
+        numeric = sum(match is not None for match in matches)
         # The first column of words names the elections, and up to half of these names may be
         # numbers.
         tolerated = len(column_cells) // 2 if is_first_word else 0
@@ -259,7 +263,8 @@ def _refuse_near_numbers(name: str, cells: list[str]) -> None:
 
 def _count(text: str | None, name: str, line: int) -> int:
     try:
-        vote_count = int((text or "").strip().replace("_", "x"))
+        digits = (text or "").strip()
+        vote_count = int(digits.replace("_", "x"))
     except ValueError:
         problem = f"line {line}, column {name}: {text!r} is not a whole number of votes"
         raise FileFormatError(problem) from None

@@ -66,7 +66,8 @@ def domain_names(
     distinct_count = len(set(names))
     if distinct_count != len(names) or not 2 <= len(names) <= most:
         remedy = f"need 2 to {most} different names, not {distinct_count}"
-        raise ParameterError("categories", ", ".join(names), remedy)
+        listed_names = ", ".join(names)
+        raise ParameterError("categories", listed_names, remedy)
     return names
 
 
