@@ -72,7 +72,8 @@ def national_elections() -> tuple[Election, ...]:
     """
     elections: list[Election] = []
     for table_row in _shipped("presidential_popular_vote.csv"):
-        first, second = int(table_row["votes_1"]), int(table_row["votes_2"])
+        first = int(table_row["votes_1"])
+        second = int(table_row["votes_2"])
         others = int(table_row["total"]) - first - second
         election = Election(
             name=table_row["year"],

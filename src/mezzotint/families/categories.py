@@ -64,7 +64,8 @@ def domain_names(
     if missing:
         names.append(MISSING)
     distinct_count = len(set(names))
-    if distinct_count != len(names) or not 2 <= len(names) <= most:
+    is_distinct = distinct_count == len(names)
+    if not is_distinct or not 2 <= len(names) <= most:
         remedy = f"need 2 to {most} different names, not {distinct_count}"
         listed_names = ", ".join(names)
         raise ParameterError("categories", listed_names, remedy)

@@ -47,8 +47,9 @@ def _read_only(values: IntArray) -> IntArray:
 
 
 def _largest_magnitude(values: IntArray) -> int:
-    least, greatest = int(values.min()), int(values.max())
-    return max(abs(least), abs(greatest))
+    lowest = int(values.min())
+    highest = int(values.max())
+    return max(abs(lowest), abs(highest))
 
 
 def _check_offsets(offsets: IntArray) -> None:
