@@ -154,7 +154,7 @@ def test_a_training_figure_in_small(tmp_path):
 
 
 def _experiment(**more):
-    how = {"rounds": 6, "per_round": 3, "learning_rate": 0.5, "evaluations": 3}
+    how = {"rounds": 6, "clients_per_round": 3, "learning_rate": 0.5, "evaluations": 3}
     return simulation.Experiment(**{**how, **more})
 
 

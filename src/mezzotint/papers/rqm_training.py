@@ -59,7 +59,7 @@ first RQM.
 """
 NOISE_FREE, PBM, OPTIMAL = "noise-free clipped", "PBM", "optimal table"
 
-ALONE = Experiment(rounds=400, per_round=1, learning_rate=2000.0)
+ALONE = Experiment(rounds=400, clients_per_round=1, learning_rate=2000.0)
 """A setting that tells mechanisms apart: one client a round, so that nobody else's noise averages
 its own away.
 """
@@ -354,7 +354,7 @@ def _training_note(
     """What to know of Figures 4 to 6; the verdicts compare each RQM with PBM, seed by seed."""
     return (
         f"{described}. Loss and accuracy: model {paper.model}, {paper.rounds} rounds of "
-        f"{paper.per_round} clients, "
+        f"{paper.clients_per_round} clients, "
         f"{seeds} seeds, server's rate {paper.learning_rate:g}; the paper has 3,400 devices, 2,000 "
         f"rounds of 40, a "
         "convolutional network, and prints neither numbers nor its rate. The sum of 40 clients "
@@ -471,10 +471,10 @@ def figure11(run: Run) -> Reproduction:
         tick=ticks(run.progress, len(trained_contestants) * seed_count * round_count),
     )
     noisy = (PBM, rqm_name(MAIN_PAIR), GAUSSIAN)
-    per_round = experiment.per_round
+    clients_per_round = experiment.clients_per_round
     return Reproduction(
         title=f"RQM, Figure 11: federated training on {described} (theta = 0.25, m = {LEVELS})",
-        note=f"{described}, {CIFAR_CLIENTS} clients (Dirichlet), {round_count} rounds of {per_round}, "
+        note=f"{described}, {CIFAR_CLIENTS} clients (Dirichlet), {round_count} rounds of {clients_per_round}, "
         f"{seed_count} seeds, model "
         f"{run.model}; the paper trains a convolutional network on CIFAR-100 and prints neither "
         f"numbers nor rates "
@@ -482,7 +482,7 @@ def figure11(run: Run) -> Reproduction:
         f"divergence of order "
         f"{TRAINING_ORDER:g} for each coordinate, once for the sum: it trusts the server, and is "
         f"the smaller noise "
-        f"therefore. Clipping at {CIFAR_CLIP:g} leaves little but signs, and with {per_round} "
+        f"therefore. Clipping at {CIFAR_CLIP:g} leaves little but signs, and with {clients_per_round} "
         f"clients the noise of all "
         "three methods is small beside them: this setting cannot tell the mechanisms apart; the "
         "last panel shows how "

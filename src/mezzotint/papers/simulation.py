@@ -81,7 +81,7 @@ class Experiment:
 
     Arguments:
         model: "softmax", "small-cnn" or "cnn" (the paper's, 1,206,590 parameters on FEMNIST).
-        rounds, per_round: of how many clients each, drawn without replacement; each uses all its
+        rounds, clients_per_round: of how many clients each, drawn without replacement; each uses all its
             records.
         learning_rate: of the server, on the mean of the clients' updates, which are minus their
             gradients.
@@ -91,7 +91,7 @@ class Experiment:
 
     model: str = "softmax"
     rounds: int = 400
-    per_round: int = 40
+    clients_per_round: int = 40
     learning_rate: float = 500.0
     evaluations: int = 10
     device: str = "cpu"
@@ -297,7 +297,7 @@ class Simulation:
         """The mean of the updates of this round's clients, as the server decodes it."""
         torch, clip_bound = self.torch, contestant.clip
         # Clients come first, so that they are the same for every contestant.
-        clients = rng.choice(len(self.clients), self.experiment.per_round, replace=False)
+        clients = rng.choice(len(self.clients), self.experiment.clients_per_round, replace=False)
         torch.nn.utils.vector_to_parameters(parameters, self.module.parameters())
         update_sum = torch.zeros_like(parameters)
         for client in clients.tolist():
@@ -315,7 +315,7 @@ class Simulation:
                 np.float32
             )
             update_sum += torch.as_tensor(server_noise, device=self.device)
-        return update_sum / self.experiment.per_round
+        return update_sum / self.experiment.clients_per_round
 
     def _gradient(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         mean_loss = self.torch.nn.functional.cross_entropy(self.module(x), y)
