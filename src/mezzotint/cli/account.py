@@ -105,7 +105,10 @@ def _mechanism(options: AccountOptions) -> Mechanism | mz.vectors.RankedCodebook
         return common.load_mechanism(options.file, parameter="file")
     vectors = options.dimension == 1 and options.clip_norm is None
     if not vectors or options.observer == "secure_sum":
-        remedy = "a ranked codebook's reports are of complete vectors, seen singly or shuffled; no sums, no dimension"
+        remedy = (
+            "a ranked codebook's reports are of complete vectors, seen singly or shuffled; no "
+            "sums, no dimension"
+        )
         raise ParameterError("file", str(options.file), remedy)
     return mz.vectors.RankedCodebook.load(options.file)
 

@@ -151,8 +151,9 @@ def _picture(advice: mz.vectors.Advice) -> list[RenderableType]:
     rounds = counted(setting.rounds, "round")
     observer = "reports" if setting.trust == "local" else "secure_sum"
     title = (
-        f"({setting.epsilon:g}, {setting.delta:g})-DP ({claim.basis(observer)}) for replacing one client in {rounds}; "
-        f"{setting.clients} clients a round, {counted(setting.dimension, 'coordinate')}"
+        f"({setting.epsilon:g}, {setting.delta:g})-DP ({claim.basis(observer)}) for replacing one "
+        f"client in {rounds}; {setting.clients} clients a round, "
+        f"{counted(setting.dimension, 'coordinate')}"
     )
     columns = ("scheme", "MSE", "bits/value", "bits/client", "epsilon", "why")
     table_rows: list[tuple[str, ...] | None] = []

@@ -52,7 +52,10 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 INTERRUPTED = 130
 NO_COLOR = "--no-color"
 
-SUMMARY = "Differentially private randomized quantization: few bits, unbiased, with certificates a machine can check."
+SUMMARY = (
+    "Differentially private randomized quantization: few bits, unbiased, with certificates a "
+    "machine can check."
+)
 
 PLAN, COLLECT, CHECK, LEARN, PAPERS = "Plan", "Collect", "Check", "Learn", "Papers"
 """Panels of the list of verbs."""
@@ -213,12 +216,18 @@ VERB_FAMILIES = {
     "roster": VerbFamily(
         panel=LEARN,
         summary="Make client identities and the list of all clients",
-        text="Manage client identities and the roster: the list of all clients that each client of secure sums holds.",
+        text=(
+            "Manage client identities and the roster: the list of all clients that each client of "
+            "secure sums holds."
+        ),
     ),
     "smoothed": VerbFamily(
         panel=PAPERS,
         summary="Smoothed differential privacy of a published sample",
-        text="Smoothed differential privacy: how much a published sample of votes or gradients reveals.",
+        text=(
+            "Smoothed differential privacy: how much a published sample of votes or gradients "
+            "reveals."
+        ),
     ),
 }
 """Verbs that have verbs of their own, by name."""
@@ -346,7 +355,10 @@ def _operating_system(error: OSError) -> str:
         reason = f"{error.filename}: {reason}"
     if error.errno not in FULL:
         return reason
-    return f"{reason}; no partial file was left behind. Free some space or choose another place, then run again"
+    return (
+        f"{reason}; no partial file was left behind. Free some space or choose another place, then "
+        "run again"
+    )
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -435,7 +447,10 @@ def _streams() -> str:
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # for as long as the process lives
     if sys.stdout is None:
-        return "standard output is closed; nothing was done, give it somewhere to go, as in > /dev/null"
+        return (
+            "standard output is closed; nothing was done, give it somewhere to go, as in > "
+            "/dev/null"
+        )
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None and stream.errors == "strict":

@@ -66,8 +66,8 @@ PriorOption = Annotated[
 SEEDED = "drawn from a seed: NOT PRIVATE"
 
 PRIOR_WARNING = (
-    "the design depends on the prior; if that column is private, publishing the mechanism reveals something about "
-    "it that epsilon does not cover"
+    "the design depends on the prior; if that column is private, publishing the mechanism reveals "
+    "something about it that epsilon does not cover"
 )
 
 
@@ -187,8 +187,8 @@ def table_for_shares(epsilon: float, lower: float, upper: float, *, bins: int) -
     bin.
     """
     return (
-        f"mezzotint design --loss cdf --epsilon {epsilon:.4g} --lower={lower:.12g} --upper={upper:.12g} "
-        f"--knots {bins + 1} --levels {2 * bins} --out shares.json"
+        f"mezzotint design --loss cdf --epsilon {epsilon:.4g} --lower={lower:.12g} "
+        f"--upper={upper:.12g} --knots {bins + 1} --levels {2 * bins} --out shares.json"
     )
 
 

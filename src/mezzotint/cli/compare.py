@@ -175,13 +175,14 @@ def _cell(column: str, value: Json) -> str:
 
 
 _MEANING = (
-    "Errors of one report, in data units (squared for mse and worst). mse and mae: averages over inputs; worst: mse at "
-    "the worst input; cdf: error of the distribution function times the root of the number of reports; max_bias: "
-    "largest bias at any input; people: for a 95 % interval of the mean of +-5 % of the range, whatever the inputs. "
-    "The worst inputs lie half at each end, and their spread widens the reports of every table but those of one bit, "
-    "so the least mse may take more people than one bit: mezzotint plan --inputs counts people for inputs like "
-    "yours. % above limit: mse above the limit for unbiased mechanisms of the epsilon asked "
-    "for, of a file of the epsilon in its row, with any number of bits."
+    "Errors of one report, in data units (squared for mse and worst). mse and mae: averages over "
+    "inputs; worst: mse at the worst input; cdf: error of the distribution function times the root "
+    "of the number of reports; max_bias: largest bias at any input; people: for a 95 % interval of "
+    "the mean of +-5 % of the range, whatever the inputs. The worst inputs lie half at each end, "
+    "and their spread widens the reports of every table but those of one bit, so the least mse may "
+    "take more people than one bit: mezzotint plan --inputs counts people for inputs like yours. % "
+    "above limit: mse above the limit for unbiased mechanisms of the epsilon asked for, of a file "
+    "of the epsilon in its row, with any number of bits."
 )
 
 

@@ -149,7 +149,9 @@ def _one(label: str, folder: Path) -> JsonObject:
 
 
 def _groups(mechanism: Mechanism, out: Path) -> JsonObject:
-    """Privatizes the carrier, too, keeps the airport, and estimates by airport: beside the truth."""
+    """Privatizes the carrier, too, keeps the airport, and estimates by airport, beside the
+    truth.
+    """
     import pyarrow.parquet as parquet
 
     carriers = mz.families.categorical(categories=CARRIERS, epsilon=EPSILON, other=True)
@@ -252,12 +254,14 @@ def _words(json_fields: JsonObject, checked: str) -> list[str]:
     certified = all(entry["certified"] for entry in json_fields["mechanisms"])
     basis = mz.privacy.basis(certified=certified)
     return [
-        f"Air time of {json_fields['rows']:,} flights from New York in 2013 (missing values dropped), clipped to "
-        f"[{LOWER:g}, {UPPER:g}] minutes, a range chosen without looking at the data.",
+        f"Air time of {json_fields['rows']:,} flights from New York in 2013 (missing values "
+        f"dropped), clipped to [{LOWER:g}, {UPPER:g}] minutes, a range chosen without looking at "
+        "the data.",
         f"Every family is calibrated to an epsilon of at most {EPSILON:g} per report "
         f"({basis}); one-bit response has 2 levels, the others {LEVELS}.",
         f"{json_fields['files']['mechanism.json']}: {checked}",
-        f"Air time and carrier of one flight together: {json_fields['record_claim']} The airport was kept as it is.",
+        f"Air time and carrier of one flight together: {json_fields['record_claim']} The airport "
+        "was kept as it is.",
     ]
 
 
@@ -266,7 +270,10 @@ def _picture(json_fields: JsonObject, checked: str) -> list[RenderableType]:
     truth, *families = _compared(json_fields)
     table = tables.TerminalTable(_HEADINGS, [truth, None, *families], caption=calibrated)
     grouped = tables.TerminalTable(_GROUPED, _grouped_rows(json_fields), caption=together)
-    written = f"Written: {', '.join(json_fields['files'].values())} ({json_fields['seconds']:.1f} s in all)"
+    written = (
+        f"Written: {', '.join(json_fields['files'].values())} ({json_fields['seconds']:.1f} s in "
+        "all)"
+    )
     return [Group(Text(about), table, Text(verified), grouped), written]
 
 

@@ -22,7 +22,10 @@ from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, above, counted, number
 
-EXAMPLE = "mezzotint design --epsilon 1 --levels=-3,-0.5,0.5,3 --lower -1 --upper 1 --loss mae --out m.json --json"
+EXAMPLE = (
+    "mezzotint design --epsilon 1 --levels=-3,-0.5,0.5,3 --lower -1 --upper 1 --loss mae --out "
+    "m.json --json"
+)
 
 CLOSED_FORMS = ("rqm", "erm", "pbm", "randomized_response", "k_randomized_response")
 FAMILIES = ("optimal", "optm", "mvu", "imvu", *CLOSED_FORMS)
@@ -261,7 +264,9 @@ def _refuse_mixtures(options: DesignOptions) -> None:
 def _guaranteed(
     result: mz.design.DesignResult, problem: JsonObject, options: DesignOptions
 ) -> JsonObject:
-    """What the integers of the table guarantee, its limit where asked for, and a table for shares."""
+    """What the integers of the table guarantee, its limit where asked for, and a table
+    for shares.
+    """
     epsilon = problem["epsilon"]
     json_fields: JsonObject = {"epsilon_asked": epsilon, "out": options.out_name}
     json_fields |= guarantee(
@@ -499,7 +504,10 @@ def _summary(json_fields: JsonObject) -> str:
     levels = ", ".join(f"{level:.6g}" for level in json_fields["levels"][:SHOWN_LEVELS])
     if len(json_fields["levels"]) > SHOWN_LEVELS:
         levels += " ..."
-    reached = f"{_REACHED.get(json_fields['status'], json_fields['status'])} in {json_fields['seconds']:.3g} s"
+    reached = (
+        f"{_REACHED.get(json_fields['status'], json_fields['status'])} in "
+        f"{json_fields['seconds']:.3g} s"
+    )
     if json_fields["out"]:
         reached += f", written to {json_fields['out']}"
     sentences = [
@@ -510,7 +518,8 @@ def _summary(json_fields: JsonObject) -> str:
     ]
     if "for_shares" in json_fields:
         sentences.append(
-            f"This table is designed for means. For shares and quantiles: {json_fields['for_shares']}"
+            "This table is designed for means. For shares and quantiles: "
+            f"{json_fields['for_shares']}"
         )
     return "\n".join(sentences)
 

@@ -172,7 +172,8 @@ def _note_limits(sources: list[str]) -> None:
             console.note("the reports are of one row of each person: estimates are about people")
         else:
             console.note(
-                f"the reports are of {limit}: estimates are about rows, and whoever has more rows counts more often"
+                f"the reports are of {limit}: estimates are about rows, and whoever has more rows "
+                "counts more often"
             )
 
 
@@ -190,8 +191,9 @@ def note_row_claim(sources: list[str]) -> mz.privacy.Claim | None:
         return None
     costliest = max(claims, key=lambda claim: claim.epsilon)
     console.note(
-        f"a complete row of these reports, all columns together, costs epsilon {above(costliest.epsilon)}; "
-        "what a person was charged in all is in the ledger (mezzotint ledger FILE)"
+        "a complete row of these reports, all columns together, costs epsilon "
+        f"{above(costliest.epsilon)}; what a person was charged in all is in the ledger (mezzotint "
+        "ledger FILE)"
     )
     return costliest
 
@@ -244,8 +246,8 @@ def _frequencies(result: mz.collect.Frequencies, title: str) -> Group:
     if all(share.value >= 0 for share in result.shares):
         return Group(table)
     sentences = (
-        "Estimates are unbiased, so sums and averages of them are right too. The share of a rare category may be "
-        "estimated below 0; read that as near 0."
+        "Estimates are unbiased, so sums and averages of them are right too. The share of a rare "
+        "category may be estimated below 0; read that as near 0."
     )
     return Group(table, Text(sentences))
 
@@ -293,8 +295,9 @@ def _blame(result: mz.collect.Estimate, table: Mechanism) -> list[str]:
         identified_width = mean.identified[1] - mean.identified[0]
         if identified_width >= interval_width / 4:
             sentences.append(
-                f"The mean is only as good as the table: its bias may reach {number(table.max_bias, 3)}, which more "
-                "reports do not reduce and the standard error leaves out. For means: mezzotint design --loss mse"
+                "The mean is only as good as the table: its bias may reach "
+                f"{number(table.max_bias, 3)}, which more reports do not reduce and the standard "
+                "error leaves out. For means: mezzotint design --loss mse"
             )
     for estimands, cells, width, left_open in _widths(result, table):
         if width < WIDE or left_open < width / 2:
@@ -304,8 +307,9 @@ def _blame(result: mz.collect.Estimate, table: Mechanism) -> list[str]:
             epsilon = result.epsilon
         better = common.table_for_shares(epsilon, table.lower, table.upper, bins=cells)
         sentences.append(
-            f"More reports of this table would hardly narrow these {estimands}: the table itself leaves them open. "
-            f"For a table made for them (docs/collect.md, a table for a histogram): {better}"
+            f"More reports of this table would hardly narrow these {estimands}: the table itself "
+            "leaves them open. For a table made for them (docs/collect.md, a table for a "
+            f"histogram): {better}"
         )
         break
     return sentences
@@ -334,9 +338,10 @@ def _widths(result: mz.collect.Estimate, table: Mechanism) -> list[tuple[str, in
 def _split(result: mz.collect.Estimate) -> str:
     sampling, privacy = result.sampling_error, result.privacy_error
     return (
-        f"Standard error of the mean {number(result.standard_error, 4)}: sampling of the rows contributes "
-        f"{number(sampling.value, 4)} ({number(sampling.low, 4)} to {number(sampling.high, 4)}), privacy "
-        f"{number(privacy.value, 4)} ({number(privacy.low, 4)} to {number(privacy.high, 4)}); their squares add up."
+        f"Standard error of the mean {number(result.standard_error, 4)}: sampling of the rows "
+        f"contributes {number(sampling.value, 4)} ({number(sampling.low, 4)} to "
+        f"{number(sampling.high, 4)}), privacy {number(privacy.value, 4)} "
+        f"({number(privacy.low, 4)} to {number(privacy.high, 4)}); their squares add up."
     )
 
 

@@ -101,7 +101,9 @@ def _named(intervals: Mapping[str, mz.collect.Interval]) -> JsonObject:
 
 
 def _have_totals(groups: Mapping[str, mz.collect.Group], options: EstimateOptions) -> bool:
-    """Whether totals are estimated: of numbers, with weights that are 1 / probability of inclusion."""
+    """Whether totals are estimated: of numbers, with weights that are 1 / probability of
+    inclusion.
+    """
     if options.weights is None:
         return False
     return all(
@@ -212,8 +214,9 @@ def _picture(json_fields: JsonObject, series: mz.privacy.Claim | None, *, cost: 
     if series is None:
         return Group(table)
     sentences = (
-        "Memoised reports: a person's equal values repeat the same report in every group, so errors of differences "
-        f"add up, and averages over groups are no sharper than one group. For {json_fields['series']['of']}: {series}"
+        "Memoised reports: a person's equal values repeat the same report in every group, so "
+        "errors of differences add up, and averages over groups are no sharper than one group. For "
+        f"{json_fields['series']['of']}: {series}"
     )
     return Group(table, Text(sentences))
 

@@ -213,15 +213,16 @@ def _dry_run(run: RunFile, settings: RunSettings, as_json: bool) -> None:
         delta = above(json_fields["delta"])
         price = f"at worst the run costs epsilon {above(epsilon)}, delta {delta}: {worst}"
     sentences: list[RenderableType] = [
-        f"one round of {json_fields['clients']} clients on made-up data: {json_fields['parameters']:,} parameters, "
-        f"{json_fields['bits']} bits each on the wire, {json_fields['seconds']:.1f} s",
+        f"one round of {json_fields['clients']} clients on made-up data: "
+        f"{json_fields['parameters']:,} parameters, {json_fields['bits']} bits each on the wire, "
+        f"{json_fields['seconds']:.1f} s",
         price,
         "nothing was read, kept or charged",
     ]
     if json_fields["rounds"] < json_fields["wanted"]:
         sentences.append(
-            f"warning: the budget of epsilon {settings.epsilon:g} ends the run after {json_fields['rounds']} of "
-            f"{json_fields['wanted']} rounds of a client"
+            f"warning: the budget of epsilon {settings.epsilon:g} ends the run after "
+            f"{json_fields['rounds']} of {json_fields['wanted']} rounds of a client"
         )
     if json_fields["warning"]:
         sentences.append(f"warning: {json_fields['warning']}")
@@ -253,7 +254,10 @@ def _prove(report: RunReport, path: Path) -> None:
         )
     view = promised_views[0]
     if report.promises[view].release is None:
-        remedy = "what clients measured is added to what updates cost, and sums of claims are not proved; leave one out"
+        remedy = (
+            "what clients measured is added to what updates cost, and sums of claims are not "
+            "proved; leave one out"
+        )
         raise ParameterError("proof", str(path), remedy)
     release = cast(mz.privacy.Release, report.promises[view].release)
     proved = common.write_proof(release, path, overwrite=True)
@@ -263,7 +267,10 @@ def _prove(report: RunReport, path: Path) -> None:
 def _write_app(app: Path, settings: RunSettings, scheme: Scheme, out: Path | None) -> None:
     """The folder for `flwr run`, and what to do with it."""
     if out is not None and out.is_absolute():
-        remedy = "results of an app go below the directory of its SuperLink: give a relative folder, or none"
+        remedy = (
+            "results of an app go below the directory of its SuperLink: give a relative folder, or "
+            "none"
+        )
         raise ParameterError("out", str(out), remedy)
     from mezzotint.federated import folder as folders
 
@@ -272,16 +279,20 @@ def _write_app(app: Path, settings: RunSettings, scheme: Scheme, out: Path | Non
         folder_name = str(out)
     folders.write_app(app, replace(settings, out=folder_name), scheme)
     console.note(f"check it with: flwr build --app {app}; run it with: flwr run {app}")
-    simulated = f"flwr federation simulation-config @none/default local --num-supernodes {settings.population}"
+    simulated = (
+        "flwr federation simulation-config @none/default local --num-supernodes "
+        f"{settings.population}"
+    )
     console.note(f"to simulate its clients on one machine, first: {simulated}")
     if settings.evaluate_every:
         console.note(
-            "nodes tell what they measure only under a policy with evaluate_noise_multiplier; others refuse"
+            "nodes tell what they measure only under a policy with evaluate_noise_multiplier; "
+            "others refuse"
         )
     if settings.data:
         console.note(
-            "every node names its data in --node-config 'data=\"/path\"', the SuperLink's machine in the environment "
-            "variable MEZZOTINT_DATA"
+            "every node names its data in --node-config 'data=\"/path\"', the SuperLink's machine "
+            "in the environment variable MEZZOTINT_DATA"
         )
 
 
@@ -339,7 +350,8 @@ def _lines(report: RunReport, settings: RunSettings, views: list[str]) -> list[s
     ledger = report.ledger
     sentences.append(
         f"ledger: {counted(len(ledger['rounds']), 'round')}, smallest {smallest} "
-        f"{counted(ledger['smallest_sum'], 'client')}, {counted(len(ledger['charges']), 'client')} charged"
+        f"{counted(ledger['smallest_sum'], 'client')}, {counted(len(ledger['charges']), 'client')} "
+        "charged"
     )
     for measured in report.measured[-1:]:
         values = []
@@ -357,5 +369,8 @@ def _unclaimed(view: str, report: RunReport) -> str:
     if not report.ledger["charges"]:
         return "nothing was released"
     if view == "local" and "central" in report.claims:
-        return "no epsilon can be claimed: whoever sees a report, the server too, sees it without noise"
+        return (
+            "no epsilon can be claimed: whoever sees a report, the server too, sees it without "
+            "noise"
+        )
     return "no epsilon can be claimed: the mechanism has no noise"

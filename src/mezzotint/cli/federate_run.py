@@ -391,8 +391,8 @@ def _from_file(file: str, clip_norm: float) -> Encoding:
         if error.parameter != "levels":
             raise
         remedy = (
-            "its levels are not integer multiples of a step, so sums of codes do not decode to sums of values; design "
-            "it on an even grid (--levels=-3,-1,1,3)"
+            "its levels are not integer multiples of a step, so sums of codes do not decode to "
+            "sums of values; design it on an even grid (--levels=-3,-1,1,3)"
         )
         raise ParameterError("mechanism.file", file, remedy) from error
 
@@ -417,7 +417,9 @@ def _named(mechanism: QuantizedTable) -> Mechanism:
 
 
 def _on_even_levels(family: str, levels: int, clip: float, epsilon: float) -> Mechanism:
-    """Sums need even levels: the best of nine ranges, from the least that unbiased reports allow."""
+    """Sums need even levels: the best of nine ranges, from the least that unbiased reports
+    allow.
+    """
     if family == "optm" and levels > 4:
         remedy = "OPTM searches boxes of probabilities, too many beyond 4 levels: use 2, or optimal"
         raise ParameterError("mechanism.bits", (levels - 1).bit_length(), remedy)
@@ -462,9 +464,13 @@ def _gaussian(
         size=size, clients=fewest_clients, rounds=rounds, corrupted=settings.corrupted, delta=delta
     )
     multiplier, encoding = noise_within(epsilon, make, sums)
-    participation = f"clients in {rounds} of {counted(settings.rounds, 'round')} (sums of {fewest_clients} or more)"
+    participation = (
+        f"clients in {rounds} of {counted(settings.rounds, 'round')} (sums of {fewest_clients} or "
+        "more)"
+    )
     console.note(
-        f"a noise multiplier of {above(multiplier)} keeps {participation} within epsilon {settings.epsilon:g}"
+        f"a noise multiplier of {above(multiplier)} keeps {participation} within epsilon "
+        f"{settings.epsilon:g}"
     )
     return encoding
 
@@ -486,6 +492,9 @@ def left_for_updates(settings: RunSettings) -> tuple[float, float]:
     if claim is not None:
         cost = claim.epsilon
     if cost >= settings.epsilon:
-        remedy = f"what clients measure alone costs {cost:g}: use more evaluate.noise_multiplier, or ask less often"
+        remedy = (
+            f"what clients measure alone costs {cost:g}: use more evaluate.noise_multiplier, or "
+            "ask less often"
+        )
         raise ParameterError("privacy.epsilon", settings.epsilon, remedy)
     return settings.epsilon - cost, settings.delta / 2

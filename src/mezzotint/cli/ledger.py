@@ -107,7 +107,10 @@ def _refuse_options(options: LedgerOptions, kind: str) -> None:
     """Refuse options that a ledger of this kind would ignore."""
     file_name = options.file.name
     if options.budget is not None and kind in (FEDERATED, TRAINING):
-        remedy = f"{file_name} counts rounds, whose price the run's report states: leave it out, and see mezzotint report"
+        remedy = (
+            f"{file_name} counts rounds, whose price the run's report states: leave it out, and "
+            "see mezzotint report"
+        )
         raise ParameterError("budget", options.budget, remedy)
     if options.client is not None and kind in (LIFETIME, TRAINING):
         remedy = f"{file_name} has no clients to choose from; leave it out"
@@ -132,7 +135,8 @@ def _show_releases(options: LedgerOptions) -> None:
     json_fields = _facts(ledger, budget=budget, client=client, top=top)
     if client is not None and not ledger.people and client not in ledger.by_client():
         console.note(
-            f"no release is charged to {client} alone; releases about everyone count for every client"
+            f"no release is charged to {client} alone; releases about everyone count for every "
+            "client"
         )
     console.show(
         {"file": str(file), **json_fields},
@@ -156,7 +160,8 @@ def _header(file: Path) -> JsonObject:
         header = {}
     if header.get("format") not in (releases_of.FORMAT, FEDERATED, LIFETIME, TRAINING):
         raise FileFormatError(
-            f"{file.name}: is not a ledger; name one that privatize --ledger or federate --out wrote"
+            f"{file.name}: is not a ledger; name one that privatize --ledger or federate --out "
+            "wrote"
         )
     return header
 
@@ -207,7 +212,9 @@ def _totals(ledger: mz.privacy.Ledger, client: str | None, top: int) -> dict[str
 def _clients(
     totals: dict[str, mz.privacy.Spent], repeated: Counter[str], budget: float | None
 ) -> list[JsonObject]:
-    """An entry for each client; releases about everyone have one of their own where there are any."""
+    """An entry for each client; releases about everyone have one of their own where there
+    are any.
+    """
     from mezzotint.privacy.ledger import GLOBAL
 
     entries: list[JsonObject] = []
@@ -349,13 +356,14 @@ def _words(json_fields: JsonObject, top: int) -> Sequence[str]:
     )
     sentences += _budget_words(json_fields)
     sentences.append(
-        "Computed, to an observer of all these releases: sums of what their claims state (basic composition), valid "
-        "whenever they are read. Single claims below may be certified; their sum is computed."
+        "Computed, to an observer of all these releases: sums of what their claims state (basic "
+        "composition), valid whenever they are read. Single claims below may be certified; their "
+        "sum is computed."
     )
     if any(_name(entry["client"]) == "everyone" for entry in json_fields["clients"]):
         sentences.append(
-            "everyone: releases charged without --charge-by. The people in the data are then unknown, so these "
-            "releases count for every person."
+            "everyone: releases charged without --charge-by. The people in the data are then "
+            "unknown, so these releases count for every person."
         )
     sentences.append(f"The claim{'s' * (len(json_fields['claims']) != 1)}:")
     for entry in json_fields["claims"][:top]:
@@ -363,7 +371,8 @@ def _words(json_fields: JsonObject, top: int) -> Sequence[str]:
         if entry["sources"]:
             source_count = _plural(entry["sources"], "source")
         sentences.append(
-            f"{entry['charges']:,} x ({source_count}) {entry['claim'] or 'a release without a claim'}"
+            f"{entry['charges']:,} x ({source_count}) "
+            f"{entry['claim'] or 'a release without a claim'}"
         )
     return sentences
 
@@ -380,8 +389,9 @@ def _budget_words(json_fields: JsonObject) -> list[str]:
     if "fixed" in json_fields:
         epsilon, delta, slack = json_fields["fixed"].values()
         sentences.append(
-            f"The budget was fixed at epsilon {above(epsilon)} and delta {above(delta)}, {above(slack)} of it slack "
-            "for advanced composition: what is reserved may add up to more than this epsilon, and still keep to it."
+            f"The budget was fixed at epsilon {above(epsilon)} and delta {above(delta)}, "
+            f"{above(slack)} of it slack for advanced composition: what is reserved may add up to "
+            "more than this epsilon, and still keep to it."
         )
     return sentences
 
@@ -413,9 +423,10 @@ def _show_sums(
     if math.isfinite(epsilon):
         cost = f"epsilon {above(epsilon)}, delta {above(delta)}"
     sentences = (
-        f"{file.name}: {counted(ledger.sums, 'secure sum')} that this client was in, or was charged for\n"
-        f"Computed: {cost}, for replacing all data of this client (replace_one), to an observer of the secure sums "
-        "alone, each of which is taken for the smallest that its plan allowed."
+        f"{file.name}: {counted(ledger.sums, 'secure sum')} that this client was in, or was "
+        "charged for\n"
+        f"Computed: {cost}, for replacing all data of this client (replace_one), to an observer of "
+        "the secure sums alone, each of which is taken for the smallest that its plan allowed."
     )
     if budget is not None:
         json_fields |= {"budget": budget, "left": max(0.0, budget - epsilon)}
@@ -454,9 +465,9 @@ def _show_rounds(
     if (file.parent / "report.json").is_file():
         price = f"mezzotint report {file.parent} --out run.html"
     sentences = (
-        f"{more}Nobody was charged for more than {max(ledger.charges.values(), default=0)} rounds; an interrupted "
-        f"round counts for all who were asked. The smallest sum is of {json_fields['smallest_sum']} clients. "
-        f"What that costs: {price}"
+        f"{more}Nobody was charged for more than {max(ledger.charges.values(), default=0)} rounds; "
+        "an interrupted round counts for all who were asked. The smallest sum is of "
+        f"{json_fields['smallest_sum']} clients. What that costs: {price}"
     )
     console.show(
         {"file": str(file), **json_fields},

@@ -203,7 +203,10 @@ def next_step(planned: Plan, *, mechanism: Path | None, family: str | None) -> s
     question = planned.question
     epsilon = f"--epsilon {below(planned.report_epsilon)}"
     if planned.estimand == "hitters":
-        return f"mezzotint privatize data.csv --column NAME --domain names.txt {epsilon} --out reports.csv"
+        return (
+            f"mezzotint privatize data.csv --column NAME --domain names.txt {epsilon} --out "
+            "reports.csv"
+        )
     if mechanism is not None:
         file = shlex.quote(str(mechanism))
         return f"mezzotint privatize data.csv --column NAME --mechanism {file} --out reports.csv"
@@ -228,7 +231,10 @@ def next_step(planned: Plan, *, mechanism: Path | None, family: str | None) -> s
 
 
 def _picture(planned: Plan, basis: str) -> tables.TerminalTable:
-    title = f"{planned.estimand}: {planned.people:,} people, epsilon {above(planned.epsilon)} each in all ({basis})"
+    title = (
+        f"{planned.estimand}: {planned.people:,} people, epsilon {above(planned.epsilon)} each in "
+        f"all ({basis})"
+    )
     columns = ("way of asking", "epsilon of a report", "people per question", "half width")
     table_rows = [
         (
@@ -256,7 +262,8 @@ def _words(planned: Plan, next_command: str) -> list[str]:
     ]
     if planned.identified:
         sentences.append(
-            f"Of it {above(planned.identified)} is left open by the table, however many people are asked."
+            f"Of it {above(planned.identified)} is left open by the table, however many people are "
+            "asked."
         )
     if planned.power is not None:
         sentences.append(
@@ -265,13 +272,14 @@ def _words(planned: Plan, next_command: str) -> list[str]:
     ways = {option.strategy for option in planned.options}
     if "lot" in ways:
         sentences.append(
-            "A lot gives each person one question, drawn publicly by person, not by row (mezzotint privatize --lot ID "
-            "--question 1/W --lot-name NAME); pairs of answers of one person are lost."
+            "A lot gives each person one question, drawn publicly by person, not by row (mezzotint "
+            "privatize --lot ID --question 1/W --lot-name NAME); pairs of answers of one person "
+            "are lost."
         )
     if "memoised" in ways:
         sentences.append(
-            "Memoised reports hold for people whose values change at the same times; enforce the number of distinct "
-            "values, and note that a ledger charges every run."
+            "Memoised reports hold for people whose values change at the same times; enforce the "
+            "number of distinct values, and note that a ledger charges every run."
         )
     return [*sentences, f"Next: {next_command}"]
 

@@ -256,17 +256,17 @@ def _tables(columns: list[str], files: list[Path]) -> Tables:
 
 def _lot(options: PrivatizeOptions) -> mz.collect.Lot | None:
     """The question of this run and its lot."""
-    parts = {"question": options.question, "lot_name": options.lot_name}
+    lot_options = {"question": options.question, "lot_name": options.lot_name}
     if options.lot is None:
-        for parameter, part in parts.items():
-            if part is not None:
-                raise ParameterError(parameter, part, "needs the column of people (--lot)")
+        for parameter, lot_option in lot_options.items():
+            if lot_option is not None:
+                raise ParameterError(parameter, lot_option, "needs the column of people (--lot)")
         return None
-    for parameter, part in parts.items():
-        if part is None:
+    for parameter, lot_option in lot_options.items():
+        if lot_option is None:
             remedy = "a lot needs --question 1/4 and --lot-name NAME, the same for all questions"
-            raise ParameterError(parameter, part, remedy)
-    question, _, questions = (options.question or "").partition("/")
+            raise ParameterError(parameter, lot_option, remedy)
+    question, _slash, questions = (options.question or "").partition("/")
     if not (question.isdecimal() and questions.isdecimal()):
         raise ParameterError("question", options.question, "write which of how many, as 2/4")
     return mz.collect.Lot(
@@ -312,11 +312,13 @@ def _lines(result: PrivatizeResult, numeric: set[str]) -> list[str]:
     clippable = [(label, tally) for label, tally in tallies if tally.column in numeric]
     if result.resumed and result.resumed == result.blocks:
         sentences.append(
-            f"the run in {result.out} is finished: all {result.blocks} parts existed already, and nothing was drawn"
+            f"the run in {result.out} is finished: all {result.blocks} parts existed already, and "
+            "nothing was drawn"
         )
     elif result.resumed:
         sentences.append(
-            f"{result.resumed} of {result.blocks} parts existed already; the counts below leave them out"
+            f"{result.resumed} of {result.blocks} parts existed already; the counts below leave "
+            "them out"
         )
     sentences += _charged(result)
     sentences += _limited(result)
@@ -351,12 +353,12 @@ def _limited(result: PrivatizeResult) -> list[str]:
         )
     if result.shift is None:
         return sentences
-    kept = result.reports + result.missing
+    kept_rows = result.reports + result.missing
     return [
         *sentences,
-        f"kept within the limit of each person: {kept:,}; dropped beyond it: {result.beyond:,}. "
-        "Estimates are about the rows kept: their mean may be off that of all rows by at most "
-        f"{above(result.shift, 3)} of the range (of this data, not private)",
+        f"kept within the limit of each person: {kept_rows:,}; dropped beyond it: "
+        f"{result.beyond:,}. Estimates are about the rows kept: their mean may be off that of all "
+        f"rows by at most {above(result.shift, 3)} of the range (of this data, not private)",
     ]
 
 

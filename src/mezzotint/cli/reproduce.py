@@ -25,7 +25,10 @@ KEY_COLUMNS = 2
 
 EXAMPLE = "mezzotint reproduce rqm-figure4 --data femnist.npz --model cnn --rounds 2000 --seeds 3"
 
-_BASIS = "Epsilon and delta: the paper's as printed, ours computed; to the observer that the paper has in mind."
+_BASIS = (
+    "Epsilon and delta: the paper's as printed, ours computed; to the observer that the paper has "
+    "in mind."
+)
 
 
 def command(

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=VerbsHelp,
-    help="Manage client identities and the roster: the list of all clients that each client of secure sums holds.",
+    help=(
+        "Manage client identities and the roster: the list of all clients that each client of "
+        "secure sums holds."
+    ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -38,7 +41,8 @@ def identity(
     records: Annotated[
         Path,
         option(
-            "Folder in which the identity's ledger begins: what it signs and spends, for life. Never copy or restore it."
+            "Folder in which the identity's ledger begins: what it signs and spends, for life. "
+            "Never copy or restore it."
         ),
     ],
     as_json: AsJson = False,
@@ -89,7 +93,8 @@ def make(
         raise ParameterError(
             "cards",
             str(cards),
-            f"lists {len(card_lines)} client{'s' * (len(card_lines) != 1)}, needs at least 2; {remedy}",
+            f"lists {len(card_lines)} client{'s' * (len(card_lines) != 1)}, needs at least 2; "
+            f"{remedy}",
         )
     roster = mz.federated.Roster.drawn(
         _read_card(f"{cards.name}, line {line_number}", line)
@@ -100,7 +105,8 @@ def make(
     _print_roster(roster, as_json, out=str(out))
     if not as_json:
         console.note(
-            "every client compares this SHA-256 with what `mezzotint roster check` prints of its file"
+            "every client compares this SHA-256 with what `mezzotint roster check` prints of its "
+            "file"
         )
 
 
@@ -130,7 +136,10 @@ def check(
 @app.command(
     cls=VerbHelp,
     name="signer",
-    epilog="Example: mezzotint roster signer identity.key --records records --policy policy.toml --socket signer.sock",
+    epilog=(
+        "Example: mezzotint roster signer identity.key --records records --policy policy.toml "
+        "--socket signer.sock"
+    ),
 )
 def signer(
     file: Annotated[Path, argument("File written by `roster identity`.")],

@@ -57,7 +57,8 @@ def show(
         inputs = np.array(common.parse_numbers(at, parameter="at"))
         for input_value in inputs[(inputs < mechanism.lower) | (inputs > mechanism.upper)]:
             console.note(
-                f"{input_value:g} is clipped to {np.clip(input_value, mechanism.lower, mechanism.upper):g}"
+                f"{input_value:g} is clipped to "
+                f"{np.clip(input_value, mechanism.lower, mechanism.upper):g}"
             )
     json_fields = _as_dict(mechanism, inputs)
     console.show(json_fields, as_json, lambda: _picture(mechanism, inputs))
@@ -124,10 +125,10 @@ def _picture(mechanism: Mechanism, inputs: FloatArray) -> Group:
     )
     summary = (
         f"{mechanism.levels.size} levels ({counted(mechanism.bits, 'bit')}), "
-        f"{mechanism.knots.size} rows, "
-        f"inputs in [{mechanism.lower:g}, {mechanism.upper:g}]\n"
-        f"epsilon {_cost(mechanism)}; mean squared error {number(mechanism.mse())}, "
-        f"mean absolute error {number(mechanism.mae())} (uniform inputs), greatest bias {number(mechanism.max_bias, 3)}"
+        f"{mechanism.knots.size} rows, inputs in [{mechanism.lower:g}, {mechanism.upper:g}]\n"
+        f"epsilon {_cost(mechanism)}; mean squared error {number(mechanism.mse())}, mean absolute "
+        f"error {number(mechanism.mae())} (uniform inputs), greatest bias "
+        f"{number(mechanism.max_bias, 3)}"
     )
     return Group(terminal_table, Text(summary), Text(mz.privacy.report_words(mechanism)))
 
@@ -257,8 +258,8 @@ def _accountable(mechanism: Mechanism) -> str:
             "(mezzotint account --delta DELTA)"
         )
     return (
-        "A report that one input gives has probability 0 at another: every Renyi divergence of order 1 or more is "
-        f"infinite, and {limits}."
+        "A report that one input gives has probability 0 at another: every Renyi divergence of "
+        f"order 1 or more is infinite, and {limits}."
     )
 
 

@@ -31,7 +31,10 @@ _BASIS = f"Epsilon and delta: {claim.basis('model')}."
 
 app = typer.Typer(
     cls=VerbsHelp,
-    help="Smoothed differential privacy: how much a published sample of votes or gradients reveals. Values are log10.",
+    help=(
+        "Smoothed differential privacy: how much a published sample of votes or gradients reveals. "
+        "Values are log10."
+    ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -74,7 +77,9 @@ def profile(
     at_most: AtMost = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compute delta of one database at one epsilon exactly, and the worst case over all databases."""
+    """Compute delta of one database at one epsilon exactly, and the worst case over all
+    databases.
+    """
     question = _asked(locals())
     _finish("profile", question, mz.smoothed.profile(**question), as_json, at_most)
 
@@ -107,14 +112,18 @@ def utility(
 @app.command(
     cls=VerbHelp,
     name="expected",
-    epilog="Example: mezzotint smoothed expected --n 1000000 --vertices 0.0554 --loss-rate 0.002 --epsilon 1",
+    epilog=(
+        "Example: mezzotint smoothed expected --n 1000000 --vertices 0.0554 --loss-rate 0.002 "
+        "--epsilon 1"
+    ),
 )
 def expected(
     n: Annotated[int, option("Number of records.")],
     vertices: Annotated[
         str,
         option(
-            "Distributions: 0.0554,0.22863 (shares of the first of two types) or 0.5,0.3,0.2;0.4,0.4,0.2"
+            "Distributions: 0.0554,0.22863 (shares of the first of two types) or "
+            "0.5,0.3,0.2;0.4,0.4,0.2"
         ),
     ],
     loss_rate: LossRate = None,
@@ -149,8 +158,8 @@ def own(
     mechanism: Annotated[
         str,
         option(
-            "FILE.py:NAME, a function histogram -> {output: chance}; FILE.json, a row of chances for each histogram; "
-            "histogram, plurality, borda, stv, or threshold:COUNT."
+            "FILE.py:NAME, a function histogram -> {output: chance}; FILE.json, a row of chances "
+            "for each histogram; histogram, plurality, borda, stv, or threshold:COUNT."
         ),
     ],
     n: Annotated[int, option("Number of records.")],

@@ -184,8 +184,9 @@ def prepare(described: RunFile, place: Place | None, *, overwrite: bool) -> Trai
         data = _data(described.data, described.label, described.users, described.neighboring)
     if abs(data.train_x).max() > FAR:
         console.warn(
-            "some features lie far from [-1, 1]: they dominate the clipped gradients, and little is learned from "
-            "the others; scale all of them by public bounds (bounds read from private data are a release of their own)"
+            "some features lie far from [-1, 1]: they dominate the clipped gradients, and little "
+            "is learned from the others; scale all of them by public bounds (bounds read from "
+            "private data are a release of their own)"
         )
     task = mz.training.models.task(
         described.model, shape=data.train_x.shape[1:], classes=data.classes
@@ -276,7 +277,10 @@ def _data(
     if data_name == "breast-cancer":
         return mz.datasets.breast_cancer()
     if not data_path.is_dir():
-        remedy = "give breast-cancer, a .csv or .parquet file, or a folder of IDX files or of images by class"
+        remedy = (
+            "give breast-cancer, a .csv or .parquet file, or a folder of IDX files or of images by "
+            "class"
+        )
         raise ParameterError("data", data_name, remedy)
     if any(data_path.glob("*-ubyte*")):
         return mz.datasets.idx_folder(data_name)
@@ -397,9 +401,10 @@ def _refuse_without_steps(run: Trainer, described: RunFile, place: Place | None)
 
 def _nothing_left(run: Trainer, described: RunFile) -> BudgetError:
     return BudgetError(
-        f"{run.spent} steps are spent and one more would exceed epsilon {described.budget.target_epsilon}: "
-        "no step of this model can be taken, and none is written; without --overwrite the model that is there goes "
-        "on, and a higher target_epsilon allows steps"
+        f"{run.spent} steps are spent and one more would exceed epsilon "
+        f"{described.budget.target_epsilon}: no step of this model can be taken, and none is "
+        "written; without --overwrite the model that is there goes on, and a higher target_epsilon "
+        "allows steps"
     )
 
 

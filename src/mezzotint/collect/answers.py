@@ -117,21 +117,21 @@ class GroupEstimates(Claimed):
 
     def _told(self) -> JsonObject:
         """What is printed: an interval of each group by its name, then what holds for all."""
-        told: JsonObject = {}
+        printed_fields: JsonObject = {}
         for answer in self.answers[:SHOWN_ANSWERS]:
-            told[f"{answer.group}: {answer.quantity}"] = answer.interval.as_dict()
+            printed_fields[f"{answer.group}: {answer.quantity}"] = answer.interval.as_dict()
         more = len(self.answers) - SHOWN_ANSWERS
         if more > 0:
-            told["..."] = f"{more} more, in to_frame()"
+            printed_fields["..."] = f"{more} more, in to_frame()"
         facts = super().as_dict()
         intervals = "each interval"
         if self.simultaneous:
             intervals = "all intervals together"
-        told["confidence"] = f"{confidence_percent(self.confidence)} of {intervals}"
+        printed_fields["confidence"] = f"{confidence_percent(self.confidence)} of {intervals}"
         del facts["confidence"], facts["simultaneous"], facts["notes"]
         if self.notes:
             facts["notes"] = " ".join(self.notes)
-        return told | facts
+        return printed_fields | facts
 
 
 @final

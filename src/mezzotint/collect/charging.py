@@ -89,7 +89,10 @@ def ledger_key(ledger: Ledger, *, create: bool = True) -> bytes:
         sources = [SOURCE in charge.release.description for charge in ledger.charges]
         used = bool(ledger.people) or any(sources)
         if (used or not create) and not path.exists():
-            remedy = f"its key {path} is missing; copy it from where the ledger was, with the folder of its people"
+            remedy = (
+                f"its key {path} is missing; copy it from where the ledger was, with the folder of "
+                "its people"
+            )
             raise ParameterError("ledger", str(ledger.path), remedy)
         _publish_key(path, fresh_key())
     return load_memo_key(path)
@@ -145,13 +148,13 @@ def check_budget(encoder: Encoder, settings: Settings) -> None:
         return
     claim = report_claim(encoder.mechanisms)
     exceeds = claim.epsilon > budget
-    spent = 0.0
+    spent_epsilon = 0.0
     if settings.charge_by is None and (isinstance(ledger, Ledger) or Path(ledger).exists()):
         release = Charge.of(claim, identity="privatize", description="", fingerprint="")
         exceeds |= ledger_of(settings).would_exceed(budget, 0.0, release=release)
-        spent = ledger_of(settings).worst().epsilon
+        spent_epsilon = ledger_of(settings).worst().epsilon
     if exceeds:
-        raise BudgetError(_overspending(claim.epsilon, budget=budget, spent=spent))
+        raise BudgetError(_overspending(claim.epsilon, budget=budget, spent=spent_epsilon))
 
 
 def _overspending(epsilon: float, *, budget: float, spent: float) -> str:
@@ -166,14 +169,17 @@ def _overspending(epsilon: float, *, budget: float, spent: float) -> str:
     if spent > 0:
         remaining = math.nextafter(budget - spent, -math.inf)
     if remaining >= LEAST_USEFUL:
-        left = below(remaining)
-        table = f"draw from a table of epsilon {left} (mezzotint design --epsilon {left})"
+        remaining_text = below(remaining)
+        table = (
+            f"draw from a table of epsilon {remaining_text} (mezzotint design --epsilon "
+            f"{remaining_text})"
+        )
         remedy = f"{table}, or {remedy}"
     if spent > 0:
         remedy = f"{remedy}; for rows of other people keep another ledger"
     return (
-        f"this run costs each row epsilon {above(epsilon)}, and {above(spent)} of the budget of {below(budget)} is "
-        f"spent; nothing was read, charged or written: {remedy}"
+        f"this run costs each row epsilon {above(epsilon)}, and {above(spent)} of the budget of "
+        f"{below(budget)} is spent; nothing was read, charged or written: {remedy}"
     )
 
 

@@ -145,18 +145,18 @@ class Plan(Record):
 
     def _told(self) -> JsonObject:
         """What is printed: the ways of asking and the table in words."""
-        told = self.as_dict()
+        printed_fields = self.as_dict()
         ways: list[str] = []
         for option in self.options:
             ways.append(
                 f"{option.strategy}: epsilon {above(option.report_epsilon)} of a report, "
                 f"{option.people:,.0f} people, half width {above(option.half_width)}"
             )
-        told["options"] = "; ".join(ways)
-        told["confidence"] = confidence_percent(self.confidence)
-        told["table"] = table_line(self.mechanism)
-        del told["mechanism"]
-        return told
+        printed_fields["options"] = "; ".join(ways)
+        printed_fields["confidence"] = confidence_percent(self.confidence)
+        printed_fields["table"] = table_line(self.mechanism)
+        del printed_fields["mechanism"]
+        return printed_fields
 
 
 @final
