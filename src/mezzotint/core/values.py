@@ -321,9 +321,13 @@ def arrow(
 def texts_of(words: Sequence[str], kind: pa.DataType) -> pa.Array:
     """Some words as an array of strings or large strings."""
     encoded = [word.encode() for word in words]
-    offset_type = np.int64 if of.is_large_string(kind) else np.int32
-    offsets = np.cumsum([0, *map(len, encoded)], dtype=offset_type)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+    offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
+    lengths = [len(word) for word in encoded]
+    np.cumsum(lengths, out=offsets[1:])
+    if of.is_string(kind):
+        offsets = offsets.astype(np.int32)
+    text = b"".join(encoded)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
     return pa.Array.from_buffers(kind, len(encoded), buffers)
 
 
