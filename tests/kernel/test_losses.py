@@ -16,7 +16,15 @@ from laws.registry import judges
 from mezzotint import Mechanism, families, kernel, privacy
 from mezzotint.kernel import losses
 from mezzotint.kernel.losses import sampled_curves
-from mezzotint.kernel.measures import Grid, Measure, curve_of, measure_of, pair_values
+from mezzotint.kernel.measures import (
+    SILENCE,
+    Grid,
+    Measure,
+    curve_of,
+    measure_of,
+    pair_values,
+    product_of_powers,
+)
 from mezzotint.kernel.real import exp_floor, polynomial
 from mezzotint.kernel.units import FINE, ONE, WHOLE, set_deadline
 from mezzotint.privacy.propose import propose_local
@@ -190,6 +198,44 @@ def test_products_round_down_and_lose_nothing_but_what_they_say() -> None:
     assert cut <= 2 * (WHOLE >> 20)
     assert product.deficit == WHOLE - sum(got.values())
     assert one.power(5).deficit >= WHOLE - (WHOLE - one.deficit) ** 5 // WHOLE**4
+
+
+@given(
+    counts=st.lists(st.integers(0, 9), min_size=1, max_size=3), cut=st.sampled_from([0, WHOLE >> 30])
+)
+@settings(max_examples=60)
+def test_products_of_powers_are_those_of_single_factors_but_for_what_is_rounded_or_cut(
+    counts: list[int], cut: int
+) -> None:
+    shapes = [[1, 3], [5, 0, 2, 1], [7]]
+    factors: list[Measure] = []
+    exact = {0: Fraction(1)}
+    copies = 0
+    for start, (shape, count) in enumerate(zip(shapes, counts, strict=False)):
+        masses = [WHOLE * weight // 8 for weight in shape]  # exact: no rounding but of products
+        factors.append(Measure(polynomial(masses), start, cut))
+        for _ in range(count):
+            sums: dict[int, Fraction] = {}
+            for position, mass in exact.items():
+                for index, weight in enumerate(shape):
+                    to = position + start + index
+                    sums[to] = sums.get(to, Fraction(0)) + mass * Fraction(weight, 8)
+            exact = sums
+            copies += 1
+    product = product_of_powers(factors, counts)
+    assert product.cut == cut
+    # Each of at most 2 * copies products rounds every entry down by less than 1 and cuts twice;
+    # squared later, what is lost is lost at most once for every copy.
+    entries = sum((len(shape) - 1) * count for shape, count in zip(shapes, counts, strict=False))
+    lost = Fraction((2 * copies) * copies * (entries + 1 + 2 * cut), WHOLE)
+    missing = Fraction(0)
+    got = {product.start + i: Fraction(int(v), WHOLE) for i, v in enumerate(product.poly.coeffs())}
+    for position, mass in exact.items():
+        assert 0 <= got.get(position, 0) <= mass
+        missing += mass - got.get(position, 0)
+    assert set(got) <= set(exact) | {p for p, v in got.items() if v == 0}
+    assert missing <= lost
+    assert product_of_powers([], []) == SILENCE
 
 
 # Claims -------------------------------------------------------------------------------------------------------

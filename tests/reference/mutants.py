@@ -133,7 +133,7 @@ HOLES: dict[str, tuple[Edit, ...]] = {
     "blankets fit": (Edit("sums", why="a row holds less than its blanket takes"),),
     "corners fall": (
         Edit("sums", why="corners do not fall"),
-        Edit("sums", "power(edge - reached)", by="power(max(edge - reached, 0))"),
+        Edit("sums", "append(edge - reached)", by="append(max(edge - reached, 0))"),
     ),
     "parts cover rows": (Edit("sums", why="a row of the divided group is in neither part"),),
     "parts hold all counts": (Edit("sums", why="the parts do not hold all counts"),),

@@ -355,6 +355,12 @@ PREMISES: list[Premise] = [
         lambda: _measure(WHOLE) * _measure(WHOLE, step=HALF),
     ),
     _p(
+        "measures.product_of_powers",
+        "a number of copies is negative",
+        "numbers of copies are at least 0",
+        lambda: measures.product_of_powers([_measure(WHOLE)], [-1]),
+    ),
+    _p(
         "measures.Grid.__post_init__",
         "the points do not increase",
         "points are positive and increase",

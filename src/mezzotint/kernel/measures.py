@@ -86,18 +86,31 @@ class Measure:
 
     def power(self, count: int) -> Measure:
         """The product of `count` copies."""
-        if count == 0:
-            return replace(SILENCE, cut=self.cut, step=self.step)
-        product = self
-        for digit in f"{count:b}"[1:]:
-            product *= product
-            if digit == "1":
-                product *= self
-        return product
+        return product_of_powers([self], [count])
 
 
 SILENCE = Measure(polynomial([WHOLE]), 0)
 """The loss 0, or the noise 0, for certain."""
+
+
+def product_of_powers(factors: Sequence[Measure], counts: Sequence[int]) -> Measure:
+    """The product of `count` copies of every factor.
+
+    Binary digit after digit of all counts, the highest first, the product of what is there is
+    squared and then multiplied by the factors that have the digit.
+    """
+    require(all(count >= 0 for count in counts), "measure", "a number of copies is negative")
+    product = SILENCE
+    if factors:
+        product = replace(SILENCE, cut=factors[0].cut, step=factors[0].step)
+    digits = max((count.bit_length() for count in counts), default=0)
+    for digit in reversed(range(digits)):
+        product *= product
+        for factor, count in zip(factors, counts, strict=True):
+            if (count >> digit) & 1:
+                product = factor * product
+    return product
+
 
 Steps: TypeAlias = Iterable[tuple[int, Measure]]
 """Weights in units of 2**-BITS, and the noise that is there with this weight."""

@@ -17,7 +17,7 @@ from typing import TypeAlias, final
 
 from mezzotint.kernel.claim import ExactClaim, ExactRelease, Target
 from mezzotint.kernel.losses import check_cases, read_tail
-from mezzotint.kernel.measures import SILENCE, Measure, Steps
+from mezzotint.kernel.measures import SILENCE, Measure, Steps, product_of_powers
 from mezzotint.kernel.real import (
     Ball,
     ball,
@@ -267,9 +267,11 @@ def _ladder(corners: list[list[int]], parts: list[_Part], weight: int, noise: Me
     yield ceil_div(weight * missed[-1], WHOLE), Measure(polynomial([]), 0)
     before = [0] * len(parts)
     for position in range(len(corners) - 1, -1, -1):
-        for part, edge, reached in zip(parts, corners[position], before, strict=True):
+        draws: list[int] = []
+        for edge, reached in zip(corners[position], before, strict=True):
             require(edge >= reached, "ladder", "corners do not fall")
-            noise = part.shape.power(edge - reached) * noise
+            draws.append(edge - reached)
+        noise = product_of_powers([part.shape for part in parts], draws) * noise
         before = corners[position]
         yield (
             ceil_div(weight * (missed[position] - missed[position + 1]), WHOLE),
