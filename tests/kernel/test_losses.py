@@ -201,7 +201,8 @@ def test_products_round_down_and_lose_nothing_but_what_they_say() -> None:
 
 
 @given(
-    counts=st.lists(st.integers(0, 9), min_size=1, max_size=3), cut=st.sampled_from([0, WHOLE >> 30])
+    counts=st.lists(st.integers(0, 9), min_size=1, max_size=3),
+    cut=st.sampled_from([0, WHOLE >> 30]),
 )
 @settings(max_examples=60)
 def test_products_of_powers_are_those_of_single_factors_but_for_what_is_rounded_or_cut(

@@ -176,6 +176,26 @@ def test_an_epsilon_between_a_refused_raise_and_another_proof_is_tried(
     assert 1.024 <= float(outcome.claim.epsilon) <= 1.024 + _PRECISION
 
 
+def test_a_known_least_epsilon_is_tried_first_and_raised_from_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prover: Any = lambda claim: "one"  # noqa: E731
+    asked = _judge(monkeypatch, {"one": 0.0123})
+    exact = accepted(kernel_release(TWO), 1.0, 1e-6, prover, least_epsilon=1.0123)
+    # Raised epsilons are written with nine digits.
+    assert 0 <= float(exact.claim.epsilon) - 1.0123 <= 1e-8
+    assert len(asked) <= 2
+    # A float that is a little too small costs a step, not the way to the next raise of the float epsilon.
+    near = accepted(kernel_release(TWO), 1.0, 1e-6, prover, least_epsilon=1.01229)
+    assert 1.0123 <= float(near.claim.epsilon) <= 1.01229 + 2e-5 + 1e-8
+    # One below the claim's own epsilon changes nothing.
+    monkeypatch.undo()
+    for least in (0.0, 0.5):
+        _judge(monkeypatch, {"one": 0.01})
+        same = accepted(kernel_release(TWO), 1.0, 1e-6, prover, least_epsilon=least)
+        assert 1.01 <= float(same.claim.epsilon) <= 1.01 + _PRECISION
+
+
 @pytest.mark.parametrize(
     "words", [{}, {"sampling_rate": 0.5}, {"sampling": "poisson", "sampling_rate": 0.5}]
 )

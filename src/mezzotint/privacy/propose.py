@@ -233,6 +233,9 @@ def _sufficient_epsilon(claim: mz.kernel.ExactClaim, evidence: object) -> float 
 Prover: TypeAlias = "Callable[[mz.kernel.ExactClaim], Proof]"
 """The proof for a claim."""
 
+Attempt: TypeAlias = tuple[Prover, float]
+"""A prover, and an epsilon below which it proves nothing; 0 where none is known."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -266,15 +269,16 @@ class _Statement:
         prover: Prover,
         best: Outcome,
         largest: float,
+        least_epsilon: float,
     ) -> Outcome:
         """The outcome at the least raise that is accepted, if its epsilon is below that of `best`."""
-        raises = _RAISES if self.delta else _PURE_RAISES
+        start = max(0.0, self._share(least_epsilon))
+        raises = [start + raised for raised in (_RAISES if self.delta else _PURE_RAISES)]
         proved = math.inf
         if best.proof is not None:
             proved = self._share(float(best.claim.epsilon))
         outcome = best
-        refused = 0.0
-        share = raises[0]
+        refused = share = start
         while share < proved and share <= largest:
             started = time.process_time()
             outcome = self.checked(prover, share)
@@ -338,6 +342,7 @@ def accepted(
     delta: float,
     *provers: Prover,
     largest: float = _MAX_RAISE,
+    least_epsilon: float = 0.0,
     otherwise: Outcome | None = None,
     seconds: int = 60,
 ) -> Outcome:
@@ -348,6 +353,7 @@ def accepted(
         provers: each is raised and halved by itself; the least epsilon that any of them proves
             counts.
         largest: raise.
+        least_epsilon: the provers prove nothing below it.
         otherwise: the outcome of another proof, returned when no smaller epsilon than its own is
             accepted.
         seconds: processor time of each check.
@@ -364,7 +370,7 @@ def accepted(
     if math.isinf(epsilon):
         return replace(best, reason="no bound is finite") if best.proof is None else best
     for prover in provers:
-        outcome = statement.least(prover, best, largest)
+        outcome = statement.least(prover, best, largest, least_epsilon)
         if outcome.proof is not None:
             best = outcome
         elif best.proof is None:
@@ -403,15 +409,15 @@ def propose_local(
         finer = account_local(release, precision=PRECISION / 4)
         epsilon = min(epsilon, finer.epsilon)
 
-    def provers() -> Iterator[Prover]:
+    def attempts() -> Iterator[Attempt]:
         if release.releases == 1 and release.participation != "poisson":
-            yield partial(sealed, kind="delta", tables=texts)
+            yield partial(sealed, kind="delta", tables=texts), 0.0
         else:
             shape = losses_shape(release, epsilon)
-            yield partial(sealed, kind="losses", tables=texts, **shape)
+            yield partial(sealed, kind="losses", tables=texts, **shape), 0.0
 
     exact = exact_release(release)
-    outcome = beyond_pure(release, exact, epsilon, provers, seconds=seconds)
+    outcome = beyond_pure(release, exact, epsilon, attempts, seconds=seconds)
     if release.delta == 0 or release.participation == "poisson":
         return outcome
     # Of few reports that lose much no pair of rows is the worst at every epsilon, which losses
@@ -446,13 +452,13 @@ def beyond_pure(
     release: Release,
     exact: mz.kernel.ExactRelease,
     epsilon: float,
-    provers: Callable[[], Iterable[Prover]],
+    attempts: Callable[[], Iterable[Attempt]],
     *,
     seconds: int,
 ) -> Outcome:
     """As `accepted`, of one table's reports.
 
-    The provers are asked if their pure composition is not enough.
+    The attempts are made if their pure composition is not enough.
     """
     delta = release.delta
     pure = pure_total(release.table.epsilon, release)
@@ -463,7 +469,17 @@ def beyond_pure(
     enough = outcome.proof is not None and outcome.claim.epsilon <= Fraction(epsilon)
     if delta == 0 or enough:
         return outcome
-    return accepted(exact, epsilon, delta, *provers(), otherwise=outcome, seconds=seconds)
+    for prover, least_epsilon in attempts():
+        outcome = accepted(
+            exact,
+            epsilon,
+            delta,
+            prover,
+            least_epsilon=least_epsilon,
+            otherwise=outcome,
+            seconds=seconds,
+        )
+    return outcome
 
 
 _LARGEST_LOSS = 200.0

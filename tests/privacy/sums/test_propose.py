@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mezzotint import Mechanism, privacy
+from mezzotint import Mechanism, kernel, privacy
 from mezzotint.privacy.claim import Release
+from mezzotint.privacy.propose import TAIL, exact_release, sealed
 from mezzotint.privacy.sums import proposals
 from mezzotint.privacy.sums.blanket import Blanket, additive_blanket
 from mezzotint.privacy.sums.candidates import candidate_blankets
 from mezzotint.privacy.sums.cost import central_epsilon
-from mezzotint.privacy.sums.proposals import propose_sum
+from mezzotint.privacy.sums.proposals import CheckTime, propose_sum
+from reference.kernel import accepts
 from tolerances import MANY, UNIT
 
 BITS = np.array([[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
@@ -60,13 +62,13 @@ def test_participation_in_secret_has_no_proof_beyond_the_pure_one() -> None:
 
 
 def test_what_is_asked_of_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, float, float]] = []
+    asked: list[tuple[int, float, float, int]] = []
 
-    def shapes(rows: Any, others: int, delta: float, steps: int, budget: float) -> list[Any]:
-        asked.append((others, delta, budget))
+    def drafts(rows: Any, others: int, delta: float, budget: float, points: int) -> list[Any]:
+        asked.append((others, delta, budget, points))
         return []
 
-    monkeypatch.setattr(proposals, "_shapes", shapes)
+    monkeypatch.setattr(proposals, "_drafts", drafts)
     several: list[dict[str, Any]] = [
         {"delta": 1e-7},
         {"delta": 1e-7, "rounds": 2},
@@ -78,8 +80,11 @@ def test_what_is_asked_of_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
             0.5,
             seconds=90,
         )
-    one, many = 90 / proposals._TIME_MARGIN, 90 / proposals._TIME_MARGIN / proposals._GRID_TIME
-    assert asked == [(7, 1e-7, one), (7, 1e-5, many), (7, 1e-3, many)]
+    budget = 90 / proposals._TIME_MARGIN
+    # Losses up to log 3 in 400 steps or a few more, on either side, and 0.
+    assert asked[0] == (7, 1e-7, budget, 0)
+    assert [entry[:3] for entry in asked[1:]] == [(7, 1e-5, budget), (7, 1e-3, budget)]
+    assert all(801 <= points <= 811 for *_, points in asked[1:])
 
 
 def _contents(
@@ -93,9 +98,9 @@ def _contents(
 
     monkeypatch.setattr(proposals, "central_epsilon", bound)
     monkeypatch.setattr(proposals, "shortlist", lambda *_: more)
-    found = proposals._shapes(BITS, others, 1e-4, words.get("steps", 8), words.get("budget", 1e9))
+    found = proposals._drafts(BITS, others, 1e-4, words.get("budget", 1e9), 0)
     assert clients == [others + 1]
-    return found
+    return [draft.content for draft in found]
 
 
 def _named(content: dict[str, Any]) -> int:
@@ -125,12 +130,15 @@ def test_which_blankets_are_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
         silent = {"rows": [0, 1], "block": 1, "components": []}
         assert alone == {"blankets": [silent], "others": 0, "cases": {"corners": [[]]}}
     # What takes exactly the budget is not tried; when nothing fits, the last is.
-    contents = _contents(monkeypatch, 50, known, [], steps=4)
-    boxed, single = (proposals._seconds(BITS, 50, content["cases"]) for content in contents)
+    contents = _contents(monkeypatch, 50, known, [])
+    check_time = CheckTime.of(BITS, 50)
+    boxed, single = (check_time.tree(content["cases"]) for content in contents)
     assert single < boxed
     monkeypatch.setattr(proposals, "_boxed", lambda *_: contents[0])
-    for budget, left in ((boxed * 1.001, contents), (boxed, contents[1:]), (0.0, contents[1:])):
-        assert _contents(monkeypatch, 50, known, [], steps=4, budget=budget) == left
+    for budget, count in ((boxed * 1.001, 2), (boxed, 1), (0.0, 1)):
+        left = _contents(monkeypatch, 50, known, [], budget=budget)
+        assert len(left) == count
+        assert "edges" not in left[-1]["cases"]
 
 
 def test_boxes_are_divided_one_component_after_the_other() -> None:
@@ -156,29 +164,36 @@ def test_boxes_are_divided_one_component_after_the_other() -> None:
     assert boxes(2, [0.5, 0.25], 0.2499)["children"][0].keys() == {"edges", "children"}
 
 
-def test_cases_are_proposed_with_as_many_steps_as_time_allows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_cases_are_proposed_with_the_epsilon_from_which_on_they_hold() -> None:
+    release = Release(mechanism=TABLE, trust="secure_sum", clients=40, delta=1e-4)
     best = central_epsilon(BITS, clients=40, delta=1e-4)
     assert best.cover is not None
-    asked: list[tuple[list[int], int, float]] = []
+    cases, *_ = proposals._drafts(BITS, 39, 1e-4, 1e9, 0)
+    assert len(cases.content["blankets"]) == len(best.cover.groups)
+    assert cases.epsilon <= best.epsilon
+    for factor, is_proved in ((1 + MANY, True), (1 - 1e-4, False)):
+        claim = kernel.ExactClaim(
+            release=exact_release(release),
+            statement={"kind": "dp", "epsilon": repr(factor * cases.epsilon), "delta": "1/10000"},
+        )
+        proof = sealed(claim, "sum", tables=[TABLE.canonical()], tail=TAIL, **cases.content)
+        assert accepts(claim, proof) == is_proved
+    # Of composed sums no epsilon is known; where no division fits, one blanket stands alone.
+    composed, *_ = proposals._drafts(BITS, 39, 1e-4, 1e9, 801)
+    assert composed.epsilon == 0
+    least = proposals._drafts(BITS, 39, 1e-4, 0.0, 0)
+    assert [len(draft.content["blankets"]) for draft in least] == [1]
 
-    def case(found: Any, start: Any, steps: int, tail: float, spare: float) -> dict[str, Any]:
-        asked.append((start.tolist(), steps, spare))
-        return {"corners": [[]]}
 
-    monkeypatch.setattr(proposals, "_case", case)
-    start = [39] + [0] * (len(best.cover.groups) - 1)
-    # First the least ladder, by which the time of a step is known; then a quarter and half of the steps, if they fit.
-    for steps, corners in ((48, [12, 24]), (20, [6, 10])):
-        asked.clear()
-        _contents(monkeypatch, 39, best, [], steps=steps)
-        assert asked[0] == (start, 6, 0.0)
-        assert sorted(asked[1:]) == [(start, count, 0.0) for count in corners]
-    # Where they do not, fewer and fewer cases are tried, and the least ladder on the fewest.
-    asked.clear()
-    _contents(monkeypatch, 39, best, [], steps=48, budget=0.0)
-    assert asked == [(start, 6, spare) for spare in (0.0, 0.005, 0.01, 0.02, 0.05, 0.05)]
+def test_the_time_of_a_check_adds_up_and_grows_with_all_that_it_visits() -> None:
+    time = CheckTime.of(BITS, 50)
+    leaf: dict[str, Any] = {"corners": [[1, 2], [0, 0], [0, 0]]}
+    assert time.tree(leaf) == time.ladder(3, 2) == 3 * time.corner + 2 * time.component
+    assert time.tree({"children": [leaf, leaf]}) == 2 * time.ladder(3, 2)
+    assert CheckTime.of(BITS, 50, 801).corner > 2 * time.corner
+    assert CheckTime.of(BITS, 5000).corner > 2 * time.corner
+    three = np.array([[2**31, 2**31], [2**30, 3 * 2**30], [3 * 2**30, 2**30]])
+    assert CheckTime.of(three, 50).corner > time.corner
 
 
 def test_blankets_and_ladders_are_written_as_they_are() -> None:

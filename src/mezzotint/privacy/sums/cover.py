@@ -23,7 +23,7 @@ from mezzotint.core.types import TOTAL, FloatArray, IntArray
 from mezzotint.privacy.sums.blanket import Blanket, Component, additive_blanket, as_probabilities
 from mezzotint.privacy.sums.candidates import variance_blanket
 from mezzotint.privacy.sums.convolution import sum_pmf
-from mezzotint.privacy.sums.counts import monotone_corners
+from mezzotint.privacy.sums.counts import CountBounds, monotone_corners
 from mezzotint.privacy.sums.noise import (
     NoiseMixture,
     mixture,
@@ -169,6 +169,32 @@ class Cover:
             yield from case_noises(self.groups, self.cases[first : first + _BATCH], tail)
 
 
+def group_components(
+    groups: Sequence[RowGroup],
+    indices: Sequence[int],
+) -> tuple[list[Component], list[int]]:
+    """Components of the blankets of some groups, and the index of each one's group."""
+    components: list[Component] = []
+    owners: list[int] = []
+    for index in indices:
+        components += groups[index].components
+        owners += [index] * len(groups[index].components)
+    return components, owners
+
+
+def case_ladder(
+    components: Sequence[Component],
+    clients: IntArray,
+    *,
+    steps: int,
+    tail: float,
+) -> CountBounds:
+    """Counts of draws of each component, of which so many clients may have one."""
+    masses = np.array([component.mass / TOTAL for component in components])
+    variances = np.array([component.variance for component in components])
+    return monotone_corners(clients, masses, variances, steps=steps, tail=tail)
+
+
 def case_noises(
     groups: Sequence[RowGroup],
     cases: IntArray,
@@ -178,18 +204,13 @@ def case_noises(
 
     Each may cut off a mass of `tail`.
     """
-    components: list[Component] = []
-    columns: list[int] = []
-    for index in np.flatnonzero(cases.any(axis=0)).tolist():
-        components += groups[index].components
-        columns += [index] * len(groups[index].components)
+    used: list[int] = np.flatnonzero(cases.any(axis=0)).tolist()
+    components, owners = group_components(groups, used)
     if not components:
         return [no_noise()] * len(cases)
-    masses = np.array([component.mass / TOTAL for component in components])
-    variances = np.array([component.variance for component in components])
     ladders = [
-        monotone_corners(clients, masses, variances, steps=_LADDER_STEPS, tail=tail / 2)
-        for clients in cases[:, columns]
+        case_ladder(components, clients, steps=_LADDER_STEPS, tail=tail / 2)
+        for clients in cases[:, owners]
     ]
     counts = np.concatenate([ladder.counts for ladder in ladders])
     sums = sum_pmf([component.pmf for component in components], counts, tail=1e-3 * tail)
