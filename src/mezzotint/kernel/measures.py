@@ -102,12 +102,19 @@ def product_of_powers(factors: Sequence[Measure], counts: Sequence[int]) -> Meas
     require(all(count >= 0 for count in counts), "measure", "a number of copies is negative")
     product = SILENCE
     if factors:
-        product = replace(SILENCE, cut=factors[0].cut, step=factors[0].step)
+        cut = factors[0].cut
+        step = factors[0].step
+        product = replace(
+            SILENCE,
+            cut=cut,
+            step=step,
+        )
     digits = max((count.bit_length() for count in counts), default=0)
     for digit in reversed(range(digits)):
         product *= product
         for factor, count in zip(factors, counts, strict=True):
-            if (count >> digit) & 1:
+            has_digit = (count >> digit) & 1
+            if has_digit:
                 product = factor * product
     return product
 

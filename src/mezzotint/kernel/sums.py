@@ -265,13 +265,15 @@ def _ladder(corners: list[list[int]], parts: list[_Part], weight: int, noise: Me
             chance += binomial_below(part.draws, part.chance, edge)
         missed.append(min(missed[-1], chance))
     yield ceil_div(weight * missed[-1], WHOLE), Measure(polynomial([]), 0)
+    shapes = [part.shape for part in parts]
     before = [0] * len(parts)
     for position in range(len(corners) - 1, -1, -1):
         draws: list[int] = []
         for edge, reached in zip(corners[position], before, strict=True):
             require(edge >= reached, "ladder", "corners do not fall")
             draws.append(edge - reached)
-        noise = product_of_powers([part.shape for part in parts], draws) * noise
+        added_noise = product_of_powers(shapes, draws)
+        noise = added_noise * noise
         before = corners[position]
         yield (
             ceil_div(weight * (missed[position] - missed[position + 1]), WHOLE),

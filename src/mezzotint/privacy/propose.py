@@ -271,9 +271,10 @@ class _Statement:
         largest: float,
         least_epsilon: float,
     ) -> Outcome:
-        """The outcome at the least raise that is accepted, if its epsilon is below that of `best`."""
+        """The outcome at the least raise that is accepted, if that is below the raise of `best`."""
         start = max(0.0, self._share(least_epsilon))
-        raises = [start + raised for raised in (_RAISES if self.delta else _PURE_RAISES)]
+        relative_raises = _RAISES if self.delta else _PURE_RAISES
+        raises = [start + raised for raised in relative_raises]
         proved = math.inf
         if best.proof is not None:
             proved = self._share(float(best.claim.epsilon))

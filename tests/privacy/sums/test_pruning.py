@@ -10,7 +10,7 @@ import pytest
 from mezzotint.families import rqm
 from mezzotint.privacy.sums import lattice_rows
 from mezzotint.privacy.sums.cover import Cover, cover, division
-from mezzotint.privacy.sums.pruning import Divided, PrunedCase, Pruning, Whole
+from mezzotint.privacy.sums.pruning import Divided, PrunedCase, Pruning, Undivided
 
 OTHERS, DELTA, TAIL = 4000, 1e-6, 1e-10
 STEPS = (4, 8, 16)
@@ -39,19 +39,19 @@ def root(cases: Cover) -> np.ndarray:
     return everyone
 
 
-def whole_cases(pruned: PrunedCase) -> Iterator[Whole]:
-    if isinstance(pruned, Whole):
+def undivided_cases(pruned: PrunedCase) -> Iterator[Undivided]:
+    if isinstance(pruned, Undivided):
         yield pruned
         return
     for smaller in pruned.cases:
-        yield from whole_cases(smaller)
+        yield from undivided_cases(smaller)
 
 
-def uniform(pruning: Pruning, cases: Cover, case: np.ndarray, steps: int) -> list[Whole]:
+def uniform(pruning: Pruning, cases: Cover, case: np.ndarray, steps: int) -> list[Undivided]:
     """Every case as the search divided it, all on ladders of so many steps."""
     if any((case == leaf).all() for leaf in cases.cases):
-        return [pruning._whole(case, steps)]
-    found: list[Whole] = []
+        return [pruning._undivided(case, steps)]
+    found: list[Undivided] = []
     for smaller in division(cases.groups, case).cases:
         found += uniform(pruning, cases, smaller, steps)
     return found
@@ -59,14 +59,14 @@ def uniform(pruning: Pruning, cases: Cover, case: np.ndarray, steps: int) -> lis
 
 def test_no_uniform_ladder_on_all_cases_is_cheaper(pruning: Pruning, cases: Cover) -> None:
     for steps in STEPS:
-        whole = uniform(pruning, cases, root(cases), steps)
-        limit = max(case.epsilon for case in whole)
+        undivided = uniform(pruning, cases, root(cases), steps)
+        limit = max(case.epsilon for case in undivided)
         pruned = pruning.cheapest(root(cases), limit)
         assert pruned is not None
-        assert pruned.seconds <= sum(case.seconds for case in whole)
+        assert pruned.seconds <= sum(case.seconds for case in undivided)
         assert pruned.epsilon <= limit
     # Nor one ladder on the case of all clients.
-    alone = pruning._whole(root(cases), STEPS[-1])
+    alone = pruning._undivided(root(cases), STEPS[-1])
     pruned = pruning.cheapest(root(cases), alone.epsilon)
     assert pruned is not None
     assert pruned.seconds <= alone.seconds
@@ -78,7 +78,7 @@ def test_what_is_said_of_cases_is_that_of_their_parts(pruning: Pruning, cases: C
         limit = (1 + share) * cases.epsilon
         pruned = pruning.cheapest(root(cases), limit)
         assert pruned is not None
-        parts = list(whole_cases(pruned))
+        parts = list(undivided_cases(pruned))
         # Sums of at most a few hundred floats.
         assert pruned.seconds == pytest.approx(sum(part.seconds for part in parts), rel=1e-12)
         assert pruned.epsilon == max(part.epsilon for part in parts) <= limit

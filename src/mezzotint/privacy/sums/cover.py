@@ -204,8 +204,8 @@ def case_noises(
 
     Each may cut off a mass of `tail`.
     """
-    used: list[int] = np.flatnonzero(cases.any(axis=0)).tolist()
-    components, owners = group_components(groups, used)
+    used_groups: list[int] = np.flatnonzero(cases.any(axis=0)).tolist()
+    components, owners = group_components(groups, used_groups)
     if not components:
         return [no_noise()] * len(cases)
     ladders = [

@@ -36,7 +36,7 @@ from mezzotint.privacy.sums.counts import (
     monotone_corners,
 )
 from mezzotint.privacy.sums.cover import Cover
-from mezzotint.privacy.sums.pruning import STEPS, PrunedCase, Pruning, Whole
+from mezzotint.privacy.sums.pruning import STEPS, PrunedCase, Pruning, Undivided
 
 _TIME_MARGIN = 2
 """A check should take this many times less than it may."""
@@ -46,6 +46,9 @@ _STEPS = 48
 
 _CUT_SHARE = 1e-4
 """Share of delta that noise may cut off."""
+
+_CASE_SHARE = 0.9
+"""Share of a budget that ladders of cases may take; blankets are read, too."""
 
 _MOST_CELLS = 1500
 _LEAST_CELLS = 16
@@ -73,7 +76,7 @@ _PAIR_SECONDS = 9e-8
 
 _GRID_PAIR_SECONDS = 7e-7
 _GRID_POINT_SECONDS = 2e-7
-"""What a pair adds where divergences are taken at all points of a grid, per output and per point."""
+"""What a pair adds at all points of a grid, per output and per point."""
 
 _COMPONENT_SECONDS = 1.5e-6
 """What each component adds to the first noise of a ladder."""
@@ -104,12 +107,13 @@ class CheckTime:
         variances = probabilities @ values**2 - (probabilities @ values) ** 2
         likely_width = _WIDTH * math.sqrt(others * float(np.max(variances)))
         width = min(others * (level_count - 1), likely_width) + level_count
-        pairs = row_count * (row_count - 1)
-        pair = _PAIR_SECONDS * width
+        pair_count = row_count * (row_count - 1)
+        pair_seconds = _PAIR_SECONDS * width
         if points:
-            pair = _GRID_PAIR_SECONDS * width + _GRID_POINT_SECONDS * points
-        corner = (_CORNER_SECONDS + _ROW_SECONDS * row_count) * width + pairs * pair
-        return CheckTime(corner=corner, component=_COMPONENT_SECONDS * width)
+            pair_seconds = _GRID_PAIR_SECONDS * width + _GRID_POINT_SECONDS * points
+        noise_seconds = (_CORNER_SECONDS + _ROW_SECONDS * row_count) * width
+        corner_seconds = noise_seconds + pair_count * pair_seconds
+        return CheckTime(corner=corner_seconds, component=_COMPONENT_SECONDS * width)
 
     def ladder(self, corners: int, components: int) -> float:
         """Seconds of a ladder."""
@@ -224,7 +228,7 @@ def _boxed(
 
 def _written(case: PrunedCase) -> JsonObject:
     """The tree below a case."""
-    if isinstance(case, Whole):
+    if isinstance(case, Undivided):
         return {"corners": case.corners.tolist()}
     return {
         "group": case.division.node,
@@ -315,25 +319,32 @@ def _case_drafts(
     budget: float,
     points: int,
 ) -> list[Draft]:
-    """The proof by cases with the least epsilon that the budget affords; none where it affords none."""
-    is_composed = points > 0
+    """The proof by cases with the least epsilon that the budget affords, if it affords any."""
+    steps = STEPS
+    lowest_raise = 0.0
+    if points:
+        steps = _COMPOSED_STEPS
+        lowest_raise = _LOWEST_RAISE
+    check_time = CheckTime.of(rows, others, points)
+    tail = _CUT_SHARE * delta
     pruning = Pruning(
         rows,
         cover,
         delta=delta,
-        tail=_CUT_SHARE * delta,
-        steps=_COMPOSED_STEPS if is_composed else STEPS,
-        price=CheckTime.of(rows, others, points).ladder,
+        tail=tail,
+        steps=steps,
+        price=check_time.ladder,
     )
-    root = np.zeros(len(cover.groups), dtype=np.int64)
-    root[0] = others
-    lowest_raise = _LOWEST_RAISE if is_composed else 0.0
-    cases = pruning.affordable(root, 0.9 * budget, lowest_raise)
-    if cases is None:
+    everyone = np.zeros(len(cover.groups), dtype=np.int64)
+    everyone[0] = others
+    pruned = pruning.affordable(everyone, _CASE_SHARE * budget, lowest_raise)
+    if pruned is None:
         return []
     blankets = [_blanket(group.members, group.blanket) for group in cover.groups]
-    content: JsonObject = {"blankets": blankets, "others": others, "cases": _written(cases)}
-    return [Draft(content=content, epsilon=0.0 if is_composed else cases.epsilon)]
+    content: JsonObject = {"blankets": blankets, "others": others, "cases": _written(pruned)}
+    if points:
+        return [Draft(content=content)]
+    return [Draft(content=content, epsilon=pruned.epsilon)]
 
 
 def propose_sum(

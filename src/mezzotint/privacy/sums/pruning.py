@@ -1,7 +1,7 @@
 """The cases and ladders of a proof that are cheapest to check and yet keep an epsilon.
 
 A cover's search divides cases until the worst is near the truth, and gives each the same ladder. A
-proof needs less: a case whose epsilon is small enough stays whole, on a ladder with as few steps as
+proof needs less: a case whose epsilon is small enough stays undivided, on a ladder with as few steps as
 that takes. Nothing here is trusted: the kernel checks what is proposed.
 """
 
@@ -28,7 +28,7 @@ _LADDER_GAIN = 1.05
 """No ladder's steps lower an epsilon of the search by more than this factor."""
 
 _LARGEST_RAISE = 0.2
-"""Relative raise of the search's epsilon up to which cases may stay whole."""
+"""Relative raise of the search's epsilon up to which cases may stay undivided."""
 
 _HALVINGS = 9
 """A raise is known to 4e-4, as closely as a proposal seeks its own."""
@@ -42,8 +42,8 @@ Price: TypeAlias = Callable[[int, int], float]
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Whole:
-    """A case that stays whole.
+class Undivided:
+    """A case that stays undivided.
 
     Arguments:
         corners: (steps, components) of its ladder, in the kernel's order of components.
@@ -73,7 +73,7 @@ class Divided:
     seconds: float
 
 
-PrunedCase: TypeAlias = "Whole | Divided"
+PrunedCase: TypeAlias = "Undivided | Divided"
 
 
 @final
@@ -98,7 +98,7 @@ class Pruning:
         self._tail = tail
         self._steps = steps
         self._price = price
-        self._whole_cases: dict[tuple[bytes, int], Whole] = {}
+        self._undivided_cases: dict[tuple[bytes, int], Undivided] = {}
 
     def affordable(self, root: IntArray, seconds: float, least_raise: float) -> PrunedCase | None:
         """The cases below the root with the least epsilon whose check takes so many seconds.
@@ -109,10 +109,10 @@ class Pruning:
 
         def is_affordable(share: float) -> bool:
             nonlocal best
-            cases = self.cheapest(root, (1 + share) * self._cover.epsilon)
-            if cases is None or cases.seconds > seconds:
+            pruned = self.cheapest(root, (1 + share) * self._cover.epsilon)
+            if pruned is None or pruned.seconds > seconds:
                 return False
-            best = cases
+            best = pruned
             return True
 
         if is_affordable(least_raise) or not is_affordable(_LARGEST_RAISE):
@@ -121,48 +121,48 @@ class Pruning:
         return best
 
     def cheapest(self, case: IntArray, limit: float) -> PrunedCase | None:
-        """The cases below this one that are checked fastest, each with an epsilon of at most `limit`.
+        """The cases below this one that are checked fastest, no epsilon of theirs above `limit`.
 
         None when there are none.
         """
-        whole = self._cheapest_whole(case, limit)
+        undivided = self._cheapest_undivided(case, limit)
         if case.tobytes() in self._leaves:
-            return whole
-        if whole is not None and len(whole.corners) <= _FEW_CORNERS:
-            return whole
+            return undivided
+        if undivided is not None and len(undivided.corners) <= _FEW_CORNERS:
+            return undivided
         divided = division(self._cover.groups, case)
-        cases: list[PrunedCase] = []
+        pruned_cases: list[PrunedCase] = []
         seconds = 0.0
         for smaller_case in divided.cases:
             pruned = self.cheapest(smaller_case, limit)
             if pruned is None:
-                return whole
-            cases.append(pruned)
+                return undivided
+            pruned_cases.append(pruned)
             seconds += pruned.seconds
-            if whole is not None and seconds >= whole.seconds:
-                return whole
-        epsilon = max(pruned.epsilon for pruned in cases)
-        return Divided(division=divided, cases=cases, epsilon=epsilon, seconds=seconds)
+            if undivided is not None and seconds >= undivided.seconds:
+                return undivided
+        epsilon = max(pruned.epsilon for pruned in pruned_cases)
+        return Divided(division=divided, cases=pruned_cases, epsilon=epsilon, seconds=seconds)
 
-    def _cheapest_whole(self, case: IntArray, limit: float) -> Whole | None:
+    def _cheapest_undivided(self, case: IntArray, limit: float) -> Undivided | None:
         """The case on the ladder with fewest steps, if any suffices."""
         if self._cover.epsilons.get(case.tobytes(), math.inf) > _LADDER_GAIN * limit:
             return None
-        for steps in self._steps:
-            whole = self._whole(case, steps)
-            if whole.epsilon <= limit:
-                return whole
+        for step_count in self._steps:
+            undivided = self._undivided(case, step_count)
+            if undivided.epsilon <= limit:
+                return undivided
         return None
 
-    def _whole(self, case: IntArray, steps: int) -> Whole:
+    def _undivided(self, case: IntArray, steps: int) -> Undivided:
         key = (case.tobytes(), steps)
-        if key not in self._whole_cases:
-            self._whole_cases[key] = self._computed(case, steps)
-        return self._whole_cases[key]
+        if key not in self._undivided_cases:
+            self._undivided_cases[key] = self._computed(case, steps)
+        return self._undivided_cases[key]
 
-    def _computed(self, case: IntArray, steps: int) -> Whole:
-        used: list[int] = np.flatnonzero(case).tolist()
-        components, owners = group_components(self._cover.groups, used)
+    def _computed(self, case: IntArray, steps: int) -> Undivided:
+        used_groups: list[int] = np.flatnonzero(case).tolist()
+        components, owners = group_components(self._cover.groups, used_groups)
         corners = np.zeros((1, 0), dtype=np.int64)
         noise = no_noise()
         if components:
@@ -174,7 +174,7 @@ class Pruning:
         for first, second in self._pairs:
             profile = pair_profile(noise, self._rows[first], self._rows[second])
             epsilon = max(epsilon, profile.epsilon(self._delta))
-        return Whole(
+        return Undivided(
             corners=corners,
             epsilon=epsilon,
             seconds=self._price(len(corners), len(components)),
