@@ -281,6 +281,7 @@ TRANSLATED = [
     ("or use trust='local'", "or use --observer=reports"),
     ("e.g. clients=1000", "e.g. --clients=1000"),
     ("use overwrite=True (--overwrite)", "use --overwrite"),
+    ("with other=True (mezzotint design --other)", "with mezzotint design --other"),
     ("choose corrupted= and clients=", "choose --corrupted and --clients"),
     ("one of (levels=-3,-1,1,3)", "one of (levels -3,-1,1,3)"),
     (
@@ -349,3 +350,41 @@ def test_an_uneven_table_is_named_by_its_file(
         "mezzotint: FILE: its levels [-1.0, 0.12345678, 0.5, 2.0] are not integer"
     )
     assert refused.err.endswith("or use --observer=reports\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("design", "--epsilon", 1, "--bits", 2), "--levels 4 makes reports of 2 bits"),
+        (("estimate", "r.parquet", "--median"), "--quantiles 0.5 estimates the median"),
+        (("plan", "--estimand", "share", "--epsilon", 1), "--estimand frequency --categories 2"),
+        (("show", "r.parquet"), "name a mechanism file (.json)"),
+        (("account", "in.parquet"), "name a mechanism file (.json)"),
+        (("verify", "r.parquet"), "--proof of privatize"),
+        (("verify", "."), "is a folder; a claim stands in a mechanism file"),
+    ],
+)
+def test_what_newcomers_look_for_is_named(
+    invoke: Invoke, folder: Path, words: tuple[object, ...], said: str
+) -> None:
+    outcome = invoke(*words)
+    assert outcome.status == 2
+    assert said in outcome.err + outcome.out
+
+
+def test_what_a_suggestion_names_is_an_option_of_its_verb() -> None:
+    for name, suggestions in messages.SUGGESTIONS.items():
+        options = {typed for option in _verb([name]).params for typed in option.opts}
+        for missing, suggestion in suggestions.items():
+            assert missing not in options
+            assert set(re.findall(r"--[a-z-]+", suggestion)) <= options
+
+
+def test_booleans_are_told_what_their_categories_are_called(invoke: Invoke, folder: Path) -> None:
+    pq.write_table(pa.table({"b": [True, False]}), "b.parquet")
+    families.categorical(categories=["yes", "no"], epsilon=1.0).save("yes.json")
+    private = ("privatize", "b.parquet", "--column", "b", "--out", "b.csv", "--mechanism")
+    refused = invoke(*private, "yes.json")
+    assert "mezzotint design --categories true,false" in refused.err
+    families.categorical(categories=["true", "false"], epsilon=1.0).save("true.json")
+    assert invoke(*private, "true.json").status == 0

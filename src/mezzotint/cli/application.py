@@ -428,6 +428,11 @@ def _complain_of_usage(error: Exception) -> int:
     if not text:  # a verb of verbs named without one: its help is printed already
         return BAD_INPUT
     path = getattr(getattr(error, "ctx", None), "command_path", "mezzotint")
+    verb = path.rpartition(" ")[2]
+    option_name = getattr(error, "option_name", "")
+    suggestion = messages.SUGGESTIONS.get(verb, {}).get(option_name)
+    if suggestion is not None:
+        return _complain(f"No such option: {option_name}; {suggestion}. Try: {path} --help")
     # Some releases add a guess to a guess.
     text = re.sub(r"(\(?Did you mean [^?]*\?\)?)( ?\1)+", r"\1", text)
     return _complain(f"{text} Try: {path} --help")

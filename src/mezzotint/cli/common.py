@@ -160,7 +160,16 @@ def load_mechanism(path: Path, *, parameter: str = "mechanism") -> Mechanism:
         raise ParameterError(
             parameter, str(path), "no such file; make one with: mezzotint design --out m.json"
         )
-    return Mechanism.load(path)
+    try:
+        return Mechanism.load(path)
+    except FileFormatError as error:
+        with path.open("rb") as file:
+            begins_as_object = file.read(64).lstrip().startswith(b"{")
+        if begins_as_object:
+            raise
+        # Reports, a column, a model: no damaged mechanism.
+        remedy = "name a mechanism file (.json), as mezzotint design --out writes it"
+        raise FileFormatError(f"{error}; {remedy}") from None
 
 
 def best_on_even_levels(

@@ -34,13 +34,23 @@ OBSERVER_OF: Mapping[str, str] = {
 _KEYWORD = re.compile(
     r"""(?<![-\w./{])(?P<name>[a-z][a-z_0-9]*)=
     (?P<value>'[^']*'|"[^"]*"|\[[^\]]*\]|[^\s,;:()'"]*)
-    (?:[ ]\((?P<option>--[^()]*)\))?""",
+    (?:[ ]\((?P<option>(?:mezzotint[ ]\w+[ ])?--[^()]*)\))?""",
     re.VERBOSE,
 )
 """An argument as Python has it, and the option that the library names behind it."""
 
 _NAME = re.compile(r"""(?<![-\w./'"{=])([a-z]+(?:_[a-z0-9]+)+)(?![\w./'"=-])(?: \((--[^()]*)\))?""")
 """A name of two words or more, and the option that the library names behind it."""
+
+SUGGESTIONS: Mapping[str, Mapping[str, str]] = {
+    "design": {"--bits": "--levels 4 makes reports of 2 bits"},
+    "estimate": {
+        "--mean": "the mean of numbers is always estimated",
+        "--median": "--quantiles 0.5 estimates the median",
+    },
+    "plan": {"--bits": "--levels 4 plans reports of 2 bits"},
+}
+"""Verb -> options that it does not have, but that are looked for -> what does the same."""
 
 _INSTRUCTION = re.compile(
     r"(^|[(;]\s?|\b(use|try|give|with|below|above|exceed|or|and|set)\s|e\.g\.\s)$"

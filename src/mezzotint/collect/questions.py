@@ -178,11 +178,14 @@ class Question:
         """Raises ParameterError for an argument without which the estimand cannot be planned."""
         for argument_name in NEEDED.get(self.estimand, ()):
             if getattr(self, argument_name) is None:
-                raise ParameterError(
-                    argument_name,
-                    None,
-                    f"a plan for a {self.estimand} needs it",
-                )
+                remedy = f"a plan for a {self.estimand} needs it"
+                if self.estimand == "share":
+                    remedy = (
+                        "a plan for the share of numbers above a threshold needs the threshold; "
+                        "the share of a category, such as yes, is a frequency "
+                        "(--estimand frequency --categories 2)"
+                    )
+                raise ParameterError(argument_name, None, remedy)
         if self.estimand == "slope":
             assert self.inputs is not None, "it is needed"
             assert self.second is not None, "it is needed"

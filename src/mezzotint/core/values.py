@@ -448,6 +448,11 @@ def _positions(
             f"{column.row(first_unlisted)} holds a value that is no category of the table; "
             "make the table with other=True (mezzotint design --other), or add that category"
         )
+        if pa.types.is_boolean(array.type):
+            remedy = (
+                f"{column.row(first_unlisted)} is true or false, and the table lacks such a "
+                "category; name them so (mezzotint design --categories true,false)"
+            )
         raise column.error(remedy)
     if unlisted_count:
         indices[is_unlisted] = categories.index(OTHER)

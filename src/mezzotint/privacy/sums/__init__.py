@@ -28,7 +28,8 @@ between the levels."""
 
 _REMEDY = (
     "not integer multiples of a step, so the sum of codes does not decode to the sum of values; "
-    "design the table on an even grid or a sparse subset of one (levels=-3,-1,1,3), or use "
+    "design the table on an even grid or a sparse subset of one, such as -3,-1,1,3 (mezzotint "
+    "design --levels=-3,-1,1,3), or use "
     "trust='local'"
 )
 
