@@ -368,6 +368,21 @@ def test_the_example_is_a_private_run_and_a_dry_run_says_what_it_costs(
     worst = "a client in 6 rounds, each a sum of the fewest clients allowed, 51"
     assert "at worst the run costs epsilon" in told
     assert worst in told
+    assert "rounds that clients spoil are repeated, and cost more" in told
+    # What the price counts, and what it does not, is said.
+    drawn = [
+        "data.population=400",
+        "rounds.order=fixed",
+        "privacy.corrupted=10",
+        "evaluate.every=2",
+    ]
+    unlimited = ["privacy.epsilon=0", "mechanism.noise_multiplier=8.0"]
+    words = [word for change in drawn + unlimited for word in ("--set", change)]
+    assert run(["federate", "run.toml", "--dry-run", *words]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "at worst, but for draws of probability 0.01, the run costs epsilon" in told
+    assert "sums of what clients measure, each a sum" in told
+    assert "of whom 10 add no noise" in told
     assert [path.name for path in tmp_path.iterdir()] == ["run.toml"]
 
 

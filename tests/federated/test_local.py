@@ -314,7 +314,7 @@ def test_a_weaker_table_than_the_file_says_is_refused():
     assert "certificate" in _record(answer)["reason"]
 
 
-def test_a_report_that_is_lost_stays_charged_and_one_that_is_none_is_left_out():
+def test_a_report_that_is_lost_stays_charged_and_one_that_is_none_is_left_out(tmp_path):
     def hand(message, reply):
         if _record(message)[Key.STAGE] == "report":
             if message.metadata.dst_node_id == 11:
@@ -325,9 +325,12 @@ def test_a_report_that_is_lost_stays_charged_and_one_that_is_none_is_left_out():
                 return [reply, reply]
         return reply
 
-    strategy = _strategy()
+    path = tmp_path / "run.jsonl"
+    strategy = _strategy(ledger=RunLedger(path, {}))
     _start(_grid(hand=hand), strategy)
     assert strategy.ledger.charges == {str(place): 1 for place in range(4)}
+    # Four are charged, but the mean is of the reports that arrived; the file says so, too.
+    assert strategy.ledger.smallest_sum == RunLedger(path, {}).smallest_sum == 2
     assert sorted(one.name for one in strategy.incidents) == ["DuplicateAnswer", "MalformedMessage"]
     assert strategy.counted == 2
 
@@ -339,6 +342,7 @@ def test_too_few_reports_leave_the_model_and_are_charged():
     )
     assert _start(grid, strategy) is None
     assert strategy.ledger.charges == {str(place): 1 for place in range(4)}
+    assert strategy.ledger.smallest_sum == 0  # no mean came of it
     assert [one.name for one in strategy.incidents] == ["TooFewClients"]
     nobody = _strategy(minimum=4)
     assert _start(_grid(hand=lambda message, reply: None), nobody) is None

@@ -205,6 +205,38 @@ def test_a_federated_run_by_folder_report_or_ledger(folder: Path) -> None:
     )
 
 
+def test_a_page_shows_what_clients_measured_and_offers_no_command_for_another_claim(
+    folder: Path,
+) -> None:
+    """The commands account for one table's sums, whose clients all add noise, and for nothing beside them."""
+    path = folder / "report.json"
+    report = json.loads(path.read_text(encoding="utf-8"))
+    assert "What clients measured" not in {section.title for section in page_of(folder).sections}
+    report["measured"] = [
+        {"round": 2, "clients": 29, "loss": [1.25, 0.06], "accuracy": [0.5, 0.01]},
+    ]
+    report["evaluations"] = {
+        "rounds": {"1": "released", "2": "interrupted"},
+        "charges": {"1": 2, "2": 1},
+        "incidents": [[2, "7", "PolicyRefusal"]],
+    }
+    path.write_text(json.dumps(report), encoding="utf-8")
+    sections = {section.title: section for section in page_of(folder).sections}
+    measured = sections["What clients measured"]
+    assert measured.table is not None
+    assert measured.table.rows[0] == ("2", "loss", "1.25", "0.06", "29")
+    assert measured.table.rows[1] == ("2", "accuracy", "0.5", "0.01", "29")
+    words = " ".join(measured.words)
+    assert "is charged for 2" in words
+    assert "interrupted: 1, released: 1" in words
+    assert "PolicyRefusal x 1" in words
+    settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+    for beyond in ({"evaluate_every": 1}, {"corrupted": 3}, {"clip_norm": 1.0}):
+        (folder / "settings.json").write_text(json.dumps(settings | beyond), encoding="utf-8")
+        sections = {section.title: section for section in page_of(folder).sections}
+        assert sections["How to verify it"].code == "$ mezzotint ledger ledger.jsonl"
+
+
 def test_the_commands_of_a_federated_page_give_its_claims(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

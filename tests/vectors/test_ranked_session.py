@@ -126,3 +126,28 @@ def test_answers_that_a_caller_kept_are_charged_once():
     )
     assert later.answer(-vector(0), round_number=0, slot=3) == report
     assert ledger.spent("ann").releases == 1
+
+
+def test_rounds_and_slots_are_the_same_in_every_type_of_integer(tmp_path):
+    """numpy's integers ended in a traceback of the file's writer."""
+    path = tmp_path / "answers.jsonl"
+    session = RankedSession(SCHEME, client="ann", ledger=Ledger(), budget=(9.0, 0.0), path=path)
+    first = session.answer(vector(1), round_number=np.int64(1), slot=np.uint8(2))
+    assert session.answer(vector(2), round_number=1, slot=2) == first
+    again = RankedSession(SCHEME, client="ann", ledger=Ledger(), budget=(9.0, 0.0), path=path)
+    assert again.answers == session.answers
+    assert again.answer(vector(3), round_number=np.int8(1), slot=np.int32(2)) == first
+
+
+@pytest.mark.parametrize(
+    "reports", [[1.0], [[1]], 1, "1", ["1"], [None], [], [True], np.array([1 + 0j])]
+)
+def test_reports_are_integers_in_one_row(reports):
+    with pytest.raises(ParameterError, match="reports"):
+        SCHEME.mean(reports, [1])
+
+
+@pytest.mark.parametrize("weights", [[1j], ["a"], [[1.0]], [None], [float("nan")], [0.0], 1.0])
+def test_weights_are_numbers_one_per_report(weights):
+    with pytest.raises(ParameterError, match="weights"):
+        SCHEME.mean([1], [1], weights=weights)

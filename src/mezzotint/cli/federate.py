@@ -203,15 +203,10 @@ def _dry_run(run: RunFile, settings: RunSettings, as_json: bool) -> None:
     )
     scheme = make_scheme(run, settings, size=settings.model_size(made_up(settings, 1)))
     json_fields = rehearse(settings, scheme).as_dict()
-    epsilon = json_fields["epsilon"]
     rounds = counted(json_fields["rounds"], "round")
-    price = f"no epsilon can be claimed of the run, at most {rounds} of a client"
-    if epsilon is not None:
-        worst = f"a client in {rounds}"
-        if settings.observer != "reports":
-            worst += f", each a sum of the fewest clients allowed, {settings.fewest_summands}"
-        delta = above(json_fields["delta"])
-        price = f"at worst the run costs epsilon {above(epsilon)}, delta {delta}: {worst}"
+    price = f"no epsilon can be claimed of the run, {rounds} of a client"
+    if json_fields["epsilon"] is not None:
+        price = _price(settings, json_fields)
     sentences: list[RenderableType] = [
         f"one round of {json_fields['clients']} clients on made-up data: "
         f"{json_fields['parameters']:,} parameters, {json_fields['bits']} bits each on the wire, "
@@ -227,6 +222,27 @@ def _dry_run(run: RunFile, settings: RunSettings, as_json: bool) -> None:
     if json_fields["warning"]:
         sentences.append(f"warning: {json_fields['warning']}")
     console.show(json_fields, as_json, lambda: sentences)
+
+
+def _price(settings: RunSettings, rehearsal: JsonObject) -> str:
+    """A sentence on what the run costs, and under which conditions."""
+    from mezzotint.federated.secagg.roster import RISK
+
+    rounds = rehearsal["rounds"]
+    worst = f"a client in {counted(rounds, 'round')}"
+    if rehearsal["evaluations"]:
+        worst += f" and in {counted(rehearsal['evaluations'], 'sum')} of what clients measure"
+    if settings.observer != "reports":
+        worst += f", each a sum of the fewest clients allowed, {settings.fewest_summands}"
+        if settings.corrupted:
+            worst += f", of whom {settings.corrupted} add no noise"
+        worst += "; rounds that clients spoil are repeated, and cost more"
+    chance = ""
+    # A budget that ends the run earlier is kept to, whatever is drawn.
+    if settings.may_be_exceeded and rounds == rehearsal["wanted"]:
+        chance = f", but for draws of probability {RISK:g},"
+    cost = f"epsilon {above(rehearsal['epsilon'])}, delta {above(rehearsal['delta'])}"
+    return f"at worst{chance} the run costs {cost}: {worst}"
 
 
 def _show(report: RunReport, settings: RunSettings, as_json: bool) -> None:

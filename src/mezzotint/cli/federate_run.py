@@ -330,9 +330,17 @@ def make_scheme(run: RunFile, settings: RunSettings, *, size: int) -> Scheme:
 
     Raises:
         ParameterError: values out of their ranges, a file that is not there, a table that cannot be
-            summed.
+            summed, sums that would wrap around.
         InfeasibleError: no noise keeps to the budget.
     """
+    scheme = _made(run, settings, size=size)
+    if isinstance(scheme, Encoding):
+        scheme.check_room(settings.clients_per_round + settings.spare, size=size)
+    return scheme
+
+
+def _made(run: RunFile, settings: RunSettings, *, size: int) -> Scheme:
+    """As `make_scheme`, of whatever room for sums."""
     mechanism = run.mechanism
     if isinstance(mechanism, Ranked):
         return _ranked(mechanism, size)

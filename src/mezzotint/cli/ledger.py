@@ -465,9 +465,9 @@ def _show_rounds(
     if (file.parent / "report.json").is_file():
         price = f"mezzotint report {file.parent} --out run.html"
     sentences = (
-        f"{more}Nobody was charged for more than {max(ledger.charges.values(), default=0)} rounds; "
-        "an interrupted round counts for all who were asked. The smallest sum is of "
-        f"{json_fields['smallest_sum']} clients. What that costs: {price}"
+        f"{more}Nobody was charged for more than {max(ledger.charges.values(), default=0)} rounds; an interrupted "
+        f"round counts for all who were asked. The smallest sum or mean is of {json_fields['smallest_sum']} clients. "
+        f"What that costs: {price}"
     )
     console.show(
         {"file": str(file), **json_fields},

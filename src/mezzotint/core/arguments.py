@@ -333,16 +333,21 @@ def check_vector(
     return values
 
 
+def check_total(total: npt.ArrayLike, length: int) -> npt.NDArray[np.integer]:
+    """(length,) sum of reports; ParameterError unless it is that many integers."""
+    values = np.asarray(total)
+    if values.dtype.kind not in "iu" or values.shape != (length,):
+        raise wrong_kind("total", values, "iu", f"need {length} integers")
+    return values
+
+
 def check_residues(
     total: npt.ArrayLike,
     length: int,
     modulus: int,
 ) -> IntArray:
     """(length,) residues 0 .. modulus - 1; ParameterError unless `total` is that many integers."""
-    values = np.asarray(total)
-    if values.dtype.kind not in "iu" or values.shape != (length,):
-        raise wrong_kind("total", values, "iu", f"need {length} integers")
-    return (values % modulus).astype(np.int64)
+    return (check_total(total, length) % modulus).astype(np.int64)
 
 
 def check_increasing(name: str, values: npt.ArrayLike) -> FloatArray:

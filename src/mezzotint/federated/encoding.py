@@ -20,8 +20,10 @@ import numpy.typing as npt
 from mezzotint.core.arguments import (
     check_count,
     check_epsilon,
+    check_instance,
     check_numbers,
     check_scale,
+    check_total,
     check_vector,
     with_old_fields,
     with_old_names,
@@ -137,6 +139,19 @@ class Encoding(ABC):
         """
 
     @abstractmethod
+    def check_room(self, clients: int, *, size: int) -> None:
+        """Refuse sums that would wrap around, and so be decoded to something else.
+
+        Arguments:
+            clients: most summands.
+            size: coordinates of an update.
+
+        Raises:
+            ParameterError: the modulus was planned for fewer clients, or longer updates. Never
+                where it grows with the clients.
+        """
+
+    @abstractmethod
     def check_sum(self, total: Integers, *, count: int, size: int) -> None:
         """Refuse a sum that honest clients hardly ever send, where that can be told; nobody can be
         named for it.
@@ -181,7 +196,7 @@ class Encoding(ABC):
 
         Returns: 0 without a clipping norm, or where rounding is all.
         """
-        variance = self.mse() / clients
+        variance = self.mse() / check_count("clients", clients)
         if self.norm is None or math.isnan(variance):
             return 0.0
         return math.sqrt(variance) / self.norm
@@ -271,7 +286,11 @@ class FixedPointEncoding(Encoding):
         return np.trunc(vector / self.step).astype(np.int64) + self.span // 2
 
     def decode(self, total: Integers, *, count: int, size: int) -> Vector:
-        return self.step * (np.asarray(total, dtype=np.float64) / count - self.span // 2)
+        mean = check_total(total, size) / check_count("count", count)
+        return self.step * (mean - self.span // 2)
+
+    def check_room(self, clients: int, *, size: int) -> None:
+        """Nothing: the modulus grows with the clients."""
 
     def check_sum(self, total: Integers, *, count: int, size: int) -> None:
         """Nothing: the server of the sum has checked its range, and there is no noise to hide in."""
@@ -355,7 +374,8 @@ class TableEncoding(SchemeEncoding[TableScheme]):
     def __post_init__(self) -> None:
         if self.clip_norm is not None:
             check_scale("clip_norm", self.clip_norm)
-        table = self.mechanism
+        table = check_instance("mechanism", self.mechanism, Mechanism)
+        check_count("seed", self.seed, least=0, most=2**64)
         check_scale("mechanism", float(np.max(np.abs(table.levels))))
         self._hold(
             span=self.lattice.span, overflow="impossible", report_bits=table.bits,
@@ -383,6 +403,9 @@ class TableEncoding(SchemeEncoding[TableScheme]):
                 seed=self.seed,
             )
         return self._schemes[size, clients]
+
+    def check_room(self, clients: int, *, size: int) -> None:
+        """Nothing: the modulus grows with the clients."""
 
     def check_sum(self, total: Integers, *, count: int, size: int) -> None:
         """Nothing: the server of the sum has checked its range."""
@@ -511,8 +534,12 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
         """Upper bound: the noise of one client and its rounding."""
         return self.scheme(1).variance
 
+    def check_room(self, clients: int, *, size: int) -> None:
+        self.scheme(size).check_room(clients)
+
     def noise_multiplier(self, clients: int) -> float:
         deviation = self.deviation * self.granularity
+        check_count("clients", clients, least=0)
         return math.sqrt(clients) * deviation / self.clip_norm
 
     def check_sum(self, total: Integers, *, count: int, size: int) -> None:

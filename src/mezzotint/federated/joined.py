@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple, cast, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import SCALES, check_count, check_vector, with_old_names
+from mezzotint.core.arguments import (
+    SCALES,
+    check_count,
+    check_finite,
+    check_instance,
+    check_vector,
+    with_old_names,
+)
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.files import parse_json, read_object
 from mezzotint.core.mechanism import Mechanism
@@ -55,6 +62,7 @@ class WrappedEncoding(Encoding, ABC):
     inner: Encoding
 
     def __post_init__(self) -> None:
+        check_instance("inner", self.inner, Encoding)
         self._hold(**{fact: getattr(self.inner, fact) for fact in FACTS})
 
     def _inside(self, size: int) -> int:
@@ -73,6 +81,9 @@ class WrappedEncoding(Encoding, ABC):
 
     def mse(self) -> float:
         return self.inner.mse()
+
+    def check_room(self, clients: int, *, size: int) -> None:
+        self.inner.check_room(clients, size=self._inside(size))
 
     def check_sum(self, total: Integers, *, count: int, size: int) -> None:
         self.inner.check_sum(total, count=count, size=self._inside(size))
@@ -224,6 +235,22 @@ MOST_METRICS = 1000
 """Most metrics of a sum: longer descriptions are refused before they take long to read."""
 
 
+def _limits(
+    ranges: Mapping[str, tuple[float, float]],
+) -> tuple[tuple[str, float, float], ...]:
+    """(name, lowest, highest) of each metric; ParameterError unless these are pairs of numbers."""
+    remedy = 'need the lowest and the highest value of each metric, as {"loss": (0, 5)}'
+    if not isinstance(ranges, Mapping) or not ranges:
+        raise ParameterError("ranges", str(ranges), remedy)
+    limits: list[tuple[str, float, float]] = []
+    for metric, ends in ranges.items():
+        if not isinstance(ends, tuple | list) or len(ends) != 2:
+            raise ParameterError("ranges", f"{metric}: {ends}", remedy)
+        lowest, highest = (check_finite(f"ranges[{metric!r}]", end) for end in ends)
+        limits.append((metric, lowest, highest))
+    return tuple(limits)
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class MetricsEncoding(WrappedEncoding):
@@ -261,6 +288,10 @@ class MetricsEncoding(WrappedEncoding):
                 "ranges", str(self.ranges), "name at least one metric, and each once"
             )
         for metric, lowest, highest in self.ranges:
+            if not isinstance(metric, str):
+                raise ParameterError("ranges", metric, "metrics are named by text")
+            check_finite(f"ranges[{metric!r}]", lowest)
+            check_finite(f"ranges[{metric!r}]", highest)
             if not -SCALES[1] <= lowest < highest <= SCALES[1] or highest - lowest < SCALES[0]:
                 raise ParameterError(
                     "ranges",
@@ -304,16 +335,15 @@ class MetricsEncoding(WrappedEncoding):
             >>> round(noisy.error(100)["accuracy"], 3)
             0.04
         """
-        size = len(ranges) + (most_examples > 0)
+        limits = _limits(ranges)
+        check_count("most_examples", most_examples, least=0)
+        size = len(limits) + (most_examples > 0)
         noise = gaussian_encoding(
             noise_multiplier=noise_multiplier, clip_norm=1.0, clients=clients, size=size
         )
         inner_encoding: Encoding = noise
         if most_examples:
             inner_encoding = WeightedEncoding(inner=noise, most_examples=most_examples)
-        limits = tuple(
-            (metric, float(lowest), float(highest)) for metric, (lowest, highest) in ranges.items()
-        )
         return cls(inner=inner_encoding, ranges=limits)
 
     @property
@@ -374,7 +404,7 @@ class MetricsEncoding(WrappedEncoding):
 
         With weights a mean is a ratio of two noisy sums, and its error is estimated to first order.
         """
-        deviation, spread = math.sqrt(self.inner.mse() / count), 0.0
+        deviation, spread = math.sqrt(self.inner.mse() / check_count("count", count)), 0.0
         if isinstance(self.inner, WeightedEncoding):
             centred, weight = self.inner.ratio(total, count=count, size=len(self.ranges))
             deviation, spread = deviation / weight, 1 / self.inner.unit
@@ -392,7 +422,7 @@ class MetricsEncoding(WrappedEncoding):
         """Standard errors of means over this many clients, at the middle of each range, all weights
         being 1.
         """
-        deviation = math.sqrt(self.inner.mse() / clients)
+        deviation = math.sqrt(self.inner.mse() / check_count("clients", clients))
         errors = deviation * self._middles[1] / self._share
         return dict(zip(self.names, errors.tolist(), strict=True))
 

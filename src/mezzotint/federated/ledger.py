@@ -31,6 +31,7 @@ class _LoggedRound:
     fewest: int = 0
     turn: tuple[str, ...] | None = None
     released: tuple[str, ...] | None = None
+    averaged: int | None = None
     failed: str | None = None
 
     @property
@@ -43,6 +44,8 @@ class _LoggedRound:
     @property
     def summands(self) -> int:
         """The number of its summands, or the least possible one."""
+        if self.averaged is not None:
+            return self.averaged
         return min(self.fewest, len(self.asked)) if self.released is None else len(self.released)
 
     @property
@@ -153,15 +156,25 @@ class RunLedger:
                 )
             append({"round": number, "asked": asked_clients, "minimum": minimum})
 
-    def close(self, number: int, survivors: Iterable[str]) -> None:
-        """Close a round whose sum is known, and charge the clients in it."""
+    def close(self, number: int, survivors: Iterable[str], *, averaged: int | None = None) -> None:
+        """Close a round whose sum is known, and charge the clients in it.
+
+        Arguments:
+            number: from `start`.
+            survivors: those who are charged.
+            averaged: how many of them are in the round's mean, if that is not all; 0 if it came to
+                none.
+        """
         summed_clients = tuple(sorted(set(survivors)))
         with self._log.transaction() as append:
             if not set(summed_clients) <= set(self._started(number).asked):
                 raise ParameterError(
                     "survivors", ", ".join(summed_clients), "one of them was not asked"
                 )
-            append({"round": number, "released": summed_clients})
+            line: JsonObject = {"round": number, "released": summed_clients}
+            if averaged is not None:
+                line["averaged"] = averaged
+            append(line)
 
     def fail(self, number: int, reason: str) -> None:
         """Close a round that ended before anything could be unmasked: nothing was released, nobody
@@ -221,13 +234,13 @@ class RunLedger:
 
     @property
     def smallest_sum(self) -> int:
-        """Fewest summands of any sum that was released, or may have been by an interrupted round; 0
-        before any.
+        """Fewest summands of any sum or mean that was released, or may have been by an interrupted
+        round; 0 before any.
         """
         sums = [
             logged.summands
             for logged in self._known().values()
-            if logged.asked and logged.failed is None
+            if logged.asked and logged.failed is None and logged.averaged != 0
         ]
         return min(sums, default=0)
 
@@ -281,6 +294,8 @@ class RunLedger:
             logged.asked, logged.fewest = _names(line["asked"]), int(line["minimum"])
         elif "released" in line:
             logged.released = _names(line["released"])
+            if "averaged" in line:
+                logged.averaged = int(line["averaged"])
         else:
             logged.failed = str(line["failed"])
 

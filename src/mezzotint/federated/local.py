@@ -381,8 +381,10 @@ class LocalStrategy(RoundStrategy[_Local]):
             for position in current.joined
             if position in current.reports or position not in current.refused
         ]
-        self.ledger.close(current.number, charged)
-        if len(current.reports) < max(1, self.minimum):
+        enough = len(current.reports) >= max(1, self.minimum)
+        averaged = len(current.reports) * enough
+        self.ledger.close(current.number, charged, averaged=averaged)
+        if not enough:
             shortage = TooFewClients(
                 REPORT, f"{len(current.reports)} reports arrived, {self.minimum} are needed"
             )

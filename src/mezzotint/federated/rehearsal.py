@@ -15,7 +15,7 @@ import numpy as np
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import Record
 from mezzotint.datasets import Federation
-from mezzotint.federated.app import check_run, prospective_strategy
+from mezzotint.federated.app import check_room, check_run, prospective_strategy
 from mezzotint.federated.budgets import rounds_within
 from mezzotint.federated.local import LocalStrategy
 from mezzotint.federated.rounds import RoundStrategy
@@ -48,7 +48,9 @@ class DryRun(Record):
             what clients measure; None without a claim.
         delta: of that claim; 0 where it is pure.
         rounds: most rounds of one client that the budget allows.
-        wanted: most rounds of one client without a budget.
+        wanted: most rounds of one client without a budget, none of them repeated; where clients are
+            drawn anew, some client is in more with a probability of at most 1 %.
+        evaluations: most sums of what clients measure that one client is in.
         seconds: that the round took, without Flower.
         warning: that the noise leaves little to be learnt; empty where it does not.
     """
@@ -60,6 +62,7 @@ class DryRun(Record):
     delta: float
     rounds: int
     wanted: int
+    evaluations: int
     seconds: float
     warning: str
 
@@ -114,6 +117,7 @@ def rehearse(settings: RunSettings, scheme: Scheme) -> DryRun:
     federation = made_up(settings, settings.clients_per_round)
     model = model_for(settings.model, federation)
     parameter_count = model.initial(settings.seed).size
+    check_room(settings, scheme, parameter_count)
     strategy = prospective_strategy(settings, scheme, parameter_count)
     rounds, epsilon = _spending(strategy, settings, parameter_count)
     delta = settings.delta
@@ -143,6 +147,7 @@ def rehearse(settings: RunSettings, scheme: Scheme) -> DryRun:
         delta=delta,
         rounds=rounds,
         wanted=settings.participations,
+        evaluations=settings.evaluations,
         seconds=time.perf_counter() - beginning,
         warning=warning,
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from logging import INFO, WARNING
-from typing import Generic, Literal, TypedDict, TypeVar, final
+from typing import Generic, Literal, TypedDict, TypeVar, final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -168,6 +168,21 @@ class RoundOptions(TypedDict, total=False):
     delta: float | None
 
 
+def check_most_rounds(most_rounds: int | None) -> int | None:
+    """The limit itself; ParameterError unless it is None or a count: a comparison with NaN would
+    never stop a run.
+    """
+    if most_rounds is None:
+        return None
+    return check_count("most_rounds", most_rounds, least=0)
+
+
+def _checked_session(session: bytes) -> bytes:
+    if not isinstance(session, bytes) or len(session) != SESSION_BYTES:
+        raise ParameterError("session", type(session).__name__, f"need {SESSION_BYTES} bytes")
+    return session
+
+
 class RoundStrategy(Strategy, ABC, Generic[R]):
     """Training rounds of several exchanges, each by Flower's train messages.
 
@@ -232,13 +247,15 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         if optimizer is not None:
             self.optimizer = check_instance("optimizer", optimizer, ServerOptimizer)
         self.optimizer_state: State = {}
-        self.returns = returns
+        self.returns = check_choice("returns", returns, get_args(Returns))
         self.stage_timeout = check_positive("stage_timeout", stage_timeout, "need seconds above 0")
-        self.session = session or os.urandom(SESSION_BYTES)
+        self.session = os.urandom(SESSION_BYTES)
+        if session is not None:
+            self.session = _checked_session(session)
         self.ledger = RunLedger(None, {})
         if ledger is not None:
             self.ledger = check_instance("ledger", ledger, RunLedger)
-        self.most_rounds = most_rounds
+        self.most_rounds = check_most_rounds(most_rounds)
         self.delta = delta
         if delta is not None:
             check_probability("delta", delta)

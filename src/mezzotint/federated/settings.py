@@ -342,6 +342,11 @@ class RunSettings(Record):
             self.rounds // self.evaluate_every if self.evaluate_every else 0
         )
 
+    @property
+    def may_be_exceeded(self) -> bool:
+        """Whether `participations` is no limit: draws, of which some take a client more often."""
+        return 0 < self.participations < self.rounds and self.sampling != "cyclic"
+
     def _participations(self, rounds: int) -> int:
         invited = self.clients_per_round + self.spare
         population = self.population or len(self.federation().clients)

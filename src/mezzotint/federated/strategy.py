@@ -50,6 +50,7 @@ from mezzotint.federated.rounds import (
     RoundTask,
     Running,
     arriving,
+    check_most_rounds,
     halfway,
 )
 from mezzotint.federated.secagg.client import MOST_AHEAD
@@ -90,7 +91,7 @@ class Evaluation:
         most_rounds: sums that any one client may be charged for; None sets no limit.
 
     Raises:
-        ParameterError: `every` below 1.
+        ParameterError: `every` below 1, an encoding of updates, a limit that is no count.
 
     Example:
         >>> from mezzotint.federated import MetricsEncoding
@@ -105,7 +106,11 @@ class Evaluation:
     most_rounds: int | None = None
 
     def __post_init__(self) -> None:
+        check_instance("encoding", self.encoding, MetricsEncoding)
         check_count("every", self.every)
+        if self.ledger is not None:
+            check_instance("ledger", self.ledger, RunLedger)
+        check_most_rounds(self.most_rounds)
 
 
 @with_old_fields(per_round="clients_per_round")
@@ -175,7 +180,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self._introductions = Introductions(
             has_roster=roster is not None, timeout=self.stage_timeout
         )
-        self.retries = retries
+        self.retries = check_count("retries", retries, least=0)
         self.ahead = check_count("ahead", ahead, least=0, most=MOST_AHEAD)
         self._dealt: list[_Secure] = []
         self.blames: list[secagg.Blame] = []
@@ -193,6 +198,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         if self.spare > math.ceil(self.dropped * self.invited):
             remedy = f"at most the share {self.dropped:g} of all that are drawn"
             raise ParameterError("spare", self.spare, remedy)
+        if self.encoding.purpose == "evaluate":  # its size does not depend on the model
+            self.encoding.check_room(self.invited, size=1)
         self.plan(self.invited, 1, 1)  # refuses now what could never run
 
     def _measuring(
@@ -401,6 +408,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return self._with_spending(metrics)
 
     def _open(self, number: int, task: RoundTask, grid: Grid) -> _Secure:
+        self.encoding.check_room(self.invited, size=parameters(task["arrays"]))
         participants = self._participants(number, grid)
         node_of = {client.card.identity: node for node, client in participants.items()}
         if len(node_of) < max(2, self.minimum):

@@ -106,8 +106,10 @@ def federated_page(source: Path) -> Page:
         _cost_of_sums(run),
         _wire(run),
         _rounds(run),
-        _verify_sums(run),
     ]
+    if run.report.get("evaluations"):
+        sections.append(_measured_by_clients(run))
+    sections.append(_verify_sums(run))
     if (run.folder / MECHANISM).is_file():
         mechanism = Mechanism.load(run.folder / MECHANISM)
         sections += [what_it_does(mechanism), what_it_guarantees(mechanism)]
@@ -341,6 +343,38 @@ def _rounds(run: Run) -> Section:
     return Section(title="What happened", words=tuple(paragraphs), table=outcome_table)
 
 
+def _measured_by_clients(run: Run) -> Section:
+    """What clients measured on their own records, with the standard deviation of its noise."""
+    evaluations = run.report["evaluations"]
+    rows = []
+    for measured in run.report.get("measured", ()):
+        for metric, average in measured.items():
+            if metric in ("round", "clients"):
+                continue
+            value, noise = map(float, average)
+            cells = (number(value, 4), number(noise, 2))
+            rows.append((str(measured["round"]), metric, *cells, str(measured["clients"])))
+    most = max(evaluations["charges"].values(), default=0)
+    outcomes = Counter(evaluations["rounds"].values())
+    ended = ", ".join(f"{outcome}: {times}" for outcome, times in sorted(outcomes.items()))
+    words = [
+        "Means over clients' own records, from secure sums of their own, which the claims include: "
+        f"the client that took part most often is charged for {most}. Noise may take a mean out of "
+        "its range."
+    ]
+    if ended:
+        words.append(f"How these sums ended: {ended}.")
+    refused = Counter(name for _, _, name in evaluations.get("incidents", ()))
+    if refused:
+        names = ", ".join(f"{name} x {times}" for name, times in refused.items())
+        words.append(f"Refused: {names}.")
+    table = None
+    if rows:
+        headings = ("after round", "metric", "mean", "noise", "clients")
+        table = Table(headings=headings, rows=tuple(rows))
+    return Section(title="What clients measured", words=tuple(words), table=table)
+
+
 # How to verify ----------------------------------------------------------------------------------
 
 
@@ -360,7 +394,10 @@ def _verify_sums(run: Run) -> Section:
     )
     charged_rounds = max(run.ledger["charges"].values(), default=0)
     with_mechanism = run.settings.get("mechanism") and (run.folder / file_name).is_file()
-    if claim is None or charged_rounds == 0 or not with_mechanism:
+    # The commands are about sums of one table alone, all of whose clients add noise.
+    beyond = ("clip_norm", "corrupted", "evaluate_every")
+    is_plain = run.single_reports or not any(run.settings.get(name) for name in beyond)
+    if claim is None or charged_rounds == 0 or not with_mechanism or not is_plain:
         if not (run.folder / LEDGER).is_file():
             return Section(title=section_title, words=(ledger_sentence,))
         paragraphs = (ledger_sentence, "In the run's folder:")

@@ -33,6 +33,7 @@ from mezzotint.core.arguments import (
     with_old_names,
 )
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.records import counted
 from mezzotint.core.sampler import (
     PART,
     WORDS_PER_COUNT,
@@ -302,7 +303,10 @@ _PLANNED_DEVIATION = 2.0
 """Least deviation of planned grids, steps: rounding adds 2 % to the variance, and e^-39 to a
 loss."""
 _WRAP_DEVIATIONS = 6.0
-"""A sum wraps around beyond this many of its deviations."""
+"""A sum wraps around beyond this many of its deviations, as planned."""
+_LEAST_WRAP_DEVIATIONS = 4.0
+"""Sums that wrap around within fewer are refused: a coordinate of them could do so with a
+probability above 2 exp(-8), which no stated error counts. Spare clients fit in between."""
 
 ROUNDING_VARIANCE = 1 / 12
 """Of a number rounded to the nearest integer, if it spreads over many."""
@@ -430,6 +434,14 @@ class GaussianScheme(VectorScheme):
         """
         return (self.deviation**2 + ROUNDING_VARIANCE) * self.granularity**2
 
+    def _wrap_deviations(self, clients: int) -> float:
+        """Half of M, in deviations of a coordinate of a sum over signs and noise, if all vectors are
+        equal."""
+        noise_variance = clients * (self.deviation**2 + ROUNDING_VARIANCE)
+        sum_norm = clients * self.clip_norm / self.granularity
+        signal_variance = sum_norm**2 / self._rotation.block
+        return self.modulus / 2 / math.sqrt(noise_variance + signal_variance)
+
     def wrap_probability(self, clients: int) -> float:
         """Bound on the probability that some coordinate of a sum of vectors wraps around M.
 
@@ -437,14 +449,25 @@ class GaussianScheme(VectorScheme):
             independently of the signs.
         """
         count = check_count("clients", clients)
-        noise_variance = count * (self.deviation**2 + ROUNDING_VARIANCE)
-        sum_norm = count * self.clip_norm / self.granularity
-        signal_variance = sum_norm**2 / self._rotation.block
         log_factor = count * rounding_factor(self.deviation)
-        half_modulus = self.modulus / 2
-        total_variance = noise_variance + signal_variance
-        exponent = log_factor - half_modulus**2 / (2 * total_variance)
+        exponent = log_factor - self._wrap_deviations(count) ** 2 / 2
         return min(1.0, 2 * self.size * math.exp(exponent))
+
+    def check_room(self, clients: int) -> int:
+        """The number of vectors in a sum, if such sums hardly ever wrap around.
+
+        Raises:
+            ParameterError: the modulus is too small for so many: their sum would be read as another
+                one, and no stated error would say so.
+        """
+        count = check_count("clients", clients)
+        if self._wrap_deviations(count) < _LEAST_WRAP_DEVIATIONS:
+            remedy = (
+                f"sums of so many vectors of {counted(self.size, 'coordinate')} wrap around "
+                f"2**{self.modulus_bits}; plan the grid for them, or add up fewer"
+            )
+            raise ParameterError("clients", clients, remedy)
+        return count
 
     def centres(self, vector: npt.ArrayLike) -> FloatArray:
         """(d,) clipped and rotated vector, steps: of norm at most (1 + 2^-45) clip_norm /
@@ -464,8 +487,9 @@ class GaussianScheme(VectorScheme):
         return integers % self.modulus
 
     def decode_sum(self, total: npt.ArrayLike, clients: int) -> FloatArray:
-        """Residues are read as the integers nearest 0."""
-        check_count("clients", clients)
+        """Residues are read as the integers nearest 0; more clients than `check_room` allows are
+        refused."""
+        self.check_room(clients)
         half_modulus = self.modulus // 2
         residues = check_residues(total, self.length, self.modulus)
         integers = (residues + half_modulus) % self.modulus - half_modulus

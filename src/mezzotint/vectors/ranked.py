@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import operator
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -63,6 +62,16 @@ _CODEBOOK_FIELDS = ("kind", "dimension", "subspace", "norms", "clip_norm", "beac
 _HALF_WORD = 32
 _LOW_HALF = 2**_HALF_WORD - 1
 """A secret word's lower half chooses the place, its upper half the row."""
+
+
+def _as_codes(reports: Any) -> list[int]:
+    """Reports as plain integers; ParameterError for anything but a sequence of at least one."""
+    values = np.asarray(reports)
+    if values.size == 0:
+        raise ParameterError("reports", "none", "need at least one")
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        raise wrong_kind("reports", values, "iu", "need integers, one per seed")
+    return values.tolist()
 
 
 @final
@@ -490,10 +499,7 @@ class RankedCodebook:
             ParameterError: reports that name no codeword, lengths that differ, weights that do not
                 add up to a number other than 0.
         """
-        listed = np.asarray(reports).tolist()
-        codes = [operator.index(report) for report in listed]
-        if not codes:
-            raise ParameterError("reports", "none", "need at least one")
+        codes = _as_codes(reports)
         public_seeds = check_seeds(seeds, len(codes))
         if min(codes) < 0 or max(codes) >= self.reports:
             raise ParameterError("reports", "out of range", f"from 0 to {self.reports - 1}")

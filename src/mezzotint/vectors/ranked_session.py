@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 import os
 import secrets
 from collections.abc import Mapping
@@ -135,6 +136,8 @@ class RankedSession:
             StorageError: the answer or its charge is not on disk; nothing leaves.
         """
         (seed,) = round_seeds(round_number, [slot]).tolist()
+        # Of whatever integer type they are: the file of answers has plain ones.
+        round_number, slot = operator.index(round_number), operator.index(slot)
         with self._log.transaction() as append:
             answer = self._answers.get(round_number)
             if answer is None:

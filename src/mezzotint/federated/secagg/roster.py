@@ -25,7 +25,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from mezzotint.core.arguments import check_numbers, check_rules
+from mezzotint.core.arguments import check_count, check_numbers, check_rules
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_bytes, read_object, write_text
 from mezzotint.core.sampler import draw_words
@@ -447,6 +447,8 @@ class Trust:
             ("rounds", self.rounds >= 1, "need at least one round"),
             ("dealings", self.dealings >= 1, "need at least one round dealt in"),
         )
+        for limit in ("minimum", "rounds", "dealings"):
+            check_count(limit, getattr(self, limit))
 
     @property
     def bits(self) -> float:
