@@ -372,6 +372,7 @@ def test_the_example_is_a_private_run_and_a_dry_run_says_what_it_costs(
     # What the price counts, and what it does not, is said.
     drawn = [
         "data.population=400",
+        "rounds=20",
         "rounds.order=fixed",
         "privacy.corrupted=10",
         "evaluate.every=2",

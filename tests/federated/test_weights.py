@@ -64,19 +64,17 @@ def test_the_mean_is_that_of_all_examples_up_to_the_cap(name):
 
 @pytest.mark.parametrize("examples", [0, 1, 20, 40, 10**9])
 @pytest.mark.parametrize("length", [0.1, 1.0, 1e6])
-def test_no_client_moves_the_sum_by_more_than_the_norm(examples, length):
+def test_no_client_moves_the_sum_by_more_than_the_norm(examples, length, monkeypatch):
     """What the inner encoding is given has norm at most C: it never has to clip, so the weight is not distorted."""
     given: list[np.ndarray] = []
 
-    class Noting:
-        norm, largest, weighs, purpose = 2.0, 2.0, False, "train"
-        span, overflow, report_bits, report_epsilon, sha256 = 1, "modular", 1, np.inf, ""
+    def note(self: GaussianEncoding, vector: np.ndarray, *, rng: Any = None) -> np.ndarray:
+        given.append(vector)
+        return np.zeros(vector.size, dtype=np.int64)
 
-        def encode(self, vector: np.ndarray, *, rng: Any = None) -> np.ndarray:
-            given.append(vector)
-            return np.zeros(vector.size, dtype=np.int64)
-
-    encoding = WeightedEncoding(inner=Noting(), most_examples=40)  # type: ignore[arg-type]
+    monkeypatch.setattr(GaussianEncoding, "encode", note)
+    inner = gaussian_encoding(noise_multiplier=1.0, clip_norm=2.0, clients=40, size=4)
+    encoding = WeightedEncoding(inner=inner, most_examples=40)
     direction = np.array([3.0, -4.0, 0.0]) / 5
     encoding.encode(np.append(length * direction, examples))
     (vector,) = given

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mezzotint import families
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError, StorageError
 from mezzotint.privacy import Ledger
-from mezzotint.vectors import RankedSession, ranked_codebook, round_seeds
+from mezzotint.vectors import RankedSession, TableScheme, ranked_codebook, round_seeds
 from tolerances import FEW
 
 SCHEME = ranked_codebook(20, 1.0, 8)
@@ -140,11 +141,40 @@ def test_rounds_and_slots_are_the_same_in_every_type_of_integer(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "reports", [[1.0], [[1]], 1, "1", ["1"], [None], [], [True], np.array([1 + 0j])]
+    "reports",
+    [
+        [1.0],
+        [[1]],
+        1,
+        "1",
+        ["1"],
+        [None],
+        [],
+        [True],
+        np.array([1 + 0j]),
+        np.ma.array([1], mask=[1]),
+    ],
 )
 def test_reports_are_integers_in_one_row(reports):
     with pytest.raises(ParameterError, match="reports"):
         SCHEME.mean(reports, [1])
+
+
+def test_masked_entries_are_no_numbers():
+    """numpy forgets masks: what is behind them would be reported, or counted."""
+    hidden = np.ma.array(np.zeros(20), mask=[1] + 19 * [0])
+    session = RankedSession(SCHEME, client="ann", ledger=Ledger(), budget=(9.0, 0.0))
+    table = families.randomized_response(epsilon=1.0)
+    added = TableScheme(mechanism=table, size=20, clients=5)
+    for refusing in (
+        lambda: SCHEME.encode(hidden, 1),
+        lambda: session.answer(hidden, round_number=1, slot=1),
+        lambda: added.encode(hidden),
+        lambda: added.decode_sum(hidden.astype(int), 5),
+    ):
+        with pytest.raises(ParameterError):
+            refusing()
+    assert session.answers == {}
 
 
 @pytest.mark.parametrize("weights", [[1j], ["a"], [[1.0]], [None], [float("nan")], [0.0], 1.0])

@@ -336,7 +336,7 @@ def check_vector(
 def check_total(total: npt.ArrayLike, length: int) -> npt.NDArray[np.integer]:
     """(length,) sum of reports; ParameterError unless it is that many integers."""
     values = np.asarray(total)
-    if values.dtype.kind not in "iu" or values.shape != (length,):
+    if np.ma.is_masked(total) or values.dtype.kind not in "iu" or values.shape != (length,):
         raise wrong_kind("total", values, "iu", f"need {length} integers")
     return values
 

@@ -69,7 +69,7 @@ def _as_codes(reports: Any) -> list[int]:
     values = np.asarray(reports)
     if values.size == 0:
         raise ParameterError("reports", "none", "need at least one")
-    if values.ndim != 1 or values.dtype.kind not in "iu":
+    if np.ma.is_masked(reports) or values.ndim != 1 or values.dtype.kind not in "iu":
         raise wrong_kind("reports", values, "iu", "need integers, one per seed")
     return values.tolist()
 
@@ -402,7 +402,7 @@ class RankedCodebook:
             values = vectors.detach().cpu().numpy()
         else:
             values = np.asarray(vectors)
-        if values.dtype.kind not in "fiu":
+        if np.ma.is_masked(vectors) or values.dtype.kind not in "fiu":
             raise wrong_kind("vectors", values, "fiu", "need real numbers")
         if values.ndim not in (1, 2) or values.shape[-1] != self.dimension:
             remedy = f"need (n, {self.dimension}) or ({self.dimension},)"

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import final
 
-import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
@@ -141,7 +140,7 @@ class RankedSession:
         with self._log.transaction() as append:
             answer = self._answers.get(round_number)
             if answer is None:
-                report = int(self.scheme.encode(np.asarray(vector), seed))
+                report = int(self.scheme.encode(vector, seed))
                 answer = Answer(slot=slot, report=report, nonce=secrets.token_hex(16))
                 append({"round": round_number, **asdict(answer)})
             elif answer.slot != slot:
