@@ -50,6 +50,8 @@ def test_what_was_given_with_few_digits_stands_as_it_was(value: str) -> None:
 
 def test_words_for_what_is_no_number_and_exponents_whole() -> None:
     assert [number(None), number(math.inf), above(math.inf)] == ["-", "unbounded", "unbounded"]
+    assert {number(-math.inf), above(-math.inf), below(-math.inf)} == {"-unbounded"}
+    assert [below(math.inf), number(-0.0), above(-0.0)] == ["unbounded", "0", "0"]
     assert [number(1.23456e-123, 4), above(1.23456e-123, 4)] == ["1.235e-123", "1.235e-123"]
     assert [number(1234567.0, 4), percent(0.12341)] == ["1.235e+06", "12.4 %"]
 

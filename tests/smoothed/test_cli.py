@@ -229,3 +229,46 @@ def test_options_that_an_election_would_ignore_are_refused(tmp_path: Path) -> No
     ):
         with pytest.raises(ParameterError, match=option):
             CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+
+
+def _printed(*arguments: str) -> str:
+    result = RUNNER.invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("profile", "--counts", "5,3", "--sampled", "2", "--epsilon", "3"),
+        ("profile", "--counts", "5,3", "--sampled", "2", "--epsilon", ".5", "--noise-ratio", ".9"),
+        ("utility", "--counts", "5,3", "--sampled", "1", "--threshold", "0.6"),
+    ],
+)
+def test_what_is_exactly_0_is_not_called_unbounded(arguments: tuple[str, ...]) -> None:
+    words = _printed(*arguments)
+    assert "unbounded" not in words
+    assert "-infinity: exactly 0" in words
+
+
+def test_bounds_hold_as_printed() -> None:
+    """Upper bounds are rounded up, lower ones down; 0 has no sign."""
+    arguments = ("expected", "--n", "10", "--vertices", "0.3,0.6", "--sampled", "5")
+    for epsilon in ("0.5", "1", "1.5", "2"):
+        facts = _json(*arguments, "--epsilon", epsilon)
+        words = _printed(*arguments, "--epsilon", epsilon).split()
+        printed = {
+            name: float(words[words.index(name) + 2]) for name in ("log10_lower", "log10_upper")
+        }
+        assert printed["log10_lower"] <= facts["log10_lower"]
+        assert facts["log10_upper"] <= printed["log10_upper"]
+        assert printed["log10_upper"] - printed["log10_lower"] < 1e-6
+    published = _printed("profile", "--counts", "5,3", "--sampled", "8", "--epsilon", "3")
+    assert "-0 " not in published
+
+
+def test_a_mean_of_draws_is_called_an_estimate() -> None:
+    sampled = ("expected", "--n", "12", "--vertices", "0.5,0.3,0.2", "--sampled", "5")
+    estimate = ("--epsilon", "1", "--method", "monte_carlo", "--draws", "20")
+    assert "is an estimate from random draws, its 99 % interval" in _printed(*sampled, *estimate)
+    assert "estimate" not in _printed(*sampled, "--epsilon", "1", "--method", "bracket")

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import mpmath as mp
+import numpy as np
 import pytest
 
 from laws.registry import judges
@@ -16,6 +17,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.smoothed import asymptotic_rate, expected, profile, rare_loss_log10
 from mezzotint.smoothed.many_types import search
 from mezzotint.smoothed.model import read_loss, read_sample
+from mezzotint.smoothed.monte_carlo import summary
 from reference import smoothed_exact as exact
 from reference import smoothed_mpmath as slow
 from tolerances import FEW, MANY, printed
@@ -280,3 +282,27 @@ def test_distributions_without_an_order_are_refused(vertices: Any) -> None:
     """The keys of a mapping could sum to 1, as if they were its probabilities."""
     with pytest.raises(ParameterError, match="vertices"):
         expected(n=10, vertices=vertices, loss_rate=0.1, epsilon=1.0)
+
+
+@pytest.mark.parametrize("values", [[-2.0, -2.0], [-math.inf] * 5])
+def test_draws_that_are_all_alike_give_no_interval_without_width(values):
+    """Five deltas of 0 do not show that none is positive."""
+    estimate = summary(np.array(values))
+    assert (estimate.log_low, estimate.log_high) == (-math.inf, math.inf)
+    assert estimate.log_value == values[0]
+
+
+def test_an_interval_ends_at_the_rigorous_bounds():
+    """Of two equal draws it is as wide as these; the truth, from the enumeration, lies within."""
+    question = {"n": 12, "vertices": [["0.5", "0.3", "0.2"]], "sampled": 5, "epsilon": 1.0}
+    truth = expected(**question, method="enumeration")
+    alike = 0
+    for seed in range(8):
+        drawn = expected(**question, method="monte_carlo", draws=2, seed=seed)
+        assert drawn.confidence is not None
+        _, low, high = drawn.confidence
+        assert drawn.log10_lower - FEW <= low <= high <= drawn.log10_upper + FEW
+        alike += low <= drawn.log10_lower + FEW and high >= drawn.log10_upper - FEW
+        assert drawn.log10_lower <= truth.log10_delta + FEW
+        assert truth.log10_delta <= drawn.log10_upper + FEW
+    assert alike

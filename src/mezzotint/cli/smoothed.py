@@ -17,7 +17,7 @@ import mezzotint as mz
 from mezzotint.cli import common, console, progress, tables
 from mezzotint.cli.options import AsJson, VerbHelp, VerbsHelp, argument, option
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.records import JsonObject, number
+from mezzotint.core.records import JsonObject, above, confidence_percent, log10_shown, number
 from mezzotint.datasets import Election
 from mezzotint.privacy import claim
 
@@ -266,7 +266,7 @@ def elections(
     if ratio is None:
         threshold = f"epsilon {epsilon:g}"
     question = f"log10 at {threshold}, loss rate {loss_rate}; private if delta is well below 1/n."
-    cells = [[_cell(value) for value in row.values()] for row in table_rows]
+    cells = [[_cell(name, value) for name, value in row.items()] for row in table_rows]
     terminal_table = tables.TerminalTable(
         table_rows[0], cells, title=f"Values are {question} {_BASIS}"
     )
@@ -407,21 +407,25 @@ def _row(
     return row
 
 
-def _cell(value: object) -> str:
+def _cell(name: str, value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
+        if name.startswith("log10"):
+            return log10_shown(name, value)
+        if name == "epsilon":
+            return above(value, 8)
         return number(value, 8)
     if isinstance(value, int):
         return f"{value:,}"
     return str(value)
 
 
-def _result_cell(value: object) -> str:
+def _result_cell(name: str, value: object) -> str:
     """A value of a result, whose counts are printed as they may be typed again."""
     if isinstance(value, int):
         return str(value)
-    return _cell(value)
+    return _cell(name, value)
 
 
 def _finish(
@@ -434,9 +438,15 @@ def _finish(
     table_rows = []
     for quantity, value in json_fields.items():
         if quantity != "reason" and quantity not in _STANDING and value not in ((), None):
-            table_rows.append((quantity, _result_cell(value)))
+            table_rows.append((quantity, _result_cell(quantity, value)))
     terminal_table = tables.TerminalTable(("", ""), table_rows, left=("",))
     sentences = f"{json_fields['reason']} {_BASIS}"
+    confidence = json_fields.get("confidence")
+    if confidence is not None:
+        sentences += (
+            f" log10_delta is an estimate from random draws, its {confidence_percent(confidence[0])} "
+            "interval, by the central limit theorem, no guarantee; log10_upper is one."
+        )
     console.show(
         {"verb": verb, **json_fields, "asked": question},
         as_json,

@@ -85,8 +85,8 @@ def number(value: float | None, digits: int = 6) -> str:
     if value is None:
         return "-"
     if math.isinf(value):
-        return "unbounded"
-    return f"{value:.{digits}g}"
+        return "unbounded" if value > 0 else "-unbounded"
+    return f"{value + 0.0:.{digits}g}"
 
 
 def above(value: float, digits: int = 6) -> str:
@@ -97,7 +97,7 @@ def above(value: float, digits: int = 6) -> str:
     ('1.23457', '1e-05', '0.1')
     """
     if math.isinf(value):
-        return "unbounded"
+        return number(value)
     # The shortest decimal, not the binary one: 1e-05 lies just above a hundred-thousandth, and
     # would read 1.00001e-05.
     upwards = Context(prec=digits, rounding=ROUND_CEILING)
@@ -116,6 +116,28 @@ def below(value: float, digits: int = 6) -> str:
     if negated.startswith("-"):
         return negated.removeprefix("-")
     return f"-{negated}"
+
+
+EXACTLY_ZERO = "-infinity: exactly 0"
+"""What is printed of the logarithm of 0."""
+
+
+def log10_shown(name: str, value: float | None, digits: int = 8) -> str:
+    """A logarithm of a result, bounds rounded so that they hold as printed; None, as JSON has it, is
+    that of 0.
+
+    >>> log10_shown("log10_upper", -1.23456789012), log10_shown("log10_lower", -1.23456789012)
+    ('-1.2345678', '-1.2345679')
+    >>> log10_shown("log10_delta", -math.inf), log10_shown("log10_delta", -0.0)
+    ('-infinity: exactly 0', '0')
+    """
+    if value is None or value == -math.inf:
+        return EXACTLY_ZERO
+    if name in ("log10_upper", "log10_worst_case"):
+        return above(value + 0.0, digits)
+    if name == "log10_lower":
+        return below(value, digits)
+    return number(value, digits)
 
 
 def counted(number: int, noun: str) -> str:

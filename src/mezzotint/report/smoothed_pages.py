@@ -13,7 +13,7 @@ import numpy as np
 import mezzotint as mz
 from mezzotint.core.errors import FileFormatError, MezzotintError
 from mezzotint.core.files import read_object
-from mezzotint.core.records import JsonObject, above, confidence_percent, number
+from mezzotint.core.records import JsonObject, above, confidence_percent, log10_shown, number
 from mezzotint.privacy.claim import basis
 from mezzotint.report.contents import Curve, Figure, Page, Section, Table
 
@@ -57,12 +57,14 @@ def _number(value: float | str | None) -> float:
     return -math.inf if value is None else float(value)
 
 
-def power(log10: float | str | None) -> str:
-    """10 to a power that may be far below the smallest float, the exponent rounded up."""
+def power(log10: float | str | None, *, rounded: Callable[[float], int] = math.ceil) -> str:
+    """10 to a power that may be far below the smallest float, the exponent rounded up; or, as the
+    lower end of an interval, by `math.floor`.
+    """
     exponent = _number(log10)
     if exponent == -math.inf:
         return "0"
-    shown_exponent = math.ceil(exponent * 100) / 100
+    shown_exponent = rounded(exponent * 100) / 100
     return "1" if shown_exponent >= 0 else f"10^{shown_exponent:g}"
 
 
@@ -114,7 +116,13 @@ def _evaluated(xs: list[float], compute: Callable[[float], T]) -> dict[float, T]
 def _facts_table(facts: JsonObject) -> Table:
     shown_facts: JsonObject = {}
     for fact_name, fact_value in facts.items():
-        if fact_name not in ELSEWHERE and fact_value not in (None, []):
+        if fact_name in ELSEWHERE:
+            continue
+        if fact_name.startswith("log10"):
+            shown_facts[fact_name] = log10_shown(fact_name, _number(fact_value))
+        elif fact_name == "epsilon":
+            shown_facts[fact_name] = above(float(fact_value))
+        elif fact_value not in (None, []):
             shown_facts[fact_name] = fact_value
     return Table.of(shown_facts, show=_shown)
 
@@ -256,7 +264,7 @@ def _expected_page(facts: JsonObject) -> Page:
         )
         interval = (
             f"{confidence_percent(confidence)} interval "
-            f"{power(low_exponent)} to {power(high_exponent)}; no guarantee"
+            f"{power(low_exponent, rounded=math.floor)} to {power(high_exponent)}; no guarantee"
         )
         delta_text = f"{power(facts['log10_delta'])} ({interval})"
     summary = (
@@ -328,7 +336,7 @@ def _cell(name: str, value: float | str | None) -> str:
         return f"{value:,}"
     if name == "election":
         return str(value)
-    return number(_number(value), 8)
+    return log10_shown(name, _number(value))
 
 
 # How to verify -----------------------------------------------------------------------------------

@@ -131,10 +131,14 @@ def _log_tilt(histogram: np.ndarray, tilt: tuple[np.ndarray, np.ndarray]) -> flo
 
 
 def summary(log_values: np.ndarray) -> SampledMean:
-    """The mean of exp(logs) and its interval, as logarithms."""
+    """The mean of exp(logs) and its interval, as logarithms.
+
+    Draws that are all alike say nothing about others: the interval is then unlimited, but for
+    bounds that the caller has.
+    """
     peak = float(log_values.max())
-    if peak == -math.inf:
-        return SampledMean(log_value=peak, log_low=peak, log_high=peak)
+    if peak == float(log_values.min()):
+        return SampledMean(log_value=peak, log_low=-math.inf, log_high=math.inf)
     scaled = np.exp(log_values - peak)
     mean = float(scaled.mean())
     deviation = float(scaled.std(ddof=1))
