@@ -74,6 +74,15 @@ def lines(claim: Any) -> list[dict[str, Any]]:
     ]
 
 
+def test_the_folder_of_a_training_run_has_the_page_of_its_log(
+    lines: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """A packed model and a checkpoint lie beside the log; neither is a file of columns."""
+    log = _write(tmp_path / "log.jsonl", lines)
+    (tmp_path / "model.mz").write_bytes(b"packed")
+    assert page_of(tmp_path) == page_of(log)
+
+
 def test_a_training_log_quotes_its_claim_and_accounts_the_run_again(
     lines: list[dict[str, Any]], claim: Any, tmp_path: Path
 ) -> None:

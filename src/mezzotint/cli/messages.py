@@ -49,6 +49,10 @@ SUGGESTIONS: Mapping[str, Mapping[str, str]] = {
         "--median": "--quantiles 0.5 estimates the median",
     },
     "plan": {"--bits": "--levels 4 plans reports of 2 bits"},
+    "train": {
+        "--data": "the run file names it: --set data.file=table.csv --set data.label=column",
+        "--label": "the run file names it: --set data.file=table.csv --set data.label=column",
+    },
 }
 """Verb -> options that it does not have, but that are looked for -> what does the same."""
 

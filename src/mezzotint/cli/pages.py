@@ -43,8 +43,8 @@ def report(
     reports or runs.
 
     FILE is a mechanism, ranked codebook or claim file (.json), reports (.parquet, .csv, .csv.gz, a
-    folder of them, or saved counts), a training log (.jsonl), the folder of a federated
-    run, or the --json output of a mezzotint smoothed command.
+    folder of them, or saved counts), a training log (.jsonl), the folder of a training
+    or federated run, or the --json output of a mezzotint smoothed command.
     """
     if not file.exists():
         raise ParameterError("file", str(file), "no such file; check the path")

@@ -34,6 +34,13 @@ OLD_KEYS: Mapping[str, Mapping[str, str]] = {
 """Verb -> keys by the names that they had before -> by those of today, in the same tables."""
 
 
+ALTERNATIVES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "train": {"data": ("name", "file", "folder")},
+    "federate": {},
+}
+"""Verb -> table -> its keys of which only one is there: a change of one takes the others away."""
+
+
 def read_document(
     path: Path, changes: Sequence[str], *, verb: str, plain_keys: Mapping[str, str]
 ) -> dict[str, Any]:
@@ -42,7 +49,7 @@ def read_document(
     Arguments:
         path: of the file.
         changes: "table.key=value", the value as in TOML, or a plain word; "table=value" for a table
-            that one value stands for.
+            that one value stands for; "table={key = value, ...}" in place of a whole table.
         verb: that the file is for.
         plain_keys: dotted names of tables that may be written as one value, and the key that it
             stands for.
@@ -63,7 +70,8 @@ def read_document(
         current_name = OLD_KEYS[verb].get(dotted_name.strip(), dotted_name)
         if current_name != dotted_name:
             console.warn(f"{dotted_name.strip()} is now called {current_name}")
-        _change(document, f"{current_name}{equals}{value_text}", plain_keys)
+        current_change = f"{current_name}{equals}{value_text}"
+        _change(document, current_change, plain_keys, alternatives=ALTERNATIVES[verb])
     return document
 
 
@@ -109,14 +117,24 @@ def _refuse_file_of_another_verb(document: Mapping[str, Any], path: Path, verb: 
             raise ParameterError("run", str(path), remedy)
 
 
-def _change(document: dict[str, Any], change: str, plain_keys: Mapping[str, str]) -> None:
-    """Sets one value of a document; other keys of its table stay."""
+def _change(
+    document: dict[str, Any],
+    change: str,
+    plain_keys: Mapping[str, str],
+    *,
+    alternatives: Mapping[str, tuple[str, ...]],
+) -> None:
+    """Sets one value of a document; other keys of its table stay, but for alternatives to it."""
     name, equals, value_text = change.partition("=")
     dotted_name = name.strip()
     *table_names, last_key = dotted_name.split(".")
     if not equals or not last_key or not all(table_names):
         raise ParameterError("set", change, "write table.key=value")
-    if dotted_name in plain_keys:
+    value = toml_value(value_text.strip())
+    if isinstance(value, str) and value.startswith("{"):
+        remedy = "is no table of TOML: write table={key = value, ...}, numbers as 0.2"
+        raise ParameterError("set", change, remedy)
+    if dotted_name in plain_keys and not isinstance(value, dict):
         table_names.append(last_key)
         last_key = plain_keys[dotted_name]
     table: Any = document
@@ -129,10 +147,14 @@ def _change(document: dict[str, Any], change: str, plain_keys: Mapping[str, str]
             inner_table = {plain_key: inner_table}
             table[table_name] = inner_table
         table = inner_table
-    if isinstance(table.get(last_key), dict):
+    if isinstance(table.get(last_key), dict) and not isinstance(value, dict):
         remedy = f"name a key of this table: {dotted_name}.key=value"
         raise ParameterError("set", change, remedy)
-    table[last_key] = toml_value(value_text.strip())
+    exclusive_keys = alternatives.get(".".join(table_names), ())
+    if last_key in exclusive_keys:
+        for other_key in exclusive_keys:
+            table.pop(other_key, None)
+    table[last_key] = value
 
 
 def toml_value(text: str) -> Any:

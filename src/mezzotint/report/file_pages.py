@@ -19,6 +19,9 @@ from mezzotint.report.training_pages import training_page
 
 REPORTS = (".parquet", ".csv", ".gz")
 LOGS = (".jsonl", ".log")
+TRAINING_LOG = "log.jsonl"
+"""In the folder of a training run."""
+
 RUN = (LEDGER, REPORT, SETTINGS)
 """What tells the folder of a federated run from a folder of reports."""
 
@@ -29,7 +32,7 @@ def page_of(source: Path, *, column: str | None = None, confidence: float = 0.95
     Arguments:
         source: a mechanism, ranked codebook or claim file (.json); reports (.parquet, .csv,
             .csv.gz), a folder of them or their saved counts (.json); a training log (.jsonl); the
-            folder of a federated run, or its report.json; what a verb of `mezzotint smoothed`
+            folder of a training or federated run, or the latter's report.json; what a verb of `mezzotint smoothed`
             printed with --json (.json).
         column: the field of codes, where reports have several.
         confidence: of each interval, for reports.
@@ -43,6 +46,9 @@ def page_of(source: Path, *, column: str | None = None, confidence: float = 0.95
         >>> len(mz.report.page_of(Path("m.json")).sections) > 2
         True
     """
+    training_log = source / TRAINING_LOG
+    if training_log.is_file() and column is None:
+        return training_page(training_log)
     if source.is_dir() and not any((source / name).exists() for name in RUN):
         return reports_page(source, column=column, confidence=confidence)
     if source.is_file() and source.suffix in REPORTS:
