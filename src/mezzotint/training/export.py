@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from mezzotint.core import brought_by
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
-from mezzotint.training.packed import PackedModel
+from mezzotint.training.packed import Inputs, PackedModel
 
 if TYPE_CHECKING:
     import torch
-
-Inputs = Literal["float32", "int64"]
 
 
 def export_model(

@@ -27,6 +27,7 @@ from mezzotint.training.records import (
     label,
     name_parameters,
     refuse_changed_state,
+    version,
 )
 
 GradSampleMode = Literal["hooks", "vmap"]
@@ -200,9 +201,8 @@ class PrivateModule(GradSampleModule):
         if output._is_view() or output.is_leaf:
             # Hooks of a view are lost where it is written to; those of a parameter stay for ever.
             output = output.clone()
-        output.register_hook(
-            partial(self._follow_back, module, activations, _versions(activations))
-        )
+        versions = list(map(version, activations))
+        output.register_hook(partial(self._follow_back, module, activations, versions))
         if isinstance(_forward_output, tuple):
             return None
         return output
@@ -215,7 +215,7 @@ class PrivateModule(GradSampleModule):
         back: torch.Tensor,
     ) -> None:
         """Hook behind a layer's output, of which `back` is the gradient."""
-        if _versions(activations) != versions:
+        if list(map(version, activations)) != versions:
             remedy = (
                 "what it was given is written to afterwards; write h = h + x in place of h += x"
             )
@@ -366,11 +366,6 @@ def _trained(layer: torch.nn.Module) -> list[Any]:
         for parameter in layer._parameters.values()
         if parameter is not None and parameter.requires_grad
     ]
-
-
-def _versions(tensors: list[torch.Tensor]) -> list[int]:
-    """How often each tensor was written to."""
-    return [tensor._version for tensor in tensors]
 
 
 def _check_calls(module: Any, trained: list[Any]) -> None:

@@ -12,8 +12,8 @@ from typing import Any, final
 
 from mezzotint.core import brought_by
 from mezzotint.core.errors import ParameterError
-from mezzotint.training.export import Inputs
 from mezzotint.training.models import reason_of, torch
+from mezzotint.training.packed import Inputs
 
 with brought_by("export"):
     import onnx

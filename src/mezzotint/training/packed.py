@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 MAX_BITS = 8
 
+Inputs = Literal["float32", "int64"]
+"""What features are that a model takes."""
+
 _FEWEST_WEIGHTS = 16
 """Weights of a channel from which on it has a scale of its own."""
 

@@ -270,7 +270,7 @@ class _Entry(NamedTuple):
 
 def _present(layers: Layers) -> list[_Entry]:
     return [
-        _Entry(layer, name, tensor, _version(tensor))
+        _Entry(layer, name, tensor, version(tensor))
         for layer, module in layers
         for table in (module._parameters, module._buffers)
         for name, tensor in table.items()
@@ -278,7 +278,8 @@ def _present(layers: Layers) -> list[_Entry]:
     ]
 
 
-def _version(tensor: torch.Tensor) -> int:
+def version(tensor: torch.Tensor) -> int:
+    """How often a tensor was written to; 0 for those of which PyTorch does not count it."""
     if tensor.is_inference():
         return 0
     return tensor._version
