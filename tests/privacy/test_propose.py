@@ -182,11 +182,11 @@ def test_a_known_least_epsilon_is_tried_first_and_raised_from_there(
     prover: Any = lambda claim: "one"  # noqa: E731
     asked = _judge(monkeypatch, {"one": 0.0123})
     exact = accepted(kernel_release(TWO), 1.0, 1e-6, prover, least_epsilon=1.0123)
+    assert len(asked) <= 2
     # Raised epsilons are written with nine digits.
     assert 0 <= float(exact.claim.epsilon) - 1.0123 <= 1e-8
-    assert len(asked) <= 2
-    # A float that is a little too small costs a step, not the way to the next raise of the float epsilon.
     near = accepted(kernel_release(TWO), 1.0, 1e-6, prover, least_epsilon=1.01229)
+    # A float that is a little too small costs a step of 2e-5, not the way to the next raise; nine digits.
     assert 1.0123 <= float(near.claim.epsilon) <= 1.01229 + 2e-5 + 1e-8
     # One below the claim's own epsilon changes nothing.
     monkeypatch.undo()
