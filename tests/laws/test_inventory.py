@@ -49,7 +49,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     ),
     "a step of `smoothed.expected`, whose law is about the whole: grids of chances, and the record that holds a result": (
         "smoothed.grids.Arithmetic.positive", "smoothed.grids.Arithmetic.zeros",
-        "smoothed.grids.mixed", "smoothed.compositions.sampled_rows", "smoothed.grids.weights_of",
+        "smoothed.grids.mixed", "smoothed.sampled_laws.sampled_rows", "smoothed.grids.weights_of",
         "smoothed.expectations.expected_record",
     ),
     "a bound on weights, chosen from public ones: it promises no privacy, and any value is sound": (

@@ -20,7 +20,7 @@ import mezzotint as mz
 from laws.registry import judges
 from mezzotint import ParameterError
 from mezzotint.cli.smoothed import app
-from mezzotint.smoothed import compositions
+from mezzotint.smoothed import compositions, sampled_laws
 from mezzotint.smoothed.grids import Arithmetic
 from mezzotint.smoothed.mechanisms import Histogram, Threshold, Winner
 from mezzotint.smoothed.model import read_loss, read_sample
@@ -317,12 +317,12 @@ def test_thresholds_in_logarithms_are_those_in_rationals(ratio: str) -> None:
     for n, draws, least in ((9, 7, 4), (12, 9, 5), (10, 4, 1), (8, 8, 3)):
         loss = read_loss(epsilon=None, ratio=ratio)
         sample = read_sample(n, loss_rate=None, sampled=draws)
-        setting = compositions.Setting(
+        setting = sampled_laws.Setting(
             mechanism=Threshold(least=least), records=n, types=2, loss=loss, sample=sample
         )
-        laws = compositions.laws_of(setting)
+        laws = sampled_laws.laws_of(setting)
         arithmetic = Arithmetic(is_exact=True)
-        rows = compositions.sampled_rows(setting, laws, arithmetic)
+        rows = sampled_laws.sampled_rows(setting, laws, arithmetic)
         exact = [
             float(arithmetic.fraction(delta))
             for delta in compositions.delta_grid(rows, n, loss, arithmetic)

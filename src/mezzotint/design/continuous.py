@@ -103,8 +103,8 @@ def _gaussian(epsilon: float) -> Variance:
         far_end = -distance_ratio / 2 - epsilon / distance_ratio
         return float(ndtr(near_end) - math.exp(epsilon) * ndtr(far_end)) - DELTA
 
-    least, most = math.log(1e-3), math.log(1e9)
-    log_sigma = cast(float, brentq(excess, least, most, xtol=1e-12))
+    lowest, highest = math.log(1e-3), math.log(1e9)
+    log_sigma = cast(float, brentq(excess, lowest, highest, xtol=1e-12))
     return Variance(
         constant=math.exp(2 * log_sigma),
         note=f"continuous output; (epsilon, {DELTA:g}), no pure epsilon",

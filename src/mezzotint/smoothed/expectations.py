@@ -39,6 +39,7 @@ from mezzotint.smoothed.model import (
     to_log10,
 )
 from mezzotint.smoothed.monte_carlo import SampledMean, monte_carlo
+from mezzotint.smoothed.sampled_laws import Setting
 
 
 def expected(
@@ -90,7 +91,7 @@ def expected(
     if sampling is not None or anonymous != mechanisms.Histogram():
         any_sample = _read_any_sample(records, loss_rate, sampled, sampling)
         types = len(distributions[0])
-        setting = compositions.Setting(
+        setting = Setting(
             mechanism=anonymous, records=records, types=types, loss=loss, sample=any_sample
         )
         return _expected_of_any(setting, distributions, started)
@@ -181,7 +182,7 @@ def _read_any_sample(
 
 
 def _expected_of_any(
-    setting: compositions.Setting,
+    setting: Setting,
     vertices: tuple[Distribution, ...],
     started: float,
 ) -> Expected:

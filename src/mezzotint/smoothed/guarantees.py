@@ -66,8 +66,8 @@ def guarantee(
         ParameterError: if the distributions are not those of the result.
     Example:
         >>> result = mz.smoothed.expected(n=50, vertices=["0.3"], loss_rate="0.1", epsilon=1.0)
-        >>> found = mz.smoothed.guarantee(result, vertices=["0.3"])
-        >>> found.log10_delta == result.log10_upper
+        >>> smoothed = mz.smoothed.guarantee(result, vertices=["0.3"])
+        >>> smoothed.log10_delta == result.log10_upper
         True
     """
     corners = hull_vertices(read_vertices(vertices))

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mezzotint.core.arguments import check_count
-from mezzotint.smoothed.many_types import log_masses, mass_window
+from mezzotint.smoothed.landscapes import log_masses
+from mezzotint.smoothed.many_types import mass_window
 from mezzotint.smoothed.model import LOG_TEN, Distribution, Loss, Sample
 from mezzotint.smoothed.profiles import histogram_profile, log_pair
 
