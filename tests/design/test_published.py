@@ -370,8 +370,9 @@ QUICK = (
 def test_compare_sorts_all_mechanisms_at_one_certified_epsilon() -> None:
     rows = design.compare(epsilon=1.0, bits=2, families=QUICK)
     assert {row.family for row in rows} == set(QUICK)
-    losses = [row.mse for row in rows if row.mse is not None]
-    assert losses == sorted(losses)
+    # Errors that agree to six digits are taken as equal; biased mechanisms come last.
+    ranks = [(row.note == "biased", float(f"{row.mse:.6g}")) for row in rows]
+    assert ranks == sorted(ranks)
     assert rows[0].family == "optimal"
     for row in rows:
         assert row.mechanism is not None
