@@ -61,9 +61,7 @@ STEPS = 200
 
 
 PSEUDO_VARIANCES = 4
-"""Reports of the greatest variance that are added to those seen, for what few reports do not show;
-at high levels the square of the normal quantile, which is more.
-"""
+"""Reports of the greatest variance that few do not show; at high levels z^2, which is more."""
 
 
 @final
@@ -620,7 +618,7 @@ class _FoldSpread:
         spread: of the decoder.
         n: reports.
         mean, seen: of the decoded reports, and their variance.
-        pseudo_reports: (Z,) reports of the greatest variance that are added, at each normal quantile.
+        pseudo_reports: (Z,) how many are added, at each normal quantile.
         unseen: (Z,) variance of reports that few do not show, in all.
         skewness: (Z,) what rare far values cost an interval, times n.
     """
@@ -656,8 +654,6 @@ class _FoldSpread:
         if greatest > 0:
             lopsided = reach * (1 - float(spread.variances.min()) / greatest)
             skewness = lopsided * (1 + rare * (quantiles**2 / 2 - 1))
-        # 4 at confidence .95 and below. With 4 at every level, the variance behind 100 unnoised
-        # reports of 4 levels, a tenth of them far, was missed twice as often as .9999 allows.
         pseudo_reports = np.maximum(PSEUDO_VARIANCES, (quantiles - WIDER) ** 2)
         return cls(
             spread=spread,
@@ -665,10 +661,7 @@ class _FoldSpread:
             mean=mean_report,
             seen=float(counts @ (decoder - mean_report) ** 2) / report_count,
             pseudo_reports=pseudo_reports,
-            unseen=np.maximum(
-                pseudo_reports * greatest,
-                rare * (quantiles * reach / 2) ** 2,
-            ),
+            unseen=np.maximum(pseudo_reports * greatest, rare * (quantiles * reach / 2) ** 2),
             skewness=skewness,
         )
 
