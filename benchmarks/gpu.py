@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from rich.console import Console
 from rich.table import Table
 
@@ -140,25 +139,47 @@ def device_name(device: torch.device) -> str:
 # Equal to the CPU --------------------------------------------------------------------------------------------
 
 
-def openssl_words(key: bytes, count: int, bits: int) -> np.ndarray:
+COLUMNS = np.arange(16).reshape(4, 4)
+DIAGONALS = np.stack([np.roll(row, -shift) for shift, row in enumerate(COLUMNS)])
+
+
+def chacha12(key: bytes, nonce: int, count: int) -> np.ndarray:
+    """(count, 16) uint32: the first blocks of a ChaCha12 stream, by the definition."""
+    start = np.zeros((16, count), dtype=np.uint32)
+    start[:4] = np.frombuffer(b"expand 32-byte k", dtype="<u4")[:, None]
+    start[4:12] = np.frombuffer(key, dtype="<u4")[:, None]
+    start[12], start[14] = np.arange(count, dtype=np.uint32), nonce
+    state = start.copy()
+    for step in range(12):
+        a, b, c, d = COLUMNS if step % 2 == 0 else DIAGONALS
+        for changed, added, mixed, turn in (
+            (a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7),
+        ):  # fmt: skip
+            state[changed] += state[added]
+            state[mixed] ^= state[changed]
+            state[mixed] = state[mixed] << np.uint32(turn) | state[mixed] >> np.uint32(32 - turn)
+    return (state + start).T
+
+
+def words_of_draws(key: bytes, count: int, bits: int) -> np.ndarray:
     """(count,) uint64: the words of a draw (`mezzotint.core.gpu.draw` tells how they are put
-    together), of ChaCha20 streams that another library makes.
+    together), of ChaCha12 streams that are made here.
     """
     blocks = 32 * -(-count // 512)
     streams: list[np.ndarray] = []
     for nonce in (0, 1):
-        start = bytes(8) + nonce.to_bytes(8, "little")
-        encryptor = Cipher(algorithms.ChaCha20(key, start), mode=None).encryptor()
-        words = np.frombuffer(encryptor.update(bytes(64 * blocks)), dtype="<u4")
-        by_group = words.reshape(-1, 32, 4, 4).transpose(0, 2, 1, 3)
+        by_group = chacha12(key, nonce, blocks).reshape(-1, 32, 4, 4).transpose(0, 2, 1, 3)
         streams.append(by_group.reshape(-1)[:count].astype(np.uint64))
     leading, trailing = streams
-    share = np.uint64((32 - bits) // 2)
-    rest = np.uint64(32) - share
-    high = (leading >> rest << rest) | (trailing >> share)
-    low = (leading & ((np.uint64(1) << rest) - np.uint64(1))) << share
-    low |= trailing & ((np.uint64(1) << share) - np.uint64(1))
-    return (high << np.uint64(32)) | low
+    one, high_bits, width = np.uint64(1), np.uint64((32 - bits) // 2), np.uint64(bits)
+    rest = np.uint64(32) - high_bits
+    cell = leading & ((one << width) - one)
+    inverted = (leading >> width) & ((one << high_bits) - one)
+    inverted = (inverted << rest) | (trailing >> high_bits)
+    unit = leading >> (high_bits + width) << high_bits
+    unit |= trailing & ((one << high_bits) - one)
+    low = (cell << (np.uint64(32) - width)) | unit
+    return ((np.uint64(2**32 - 1) - inverted) << np.uint64(32)) | low
 
 
 def inputs(mechanism: Mechanism, size: int, dtype: torch.dtype) -> torch.Tensor:
@@ -179,7 +200,7 @@ def differences(
     codes, counts = gpu.draw(mechanism, x.to(device), key, engine)
     values = gpu.as_floats(x).contiguous()
     flat = values.numpy().reshape(-1)
-    expected = codes_from_words(mechanism, flat, openssl_words(key, flat.size, mechanism.bits))
+    expected = codes_from_words(mechanism, flat, words_of_draws(key, flat.size, mechanism.bits))
     wrong = int((codes.cpu().numpy().reshape(-1) != expected).sum())
     wide = flat.astype(np.float64)
     outside = ((wide < mechanism.lower).sum(), (wide > mechanism.upper).sum(), 0)
@@ -282,53 +303,110 @@ def drawer(
     return lambda turn: draw(tables, buffers[turn % BUFFERS], key, codes)
 
 
-def contestants(bench: Bench, elements: int) -> dict[str, Callable[[int], object]]:
+@dataclass(frozen=True, kw_only=True)
+class Contestant:
+    """What is timed.
+
+    Arguments:
+        run: of the number of its turn.
+        elements: of each turn.
+        moved: bytes that must be read and written for an element.
+    """
+
+    run: Callable[[int], object]
+    elements: int
+    moved: int = 5
+    repetitions: int = 30
+
+
+def contestants(bench: Bench, elements: int) -> dict[str, Contestant]:
     device = bench.device
     buffers = [torch.rand(elements, device=device) * 2.2 - 1.1 for _ in range(BUFFERS)]
     out = torch.empty_like(buffers[0])
     bits = torch.empty(elements, dtype=torch.uint8, device=device)
     even = dense_table(knots_of("even", LEVELS), LEVELS, "even knots")
-    clustered = dense_table(knots_of("clustered", LEVELS), LEVELS, "clustered knots")
-    inexact = families.rqm(lower=-1.1, upper=1.1, levels=LEVELS, extension=1.0, q=0.42)
-    entries: dict[str, Callable[[int], object]] = {
-        "copy on the device, float32": lambda turn: out.copy_(buffers[turn % BUFFERS]),
-        "torch.Tensor.normal_ float32": lambda turn: out.normal_(),
-        "torch.Tensor.bernoulli_ uint8": lambda turn: bits.bernoulli_(0.5),
-        "privatize, even knots, all included": lambda turn: even.privatize(buffers[turn % BUFFERS]),
-        "plain torch, even knots": drawer(even, buffers, gpu.draw_plainly),
+    tables = {
+        "even knots": even,
+        "clustered knots": dense_table(knots_of("clustered", LEVELS), LEVELS, "clustered knots"),
+        "RQM": families.rqm(lower=-1.0, upper=1.0, levels=LEVELS, extension=1.0, q=0.42),
+        "RQM, ends that float32 has not": families.rqm(
+            lower=-1.1, upper=1.1, levels=LEVELS, extension=1.0, q=0.42
+        ),
+    }
+    timed = partial(Contestant, elements=elements)
+    few = [values[: elements // 16] for values in buffers]
+    entries = {
+        "copy on the device, float32": timed(
+            run=lambda turn: out.copy_(buffers[turn % BUFFERS]), moved=8
+        ),
+        "torch.Tensor.normal_ float32": timed(run=lambda turn: out.normal_(), moved=4),
+        "torch.Tensor.bernoulli_ uint8": timed(run=lambda turn: bits.bernoulli_(0.5), moved=1),
+        "plain torch, even knots": Contestant(
+            run=drawer(even, few, gpu.draw_plainly), elements=elements // 16, repetitions=5
+        ),
+        "privatize, even knots, all included": timed(
+            run=lambda turn: even.privatize(buffers[turn % BUFFERS])
+        ),
     }
     if "fused" in engines(device):
         from mezzotint.core import fused
 
-        entries["fused kernel, even knots"] = drawer(even, buffers, fused.draw)
-        entries["fused kernel, clustered knots"] = drawer(clustered, buffers, fused.draw)
-        entries["fused kernel, ends that float32 has not"] = drawer(inexact, buffers, fused.draw)
-        for rounds in (20, 12, 8):
-            weaker = partial(fused.draw, double_rounds=rounds // 2)
-            name = f"fused kernel, even knots, ChaCha{rounds} (not used)"
-            entries[name] = drawer(even, buffers, weaker)
+        for name, table in tables.items():
+            entries[f"fused kernels, {name}"] = timed(run=drawer(table, buffers, fused.draw))
+        for rounds in (20, 8):
+            other = partial(fused.draw, double_rounds=rounds // 2)
+            name = f"fused kernels, even knots, ChaCha{rounds} (not used)"
+            entries[name] = timed(run=drawer(even, buffers, other))
+    return entries
+
+
+def four_times(bench: Bench, elements: int) -> dict[str, Contestant]:
+    """The same with tensors four times as large: what a call costs by itself matters less."""
+    buffers = [torch.rand(4 * elements, device=bench.device) * 2.2 - 1.1 for _ in range(BUFFERS)]
+    even = dense_table(knots_of("even", LEVELS), LEVELS, "even knots")
+    timed = partial(Contestant, elements=4 * elements)
+    entries = {
+        "privatize, even knots, all included": timed(
+            run=lambda turn: even.privatize(buffers[turn % BUFFERS])
+        ),
+    }
+    if "fused" in engines(bench.device):
+        from mezzotint.core import fused
+
+        entries["fused kernels, even knots"] = timed(run=drawer(even, buffers, fused.draw))
     return entries
 
 
 def speed(bench: Bench) -> dict[str, Any]:
     elements = bench.scaled(1 << 27)
+    rows = _timed(bench, contestants(bench, elements))
+    rows += _timed(bench, four_times(bench, elements))
+    copied = 8 * rows[0]["rate"]
+    for row in rows:
+        row["share of copy bandwidth"] = row.pop("moved") * row["rate"] / copied
+        row["against normal_"] = row["rate"] / rows[1]["rate"]
+    return {"elements": elements, "levels": LEVELS, "copy, bytes/s": copied, "rows": rows}
+
+
+def _timed(bench: Bench, entries: dict[str, Contestant]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for name, run in contestants(bench, elements).items():
+    for name, entry in entries.items():
         begin = time.monotonic()
-        run(0)
+        entry.run(0)
         bench.synchronize()
         first = time.monotonic() - begin
-        repetitions = 5 if "plain" in name else 30
-        taken = bench.seconds(run, repetitions)
-        rows.append({"what": name, "seconds": taken, "rate": elements / taken, "first call": first})
-    copied = 8 * rows[0]["rate"]
-    normal = rows[1]["rate"]
-    for row in rows:
-        moved = 5 if "normal" not in row["what"] else 4
-        moved = 8 if "copy" in row["what"] else 1 if "bernoulli" in row["what"] else moved
-        row["share of copy bandwidth"] = moved * row["rate"] / copied
-        row["against normal_"] = row["rate"] / normal
-    return {"elements": elements, "levels": LEVELS, "copy, bytes/s": copied, "rows": rows}
+        taken = bench.seconds(entry.run, entry.repetitions)
+        rows.append(
+            {
+                "what": name,
+                "elements": entry.elements,
+                "moved": entry.moved,
+                "seconds": taken,
+                "rate": entry.elements / taken,
+                "first call": first,
+            }
+        )
+    return rows
 
 
 # A private step ----------------------------------------------------------------------------------------------
@@ -424,13 +502,13 @@ def show(console: Console, found: dict[str, Any]) -> None:
     if "rows" not in found.get("speed", {}):
         return
     speeds = found["speed"]
-    title = f"{found['facts']['device']}: {speeds['elements']} elements, {LEVELS} levels"
+    title = f"{found['facts']['device']}, {LEVELS} levels"
     table = Table(title=title)
-    for column in ("", "elements/s", "share of copy bandwidth", "against normal_", "first call, s"):
+    for column in ("", "elements", "elements/s", "share of copy bandwidth", "against normal_", "first call, s"):
         table.add_column(column, justify="right" if column else "left")
     for row in speeds["rows"]:
         numbers = (row["share of copy bandwidth"], row["against normal_"], row["first call"])
-        table.add_row(row["what"], f"{row['rate']:.3g}", *(f"{value:.3f}" for value in numbers))
+        table.add_row(row["what"], f"{row['elements']:,}", f"{row['rate']:.3g}", *(f"{value:.3f}" for value in numbers))
     console.print(table)
 
 

@@ -18,6 +18,31 @@ from mezzotint.core.gpu import key_on, tables_on
 CPU = torch.device("cpu")
 
 
+COLUMNS = np.arange(16).reshape(4, 4)
+DIAGONALS = np.stack([np.roll(row, -shift) for shift, row in enumerate(COLUMNS)])
+
+
+def chacha_blocks(key: bytes, first: int, count: int, nonce: int, rounds: int) -> np.ndarray:
+    """(count, 16) uint32: ChaCha by the definition (Bernstein 2008), over rows of the state that are turned for every
+    second round."""
+    counters = first + np.arange(count, dtype=np.uint64)
+    start = np.empty((16, count), dtype=np.uint32)
+    start[:4] = np.frombuffer(b"expand 32-byte k", dtype="<u4")[:, None]
+    start[4:12] = np.frombuffer(key, dtype="<u4")[:, None]
+    start[12], start[13] = counters & np.uint64(2**32 - 1), counters >> np.uint64(32)
+    start[14:] = np.frombuffer(nonce.to_bytes(8, "little"), dtype="<u4")[:, None]
+    state = start.copy()
+    for step in range(rounds):
+        a, b, c, d = COLUMNS if step % 2 == 0 else DIAGONALS
+        for changed, added, mixed, turn in (
+            (a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7),
+        ):  # fmt: skip
+            state[changed] += state[added]
+            state[mixed] ^= state[changed]
+            state[mixed] = state[mixed] << np.uint32(turn) | state[mixed] >> np.uint32(32 - turn)
+    return (state + start).T
+
+
 def chacha_words(key: bytes, first: int, count: int, nonce: int = 0) -> np.ndarray:
     """Words 8 first, 8 first + 1, ... of the ChaCha20 stream, by OpenSSL, every block from its own counter."""
     blocks = range(first, first + -(-count // 8))
@@ -40,15 +65,16 @@ def words_of_draws(key: bytes, count: int, bits: int) -> np.ndarray:
     block, word = 32 * tile + lane, 4 * (element % 512 // 128) + element % 4
     block_count = 32 * -(-count // 512)
     leading, trailing = (
-        chacha_words(key, 0, 8 * block_count, nonce).view("<u4")[16 * block + word].astype(object)
+        chacha_blocks(key, 0, block_count, nonce, 12)[block, word].astype(object)
         for nonce in (0, 1)
     )
-    share = (32 - bits) // 2
-    # Each half has its leading bits from the first stream: `share` of the high one, the others of
-    # the low one.
-    first, second = leading // 2 ** (32 - share), leading % 2 ** (32 - share)
-    third, fourth = trailing // 2**share, trailing % 2**share
-    high, low = first * 2 ** (32 - share) + third, second * 2**share + fourth
+    high_bits = (32 - bits) // 2
+    # From the leading word's end: the cell, the first bits of the high half, those of the unit.
+    cell, rest = leading % 2**bits, leading // 2**bits
+    inverted, unit = rest % 2**high_bits, rest // 2**high_bits
+    inverted = inverted * 2 ** (32 - high_bits) + trailing // 2**high_bits
+    unit = unit * 2**high_bits + trailing % 2**high_bits
+    high, low = 2**32 - 1 - inverted, cell * 2 ** (32 - bits) + unit
     return (high * 2**32 + low).astype(np.uint64)
 
 

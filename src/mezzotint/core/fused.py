@@ -1,17 +1,24 @@
-"""The draw as one Triton kernel: key and inputs in, codes out, no random word ever in the device's
+"""The draw as two Triton kernels: key and inputs in, codes out, no random word ever in the device's
 memory.
 
 The same steps as `core/kernels.py` and `core/gpu.py`, in the same types. Triton must not fuse a
-product and a sum of floats into one operation: it would round differently from the CPU. Hence
-`OPTIONS`.
+product and a sum of floats into one operation unasked: it would round differently from the CPU.
+Hence `OPTIONS`.
 
-Random words are dear, and the leading bits of a word nearly always settle a draw: h of its high
-half say on which side of the row's threshold it lies, and some of its low half which level's cell
-it names and on which side of the cell's threshold, unless they equal those of the threshold: a
-number whose leading bits are below those of another is below it, whatever follows. So a word is put
-together of two streams: 32 bits of the first give the leading bits of both halves; the second,
-which is made only where a tile has a draw that is not settled, gives the others. The codes are
-those of the whole words, bit for bit.
+Random words are dear, and the leading bits of a word nearly always settle a draw. So a word is put
+together of two streams (`gpu.draw` says how): 32 bits of the first give the leading bits of both
+halves, the second the others. The first kernel, which draws, makes the first stream only; where
+leading bits equal those of a threshold it leaves the draw open and notes the block. The second
+kernel, which settles, draws such blocks anew from whole words. The codes are those of the whole
+words, bit for bit (docs/proofs/sampling.md, S6).
+
+The leading word is compared as it is, because its fields lie where tables have theirs:
+
+    [first bits of the unit | first bits of the high half, inverted | cell]
+
+`min(word, entry)` then ends in the level: it is the word, which ends in the cell, where the unit is
+below the cell's threshold, else the entry, which ends in the other level. What lies behind the unit
+in either cannot decide a draw whose leading bits differ.
 
 A tile is what 32 threads draw at a time, 16 elements each, four times four that lie side by side:
 so every load and store is of adjacent memory, and a thread's block of 16 words is its own.
@@ -19,7 +26,7 @@ so every load and store is of adjacent memory, and a thread's block of 16 words 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 
@@ -48,8 +55,20 @@ TILE: Any = as_constant(512)
 PROGRAMS = 16384
 """At most this many programs are started; each goes on until no tile is left."""
 
+SETTLING_PROGRAMS = 1056
+"""As `PROGRAMS`, of the second kernel: eight for each multiprocessor of an H100."""
+
+SPAN_TILES = 1 << 18
+"""Tiles whose open blocks are noted before they are settled: 2^27 elements, 32 MiB of numbers."""
+
 DOUBLE_ROUNDS = 10
-"""Of ChaCha20."""
+"""Of ChaCha20. Equal to `gpu.DOUBLE_ROUNDS`."""
+
+DRAW_DOUBLE_ROUNDS = 6
+"""Of ChaCha12, for draws. Equal to `gpu.DRAW_DOUBLE_ROUNDS`."""
+
+ALIGNMENT = 16
+"""Bytes. Triton compiles for tensors that begin at multiples of it, or do not."""
 
 OPTIONS: dict[str, Any] = {"enable_fp_fusion": False, "num_warps": 1}
 """How the kernels are compiled: a program is one warp."""
@@ -79,7 +98,7 @@ def _rounds(
     c0: tensor, c1: tensor, c2: tensor, c3: tensor, d0: tensor, d1: tensor, d2: tensor, d3: tensor,
     double_rounds: constexpr,
 ) -> tensor:  # fmt: skip
-    for _ in range(double_rounds):
+    for _ in tl.static_range(double_rounds):
         a0, b0, c0, d0 = _quarter(a0, b0, c0, d0)
         a1, b1, c1, d1 = _quarter(a1, b1, c1, d1)
         a2, b2, c2, d2 = _quarter(a2, b2, c2, d2)
@@ -97,33 +116,43 @@ def _key_word(key: tensor, index: constexpr) -> tensor:
 
 
 @triton.jit
-def _four(first: tensor, second: tensor, third: tensor, fourth: tensor) -> tensor:
-    """(lanes, 4) of four (lanes,): what is joined last changes fastest."""
-    even, odd = tl.join(first, third), tl.join(second, fourth)
-    return tl.reshape(tl.join(even, odd), [LANES, 4])
+def _load_key(key: tensor) -> tensor:
+    return (
+        _key_word(key, 0), _key_word(key, 1), _key_word(key, 2), _key_word(key, 3),
+        _key_word(key, 4), _key_word(key, 5), _key_word(key, 6), _key_word(key, 7),
+    )  # fmt: skip
 
 
 @triton.jit
-def _words(key: tensor, counter: tensor, nonce: constexpr, double_rounds: constexpr) -> tensor:
-    """Words 0 to 3, 4 to 7, 8 to 11 and 12 to 15, (lanes, 4) uint32 each, of the ChaCha blocks of
-    these numbers, (lanes,) int64.
+def _words(
+    key_words: tensor, low: tensor, high: tensor, nonce: constexpr, double_rounds: constexpr,
+) -> tensor:  # fmt: skip
+    """The 16 words, (lanes,) uint32 each, of the ChaCha blocks of these numbers: (lanes,) uint32,
+    their low and high half.
     """
+    k0, k1, k2, k3, k4, k5, k6, k7 = key_words
     zero = tl.zeros([LANES], tl.uint32)
     n0, n1 = zero + 0x61707865, zero + 0x3320646E  # "expand 32-byte k"
     n2, n3 = zero + 0x79622D32, zero + 0x6B206574
-    k0, k1, k2, k3 = _key_word(key, 0), _key_word(key, 1), _key_word(key, 2), _key_word(key, 3)
-    k4, k5, k6, k7 = _key_word(key, 4), _key_word(key, 5), _key_word(key, 6), _key_word(key, 7)
     k0, k1, k2, k3 = zero + k0, zero + k1, zero + k2, zero + k3
     k4, k5, k6, k7 = zero + k4, zero + k5, zero + k6, zero + k7
-    t0, t1, t2 = counter.to(tl.uint32), (counter >> 32).to(tl.uint32), zero + nonce
+    t0, t1, t2 = low, zero + high, zero + nonce
     a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3 = _rounds(
         n0, n1, n2, n3, k0, k1, k2, k3, k4, k5, k6, k7, t0, t1, t2, zero, double_rounds
     )
-    constants = _four(a0 + n0, a1 + n1, a2 + n2, a3 + n3)
-    first_key = _four(b0 + k0, b1 + k1, b2 + k2, b3 + k3)
-    second_key = _four(c0 + k4, c1 + k5, c2 + k6, c3 + k7)
-    counters = _four(d0 + t0, d1 + t1, d2 + t2, d3)
-    return constants, first_key, second_key, counters
+    return (
+        a0 + n0, a1 + n1, a2 + n2, a3 + n3, b0 + k0, b1 + k1, b2 + k2, b3 + k3,
+        c0 + k4, c1 + k5, c2 + k6, c3 + k7, d0 + t0, d1 + t1, d2 + t2, d3,
+    )  # fmt: skip
+
+
+@triton.jit
+def _choose(values: tensor, j: tensor) -> tensor:
+    """values[j] of 16, for a j that is known only when it runs."""
+    chosen = values[0]
+    for i in tl.static_range(1, 16):
+        chosen = tl.where(j == i, values[i], chosen)
+    return chosen
 
 
 @triton.jit
@@ -189,23 +218,63 @@ def _leading_level(
     inputs: tensor, leading: tensor, bounds: tensor, tables: tensor, cells: tensor,
     search: constexpr, steps: constexpr, bits: constexpr, exact_ends: constexpr,
 ) -> tensor:  # fmt: skip
-    """The level by the leading bits alone, and how near they come to a threshold (uint32): below
-    2^(32 - h) they leave it open.
+    """A number (uint32) that ends in the level which the leading bits name, and how near they come
+    to a threshold.
     """
-    high_bits: constexpr = (32 - bits) // 2
     ones: constexpr = (1 << bits) - 1
+    unit_bits: constexpr = 32 - bits - (32 - bits) // 2
     value = _clip(inputs, bounds, exact_ends)
     segment, threshold = _locate(value, bounds, tables, search, steps, False)
-    wide = leading.to(threshold.dtype)
-    row_distance = wide ^ threshold
+    high = (~(leading << unit_bits)).to(threshold.dtype)
+    row_distance = high ^ threshold
     if threshold.dtype != tl.uint32:
         # A threshold of 2^32 lies beyond every word.
         row_distance = tl.minimum(row_distance, 0xFFFFFFFF).to(tl.uint32)
-    cells_and_units = leading >> (32 - high_bits - bits)
-    entry = _entry(cells, segment, wide < threshold, cells_and_units & ones, bits)
-    unit = leading << (high_bits + bits)
-    level = tl.where(unit < entry, cells_and_units, entry) & ones
-    return level, tl.minimum(row_distance, unit ^ entry)
+    entry = _entry(cells, segment, high < threshold, leading & ones, bits)
+    return tl.minimum(leading, entry), tl.minimum(row_distance, leading ^ entry)
+
+
+@triton.jit
+def _share(inputs: tensor, slope: tensor, intercept: tensor, ptx: constexpr) -> tensor:
+    """How far inputs lie between the ends, 0 to 1; NaN counts as 0."""
+    if ptx:
+        return tl.inline_asm_elementwise(
+            "fma.rn.sat.f32 $0, $1, $2, $3;", "=f,f,f,f", [inputs, slope, intercept],
+            dtype=tl.float32, is_pure=True, pack=1,
+        )  # fmt: skip
+    return tl.minimum(tl.maximum(inputs * slope + intercept, 0.0), 1.0)
+
+
+@triton.jit
+def _entries(cells: tensor, index: tensor, entry_size: tensor, ptx: constexpr) -> tensor:
+    """cells[index]. The unit that multiplies finds the address: the one that adds is busy."""
+    if ptx:
+        offset = tl.inline_asm_elementwise(
+            "mul.wide.u32 $0, $1, $2;", "=l,r,r", [index, entry_size],
+            dtype=tl.int64, is_pure=True, pack=1,
+        )  # fmt: skip
+        first_byte = cells.to(tl.pointer_type(tl.int8))
+        return tl.load((first_byte + offset).to(cells.dtype)).to(tl.uint32, bitcast=True)
+    return tl.load(cells + index).to(tl.uint32, bitcast=True)
+
+
+@triton.jit
+def _even_level(
+    inputs: tensor, leading: tensor, line: tensor, cells: tensor, bits: constexpr, ptx: constexpr,
+) -> tensor:  # fmt: skip
+    """As `_leading_level`, in float32, between even knots without jumps (`gpu.Line`)."""
+    ones: constexpr = (1 << bits) - 1
+    high_bits: constexpr = (32 - bits) // 2
+    fraction_mask: constexpr = ((1 << high_bits) - 1) << bits
+    slope, intercept, stretch, row_scale, row_start, base, entry_size = line
+    # The number of the row is rounded at random: what the high half's bits carry into it.
+    fraction = ((leading & fraction_mask) | base).to(tl.float32, bitcast=True)
+    place = tl.fma(_share(inputs, slope, intercept, ptx), stretch, fraction)
+    row = tl.fma(place, row_scale, row_start).to(tl.uint32, bitcast=True)
+    index = (row & (0xFFFFFFFF - ones)) | (leading & ones)
+    entry = _entries(cells, index, entry_size, ptx)
+    to_next_row = 0 - (place.to(tl.uint32, bitcast=True) << (32 - high_bits - bits))
+    return tl.minimum(leading, entry), tl.minimum(entry - leading, to_next_row)
 
 
 @triton.jit
@@ -215,138 +284,209 @@ def _whole_level(
 ) -> tensor:  # fmt: skip
     """The level that the whole word names, as in `core/kernels.py`."""
     high_bits: constexpr = (32 - bits) // 2
+    unit_bits: constexpr = 32 - bits - high_bits
     ones: constexpr = (1 << bits) - 1
     value = _clip(inputs, bounds, exact_ends)
     segment, threshold = _locate(value, bounds, tables, search, steps, True)
-    high = (leading >> (32 - high_bits) << (32 - high_bits)) | (trailing >> high_bits)
-    low = (leading << high_bits) | (trailing & ((1 << high_bits) - 1))
-    cell = low >> (32 - bits)
+    rest = 32 - high_bits
+    high = ~((leading << unit_bits >> rest << rest) | (trailing >> high_bits))
+    cell = leading & ones
+    unit = (leading >> (32 - unit_bits) << high_bits) | (trailing & ((1 << high_bits) - 1))
     entry = _entry(cells, segment, high.to(tl.int64) < threshold, cell, bits)
-    return tl.where(((low << bits) | ones) < entry, cell, entry & ones)
+    return tl.where(unit < (entry >> bits), cell, entry & ones)
 
 
 @triton.jit
-def _load(x: tensor, index: tensor, size: tensor, missing: tensor, partial: constexpr) -> tensor:
-    if partial:
-        return tl.where(index < size, tl.load(x + index, mask=index < size, other=0), missing)
-    return tl.load(x + index)
+def _load_four(pointers: tensor) -> tensor:
+    """Four neighbours, (lanes,) each, of (lanes, 4)."""
+    even, odd = tl.split(tl.reshape(tl.load(pointers), [LANES, 2, 2]))
+    first, third = tl.split(even)
+    second, fourth = tl.split(odd)
+    return first, second, third, fourth
 
 
 @triton.jit
-def _load_tile(
-    x: tensor, start: tensor, size: tensor, missing: tensor, partial: constexpr,
-) -> tensor:  # fmt: skip
+def _store_four(pointers: tensor, levels: tensor, bits: constexpr) -> None:
+    """Stores four neighbours, the levels that these numbers, (lanes,) uint32 each, end in."""
+    first, second, third, fourth = levels
+    ones: constexpr = (1 << bits) - 1
+    if pointers.dtype.element_ty == tl.uint8:
+        # In one register: what stands before a level gives way to its neighbour.
+        early = (first & ones) | (second << 8)
+        late = (third & ones) | (fourth << 8)
+        packed = (early & (ones * 0x101)) | (late << 16)
+        tl.store(pointers.to(tl.pointer_type(tl.uint32)), packed & (ones * 0x01010101))
+    else:
+        for j in tl.static_range(4):
+            tl.store(pointers + j, (levels[j] & ones).to(pointers.dtype.element_ty))
+
+
+@triton.jit
+def _add(counts: tensor, index: constexpr, by_lane: tensor) -> None:
+    tl.atomic_add(counts + index, tl.sum(by_lane.to(tl.int64), axis=0))
+
+
+@triton.jit
+def _bounds(ends: tensor, numbers: tensor) -> tensor:
     return (
-        _load(x, start, size, missing, partial),
-        _load(x, start + 128, size, missing, partial),
-        _load(x, start + 256, size, missing, partial),
-        _load(x, start + 384, size, missing, partial),
-    )
-
-
-@triton.jit
-def _store_tile(
-    codes: tensor, start: tensor, levels: tensor, size: tensor, partial: constexpr,
-) -> None:  # fmt: skip
-    for group in tl.static_range(4):
-        index = start + group * 128
-        code = levels[group].to(codes.dtype.element_ty)
-        if partial:
-            tl.store(codes + index, code, mask=index < size)
-        else:
-            tl.store(codes + index, code)
-
-
-@triton.jit
-def _leading_levels(
-    inputs: tensor, leading: tensor, bounds: tensor, tables: tensor, cells: tensor,
-    search: constexpr, steps: constexpr, bits: constexpr, exact_ends: constexpr,
-) -> tensor:  # fmt: skip
-    """The levels of a tile by the leading bits alone, and how near any comes to a threshold."""
-    level_0, near_0 = _leading_level(
-        inputs[0], leading[0], bounds, tables, cells, search, steps, bits, exact_ends
-    )
-    level_1, near_1 = _leading_level(
-        inputs[1], leading[1], bounds, tables, cells, search, steps, bits, exact_ends
-    )
-    level_2, near_2 = _leading_level(
-        inputs[2], leading[2], bounds, tables, cells, search, steps, bits, exact_ends
-    )
-    level_3, near_3 = _leading_level(
-        inputs[3], leading[3], bounds, tables, cells, search, steps, bits, exact_ends
-    )
-    nearest = tl.minimum(tl.minimum(near_0, near_1), tl.minimum(near_2, near_3))
-    return (level_0, level_1, level_2, level_3), tl.min(tl.min(nearest, axis=1), axis=0)
-
-
-@triton.jit
-def _whole_levels(
-    inputs: tensor, leading: tensor, trailing: tensor, bounds: tensor, tables: tensor, cells: tensor,
-    search: constexpr, steps: constexpr, bits: constexpr, exact_ends: constexpr,
-) -> tensor:  # fmt: skip
-    """The levels of a tile by the whole words."""
-    return (
-        _whole_level(
-            inputs[0], leading[0], trailing[0], bounds, tables, cells, search, steps, bits, exact_ends
-        ),
-        _whole_level(
-            inputs[1], leading[1], trailing[1], bounds, tables, cells, search, steps, bits, exact_ends
-        ),
-        _whole_level(
-            inputs[2], leading[2], trailing[2], bounds, tables, cells, search, steps, bits, exact_ends
-        ),
-        _whole_level(
-            inputs[3], leading[3], trailing[3], bounds, tables, cells, search, steps, bits, exact_ends
-        ),
+        tl.load(ends), tl.load(ends + 1),
+        tl.load(numbers), tl.load(numbers + 1), tl.load(numbers + 2),
     )  # fmt: skip
 
 
 @triton.jit
-def _add(counts: tensor, index: constexpr, by_thread: tensor) -> None:
-    tl.atomic_add(counts + index, tl.sum(tl.sum(by_thread.to(tl.int64), axis=1), axis=0))
+def _load_line(line: tensor) -> tensor:
+    return (
+        tl.load(line), tl.load(line + 1), tl.load(line + 2), tl.load(line + 3), tl.load(line + 4),
+        tl.load(line + 5).to(tl.uint32, bitcast=True), tl.load(line + 6).to(tl.uint32, bitcast=True),
+    )  # fmt: skip
 
 
-@triton.jit
-def _kernel(
-    x: tensor, key: tensor, codes: tensor, counts: tensor,
+@triton.jit(do_not_specialize=["first_tile", "tiles", "slot"])
+def _draw_kernel(
+    x: tensor, key: tensor, codes: tensor, counts: tensor, open_blocks: tensor,
     ends: tensor, numbers: tensor, first: tensor, knots: tensor, slope: tensor, cells: tensor,
-    first_tile: tensor, tiles: tensor, size: tensor,
-    search: constexpr, steps: constexpr, bits: constexpr, exact_ends: constexpr, partial: constexpr,
+    line: tensor, row_cells: tensor,
+    first_tile: tensor, tiles: tensor, slot: tensor,
+    search: constexpr, steps: constexpr, bits: constexpr, exact_ends: constexpr,
+    on_line: constexpr, ptx: constexpr, double_rounds: constexpr,
+) -> None:  # fmt: skip
+    """Draws what the leading bits settle in `tiles` whole tiles from `first_tile` on, and notes the
+    other blocks, numbered from there: how many in `counts[slot]`.
+    """
+    open_below: constexpr = (1 << (32 - (32 - bits) // 2)) + (1 << bits)
+    bounds = _bounds(ends, numbers)
+    least, greatest = bounds[0], bounds[1]
+    tables = (numbers, first, knots, slope)
+    coefficients = _load_line(line)
+    # A row's first cell is counted from the bits of 2^23, and from 2^b on (`gpu.Line`).
+    row_cells -= 0x4B000000 + (1 << bits)
+    key_words = _load_key(key)
+    # A span starts at a multiple of 2^18 tiles: no sum of block numbers carries within it.
+    span_start = first_tile.to(tl.int64)
+    block_low = (span_start * LANES).to(tl.uint32)
+    block_high = (span_start * LANES >> 32).to(tl.uint32)
+    lanes = tl.arange(0, LANES)
+    below = tl.zeros([LANES], tl.float32)
+    above = below
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        tile_start = (span_start + tile) * TILE
+        sources = x + tile_start + (lanes[:, None] * 4 + tl.arange(0, 4)[None, :])
+        targets = codes + tile_start + lanes * 4
+        # Read before words are made: memory is far.
+        inputs = (
+            _load_four(sources) + _load_four(sources + 128)
+            + _load_four(sources + 256) + _load_four(sources + 384)
+        )  # fmt: skip
+        block = lanes + tile * LANES
+        leading = _words(key_words, block_low + block.to(tl.uint32), block_high, 0, double_rounds)
+        nearest = tl.full([LANES], 0xFFFFFFFF, tl.uint32)
+        mixture = tl.zeros([LANES], x.dtype.element_ty)
+        for group in tl.static_range(4):
+            levels = ()
+            for j in tl.static_range(4 * group, 4 * group + 4):
+                value = inputs[j]
+                below += tl.where(value < least, 1.0, 0.0)
+                above += tl.where(value > greatest, 1.0, 0.0)
+                mixture += value
+                if on_line:
+                    level, distance = _even_level(
+                        value, leading[j], coefficients, row_cells, bits, ptx
+                    )
+                else:
+                    level, distance = _leading_level(
+                        value, leading[j], bounds, tables, cells, search, steps, bits, exact_ends
+                    )
+                levels = levels + (level,)
+                nearest = tl.minimum(nearest, distance)
+            _store_four(targets + group * 128, levels, bits)
+        is_open = nearest < open_below
+        # A sum with a NaN is one (one with both infinities too).
+        is_unusual = is_open | (mixture != mixture)
+        if tl.max(is_unusual.to(tl.int32), axis=0) > 0:
+            nans = tl.zeros([LANES], tl.int32)
+            for j in tl.static_range(16):
+                nans += (inputs[j] != inputs[j]).to(tl.int32)
+            _add(counts, 2, nans)
+            place = tl.atomic_add(counts + slot + lanes * 0, 1, mask=is_open)
+            tl.store(open_blocks + place, block, mask=is_open)
+    _add(counts, 0, below)
+    _add(counts, 1, above)
+
+
+@triton.jit(do_not_specialize=["first_tile", "tiles", "last_blocks", "size", "slot"])
+def _settle_kernel(
+    x: tensor, key: tensor, codes: tensor, counts: tensor, open_blocks: tensor,
+    ends: tensor, numbers: tensor, first: tensor, knots: tensor, slope: tensor, cells: tensor,
+    first_tile: tensor, tiles: tensor, last_blocks: tensor, size: tensor, slot: tensor,
+    search: constexpr, steps: constexpr, bits: constexpr, exact_ends: constexpr,
     double_rounds: constexpr,
 ) -> None:  # fmt: skip
-    """Tiles from `first_tile` to `tiles`; `partial` when the elements end within the last one."""
-    least, greatest = tl.load(ends), tl.load(ends + 1)
-    bounds = (least, greatest, tl.load(numbers), tl.load(numbers + 1), tl.load(numbers + 2))
+    """Draws the blocks that `_draw_kernel` noted, and `last_blocks` after its tiles, of `size`
+    elements in all, from whole words.
+    """
+    bounds = _bounds(ends, numbers)
+    least, greatest = bounds[0], bounds[1]
     tables = (numbers, first, knots, slope)
-    open_below: constexpr = 1 << (32 - (32 - bits) // 2)
-    below = tl.zeros([LANES, 4], tl.int32)
+    key_words = _load_key(key)
+    span_start = first_tile.to(tl.int64)
+    lanes = tl.arange(0, LANES)
+    noted = tl.load(counts + slot).to(tl.int32)
+    below = tl.zeros([LANES], tl.int32)
     above, nans = below, below
-    lane = tl.arange(0, LANES)[:, None] * 4 + tl.arange(0, 4)[None, :]
-    for tile in range(first_tile + tl.program_id(0), tiles, tl.num_programs(0)):
-        # Numbers of elements may need more than 32 bits. (The interpreter's loop counter is not a
-        # tensor to convert.)
-        start = (tl.zeros([LANES, 4], tl.int64) + tile) * TILE + lane
-        # Read before words are made, and written after all is read: memory is far.
-        inputs = _load_tile(x, start, size, least, partial)
-        counter = (tl.zeros([LANES], tl.int64) + tile) * LANES + tl.arange(0, LANES)
-        leading = _words(key, counter, 0, double_rounds)
-        for group in tl.static_range(4):
-            below += (inputs[group] < least).to(tl.int32)
-            above += (inputs[group] > greatest).to(tl.int32)
-            nans += (inputs[group] != inputs[group]).to(tl.int32)
-        levels, nearest = _leading_levels(
-            inputs, leading, bounds, tables, cells, search, steps, bits, exact_ends
-        )
-        _store_tile(codes, start, levels, size, partial)
-        if nearest < open_below:
-            trailing = _words(key, counter, 1, double_rounds)
-            settled = _whole_levels(
-                inputs, leading, trailing, bounds, tables, cells, search, steps, bits, exact_ends
-            )
-            _store_tile(codes, start, settled, size, partial)
+    end = noted + last_blocks
+    for start in range(tl.program_id(0) * LANES, end, tl.num_programs(0) * LANES):
+        place = lanes + start
+        is_noted = place < noted
+        block = tl.load(open_blocks + place, mask=is_noted, other=0)
+        block = tl.where(is_noted, block, tiles * LANES + place - noted) + span_start * LANES
+        low, high = block.to(tl.uint32), (block >> 32).to(tl.uint32)
+        leading = _words(key_words, low, high, 0, double_rounds)
+        trailing = _words(key_words, low, high, 1, double_rounds)
+        index = block // LANES * TILE + block % LANES * 4
+        inputs = ()
+        for j in tl.static_range(16):
+            element = index + j // 4 * 128 + j % 4
+            value = tl.load(x + element, mask=(place < end) & (element < size), other=0)
+            inputs = inputs + (value,)
+        # One after another: sixteen copies of this would take minutes to compile.
+        for j in range(16):
+            element = index + j // 4 * 128 + j % 4
+            is_present = (place < end) & (element < size)
+            value = _choose(inputs, j)
+            is_counted = is_present & (place >= noted)
+            below += (is_counted & (value < least)).to(tl.int32)
+            above += (is_counted & (value > greatest)).to(tl.int32)
+            nans += (is_counted & (value != value)).to(tl.int32)
+            level = _whole_level(
+                value, _choose(leading, j), _choose(trailing, j), bounds, tables, cells,
+                search, steps, bits, exact_ends,
+            )  # fmt: skip
+            tl.store(codes + element, level.to(codes.dtype.element_ty), mask=is_present)
     _add(counts, 0, below)
     _add(counts, 1, above)
     _add(counts, 2, nans)
+
+
+_compiled: dict[tuple[object, ...], Any] = {}
+"""Kernels as Triton compiled them, by all that it compiles them for."""
+
+
+def _start(count: int, arguments: tuple[object, ...], constants: tuple[object, ...]) -> None:
+    """Starts `count` programs of `_draw_kernel`.
+
+    Triton finds the compiled kernel anew at each call, which takes some 40 microseconds; all that
+    it looks at is in the key here: other tensors are whole and of one type each, and integers are
+    below 2^31.
+    """
+    x, key, codes, *_ = cast("tuple[torch.Tensor, ...]", arguments)
+    is_aligned = x.data_ptr() % ALIGNMENT == 0 and codes.data_ptr() % ALIGNMENT == 0
+    description = (key.device, x.dtype, codes.dtype, is_aligned, *constants)
+    compiled = _compiled.get(description)
+    if compiled is None:  # so it stays where Triton interprets
+        _compiled[description] = _draw_kernel[(count,)](*arguments, *constants, **OPTIONS)
+    else:
+        compiled[(count, 1, 1)](*arguments, *constants)
 
 
 def draw(
@@ -354,27 +494,37 @@ def draw(
     x: torch.Tensor,
     key: torch.Tensor,
     codes: torch.Tensor,
-    double_rounds: int = DOUBLE_ROUNDS,
+    double_rounds: int = DRAW_DOUBLE_ROUNDS,
 ) -> torch.Tensor:
-    """As `gpu.draw_plainly`, in one kernel."""
-    counts = torch.zeros(3, dtype=torch.int64, device=x.device)
+    """As `gpu.draw_plainly`, in two kernels. All but x begins where the allocator puts tensors."""
     size = x.numel()
-    full_tiles: int = size // TILE.value
-    tiles: int = triton.cdiv(size, TILE.value)
-    spans = [(0, full_tiles, False), (full_tiles, tiles, True)]
+    whole_tiles: int = size // TILE.value
+    tiles = -(-size // TILE.value)
+    span_count = -(-tiles // SPAN_TILES)
+    counts = torch.zeros(3 + span_count, dtype=torch.int64, device=x.device)
+    span_blocks = min(tiles, SPAN_TILES) * LANES.value
+    open_blocks = torch.empty(span_blocks, dtype=torch.int32, device=x.device)
+    common = (
+        x, key, codes, counts, open_blocks,
+        tables.ends, tables.numbers, tables.first, tables.knots, tables.slope, tables.cells,
+    )  # fmt: skip
+    way = (tables.search, tables.steps, tables.bits, tables.exact_ends)
+    has_ptx = x.device.type == "cuda" and torch.version.hip is None
     # Triton starts kernels on the current device, which need not be that of x.
     with torch.cuda.device_of(x):
-        for first_tile, end_tile, partial in spans:
-            if first_tile == end_tile:
-                continue
-            _kernel[(min(end_tile - first_tile, PROGRAMS),)](
-                x, key, codes, counts,
-                tables.ends, tables.numbers, tables.first, tables.knots, tables.slope, tables.cells,
-                first_tile, end_tile, size,
-                search=tables.search, steps=tables.steps, bits=tables.bits, exact_ends=tables.exact_ends,
-                partial=partial, double_rounds=double_rounds, **OPTIONS,
-            )  # fmt: skip
-    return counts
+        for slot, first_tile in enumerate(range(0, tiles, SPAN_TILES), start=3):
+            drawn = min(whole_tiles - first_tile, SPAN_TILES)
+            last_blocks = (min(tiles - first_tile, SPAN_TILES) - drawn) * LANES.value
+            if drawn > 0:
+                _start(
+                    min(drawn, PROGRAMS),
+                    (*common, tables.line, tables.row_cells, first_tile, drawn, slot),
+                    (*way, tables.on_line, has_ptx, double_rounds),
+                )
+            _settle_kernel[(min(tiles, SETTLING_PROGRAMS),)](
+                *common, first_tile, drawn, last_blocks, size, slot, *way, double_rounds, **OPTIONS
+            )
+    return counts[:3]
 
 
 @triton.jit
@@ -382,11 +532,13 @@ def _words_kernel(
     key: tensor, words: tensor, first: tensor, count: tensor, double_rounds: constexpr,
 ) -> None:  # fmt: skip
     number = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
-    quarters = _words(key, first + number, 0, double_rounds)
-    for quarter in tl.static_range(4):
-        low, high = tl.split(tl.reshape(quarters[quarter], [LANES, 2, 2]))
-        word = low.to(tl.uint64) | (high.to(tl.uint64) << 32)
-        index = number[:, None] * 8 + 2 * quarter + tl.arange(0, 2)[None, :]
+    block = first + number
+    halves = _words(
+        _load_key(key), block.to(tl.uint32), (block >> 32).to(tl.uint32), 0, double_rounds
+    )
+    for j in tl.static_range(8):
+        word = halves[2 * j].to(tl.uint64) | (halves[2 * j + 1].to(tl.uint64) << 32)
+        index = number * 8 + j
         tl.store(words + index, word.to(tl.int64, bitcast=True), mask=index < count)
 
 

@@ -4,8 +4,10 @@ keystream there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache, wraps
 from importlib.util import find_spec
 from typing import Any, Literal, ParamSpec, TypeVar, cast, final
@@ -17,6 +19,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import (
     FIXED,
     THRESHOLD_SCALE,
+    Lookup,
     compile_lookup,
     draw_bucketed,
     draw_uniform,
@@ -28,8 +31,11 @@ _torch = cast(Any, torch)
 
 
 def to_device(array: NumberArray, device: torch.device) -> torch.Tensor:
-    """A copy of `array` on `device`; torch has no read-only tensors."""
-    return _torch.from_numpy(array.copy()).to(device)
+    """A copy of `array` on `device`; torch has no read-only tensors.
+
+    It is queued, not waited for: memory that is not pinned has been read when this returns.
+    """
+    return _torch.from_numpy(array.copy()).to(device, non_blocking=True)
 
 
 def to_integers(x: torch.Tensor) -> tuple[int, ...]:
@@ -56,6 +62,9 @@ class Tables:
         cells: int32 with the bits of the CPU's uint32 alias cells.
         bits: bits of one report.
         code_type: uint8 up to 256 levels, else int32.
+        on_line: whether the fused kernel finds rows in float32: `Line`, of which the next two are.
+        line: (7,) float32, see `Line`; zeros without one.
+        row_cells: int32 with the bits of uint32, see `Line`; one zero without one.
     """
 
     search: Literal["uniform", "bucketed", "searched"]
@@ -69,6 +78,9 @@ class Tables:
     cells: torch.Tensor
     bits: int
     code_type: torch.dtype
+    on_line: bool
+    line: torch.Tensor
+    row_cells: torch.Tensor
 
 
 def _ends_of_type(lower: float, upper: float, dtype: np.dtype[np.floating]) -> NumberArray:
@@ -80,6 +92,115 @@ def _ends_of_type(lower: float, upper: float, dtype: np.dtype[np.floating]) -> N
     if float(ends[1]) > upper:
         ends[1] = np.nextafter(ends[1], dtype.type(-np.inf))
     return ends
+
+
+_WHOLE = 0xFFFFFFFF
+
+
+def high_bits(bits: int) -> int:
+    """How many leading bits the first stream gives to the high half of a word, for reports of this
+    many bits. The rest of its 32 bits go to the low half.
+    """
+    return (32 - bits) // 2
+
+
+ROOM = 2**23
+"""A float32 from here on, to twice as much, counts in whole numbers, which its last bits are."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Line:
+    """Even knots without jumps, for a first draw in float32.
+
+    With r = `high_bits` and b = `bits`, points are 2**-(r + b) parts of a segment. An input's place
+    is a whole number of points: the random bits for the row, between r + b and b, a margin below
+    them, and the input's own position. Its row is the number of whole segments in that.
+
+    Arguments:
+        numbers: (7,) float32. slope and intercept: of the input's share of the range. stretch:
+            points of the range. Scale and start of a row's first cell, from the place, half a cell
+            early: what is rounded to a whole number has then been cut. ROOM with the margin in its
+            last bits. 4, bytes of an entry, as the bits of an integer.
+        cells: (knots * 2**b,) uint32: of every knot's row the entry that the leading word is
+            compared with. It starts with the first r' = 32 - b - r bits of the cell's threshold,
+            rounded up, and ends with the other level.
+    """
+
+    numbers: NumberArray
+    cells: NumberArray
+
+
+HALF_DIGIT = Fraction(1, 2**24)
+"""The most by which rounding to float32 moves a number, as a part of it."""
+
+
+def _error_of_places(
+    mechanism: Table,
+    slope: tuple[np.float32, Fraction],
+    intercept: tuple[np.float32, Fraction],
+    points: int,
+) -> Fraction:
+    """By how many points an input's position on a `Line` is off at most, against that of the
+    kernels in float64.
+
+    Arguments:
+        slope, intercept: as float32, and exactly.
+        points: of the whole range.
+    """
+    farthest = max(abs(Fraction(mechanism.lower)), abs(Fraction(mechanism.upper)))
+    used_slope, used_intercept = Fraction(float(slope[0])), Fraction(float(intercept[0]))
+    share = farthest * abs(used_slope - slope[1]) + abs(used_intercept - intercept[1])
+    # A device may round the product as well as the sum. (What is above 1 is cut.)
+    share += HALF_DIGIT * (farthest * used_slope + 1)
+    product = 0 if points & (points - 1) == 0 else points * HALF_DIGIT
+    # The place is rounded to a whole point; in float64 positions are good to 2 units of 2^-32.
+    return points * share + product + Fraction(1, 2) + Fraction(2 * points, 2**32)
+
+
+def _leading_cells(
+    flat_cells: NumberArray,
+    bits: int,
+) -> NumberArray:
+    """The entries of a `Line`."""
+    row_cells = flat_cells.reshape(-1, 2, 1 << bits)[:, 0].reshape(-1).astype(np.int64)
+    alias = row_cells & ((1 << bits) - 1)
+    thresholds = -(-(row_cells >> bits) >> high_bits(bits))  # rounded up
+    unit_bits = 32 - bits - high_bits(bits)
+    entries = (thresholds << (32 - unit_bits)) | alias
+    # 2^32 has no room, and a word that is as great as this is left open.
+    entries = np.where(thresholds == 1 << unit_bits, _WHOLE, entries)
+    return entries.astype(np.uint32)
+
+
+def _line_of(mechanism: Table, lookup: Lookup, dtype: np.dtype[np.floating]) -> Line | None:
+    """None where float32 does not tell rows apart closely enough, or the rows are not alone at
+    their knots.
+    """
+    bits = mechanism.bits
+    fraction_bits = high_bits(bits) + bits
+    segment_count = mechanism.knots.size - 1
+    if lookup.kernel is not draw_uniform or dtype != np.float32 or bits > 8:
+        return None
+    if (np.diff(mechanism.knots) == 0).any() or (segment_count + 1) << fraction_bits > ROOM:
+        return None
+    lower, upper = Fraction(mechanism.lower), Fraction(mechanism.upper)
+    exact_slope = 1 / (upper - lower)
+    exact_intercept = -lower * exact_slope
+    slope, intercept = np.float32(float(exact_slope)), np.float32(float(exact_intercept))
+    if not (0 < slope < np.inf and np.isfinite(intercept)):
+        return None
+    points = segment_count << fraction_bits
+    error = _error_of_places(mechanism, (slope, exact_slope), (intercept, exact_intercept), points)
+    margin = math.ceil(error)
+    if margin + error >= 1 << bits:
+        return None
+    row_scale = 2.0 ** -high_bits(bits)
+    row_start = ROOM - ROOM * row_scale + (1 << bits) - 0.5
+    numbers = [slope, intercept, points, row_scale, row_start, ROOM + margin, 0.0]
+    line_numbers = np.array(numbers, dtype=np.float32)
+    line_numbers.view(np.int32)[6] = 4
+    return Line(numbers=line_numbers, cells=_leading_cells(lookup.arguments[-2], bits))
 
 
 @lru_cache(maxsize=32)
@@ -110,6 +231,9 @@ def tables_on(
         steps, knots, slope = arguments
     numbers = np.array([lower_end, upper_end, scale, 0.5, THRESHOLD_SCALE + 0.5])
     ends = _ends_of_type(lower_end, upper_end, dtype)
+    line = _line_of(mechanism, lookup, dtype)
+    line_numbers = np.zeros(7, dtype=np.float32) if line is None else line.numbers
+    row_cells = np.zeros(1, dtype=np.uint32) if line is None else line.cells
     return Tables(
         search=search,
         ends=to_device(ends, device),
@@ -122,6 +246,9 @@ def tables_on(
         cells=to_device(cells.view(np.int32), device),
         bits=bits,
         code_type=torch.uint8 if lookup.code_dtype == np.uint8 else torch.int32,
+        on_line=line is not None,
+        line=to_device(line_numbers, device),
+        row_cells=to_device(row_cells.view(np.int32), device),
     )
 
 
@@ -173,6 +300,9 @@ _CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)  # "expand 32-byte
 DOUBLE_ROUNDS = 10
 """ChaCha20: ten times a round over the columns and one over the diagonals."""
 
+DRAW_DOUBLE_ROUNDS = 6
+"""ChaCha12, of which draws take their words: docs/gpu.md says why, and what is given up."""
+
 _COLUMNS = ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15))
 _DIAGONALS = ((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14))
 
@@ -208,8 +338,9 @@ def _keystream(
     key: torch.Tensor,
     counters: torch.Tensor,
     nonce: tuple[int, int],
+    double_rounds: int,
 ) -> list[torch.Tensor]:
-    """The 16 words of 32 bits of each ChaCha20 block: a list of int32 tensors like `counters`.
+    """The 16 words of 32 bits of each ChaCha block: a list of int32 tensors like `counters`.
 
     One tensor for each word, so that a compiler makes one loop over blocks of it.
     """
@@ -219,7 +350,7 @@ def _keystream(
     initial += [counters.to(torch.int32), (counters >> 32).to(torch.int32)]
     initial += [zero + word for word in nonce]
     state = list(initial)
-    for _ in range(DOUBLE_ROUNDS):
+    for _ in range(double_rounds):
         for indices in _COLUMNS + _DIAGONALS:
             _quarter_round(state, indices)
     return [key_word + initial_word for key_word, initial_word in zip(state, initial, strict=True)]
@@ -238,6 +369,7 @@ def halves(
     first: int,
     blocks: int,
     nonce: tuple[int, int] = (0, 0),
+    double_rounds: int = DOUBLE_ROUNDS,
 ) -> torch.Tensor:
     """Consecutive words of the keystream: (8 * blocks, 2) int32, whose bytes in memory are the
     keystream.
@@ -249,10 +381,11 @@ def halves(
             32-bit counter and first nonce word are its low and high half.)
         nonce: the two words after the counter, below 2**31. Keys are used for one call only, so it
             stays 0.
+        double_rounds: half the rounds of ChaCha.
 
     Source: Bernstein (2008), ChaCha, a variant of Salsa20; RFC 8439, 2.3.
     """
-    words = _keystream(key, _counters(first, blocks, key.device), nonce)
+    words = _keystream(key, _counters(first, blocks, key.device), nonce, double_rounds)
     return torch.stack(words, dim=1).reshape(-1, 2)
 
 
@@ -281,7 +414,6 @@ LANES = 32
 TILE = 512
 """Elements of a tile: a draw takes 32 bits of each of two streams, a block has 16 times as many."""
 
-_WHOLE = 0xFFFFFFFF
 _FIXED_MASK = 2 * _WHOLE + 1
 
 
@@ -347,32 +479,25 @@ def _in_tiles(stream: torch.Tensor) -> torch.Tensor:
     return by_lane.transpose(1, 2).reshape(-1).long() & _WHOLE
 
 
-def high_bits(bits: int) -> int:
-    """How many leading bits the first stream gives to the high half of a word, for reports of this
-    many bits. The rest of its 32 bits go to the low half.
-    """
-    return (32 - bits) // 2
-
-
 def _words_of_draws(
     key: torch.Tensor,
     first_tile: int,
     size: int,
     bits: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """High and low halves, (size,) int64 each, of the words of consecutive draws from a tile on.
-
-    The first 32 bits are those of the stream of nonce 0 and the others those of the stream of
-    nonce 1; `high_bits` says where each half has its share.
+    """High and low halves, (size,) int64 each, of the words of consecutive draws from a tile on:
+    put together as `draw` says.
     """
     block_count = -(-size // TILE) * LANES
-    leading = _in_tiles(halves(key, first_tile * LANES, block_count, (0, 0)))[:size]
-    trailing = _in_tiles(halves(key, first_tile * LANES, block_count, (1, 0)))[:size]
+    blocks = (key, first_tile * LANES, block_count)
+    leading = _in_tiles(halves(*blocks, (0, 0), DRAW_DOUBLE_ROUNDS))[:size]
+    trailing = _in_tiles(halves(*blocks, (1, 0), DRAW_DOUBLE_ROUNDS))[:size]
     share = high_bits(bits)
-    low_share = (1 << share) - 1
-    high_halves = (leading >> (32 - share) << (32 - share)) | (trailing >> share)
-    low_halves = ((leading << share) & _WHOLE) | (trailing & low_share)
-    return high_halves, low_halves
+    rest = 32 - share
+    inverted = ((leading >> bits) & ((1 << share) - 1)) << rest | (trailing >> share)
+    cell = leading & ((1 << bits) - 1)
+    unit = (leading >> (share + bits) << share) | (trailing & ((1 << share) - 1))
+    return _WHOLE - inverted, (cell << (32 - bits)) | unit
 
 
 def _draw_chunk(
@@ -462,11 +587,13 @@ def draw(
 
     Arguments:
         key: 32 bytes, used for this call only. Each element takes 32 bits, little-endian, of the
-            same place in two ChaCha streams of this key, counter from 0: those of nonce 0 begin
-            its word of 64 bits, those of nonce 1 end it. With h = (32 - bits) // 2, the high half
-            has h bits of the first and 32 - h of the second, the low half 32 - h of the first and
-            h of the second. Element i in row-major order, i = 512 t + 128 g + 4 l + j, takes word
-            4 g + j of block 32 t + l.
+            same place in two ChaCha streams of this key, counter from 0: A of nonce 0, B of nonce
+            1. With b = bits and h = (32 - b) // 2, A is from its first bit on
+            32 - b - h bits of the unit, h bits of the high half, b bits of the cell;
+            B is 32 - h bits of the high half, then h bits of the unit. The high half of the word of
+            64 bits is made of bits of A, then of B, all inverted; its low half is the cell, then
+            the unit's bits of A, then of B. Element i in row-major order,
+            i = 512 t + 128 g + 4 l + j, takes word 4 g + j of block 32 t + l.
         engine: None for `engine_for` the device; a test names one.
 
     Returns: codes of the shape of x on its device (uint8 up to 256 levels, else int32), and how

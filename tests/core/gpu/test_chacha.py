@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzotint.core.gpu import halves, key_on
-from reference.gpu import chacha_words
+from reference.gpu import chacha_blocks, chacha_words
 
 CPU = torch.device("cpu")
 SEQUENCE = bytes(range(32))
@@ -49,6 +49,29 @@ def test_same_words_as_openssl(key: bytes, first: int, blocks: int) -> None:
 def test_the_counter_carries(first: int) -> None:
     words = np.frombuffer(keystream(SEQUENCE, first, 4), dtype="<u8")
     np.testing.assert_array_equal(words, chacha_words(SEQUENCE, first, 32))
+
+
+@pytest.mark.parametrize("nonce", [0, 1, 2**63 + 5])
+@pytest.mark.parametrize("first", [0, 2**32 - 2])
+def test_the_reference_is_openssls_at_20_rounds(first: int, nonce: int) -> None:
+    blocks = chacha_blocks(SEQUENCE, first, 4, nonce, 20)
+    assert blocks.tobytes() == chacha_words(SEQUENCE, first, 32, nonce).tobytes()
+
+
+def test_block_of_chacha12() -> None:
+    # draft-strombergson-chacha-test-vectors-01, TC1: 256-bit key and nonce of zeros, 12 rounds.
+    expected = """
+        9b f4 9a 6a 07 55 f9 53 81 1f ce 12 5f 26 83 d5 04 29 c3 bb 49 e0 74 14 7e 00 89 a5 2e ae 15 5f
+        05 64 f8 79 d2 7a e3 c0 2c e8 28 34 ac fa 8c 79 3a 62 9f 2c a0 de 69 19 61 0b e8 2f 41 13 26 be"""
+    assert chacha_blocks(bytes(32), 0, 1, 0, 12).tobytes() == bytes.fromhex(expected)
+
+
+@given(
+    key=st.binary(min_size=32, max_size=32), first=st.integers(0, 2**62), nonce=st.integers(0, 1)
+)
+def test_same_words_as_the_reference_at_12_rounds(key: bytes, first: int, nonce: int) -> None:
+    words = halves(key_on(key, CPU), first, 3, (nonce, 0), 6).numpy()
+    assert words.tobytes() == chacha_blocks(key, first, 3, nonce, 12).tobytes()
 
 
 def test_key_bytes_reach_the_device_in_order() -> None:

@@ -100,7 +100,7 @@ def test_few_and_very_many_levels(pool: ProcessPoolExecutor, levels: int) -> Non
     check(pool, table("uneven", levels), np.linspace(-5, 5, 1001))
 
 
-def test_the_words_are_those_of_chacha20(pool: ProcessPoolExecutor) -> None:
+def test_the_words_are_those_of_chacha12(pool: ProcessPoolExecutor) -> None:
     """65536 equal levels report the upper bits of each word's low half."""
     flat = Mechanism(knots=[0, 1], levels=np.arange(2**16), weights=[[2**16] * 2**16] * 2)
     codes, _ = pool.submit(fused_codes, flat, np.linspace(0, 1, 1000), KEY).result()
@@ -155,10 +155,23 @@ def test_nan_is_counted_and_leaves_the_others_alone(
 # Compiled -------------------------------------------------------------------------------------------------------------
 
 
+KINDS = {
+    "key": "*i32", "codes": "*u8", "counts": "*i64", "open_blocks": "*i32", "numbers": "*fp64",
+    "first": "*i32", "knots": "*fp64", "slope": "*fp64", "cells": "*i32", "line": "*fp32",
+    "row_cells": "*i32", "first_tile": "i32", "tiles": "i32", "last_blocks": "i32", "size": "i64",
+    "slot": "i32",
+}  # fmt: skip
+
+
 def machine_code(
-    tables: Tables, given: str, target: tuple[str, Any, int], monkeypatch: Any, tmp_path: Any
+    kernel: str,
+    tables: Tables,
+    given: str,
+    target: tuple[str, Any, int],
+    monkeypatch: Any,
+    tmp_path: Any,
 ) -> str:
-    """PTX, or an AMD GPU's assembly, of the kernel as `fused.draw` starts it, without a GPU."""
+    """PTX, or an AMD GPU's assembly, of a kernel as `fused.draw` starts it, without a GPU."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     import triton
@@ -171,56 +184,58 @@ def machine_code(
         "steps": tables.steps,
         "bits": tables.bits,
         "exact_ends": tables.exact_ends,
-        "partial": False,
-        "double_rounds": fused.DOUBLE_ROUNDS,
+        "on_line": tables.on_line,
+        "ptx": target[0] == "cuda",
+        "double_rounds": fused.DRAW_DOUBLE_ROUNDS,
     }
-    pointers = {
-        "x": given,
-        "key": "i32",
-        "codes": "u8",
-        "counts": "i64",
-        "ends": given,
-        "numbers": "fp64",
-        "first": "i32",
-    }
-    pointers |= {"knots": "fp64", "slope": "fp64", "cells": "i32"}
-    numbers = {"first_tile": "i32", "tiles": "i32", "size": "i64"}
-    pointers = {name: f"*{kind}" for name, kind in pointers.items()}
+    function = getattr(fused, kernel)
+    kinds = KINDS | {"x": f"*{given}", "ends": f"*{given}"} | dict.fromkeys(constants, "constexpr")
     source = triton.compiler.ASTSource(
-        fn=fused._kernel,
-        signature=pointers | numbers | dict.fromkeys(constants, "constexpr"),
-        constexprs=constants,
+        fn=function,
+        signature={name: kinds[name] for name in function.arg_names},
+        constexprs={name: constants[name] for name in function.arg_names if name in constants},
     )
     built = triton.compile(source, target=GPUTarget(*target), options=fused.OPTIONS)
     return built.asm["ptx" if target[0] == "cuda" else "amdgcn"]
 
 
+FUSED = r"\b(?:fma|mad)\S*\.f(?:32|64)"
+"""Products fused with sums, in PTX."""
+
+
 @pytest.mark.parametrize(
-    ("spacing", "given"),
+    ("kernel", "spacing", "given"),
     [
         pytest.param(
+            kernel,
             spacing,
             given,
-            marks=[pytest.mark.slow] if (spacing == "uneven") == (given == "fp32") else [],
+            marks=[]
+            if (kernel == "_draw_kernel") == (spacing == "even") == (given == "fp32")
+            else [pytest.mark.slow],
         )
+        for kernel in ("_draw_kernel", "_settle_kernel")
         for spacing in SPACINGS
         for given in ("fp32", "fp64")
     ],
 )
-def test_compiles_for_nvidia_and_fuses_no_product_with_a_sum(
-    spacing: str, given: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+def test_compiles_for_nvidia_and_fuses_no_product_with_a_sum_unasked(
+    kernel: str, spacing: str, given: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     tables = tables_on(table(spacing), np.dtype("f4" if given == "fp32" else "f8"), CPU)
-    code = machine_code(tables, given, ("cuda", 90, 32), monkeypatch, tmp_path)
+    code = machine_code(kernel, tables, given, ("cuda", 90, 32), monkeypatch, tmp_path)
     # ".rn" written out forbids the assembler, too, to fuse or to flush.
-    assert len(re.findall(r"\bmul\.rn\.f64", code)) >= 8
-    assert not re.findall(
-        r"\b(?:fma|mad)\S*\.f(?:32|64)|\.ftz|\b(?:mul|add|sub)\.f64|\.approx", code
-    )
+    assert not re.findall(r"\.ftz|\b(?:mul|add|sub)\.f64|\.approx", code)
+    if kernel == "_draw_kernel" and tables.on_line:
+        assert (spacing, given) == ("even", "fp32")
+        assert len(re.findall(FUSED, code)) == 3 * 16  # those that are asked for
+    else:
+        assert re.findall(r"\bmul\.rn\.f64", code)
+        assert not re.findall(FUSED, code)
 
 
 @pytest.mark.slow
 def test_compiles_for_amd(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     tables = tables_on(table("uneven"), np.dtype("f4"), CPU)
-    code = machine_code(tables, "fp32", ("hip", "gfx942", 64), monkeypatch, tmp_path)
+    code = machine_code("_settle_kernel", tables, "fp32", ("hip", "gfx942", 64), monkeypatch, tmp_path)
     assert "v_mul_f64" in code
