@@ -504,11 +504,23 @@ def show(console: Console, found: dict[str, Any]) -> None:
     speeds = found["speed"]
     title = f"{found['facts']['device']}, {LEVELS} levels"
     table = Table(title=title)
-    for column in ("", "elements", "elements/s", "share of copy bandwidth", "against normal_", "first call, s"):
+    for column in (
+        "",
+        "elements",
+        "elements/s",
+        "share of copy bandwidth",
+        "against normal_",
+        "first call, s",
+    ):
         table.add_column(column, justify="right" if column else "left")
     for row in speeds["rows"]:
         numbers = (row["share of copy bandwidth"], row["against normal_"], row["first call"])
-        table.add_row(row["what"], f"{row['elements']:,}", f"{row['rate']:.3g}", *(f"{value:.3f}" for value in numbers))
+        table.add_row(
+            row["what"],
+            f"{row['elements']:,}",
+            f"{row['rate']:.3g}",
+            *(f"{value:.3f}" for value in numbers),
+        )
     console.print(table)
 
 

@@ -98,6 +98,15 @@ def fused_codes(
     return codes.numpy(), counts.tolist()
 
 
+def levels_of(
+    mechanism: Mechanism, x: np.ndarray, leading: np.ndarray, trailing: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """As `reference.levels.levels_of`; needs TRITON_INTERPRET=1."""
+    from reference import levels
+
+    return levels.levels_of(mechanism, x, leading, trailing)
+
+
 def fused_words(key: bytes, first: int, count: int) -> np.ndarray:
     """Words as the kernel makes them, on this process' CPU; needs TRITON_INTERPRET=1."""
     from mezzotint.core import fused

@@ -93,20 +93,35 @@ def _quarter(a: tensor, b: tensor, c: tensor, d: tensor) -> tensor:
 
 
 @triton.jit
+def _double_round(
+    a0: tensor, a1: tensor, a2: tensor, a3: tensor, b0: tensor, b1: tensor, b2: tensor, b3: tensor,
+    c0: tensor, c1: tensor, c2: tensor, c3: tensor, d0: tensor, d1: tensor, d2: tensor, d3: tensor,
+) -> tensor:  # fmt: skip
+    a0, b0, c0, d0 = _quarter(a0, b0, c0, d0)
+    a1, b1, c1, d1 = _quarter(a1, b1, c1, d1)
+    a2, b2, c2, d2 = _quarter(a2, b2, c2, d2)
+    a3, b3, c3, d3 = _quarter(a3, b3, c3, d3)
+    a0, b1, c2, d3 = _quarter(a0, b1, c2, d3)
+    a1, b2, c3, d0 = _quarter(a1, b2, c3, d0)
+    a2, b3, c0, d1 = _quarter(a2, b3, c0, d1)
+    a3, b0, c1, d2 = _quarter(a3, b0, c1, d2)
+    return a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3
+
+
+@triton.jit
 def _rounds(
     a0: tensor, a1: tensor, a2: tensor, a3: tensor, b0: tensor, b1: tensor, b2: tensor, b3: tensor,
     c0: tensor, c1: tensor, c2: tensor, c3: tensor, d0: tensor, d1: tensor, d2: tensor, d3: tensor,
     double_rounds: constexpr,
 ) -> tensor:  # fmt: skip
-    for _ in tl.static_range(double_rounds):
-        a0, b0, c0, d0 = _quarter(a0, b0, c0, d0)
-        a1, b1, c1, d1 = _quarter(a1, b1, c1, d1)
-        a2, b2, c2, d2 = _quarter(a2, b2, c2, d2)
-        a3, b3, c3, d3 = _quarter(a3, b3, c3, d3)
-        a0, b1, c2, d3 = _quarter(a0, b1, c2, d3)
-        a1, b2, c3, d0 = _quarter(a1, b2, c3, d0)
-        a2, b3, c0, d1 = _quarter(a2, b3, c0, d1)
-        a3, b0, c1, d2 = _quarter(a3, b0, c1, d2)
+    # The first stands alone: most of its first half is the same for every block.
+    a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3 = _double_round(
+        a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3
+    )
+    for _ in range(double_rounds - 1):
+        a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3 = _double_round(
+            a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3
+        )
     return a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3
 
 
@@ -215,11 +230,11 @@ def _entry(cells: tensor, segment: tensor, right: tensor, cell: tensor, bits: co
 
 @triton.jit
 def _leading_level(
-    inputs: tensor, leading: tensor, bounds: tensor, tables: tensor, cells: tensor,
+    inputs: tensor, leading: tensor, nearest: tensor, bounds: tensor, tables: tensor, cells: tensor,
     search: constexpr, steps: constexpr, bits: constexpr, exact_ends: constexpr,
 ) -> tensor:  # fmt: skip
-    """A number (uint32) that ends in the level which the leading bits name, and how near they come
-    to a threshold.
+    """A number (uint32) that ends in the level which the leading bits name, and how near they, or
+    those before (`nearest`), come to a threshold.
     """
     ones: constexpr = (1 << bits) - 1
     unit_bits: constexpr = 32 - bits - (32 - bits) // 2
@@ -231,7 +246,8 @@ def _leading_level(
         # A threshold of 2^32 lies beyond every word.
         row_distance = tl.minimum(row_distance, 0xFFFFFFFF).to(tl.uint32)
     entry = _entry(cells, segment, high < threshold, leading & ones, bits)
-    return tl.minimum(leading, entry), tl.minimum(row_distance, leading ^ entry)
+    nearest = tl.minimum(nearest, tl.minimum(row_distance, leading ^ entry))
+    return tl.minimum(leading, entry), nearest
 
 
 @triton.jit
@@ -260,21 +276,25 @@ def _entries(cells: tensor, index: tensor, entry_size: tensor, ptx: constexpr) -
 
 @triton.jit
 def _even_level(
-    inputs: tensor, leading: tensor, line: tensor, cells: tensor, bits: constexpr, ptx: constexpr,
+    inputs: tensor, leading: tensor, nearest: tensor, line: tensor, cells: tensor,
+    bits: constexpr, ptx: constexpr,
 ) -> tensor:  # fmt: skip
     """As `_leading_level`, in float32, between even knots without jumps (`gpu.Line`)."""
     ones: constexpr = (1 << bits) - 1
     high_bits: constexpr = (32 - bits) // 2
     fraction_mask: constexpr = ((1 << high_bits) - 1) << bits
-    slope, intercept, stretch, row_scale, row_start, base, entry_size = line
+    slope, intercept, stretch, row_scale, row_start, room, edge, weight, entry_size = line
     # The number of the row is rounded at random: what the high half's bits carry into it.
-    fraction = ((leading & fraction_mask) | base).to(tl.float32, bitcast=True)
+    fraction = ((leading & fraction_mask) | room).to(tl.float32, bitcast=True)
     place = tl.fma(_share(inputs, slope, intercept, ptx), stretch, fraction)
     row = tl.fma(place, row_scale, row_start).to(tl.uint32, bitcast=True)
     index = (row & (0xFFFFFFFF - ones)) | (leading & ones)
     entry = _entries(cells, index, entry_size, ptx)
-    to_next_row = 0 - (place.to(tl.uint32, bitcast=True) << (32 - high_bits - bits))
-    return tl.minimum(leading, entry), tl.minimum(entry - leading, to_next_row)
+    # edge - (place << (32 - r - b)): small from the margin above a row's start down to the margin
+    # and the bits that do not lead, before it.
+    from_edge = place.to(tl.uint32, bitcast=True) * weight + edge
+    nearest = tl.minimum(tl.minimum(nearest, entry - leading), from_edge)
+    return tl.minimum(leading, entry), nearest
 
 
 @triton.jit
@@ -339,6 +359,7 @@ def _load_line(line: tensor) -> tensor:
     return (
         tl.load(line), tl.load(line + 1), tl.load(line + 2), tl.load(line + 3), tl.load(line + 4),
         tl.load(line + 5).to(tl.uint32, bitcast=True), tl.load(line + 6).to(tl.uint32, bitcast=True),
+        tl.load(line + 7).to(tl.uint32, bitcast=True), tl.load(line + 8).to(tl.uint32, bitcast=True),
     )  # fmt: skip
 
 
@@ -354,11 +375,14 @@ def _draw_kernel(
     """Draws what the leading bits settle in `tiles` whole tiles from `first_tile` on, and notes the
     other blocks, numbered from there: how many in `counts[slot]`.
     """
-    open_below: constexpr = (1 << (32 - (32 - bits) // 2)) + (1 << bits)
+    high_bits: constexpr = (32 - bits) // 2
     bounds = _bounds(ends, numbers)
     least, greatest = bounds[0], bounds[1]
     tables = (numbers, first, knots, slope)
     coefficients = _load_line(line)
+    # A draw is open whose leading bits equal a threshold's, or whose place is too near to a row's
+    # start; that much more lets the lower ends of words be compared too.
+    open_below = 2 * coefficients[6] + (1 << (32 - high_bits)) + (1 << bits)
     # A row's first cell is counted from the bits of 2^23, and from 2^b on (`gpu.Line`).
     row_cells -= 0x4B000000 + (1 << bits)
     key_words = _load_key(key)
@@ -390,15 +414,15 @@ def _draw_kernel(
                 above += tl.where(value > greatest, 1.0, 0.0)
                 mixture += value
                 if on_line:
-                    level, distance = _even_level(
-                        value, leading[j], coefficients, row_cells, bits, ptx
+                    level, nearest = _even_level(
+                        value, leading[j], nearest, coefficients, row_cells, bits, ptx
                     )
                 else:
-                    level, distance = _leading_level(
-                        value, leading[j], bounds, tables, cells, search, steps, bits, exact_ends
-                    )
-                levels = levels + (level,)
-                nearest = tl.minimum(nearest, distance)
+                    level, nearest = _leading_level(
+                        value, leading[j], nearest, bounds, tables, cells,
+                        search, steps, bits, exact_ends,
+                    )  # fmt: skip
+                levels = levels + (level,)  # noqa: RUF005
             _store_four(targets + group * 128, levels, bits)
         is_open = nearest < open_below
         # A sum with a NaN is one (one with both infinities too).
@@ -448,7 +472,7 @@ def _settle_kernel(
         for j in tl.static_range(16):
             element = index + j // 4 * 128 + j % 4
             value = tl.load(x + element, mask=(place < end) & (element < size), other=0)
-            inputs = inputs + (value,)
+            inputs = inputs + (value,)  # noqa: RUF005 (Triton knows no stars)
         # One after another: sixteen copies of this would take minutes to compile.
         for j in range(16):
             element = index + j // 4 * 128 + j % 4

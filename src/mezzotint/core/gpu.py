@@ -1,4 +1,4 @@
-"""Drawing for tensors on a device, in plain torch: tables once on each, words from a ChaCha20
+"""Drawing for tensors on a device, in plain torch: tables once on each, words from a ChaCha
 keystream there.
 """
 
@@ -63,7 +63,7 @@ class Tables:
         bits: bits of one report.
         code_type: uint8 up to 256 levels, else int32.
         on_line: whether the fused kernel finds rows in float32: `Line`, of which the next two are.
-        line: (7,) float32, see `Line`; zeros without one.
+        line: (9,) float32, see `Line`; zeros without one.
         row_cells: int32 with the bits of uint32, see `Line`; one zero without one.
     """
 
@@ -114,14 +114,16 @@ class Line:
     """Even knots without jumps, for a first draw in float32.
 
     With r = `high_bits` and b = `bits`, points are 2**-(r + b) parts of a segment. An input's place
-    is a whole number of points: the random bits for the row, between r + b and b, a margin below
-    them, and the input's own position. Its row is the number of whole segments in that.
+    is a whole number of points: its position, and the r random bits for the row in front of b
+    zeros. Its row is the number of whole segments in that, unless it lies so near to a whole
+    segment that the bits that follow, or errors of its position, could carry it across.
 
     Arguments:
-        numbers: (7,) float32. slope and intercept: of the input's share of the range. stretch:
+        numbers: (9,) float32. slope and intercept: of the input's share of the range. stretch:
             points of the range. Scale and start of a row's first cell, from the place, half a cell
-            early: what is rounded to a whole number has then been cut. ROOM with the margin in its
-            last bits. 4, bytes of an entry, as the bits of an integer.
+            early: what is rounded to a whole number has then been cut. ROOM. As the bits of
+            integers: by how much a place may be off, a point being 2**(32 - r - b); a point,
+            negative; 4, the bytes of an entry.
         cells: (knots * 2**b,) uint32: of every knot's row the entry that the leading word is
             compared with. It starts with the first r' = 32 - b - r bits of the cell's threshold,
             rounded up, and ends with the other level.
@@ -193,13 +195,14 @@ def _line_of(mechanism: Table, lookup: Lookup, dtype: np.dtype[np.floating]) -> 
     points = segment_count << fraction_bits
     error = _error_of_places(mechanism, (slope, exact_slope), (intercept, exact_intercept), points)
     margin = math.ceil(error)
-    if margin + error >= 1 << bits:
+    if margin >= 1 << bits:  # a place could reach the row after the last
         return None
     row_scale = 2.0 ** -high_bits(bits)
     row_start = ROOM - ROOM * row_scale + (1 << bits) - 0.5
-    numbers = [slope, intercept, points, row_scale, row_start, ROOM + margin, 0.0]
+    numbers = [slope, intercept, points, row_scale, row_start, ROOM, 0.0, 0.0, 0.0]
     line_numbers = np.array(numbers, dtype=np.float32)
-    line_numbers.view(np.int32)[6] = 4
+    point = 1 << (32 - fraction_bits)
+    line_numbers.view(np.int32)[6:] = margin * point, -point, 4
     return Line(numbers=line_numbers, cells=_leading_cells(lookup.arguments[-2], bits))
 
 
@@ -232,7 +235,7 @@ def tables_on(
     numbers = np.array([lower_end, upper_end, scale, 0.5, THRESHOLD_SCALE + 0.5])
     ends = _ends_of_type(lower_end, upper_end, dtype)
     line = _line_of(mechanism, lookup, dtype)
-    line_numbers = np.zeros(7, dtype=np.float32) if line is None else line.numbers
+    line_numbers = np.zeros(9, dtype=np.float32) if line is None else line.numbers
     row_cells = np.zeros(1, dtype=np.uint32) if line is None else line.cells
     return Tables(
         search=search,

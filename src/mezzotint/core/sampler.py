@@ -232,7 +232,7 @@ def privatize(
         The probability of each code is a mixture of the two rows beside the input, in exact
         integers (T1, T5). The same seed gives the same codes, whatever the number of threads.
         No two calls, threads or forked processes share a word of the keystream.
-        On a GPU the words are ChaCha20's instead of AES-256-CTR's (a seed gives other codes there
+        On a GPU the words are ChaCha12's instead of AES-256-CTR's (a seed gives other codes there
         than on the CPU); for the same words the codes are the same. Neither the tensor nor its
         codes leave it.
 

@@ -13,6 +13,7 @@ import pytest
 
 from mezzotint import Mechanism
 from mezzotint.core.gpu import Tables, tables_on
+from mezzotint.core.kernels import alias_cells
 from mezzotint.core.sampler import codes_from_words
 from reference.gpu import (
     CPU,
@@ -20,6 +21,7 @@ from reference.gpu import (
     fused_codes,
     fused_words,
     interpreter,
+    levels_of,
     outside,
     words_of_draws,
 )
@@ -152,6 +154,62 @@ def test_nan_is_counted_and_leaves_the_others_alone(
     )
 
 
+# Leading words -------------------------------------------------------------------------------------------------------
+
+
+def words_at_thresholds(
+    mechanism: Mechanism, x: np.ndarray, generator: np.random.Generator
+) -> np.ndarray:
+    """Leading words whose fields lie at, or beside, the thresholds of the row and of the level."""
+    bits, high_bits = mechanism.bits, (32 - mechanism.bits) // 2
+    unit_bits = 32 - bits - high_bits
+    segment_count = mechanism.knots.size - 1
+    clipped = np.clip(x.astype(np.float64), mechanism.lower, mechanism.upper)
+    position = (clipped - mechanism.lower) * segment_count / (mechanism.upper - mechanism.lower)
+    threshold = ((position - np.floor(position)) * 2.0**32).astype(np.int64)
+    high = ((2**32 - 1 - threshold) >> (32 - high_bits)) + generator.integers(-2, 3, x.size)
+    rows = np.floor(position).astype(np.int64) + generator.integers(0, 2, x.size)
+    cell = generator.integers(0, 2**bits, x.size)
+    cells = alias_cells(mechanism.weights, bits)
+    entries = cells[np.minimum(rows, segment_count), cell].astype(np.int64)
+    unit = (entries >> (bits + high_bits)) + generator.integers(-2, 3, x.size)
+    fields = unit % 2**unit_bits << high_bits | high % 2**high_bits
+    return fields << bits | cell
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper"), [(-1, 1), (0, 1), (-1.1, 1.1), (3, 3.5), (-1e-30, 2e-30), (0.1, 7e20)]
+)
+@pytest.mark.parametrize("levels", [2, 7, 16, 256])
+def test_a_leading_word_settles_nothing_that_the_whole_word_decides_otherwise(
+    pool: ProcessPoolExecutor, levels: int, lower: float, upper: float
+) -> None:
+    """In float32 too, at thresholds, at knots, and at their neighbours; and it leaves few words open."""
+    generator = np.random.default_rng(levels)
+    for segment_count in (1, 2, 7):
+        mechanism = Mechanism(
+            knots=np.linspace(lower, upper, segment_count + 1),
+            levels=np.arange(levels),
+            weights=random_weights(generator, segment_count + 1, levels, 3.0, 0.2),
+        )
+        assert tables_on(mechanism, np.dtype(np.float32), CPU).on_line
+        size, width = 4_000, upper - lower
+        x = generator.uniform(lower - width / 10, upper + width / 10, size)
+        x[: size // 2] = generator.choice(mechanism.knots, size // 2)
+        x[: size // 4] += width * 2.0 ** -generator.integers(10, 30, size // 4)
+        x = x.astype(np.float32)
+        trailing = generator.integers(0, 2**32, size)
+        nearby = words_at_thresholds(mechanism, x, generator)
+        drawn, is_open, whole = pool.submit(levels_of, mechanism, x, nearby, trailing).result()
+        np.testing.assert_array_equal(drawn[~is_open], whole[~is_open])
+        anywhere = generator.integers(0, 2**32, size)
+        drawn, is_open, whole = pool.submit(levels_of, mechanism, x, anywhere, trailing).result()
+        np.testing.assert_array_equal(drawn[~is_open], whole[~is_open])
+        # At most 2^-11 + 2^-12 are open (256 levels): of 4,000 words more than 14 have probability
+        # below 1e-6.
+        assert is_open.sum() <= 14
+
+
 # Compiled -------------------------------------------------------------------------------------------------------------
 
 
@@ -237,5 +295,7 @@ def test_compiles_for_nvidia_and_fuses_no_product_with_a_sum_unasked(
 @pytest.mark.slow
 def test_compiles_for_amd(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     tables = tables_on(table("uneven"), np.dtype("f4"), CPU)
-    code = machine_code("_settle_kernel", tables, "fp32", ("hip", "gfx942", 64), monkeypatch, tmp_path)
+    code = machine_code(
+        "_settle_kernel", tables, "fp32", ("hip", "gfx942", 64), monkeypatch, tmp_path
+    )
     assert "v_mul_f64" in code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,39 @@ def test_ends_of_a_type_are_the_outermost_numbers_within(
     assert float(np.nextafter(least, dtype(-np.inf))) < lower <= float(least)
     assert float(greatest) <= upper < float(np.nextafter(greatest, dtype(np.inf)))
     assert tables.exact_ends == (float(least) == lower and float(greatest) == upper)
+
+
+@given(
+    lower=st.floats(-1e6, 1e6),
+    width=st.floats(1e-3, 1e6),
+    segment_count=st.sampled_from([1, 2, 3, 15, 31]),
+    levels=st.sampled_from([2, 5, 16]),
+    shares=st.lists(st.floats(0, 1), min_size=1, max_size=20),
+)
+def test_places_on_a_line_are_off_by_no_more_than_its_margin(
+    lower: float, width: float, segment_count: int, levels: int, shares: list[float]
+) -> None:
+    """In float32, a product rounded by itself, against fractions; a draw is left open by the margin."""
+    knots = lower + width * np.arange(segment_count + 1)
+    mechanism = Mechanism(
+        knots=knots,
+        levels=np.arange(levels),
+        weights=[[TOTAL - levels + 1] + [1] * (levels - 1)] * (segment_count + 1),
+    )
+    tables = gpu.tables_on(mechanism, np.dtype(np.float32), CPU)
+    if not tables.on_line:
+        return
+    slope, intercept, points = tables.line[:3].numpy()
+    fraction_bits = gpu.high_bits(mechanism.bits) + mechanism.bits
+    margin = Fraction(int(tables.line.view(torch.int32)[6])) / 2 ** (32 - fraction_bits)
+    assert 1 <= margin < 2**mechanism.bits
+    first, last = Fraction(mechanism.lower), Fraction(mechanism.upper)
+    for share in shares:
+        x = np.float32(mechanism.lower + share * (mechanism.upper - mechanism.lower))
+        place = np.clip(x * slope + intercept, np.float32(0), np.float32(1)) * points
+        place = place + np.float32(gpu.ROOM) - np.float32(gpu.ROOM)
+        exact = min(max((Fraction(float(x)) - first) / (last - first), Fraction(0)), Fraction(1))
+        assert abs(Fraction(float(place)) - exact * Fraction(float(points))) <= margin
 
 
 def test_tables_beyond_the_fused_kernels_count_of_cells_are_drawn_from_plainly(
