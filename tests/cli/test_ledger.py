@@ -15,6 +15,7 @@ import pytest
 from federated.grids import charge_sum
 from mezzotint import families, privacy
 from mezzotint.core.files import AppendLog
+from mezzotint.core.records import above
 from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import gaussian_encoding
 from mezzotint.federated.ledger import RunLedger
@@ -83,6 +84,25 @@ def test_a_ledger_says_who_spent_what_and_what_is_left(
     assert "Budget: epsilon 0.9, exceeded." in said.out
     assert "ann" not in said.out
     assert "Certified: (0.5, 0)-differential privacy" in " ".join(said.out.split())
+
+
+@pytest.mark.parametrize(("client", "status"), [("eve", 0), ("ann", 1), ("nobody", 0)])
+def test_one_client_is_not_taken_for_the_one_who_spent_most(
+    invoke: Callable[..., Any], charged: tuple[Path, Any], client: str, status: int
+) -> None:
+    """What is said of the ledger stays so when one person is asked about, and names nobody else."""
+    worst = privacy.Ledger(charged[0]).worst().epsilon
+    arguments = ["ledger", charged[0], "--client", client, "--budget", "1.2"]
+    printed = invoke(*arguments)
+    assert printed.status == status
+    words = " ".join(printed.out.split())
+    assert f"Largest total: epsilon {above(worst)}" in words
+    assert "whoever" not in words
+    assert "more clients" not in words
+    document = invoke(*arguments, "--json").json
+    assert document["worst"]["epsilon"] == worst
+    assert document["worst"]["client"] is None
+    assert {entry["client"] for entry in document["clients"]} == {"*", client}
 
 
 def test_another_attempt_is_told(invoke: Callable[..., Any], tmp_path: Path) -> None:

@@ -21,7 +21,12 @@ from mezzotint import collect, families, privacy, report
 from mezzotint.cli import run as run_verb
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.folders import PartWriter
-from mezzotint.collect.provenance import REPEATED_IN_A_GROUP, REPEATED_REPORTS, SAME_PEOPLE
+from mezzotint.collect.provenance import (
+    IN_SEVERAL_GROUPS,
+    REPEATED_IN_A_GROUP,
+    REPEATED_REPORTS,
+    SAME_PEOPLE,
+)
 from mezzotint.core.errors import BudgetError, ParameterError
 from tolerances import FEW
 
@@ -447,3 +452,27 @@ def test_groups_of_memoised_and_fresh_reports_together_are_of_the_same_people(
     said = collect.estimate_groups(merged, against="d1", same_people=True)
     assert [answer.row for answer in together.answers] == [answer.row for answer in said.answers]
     assert REPEATED_IN_A_GROUP in together.notes
+
+
+def test_groups_that_one_person_may_be_in_are_not_compared_in_silence(tmp_path: Path) -> None:
+    """Where people were charged for several rows, or for one in each period."""
+    table = pa.table(
+        {
+            "id": [f"p{row % 100}" for row in range(300)],
+            "x": [row % 100 / 100 for row in range(300)],
+            "week": [f"w{row // 100}" for row in range(300)],
+        }
+    )
+    pq.write_table(table, tmp_path / "in.parquet")
+    options: dict[str, Any] = {"column": "x", "mechanism": MECHANISM, "keep": ["week"]}
+    charged = {"ledger": tmp_path / "ledger", "charge_by": "id", "at_most": 1}
+    for name, more in (("week", {**charged, "per": "week"}), ("one", charged), ("all", {})):
+        out = tmp_path / f"{name}.parquet"
+        collect.privatize(tmp_path / "in.parquet", out, **options, **more)
+        groups = collect.read_groups(out, by="week")
+        first = next(iter(groups))
+        said = IN_SEVERAL_GROUPS in collect.estimate_groups(groups, against=first).notes
+        assert said == (name == "week")
+        assert IN_SEVERAL_GROUPS not in collect.estimate_groups(groups).notes
+        same = collect.estimate_groups(groups, against=first, same_people=True)
+        assert IN_SEVERAL_GROUPS not in same.notes

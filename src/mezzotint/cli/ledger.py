@@ -143,8 +143,16 @@ def _show_releases(options: LedgerOptions) -> None:
         options.as_json,
         lambda: _picture(file, json_fields, top),
     )
-    if budget is not None and json_fields["worst"]["epsilon"] > budget:
+    if budget is not None and _asked_about(json_fields)["epsilon"] > budget:
         raise typer.Exit(1)
+
+
+def _asked_about(json_fields: JsonObject) -> JsonObject:
+    """The entry that a budget is compared with: of the client named, else the largest."""
+    for entry in json_fields["clients"]:
+        if entry["client"] == json_fields.get("client"):
+            return entry
+    return json_fields["worst"]
 
 
 def _header(file: Path) -> JsonObject:
@@ -176,6 +184,11 @@ def _facts(
     repeated = Counter(charge.release.client for charge in charges if charge.attempt > 1)
     totals = _totals(ledger, client, top)
     clients = _clients(totals, repeated, budget)
+    largest = clients
+    if client is not None:  # whoever asks about one person is not told another's name
+        largest = _clients(_totals(ledger, None, 1), repeated, budget)
+        for entry in largest:
+            entry["client"] = None
     descriptions = [charge.release.description for charge in charges]
     descriptions += [line.description for line in people]
     json_fields: JsonObject = {
@@ -185,12 +198,14 @@ def _facts(
         "method": "basic composition",
         "repeated": repeated.total(),
         "withdrawn": withdrawn,
-        "worst": max(clients, key=lambda entry: entry["epsilon"]),
+        "worst": max(largest, key=lambda entry: entry["epsilon"]),
         "clients": sorted(clients, key=lambda entry: -entry["epsilon"]),
         "claims": _claims(descriptions),
     }
     if people:
         json_fields["persons"] = ledger.persons
+    if client is not None:
+        json_fields["client"] = client
     if budget is not None:
         json_fields["budget"] = budget
     if ledger.fixed is not None:
@@ -348,11 +363,13 @@ def _words(json_fields: JsonObject, top: int) -> Sequence[str]:
     worst = json_fields["worst"]
     sentences = []
     unlisted = json_fields.get("persons", len(json_fields["clients"])) - top
-    if unlisted > 0:
+    if unlisted > 0 and "client" not in json_fields:
         sentences.append(f"{unlisted:,} more clients spent no more than these (--top)")
+    whose = ""
+    if worst["client"] is not None:
+        whose = f"{_name(worst['client'])}, "
     sentences.append(
-        f"Largest total: {_name(worst['client'])}, epsilon {above(worst['epsilon'])}, "
-        f"delta {above(worst['delta'])}."
+        f"Largest total: {whose}epsilon {above(worst['epsilon'])}, delta {above(worst['delta'])}."
     )
     sentences += _budget_words(json_fields)
     sentences.append(
@@ -381,10 +398,13 @@ def _budget_words(json_fields: JsonObject) -> list[str]:
     """What is left of the budget that was asked about, and of the one that the ledger fixed."""
     sentences = []
     if "budget" in json_fields:
-        worst = json_fields["worst"]
+        entry = _asked_about(json_fields)
+        whom = "whoever has spent most"
+        if "client" in json_fields:
+            whom = _name(entry["client"])
         state = "exceeded"
-        if worst["epsilon"] <= json_fields["budget"]:
-            state = f"{below(worst['left'])} of it left for whoever has spent most"
+        if entry["epsilon"] <= json_fields["budget"]:
+            state = f"{below(entry['left'])} of it left for {whom}"
         sentences.append(f"Budget: epsilon {json_fields['budget']:g}, {state}.")
     if "fixed" in json_fields:
         epsilon, delta, slack = json_fields["fixed"].values()

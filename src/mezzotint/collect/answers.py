@@ -28,7 +28,7 @@ from mezzotint.collect.intervals import (
     each_confidence,
     normal_quantile,
 )
-from mezzotint.collect.provenance import SAME_PEOPLE
+from mezzotint.collect.provenance import IN_SEVERAL_GROUPS, SAME_PEOPLE
 from mezzotint.collect.requests import Request
 from mezzotint.collect.shapes import CrossFitted
 from mezzotint.core.errors import ParameterError
@@ -301,17 +301,20 @@ def estimate_groups(
         answers=tuple(answers),
         claim=claim_of(mechanism, seeded=seeded),
         seeded=seeded,
-        notes=_notes(groups, same_people=same_people),
+        notes=_notes(groups, compared=against is not None or sizes is not None, same=same_people),
     )
 
 
-def _notes(groups: Mapping[str, Group], *, same_people: bool) -> tuple[str, ...]:
-    """What the intervals rely on; that differences are of the same people may be said already."""
+def _notes(groups: Mapping[str, Group], *, compared: bool, same: bool) -> tuple[str, ...]:
+    """What the intervals rely on; that groups are of the same people may be said already."""
+    origins = [group.counts.provenance for group in groups.values()]
     notes: dict[str, None] = {}
-    for group in groups.values():
-        notes |= dict.fromkeys(group.counts.provenance.notes_on_groups)
-    if same_people:
+    for provenance in origins:
+        notes |= dict.fromkeys(provenance.notes_on_groups)
+    if same:
         notes.pop(SAME_PEOPLE, None)
+    elif compared and any(provenance.several_rows for provenance in origins):
+        notes[IN_SEVERAL_GROUPS] = None
     return tuple(notes)
 
 

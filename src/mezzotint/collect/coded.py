@@ -259,11 +259,13 @@ def _named_runs(files: Sequence[SourceFile], *, memoised: int) -> Provenance:
     """
     file_of_run: dict[str, str] = {}
     sources: set[tuple[str, str]] = set()
+    several_rows = False
     for source_file in files:
         if source_file.path == STREAM:
             continue
         with open_columns(source_file.path) as reader:
             origin = origin_of(reader.description)
+        several_rows |= origin.limit is not None and not origin.limit.one_row
         run_name = origin.run
         if run_name is None:
             continue
@@ -275,7 +277,12 @@ def _named_runs(files: Sequence[SourceFile], *, memoised: int) -> Provenance:
         if origin.source is not None:
             sources.add((origin.source, run_name.partition("/")[0]))
     refuse_two_runs(sources, parameter="source")
-    return Provenance(runs=frozenset(file_of_run), sources=frozenset(sources), memoised=memoised)
+    return Provenance(
+        runs=frozenset(file_of_run),
+        sources=frozenset(sources),
+        memoised=memoised,
+        several_rows=several_rows,
+    )
 
 
 def expected_reports(source: AnyPath) -> int | None:

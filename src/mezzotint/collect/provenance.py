@@ -31,6 +31,12 @@ REPEATED_IN_A_GROUP = (
 )
 """The same of groups."""
 
+IN_SEVERAL_GROUPS = (
+    "a person may have rows in several groups; differences and averages over groups hold only if "
+    "nobody is in two of them: else use same_people (--same-people)"
+)
+"""What is said of groups that are compared, where `Provenance.several_rows`."""
+
 _OF_A_RUN = re.compile("/| where ")
 """Behind the name of a run: its part, or the group that was taken out of it."""
 
@@ -46,6 +52,7 @@ class Provenance:
             runs about the same rows are never added either, as their errors agree.
         memoised: from how many files (or folders of one run) of memoised reports: they name no run,
             so that nobody can tell whether the same people are in two of them.
+        several_rows: whether files say that one person may have several rows.
 
     Example:
         >>> from mezzotint.collect.provenance import Provenance
@@ -57,6 +64,7 @@ class Provenance:
     runs: frozenset[str] = frozenset()
     sources: frozenset[tuple[str, str]] = frozenset()
     memoised: int = 0
+    several_rows: bool = False
 
     @property
     def run_names(self) -> frozenset[str]:
@@ -102,6 +110,7 @@ class Provenance:
             runs=self.runs | other.runs,
             sources=self.sources | other.sources,
             memoised=self.memoised + other.memoised,
+            several_rows=self.several_rows or other.several_rows,
         )
 
 
