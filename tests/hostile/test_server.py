@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import json
 import logging
+import math
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,7 +47,10 @@ from tolerances import FEW
 
 CLIENTS, SIZE, ROSTER = 4, 3, 12
 NOISE_FREE = FixedPointEncoding(clip=8.0, grid_bits=13)
-NOISY = gaussian_encoding(noise_multiplier=5.0, clip_norm=1.0, clients=CLIENTS, size=SIZE)
+NOISY = gaussian_encoding(
+    noise_multiplier=5.0 * math.sqrt(ROSTER / CLIENTS), clip_norm=1.0, clients=ROSTER, size=SIZE
+)
+"""A noise of 5 in the sum of four, on a grid with room for all of the roster."""
 POLICY = Policy(minimum=3, noise_multiplier=2.5, clip_norm=1.0, roster=roster(CLIENTS))
 """One of the four may be corrupted, which leaves two honest noises of four in the smallest sum: 5 / sqrt 2."""
 
