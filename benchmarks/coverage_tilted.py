@@ -11,7 +11,6 @@ then seen many times in a few hundred draws. Intervals are those of the function
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import math
 import sys
 import time
@@ -19,7 +18,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 from coverage_cells import (
@@ -51,20 +49,11 @@ SHARES = (0.2, 0.8)
 """Of the two strata."""
 
 
-def script(name: str) -> ModuleType:
-    """A script beside this one, whose name other packages have too."""
-    spec = importlib.util.spec_from_file_location(
-        f"sweep_of_{name}", Path(__file__).with_name(name)
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look theirs up
-    spec.loader.exec_module(module)
-    return module
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from modules import load  # noqa: E402
 
-
-SWEEP = script("coverage.py")
+SWEEP = load(Path(__file__).with_name("coverage.py"))
+"""The script beside this one: a package that measures tests has its name."""
 
 
 @dataclass(frozen=True, kw_only=True)

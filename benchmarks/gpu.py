@@ -15,6 +15,7 @@ import argparse
 import json
 import platform
 import statistics
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -37,6 +38,7 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.rounding import round_rows
 from mezzotint.core.sampler import codes_from_words, fresh_key
 
+TESTS = Path(__file__).parents[1] / "tests"
 LEVELS = 16
 BUFFERS = 4
 SMALL = 64
@@ -139,36 +141,19 @@ def device_name(device: torch.device) -> str:
 # Equal to the CPU --------------------------------------------------------------------------------------------
 
 
-COLUMNS = np.arange(16).reshape(4, 4)
-DIAGONALS = np.stack([np.roll(row, -shift) for shift, row in enumerate(COLUMNS)])
-
-
-def chacha12(key: bytes, nonce: int, count: int) -> np.ndarray:
-    """(count, 16) uint32: the first blocks of a ChaCha12 stream, by the definition."""
-    start = np.zeros((16, count), dtype=np.uint32)
-    start[:4] = np.frombuffer(b"expand 32-byte k", dtype="<u4")[:, None]
-    start[4:12] = np.frombuffer(key, dtype="<u4")[:, None]
-    start[12], start[14] = np.arange(count, dtype=np.uint32), nonce
-    state = start.copy()
-    for step in range(12):
-        a, b, c, d = COLUMNS if step % 2 == 0 else DIAGONALS
-        for changed, added, mixed, turn in (
-            (a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7),
-        ):  # fmt: skip
-            state[changed] += state[added]
-            state[mixed] ^= state[changed]
-            state[mixed] = state[mixed] << np.uint32(turn) | state[mixed] >> np.uint32(32 - turn)
-    return (state + start).T
-
-
 def words_of_draws(key: bytes, count: int, bits: int) -> np.ndarray:
     """(count,) uint64: the words of a draw (`mezzotint.core.gpu.draw` tells how they are put
-    together), of ChaCha12 streams that are made here.
+    together), of ChaCha12 streams by the definition that the tests compare with others.
     """
+    if str(TESTS) not in sys.path:
+        sys.path.append(str(TESTS))
+    from reference.gpu import chacha_blocks
+
     blocks = 32 * -(-count // 512)
     streams: list[np.ndarray] = []
     for nonce in (0, 1):
-        by_group = chacha12(key, nonce, blocks).reshape(-1, 32, 4, 4).transpose(0, 2, 1, 3)
+        words = chacha_blocks(key, 0, blocks, nonce, rounds=12)
+        by_group = words.reshape(-1, 32, 4, 4).transpose(0, 2, 1, 3)
         streams.append(by_group.reshape(-1)[:count].astype(np.uint64))
     leading, trailing = streams
     one, high_bits, width = np.uint64(1), np.uint64((32 - bits) // 2), np.uint64(bits)

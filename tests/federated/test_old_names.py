@@ -22,7 +22,7 @@ from mezzotint.federated import (
     load_policy,
 )
 from mezzotint.federated.app import _dimension_key
-from mezzotint.federated.encoding import with_keys_of_today
+from mezzotint.federated.encoding import encoding_of_today
 
 QUIET = {"noise_multiplier": 8.0, "clients": 20, "size": 5}
 SAID = "l2_norm is now called clip_norm"
@@ -106,7 +106,7 @@ def test_files_of_before_are_read(tmp_path: Path) -> None:
 def test_a_file_with_a_key_under_both_names_is_refused() -> None:
     """One of two values would be lost in silence."""
     with pytest.raises(ParameterError, match=r"l2_norm.*is now called clip_norm"):
-        with_keys_of_today({"l2_norm": 1.0, "clip_norm": 2.0})
+        encoding_of_today({"l2_norm": 1.0, "clip_norm": 2.0})
 
 
 def test_words_of_before_are_read_and_answered() -> None:

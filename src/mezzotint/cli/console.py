@@ -83,6 +83,12 @@ def warn(text: str) -> None:
     note(f"warning: {text}")
 
 
+def warn_each(texts: Iterable[str]) -> None:
+    """Print several warnings."""
+    for text in texts:
+        warn(text)
+
+
 def show(
     facts: JsonObject,
     as_json: bool,

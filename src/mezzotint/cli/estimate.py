@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -127,7 +126,7 @@ def _show_one_column(options: EstimateOptions) -> None:
     if all_different:
         others = tuple(note for note in result.notes if note != SAME_PEOPLE)
         result = replace(result, notes=others)
-    _warn_of(result.notes)
+    console.warn_each(result.notes)
     write_rows(result._rows(), options)
     row_claim = note_row_claim(options.sources)
     json_fields = result.as_dict()
@@ -137,12 +136,6 @@ def _show_one_column(options: EstimateOptions) -> None:
         json_fields["epsilon_of_most_charged_person"] = spending.most
         json_fields["people_in_several_runs"] = spending.shared
     console.show(json_fields, options.as_json, lambda: _picture(result, counts.mechanism))
-
-
-def _warn_of(notes: Sequence[str]) -> None:
-    """What the intervals rely on and no file can show."""
-    for note in notes:
-        console.warn(note)
 
 
 def _spending(counts: mz.collect.CodeCounts, ledger: Path) -> mz.collect.Spending:
@@ -373,7 +366,7 @@ def _show_frequent(options: EstimateOptions, domain: Path) -> None:
     table = tables.TerminalTable(columns, table_rows, left=("category", ""), title=title)
     others = Text(f"No other category has a share above {frequent.unlisted_at_most:.5f}.")
     write_rows(frequent._rows(), options)
-    _warn_of(frequent.notes)
+    console.warn_each(frequent.notes)
     console.show(frequent.as_dict(), options.as_json, lambda: Group(table, others))
 
 
@@ -422,7 +415,7 @@ def _show_two_columns(options: EstimateOptions) -> None:
     headings = (*columns, "estimate", *interval_headings(options.confidence))
     table = tables.TerminalTable(headings, cells, left=columns, title=title)
     write_rows(entries, options)
-    _warn_of(pairs.provenance.notes)
+    console.warn_each(pairs.provenance.notes)
     json_fields = {
         "n": pairs.n,
         "confidence": options.confidence,

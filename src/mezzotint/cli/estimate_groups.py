@@ -39,8 +39,7 @@ def show(options: EstimateOptions) -> None:
         **options.questions,
     )
     memoised = any(group.counts.provenance.memoised for group in groups.values())
-    for note in estimates.notes:
-        console.warn(note)
+    console.warn_each(estimates.notes)
     by = ", ".join(options.by or ())
     json_fields: JsonObject = {
         "confidence": options.confidence,

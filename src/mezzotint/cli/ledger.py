@@ -186,7 +186,8 @@ def _facts(
     clients = _clients(totals, repeated, budget)
     largest = clients
     if client is not None:  # whoever asks about one person is not told another's name
-        largest = _clients(_totals(ledger, None, 1), repeated, budget)
+        most_spent = {person.hex(): spent for person, spent in ledger.people_spent(top=1)}
+        largest = _clients(ledger.by_client() | most_spent, repeated, budget)
         for entry in largest:
             entry["client"] = None
     descriptions = [charge.release.description for charge in charges]

@@ -12,7 +12,7 @@ import operator
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
-from typing import Literal, ParamSpec, SupportsIndex, TypeVar, cast, get_args
+from typing import Any, Literal, ParamSpec, SupportsIndex, TypeVar, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +64,30 @@ OldWords = Mapping[str, Mapping[str, str]]
 """A parameter's name of before -> its words of before -> those of today."""
 
 
+def with_keys_of_today(
+    values: Mapping[str, Any], names: Mapping[str, str], old_words: OldWords | None = None
+) -> dict[str, Any]:
+    """The values by the names of today, whatever version wrote them.
+
+    Arguments:
+        names: of before -> of today.
+        old_words: of values that are words and were renamed, too.
+
+    Raises:
+        ParameterError: a value by both names.
+    """
+    current_values: dict[str, Any] = {}
+    for key, value in values.items():
+        current_key = names.get(key, key)
+        if current_key != key and current_key in values:
+            remedy = f"is now called {current_key}, which is there too; leave it out"
+            raise ParameterError(key, value, remedy)
+        if isinstance(value, str):
+            value = (old_words or {}).get(key, {}).get(value, value)
+        current_values[current_key] = value
+    return current_values
+
+
 def with_old_names(
     old_words: OldWords | None = None, /, **names: str
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -81,16 +105,14 @@ def with_old_names(
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def accepting(*values: P.args, **options: P.kwargs) -> R:
+            if names.keys().isdisjoint(options):
+                return function(*values, **options)
+            current_options = with_keys_of_today(options, names, old_words)
             for old, today in names.items():
-                if old not in options:
-                    continue
-                if today in options:
-                    remedy = f"is now called {today}, which is there too; leave it out"
-                    raise ParameterError(old, options[old], remedy)
-                _warn_of(old, today)
-                value = options.pop(old)
-                words = (old_words or {}).get(old, {})
-                options[today] = words.get(cast(str, value), value)
+                if old in options:
+                    _warn_of(old, today)
+            options.clear()
+            options.update(current_options)
             return function(*values, **options)
 
         return accepting

@@ -25,6 +25,7 @@ from mezzotint.core.arguments import (
     check_scale,
     check_total,
     check_vector,
+    with_keys_of_today,
     with_old_fields,
     with_old_names,
 )
@@ -223,17 +224,13 @@ _OLD_KEYS = {"l2_norm": "clip_norm"}
 """Keys of encodings as files of before have them -> as they are called today."""
 
 
-def with_keys_of_today(values: JsonObject) -> JsonObject:
+def encoding_of_today(values: JsonObject) -> JsonObject:
     """An encoding from a file, whatever version wrote it.
 
     Raises:
         ParameterError: a key under both names.
     """
-    for old, today in _OLD_KEYS.items():
-        if old in values and today in values:
-            remedy = f"is now called {today}, which is there too; leave it out"
-            raise ParameterError(old, values[old], remedy)
-    return {_OLD_KEYS.get(key, key): value for key, value in values.items()}
+    return with_keys_of_today(values, _OLD_KEYS)
 
 
 def canonical(values: JsonObject) -> str:

@@ -41,8 +41,8 @@ from mezzotint.federated.encoding import (
     TableEncoding,
     Vector,
     canonical,
+    encoding_of_today,
     gaussian_encoding,
-    with_keys_of_today,
 )
 from mezzotint.federated.secagg.plan import Purpose
 from mezzotint.privacy.claim import Claim
@@ -459,7 +459,7 @@ def encoding_from(values: JsonObject) -> Encoding:
     """
     if not isinstance(values, dict):
         raise FileFormatError("encoding: damaged (an object of fields is needed)")
-    values = with_keys_of_today(values)
+    values = encoding_of_today(values)
     encoding_kind = str(values.get("kind"))
     if encoding_kind not in _KINDS:
         raise ParameterError("encoding", encoding_kind, f"this version knows {', '.join(_KINDS)}")

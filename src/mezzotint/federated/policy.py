@@ -11,8 +11,8 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from mezzotint.core.arguments import check_rules, with_old_fields
-from mezzotint.core.errors import FileFormatError, MezzotintError
+from mezzotint.core.arguments import check_rules, with_keys_of_today, with_old_fields
+from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.files import read_text
 from mezzotint.core.records import JsonObject
 from mezzotint.federated.secagg import Roster, RoundPlan, Trust
@@ -308,7 +308,7 @@ def load_policy(path: str | Path) -> Policy:
         values: JsonObject = tomllib.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"policy {Path(path).name}: {error}") from None
-    values = _with_keys_of_today(values, Path(path).name)
+    values = _policy_of_today(values, Path(path).name)
     unknown = sorted(set(values) - {field.name for field in fields(Policy)})
     if unknown:
         raise FileFormatError(
@@ -327,21 +327,17 @@ _OLD_KEYS = {"l2_norm": "clip_norm"}
 """Keys of a policy as files of before have them -> as they are called today."""
 
 
-def _with_keys_of_today(values: JsonObject, file_name: str) -> JsonObject:
+def _policy_of_today(values: JsonObject, file_name: str) -> JsonObject:
     """The values of a policy's file; each old name is told with the file that has it."""
-    renamed = dict(values)
+    try:
+        renamed = with_keys_of_today(values, _OLD_KEYS)
+    except ParameterError as error:
+        raise FileFormatError(f"policy {file_name}: {error.parameter} {error.remedy}") from None
     for old_key, current_key in _OLD_KEYS.items():
-        if old_key not in values:
-            continue
-        if current_key in values:
-            raise FileFormatError(
-                f"policy {file_name}: {old_key} is now called {current_key}, which is there too; "
-                "leave it out"
+        if old_key in values:
+            warnings.warn(
+                f"policy {file_name}: {old_key} is now called {current_key}; rename the key",
+                FutureWarning,
+                stacklevel=3,  # whoever loads the policy
             )
-        warnings.warn(
-            f"policy {file_name}: {old_key} is now called {current_key}; rename the key",
-            FutureWarning,
-            stacklevel=3,  # whoever loads the policy
-        )
-        renamed[current_key] = renamed.pop(old_key)
     return renamed

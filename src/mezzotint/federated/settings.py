@@ -13,6 +13,7 @@ from mezzotint.core.arguments import (
     check_count,
     check_numbers,
     check_rules,
+    with_keys_of_today,
     with_old_fields,
 )
 from mezzotint.core.errors import FileFormatError, ParameterError
@@ -62,7 +63,7 @@ _OLD_NAMES = {
     "rate": "client_learning_rate",
     "trust": "observer",
 }
-_OLD_OBSERVERS = {"sum": "secure_sum", "local": "reports"}
+_OLD_WORDS = {"trust": {"sum": "secure_sum", "local": "reports"}}
 """Settings as they were called before -> as they are called today, and so their values."""
 
 
@@ -72,19 +73,10 @@ def settings_of_today(values: JsonObject) -> JsonObject:
     Raises:
         ParameterError: a key under both names.
     """
-    settings: JsonObject = {}
-    for key, value in values.items():
-        current_key = _OLD_NAMES.get(key, key)
-        if current_key != key and current_key in values:
-            remedy = f"is now called {current_key}, which is there too; leave it out"
-            raise ParameterError(key, value, remedy)
-        if key == "trust":
-            value = _OLD_OBSERVERS.get(str(value), value)
-        settings[current_key] = value
-    return settings
+    return with_keys_of_today(values, _OLD_NAMES, _OLD_WORDS)
 
 
-@with_old_fields({"trust": _OLD_OBSERVERS}, **_OLD_NAMES)
+@with_old_fields(_OLD_WORDS, **_OLD_NAMES)
 @final
 @dataclass(frozen=True, kw_only=True)
 class RunSettings(Record):

@@ -213,7 +213,7 @@ def _facts_of_encoding(run: Run) -> JsonObject:
     """The mechanism, its clipping norm and its noise, as far as the encoding in the folder
     tells.
     """
-    from mezzotint.federated.encoding import with_keys_of_today  # heavy
+    from mezzotint.federated.encoding import encoding_of_today  # heavy
 
     encoding_file = run.folder / ENCODING
     if not encoding_file.is_file():
@@ -221,7 +221,7 @@ def _facts_of_encoding(run: Run) -> JsonObject:
     encoding = read_object(encoding_file)
     while isinstance(encoding.get("inner"), dict):
         encoding = encoding["inner"]
-    encoding = with_keys_of_today(encoding)
+    encoding = encoding_of_today(encoding)
     mechanism_table = encoding.get("mechanism", {})
     default_name = mechanism_table.get("name", encoding.get("kind"))
     encoding_facts: JsonObject = {"mechanism": encoding.get("name") or default_name}
