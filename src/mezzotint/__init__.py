@@ -64,7 +64,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> ModuleType:
-    """A room, imported when it is first asked for: rooms stand on scipy, numba, torch..."""
+    """A subpackage, imported when it is first asked for: some stand on scipy, numba, torch..."""
     if name in __all__:
         return importlib.import_module(f"mezzotint.{name}")
     raise AttributeError(f"module 'mezzotint' has no attribute {name!r}")

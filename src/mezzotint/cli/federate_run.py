@@ -334,8 +334,7 @@ def make_scheme(run: RunFile, settings: RunSettings, *, size: int) -> Scheme:
         InfeasibleError: no noise keeps to the budget.
     """
     scheme = _made(run, settings, size=size)
-    if isinstance(scheme, Encoding):
-        scheme.check_room(settings.clients_per_round + settings.spare, size=size)
+    settings.check_room(scheme, size)
     return scheme
 
 

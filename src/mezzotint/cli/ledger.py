@@ -186,8 +186,10 @@ def _facts(
     clients = _clients(totals, repeated, budget)
     largest = clients
     if client is not None:  # whoever asks about one person is not told another's name
-        most_spent = {person.hex(): spent for person, spent in ledger.people_spent(top=1)}
-        largest = _clients(ledger.by_client() | most_spent, repeated, budget)
+        largest_totals = ledger.by_client()
+        for person_hash, total in ledger.people_spent(top=1):
+            largest_totals[person_hash.hex()] = total
+        largest = _clients(largest_totals, repeated, budget)
         for entry in largest:
             entry["client"] = None
     descriptions = [charge.release.description for charge in charges]

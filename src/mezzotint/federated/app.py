@@ -124,12 +124,6 @@ def check_run(settings: RunSettings, scheme: Scheme) -> None:
         ) from None
 
 
-def check_room(settings: RunSettings, scheme: Scheme, size: int) -> None:
-    """Refuse an encoding whose sums of a round's clients would wrap around; `size` is the model's."""
-    if isinstance(scheme, Encoding):
-        scheme.check_room(settings.clients_per_round + settings.spare, size=size)
-
-
 def prospective_strategy(
     settings: RunSettings, scheme: Scheme, dimension: int
 ) -> RoundStrategy[Any]:
@@ -275,7 +269,7 @@ class _Run:
         self.checkpoint = _prepare(settings, self.model.initial(settings.seed))
         self.size = self.checkpoint.parameters.size
         scheme = settings.scheme()
-        check_room(settings, scheme, self.size)
+        settings.check_room(scheme, self.size)
         self.strategy = _strategy(settings, scheme, self.checkpoint, self.size)
         if settings.epsilon:
             self.strategy.most_rounds = rounds_within(settings.epsilon, self._cost, settings.rounds)

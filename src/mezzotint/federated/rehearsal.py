@@ -15,7 +15,7 @@ import numpy as np
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import Record
 from mezzotint.datasets import Federation
-from mezzotint.federated.app import check_room, check_run, prospective_strategy
+from mezzotint.federated.app import check_run, prospective_strategy
 from mezzotint.federated.budgets import rounds_within
 from mezzotint.federated.local import LocalStrategy
 from mezzotint.federated.rounds import RoundStrategy
@@ -117,7 +117,7 @@ def rehearse(settings: RunSettings, scheme: Scheme) -> DryRun:
     federation = made_up(settings, settings.clients_per_round)
     model = model_for(settings.model, federation)
     parameter_count = model.initial(settings.seed).size
-    check_room(settings, scheme, parameter_count)
+    settings.check_room(scheme, parameter_count)
     strategy = prospective_strategy(settings, scheme, parameter_count)
     rounds, epsilon = _spending(strategy, settings, parameter_count)
     delta = settings.delta

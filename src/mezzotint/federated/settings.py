@@ -317,6 +317,13 @@ class RunSettings(Record):
             most_examples=most_examples,
         )
 
+    def check_room(self, scheme: Scheme, size: int) -> None:
+        """Refuse an encoding whose sums of a round's clients, of `size` coordinates each, would
+        wrap around.
+        """
+        if isinstance(scheme, Encoding):
+            scheme.check_room(self.clients_per_round + self.spare, size=size)
+
     @property
     def fewest_summands(self) -> int:
         """The fewest summands of a round."""
@@ -330,9 +337,10 @@ class RunSettings(Record):
     @property
     def evaluations(self) -> int:
         """The largest number of sums of metrics that one client is in."""
-        return self._participations(
-            self.rounds // self.evaluate_every if self.evaluate_every else 0
-        )
+        evaluated_rounds = 0
+        if self.evaluate_every:
+            evaluated_rounds = self.rounds // self.evaluate_every
+        return self._participations(evaluated_rounds)
 
     @property
     def may_be_exceeded(self) -> bool:
