@@ -116,29 +116,30 @@ def test_which_blankets_are_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
         SimpleNamespace(cover=None, blanket=three),
         SimpleNamespace(cover=None, blanket=None),
     )
-    # Several components in boxes and on a ladder, one on a ladder; of the others' shortlist only the first.
+    # Several components on a ladder and in boxes, one on a ladder; of the others' shortlist only the first.
+    # The ladder comes first: where it is accepted at once, boxes are not checked.
     for best, others, more, expected in (
         (known, 50, [one], [3, 3]), (unknown, 50, [one, three], [1]), (unknown, 50, [three, one], [3, 3]),
     ):  # fmt: skip
         contents = _contents(monkeypatch, others, best, more)
         assert [_named(content) for content in contents] == expected
-        assert ["edges" in content["cases"] for content in contents] == [True, False][
-            -len(expected) :
+        assert ["edges" in content["cases"] for content in contents] == [False, True][
+            : len(expected)
         ]
     for others, more in ((0, [one]), (50, [])):
         (alone,) = _contents(monkeypatch, others, unknown, more)
         silent = {"rows": [0, 1], "block": 1, "components": []}
         assert alone == {"blankets": [silent], "others": 0, "cases": {"corners": [[]]}}
-    # What takes exactly the budget is not tried; when nothing fits, the last is.
+    # What takes exactly the budget is not tried; when nothing fits, the fastest is.
     contents = _contents(monkeypatch, 50, known, [])
     check_time = CheckTime.of(BITS, 50)
-    boxed, single = (check_time.tree(content["cases"]) for content in contents)
+    single, boxed = (check_time.tree(content["cases"]) for content in contents)
     assert single < boxed
-    monkeypatch.setattr(proposals, "_boxed", lambda *_: contents[0])
+    monkeypatch.setattr(proposals, "_boxed", lambda *_: contents[1])
     for budget, count in ((boxed * 1.001, 2), (boxed, 1), (0.0, 1)):
         left = _contents(monkeypatch, 50, known, [], budget=budget)
         assert len(left) == count
-        assert "edges" not in left[-1]["cases"]
+        assert "edges" not in left[0]["cases"]
 
 
 def test_boxes_are_divided_one_component_after_the_other() -> None:

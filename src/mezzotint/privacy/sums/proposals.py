@@ -281,8 +281,9 @@ def _drafts(
 ) -> list[Draft]:
     """Proofs whose check fits a budget of seconds.
 
-    By the cases, and by the best blanket in boxes and on a ladder. Divergences are taken at so many
-    points of a grid; 0 for a single epsilon.
+    By the cases, and by the best blanket on a ladder and in boxes. Divergences are taken at so many
+    points of a grid; 0 for a single epsilon. The ladder stands before the boxes: of many clients it
+    is accepted at once, and boxes that prove no less are then not checked at all.
     """
     tail = _CUT_SHARE * delta
     check_time = CheckTime.of(rows, others, points)
@@ -297,18 +298,19 @@ def _drafts(
         blankets = shortlist(rows, others, delta)[:1]
     for blanket in blankets:
         count = len(blanket.components)
-        if count > 1:
-            boxed = _boxed(rows, blanket, others, tail, budget / 2, check_time)
-            drafts.append(Draft(content=boxed))
         affordable_rungs = int(budget / check_time.ladder(1, count))
         rungs = min(_STEPS, max(_LEAST_STEPS, affordable_rungs))
         ladder = _ladder([(others, blanket)], rungs, tail)
         content = _one_case(rows, blanket, others, {"corners": ladder})
         drafts.append(Draft(content=content))
+        if count > 1:
+            boxed = _boxed(rows, blanket, others, tail, budget / 2, check_time)
+            drafts.append(Draft(content=boxed))
     if not drafts:
         drafts = [Draft(content=_one_case(rows, None, others, {"corners": [[]]}))]
-    affordable = [draft for draft in drafts if check_time.tree(draft.content["cases"]) < budget]
-    return affordable or drafts[-1:]
+    seconds = [check_time.tree(draft.content["cases"]) for draft in drafts]
+    affordable = [draft for draft, needed in zip(drafts, seconds, strict=True) if needed < budget]
+    return affordable or [drafts[int(np.argmin(seconds))]]
 
 
 def _case_drafts(
