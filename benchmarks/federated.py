@@ -58,8 +58,8 @@ from mezzotint.core.rounding import round_rows
 from mezzotint.core.sampler import pack_words, privatize, word_type
 from mezzotint.families import discrete_gaussian
 from mezzotint.federated.budgets import Sums
+from mezzotint.federated.client_mod import SecureUpdates
 from mezzotint.federated.encoding import TableEncoding, gaussian_encoding
-from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.secagg import (
     STAGES,
@@ -74,7 +74,7 @@ from mezzotint.federated.secagg import (
     read_introduction,
 )
 from mezzotint.federated.secagg.masks import add_mask, reduced
-from mezzotint.federated.strategy import SecureStrategy
+from mezzotint.federated.secure_strategy import SecureStrategy
 from mezzotint.privacy.tradeoffs import gaussian_epsilon
 from mezzotint.vectors.gaussian import RoundedGaussian
 

@@ -33,16 +33,10 @@ from mezzotint.federated.encoding import (
     Vector,
     gaussian_encoding,
 )
+from mezzotint.federated.models import LocalTraining, model_for
+from mezzotint.federated.rehearsal import Rehearsal
 from mezzotint.federated.secagg.roster import SAMPLINGS, Sampling, most_participations, turn
-from mezzotint.federated.tasks import (
-    FedAvg,
-    FedAvgM,
-    LocalTraining,
-    Rehearsal,
-    ServerOptimizer,
-    State,
-    model_for,
-)
+from mezzotint.federated.server_optimizers import FedAvg, FedAvgM, ServerOptimizer, State
 from mezzotint.privacy.tradeoffs import gaussian_shift
 
 CLIENTS, ROUNDS, EPSILON, DELTA = 1000, 20, 2.0, 1e-5

@@ -37,7 +37,8 @@ from mezzotint.federated.encoding import (
     Vector,
     gaussian_encoding,
 )
-from mezzotint.federated.tasks import LocalTraining, Model, Rehearsal
+from mezzotint.federated.models import LocalTraining, Model
+from mezzotint.federated.rehearsal import Rehearsal
 from mezzotint.papers.rqm import LEVELS, TRIALS
 from mezzotint.papers.rqm_training import CLIP
 from mezzotint.papers.simulation import network

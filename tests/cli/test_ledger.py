@@ -18,8 +18,8 @@ from mezzotint.core.files import AppendLog
 from mezzotint.core.records import above
 from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import gaussian_encoding
-from mezzotint.federated.ledger import RunLedger
-from mezzotint.federated.lifetime import LifetimeLedger
+from mezzotint.federated.lifetime_ledger import LifetimeLedger
+from mezzotint.federated.run_ledger import RunLedger
 from tolerances import FEW
 
 EPSILON = families.randomized_response(lower=0, upper=10, epsilon=0.5).epsilon

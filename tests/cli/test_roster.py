@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mezzotint.cli.application import run
-from mezzotint.federated.lifetime import lifetime_path
+from mezzotint.federated.lifetime_ledger import lifetime_path
 from mezzotint.federated.policy import load_policy
 from mezzotint.federated.secagg import Client, Roster
 

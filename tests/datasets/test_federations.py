@@ -15,7 +15,8 @@ import pytest
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.datasets import dirichlet_split, load_federation
 from mezzotint.federated.encoding import FixedPointEncoding
-from mezzotint.federated.tasks import LocalTraining, Model, Rehearsal, Softmax, model_for
+from mezzotint.federated.models import LocalTraining, Model, Softmax, model_for
+from mezzotint.federated.rehearsal import Rehearsal
 from tolerances import SINGLE
 
 

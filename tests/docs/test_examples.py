@@ -22,7 +22,10 @@ COUNTED = ("datasets", "kernel")
 
 EXTRAS = {"federated": "flwr", "training": "torch"}
 RUNNER = {"optionflags": doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE, "verbose": False}
-LONG = {"mezzotint.federated.folder.simulate", "mezzotint.report.federated_pages.federated_page"}
+LONG = {
+    "mezzotint.federated.simulation.simulate",
+    "mezzotint.report.federated_pages.federated_page",
+}
 """Examples that take a federated run: tests/federated and tests/report make one."""
 
 

@@ -124,7 +124,7 @@ def test_written_apps_and_runs_speak_as_the_page_does(
     pytest.importorskip("flwr", reason="federated learning is an extra")
     from mezzotint.cli import run
     from mezzotint.federated import app
-    from mezzotint.federated.ledger import Checkpoint, RunLedger
+    from mezzotint.federated.run_ledger import Checkpoint, RunLedger
     from mezzotint.federated.settings import RunSettings
 
     monkeypatch.chdir(tmp_path)

@@ -98,7 +98,7 @@ def mod(message, context, call_next):
         # The test kills this node now; it never answers.
         Path(str(context.node_config["marker"])).write_text(stage)
         time.sleep(600)
-    from mezzotint.federated.mod import SecureUpdates
+    from mezzotint.federated.client_mod import SecureUpdates
     from mezzotint.federated.policy import Policy
 
     if stage in str(context.run_config["forget"]).split():
@@ -153,7 +153,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from mezzotint.federated.encoding import FixedPointEncoding
 from mezzotint.federated.secagg import Roster
-from mezzotint.federated.strategy import SecureStrategy
+from mezzotint.federated.secure_strategy import SecureStrategy
 from secure_sum_test.liars import Liar, introduced
 
 ENCODING = FixedPointEncoding(clip=7.0, grid_bits=4)

@@ -16,7 +16,7 @@ from flwr.serverapp import Grid
 
 from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import Encoding
-from mezzotint.federated.lifetime import Answer, LifetimeLedger, begin_lifetime
+from mezzotint.federated.lifetime_ledger import Answer, LifetimeLedger, begin_lifetime
 from mezzotint.federated.secagg import Client, ReplayedRound
 from mezzotint.federated.secagg.roster import read_identity
 

@@ -16,8 +16,8 @@ from mezzotint.federated.app import run_server
 from mezzotint.federated.budgets import Sums
 from mezzotint.federated.client_app import make_client_app
 from mezzotint.federated.encoding import FixedPointEncoding
-from mezzotint.federated.lifetime import LifetimeLedger
-from mezzotint.federated.records import RECORD
+from mezzotint.federated.flower_records import RECORD
+from mezzotint.federated.lifetime_ledger import LifetimeLedger
 from mezzotint.federated.secagg import ReplayedRound, Server
 from mezzotint.federated.settings import RunSettings
 

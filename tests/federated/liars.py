@@ -15,10 +15,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from mezzotint.federated.encoding import Encoding
-from mezzotint.federated.joined import packed
-from mezzotint.federated.records import RECORD, Key, request, task_digest
+from mezzotint.federated.encoding_files import packed
+from mezzotint.federated.flower_records import RECORD, Key, request, task_digest
 from mezzotint.federated.secagg import Challenge, Roster, RoundPlan, Server
-from mezzotint.federated.strategy import SecureStrategy
+from mezzotint.federated.secure_strategy import SecureStrategy
 
 
 def introduced(grid: Grid, count: int, seconds: float = 120.0) -> dict[bytes, int]:

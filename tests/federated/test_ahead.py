@@ -13,10 +13,9 @@ from flwr.app import ConfigRecord, Message
 from federated.grids import LocalGrid
 from federated.rounds import EXCHANGES, LENIENT, card, plan, roster, secret
 from federated.test_strategy import EXACT, _app, _start
-from mezzotint.federated.joined import MetricsEncoding
-from mezzotint.federated.ledger import RunLedger
+from mezzotint.federated.flower_records import RECORD, Key, request
 from mezzotint.federated.policy import Policy
-from mezzotint.federated.records import RECORD, Key, request
+from mezzotint.federated.run_ledger import RunLedger
 from mezzotint.federated.secagg import (
     Client,
     MalformedMessage,
@@ -27,7 +26,8 @@ from mezzotint.federated.secagg import (
     messages,
 )
 from mezzotint.federated.secagg.client import MOST_AHEAD
-from mezzotint.federated.strategy import Evaluation, SecureStrategy
+from mezzotint.federated.secure_strategy import Evaluation, SecureStrategy
+from mezzotint.federated.wrapped_encodings import MetricsEncoding
 
 CLIENTS = 6
 
@@ -264,7 +264,7 @@ def test_a_client_keeps_a_bounded_number_of_rounds_and_states_are_saved_with_all
 
 def test_rounds_dealt_ahead_fit_in_the_memory_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where one round takes it all, the next alone is dealt ahead."""
-    monkeypatch.setattr("mezzotint.federated.strategy._DEALT_BYTES", 1)
+    monkeypatch.setattr("mezzotint.federated.secure_strategy._DEALT_BYTES", 1)
     sent = _Sent()
     strategy = _strategy(ahead=3)
     _start(_grid(sent), strategy, 4)

@@ -26,6 +26,7 @@ from mezzotint.core.files import RepairWarning, locked
 from mezzotint.core.records import above
 from mezzotint.families import stochastic_rounding
 from mezzotint.federated.app import run_server
+from mezzotint.federated.app_folder import write_app
 from mezzotint.federated.budgets import Sums
 from mezzotint.federated.client_app import PARAMETERS, TOLD, make_client_app
 from mezzotint.federated.encoding import (
@@ -33,12 +34,11 @@ from mezzotint.federated.encoding import (
     canonical,
     gaussian_encoding,
 )
-from mezzotint.federated.folder import write_app
-from mezzotint.federated.joined import load_encoding
-from mezzotint.federated.ledger import Checkpoint, RunLedger
+from mezzotint.federated.encoding_files import load_encoding
+from mezzotint.federated.run_ledger import Checkpoint, RunLedger
 from mezzotint.federated.secagg import Roster
+from mezzotint.federated.secure_strategy import SecureStrategy
 from mezzotint.federated.settings import RunSettings
-from mezzotint.federated.strategy import SecureStrategy
 from tolerances import MANY
 
 CLIENTS = 12
@@ -581,9 +581,9 @@ def test_a_clients_process_loads_nothing_before_it_is_used():
     code = """
 import json, sys
 from mezzotint.federated.client_app import client_app
-heavy = ["numba", "scipy", "flint", "torch", "mezzotint.federated.encoding", "mezzotint.federated.strategy"]
+heavy = ["numba", "scipy", "flint", "torch", "mezzotint.federated.encoding", "mezzotint.federated.secure_strategy"]
 before = [name for name in heavy if name in sys.modules]
-import mezzotint.federated.joined
+import mezzotint.federated.encoding_files
 from mezzotint.federated.secagg import plan_sum
 plan_sum(clients=20, corrupted=4, dropped=3, minimum=11)
 print(json.dumps([before, [name for name in ("numba", "torch", "scipy.special") if name in sys.modules]]))

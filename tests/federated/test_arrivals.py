@@ -6,8 +6,8 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from federated.grids import Clock, name_task
-from mezzotint.federated import rounds
-from mezzotint.federated.rounds import arriving
+from mezzotint.federated import round_strategy
+from mezzotint.federated.round_strategy import arriving
 
 
 class _Slow:
@@ -43,7 +43,7 @@ class _Slow:
 @pytest.fixture
 def clock(monkeypatch):
     found = Clock()
-    monkeypatch.setattr(rounds, "time", found)
+    monkeypatch.setattr(round_strategy, "time", found)
     return found
 
 
@@ -119,12 +119,17 @@ def test_what_could_not_be_sent_is_not_waited_for(clock):
 def test_large_answers_are_fetched_a_few_at_a_time(clock):
     grid = _Slow(clock, [0.0] * 100)
     assert len(list(arriving(grid, _messages(100), timeout=1.0))) == 100
-    assert max(grid.fetched) == rounds._AT_ONCE
+    assert max(grid.fetched) == round_strategy._AT_ONCE
     large = _Slow(clock, [0.0] * 10)
     assert (
         len(
             list(
-                arriving(large, _messages(10), timeout=1.0, answer_bytes=rounds._FETCHED_BYTES // 2)
+                arriving(
+                    large,
+                    _messages(10),
+                    timeout=1.0,
+                    answer_bytes=round_strategy._FETCHED_BYTES // 2,
+                )
             )
         )
         == 10

@@ -19,8 +19,8 @@ from mezzotint.cli import run
 from mezzotint.core.records import JsonObject, above
 from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import Encoding
-from mezzotint.federated.joined import load_encoding
-from mezzotint.federated.lifetime import LifetimeLedger, lifetime_path
+from mezzotint.federated.encoding_files import load_encoding
+from mezzotint.federated.lifetime_ledger import LifetimeLedger, lifetime_path
 from mezzotint.federated.secagg import Client, bits_needed, read_introduction
 
 NODES, COORDINATES = 8, 3000

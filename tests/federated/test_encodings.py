@@ -25,16 +25,10 @@ from mezzotint.federated.encoding import (
     canonical,
     gaussian_encoding,
 )
-from mezzotint.federated.joined import (
-    MetricsEncoding,
-    WeightedEncoding,
-    encoding_from,
-    load_encoding,
-    packed,
-    unpacked,
-)
+from mezzotint.federated.encoding_files import encoding_from, load_encoding, packed, unpacked
 from mezzotint.federated.policy import Policy, PolicyRefusal
 from mezzotint.federated.secagg import PlanRefused, RoundPlan
+from mezzotint.federated.wrapped_encodings import MetricsEncoding, WeightedEncoding
 from tolerances import FEW, MANY
 
 SIZE, CLIENTS = 20, 50
@@ -148,7 +142,8 @@ def test_damaged_descriptions_are_refused(bad):
 )
 def test_descriptions_of_too_many_parts_are_refused_before_they_are_read(junk, monkeypatch):
     monkeypatch.setattr(
-        "mezzotint.federated.joined.parse_json", lambda *_, **__: pytest.fail("it was read")
+        "mezzotint.federated.encoding_files.parse_json",
+        lambda *_, **__: pytest.fail("it was read"),
     )
     with pytest.raises(FileFormatError, match="more lists, objects and fields"):
         unpacked(zlib.compress(json.dumps(ENCODINGS["fixed"].as_dict() | {"junk": junk}).encode()))

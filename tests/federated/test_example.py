@@ -14,7 +14,7 @@ import pytest
 from flwr.app import Context, RecordDict
 
 from federated.grids import LocalGrid
-from mezzotint.federated.strategy import SecureStrategy
+from mezzotint.federated.secure_strategy import SecureStrategy
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "federated"
 

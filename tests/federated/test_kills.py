@@ -20,15 +20,15 @@ from flwr.clientapp import ClientApp
 from federated.grids import LocalGrid
 from federated.rounds import EXCHANGES, apart, card, roster, secret
 from killing import Runs
+from mezzotint.federated.client_mod import SecureUpdates
 from mezzotint.federated.encoding import FixedPointEncoding, canonical, gaussian_encoding
-from mezzotint.federated.ledger import Checkpoint
-from mezzotint.federated.lifetime import LifetimeLedger
-from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.flower_records import RECORD, reply
+from mezzotint.federated.lifetime_ledger import LifetimeLedger
 from mezzotint.federated.policy import Policy
-from mezzotint.federated.records import RECORD, reply
+from mezzotint.federated.run_ledger import Checkpoint
 from mezzotint.federated.secagg import STAGES
 from mezzotint.federated.secagg import client as client_module
-from mezzotint.federated.strategy import SecureStrategy
+from mezzotint.federated.secure_strategy import SecureStrategy
 from mezzotint.vectors import ranked_codebook
 
 TABLE = Path(__file__).parents[2] / "docs" / "tables" / "crashes.md"

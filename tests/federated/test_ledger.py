@@ -17,7 +17,7 @@ from mezzotint.core.files import RepairWarning
 from mezzotint.families import rqm
 from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import TableEncoding
-from mezzotint.federated.ledger import RunLedger
+from mezzotint.federated.run_ledger import RunLedger
 
 FACTS = {"session": "x"}
 ENCODING = TableEncoding(mechanism=rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.42))
@@ -46,7 +46,7 @@ def test_two_processes_lose_no_charge_and_share_no_number(tmp_path):
 SERVER = """
 import os, sys
 from mezzotint.core.errors import BudgetError
-from mezzotint.federated.ledger import RunLedger
+from mezzotint.federated.run_ledger import RunLedger
 ledger = RunLedger(sys.argv[1], {"session": "x"})
 for place in range(40):
     number = ledger.start()
@@ -80,7 +80,7 @@ def test_servers_at_the_same_time_keep_every_clients_budget(tmp_path):
     assert list(ledger.rounds) == list(range(1, 121))
 
 
-@judges("federated.ledger.RunLedger.claims")
+@judges("federated.run_ledger.RunLedger.claims")
 def test_a_round_that_nobody_was_asked_in_is_charged_to_nobody() -> None:
     """As those that clients dealt in ahead, before their server died."""
     ledger = RunLedger(None, {})

@@ -20,10 +20,10 @@ from mezzotint.cli import run
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.federated.app import run_server
 from mezzotint.federated.client_app import make_client_app
-from mezzotint.federated.ledger import RunLedger
-from mezzotint.federated.local import LocalStrategy, LocalUpdates
+from mezzotint.federated.flower_records import RECORD, Key
+from mezzotint.federated.local_reports import LocalStrategy, LocalUpdates
 from mezzotint.federated.policy import Policy
-from mezzotint.federated.records import RECORD, Key
+from mezzotint.federated.run_ledger import RunLedger
 from mezzotint.federated.settings import RunSettings
 from mezzotint.privacy.ledger import Ledger
 from mezzotint.vectors import RankedCodebook, ranked_codebook, round_seeds
@@ -484,7 +484,7 @@ def test_the_verb_on_flowers_own_engine(tmp_path, capsys):
     assert "ledger: 2 rounds, smallest mean 8 clients, 8 clients charged" in shown
 
 
-@judges("federated.local.LocalStrategy.claim")
+@judges("federated.local_reports.LocalStrategy.claim")
 def test_a_delta_is_spent_only_where_it_buys_an_epsilon(
     capsys: pytest.CaptureFixture[str], tmp_path
 ) -> None:

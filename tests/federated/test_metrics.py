@@ -17,25 +17,20 @@ from federated.run_files import federate
 from federated.test_app import CLIENTS, _settings
 from mezzotint.cli import run
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.federated import rounds as rounds_module
+from mezzotint.federated import round_strategy as rounds_module
 from mezzotint.federated.app import run_server
+from mezzotint.federated.app_folder import write_app
 from mezzotint.federated.budgets import Sums
 from mezzotint.federated.client_app import make_client_app
+from mezzotint.federated.client_mod import SecureUpdates
 from mezzotint.federated.encoding import FixedPointEncoding, gaussian_encoding
-from mezzotint.federated.folder import write_app
-from mezzotint.federated.joined import (
-    MetricsEncoding,
-    WeightedEncoding,
-    encoding_from,
-    packed,
-    unpacked,
-)
-from mezzotint.federated.ledger import RunLedger
-from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.encoding_files import encoding_from, packed, unpacked
+from mezzotint.federated.flower_records import RECORD
 from mezzotint.federated.policy import Policy
-from mezzotint.federated.records import RECORD
+from mezzotint.federated.run_ledger import RunLedger
+from mezzotint.federated.secure_strategy import Evaluation, SecureStrategy
 from mezzotint.federated.settings import RunSettings
-from mezzotint.federated.strategy import Evaluation, SecureStrategy
+from mezzotint.federated.wrapped_encodings import MetricsEncoding, WeightedEncoding
 from tolerances import FEW
 
 RANGES = {"loss": (0.0, 5.0), "accuracy": (0.0, 1.0)}

@@ -15,18 +15,12 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import load_federation
 from mezzotint.federated.app import run_server
 from mezzotint.federated.encoding import FixedPointEncoding
-from mezzotint.federated.ledger import Checkpoint
+from mezzotint.federated.models import LocalTraining, model_for
+from mezzotint.federated.rehearsal import Rehearsal
+from mezzotint.federated.run_ledger import Checkpoint
+from mezzotint.federated.secure_strategy import SecureStrategy
+from mezzotint.federated.server_optimizers import FedAvg, FedAvgM, ServerOptimizer, optimizer_named
 from mezzotint.federated.settings import RunSettings
-from mezzotint.federated.strategy import SecureStrategy
-from mezzotint.federated.tasks import (
-    FedAvg,
-    FedAvgM,
-    LocalTraining,
-    Rehearsal,
-    ServerOptimizer,
-    model_for,
-    optimizer_named,
-)
 from tolerances import FEW, SINGLE
 
 MEANS = np.random.default_rng(7).normal(size=(12, 30)) * 0.1

@@ -12,8 +12,8 @@ from mezzotint.cli import run
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import write_text
 from mezzotint.federated.encoding import FixedPointEncoding, canonical, gaussian_encoding
-from mezzotint.federated.joined import MetricsEncoding, WeightedEncoding
-from mezzotint.federated.strategy import Evaluation, SecureStrategy
+from mezzotint.federated.secure_strategy import Evaluation, SecureStrategy
+from mezzotint.federated.wrapped_encodings import MetricsEncoding, WeightedEncoding
 from mezzotint.vectors import GaussianScheme
 
 SIZE = 64

@@ -17,16 +17,16 @@ from federated.rounds import EXCHANGES, apart, card, roster, secret
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.records import above
 from mezzotint.families import rqm, stochastic_rounding
-from mezzotint.federated import rounds as rounds_module
+from mezzotint.federated import round_strategy as rounds_module
 from mezzotint.federated.budgets import Sums, rounds_within
+from mezzotint.federated.client_mod import SecureUpdates
 from mezzotint.federated.encoding import FixedPointEncoding, TableEncoding, gaussian_encoding
-from mezzotint.federated.ledger import RunLedger
-from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.flower_records import RECORD, flatten
 from mezzotint.federated.policy import Policy
-from mezzotint.federated.records import RECORD, flatten
-from mezzotint.federated.rounds import halfway
+from mezzotint.federated.round_strategy import halfway
+from mezzotint.federated.run_ledger import RunLedger
 from mezzotint.federated.secagg import STAGES, PlanRefused
-from mezzotint.federated.strategy import SecureStrategy
+from mezzotint.federated.secure_strategy import SecureStrategy
 
 EXACT = FixedPointEncoding(clip=8.0, grid_bits=13)
 """Its grid has the integers and halves in it."""
@@ -551,7 +551,7 @@ def test_whose_rounds_are_used_up_is_left_out_and_the_others_go_on():
 @pytest.fixture
 def clock(monkeypatch):
     found = Clock()
-    monkeypatch.setattr("mezzotint.federated.rounds.time", found)
+    monkeypatch.setattr("mezzotint.federated.round_strategy.time", found)
     return found
 
 
@@ -641,8 +641,8 @@ def test_a_node_that_does_not_say_who_it_is_is_waited_for_once(clock):
 
 def test_nodes_that_are_not_there_are_waited_for_once_in_a_run(monkeypatch):
     found = Clock()
-    monkeypatch.setattr("mezzotint.federated.rounds.time.monotonic", found.monotonic)
-    monkeypatch.setattr("mezzotint.federated.rounds.time.sleep", found.sleep)
+    monkeypatch.setattr("mezzotint.federated.round_strategy.time.monotonic", found.monotonic)
+    monkeypatch.setattr("mezzotint.federated.round_strategy.time.sleep", found.sleep)
     strategy = SecureStrategy(
         encoding=EXACT, clients_per_round=8, corrupted=0.1, stage_timeout=600.0
     )

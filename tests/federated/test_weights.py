@@ -19,6 +19,7 @@ from mezzotint.datasets import load_federation
 from mezzotint.families import stochastic_rounding
 from mezzotint.federated.app import run_server
 from mezzotint.federated.budgets import Sums
+from mezzotint.federated.client_mod import SecureUpdates
 from mezzotint.federated.encoding import (
     Encoding,
     FixedPointEncoding,
@@ -27,11 +28,12 @@ from mezzotint.federated.encoding import (
     canonical,
     gaussian_encoding,
 )
-from mezzotint.federated.joined import WeightedEncoding, load_encoding, packed, unpacked
-from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.encoding_files import load_encoding, packed, unpacked
+from mezzotint.federated.models import model_for
 from mezzotint.federated.policy import Policy
-from mezzotint.federated.strategy import SecureStrategy
-from mezzotint.federated.tasks import Rehearsal, mean_update, model_for
+from mezzotint.federated.rehearsal import Rehearsal, mean_update
+from mezzotint.federated.secure_strategy import SecureStrategy
+from mezzotint.federated.wrapped_encodings import WeightedEncoding
 from tolerances import MANY
 
 

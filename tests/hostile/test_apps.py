@@ -15,12 +15,12 @@ from flwr.clientapp import ClientApp
 from federated.grids import LocalGrid
 from federated.rounds import card, roster, secret
 from mezzotint.core.errors import ParameterError
+from mezzotint.federated.client_mod import SecureUpdates
 from mezzotint.federated.encoding import FixedPointEncoding
-from mezzotint.federated.joined import MetricsEncoding, WeightedEncoding
-from mezzotint.federated.lifetime import LifetimeLedger, lifetime_path
-from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.lifetime_ledger import LifetimeLedger, lifetime_path
 from mezzotint.federated.policy import Policy
-from mezzotint.federated.strategy import Evaluation, SecureStrategy
+from mezzotint.federated.secure_strategy import Evaluation, SecureStrategy
+from mezzotint.federated.wrapped_encodings import MetricsEncoding, WeightedEncoding
 
 CLIENTS = 6
 EXACT = FixedPointEncoding(clip=8.0, grid_bits=16)

@@ -14,16 +14,16 @@ from federated.grids import LocalGrid
 from federated.rounds import card, roster, secret
 from mezzotint.cli.application import run
 from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.federated.client_mod import SecureUpdates
 from mezzotint.federated.encoding import FixedPointEncoding
-from mezzotint.federated.ledger import RunLedger
-from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.flower_records import RECORD
 from mezzotint.federated.policy import Policy
-from mezzotint.federated.records import RECORD
+from mezzotint.federated.run_ledger import RunLedger
 from mezzotint.federated.secagg import Blame, Challenge, Client
 from mezzotint.federated.secagg import client as client_module
 from mezzotint.federated.secagg import roster as roster_module
 from mezzotint.federated.secagg.masks import KEY_BYTES, sign
-from mezzotint.federated.strategy import SecureStrategy
+from mezzotint.federated.secure_strategy import SecureStrategy
 
 CLIENTS = 12
 CROOKED = 5

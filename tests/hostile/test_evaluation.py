@@ -18,14 +18,15 @@ from federated.grids import LocalGrid
 from federated.rounds import card, roster, secret
 from mezzotint.core.errors import ParameterError
 from mezzotint.federated.budgets import Sums
+from mezzotint.federated.client_mod import SecureUpdates
 from mezzotint.federated.encoding import gaussian_encoding
-from mezzotint.federated.joined import MetricsEncoding, packed
-from mezzotint.federated.lifetime import LifetimeLedger
-from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.encoding_files import packed
+from mezzotint.federated.flower_records import RECORD
+from mezzotint.federated.lifetime_ledger import LifetimeLedger
 from mezzotint.federated.policy import Policy
-from mezzotint.federated.records import RECORD
 from mezzotint.federated.secagg import PlanRefused, RoundPlan, messages
-from mezzotint.federated.strategy import Evaluation, SecureStrategy
+from mezzotint.federated.secure_strategy import Evaluation, SecureStrategy
+from mezzotint.federated.wrapped_encodings import MetricsEncoding
 
 CLIENTS, SIZE = 6, 3
 NOISE = gaussian_encoding(noise_multiplier=6.0, clip_norm=1.0, clients=CLIENTS, size=SIZE)

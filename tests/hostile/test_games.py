@@ -20,12 +20,12 @@ import pytest
 from federated.rounds import card, roster, secret
 from mezzotint.core.errors import MezzotintError
 from mezzotint.federated.encoding import FixedPointEncoding
-from mezzotint.federated.joined import packed
-from mezzotint.federated.lifetime import LifetimeLedger, RoundMemory
+from mezzotint.federated.encoding_files import packed
+from mezzotint.federated.lifetime_ledger import LifetimeLedger, RoundMemory
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.secagg import Client, RoundPlan, Server, messages
+from mezzotint.federated.secure_strategy import SecureStrategy
 from mezzotint.federated.signer import Signer
-from mezzotint.federated.strategy import SecureStrategy
 
 CLIENTS, SIZE, MINIMUM = 6, 2, 4
 ENCODING = FixedPointEncoding(clip=8.0, grid_bits=8)

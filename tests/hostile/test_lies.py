@@ -22,15 +22,15 @@ from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid
 from federated.rounds import apart, card, roster, secret, told
+from mezzotint.federated.client_mod import SecureUpdates
 from mezzotint.federated.encoding import gaussian_encoding
-from mezzotint.federated.joined import packed
-from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.encoding_files import packed
+from mezzotint.federated.flower_records import RECORD, task_digest
 from mezzotint.federated.policy import Policy
-from mezzotint.federated.records import RECORD, task_digest
 from mezzotint.federated.secagg import Roster, RoundPlan, Server, masks, messages
 from mezzotint.federated.secagg import client as client_module
 from mezzotint.federated.secagg import roster as roster_module
-from mezzotint.federated.strategy import SecureStrategy
+from mezzotint.federated.secure_strategy import SecureStrategy
 
 CLIENTS, SIZE, MINIMUM = 12, 3, 9
 VICTIM = 4

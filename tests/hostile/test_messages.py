@@ -18,16 +18,16 @@ from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid
 from federated.rounds import EXCHANGES, apart, card, roster, secret
+from mezzotint.federated.client_mod import SecureUpdates
 from mezzotint.federated.encoding import FixedPointEncoding
-from mezzotint.federated.ledger import RunLedger
-from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.flower_records import RECORD
 from mezzotint.federated.policy import Policy
-from mezzotint.federated.records import RECORD
+from mezzotint.federated.run_ledger import RunLedger
 from mezzotint.federated.secagg import Client, messages
 from mezzotint.federated.secagg import client as client_module
 from mezzotint.federated.secagg import roster as roster_module
 from mezzotint.federated.secagg.masks import sign
-from mezzotint.federated.strategy import SecureStrategy
+from mezzotint.federated.secure_strategy import SecureStrategy
 
 TABLE = Path(__file__).parents[2] / "docs" / "tables" / "faulty-messages.md"
 STAGES = ("card", *EXCHANGES)

@@ -13,12 +13,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid
+from mezzotint.federated.client_mod import SecureUpdates
 from mezzotint.federated.encoding import GaussianEncoding, gaussian_encoding
-from mezzotint.federated.joined import MetricsEncoding, WeightedEncoding
-from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.secagg import OutOfRangeInteger
-from mezzotint.federated.strategy import SecureStrategy
+from mezzotint.federated.secure_strategy import SecureStrategy
+from mezzotint.federated.wrapped_encodings import MetricsEncoding, WeightedEncoding
 
 CLIENTS, SIZE, MULTIPLIER = 50, 1000, 8.0
 

@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from federated.grids import LocalGrid
 from federated.liars import Liar
 from federated.rounds import card, roster, secret
+from mezzotint.federated.client_mod import SecureUpdates
 from mezzotint.federated.encoding import FixedPointEncoding
-from mezzotint.federated.lifetime import Answer, RoundMemory, lifetime_path
-from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.flower_records import RECORD, Key
+from mezzotint.federated.lifetime_ledger import Answer, RoundMemory, lifetime_path
 from mezzotint.federated.policy import Policy
-from mezzotint.federated.records import RECORD, Key
 from mezzotint.federated.secagg import ReplayedRound, Server
-from mezzotint.federated.strategy import SecureStrategy
+from mezzotint.federated.secure_strategy import SecureStrategy
 
 CLIENTS, SIZE = 8, 3
 EXACT = FixedPointEncoding(clip=8.0, grid_bits=13)

@@ -21,16 +21,16 @@ from federated.grids import LocalGrid, charge_sum
 from federated.rounds import EXCHANGES, apart, card, people, roster, secret
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.federated.budgets import Sums
+from mezzotint.federated.client_mod import SecureUpdates
 from mezzotint.federated.encoding import (
     FixedPointEncoding,
     canonical,
     gaussian_encoding,
 )
-from mezzotint.federated.joined import packed
-from mezzotint.federated.lifetime import LifetimeLedger
-from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.encoding_files import packed
+from mezzotint.federated.flower_records import RECORD
+from mezzotint.federated.lifetime_ledger import LifetimeLedger
 from mezzotint.federated.policy import Policy
-from mezzotint.federated.records import RECORD
 from mezzotint.federated.secagg import (
     Client,
     PlanRefused,
@@ -42,7 +42,7 @@ from mezzotint.federated.secagg import (
 )
 from mezzotint.federated.secagg.masks import sign
 from mezzotint.federated.secagg.wire import InconsistentLists
-from mezzotint.federated.strategy import SecureStrategy
+from mezzotint.federated.secure_strategy import SecureStrategy
 from tolerances import FEW
 
 CLIENTS, SIZE, ROSTER = 4, 3, 12
@@ -637,7 +637,7 @@ def test_a_ledger_of_an_older_rotation_is_refused_with_what_to_do_and_nothing_le
     text = zlib.compress(canonical(values).encode(), 9)
     single_sum = Sums(size=SIZE, clients=3, corrupted=1, delta=1e-6)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mezzotint.federated.joined.packed", lambda encoding: text)
+        patch.setattr("mezzotint.federated.encoding_files.packed", lambda encoding: text)
         charge_sum(LifetimeLedger(path, identity=identity), older, single_sum, 1)
     before = path.read_bytes()
     policy = Policy(minimum=3, roster=known, budget=100.0)

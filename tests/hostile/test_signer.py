@@ -23,13 +23,14 @@ from flwr.clientapp import ClientApp
 from federated.grids import LocalGrid
 from federated.rounds import card, roster, secret
 from mezzotint.core.errors import ParameterError
+from mezzotint.federated.client_mod import SecureUpdates
 from mezzotint.federated.encoding import gaussian_encoding
-from mezzotint.federated.joined import packed
-from mezzotint.federated.lifetime import LifetimeLedger, begin_lifetime, lifetime_path
-from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.encoding_files import packed
+from mezzotint.federated.flower_records import RECORD, Key, reply
+from mezzotint.federated.lifetime_ledger import LifetimeLedger, begin_lifetime, lifetime_path
 from mezzotint.federated.policy import PolicyRefusal
-from mezzotint.federated.records import RECORD, Key, reply
 from mezzotint.federated.secagg import Client
+from mezzotint.federated.secure_strategy import SecureStrategy
 from mezzotint.federated.signer import (
     LARGEST_FRAME,
     RemoteSigner,
@@ -37,7 +38,6 @@ from mezzotint.federated.signer import (
     SignerRefusal,
     lasting_signer,
 )
-from mezzotint.federated.strategy import SecureStrategy
 
 CLIENTS, SIZE = 6, 40
 ENCODING = gaussian_encoding(noise_multiplier=8.0, clip_norm=1.0, clients=CLIENTS, size=SIZE)

@@ -13,7 +13,7 @@ import pytest
 from counting import calls
 from federated.rounds import told
 from mezzotint.core.errors import MezzotintError
-from mezzotint.federated.joined import LARGEST, unpacked
+from mezzotint.federated.encoding_files import LARGEST, unpacked
 from mezzotint.federated.secagg import Roster, RoundPlan, messages
 from mezzotint.federated.secagg.masks import COMMITMENT_BYTES, read_words
 from mezzotint.federated.secagg.messages import Deal, Portion

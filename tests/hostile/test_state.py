@@ -21,7 +21,7 @@ import mezzotint as mz
 from federated.grids import charge_sum
 from hostile.damaged import DAMAGES, STRANGE, _places
 from mezzotint.core.files import _encoded
-from mezzotint.federated.ledger import Checkpoint
+from mezzotint.federated.run_ledger import Checkpoint
 from mezzotint.federated.secagg.roster import introduce, read_introduction
 from mezzotint.training.packed import PackedModel, _digest, pack_weights
 

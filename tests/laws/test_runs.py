@@ -19,8 +19,8 @@ from mezzotint import families, privacy
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import GaussianEncoding, TableEncoding
-from mezzotint.federated.ledger import RunLedger
-from mezzotint.federated.lifetime import LifetimeLedger
+from mezzotint.federated.lifetime_ledger import LifetimeLedger
+from mezzotint.federated.run_ledger import RunLedger
 from mezzotint.privacy.charges import GLOBAL, Charge, compose_releases
 from mezzotint.privacy.divergences import rdp_public_sampling, rdp_to_epsilon
 from mezzotint.privacy.ledger import Ledger
@@ -173,7 +173,7 @@ def test_bounds_of_numbers_alone_are_monotone_and_exact_at_their_ends() -> None:
     assert np.isfinite(crowd).all()
 
 
-@judges("federated.ledger.RunLedger.claims")
+@judges("federated.run_ledger.RunLedger.claims")
 @settings(max_examples=examples(2))
 @given(
     rounds=st.lists(st.sets(st.integers(0, 4), min_size=2), min_size=1, max_size=3), data=st.data()
@@ -204,7 +204,7 @@ def test_runs_have_no_first_client_and_no_first_round(
     assert all(more[view] >= said[view] for view in said)
 
 
-@judges("federated.lifetime.LifetimeLedger.spent")
+@judges("federated.lifetime_ledger.LifetimeLedger.spent")
 def test_a_life_of_secure_sums_has_no_order_and_no_session(tmp_path: Path) -> None:
     near, far = (
         GaussianEncoding(deviation=deviation, clip_norm=1.0, granularity=1.0, modulus_bits=16)

@@ -10,11 +10,14 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from laws.registry import judges
 from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import gaussian_encoding
-from mezzotint.federated.joined import WeightedEncoding
+from mezzotint.federated.wrapped_encodings import WeightedEncoding
 from tolerances import MANY
 
 
-@judges("federated.joined.WrappedEncoding.claims", "federated.joined.WrappedEncoding.central")
+@judges(
+    "federated.wrapped_encodings.WrappedEncoding.claims",
+    "federated.wrapped_encodings.WrappedEncoding.central",
+)
 @pytest.mark.parametrize(
     ("clients", "corrupted", "multiplier", "rounds", "delta"),
     [(1000, 0, 8.0, 4, 1e-5), (500, 100, 5.0, 1, 1e-6), (30, 6, 2.0, 3, 1e-5)],

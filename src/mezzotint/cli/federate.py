@@ -168,7 +168,7 @@ def _refuse_options(
 
 
 def _resumed(out: Path | None) -> tuple[RunReport, RunSettings]:
-    from mezzotint.federated.ledger import Checkpoint
+    from mezzotint.federated.run_ledger import Checkpoint
 
     if out is None:
         raise ParameterError("resume", "no folder", "name the run's folder: --out run --resume")
@@ -195,7 +195,7 @@ def _simulated(settings: RunSettings, out: Path | None) -> RunReport:
 def _dry_run(run: RunFile, settings: RunSettings, as_json: bool) -> None:
     """One round on made-up data, and what the run would cost."""
     from mezzotint.cli.federate_run import make_scheme
-    from mezzotint.federated.rehearsal import made_up, rehearse
+    from mezzotint.federated.dry_run import made_up, rehearse
 
     # Of a data set whose clients were to be counted there are those of a round.
     settings = replace(
@@ -288,12 +288,12 @@ def _write_app(app: Path, settings: RunSettings, scheme: Scheme, out: Path | Non
             "none"
         )
         raise ParameterError("out", str(out), remedy)
-    from mezzotint.federated import folder as folders
+    from mezzotint.federated import app_folder
 
     folder_name = ""
     if out is not None:
         folder_name = str(out)
-    folders.write_app(app, replace(settings, out=folder_name), scheme)
+    app_folder.write_app(app, replace(settings, out=folder_name), scheme)
     console.note(f"check it with: flwr build --app {app}; run it with: flwr run {app}")
     simulated = (
         "flwr federation simulation-config @none/default local --num-supernodes "
@@ -314,14 +314,14 @@ def _write_app(app: Path, settings: RunSettings, scheme: Scheme, out: Path | Non
 
 def _place(scheme: Scheme, out: Path | None, scratch: Path) -> str:
     """The folder of the run's encoding: beside its results, or a temporary one."""
-    from mezzotint.federated import folder as folders
+    from mezzotint.federated import app_folder
 
     folder = scratch
     if out is not None:
         folder = out
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / folders.ENCODING
-    write_text(path, folders.described(scheme), overwrite=True)
+    path = folder / app_folder.ENCODING
+    write_text(path, app_folder.described(scheme), overwrite=True)
     return str(path.resolve())
 
 

@@ -50,7 +50,7 @@ def identity(
     """Make a client's long-term secret key, begin its ledger, and print its public card, for the
     maker of the roster.
     """
-    from mezzotint.federated.lifetime import begin_lifetime
+    from mezzotint.federated.lifetime_ledger import begin_lifetime
     from mezzotint.federated.secagg import read_introduction
 
     refuse_existing(file, overwrite=None, parameter="file")

@@ -30,16 +30,17 @@ from mezzotint.core.records import JsonObject, Record, above, counted
 from mezzotint.federated.budgets import Sums, rounds_within
 from mezzotint.federated.client_app import PARAMETERS, TOLD, data_here
 from mezzotint.federated.encoding import Encoding
-from mezzotint.federated.joined import MetricsEncoding, WeightedEncoding
-from mezzotint.federated.ledger import NAME, Checkpoint, RunLedger
-from mezzotint.federated.local import LocalStrategy
-from mezzotint.federated.records import log
-from mezzotint.federated.rounds import RoundOptions, RoundStrategy, spending
+from mezzotint.federated.flower_records import log
+from mezzotint.federated.local_reports import LocalStrategy
+from mezzotint.federated.models import model_for
+from mezzotint.federated.round_strategy import RoundOptions, RoundStrategy, spending
+from mezzotint.federated.run_ledger import NAME, Checkpoint, RunLedger
 from mezzotint.federated.secagg import PlanRefused, Roster
 from mezzotint.federated.secagg.roster import SAMPLINGS
+from mezzotint.federated.secure_strategy import Evaluation, SecureStrategy
+from mezzotint.federated.server_optimizers import optimizer_named
 from mezzotint.federated.settings import RunSettings, Scheme
-from mezzotint.federated.strategy import Evaluation, SecureStrategy
-from mezzotint.federated.tasks import model_for, optimizer_named
+from mezzotint.federated.wrapped_encodings import MetricsEncoding, WeightedEncoding
 from mezzotint.privacy.claim import Claim, basis
 from mezzotint.vectors import RankedCodebook
 

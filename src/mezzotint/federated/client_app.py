@@ -16,12 +16,12 @@ from flwr.clientapp import ClientApp
 from mezzotint.core.arguments import with_old_names
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject
-from mezzotint.federated.mod import EXAMPLES, SecureUpdates
+from mezzotint.federated.client_mod import EXAMPLES, SecureUpdates
 
 if TYPE_CHECKING:
     from mezzotint.datasets import Features, Labels
+    from mezzotint.federated.models import Model
     from mezzotint.federated.settings import RunSettings
-    from mezzotint.federated.tasks import Model
 
 PARAMETERS = "parameters"
 TOLD = (
@@ -52,8 +52,8 @@ class _Task(NamedTuple):
 
 
 def _task(message: Message, context: Context) -> _Task:
+    from mezzotint.federated.models import model_for
     from mezzotint.federated.settings import RunSettings
-    from mezzotint.federated.tasks import model_for
 
     config: JsonObject = dict(message.content.config_records["config"])
     settings = RunSettings.from_config({setting: config[setting] for setting in TOLD})
@@ -109,7 +109,7 @@ def make_client_app(
     would ask for the weaker.
     """
     if mod is None and observer == "reports":
-        from mezzotint.federated.local import LocalUpdates
+        from mezzotint.federated.local_reports import LocalUpdates
 
         mod = LocalUpdates()
     app = ClientApp(mods=[mod or SecureUpdates()])

@@ -14,8 +14,8 @@ from typing import final
 from flwr.app import ConfigRecord, Message, MessageType
 from flwr.serverapp import Grid
 
-from mezzotint.federated.records import Key, one_line, protocol_record, request
-from mezzotint.federated.rounds import arriving
+from mezzotint.federated.flower_records import Key, one_line, protocol_record, request
+from mezzotint.federated.round_strategy import arriving
 from mezzotint.federated.secagg import (
     Card,
     Challenge,

@@ -1,173 +1,135 @@
-"""One round of a run on made-up data, in this process: whether its parts fit together, and what the
-run would cost.
+"""A federation in one process, without protocol or privacy: to compare mechanisms by what they
+learn.
 """
 
 from __future__ import annotations
 
-import math
-import time
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, final
+from dataclasses import dataclass, field
+from typing import final
 
 import numpy as np
 
+from mezzotint.core.arguments import (
+    check_choice,
+    check_count,
+    check_numbers,
+    check_positive,
+    with_old_fields,
+)
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.records import Record
 from mezzotint.datasets import Federation
-from mezzotint.federated.app import check_run, prospective_strategy
-from mezzotint.federated.budgets import rounds_within
-from mezzotint.federated.local import LocalStrategy
-from mezzotint.federated.rounds import RoundStrategy
-from mezzotint.federated.settings import RunSettings, Scheme
-from mezzotint.federated.tasks import Rehearsal, model_for, optimizer_named
-from mezzotint.vectors import RankedCodebook
+from mezzotint.federated.encoding import Encoding, TableEncoding, Vector
+from mezzotint.federated.models import LocalTraining, Model
+from mezzotint.federated.secagg.roster import Sampling, turn
+from mezzotint.federated.server_optimizers import FedAvg, ServerOptimizer, State
 
-SHAPES: dict[str, tuple[tuple[int, ...], int]] = {
-    "digits": ((64,), 10),
-    "mnist": ((28, 28), 10),
-    "femnist": ((28, 28), 62),
-    "cifar10": ((32, 32, 3), 10),
-    "cifar100": ((32, 32, 3), 100),
-}
-"""Data set -> shape of a record's features, and the number of classes."""
-
-_RECORDS = 10  # of a made-up client
+_TOGETHER = 1 << 22  # coordinates quantized at a time
 
 
+@with_old_fields(per_round="clients_per_round")
 @final
 @dataclass(frozen=True, kw_only=True)
-class DryRun(Record):
-    """What a rehearsal found.
+class Rehearsal:
+    """A federation in one process: train, clip, quantize, sum, decode, step. FedSGD as in the RQM
+    paper unless told.
 
     Arguments:
-        clients: of the round.
-        parameters: of the model.
-        bits: on the wire, of each parameter; of a whole report where the server sees reports.
-        epsilon: of a client in `rounds` rounds, by the claim that a budget counts, with the sums of
-            what clients measure; None without a claim.
-        delta: of that claim; 0 where it is pure.
-        rounds: most rounds of one client that the budget allows.
-        wanted: most rounds of one client without a budget, none of them repeated; where clients are
-            drawn anew, some client is in more with a probability of at most 1 %.
-        evaluations: most sums of what clients measure that one client is in.
-        seconds: that the round took, without Flower.
-        warning: that the noise leaves little to be learnt; empty where it does not.
+        federation, model: the clients' data, and what they train.
+        clients_per_round: clients of a round.
+        sampling: "fixed" draws them without replacement, "cyclic" repeats one order of all.
+        learning_rate: of the server.
+        training: of the clients.
+        optimizer: of the server.
+        rounds: how many.
+        every: rounds between evaluations; the last round is always evaluated.
+
+    Example:
+        >>> from mezzotint.federated.models import model_for
+        >>> data = mz.datasets.load_federation("digits", clients=10)
+        >>> rehearsal = mz.federated.Rehearsal(
+        ...     federation=data, model=model_for("softmax", data), clients_per_round=10, learning_rate=1.0, rounds=1, every=1
+        ... )
+        >>> ((_, loss, accuracy),) = rehearsal.run(mz.federated.FixedPointEncoding(clip=1.0), seed=0)
+        >>> accuracy > 0.2
+        True
     """
 
-    clients: int
-    parameters: int
-    bits: int
-    epsilon: float | None
-    delta: float
+    federation: Federation
+    model: Model
+    clients_per_round: int
+    learning_rate: float
     rounds: int
-    wanted: int
-    evaluations: int
-    seconds: float
-    warning: str
+    every: int
+    sampling: Sampling = "fixed"
+    training: LocalTraining = field(default_factory=lambda: LocalTraining(algorithm="fedsgd"))
+    optimizer: ServerOptimizer = field(default_factory=FedAvg)
 
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        check_choice("sampling", self.sampling, ("fixed", "cyclic"))
+        population = len(self.federation.clients)
+        if not 1 <= self.clients_per_round <= population:
+            raise ParameterError(
+                "clients_per_round", self.clients_per_round, f"1 to {population} clients"
+            )
+        check_count("rounds", self.rounds)
+        check_count("every", self.every)
+        check_positive("learning_rate", self.learning_rate)
 
-def made_up(settings: RunSettings, clients: int) -> Federation:
-    """Random features and labels of the shapes of a data set; nothing is read.
+    def run(self, encoding: Encoding, *, seed: int) -> list[tuple[int, float, float]]:
+        """(round, loss, accuracy) on the test data.
 
-    Raises:
-        ParameterError: a data set whose shapes are not known.
-    """
-    if settings.dataset not in SHAPES:
-        data_sets = ", ".join(SHAPES)
-        raise ParameterError("dataset", settings.dataset, f"no shapes are known; use {data_sets}")
-    shape, classes = SHAPES[settings.dataset]
-    generator = np.random.default_rng(settings.seed)
-
-    def records(count: int) -> tuple[np.ndarray, np.ndarray]:
-        features = generator.random((count, *shape), dtype=np.float32)
-        return features, generator.integers(0, classes, count)
-
-    test_x, test_y = records(_RECORDS)
-    client_records = tuple(records(_RECORDS) for _ in range(clients))
-    return Federation(clients=client_records, test_x=test_x, test_y=test_y, classes=classes)
-
-
-def check_data(settings: RunSettings) -> None:
-    """Refuse settings whose data are not there; nothing is read.
-
-    Raises:
-        ParameterError: no folder or file is named, or there is none of this name.
-    """
-    if settings.dataset == "digits":
-        return
-    if not settings.data:
-        raise ParameterError("data", "none", f"name the folder that holds {settings.dataset}")
-    if not Path(settings.data).exists():
-        raise ParameterError("data", settings.data, "no such folder or file; check the path")
-
-
-def rehearse(settings: RunSettings, scheme: Scheme) -> DryRun:
-    """Refuse a run that could not start, then train, encode, sum and decode one round of made-up
-    clients.
-
-    Raises:
-        ParameterError: as of the run: settings that no client would answer, a scheme for another
-            model, data that are not there.
-        InfeasibleError: not one round is within the budget.
-    """
-    check_run(settings, scheme)
-    check_data(settings)
-    beginning = time.perf_counter()
-    federation = made_up(settings, settings.clients_per_round)
-    model = model_for(settings.model, federation)
-    parameter_count = model.initial(settings.seed).size
-    settings.check_room(scheme, parameter_count)
-    strategy = prospective_strategy(settings, scheme, parameter_count)
-    rounds, epsilon = _spending(strategy, settings, parameter_count)
-    delta = settings.delta
-    if isinstance(strategy, LocalStrategy):
-        delta = strategy.claim(rounds, delta=delta).delta
-    warning = ""
-    if isinstance(scheme, RankedCodebook):
-        scheme.encode(model.initial(settings.seed), 0, rng=settings.seed)
-    else:
-        rehearsal = Rehearsal(
-            federation=federation,
-            model=model,
-            clients_per_round=settings.clients_per_round,
-            learning_rate=settings.server_learning_rate,
-            rounds=1,
-            every=1,
-            training=settings.training,
-            optimizer=optimizer_named(settings.server_optimizer),
+        Arguments:
+            encoding: of the updates.
+            seed: of the initial model, the participants and the noise; the first two do not depend
+                on `encoding`, so that mechanisms can be compared pairwise.
+        """
+        federation = self.federation
+        client_source, noise_source = (
+            np.random.default_rng(sequence) for sequence in np.random.SeedSequence(seed).spawn(2)
         )
-        rehearsal.run(scheme, seed=settings.seed)
-        warning = scheme.noise_warning(settings.clients_per_round)
-    return DryRun(
-        clients=settings.clients_per_round,
-        parameters=parameter_count,
-        bits=strategy.message_bits,
-        epsilon=epsilon,
-        delta=delta,
-        rounds=rounds,
-        wanted=settings.participations,
-        evaluations=settings.evaluations,
-        seconds=time.perf_counter() - beginning,
-        warning=warning,
-    )
+        population = len(federation.clients)
+        client_order = client_source.permutation(population) if self.sampling == "cyclic" else None
+        parameters = self.model.initial(seed)
+        state: State = {}
+        history: list[tuple[int, float, float]] = []
+        for round_number in range(1, self.rounds + 1):
+            if client_order is not None:
+                places = client_order[turn(round_number, self.clients_per_round, population)]
+            else:
+                places = client_source.permutation(population)[: self.clients_per_round]
+            client_data = [federation.clients[index] for index in places]
+            updates = [
+                self.training.update(self.model, parameters, *records, seed=seed + round_number)
+                for records in client_data
+            ]
+            if encoding.weighs:
+                updates = [
+                    np.append(update, len(labels))
+                    for update, (_, labels) in zip(updates, client_data, strict=True)
+                ]
+            mean = mean_update(encoding, updates, rng=noise_source)
+            state, change = self.optimizer.step(state, mean)
+            parameters = parameters + self.learning_rate * change
+            if round_number % self.every == 0 or round_number == self.rounds:
+                loss, accuracy = self.model.evaluate(
+                    parameters, federation.test_x, federation.test_y
+                )
+                history.append((round_number, loss, accuracy))
+        return history
 
 
-def _spending(
-    strategy: RoundStrategy[Any], settings: RunSettings, size: int
-) -> tuple[int, float | None]:
-    """The most rounds of a client within the budget, and their epsilon, if one can be claimed."""
-
-    def cost(rounds: int) -> float:
-        return strategy.cost(rounds, size=size, delta=settings.delta, corrupted=settings.corrupted)
-
-    rounds = settings.participations
-    if settings.epsilon:
-        rounds = rounds_within(settings.epsilon, cost, rounds)
-    try:
-        epsilon = cost(rounds)
-    except ParameterError:  # without noise
-        return rounds, None
-    if math.isinf(epsilon):
-        return rounds, None
-    return rounds, epsilon
+def mean_update(encoding: Encoding, updates: list[Vector], *, rng: np.random.Generator) -> Vector:
+    """The mean that the server decodes from the sum of the updates' integers; not private."""
+    size = updates[0].size - encoding.weighs
+    integer_sum = np.zeros(encoding.length(size), dtype=np.int64)
+    if isinstance(encoding, TableEncoding) and encoding.clip_norm is None:
+        # Coordinates are quantized independently, so many clients go through the table at once.
+        batch_size = max(1, _TOGETHER // size)
+        for first in range(0, len(updates), batch_size):
+            codes = encoding.mechanism.privatize(np.stack(updates[first : first + batch_size]), rng)
+            integer_sum += encoding.lattice.integers[np.asarray(codes).astype(np.intp)].sum(axis=0)
+    else:
+        for update in updates:
+            integer_sum += encoding.encode(update, rng=int(rng.integers(2**62)))
+    return encoding.decode(integer_sum, count=len(updates), size=size)

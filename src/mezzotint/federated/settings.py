@@ -21,15 +21,12 @@ from mezzotint.core.files import read_object
 from mezzotint.core.records import JsonObject, Record
 from mezzotint.datasets import Federation, load_federation
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding
-from mezzotint.federated.joined import MetricsEncoding, load_encoding
+from mezzotint.federated.encoding_files import load_encoding
+from mezzotint.federated.models import ALGORITHMS, LocalTraining, model_for
 from mezzotint.federated.secagg.plan import CORRUPTED, DROPPED
 from mezzotint.federated.secagg.roster import ROUNDS, SAMPLINGS, most_participations
-from mezzotint.federated.tasks import (
-    ALGORITHMS,
-    LocalTraining,
-    model_for,
-    optimizer_named,
-)
+from mezzotint.federated.server_optimizers import optimizer_named
+from mezzotint.federated.wrapped_encodings import MetricsEncoding
 from mezzotint.vectors import RankedCodebook
 
 Scheme = Encoding | RankedCodebook
@@ -99,7 +96,7 @@ class RunSettings(Record):
         clip_norm: clip the vector to this norm first (and rotate it, for a mechanism's table); 0 does
             not. A file of an encoding has its own.
         server_learning_rate: factor on the server optimizer's step.
-        server_optimizer: "fedavg" or "fedavgm" (`mezzotint.federated.tasks`).
+        server_optimizer: "fedavg" or "fedavgm" (`mezzotint.federated.server_optimizers`).
         rounds, clients_per_round: number of rounds, and of clients in each.
         minimum: fewest summands; 0 takes half of those drawn + 1, and 1 for single reports.
         spare: extra clients drawn, so that no round waits for its slowest.

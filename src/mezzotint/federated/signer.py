@@ -30,7 +30,7 @@ import numpy as np
 from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
 from mezzotint.core.files import parse_object
 from mezzotint.core.records import JsonObject
-from mezzotint.federated.lifetime import Answer, LifetimeLedger, lifetime_path
+from mezzotint.federated.lifetime_ledger import Answer, LifetimeLedger, lifetime_path
 from mezzotint.federated.policy import Policy, PolicyRefusal, load_policy
 from mezzotint.federated.secagg import (
     Client,
@@ -112,7 +112,7 @@ class Signing(Protocol):
 
 def read_encoding(description: bytes) -> Encoding:
     """The encoding of an invitation; PolicyRefusal if there is none."""
-    from mezzotint.federated.joined import unpacked  # heavy, and not needed for other messages
+    from mezzotint.federated.encoding_files import unpacked
 
     try:
         return unpacked(description)

@@ -252,7 +252,7 @@ class LifetimeLedger:
             FileFormatError: a budget, and sums on the ledger whose encoding this version cannot
                 read.
         """
-        from mezzotint.federated.joined import packed  # heavy, and not needed to note answers
+        from mezzotint.federated.encoding_files import packed
 
         if answer.stage != "sum":
             raise ParameterError("stage", answer.stage, "a masked input answers the stage 'sum'")
@@ -329,7 +329,7 @@ def _readable(description: bytes) -> Encoding:
     """The encoding of a description on the ledger; FileFormatError, with the remedy, where this
     version cannot read it.
     """
-    from mezzotint.federated.joined import unpacked
+    from mezzotint.federated.encoding_files import unpacked
 
     try:
         return unpacked(description)

@@ -16,7 +16,7 @@ from mezzotint.core.files import AppendLog, parse_object, read_arrays, replacing
 from mezzotint.core.records import JsonObject
 from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import Encoding
-from mezzotint.federated.tasks import State
+from mezzotint.federated.server_optimizers import State
 from mezzotint.privacy.claim import Claim
 
 _FORMAT = "mezzotint-federated-ledger"

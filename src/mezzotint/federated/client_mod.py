@@ -23,9 +23,8 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MessageType
 
 from mezzotint.core.errors import MezzotintError, ParameterError
-from mezzotint.federated.legacy import EXAMPLES, Train, adapted, is_client_fn
-from mezzotint.federated.policy import Policy, PolicyRefusal, load_policy
-from mezzotint.federated.records import (
+from mezzotint.federated.client_fn_apps import EXAMPLES, Train, adapted, is_client_fn
+from mezzotint.federated.flower_records import (
     RECORD,
     Key,
     flatten,
@@ -37,6 +36,7 @@ from mezzotint.federated.records import (
     shapes,
     task_digest,
 )
+from mezzotint.federated.policy import Policy, PolicyRefusal, load_policy
 from mezzotint.federated.secagg import Client
 from mezzotint.federated.secagg.client import MOST_AHEAD
 from mezzotint.federated.secagg.roster import read_identity
@@ -51,7 +51,7 @@ from mezzotint.federated.signer import (
 
 if TYPE_CHECKING:
     from mezzotint.federated.encoding import Encoding, Vector
-    from mezzotint.federated.joined import MetricsEncoding
+    from mezzotint.federated.wrapped_encodings import MetricsEncoding
 
 _DEALING_KEYS = (Key.ENCODING, Key.NEXT)
 _KEYS = {
@@ -367,7 +367,7 @@ def whatever_happens(make: Callable[[], T], nothing: Callable[[], S], told: str)
 
 def _input(message: Message, call_next: Train, context: Context, encoding: Encoding) -> Vector:
     """The input to the sum: metrics, or an update."""
-    from mezzotint.federated.joined import MetricsEncoding
+    from mezzotint.federated.wrapped_encodings import MetricsEncoding
 
     if isinstance(encoding, MetricsEncoding):
         return measured(message, call_next, context, encoding)

@@ -14,7 +14,7 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.federated.records import only
+from mezzotint.federated.flower_records import only
 
 Train = Callable[[Message, Context], Message]
 

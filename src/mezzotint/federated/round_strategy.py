@@ -30,8 +30,7 @@ from mezzotint.core.arguments import (
 )
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.records import JsonObject, above
-from mezzotint.federated.ledger import RunLedger
-from mezzotint.federated.records import (
+from mezzotint.federated.flower_records import (
     Key,
     flatten,
     log,
@@ -41,10 +40,11 @@ from mezzotint.federated.records import (
     request,
     unflatten,
 )
+from mezzotint.federated.run_ledger import RunLedger
 from mezzotint.federated.secagg import ProtocolError, TooFewClients
 from mezzotint.federated.secagg.plan import SESSION_BYTES
 from mezzotint.federated.secagg.roster import SAMPLINGS, Sampling
-from mezzotint.federated.tasks import FedAvg, ServerOptimizer, State
+from mezzotint.federated.server_optimizers import FedAvg, ServerOptimizer, State
 from mezzotint.privacy.claim import Claim
 
 _AT_ONCE = 64  # most messages sent, or answers fetched, in one request

@@ -24,8 +24,7 @@ from flwr.serverapp import Grid
 from mezzotint.core.arguments import check_vector, with_old_fields
 from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
 from mezzotint.core.records import JsonObject
-from mezzotint.federated.lifetime import REPORTS
-from mezzotint.federated.mod import (
+from mezzotint.federated.client_mod import (
     Train,
     Updates,
     as_bytes,
@@ -33,9 +32,16 @@ from mezzotint.federated.mod import (
     trained_update,
     whatever_happens,
 )
+from mezzotint.federated.flower_records import RECORD, Key, log, only, parameters, reply
+from mezzotint.federated.lifetime_ledger import REPORTS
 from mezzotint.federated.policy import Policy, PolicyRefusal
-from mezzotint.federated.records import RECORD, Key, log, only, parameters, reply
-from mezzotint.federated.rounds import RoundOptions, RoundStrategy, RoundTask, Running, halfway
+from mezzotint.federated.round_strategy import (
+    RoundOptions,
+    RoundStrategy,
+    RoundTask,
+    Running,
+    halfway,
+)
 from mezzotint.federated.secagg import DuplicateAnswer, MalformedMessage, TooFewClients
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.ledger import Ledger

@@ -31,10 +31,8 @@ from mezzotint.core.records import counted
 from mezzotint.federated import secagg
 from mezzotint.federated.budgets import Sums, with_evaluations
 from mezzotint.federated.encoding import Encoding
-from mezzotint.federated.introductions import Introduction, Introductions
-from mezzotint.federated.joined import Measured, MetricsEncoding, packed
-from mezzotint.federated.ledger import RunLedger
-from mezzotint.federated.records import (
+from mezzotint.federated.encoding_files import packed
+from mezzotint.federated.flower_records import (
     RECORD,
     Key,
     further_answers,
@@ -44,7 +42,8 @@ from mezzotint.federated.records import (
     request,
     task_digest,
 )
-from mezzotint.federated.rounds import (
+from mezzotint.federated.introductions import Introduction, Introductions
+from mezzotint.federated.round_strategy import (
     RoundOptions,
     RoundStrategy,
     RoundTask,
@@ -53,9 +52,11 @@ from mezzotint.federated.rounds import (
     check_most_rounds,
     halfway,
 )
+from mezzotint.federated.run_ledger import RunLedger
 from mezzotint.federated.secagg.client import MOST_AHEAD
 from mezzotint.federated.secagg.plan import CORRUPTED, DIGEST_BYTES, DROPPED, SESSION_BYTES, Draw
 from mezzotint.federated.secagg.roster import ROUNDS
+from mezzotint.federated.wrapped_encodings import Measured, MetricsEncoding
 from mezzotint.privacy.claim import Claim
 
 AHEAD = 5

@@ -1,0 +1,127 @@
+"""Models as functions of flat vectors, and training by clients."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal, final
+
+import numpy as np
+
+from mezzotint.core.arguments import (
+    check_choice,
+    check_count,
+    check_positive,
+    with_old_fields,
+)
+from mezzotint.core.errors import ParameterError
+from mezzotint.datasets import Features, Federation, Labels
+from mezzotint.federated.encoding import Vector
+
+Algorithm = Literal["fedsgd", "fedavg"]
+ALGORITHMS: tuple[Algorithm, ...] = ("fedsgd", "fedavg")
+
+
+class Model(ABC):
+    """A model as a function of one flat vector."""
+
+    @abstractmethod
+    def initial(self, seed: int) -> Vector:
+        """Parameters to start from."""
+
+    @abstractmethod
+    def gradient(self, parameters: Vector, x: Features, y: Labels) -> Vector:
+        """Gradient of the mean cross-entropy."""
+
+    @abstractmethod
+    def evaluate(self, parameters: Vector, x: Features, y: Labels) -> tuple[float, float]:
+        """Mean cross-entropy and accuracy."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Softmax(Model):
+    """Multinomial logistic regression; (features + 1) * classes parameters. Needs only numpy."""
+
+    features: int
+    classes: int
+
+    def initial(self, seed: int) -> Vector:
+        return np.zeros((self.features + 1) * self.classes)
+
+    def _probabilities(self, parameters: Vector, x: Features) -> Vector:
+        # In the images' own precision: float32 halves the time, and updates are rounded to few bits
+        # anyway.
+        weights = parameters.reshape(self.features + 1, self.classes).astype(x.dtype)
+        scores = x.reshape(len(x), -1) @ weights[:-1] + weights[-1]
+        scores -= scores.max(axis=1, keepdims=True)
+        exponentials = np.exp(scores)
+        return exponentials / exponentials.sum(axis=1, keepdims=True)
+
+    def gradient(self, parameters: Vector, x: Features, y: Labels) -> Vector:
+        residuals = self._probabilities(parameters, x)
+        residuals[np.arange(len(y)), y] -= 1
+        residuals /= len(y)
+        gradients = [(x.reshape(len(x), -1).T @ residuals).ravel(), residuals.sum(axis=0)]
+        return np.concatenate(gradients).astype(np.float64)
+
+    def evaluate(self, parameters: Vector, x: Features, y: Labels) -> tuple[float, float]:
+        probabilities = self._probabilities(parameters, x)
+        # A probability that underflows counts as the least positive one.
+        loss = -np.log(
+            np.maximum(probabilities[np.arange(len(y)), y], np.finfo(probabilities.dtype).tiny)
+        ).mean()
+        return float(loss), float((probabilities.argmax(axis=1) == y).mean())
+
+
+@with_old_fields(rate="learning_rate")
+@final
+@dataclass(frozen=True, kw_only=True)
+class LocalTraining:
+    """A client's training.
+
+    Arguments:
+        algorithm: "fedsgd": the update is minus the gradient on all its records (Algorithm 1 of the
+            RQM paper); "fedavg": the change after `steps` steps of gradient descent.
+        steps, learning_rate: of fedavg; full-batch steps.
+        batch: most records used at a time, drawn at random; 0 for all.
+    """
+
+    algorithm: Algorithm = "fedavg"
+    steps: int = 5
+    learning_rate: float = 0.5
+    batch: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("algorithm", self.algorithm, ALGORITHMS)
+        check_count("steps", self.steps)
+        check_positive("learning_rate", self.learning_rate)
+        check_count("batch", self.batch, least=0)
+
+    def update(
+        self, model: Model, parameters: Vector, x: Features, y: Labels, *, seed: int
+    ) -> Vector:
+        """The client's update of the parameters; the seed draws batches."""
+        generator = np.random.default_rng(seed)
+
+        def gradient(at: Vector) -> Vector:
+            if not 0 < self.batch < len(y):
+                return model.gradient(at, x, y)
+            chosen = generator.choice(len(y), self.batch, replace=False)
+            return model.gradient(at, x[chosen], y[chosen])
+
+        if self.algorithm == "fedsgd":
+            return -gradient(parameters)
+        local_parameters = parameters
+        for _ in range(self.steps):
+            step = self.learning_rate * gradient(local_parameters)
+            local_parameters = local_parameters - step
+        return local_parameters - parameters
+
+
+def model_for(name: str, federation: Federation) -> Model:
+    """The model of this name for data of these shapes; ParameterError for any but "softmax"."""
+    if name != "softmax":
+        raise ParameterError("model", name, "use 'softmax', or write an app for your own model")
+    features = int(np.prod(federation.test_x.shape[1:]))
+    return Softmax(features=features, classes=federation.classes)
