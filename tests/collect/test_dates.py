@@ -57,6 +57,12 @@ def clock(*spelled: str) -> pa.Array:
         (pa.array([datetime.time(13, 45)]), "minute_of_day", [825]),
         (pa.array([datetime.timedelta(seconds=90, milliseconds=250)]), "seconds", [90.25]),
         (pa.array(["2026-10-05", None]), "weekday", [1, None]),
+        (
+            pa.array(["2024-12-30", "2021-01-03", "2020-12-31", None]),
+            "week",
+            ["2025-W01", "2020-W53", "2020-W53", None],
+        ),
+        (pa.array(["0001-01-02", "9999-12-30"]), "week", ["0001-W01", "9999-W52"]),
         (pa.array(["2026-10-05T23:30:00+02:00"]), "hour", [23]),
         (pa.array(["2026-10-05T23:30:00Z"]), f"hour@{VIENNA}", [1]),
         (pa.array(["2026-10-05 23:30:00.25+0200"]), "epoch", [1791235800.25]),
@@ -102,6 +108,15 @@ def test_names() -> None:
         parse_derived("a:hour@Europe/Wien")
 
 
+def test_an_ending_that_is_no_part_is_answered_with_the_parts(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("t,x\n2026-10-05,1\n")
+    table = families.randomized_response(epsilon=1.0)
+    with pytest.raises(ParameterError, match=r"no part 'quarter'; use one of: .*month.*week, date"):
+        collect.privatize(
+            tmp_path / "in.csv", tmp_path / "o.csv", column="x", mechanism=table, keep=["t:quarter"]
+        )
+
+
 @given(
     second=st.integers(-3_000_000_000, 5_000_000_000),
     zone=st.sampled_from([VIENNA, "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe"]),
@@ -114,6 +129,7 @@ def test_clocks_are_those_of_zoneinfo(second: int, zone: str) -> None:
     wanted = {
         "hour": there.hour, "minute_of_day": 60 * there.hour + there.minute, "weekday": there.isoweekday(),
         "month": there.month, "year": there.year, "date": there.date().isoformat(), "epoch": second,
+        "week": "{:04d}-W{:02d}".format(*there.isocalendar()[:2]),
         "day": there.date().toordinal() - datetime.date(1970, 1, 1).toordinal(),
     }  # fmt: skip
     assert {name: part(array, f"{name}@{zone}")[0] for name in wanted} == wanted

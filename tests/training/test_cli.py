@@ -154,7 +154,8 @@ def test_the_same_command_goes_on_and_finishes(invoke: Invoke, tmp_path: Path) -
     assert again["test_accuracy"] == whole["test_accuracy"]
     assert again["epsilon"] == whole["epsilon"]
     with pytest.raises(
-        ParameterError, match=r"other settings .*noise_multiplier: 1.0 there, 2.0 here"
+        ParameterError,
+        match=r"other settings .*noise_multiplier: 1.0 there, 2.0 here.*another place",
     ):
         invoke("--noise-multiplier", 2, "--out", place)
 

@@ -94,10 +94,18 @@ def _size(file: Path | None) -> int:
 
 def _list(as_json: bool) -> None:
     names = list(mz.papers.catalogue.figures())
-    listing = "\n".join(
-        f"{figure_name:<24}{mz.papers.catalogue.summary(figure_name)}" for figure_name in names
-    )
+    listing = "\n".join(_line(figure_name) for figure_name in names)
     console.show({"names": names}, as_json, lambda: listing)
+
+
+def _line(name: str) -> str:
+    """A line of the list: what is reproduced, and the options that change how."""
+    line = f"{name:<24}{mz.papers.catalogue.summary(name)}"
+    figure = mz.papers.catalogue.figures()[name]
+    accepted = [f"--{option_name}" for option_name in figure.options if option_name != "progress"]
+    if not accepted:
+        return line
+    return f"{line} Takes {', '.join(accepted)}."
 
 
 def _computed(name: str, options: dict[str, Any]) -> Reproduction:

@@ -446,6 +446,7 @@ def _lines(
                 "method": described.method.kind,
                 **run.describe(),
             }
+            header["learning_rate"] = header.pop("step_size")
             if outputs.names:
                 header["outputs"] = outputs.names
             _line(file, header)

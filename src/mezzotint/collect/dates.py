@@ -7,6 +7,7 @@
 | weekday | 1 to 7, Monday 1 (ISO 8601) |
 | month, year, day | 1 to 12; the year; days since 1970-01-01 |
 | date | text, 2026-10-05: for tables of categories and groups |
+| week | text, 2026-W41, of ISO 8601, from Monday on: likewise |
 | epoch | seconds since 1970-01-01T00:00:00Z, with their fraction |
 | seconds | of a duration |
 
@@ -45,7 +46,10 @@ compute: Any = pc
 CLOCK_PARTS = ("hour", "minute_of_day")
 
 
-CALENDAR_PARTS = ("weekday", "month", "year", "day", "date")
+TEXT_PARTS = ("week", "date")
+
+
+CALENDAR_PARTS = ("weekday", "month", "year", "day", *TEXT_PARTS)
 
 
 PARTS = (*CLOCK_PARTS, *CALENDAR_PARTS, "epoch", "seconds")
@@ -96,7 +100,7 @@ class Derived:
     @property
     def kind(self) -> pa.DataType:
         """The type of the part."""
-        return pa.string() if self.part == "date" else pa.float64()
+        return pa.string() if self.part in TEXT_PARTS else pa.float64()
 
 
 def parse_derived(name: str) -> Derived | None:
@@ -113,6 +117,17 @@ def parse_derived(name: str) -> Derived | None:
         return Derived(column=column, part=part_name, zone=None)
     _clock(zone, name)
     return Derived(column=column, part=part_name, zone=zone)
+
+
+def require_part(name: str, *, columns: Sequence[str], parameter: str) -> None:
+    """Raises ParameterError, listing the parts, for a name such as `started_at:quarter`: that of a
+    column with an ending that is no part.
+    """
+    column, _, ending = name.rpartition(":")
+    part_name = ending.partition("@")[0]
+    if name not in columns and column in columns and part_name not in PARTS:
+        remedy = f"dates and times have no part {part_name!r}; use one of: {', '.join(PARTS)}"
+        raise ParameterError(parameter, name, remedy)
 
 
 def output_name(column: str) -> str:
@@ -214,7 +229,7 @@ def derive(
     row: Row,
     markers: Sequence[str] = (),
 ) -> pa.Array:
-    """The part of each value: float64, or text for `date`; missing values are null.
+    """The part of each value: float64, or text for `week` and `date`; missing values are null.
 
     Arguments:
         row: the words for a row of the array, for messages.
@@ -371,6 +386,8 @@ class _Column:
         days, seconds = clock // DAY_SECONDS, clock % DAY_SECONDS
         if self.derived.part == "date":
             return _dates(days, self.present)
+        if self.derived.part == "week":
+            return _weeks(days, self.present)
         months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
         parts: dict[str, Any] = {
             "hour": seconds // 3600,
@@ -431,5 +448,19 @@ def _spelled_offsets(zones: pa.Array) -> IntArray:
 def _dates(days: IntArray, present: BoolArray) -> pa.Array:
     distinct, index_of_row = np.unique(days, return_inverse=True)
     spelled = np.datetime_as_string(distinct.astype("datetime64[D]")).tolist()
+    spelled_text = pa.array(spelled, pa.string()).take(pa.array(index_of_row))
+    return compute.if_else(pa.array(present), spelled_text, pa.scalar(None, pa.string()))
+
+
+def _weeks(days: IntArray, present: BoolArray) -> pa.Array:
+    """Weeks of ISO 8601: from Monday on, of the year that holds their Thursday."""
+    mondays, index_of_row = np.unique(days - (days + 3) % 7, return_inverse=True)
+    thursdays = (mondays + 3).astype("datetime64[D]")
+    years = thursdays.astype("datetime64[Y]")
+    weeks = (thursdays - years.astype("datetime64[D]")).astype(np.int64) // 7 + 1
+    spelled_years = np.datetime_as_string(years).tolist()
+    spelled = [
+        f"{year}-W{week:02d}" for year, week in zip(spelled_years, weeks.tolist(), strict=True)
+    ]
     spelled_text = pa.array(spelled, pa.string()).take(pa.array(index_of_row))
     return compute.if_else(pa.array(present), spelled_text, pa.scalar(None, pa.string()))

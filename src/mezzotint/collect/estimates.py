@@ -320,7 +320,7 @@ class Estimate(Claimed):
         shown: JsonObject = {
             "reports": self.n,
             **{quantity: interval.as_dict() for quantity, interval in named},
-            "standard error": self.standard_error,
+            "standard error of the mean": self.standard_error,
             "confidence": f"{confidence_percent(self.confidence)} of {intervals}, {self.method}",
         }
         if self.claim is None:

@@ -34,6 +34,7 @@ from mezzotint.collect.dates import (
     derive,
     parse_derived,
     part_fault,
+    require_part,
 )
 from mezzotint.collect.json_lines import JsonReader
 from mezzotint.collect.listing import (
@@ -330,6 +331,7 @@ class OpenFile:
         if derived is not None:
             stored = derived.column
         if stored not in self._partition:
+            require_part(name, columns=self.reader.names, parameter=parameter)
             self.reader.require(stored, parameter=parameter)
             arrow_type = self.reader.kind_of(stored)
         elif stored in self.reader.names:

@@ -504,7 +504,8 @@ class AppendLog:
         if self._count == 0:
             if log_line != _plain(self._header):
                 raise self._damaged(
-                    "is of another run, kind or version, or damaged in its first line"
+                    "is of another run, kind or version, or damaged in its first line; name "
+                    "another place, or run it as it began"
                 )
         elif log_line is None:
             raise self._damaged(

@@ -564,6 +564,10 @@ LEAST_USEFUL = 1e-3
 """Least epsilon of a report that a remedy names."""
 
 
+EXPORT = "mezzotint ledger FILE --export people.jsonl lists them with what they spent"
+"""How to find the people to whom too little is left, for messages."""
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Excess:
@@ -608,11 +612,11 @@ class Excess:
             return f"Keep at most {rows} of each person in all ({option}), or {allowance}"
         remaining = below(float(Fraction(self.remaining, UNITS)))
         if float(remaining) < LEAST_USEFUL:
-            return f"Nothing is left to some people: leave them out, or {allowance}"
+            return f"Nothing is left to some people: leave them out ({EXPORT}), or {allowance}"
         return (
             f"Not even one row of some people fits, to whom {remaining} is left: draw from a "
             f"table of that epsilon (mezzotint design --epsilon {remaining}) with --at-most 1, "
-            f"leave them out, or {allowance}"
+            f"leave them out ({EXPORT}), or {allowance}"
         )
 
 

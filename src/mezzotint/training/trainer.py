@@ -611,7 +611,10 @@ def _read_state(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> dict[st
         )
     changed = _changed(json.loads(saved_state["identity"]), _identity(trainer))
     if changed:
-        remedy = f"belongs to a run with other settings or data ({', '.join(changed)})"
+        remedy = (
+            f"belongs to a run with other settings or data ({', '.join(changed)}); name another "
+            "place, or run it as it began"
+        )
         raise ParameterError("checkpoint", str(checkpoint), remedy)
     return saved_state
 
