@@ -468,7 +468,7 @@ def test_a_client_that_no_release_names(
     assert (
         "no release is charged to nobody alone" in invoke("ledger", book, "--client", "nobody").err
     )
-    refused("ledger", book, "--delta", 2, words=("--delta=2.0", "federated client's ledger"))
+    refused("ledger", book, "--delta", 2, words=("--delta=2.0", "ledger of releases"))
 
 
 def test_utility_is_compared_with_utility(invoke: Callable[..., Any]) -> None:

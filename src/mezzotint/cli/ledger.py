@@ -30,11 +30,9 @@ EXAMPLE = "mezzotint ledger ledger.jsonl --budget 1 --json"
 
 FEDERATED, TRAINING = "mezzotint-federated-ledger", "mezzotint-training-ledger"
 LIFETIME = "mezzotint-lifetime-ledger"
-RELEASES = "mezzotint-ledger"
 KINDS = {
     FEDERATED: "the ledger of a federated run's rounds",
     TRAINING: "the ledger of a training run's steps",
-    RELEASES: "a ledger of releases",
 }
 """What the ledgers that state a delta of their own are, for messages."""
 
@@ -123,7 +121,8 @@ def _refuse_options(options: LedgerOptions, kind: str) -> None:
         remedy = f"{file_name} has no clients to choose from; leave it out"
         raise ParameterError("client", options.client, remedy)
     if options.delta is not None and kind != LIFETIME:
-        remedy = f"{file_name} is {KINDS[kind]}, whose claims have a delta each; leave it out"
+        ledger_kind = KINDS.get(kind, "a ledger of releases")
+        remedy = f"{file_name} is {ledger_kind}, whose claims have a delta each; leave it out"
         raise ParameterError("delta", options.delta, remedy)
 
 
