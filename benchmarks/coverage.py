@@ -49,7 +49,8 @@ from rich.console import Console
 from rich.table import Table
 
 from mezzotint import collect, families
-from mezzotint.collect.answers import GroupShapes
+from mezzotint.collect.answers import GroupEvidence
+from mezzotint.collect.evidence import CrossFitted
 from mezzotint.collect.groups import Group, parts_of
 from mezzotint.collect.intervals import (
     Sums,
@@ -59,7 +60,6 @@ from mezzotint.collect.intervals import (
     target_of_mean,
 )
 from mezzotint.collect.requests import Request
-from mezzotint.collect.shapes import CrossFitted
 from mezzotint.collect.spreads import Spread
 from mezzotint.core.mechanism import Mechanism
 
@@ -290,7 +290,7 @@ class Groups:
 
     groups: Sequence[Group]
     known: dict[tuple[str, float], list[collect.Part]] = field(default_factory=dict)
-    fits: dict[tuple[str, int], GroupShapes] = field(default_factory=dict)
+    fits: dict[tuple[str, int], GroupEvidence] = field(default_factory=dict)
 
     def parts(self, what: str, confidence: float) -> list[collect.Part]:
         """The parts of both."""
@@ -299,12 +299,12 @@ class Groups:
             self.known[key] = [parts_of(one, confidence=confidence)[what] for one in self.groups]
         elif key not in self.known:
             self.known[key] = [
-                self.shapes(what, index, confidence).parts()[what]
+                self.evidence(what, index, confidence).parts()[what]
                 for index in range(len(self.groups))
             ]
         return self.known[key]
 
-    def shapes(self, what: str, index: int, confidence: float) -> GroupShapes:
+    def evidence(self, what: str, index: int, confidence: float) -> GroupEvidence:
         """A share or the median of a group, whose fit is the same at every level."""
         group = self.groups[index]
         if (what, index) not in self.fits:
@@ -312,13 +312,13 @@ class Groups:
             request = Request.of(
                 group.counts.mechanism, above=above, histogram=None, quantiles=quantiles
             )
-            self.fits[what, index] = GroupShapes.of(group, request, confidence=confidence)
+            self.fits[what, index] = GroupEvidence.of(group, request, confidence=confidence)
         fitted = self.fits[what, index]
-        assert fitted.shapes.bases, "dealt and fitted once, for all levels"
-        shapes = copy.copy(fitted.shapes)
-        shapes.confidence = confidence
-        shapes._known = {}
-        return GroupShapes(shapes=shapes, request=fitted.request)
+        assert fitted.evidence.bases, "dealt and fitted once, for all levels"
+        evidence = copy.copy(fitted.evidence)
+        evidence.confidence = confidence
+        evidence._known = {}
+        return GroupEvidence(evidence=evidence, request=fitted.request)
 
 
 def facts_of(column: Column) -> dict[str, float]:

@@ -45,8 +45,8 @@ from scipy import special
 from mezzotint import collect
 from mezzotint.collect.bets import Betting
 from mezzotint.collect.decoders import decoder_basis, dominating
-from mezzotint.collect.nodes import SupportPoints, nodes_of
-from mezzotint.collect.shapes import CrossFitted, Shapes
+from mezzotint.collect.evidence import CrossFitted, Evidence
+from mezzotint.collect.support_points import SupportPoints, nodes_of
 from mezzotint.core.mechanism import Mechanism
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -102,7 +102,7 @@ def edges_of(what: str) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def interval_of(fit: Shapes, what: str) -> collect.Interval:
+def interval_of(fit: Evidence, what: str) -> collect.Interval:
     """A quantity by the name that `truths` gives it."""
     if what.startswith("share"):
         return fit.share(*edges_of(what))
@@ -112,15 +112,15 @@ def interval_of(fit: Shapes, what: str) -> collect.Interval:
 
 
 @dataclass(kw_only=True)
-class Evidence:
+class FittedReports:
     """One data set: ends of its intervals at every level, each computed once and only if needed."""
 
-    fit: Shapes
-    fits: dict[float, Shapes] = field(default_factory=dict)
+    fit: Evidence
+    fits: dict[float, Evidence] = field(default_factory=dict)
     points: dict[str, float] = field(default_factory=dict)
     ends: dict[tuple[str, bool, float], float] = field(default_factory=dict)
 
-    def at(self, confidence: float) -> Shapes:
+    def at(self, confidence: float) -> Evidence:
         """The same fit at a level."""
         if confidence not in self.fits:
             assert self.fit.bases, "dealt and fitted once, for all levels"
@@ -174,7 +174,7 @@ class Evidence:
         return missed
 
 
-def point_of(fit: Shapes, what: str) -> float:
+def point_of(fit: Evidence, what: str) -> float:
     """The point of an interval, without the interval."""
     if what == "variance":
         return float(fit.masses @ (fit.base.x - fit.centre) ** 2)
@@ -188,7 +188,7 @@ def point_of(fit: Shapes, what: str) -> float:
     return float(breaks[cell] + position * (breaks[cell + 1] - breaks[cell]))
 
 
-def may_pass(fit: Shapes, truth: float, *, upper: bool) -> bool:
+def may_pass(fit: Evidence, truth: float, *, upper: bool) -> bool:
     """Whether an end for the median may lie on the wrong side of a value.
 
     The search from outside gets beyond it only by a break whose test says so: the first beyond the
@@ -230,7 +230,7 @@ def summed_cells(
         return None
     many = [collect.CodeCounts(mechanism=mechanism, counts=counts) for counts in every[likely]]
     fits = CrossFitted.of_many(many, confidence=levels[0], edges=np.array(EDGES))
-    evidence = [Evidence(fit=fit) for fit in fits]
+    evidence = [FittedReports(fit=fit) for fit in fits]
     cells: list[Cell] = []
     for label, law in laws.items():
         chances = law[likely]
@@ -340,7 +340,7 @@ def drawn_cells(
         for fit, weight in zip(
             fits_of(mechanism, counts, levels[0], method, rng), weights, strict=True
         ):
-            evidence = Evidence(fit=fit)
+            evidence = FittedReports(fit=fit)
             for what in active:
                 missed = set(evidence.missed_levels(what, true[what], levels))
                 for confidence in levels:
@@ -363,7 +363,7 @@ def fits_of(
     confidence: float,
     method: str,
     rng: np.random.Generator,
-) -> Iterator[Shapes]:
+) -> Iterator[Evidence]:
     """The estimates of many data sets."""
     many = [collect.CodeCounts(mechanism=mechanism, counts=one) for one in counts]
     edges = np.array(EDGES)

@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mezzotint import design, families
-from mezzotint.collect.nodes import SupportPoints, smooth_fit
+from mezzotint.collect.support_points import SupportPoints, smooth_fit
 from mezzotint.core.mechanism import Mechanism, cdf_variance
 
 CELLS = 128

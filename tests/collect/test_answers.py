@@ -15,8 +15,8 @@ import pytest
 from laws.registry import judges
 from mezzotint import collect, design, families
 from mezzotint.cli import run
+from mezzotint.collect.evidence import CrossFitted
 from mezzotint.collect.intervals import LADDER
-from mezzotint.collect.shapes import CrossFitted
 from mezzotint.core.errors import ParameterError
 from tolerances import FEW, MANY
 
@@ -75,7 +75,7 @@ def test_groups_of_a_frame_with_missing_labels_and_weights() -> None:
     assert frame.columns.tolist() == ["code", "level", "reports", "weight"]
 
 
-@judges("collect.answers.GroupShapes.intervals", "collect.answers.estimate_groups")
+@judges("collect.answers.GroupEvidence.intervals", "collect.answers.estimate_groups")
 def test_shares_and_differences_of_groups_cover(reports: Path) -> None:
     """At a confidence of 0.9999999 for all at once: misses with chance 1e-7."""
     groups = collect.read_groups(reports, by="town")
@@ -231,15 +231,15 @@ def test_differences_of_shares_are_as_narrow_as_those_of_means(same: bool) -> No
 
 def test_sides_grow_with_the_level_and_hold_the_interval() -> None:
     """At each quantile they reach at least as far as at the one before."""
-    shapes = CrossFitted(
+    evidence = CrossFitted(
         beta_group(3, 400, 5.0).counts, confidence=0.95, edges=np.array([0.0, 0.3, 1.0])
     )
     quantiles = 1.96 * LADDER
-    share = shapes.share(0.3, 1.0)
-    median = shapes.quantile(0.5)
+    share = evidence.share(0.3, 1.0)
+    median = evidence.quantile(0.5)
     for below, above in (
-        shapes.sides_of_share(share, (0.3, 1.0), quantiles),
-        shapes.sides_of_quantile(median, 0.5, quantiles),
+        evidence.sides_of_share(share, (0.3, 1.0), quantiles),
+        evidence.sides_of_quantile(median, 0.5, quantiles),
     ):
         assert below.shape == above.shape == LADDER.shape
         assert (np.diff(below) >= 0).all()
@@ -247,7 +247,7 @@ def test_sides_grow_with_the_level_and_hold_the_interval() -> None:
         assert below[0] >= 0
         assert above[0] >= 0
     assert share.identified is not None
-    below, above = shapes.sides_of_share(share, (0.3, 1.0), quantiles)
+    below, above = evidence.sides_of_share(share, (0.3, 1.0), quantiles)
     assert share.value - below[0] <= share.identified[0]
     assert share.value + above[0] >= share.identified[1]
     # Its decoders are chosen for a lower quantile: no better ones, and hardly worse.

@@ -14,7 +14,7 @@ from scipy import stats
 
 from mezzotint import collect
 from mezzotint.collect import Interval
-from mezzotint.collect.shapes import Shapes
+from mezzotint.collect.evidence import Evidence
 from modules import load
 from tolerances import FEW, MANY
 
@@ -35,19 +35,19 @@ def moved(point: float, end: float, factor: float) -> float:
 
 def narrow_shares(sweep: ModuleType, factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the product's intervals of shares narrower by a factor."""
-    share, share_end = Shapes.share, Shapes.share_end
+    share, share_end = Evidence.share, Evidence.share_end
 
-    def narrowed(fit: Shapes, low: float, high: float) -> Interval:
+    def narrowed(fit: Evidence, low: float, high: float) -> Interval:
         whole = share(fit, low, high)
         ends = [moved(whole.value, end, factor) for end in (whole.low, whole.high)]
         return Interval(value=whole.value, low=ends[0], high=ends[1])
 
-    def narrowed_end(fit: Shapes, low: float, high: float, *, upper: bool) -> float:
+    def narrowed_end(fit: Evidence, low: float, high: float, *, upper: bool) -> float:
         point = sweep.point_of(fit, f"share {low}..{high}")
         return moved(point, share_end(fit, low, high, upper=upper), factor)
 
-    monkeypatch.setattr(Shapes, "share", narrowed)
-    monkeypatch.setattr(Shapes, "share_end", narrowed_end)
+    monkeypatch.setattr(Evidence, "share", narrowed)
+    monkeypatch.setattr(Evidence, "share_end", narrowed_end)
 
 
 def alarms_about_shares(sweep: ModuleType, table: str, n: int) -> list[float]:

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from mezzotint import collect, datasets, design, families
-from mezzotint.collect import shapes
+from mezzotint.collect import evidence
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.decoders import dominating, greatest_expectation
+from mezzotint.collect.evidence import FLOOR, FOLDS, CrossFitted, folds_of
 from mezzotint.collect.means import mean_interval
-from mezzotint.collect.nodes import nodes_of, quick_fit
-from mezzotint.collect.shapes import FLOOR, FOLDS, CrossFitted, folds_of
 from mezzotint.collect.spreads import spread_of
+from mezzotint.collect.support_points import nodes_of, quick_fit
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import TOTAL
 from strategies import mechanisms
@@ -140,7 +140,7 @@ def test_a_fold_does_not_see_its_own_reports() -> None:
     nodes = nodes_of(CodeCounts(mechanism=KRR4, counts=counts))
     for fold in folds_of(nodes.with_counts(counts[None]))[0]:
         rest = nodes.with_counts(nodes.counts - fold.counts)
-        masses = quick_fit(rest, steps=shapes.STEPS)
+        masses = quick_fit(rest, steps=evidence.STEPS)
         assert fold.expected == pytest.approx(
             (1 - FLOOR) * masses @ nodes.pmf + FLOOR * nodes.pmf.mean(axis=0), rel=FEW
         )

@@ -17,14 +17,14 @@ from laws.registry import judges
 from mezzotint import collect, families
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.means import bernstein, mean_interval, report_moments
-from mezzotint.collect.nodes import (
+from mezzotint.collect.spreads import Spread, spread_of
+from mezzotint.collect.support_points import (
     deviance,
     least_deviance,
     nodes_of,
     quick_fit,
     smooth_fit,
 )
-from mezzotint.collect.spreads import Spread, spread_of
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import TOTAL
@@ -379,9 +379,9 @@ def test_coverage_of_the_mean(mechanism: Mechanism, n: int) -> None:
 
 
 @judges(
-    "collect.shapes.Shapes.quantile",
-    "collect.shapes.Shapes.share",
-    "collect.shapes.Shapes.variance",
+    "collect.evidence.Evidence.quantile",
+    "collect.evidence.Evidence.share",
+    "collect.evidence.Evidence.variance",
 )
 @pytest.mark.slow
 @each

@@ -17,6 +17,7 @@ from mezzotint.collect import bets, intervals
 from mezzotint.collect.bets import Betting, chunks_of
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.decoders import dominating
+from mezzotint.collect.evidence import CrossFitted
 from mezzotint.collect.intervals import (
     LADDER,
     Sums,
@@ -26,9 +27,8 @@ from mezzotint.collect.intervals import (
     target_of_mean,
     targets_of_categories,
 )
-from mezzotint.collect.nodes import nodes_of
-from mezzotint.collect.shapes import CrossFitted
 from mezzotint.collect.spreads import Spread, spread_of
+from mezzotint.collect.support_points import nodes_of
 from reference.outcomes import ones_of_fixed, outcomes, probabilities, score_accepts
 from tolerances import FEW, MANY
 
@@ -418,7 +418,7 @@ def test_every_chunk_is_bet_on_by_those_before_it() -> None:
     assert len(again) == len(bets.CHUNKS)
 
 
-@judges("collect.shapes.Shapes.share")
+@judges("collect.evidence.Evidence.share")
 def test_bets_cover() -> None:
     """Upper ends of P(X <= .3) = .9, one bound at a time; proved at .9 each."""
     rng, draws, tail, hits = np.random.default_rng(9), 60, 0.1, 0
@@ -426,9 +426,9 @@ def test_bets_cover() -> None:
     edges = np.array([0.0, 0.3, 1.0])
     for deal, counts in enumerate(rng.multinomial(60, pmf, size=draws)):
         reports = CodeCounts(mechanism=KRR8, counts=counts)
-        shapes = Betting(reports, confidence=1 - 2 * tail, edges=edges, deal=deal)
-        _, outer = shapes.nodes.inside(0.0, 0.3)
-        hits += shapes.greatest(outer, (0.0, 0.3)) >= 0.9
+        evidence = Betting(reports, confidence=1 - 2 * tail, edges=edges, deal=deal)
+        _, outer = evidence.nodes.inside(0.0, 0.3)
+        hits += evidence.greatest(outer, (0.0, 0.3)) >= 0.9
     # Below this number with probability 1e-5 if it held in .9 only.
     assert hits >= stats.binom(draws, 1 - tail).ppf(1e-5)
 
@@ -488,10 +488,10 @@ def test_stakes_on_a_chunk_do_not_know_the_chunks_after_it(monkeypatch: pytest.M
     monkeypatch.setattr(bets, "stakes_of", recorded)
     chunks = chunks_of(nodes_of(counts), deal=5)
     for centre in (0.5, 1.0):
-        shapes = Betting(counts, confidence=0.95, edges=None, deal=5)
+        evidence = Betting(counts, confidence=0.95, edges=None, deal=5)
         last = replace(chunks[-1], centre=centre)
-        vars(shapes)["folds"] = [*chunks[:-1], last]
-        shapes.variance()
+        vars(evidence)["folds"] = [*chunks[:-1], last]
+        evidence.variance()
     size = len(chunks)
     first, second = made[: 2 * size], made[2 * size :]
     for end in (slice(0, size), slice(size, 2 * size)):
@@ -501,16 +501,16 @@ def test_stakes_on_a_chunk_do_not_know_the_chunks_after_it(monkeypatch: pytest.M
 
 def test_safe_quantiles_skip_no_break() -> None:
     """The first break at which a test fails ends the search, although tests farther in would pass."""
-    shapes = Betting(
+    evidence = Betting(
         CodeCounts(mechanism=KRR8, counts=np.full(8, 50)), confidence=0.95, edges=None, deal=5
     )
-    breaks = shapes.base.breaks
+    breaks = evidence.base.breaks
 
     def share_below(values: np.ndarray, edges: tuple[float, float]) -> float:
         """P(X <= break): small everywhere but at the fourth break."""
         return 1.0 if edges[1] == breaks[4] and values.max() > 0 else 0.0
 
-    low, _ = shapes.quantile_ends(0.5, share_below)
+    low, _ = evidence.quantile_ends(0.5, share_below)
     assert low == breaks[3]
 
 
@@ -519,5 +519,5 @@ def test_a_share_within_which_rows_differ_has_no_event() -> None:
     stepped = collect.threshold_table(1.0, lower=0, upper=10, threshold=4)
     for table, edge, decides in ((stepped, 4.0, True), (stepped, 5.0, False), (KRR8, 0.5, False)):
         counts = CodeCounts(mechanism=table, counts=np.full(table.levels.size, 50))
-        shapes = Betting(counts, confidence=0.95, edges=np.array([edge]), deal=5)
-        assert (shapes.event_of_share(edge, table.upper) is not None) == decides
+        evidence = Betting(counts, confidence=0.95, edges=np.array([edge]), deal=5)
+        assert (evidence.event_of_share(edge, table.upper) is not None) == decides

@@ -157,7 +157,7 @@ def test_what_is_decoded_says_nothing_about_where_inputs_were(counts: collect.Co
     assert merged.counts.tolist() == counts.counts.tolist()
 
 
-@judges("collect.estimates.frequencies", "collect.shapes.Shapes.share")
+@judges("collect.estimates.frequencies", "collect.evidence.Evidence.share")
 @settings(max_examples=examples(7))
 @given(
     counts=st.lists(st.integers(0, 60), min_size=3, max_size=3).filter(

@@ -14,6 +14,7 @@ from mezzotint.collect.counts import (
     refuse_seeded,
     seeded_together,
 )
+from mezzotint.collect.evidence import CrossFitted
 from mezzotint.collect.groups import (
     Group,
     Part,
@@ -30,7 +31,6 @@ from mezzotint.collect.intervals import (
 )
 from mezzotint.collect.provenance import IN_SEVERAL_GROUPS, SAME_PEOPLE
 from mezzotint.collect.requests import Request
-from mezzotint.collect.shapes import CrossFitted
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, confidence_percent
@@ -136,24 +136,24 @@ class GroupEstimates(Claimed):
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class GroupShapes:
+class GroupEvidence:
     """What is asked of one group of unweighted reports of numbers, besides their mean.
 
     Arguments:
-        shapes: of the reports of the group.
+        evidence: of the reports of the group.
     """
 
-    shapes: CrossFitted
+    evidence: CrossFitted
     request: Request
 
     @classmethod
-    def of(cls, group: Group, request: Request, *, confidence: float) -> GroupShapes:
-        """The shapes of a group; raises ParameterError for weighted reports."""
+    def of(cls, group: Group, request: Request, *, confidence: float) -> GroupEvidence:
+        """The evidence of a group; raises ParameterError for weighted reports."""
         if not group.sums.equal:
             remedy = "shares and quantiles are those of unweighted reports; leave the weights out"
             raise ParameterError("weights", "unequal", remedy)
-        shapes = CrossFitted(group.counts, confidence=confidence, edges=request.edges)
-        return cls(shapes=shapes, request=request)
+        evidence = CrossFitted(group.counts, confidence=confidence, edges=request.edges)
+        return cls(evidence=evidence, request=request)
 
     @property
     def edges(self) -> dict[str, tuple[float, float]]:
@@ -176,24 +176,24 @@ class GroupShapes:
         """All shares and quantiles, by their names."""
         intervals: dict[str, Interval] = {}
         for quantity, edges in self.edges.items():
-            intervals[quantity] = self.shapes.share(*edges)
+            intervals[quantity] = self.evidence.share(*edges)
         for quantity, probability in self.probabilities.items():
-            intervals[quantity] = self.shapes.quantile(probability)
+            intervals[quantity] = self.evidence.quantile(probability)
         return intervals
 
     def parts(self) -> Parts:
         """The same with their sides at many levels."""
-        shapes = self.shapes
-        quantiles = normal_quantile(shapes.confidence) * LADDER
+        evidence = self.evidence
+        quantiles = normal_quantile(evidence.confidence) * LADDER
         parts: Parts = {}
         for quantity, edges in self.edges.items():
             share = self.intervals[quantity]
-            sides = shapes.sides_of_share(share, edges, quantiles)
+            sides = evidence.sides_of_share(share, edges, quantiles)
             parts[quantity] = self._part(share, sides, (0.0, 1.0))
         request = self.request
         for quantity, probability in self.probabilities.items():
             quantile = self.intervals[quantity]
-            sides = shapes.sides_of_quantile(quantile, probability, quantiles)
+            sides = evidence.sides_of_quantile(quantile, probability, quantiles)
             parts[quantity] = self._part(quantile, sides, (request.lower, request.upper))
         return parts
 
@@ -210,7 +210,7 @@ class GroupShapes:
             above=above,
             bias=0.0,
             bounds=bounds,
-            n=self.shapes.counts.n,
+            n=self.evidence.counts.n,
         )
 
 
@@ -235,10 +235,10 @@ class GroupAnswers:
         parts = dict(parts_of(group, confidence=confidence))
         intervals = {quantity: part.interval for quantity, part in parts.items()}
         if request.size:
-            shapes = GroupShapes.of(group, request, confidence=confidence)
-            intervals |= shapes.intervals
+            evidence = GroupEvidence.of(group, request, confidence=confidence)
+            intervals |= evidence.intervals
             if compared:
-                parts |= shapes.parts()
+                parts |= evidence.parts()
         return cls(n=group.counts.n, intervals=intervals, parts=parts)
 
 

@@ -19,9 +19,9 @@ from scipy import special
 
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.decoders import dominating
+from mezzotint.collect.evidence import FLOOR, STEPS, Evidence, Fold
 from mezzotint.collect.means import mean_interval
-from mezzotint.collect.nodes import SupportPoints, quick_fit
-from mezzotint.collect.shapes import FLOOR, STEPS, Fold, Shapes
+from mezzotint.collect.support_points import SupportPoints, quick_fit
 from mezzotint.core.search import bracket
 from mezzotint.core.types import FloatArray
 
@@ -96,7 +96,7 @@ def stakes_of(
 
 
 @final
-class Betting(Shapes):
+class Betting(Evidence):
     """Bounds by bets: proved at every number of reports of independent, identically distributed
     inputs.
 
@@ -136,7 +136,7 @@ class Betting(Shapes):
         least: float,
         tail: float,
     ) -> float:
-        """As in `Shapes`, proved: the least bound whose capital reaches 1 / tail, by halving
+        """As in `Evidence`, proved: the least bound whose capital reaches 1 / tail, by halving
         between `least` and the greatest v.
         """
         report_count = self.base.n

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from mezzotint.collect.nodes import (
+from mezzotint.collect.support_points import (
     clarabel,
     cone_program,
 )

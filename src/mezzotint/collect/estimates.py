@@ -19,6 +19,7 @@ from mezzotint.collect.counts import (
     claim_of,
     refuse_seeded,
 )
+from mezzotint.collect.evidence import CrossFitted, Evidence
 from mezzotint.collect.intervals import (
     Interval,
     Sums,
@@ -28,10 +29,9 @@ from mezzotint.collect.intervals import (
     within,
 )
 from mezzotint.collect.means import Method, bernstein, mean_interval, report_moments
-from mezzotint.collect.nodes import deviance, least_deviance
 from mezzotint.collect.requests import Request
-from mezzotint.collect.shapes import CrossFitted, Shapes
 from mezzotint.collect.spreads import spread_of
+from mezzotint.collect.support_points import deviance, least_deviance
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import (
     InfeasibleError,
@@ -417,19 +417,19 @@ def _of_numbers(
     each = each_confidence(confidence, 2 + request.size, simultaneous=simultaneous)
     if method == "asymptotic":
         deal = None
-        shapes: Shapes = CrossFitted(counts, confidence=each, edges=request.edges)
+        evidence: Evidence = CrossFitted(counts, confidence=each, edges=request.edges)
     else:
         betting = Betting(counts, confidence=each, edges=request.edges, deal=deal)
-        deal, shapes = betting.deal, betting
+        deal, evidence = betting.deal, betting
     _, report_variance = report_moments(counts)
-    variance = shapes.variance()
-    likeliest = least_deviance(shapes.base, start=shapes.masses)
+    variance = evidence.variance()
+    likeliest = least_deviance(evidence.base, start=evidence.masses)
     histogram = None
     if request.bins:
-        bins = [shapes.share(*edges) for edges in request.bins]
+        bins = [evidence.share(*edges) for edges in request.bins]
         histogram = Histogram.of(request.histogram, bins)
-    quantiles = {probability: shapes.quantile(probability) for probability in request.quantiles}
-    above = {threshold: shapes.share(threshold, request.upper) for threshold in request.above}
+    quantiles = {probability: evidence.quantile(probability) for probability in request.quantiles}
+    above = {threshold: evidence.share(threshold, request.upper) for threshold in request.above}
     return Estimate(
         n=counts.n,
         confidence=confidence,
@@ -443,7 +443,7 @@ def _of_numbers(
         claim=claim_of(mechanism, seeded=counts.seeded),
         seeded=counts.seeded,
         sha256=mechanism.sha256,
-        deviance=deviance(shapes.base, likeliest),
+        deviance=deviance(evidence.base, likeliest),
         deal=deal,
         notes=counts.provenance.notes,
         histogram=histogram,

@@ -27,8 +27,8 @@ from mezzotint.collect.intervals import (
     targets_of_categories,
     within,
 )
-from mezzotint.collect.nodes import MAX_CODES, nodes_of
 from mezzotint.collect.spreads import spread_of
+from mezzotint.collect.support_points import MAX_CODES, nodes_of
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.types import FloatArray
 

@@ -16,6 +16,7 @@ from mezzotint.collect.counts import (
     refuse_seeded,
     seeded_together,
 )
+from mezzotint.collect.evidence import CrossFitted
 from mezzotint.collect.intervals import (
     Interval,
     Sums,
@@ -27,7 +28,6 @@ from mezzotint.collect.intervals import (
     within,
 )
 from mezzotint.collect.provenance import UNKNOWN, Provenance
-from mezzotint.collect.shapes import CrossFitted
 from mezzotint.collect.source import Block
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism

@@ -16,6 +16,7 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from mezzotint.collect.counts import CodeCounts
+from mezzotint.collect.evidence import CrossFitted
 from mezzotint.collect.groups import Group, Part, difference, total
 from mezzotint.collect.intervals import (
     Interval,
@@ -31,7 +32,6 @@ from mezzotint.collect.intervals import (
 )
 from mezzotint.collect.means import possible_mean
 from mezzotint.collect.pairs import PairCounts, relation
-from mezzotint.collect.shapes import CrossFitted
 from mezzotint.collect.spreads import spread_of
 from mezzotint.core.arguments import check_choice, check_count, check_numbers
 from mezzotint.core.errors import ParameterError, as_real
@@ -294,13 +294,13 @@ class Question:
         shares = self._expected_codes(mechanism)
         edges = np.array([self.lower, self.above, self.upper])
 
-        def shapes(number: float) -> CrossFitted:
+        def evidence(number: float) -> CrossFitted:
             counts = _rounded(mechanism, shares, number)
             return CrossFitted(counts, confidence=self.confidence, edges=edges)
 
-        event = shapes(1).event_of_share(self.above, self.upper)
+        event = evidence(1).event_of_share(self.above, self.upper)
         if event is None:
-            return shapes(people).share(self.above, self.upper)
+            return evidence(people).share(self.above, self.upper)
         lower_end, upper_end = event.ends(
             Sums.of_counts(people * shares), (1 - self.confidence) / 2
         )
@@ -373,8 +373,8 @@ class Question:
         assert self.probability is not None
         mechanism = self.table(epsilon)
         counts = _rounded(mechanism, expected_shares(mechanism, self.inputs), people)
-        shapes = CrossFitted(counts, confidence=self.confidence, edges=None)
-        return shapes.quantile(self.probability)
+        evidence = CrossFitted(counts, confidence=self.confidence, edges=None)
+        return evidence.quantile(self.probability)
 
     def _groups(self, people: float) -> list[tuple[float, FloatArray | None]]:
         """People and anticipated inputs of the two groups of a difference."""

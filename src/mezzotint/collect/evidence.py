@@ -30,13 +30,13 @@ from mezzotint.collect.intervals import (
     event_of_chances,
 )
 from mezzotint.collect.means import mean_interval
-from mezzotint.collect.nodes import (
+from mezzotint.collect.spreads import Spread
+from mezzotint.collect.support_points import (
     SupportPoints,
     nodes_of,
     quick_fit,
     smooth_fit,
 )
-from mezzotint.collect.spreads import Spread
 from mezzotint.core.types import FloatArray
 
 FOLDS = 4
@@ -118,12 +118,12 @@ def folds_of(nodes: SupportPoints) -> list[tuple[Fold, ...]]:
     return folds
 
 
-# Shapes -------------------------------------------------------------------------------------------
+# Evidence -----------------------------------------------------------------------------------------
 
 Edges = tuple[float, float]
 
 
-class Shapes(ABC):
+class Evidence(ABC):
     """The evidence of one set of reports about the distribution of the inputs.
 
     Points come from one fit that knows of no edges, so that they do not depend on what is
@@ -427,7 +427,7 @@ RUNG_STRIDE = 4
 
 
 @final
-class CrossFitted(Shapes):
+class CrossFitted(Evidence):
     """Bounds by decoders that are chosen on some of the reports and evaluated on others.
 
     Each decoder dominates, so that the mean of its reports is an upper estimate at every n; the
@@ -448,14 +448,14 @@ class CrossFitted(Shapes):
         nodes = nodes_of(many[0])
         nodes = nodes.with_counts(np.stack([nodes_of(counts).counts for counts in many]))
         for counts, masses, folds in zip(many, smooth_fit(nodes), folds_of(nodes), strict=True):
-            shapes = cls(
+            evidence = cls(
                 counts,
                 confidence=confidence,
                 edges=edges,
                 masses=masses,
             )
-            shapes.folds = folds
-            yield shapes
+            evidence.folds = folds
+            yield evidence
 
     @cached_property
     def folds(self) -> tuple[Fold, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -469,7 +469,7 @@ class CrossFitted(Shapes):
         least: float,
         tail: float,
     ) -> float:
-        """As in `Shapes`, verified: the mean of the decoded reports and the normal width
+        """As in `Evidence`, verified: the mean of the decoded reports and the normal width
         around it, at the largest variance that reports and table leave possible.
         """
         del least
