@@ -27,8 +27,8 @@ from mezzotint.privacy.ledger import Ledger
 from mezzotint.privacy.shuffled import clones_epsilon
 from mezzotint.training import rqp
 from mezzotint.training.contraction import contraction
-from mezzotint.training.phases import Phase, Poisson, WithReplacement
 from mezzotint.training.projection import projection, projection_from
+from mezzotint.training.sampling import Phase, Poisson, WithReplacement
 from strategies import examples
 from tolerances import UNIT
 

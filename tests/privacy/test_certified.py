@@ -14,7 +14,7 @@ from mezzotint.core.types import TOTAL
 from mezzotint.kernel.claim import stamp
 from mezzotint.privacy import Claim, Release, account, prove
 from mezzotint.training import rqp
-from mezzotint.training.phases import WithReplacement
+from mezzotint.training.sampling import WithReplacement
 from mezzotint.vectors.gaussian import GaussianScheme
 
 TABLE = families.randomized_response(lower=-1, upper=1, epsilon=1.0)

@@ -20,8 +20,8 @@ from mezzotint import ParameterError, privacy
 from mezzotint.datasets import Dataset, table_file
 from mezzotint.privacy.accounting import prove
 from mezzotint.training import rqp
-from mezzotint.training.phases import Shifts, mixture_curve
 from mezzotint.training.projection import projection
+from mezzotint.training.sampling import Shifts, mixture_curve
 from tolerances import FEW, MANY
 
 WIDTH = 0.05
@@ -94,7 +94,7 @@ def test_no_records_of_users_exceed_the_pair(records: int) -> None:
     assert tight > 6
 
 
-@judges("training.phases.mixture_curve")
+@judges("training.sampling.mixture_curve")
 @pytest.mark.parametrize("records", [1, 2, 5, 30])
 @pytest.mark.parametrize("rate", [0.001, 0.3, 1.0])
 def test_curves_are_those_of_the_best_half_lines(records: int, rate: float) -> None:

@@ -14,7 +14,7 @@ from mezzotint.core.arguments import check_choice, check_count, check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.search import bracket
 from mezzotint.training.contraction import check_bits, check_q
-from mezzotint.training.phases import Rounding
+from mezzotint.training.sampling import Rounding
 
 SamplingName = Literal["poisson", "with_replacement"]
 

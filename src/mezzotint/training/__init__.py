@@ -1,6 +1,6 @@
 """DP-SGD on integers, and models whose weights stay quantized; soundly accounted.
 
-`rqp`, `phases`, `packed` and `projection` need nothing but this package; the rest needs the extra:
+`rqp`, `sampling`, `packed` and `projection` need nothing but this package; the rest needs the extra:
 pip install '.[torch]' in the checkout.
 """
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from mezzotint.training import noise as noise
     from mezzotint.training import optimizers as optimizers
     from mezzotint.training import packed as packed
-    from mezzotint.training import phases as phases
     from mezzotint.training import positions as positions
     from mezzotint.training import private as private
     from mezzotint.training import probe as probe
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from mezzotint.training import records as records
     from mezzotint.training import rqp as rqp
     from mezzotint.training import run_settings as run_settings
+    from mezzotint.training import sampling as sampling
     from mezzotint.training import splitting as splitting
     from mezzotint.training import trainer as trainer
     from mezzotint.training.engine import PrivacyEngine as PrivacyEngine

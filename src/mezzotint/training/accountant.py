@@ -14,8 +14,8 @@ from mezzotint.privacy.claim import Claim
 from mezzotint.training.models import IAccountant
 from mezzotint.training.noise import Fresh, Noise
 from mezzotint.training.optimizers import NoisyOptimizer
-from mezzotint.training.phases import Phase, Poisson
 from mezzotint.training.rqp import training_release
+from mezzotint.training.sampling import Phase, Poisson
 
 Steps = tuple[float, float, int]
 """Noise multiplier, sampling rate, and number of steps that share them."""

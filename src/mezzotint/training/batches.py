@@ -22,7 +22,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.sampler import BLOCK, ElementWords, fresh_key, key_from
 from mezzotint.core.types import Seed
 from mezzotint.training.models import torch
-from mezzotint.training.phases import Poisson
+from mezzotint.training.sampling import Poisson
 from mezzotint.training.splitting import empty_batch
 
 _WORDS = 2**64

@@ -19,8 +19,8 @@ from mezzotint.core.arguments import Neighboring, check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject
 from mezzotint.training.batches import PoissonBatches
-from mezzotint.training.phases import Phase, Sampling, participations
 from mezzotint.training.rqp import noise_multiplier as least_noise
+from mezzotint.training.sampling import Phase, Sampling, participations
 from mezzotint.vectors.rotation import coefficients, last_noise, solved
 
 NOT_REPLACED = "replaced codes hide nothing of correlated noise; use proj-dp-sgd"

@@ -44,11 +44,11 @@ from mezzotint.training.optimizers import (
     parameters_of,
     uncounted,
 )
-from mezzotint.training.phases import Poisson
 from mezzotint.training.probe import kept_randomness, made_up_probe
 from mezzotint.training.projection import projection, warn_about
 from mezzotint.training.records import refuse_layers, refuse_private
 from mezzotint.training.rqp import noise_multiplier as least_noise
+from mezzotint.training.sampling import Poisson
 from mezzotint.training.splitting import made_up_batch, tensors_of
 
 PrivateMethod = Literal["dp-sgd", "proj-dp-sgd", "rqp"]

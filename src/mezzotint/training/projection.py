@@ -23,7 +23,7 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.sampler import PART, ElementWords, in_threads, usable_cores
 from mezzotint.core.types import TOTAL
 from mezzotint.training.contraction import check_q, contraction, table_contraction
-from mezzotint.training.phases import Rounding
+from mezzotint.training.sampling import Rounding
 
 ROUNDINGS = get_args(Rounding)
 MAX_BITS = 8

@@ -30,12 +30,12 @@ from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.propose import Outcome
 from mezzotint.training.contraction import contraction as contraction
 from mezzotint.training.contraction import table_contraction as table_contraction
-from mezzotint.training.phases import Phase as Phase
-from mezzotint.training.phases import Poisson as Poisson
-from mezzotint.training.phases import Sampling
-from mezzotint.training.phases import WithReplacement as WithReplacement
 from mezzotint.training.proposals import model_release
 from mezzotint.training.proposals import propose_training as propose_training
+from mezzotint.training.sampling import Phase as Phase
+from mezzotint.training.sampling import Poisson as Poisson
+from mezzotint.training.sampling import Sampling
+from mezzotint.training.sampling import WithReplacement as WithReplacement
 
 PLD = "privacy loss distribution"
 
