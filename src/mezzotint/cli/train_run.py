@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, final
 
 from mezzotint.cli.runfile import Section, read_document
-from mezzotint.core.arguments import Neighboring, check_count
+from mezzotint.core.arguments import Neighboring, check_count, check_positive
 from mezzotint.core.errors import ParameterError
 
 EXAMPLE_RUN = """\
@@ -241,6 +241,9 @@ def _check(run: RunFile) -> None:
                 remedy = "does not apply to method none, which adds no noise"
                 raise ParameterError(setting_name, getattr(budget, setting_name), remedy)
         return
+    if budget.target_epsilon is not None:
+        remedy = "need a finite epsilon above 0; a run without noise is of method none"
+        check_positive("target_epsilon", budget.target_epsilon, remedy)
     if budget.target_epsilon is None and budget.noise_multiplier is None:
         remedy = "give one of target_epsilon and noise_multiplier in [budget], or both"
         raise ParameterError("target_epsilon", None, remedy)

@@ -13,7 +13,7 @@ from mezzotint.collect.columns import Dialect
 from mezzotint.collect.lots import Lot
 from mezzotint.collect.memo import Memo
 from mezzotint.collect.source import BLOCK_ROWS
-from mezzotint.core.arguments import check_choice, check_numbers
+from mezzotint.core.arguments import check_choice, check_count, check_limit, check_numbers
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import Progress
 from mezzotint.core.sampler import usable_cores
@@ -119,6 +119,10 @@ class Settings:
                 "a block has at least one row",
             )
         self._check_charges()
+        for count_name in ("threads", "block_rows", "at_most"):
+            count = getattr(self, count_name)
+            if count is not None:
+                check_count(count_name, count)
 
     def _check_charges(self) -> None:
         """Raises ParameterError for options about charges that lack another one, or exclude
@@ -128,6 +132,8 @@ class Settings:
             value = getattr(self, option)
             if value is not None and self.ledger is None:
                 raise ParameterError(option, value, "needs a ledger; name it (--ledger)")
+        if self.budget is not None:
+            check_limit("budget", self.budget, "need an epsilon >= 0")
         if self.at_most is not None and (self.charge_by is None or self.at_most < 1):
             remedy = "needs charge_by (--charge-by), and is at least 1"
             raise ParameterError("at_most", self.at_most, remedy)

@@ -255,6 +255,17 @@ def check_positive(
     return _number(name, value, lambda number: 0 < number < math.inf, remedy)
 
 
+def check_limit(
+    name: str,
+    value: object,
+    remedy: str = "need a number >= 0; inf sets no limit",
+) -> float:
+    """The number itself, as a float; ParameterError unless it is a number >= 0: no comparison with
+    NaN holds, so that it would limit nothing.
+    """
+    return _number(name, value, lambda number: number >= 0, remedy)
+
+
 SCALES = (1e-50, 1e50)
 """Limits for norms, ranges and steps, in data units: products, quotients and squares keep all their
 digits.

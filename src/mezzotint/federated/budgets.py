@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar, final
 
-from mezzotint.core.arguments import check_count, check_delta
+from mezzotint.core.arguments import check_count, check_delta, check_limit, check_positive
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.records import above
 from mezzotint.privacy.claim import Claim
@@ -73,7 +73,9 @@ def noise_within(budget: float, make: Callable[[float], E], sums: Sums) -> tuple
 
     Raises:
         InfeasibleError: no multiplier up to 10,000 suffices.
+        ParameterError: a budget that is not finite and above 0.
     """
+    check_positive("budget", budget)
 
     def cost(encoding: E) -> float:
         claim = encoding.central(sums)
@@ -96,6 +98,7 @@ def rounds_within(budget: float, spent: Callable[[int], float], rounds: int) -> 
     """The most rounds, up to `rounds`, whose cost (non-decreasing) is within the budget;
     InfeasibleError for none.
     """
+    check_limit("budget", budget)
     if spent(rounds) <= budget:
         return rounds
     least_cost = spent(1)

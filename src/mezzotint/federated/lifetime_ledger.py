@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, final
 
+from mezzotint.core.arguments import check_count, check_limit
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog
 from mezzotint.core.records import JsonObject
@@ -220,12 +221,14 @@ class LifetimeLedger:
             ReplayedRound: the round was answered otherwise, or further, or its earlier answers are
                 missing.
             BudgetError: this client dealt in `dealings` rounds already.
+            ParameterError: `dealings` is not a count.
         """
+        most_dealings = check_count("dealings", dealings, least=0)
         with self._log.transaction() as append:
             if self._memory.is_repeated(answer):
                 return
-            if answer.stage == "deal" and self._memory.dealings >= dealings:
-                raise BudgetError(f"dealings={dealings}: this client dealt in as many rounds")
+            if answer.stage == "deal" and self._memory.dealings >= most_dealings:
+                raise BudgetError(f"dealings={most_dealings}: this client dealt in as many rounds")
             append(answer.line)
 
     def charge(
@@ -247,13 +250,15 @@ class LifetimeLedger:
             BudgetError: the total would exceed the budget; nothing is charged.
             ReplayedRound: a sum of this round is on the ledger, under whatever plan: a second
                 answer may open both secrets. Or the dealing is not on it.
-            ParameterError: an answer to another stage. A budget, but this encoding, or an earlier
+            ParameterError: an answer to another stage, or a budget that is not a number >= 0 (NaN
+                would limit nothing). A budget, but this encoding, or an earlier
                 one, has no claim against its server.
             FileFormatError: a budget, and sums on the ledger whose encoding this version cannot
                 read.
         """
         from mezzotint.federated.encoding_files import packed
 
+        most_epsilon = check_limit("budget", budget)
         if answer.stage != "sum":
             raise ParameterError("stage", answer.stage, "a masked input answers the stage 'sum'")
         if single_sum.rounds != 1:
@@ -270,11 +275,11 @@ class LifetimeLedger:
             counts = {**self._counts, sum_kind: self._counts.get(sum_kind, 0) + 1}
             encodings = self._encodings | {sum_kind.binding: packed(encoding)}
             total_epsilon = math.inf
-            if budget < math.inf:
+            if most_epsilon < math.inf:
                 total_epsilon = _total(counts, encodings, single_sum.delta)
-            if total_epsilon > budget:
+            if total_epsilon > most_epsilon:
                 cost = f"epsilon {total_epsilon:g} in all its sums"
-                raise BudgetError(f"{cost} would exceed the budget of {budget:g}")
+                raise BudgetError(f"{cost} would exceed the budget of {most_epsilon:g}")
             if sum_kind.binding not in self._encodings:
                 line["encoding"] = encodings[sum_kind.binding].hex()
             append(line)

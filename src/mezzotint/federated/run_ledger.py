@@ -11,6 +11,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, parse_object, read_arrays, replacing
 from mezzotint.core.records import JsonObject
@@ -138,11 +139,13 @@ class RunLedger:
 
         Raises:
             BudgetError: somebody would be charged for more; nothing is announced.
-            ParameterError: a round of another process, or one that is over.
+            ParameterError: a round of another process, or one that is over; a minimum or a limit
+                that is not a count.
         """
         asked_clients = tuple(sorted(set(clients)))
-        if minimum < 1:
-            raise ParameterError("minimum", minimum, "a sum has at least 1 summand")
+        fewest_summands = check_count("minimum", minimum)
+        if most_rounds is not None:
+            check_count("most_rounds", most_rounds, least=0)
         with self._log.transaction() as append:
             if self._started(number).asked:
                 raise ParameterError("round", number, "was announced already, and clients asked")
@@ -154,7 +157,7 @@ class RunLedger:
                     f"client {costliest!r} was charged for {charged_rounds} rounds; one more would exceed the budget "
                     f"of {most_rounds}: nothing was announced"
                 )
-            append({"round": number, "asked": asked_clients, "minimum": minimum})
+            append({"round": number, "asked": asked_clients, "minimum": fewest_summands})
 
     def close(self, number: int, survivors: Iterable[str], *, averaged: int | None = None) -> None:
         """Close a round whose sum is known, and charge the clients in it.

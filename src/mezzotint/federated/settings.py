@@ -197,7 +197,11 @@ class RunSettings(Record):
                 self.minimum == 0 or self.minimum >= (1 if is_local else 2),
                 "need at least 2 clients in a sum, or 0 for half of those drawn plus one",
             ),
-            ("epsilon", self.epsilon >= 0, "need a budget >= 0; 0 sets none"),
+            (
+                "epsilon",
+                0 <= self.epsilon < math.inf,
+                "need a finite budget >= 0; 0 sets none",
+            ),
             ("delta", 0 < self.delta < 1, "need a probability in (0, 1)"),
             ("stage_timeout", self.stage_timeout > 0, "need seconds > 0"),
             ("pause", self.pause >= 0, "need seconds >= 0"),

@@ -250,6 +250,7 @@ class Settings:
             raise ParameterError("bands", self.noise.bands, NOT_REPLACED)
 
     def _check_target(self) -> None:
+        check_positive("target_epsilon", self.target_epsilon)
         if self.delta is None:
             raise ParameterError("delta", None, "the budget is for a delta; name it")
         if self.epochs is None and self.planned_steps is None:
