@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import runpy
 import subprocess
 import sys
@@ -196,6 +197,11 @@ def test_checkpoints_come_back_as_they_were(tmp_path):
         {"clients_per_round": 200},
         {"server_learning_rate": 0.0},
         {"epsilon": -1.0},
+        {"epsilon": math.nan},
+        {"epsilon": math.inf},
+        {"clip": math.nan},
+        {"rounds": 2.5},
+        {"corrupted": math.nan},
         {"delta": 0.0},
         {"stage_timeout": 0.0},
         {"pause": -1.0},

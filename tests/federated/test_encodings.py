@@ -16,7 +16,7 @@ from laws.registry import judges
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.families import rqm, stochastic_rounding
-from mezzotint.federated.budgets import Sums
+from mezzotint.federated.budgets import Sums, noise_within
 from mezzotint.federated.encoding import (
     Encoding,
     FixedPointEncoding,
@@ -446,6 +446,9 @@ def test_settings_that_make_no_sense_are_refused():
             gaussian_encoding(
                 **({"noise_multiplier": 1.0, "clip_norm": 1.0} | bad), clients=5, size=5
             )
+    for epsilon in (math.nan, math.inf, 0.0, "1"):
+        with pytest.raises(ParameterError, match="budget="):
+            noise_within(epsilon, ENCODINGS.get, Sums(size=5, clients=5, delta=1e-6))
     with pytest.raises(ParameterError, match="clip_norm"):
         TableEncoding(mechanism=stochastic_rounding(lower=-1, upper=1, levels=4), clip_norm=0.0)
     with pytest.raises(ParameterError, match="modulus_bits"):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -202,6 +205,18 @@ def test_a_budget_of_rounds_is_checked_where_it_is_charged():
     ledger.ask(number, ["c", "d"], minimum=2, most_rounds=2)
     ledger.fail(number, "too few")
     assert ledger.charges == {"a": 2, "b": 2}
+
+
+@pytest.mark.parametrize("count", [math.nan, math.inf, 1.5, -1, "2", True])
+def test_limits_of_rounds_are_counts(count: Any) -> None:
+    """No comparison with NaN holds, so that it would limit nothing: nobody is announced."""
+    ledger = RunLedger(None, FACTS)
+    number = ledger.start()
+    for limits in ({"minimum": count}, {"minimum": 2, "most_rounds": count}):
+        with pytest.raises(ParameterError, match=f"{[*limits][-1]}="):
+            ledger.ask(number, ["a", "b"], **limits)
+    assert ledger.charges == {}
+    ledger.ask(number, ["a", "b"], minimum=2, most_rounds=np.int64(1))
 
 
 def test_a_ledger_that_cannot_be_written_stops_the_round(tmp_path, monkeypatch):

@@ -296,6 +296,9 @@ def test_the_run_stops_before_the_budget_is_exceeded():
         InfeasibleError, match=r"^epsilon=2: one round has no finite epsilon, .*; use a mech"
     ):
         rounds_within(2.0, lambda rounds: math.inf, 100)
+    for budget in (math.nan, -1.0, "2"):
+        with pytest.raises(ParameterError, match="budget="):
+            rounds_within(budget, lambda rounds: 3.0 * rounds, 100)  # pyright: ignore
 
 
 def test_what_could_never_run_is_refused_at_once():

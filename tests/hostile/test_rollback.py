@@ -7,6 +7,7 @@ names. So a client may find any state that it ever had. What it answered before 
 from __future__ import annotations
 
 import copy
+import math
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,15 @@ from flwr.clientapp import ClientApp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federated.grids import LocalGrid
+from federated.grids import LocalGrid, charge_sum
 from federated.liars import Liar
 from federated.rounds import card, roster, secret
+from mezzotint.core.errors import ParameterError
+from mezzotint.federated.budgets import Sums
 from mezzotint.federated.client_mod import SecureUpdates
-from mezzotint.federated.encoding import FixedPointEncoding
+from mezzotint.federated.encoding import FixedPointEncoding, gaussian_encoding
 from mezzotint.federated.flower_records import RECORD, Key
-from mezzotint.federated.lifetime_ledger import Answer, RoundMemory, lifetime_path
+from mezzotint.federated.lifetime_ledger import Answer, LifetimeLedger, RoundMemory, lifetime_path
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.secagg import ReplayedRound, Server
 from mezzotint.federated.secure_strategy import SecureStrategy
@@ -219,6 +222,23 @@ def test_dealings_are_counted_for_life(tmp_path: Path) -> None:
         answer.content.config_records[RECORD].get(Key.REASON) for answer in liar.local.received
     }
     assert "dealings=2: this client dealt in as many rounds" in refused
+
+
+@pytest.mark.parametrize("budget", [math.nan, -1.0, "9", True])
+def test_a_budget_that_limits_nothing_is_refused_before_the_charge(
+    tmp_path: Path, budget: Any
+) -> None:
+    path = tmp_path / "life.jsonl"
+    ledger = LifetimeLedger(path, identity="ab")
+    encoding = gaussian_encoding(noise_multiplier=4.0, clip_norm=1.0, clients=10, size=20)
+    single_sum = Sums(size=20, clients=10, corrupted=2, delta=1e-5)
+    with pytest.raises(ParameterError, match="budget="):
+        charge_sum(ledger, encoding, single_sum, 1, budget=budget)
+    dealing = Answer(session=bytes(16), number=2, stage="deal", payload=b"dealt")
+    with pytest.raises(ParameterError, match="dealings="):
+        ledger.note(dealing, dealings=budget)
+    assert LifetimeLedger(path, identity="ab").spent(1e-6) == 0
+    assert charge_sum(ledger, encoding, single_sum, 3, budget=math.inf) > 0
 
 
 # Rules ----------------------------------------------------------------------------------------------------------------

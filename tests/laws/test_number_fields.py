@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import math
 import pkgutil
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
 import mezzotint as mz
-from mezzotint.core.arguments import NUMBER_TYPES
+from mezzotint.core.arguments import NUMBER_TYPES, check_numbers
 from mezzotint.core.errors import MezzotintError
 
 PACKAGES = ("collect", "federated", "training", "vectors")
@@ -56,19 +59,51 @@ def _cases() -> list[tuple[type[Any], dict[str, Any], str]]:
     return cases
 
 
+WRONG: tuple[Any, ...] = ("a", "1", math.nan, True, 10**400, None, [1])
+"""No number; `None` may stand for none, where the field says so."""
+
+
 @pytest.mark.slow  # imports every module of four packages
-def test_text_in_place_of_a_number_ends_in_an_error_of_the_package() -> None:
+def test_what_is_no_number_ends_in_an_error_of_the_package() -> None:
     pytest.importorskip("torch")
     pytest.importorskip("flwr")
     cases = _cases()
     assert len(cases) >= 40
+    faults: list[str] = []
     for record, values, name in cases:
-        try:
-            record(**{**values, name: "a"})
-        except MezzotintError:
-            continue
-        except TypeError as error:  # what a user would see as a traceback
-            pytest.fail(f"{record.__name__}({name}='a'): {error}")
+        types = {field.name: str(field.type) for field in dataclasses.fields(record)}[name]
+        fractions = () if "float" in types else (0.5, math.inf)
+        for wrong in (*WRONG, *fractions):
+            if wrong is None and "None" in types:
+                continue
+            try:
+                record(**{**values, name: wrong})
+            except MezzotintError:
+                continue
+            except Exception as error:
+                faults.append(f"{record.__name__}({name}={str(wrong)[:9]}): {error!r}")
+            else:
+                faults.append(f"{record.__name__}({name}={str(wrong)[:9]}): accepted")
+    assert faults == [], "\n".join(faults)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Counted:
+    count: int = 1
+    share: float = 0.5
+    most: float | None = None
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+
+
+def test_numbers_of_other_libraries_become_plain_ones() -> None:
+    """Files and hashes know no other; a number of Python stays as it is, whole or not."""
+    record = _Counted(count=np.int64(3), share=np.float32(0.25), most=Fraction(1, 2))
+    assert record == _Counted(count=3, share=0.25, most=0.5)
+    assert [type(value) for value in dataclasses.astuple(record)] == [int, float, float]
+    assert type(_Counted(share=1).share) is int
+    assert math.isinf(_Counted(share=math.inf).share)
 
 
 def test_the_error_names_field_value_and_remedy() -> None:

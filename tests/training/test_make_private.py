@@ -281,6 +281,9 @@ def test_batches_are_poisson_samples(blobs: Dataset) -> None:
         ({"delta": 0.0}, "delta=0"),
         ({"max_grad_norm": 0.0}, "clip_norm=0"),
         ({"target_epsilon": None, "noise_multiplier": 0.0}, "noise_multiplier=0"),
+        ({"target_epsilon": math.nan}, "target_epsilon=nan"),
+        ({"target_epsilon": math.inf}, "target_epsilon=inf"),
+        ({"target_epsilon": "2"}, "target_epsilon='2'"),
     ],
 )
 def test_bad_settings(blobs: Dataset, change: dict[str, Any], named: str) -> None:

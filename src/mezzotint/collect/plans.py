@@ -177,6 +177,7 @@ class Asking:
     pairs: bool = False
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         for count_name in ("columns", "waves", "distinct"):
             count = getattr(self, count_name)
             if count is not None:

@@ -13,7 +13,7 @@ from mezzotint.collect.columns import Dialect
 from mezzotint.collect.lots import Lot
 from mezzotint.collect.memo import Memo
 from mezzotint.collect.source import BLOCK_ROWS
-from mezzotint.core.arguments import check_choice, check_count, check_limit, check_numbers
+from mezzotint.core.arguments import check_choice, check_limit, check_numbers
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import Progress
 from mezzotint.core.sampler import usable_cores
@@ -119,10 +119,6 @@ class Settings:
                 "a block has at least one row",
             )
         self._check_charges()
-        for count_name in ("threads", "block_rows", "at_most"):
-            count = getattr(self, count_name)
-            if count is not None:
-                check_count(count_name, count)
 
     def _check_charges(self) -> None:
         """Raises ParameterError for options about charges that lack another one, or exclude

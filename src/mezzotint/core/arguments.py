@@ -10,8 +10,8 @@ import inspect
 import math
 import operator
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Integral, Real
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from numbers import Integral
 from typing import Any, Literal, ParamSpec, SupportsIndex, TypeVar, cast, get_args
 
 import numpy as np
@@ -179,7 +179,10 @@ NUMBER_TYPES = frozenset({"int", "float", "None"})
 
 def check_numbers(record: object) -> None:
     """Raises ParameterError for the first field that is annotated as a number, or as one or None,
-    and holds anything else: comparisons with it would end in TypeError.
+    and holds anything else: text, which no comparison takes, NaN, which every limit lets pass, or a
+    fraction where things are counted.
+
+    Numbers of other libraries become plain ones, which every file format has.
 
     Arguments:
         record: a dataclass, in a module whose annotations are text.
@@ -191,8 +194,17 @@ def check_numbers(record: object) -> None:
         value = getattr(record, field.name)
         if value is None and "None" in types:
             continue
-        if not isinstance(value, Real):
-            raise ParameterError(field.name, value, "need a number")
+        object.__setattr__(record, field.name, _plain_number(field.name, value, types))
+
+
+def _plain_number(name: str, value: object, types: Set[str]) -> int | float:
+    """The number as an int or a float of Python; one that is either is returned as it is."""
+    if "float" not in types and (not isinstance(value, Integral) or isinstance(value, bool)):
+        raise ParameterError(name, value, "need an integer")
+    real_number = as_real(name, value, lambda number: not math.isnan(number), "need a number")
+    if isinstance(value, Integral):
+        return int(value)
+    return real_number
 
 
 def check_rules(record: object, *rules: tuple[str, bool, str]) -> None:
@@ -230,20 +242,9 @@ def check_instance(
     return value
 
 
-def _number(
-    name: str,
-    value: object,
-    holds: Callable[[float], bool],
-    remedy: str,
-) -> float:
-    if not isinstance(value, Real) or isinstance(value, bool | np.bool_):
-        raise ParameterError(name, value, remedy)
-    return as_real(name, value, holds, remedy)
-
-
 def check_finite(name: str, value: object) -> float:
     """The number itself, as a float; ParameterError unless it is one finite number."""
-    return _number(name, value, math.isfinite, "need one finite number")
+    return as_real(name, value, math.isfinite, "need one finite number")
 
 
 def check_positive(
@@ -252,7 +253,7 @@ def check_positive(
     remedy: str = "need a finite number above 0",
 ) -> float:
     """The number itself, as a float; ParameterError unless it is finite and above 0."""
-    return _number(name, value, lambda number: 0 < number < math.inf, remedy)
+    return as_real(name, value, lambda number: 0 < number < math.inf, remedy)
 
 
 def check_limit(
@@ -263,7 +264,7 @@ def check_limit(
     """The number itself, as a float; ParameterError unless it is a number >= 0: no comparison with
     NaN holds, so that it would limit nothing.
     """
-    return _number(name, value, lambda number: number >= 0, remedy)
+    return as_real(name, value, lambda number: number >= 0, remedy)
 
 
 SCALES = (1e-50, 1e50)
@@ -284,7 +285,7 @@ def check_scale(name: str, value: object) -> float:
 
 def check_probability(name: str, value: object) -> float:
     """The number itself, as a float; ParameterError unless it lies in (0, 1)."""
-    return _number(name, value, lambda number: 0 < number < 1, "need a probability in (0, 1)")
+    return as_real(name, value, lambda number: 0 < number < 1, "need a probability in (0, 1)")
 
 
 def check_rate(sampling_rate: float) -> float:

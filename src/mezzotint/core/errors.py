@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, cast
+from numbers import Real
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,13 +67,15 @@ def as_real(
     holds: Callable[[float], bool],
     remedy: str,
 ) -> float:
-    """The value as a float; ParameterError unless `float` reads it and this holds for it, as it
-    does for no NaN.
+    """The value as a float; ParameterError unless it is one real number, not text that reads like
+    one nor a truth value, and this holds for it, as it does for no NaN.
     """
-    try:
-        number = float(cast(float, value))
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
+    number = math.nan
+    if isinstance(value, Real) and not isinstance(value, bool | np.bool_):
+        try:
+            number = float(value)
+        except OverflowError:  # an integer, or a fraction, beyond the floats
+            number = math.nan
     if not holds(number):
         raise ParameterError(parameter, value, remedy)
     return number
