@@ -199,7 +199,7 @@ def check_numbers(record: object) -> None:
 
 def _plain_number(name: str, value: object, types: Set[str]) -> int | float:
     """The number as an int or a float of Python; one that is either is returned as it is."""
-    if "float" not in types and (not isinstance(value, Integral) or isinstance(value, bool)):
+    if "float" not in types and (isinstance(value, bool) or not isinstance(value, Integral)):
         raise ParameterError(name, value, "need an integer")
     real_number = as_real(name, value, lambda number: not math.isnan(number), "need a number")
     if isinstance(value, Integral):
