@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import combinations_with_replacement, product
+from math import prod
 
 import numpy as np
 import pytest
@@ -15,7 +17,12 @@ from mezzotint.privacy.sums.blanket import (
     shape_blanket,
     two_point,
 )
-from mezzotint.privacy.sums.candidates import candidate_blankets, solve_dyads
+from mezzotint.privacy.sums.candidates import (
+    block_blanket,
+    candidate_blankets,
+    solve_dyads,
+    summed_rows,
+)
 from mezzotint.privacy.sums.counts import CountBounds, monotone_corners, multinomial_cells
 from reference.sums import TOTAL, random_rows
 from tolerances import FEW
@@ -44,6 +51,35 @@ def test_every_candidate_fits_in_rationals(seed):
         assert blanket.is_valid_for(rows)
         for component in blanket.components:
             assert (component.shifts.sum(axis=1) == component.mass).all()
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3])
+def test_sums_of_rows_are_those_of_all_outcomes_rounded_down(clients):
+    rows = random_rows(np.random.default_rng(clients), levels=3)
+    sums = summed_rows(rows, clients)
+    chosen = list(combinations_with_replacement(range(len(rows)), clients))
+    assert sums.shape == (len(chosen), 2 * clients + 1)
+    for indices, summed in zip(chosen, sums.tolist(), strict=True):
+        exact = [Fraction(0)] * len(summed)
+        for values in product(range(3), repeat=clients):
+            exact[sum(values)] += prod(
+                Fraction(int(rows[index, value]), TOTAL)
+                for index, value in zip(indices, values, strict=True)
+            )
+        assert summed == [int(probability * TOTAL) for probability in exact]
+
+
+@pytest.mark.parametrize("clients", [2, 4])
+def test_what_a_block_of_clients_adds_fits_under_all_their_sums(clients):
+    rows = random_rows(np.random.default_rng(clients), levels=3)
+    blanket = block_blanket(rows, clients)
+    assert blanket is not None
+    assert fits_slowly(blanket, summed_rows(rows, clients))
+    alone = solve_dyads(rows, [1, 2])
+    assert alone is not None
+    # The sum of two coins is a mixture of coins: nothing is lost of what clients add alone but masses below 1e-6.
+    assert blanket.variance >= clients * alone.variance * (1 - 1e-4)
+    assert block_blanket(np.array([[TOTAL, 0], [0, TOTAL]]), clients) is None
 
 
 @pytest.mark.parametrize("seed", range(10))

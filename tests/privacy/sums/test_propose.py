@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from mezzotint import Mechanism, kernel, privacy
+from mezzotint.families import rqm
 from mezzotint.privacy.claim import Release
 from mezzotint.privacy.propose import TAIL, exact_release, sealed
 from mezzotint.privacy.sums import proposals
@@ -113,11 +114,11 @@ def test_which_blankets_are_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
     one = candidate_blankets(BITS)[0]
     three = Blanket(components=one.components * 3, name="three times")
     known, unknown = (
-        SimpleNamespace(cover=None, blanket=three),
-        SimpleNamespace(cover=None, blanket=None),
+        SimpleNamespace(cover=None, blanket=three, epsilon=math.inf),
+        SimpleNamespace(cover=None, blanket=None, epsilon=math.inf),
     )
     # Several components on a ladder and in boxes, one on a ladder; of the others' shortlist only the first.
-    # The ladder comes first: where it is accepted at once, boxes are not checked.
+    # A ladder that proves the accountant's epsilon comes first: boxes are then not checked. Else it comes last.
     for best, others, more, expected in (
         (known, 50, [one], [3, 3]), (unknown, 50, [one, three], [1]), (unknown, 50, [three, one], [3, 3]),
     ):  # fmt: skip
@@ -126,6 +127,9 @@ def test_which_blankets_are_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert ["edges" in content["cases"] for content in contents] == [False, True][
             : len(expected)
         ]
+    better = SimpleNamespace(cover=None, blanket=three, epsilon=0.0)
+    contents = _contents(monkeypatch, 50, better, [])
+    assert ["edges" in content["cases"] for content in contents] == [True, False]
     for others, more in ((0, [one]), (50, [])):
         (alone,) = _contents(monkeypatch, others, unknown, more)
         silent = {"rows": [0, 1], "block": 1, "components": []}
@@ -179,11 +183,50 @@ def test_cases_are_proposed_with_the_epsilon_from_which_on_they_hold() -> None:
         )
         proof = sealed(claim, "sum", tables=[TABLE.canonical()], tail=TAIL, **cases.content)
         assert accepts(claim, proof) == is_proved
-    # Of composed sums no epsilon is known; where no division fits, one blanket stands alone.
-    composed, *_ = proposals._drafts(BITS, 39, 1e-4, 1e9, 801)
-    assert composed.epsilon == 0
+    # Where no division fits, one blanket stands alone.
     least = proposals._drafts(BITS, 39, 1e-4, 0.0, 0)
     assert [len(draft.content["blankets"]) for draft in least] == [1]
+
+
+def test_blocks_of_clients_take_the_place_of_cases_that_are_checked_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def first(points: int = 0) -> proposals.Draft:
+        return proposals._drafts(BITS, 399, 1e-4, 1e9, points)[0]
+
+    cases = first()
+    assert {blanket["block"] for blanket in cases.content["blankets"]} == {1}
+    monkeypatch.setattr(proposals, "_LONG_CHECK", 0.0)
+    # Of so few clients a block keeps much less than the cases show.
+    assert first().content == cases.content
+    monkeypatch.setattr(proposals, "_BLOCK_GAIN", 2.0)
+    (blocks,) = proposals._drafts(BITS, 399, 1e-4, 1e9, 0)
+    (blanket,) = blocks.content["blankets"]
+    assert blanket["block"] == 4
+    assert [len(component["places"]) for component in blanket["components"]] == [5] * len(
+        blanket["components"]
+    )
+    assert cases.epsilon < blocks.epsilon <= 2 * cases.epsilon
+    assert len(first(points=801).content["blankets"]) > 1
+    # 399 others are 99 blocks, and three are left over.
+    release = exact_release(Release(mechanism=TABLE, trust="secure_sum", clients=400, delta=1e-4))
+    for factor, is_proved in ((1 + MANY, True), (1 - 1e-4, False)):
+        statement = {"kind": "dp", "epsilon": repr(factor * blocks.epsilon), "delta": "1/10000"}
+        claim = kernel.ExactClaim(release=release, statement=statement)
+        content = {**blocks.content, "tables": [TABLE.canonical()], "tail": TAIL}
+        assert accepts(claim, sealed(claim, "sum", **content)) == is_proved
+
+
+@pytest.mark.slow
+def test_a_million_clients_are_certified_fast_and_as_before_by_blocks() -> None:
+    # RQM with four levels; the figure is that of the proofs of before, plus what may be lost.
+    mechanism = rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.42)
+    release = Release(mechanism=mechanism, trust="secure_sum", clients=10**6, delta=1e-6)
+    computed = privacy.account(release).epsilon
+    outcome = propose_sum(release, computed)
+    assert outcome.proof is not None
+    assert [blanket["block"] for blanket in outcome.proof["blankets"]] == [4]
+    assert computed < float(outcome.claim.epsilon) <= 0.0048016 + 1e-6
 
 
 def test_the_time_of_a_check_adds_up_and_grows_with_all_that_it_visits() -> None:
@@ -197,7 +240,7 @@ def test_the_time_of_a_check_adds_up_and_grows_with_all_that_it_visits() -> None
     assert CheckTime.of(three, 50).corner > time.corner
 
 
-def test_blankets_and_ladders_are_written_as_they_are() -> None:
+def test_blankets_are_written_as_they_are() -> None:
     sure = additive_blanket(BITS[:1])
     assert sure is not None
     (written,) = proposals._blanket((0,), sure)["components"]
@@ -206,12 +249,6 @@ def test_blankets_and_ladders_are_written_as_they_are() -> None:
         "places": sure.components[0].shifts.tolist(),
     }
     assert proposals._blanket((0, 1), None) == {"rows": [0, 1], "block": 1, "components": []}
-    # A client whose row is known draws its blanket for certain: no corner is below the number of such clients.
-    shared = candidate_blankets(BITS)[0]
-    corners = proposals._ladder([(7, sure), (30, shared)], 12, 1e-9)
-    assert {corner[0] for corner in corners} == {7}
-    assert 0 < max(corner[1] for corner in corners) < 30
-    assert proposals._ladder([], 12, 1e-9) == [[]]
 
 
 def test_grids_are_as_wide_as_losses_and_tails() -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from mezzotint.families import rqm
 from mezzotint.privacy.sums import lattice_rows
+from mezzotint.privacy.sums.blanket import additive_blanket, common_blanket
 from mezzotint.privacy.sums.cover import Cover, cover, division
-from mezzotint.privacy.sums.pruning import Divided, PrunedCase, Pruning, Undivided
+from mezzotint.privacy.sums.pruning import Divided, PrunedCase, Pruning, Undivided, on_ladder
 
 OTHERS, DELTA, TAIL = 4000, 1e-6, 1e-10
 STEPS = (4, 8, 16)
@@ -117,3 +118,20 @@ def test_the_least_epsilon_that_is_affordable_is_chosen(pruning: Pruning, cases:
     assert finer.epsilon < cases.epsilon
     assert pruning.affordable(root(cases), 1.0, 0.0) is None
     assert pruning.cheapest(root(cases), 0.5 * cases.epsilon) is None
+
+
+def test_clients_whose_row_is_known_draw_its_blanket_for_certain() -> None:
+    sure, shared = additive_blanket(ROWS[:1]), common_blanket(ROWS)
+    assert sure is not None
+    assert shared is not None
+    components = [*sure.components, *shared.components]
+    ladder = on_ladder(
+        ROWS, components, np.array([7, 30]), delta=DELTA, tail=TAIL, steps=8, price=price
+    )
+    assert set(ladder.corners[:, 0]) == {7}
+    assert 0 < ladder.corners[:, 1].max() < 30
+    silent = on_ladder(
+        ROWS, [], np.zeros(0, dtype=np.int64), delta=DELTA, tail=TAIL, steps=8, price=price
+    )
+    assert silent.corners.tolist() == [[]]
+    assert silent.epsilon > ladder.epsilon

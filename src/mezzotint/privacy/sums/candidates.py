@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import pairwise
+from functools import lru_cache, reduce
+from itertools import combinations_with_replacement, pairwise
 from typing import Any, final
 
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]
 
-from mezzotint.core.types import FloatArray, IntArray
+from mezzotint.core.types import TOTAL, FloatArray, IntArray
 from mezzotint.privacy.sums.blanket import (
     Blanket,
     additive_blanket,
@@ -351,3 +351,27 @@ def variance_blanket(rows: IntArray) -> Blanket | None:
     ]
     sound = [blanket for blanket in blankets if blanket is not None and not blanket.leaks]
     return max(sound, key=lambda blanket: blanket.variance, default=None)
+
+
+def summed_rows(rows: IntArray, clients: int) -> IntArray:
+    """(combinations, clients * span + 1) distributions of the sum of some clients' reports.
+
+    One for every combination of their rows, in the kernel's order, in units of 2**-32, rounded
+    down: what fits under them fits under the exact ones.
+    """
+    exact_rows = list(rows.astype(object))
+    sums: list[IntArray] = []
+    for chosen in combinations_with_replacement(exact_rows, clients):
+        product = reduce(np.convolve, chosen)
+        sums.append(product // TOTAL ** (clients - 1))
+    return np.array(sums, dtype=np.int64)
+
+
+def block_blanket(rows: IntArray, clients: int) -> Blanket | None:
+    """The blanket of fair coins that so many clients are sure to add together.
+
+    None when there is none. Its components have a row of shifts for every combination of rows.
+    """
+    sums = summed_rows(rows, clients)
+    widths = range(1, min(sums.shape[1] - 1, _WIDEST_COIN) + 1)
+    return solve_dyads(sums, widths)

@@ -28,6 +28,7 @@ from mezzotint.privacy.propose import (
     sealed,
 )
 from mezzotint.privacy.sums.blanket import Blanket
+from mezzotint.privacy.sums.candidates import block_blanket
 from mezzotint.privacy.sums.cost import TYPICAL_DELTA, central_epsilon, shortlist
 from mezzotint.privacy.sums.counts import (
     boxed_components,
@@ -36,7 +37,7 @@ from mezzotint.privacy.sums.counts import (
     monotone_corners,
 )
 from mezzotint.privacy.sums.cover import Cover
-from mezzotint.privacy.sums.pruning import STEPS, PrunedCase, Pruning, Undivided
+from mezzotint.privacy.sums.pruning import STEPS, PrunedCase, Pruning, Undivided, on_ladder
 
 _TIME_MARGIN = 2
 """A check should take this many times less than it may."""
@@ -49,6 +50,9 @@ _CUT_SHARE = 1e-4
 
 _CASE_SHARE = 0.9
 """Share of a budget that ladders of cases may take; blankets are read, too."""
+
+_BOX_SHARE = 0.4
+"""Share of a budget that boxes may take; finer ones prove hardly more."""
 
 _MOST_CELLS = 1500
 _LEAST_CELLS = 16
@@ -63,6 +67,15 @@ _COMPOSED_STEPS = (12, 24, 36)
 _LOWEST_RAISE = -0.05
 """Composed sums live off all of a case's curve: cases whose epsilon at one delta is smaller than
 the search's, by so much at most, are tried first."""
+
+_LONG_CHECK = 10.0
+"""Cases whose check takes more seconds give way to blocks of clients."""
+
+_BLOCK = 4
+"""Clients of a block."""
+
+_BLOCK_GAIN = 1.01
+"""The epsilon of blocks of clients may exceed that of cases by this factor."""
 
 # Processor time of a check, seconds per output of a sum, as measured on 14 proofs of 1,000 to
 # 1,000,000 clients (tables of 2 to 10 rows): right to a factor of 1.5.
@@ -127,30 +140,14 @@ class CheckTime:
         return self.ladder(len(corners), len(corners[0]))
 
 
-def _blanket(members: tuple[int, ...], blanket: Blanket | None) -> JsonObject:
+def _blanket(members: tuple[int, ...], blanket: Blanket | None, block: int = 1) -> JsonObject:
+    """The blanket of every `block` clients with these rows."""
     components: list[JsonObject] = []
     if blanket is not None:
         for component in blanket.components:
             shape = component.shape.tolist()
             components.append({"shape": shape, "places": component.shifts.tolist()})
-    return {"rows": list(members), "block": 1, "components": components}
-
-
-def _ladder(
-    clients: list[tuple[int, Blanket]],
-    steps: int,
-    tail: float,
-) -> list[list[int]]:
-    """Corners for clients that draw from several blankets, in the kernel's order of components."""
-    trials: list[int] = []
-    for count, blanket in clients:
-        trials += [count] * len(blanket.components)
-    if not trials:
-        return [[]]
-    chances = np.concatenate([blanket.masses for _, blanket in clients])
-    variances = np.concatenate([blanket.variances for _, blanket in clients])
-    ladder = monotone_corners(np.array(trials), chances, variances, steps=steps, tail=tail)
-    return ladder.counts.tolist()
+    return {"rows": list(members), "block": block, "components": components}
 
 
 def _boxes(
@@ -244,9 +241,10 @@ def _one_case(
     blanket: Blanket | None,
     others: int,
     tree: JsonObject,
+    block: int = 1,
 ) -> JsonObject:
     """One case that holds every data set, its noise from one blanket, if any."""
-    everyone = _blanket(tuple(range(rows.shape[0])), blanket)
+    everyone = _blanket(tuple(range(rows.shape[0])), blanket, block)
     return {"blankets": [everyone], "others": 0 if blanket is None else others, "cases": tree}
 
 
@@ -257,8 +255,8 @@ class Draft:
 
     Arguments:
         content: its blankets and cases.
-        epsilon: of one sum, in floats, from which on the kernel should accept it; 0 where this is
-            not known.
+        epsilon: of one sum at the delta that it is made for, in floats, from which on the kernel
+            should accept it; 0 where this is not known.
     """
 
     content: JsonObject
@@ -281,9 +279,9 @@ def _drafts(
 ) -> list[Draft]:
     """Proofs whose check fits a budget of seconds.
 
-    By the cases, and by the best blanket on a ladder and in boxes. Divergences are taken at so many
-    points of a grid; 0 for a single epsilon. The ladder stands before the boxes: of many clients it
-    is accepted at once, and boxes that prove no less are then not checked at all.
+    By the cases or blocks of clients, and by the best blanket on a ladder and in boxes. Divergences
+    are taken at so many points of a grid; 0 for a single epsilon. Boxes stand behind a ladder that
+    proves the accountant's epsilon, as that of many clients does: they are then not checked at all.
     """
     tail = _CUT_SHARE * delta
     check_time = CheckTime.of(rows, others, points)
@@ -291,26 +289,82 @@ def _drafts(
     drafts: list[Draft] = []
     if best.cover is not None:
         drafts += _case_drafts(rows, best.cover, others, delta, budget, points)
+        check_seconds = sum(check_time.tree(draft.content["cases"]) for draft in drafts)
+        if check_seconds > _LONG_CHECK and not points:
+            largest_epsilon = _BLOCK_GAIN * drafts[0].epsilon
+            blocks = _block_draft(rows, others, delta, budget, largest_epsilon)
+            if blocks is not None:
+                return [blocks]
     blankets: list[Blanket] = []
     if best.blanket is not None:
         blankets = [best.blanket]
     elif others:
         blankets = shortlist(rows, others, delta)[:1]
     for blanket in blankets:
-        count = len(blanket.components)
-        affordable_rungs = int(budget / check_time.ladder(1, count))
-        rungs = min(_STEPS, max(_LEAST_STEPS, affordable_rungs))
-        ladder = _ladder([(others, blanket)], rungs, tail)
-        content = _one_case(rows, blanket, others, {"corners": ladder})
-        drafts.append(Draft(content=content))
-        if count > 1:
-            boxed = _boxed(rows, blanket, others, tail, budget / 2, check_time)
-            drafts.append(Draft(content=boxed))
+        ladder = _ladder_draft(rows, blanket, others, delta, budget, points)
+        several = [ladder]
+        if len(blanket.components) > 1:
+            boxed = _boxed(rows, blanket, others, tail, _BOX_SHARE * budget, check_time)
+            several.append(Draft(content=boxed))
+        if ladder.epsilon > best.epsilon:
+            several.reverse()
+        drafts += several
     if not drafts:
         drafts = [Draft(content=_one_case(rows, None, others, {"corners": [[]]}))]
     seconds = [check_time.tree(draft.content["cases"]) for draft in drafts]
     affordable = [draft for draft, needed in zip(drafts, seconds, strict=True) if needed < budget]
     return affordable or [drafts[int(np.argmin(seconds))]]
+
+
+def _ladder_draft(
+    rows: IntArray,
+    blanket: Blanket,
+    others: int,
+    delta: float,
+    budget: float,
+    points: int,
+    block: int = 1,
+) -> Draft:
+    """The proof by one blanket of every `block` clients on a ladder.
+
+    It has as many steps as the budget affords.
+    """
+    count = len(blanket.components)
+    check_time = CheckTime.of(rows, others, points)
+    affordable_steps = int(budget / check_time.ladder(1, count))
+    ladder = on_ladder(
+        rows,
+        blanket.components,
+        np.full(count, others // block),
+        delta=delta,
+        tail=_CUT_SHARE * delta,
+        steps=min(_STEPS, max(_LEAST_STEPS, affordable_steps)),
+        price=check_time.ladder,
+    )
+    corners: JsonObject = {"corners": ladder.corners.tolist()}
+    content = _one_case(rows, blanket, others, corners, block)
+    return Draft(content=content, epsilon=ladder.epsilon)
+
+
+def _block_draft(
+    rows: IntArray,
+    others: int,
+    delta: float,
+    budget: float,
+    largest_epsilon: float,
+) -> Draft | None:
+    """The proof by blocks of clients; None when its epsilon is larger than this.
+
+    Of many clients, blocks are sure to add nearly as much as cases show, and need one ladder in
+    place of one per case.
+    """
+    blanket = block_blanket(rows, _BLOCK)
+    if blanket is None:
+        return None
+    blocks = _ladder_draft(rows, blanket, others, delta, budget, points=0, block=_BLOCK)
+    if blocks.epsilon > largest_epsilon:
+        return None
+    return blocks
 
 
 def _case_drafts(
@@ -344,8 +398,6 @@ def _case_drafts(
         return []
     blankets = [_blanket(group.members, group.blanket) for group in cover.groups]
     content: JsonObject = {"blankets": blankets, "others": others, "cases": _written(pruned)}
-    if points:
-        return [Draft(content=content)]
     return [Draft(content=content, epsilon=pruned.epsilon)]
 
 
@@ -369,7 +421,8 @@ def propose_sum(
             delta = max(delta, TYPICAL_DELTA)
         for draft in _drafts(rows, release.others, delta, seconds / _TIME_MARGIN, points):
             prover = partial(sealed, kind="sum", **claim_part, **draft.content)
-            yield prover, draft.epsilon
+            # Of composed sums no least epsilon is known.
+            yield prover, draft.epsilon if release.releases == 1 else 0.0
 
     return beyond_pure(release, exact_release(release), epsilon, attempts, seconds=seconds)
 

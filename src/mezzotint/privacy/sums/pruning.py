@@ -16,7 +16,7 @@ import numpy as np
 
 from mezzotint.core.search import bracket
 from mezzotint.core.types import IntArray
-from mezzotint.privacy.sums.blanket import as_probabilities
+from mezzotint.privacy.sums.blanket import Component, as_probabilities
 from mezzotint.privacy.sums.convolution import sum_pmf
 from mezzotint.privacy.sums.cover import Cover, Division, case_ladder, division, group_components
 from mezzotint.privacy.sums.noise import mixture, no_noise, pair_profile, pairs_by_gap
@@ -76,6 +76,43 @@ class Divided:
 PrunedCase: TypeAlias = "Undivided | Divided"
 
 
+def on_ladder(
+    rows: IntArray,
+    components: Sequence[Component],
+    draws: IntArray,
+    *,
+    delta: float,
+    tail: float,
+    steps: int,
+    price: Price,
+) -> Undivided:
+    """Noise of components on a ladder of so many steps.
+
+    Arguments:
+        rows: (rows, span + 1) of the table on its lattice.
+        draws: (components,) in how many draws each may come.
+        delta: of the epsilon.
+        tail: mass that may be cut off.
+    """
+    corners = np.zeros((1, 0), dtype=np.int64)
+    noise = no_noise()
+    if components:
+        ladder = case_ladder(components, draws, steps=steps, tail=tail)
+        corners = ladder.counts
+        shapes = [component.pmf for component in components]
+        noise = mixture(ladder, sum_pmf(shapes, corners, tail=1e-3 * tail))
+    epsilon = 0.0
+    table = as_probabilities(rows)
+    for first, second in pairs_by_gap(table)[:2]:
+        profile = pair_profile(noise, table[first], table[second])
+        epsilon = max(epsilon, profile.epsilon(delta))
+    return Undivided(
+        corners=corners,
+        epsilon=epsilon,
+        seconds=price(len(corners), len(components)),
+    )
+
+
 @final
 class Pruning:
     """The choice between whole and divided cases of a cover."""
@@ -90,8 +127,7 @@ class Pruning:
         steps: Sequence[int],
         price: Price,
     ) -> None:
-        self._rows = as_probabilities(rows)
-        self._pairs = pairs_by_gap(self._rows)[:2]
+        self._rows = rows
         self._cover = cover
         self._leaves = {case.tobytes() for case in cover.cases}
         self._delta = delta
@@ -163,19 +199,12 @@ class Pruning:
     def _computed(self, case: IntArray, steps: int) -> Undivided:
         used_groups: list[int] = np.flatnonzero(case).tolist()
         components, owners = group_components(self._cover.groups, used_groups)
-        corners = np.zeros((1, 0), dtype=np.int64)
-        noise = no_noise()
-        if components:
-            ladder = case_ladder(components, case[owners], steps=steps, tail=self._tail)
-            corners = ladder.counts
-            shapes = [component.pmf for component in components]
-            noise = mixture(ladder, sum_pmf(shapes, corners, tail=1e-3 * self._tail))
-        epsilon = 0.0
-        for first, second in self._pairs:
-            profile = pair_profile(noise, self._rows[first], self._rows[second])
-            epsilon = max(epsilon, profile.epsilon(self._delta))
-        return Undivided(
-            corners=corners,
-            epsilon=epsilon,
-            seconds=self._price(len(corners), len(components)),
+        return on_ladder(
+            self._rows,
+            components,
+            case[owners],
+            delta=self._delta,
+            tail=self._tail,
+            steps=steps,
+            price=self._price,
         )
