@@ -88,7 +88,7 @@ def test_a_bound_is_accepted_up_to_the_exact_number_and_not_beyond(proven: Any) 
     extra = flint.fmpq(int(Fraction(math.e) * 2**64) + 1000, 2**64) - 1
     unit = flint.fmpq(1, 2 ** proof["scale"])
     cut = _read_cut(Fields(dict(one["cuts"][0]), "cut"), unit, extra)
-    q, least = cut.q, min(0, *_least(cut, [unit * end for end in proof["axis"]]))
+    q, least = cut.constant, min(0, *_least(cut, [unit * end for end in proof["axis"]]))
     height, lowest = (Fraction(int(number.p), int(number.q)) for number in (q, flint.fmpq(least)))
     half = (height + lowest - Fraction(1, 3)) / 2
     # Rounded far below the steps.
@@ -148,7 +148,7 @@ def test_the_least_value_in_a_cell_is_that_of_the_formula(seed: int) -> None:
     axis = [Fraction(v, 16) for v in sorted(set(generator.integers(-60, 61, 7).tolist()))]
     unit = flint.fmpq(1, 16)
     read = _read_cut(Fields(cut, "cut"), unit, flint.fmpq(extra.numerator, extra.denominator))
-    q, least = read.q, _least(read, [flint.fmpq(v.numerator, v.denominator) for v in axis])
+    q, least = read.constant, _least(read, [flint.fmpq(v.numerator, v.denominator) for v in axis])
     least = [Fraction(int(v.p), int(v.q)) for v in least]
     edges = [Fraction(v, 16) for v in cut["edges"]]
     roots = [[Fraction(v, 16) for v in pair] for pair in cut["roots"]]

@@ -127,13 +127,13 @@ HOLES: dict[str, tuple[Edit, ...]] = {
         Edit("measures", "largest = list(identity)", by="largest = [0] * len(identity)"),
         Edit("measures", why="values lie below the curve of equal rows"),
         Edit("measures", why="a value lies below the curve of equal rows"),
-        Edit("losses", "worst = grid.identity", by="worst = [0] * len(grid.points)"),
+        Edit("losses", "largest = grid.identity", by="largest = [0] * len(grid.points)"),
     ),
     "row sums": (Edit("table", why="row ... does not sum to 2**32"),),
     "blankets fit": (Edit("sums", why="a row holds less than its blanket takes"),),
     "corners fall": (
         Edit("sums", why="corners do not fall"),
-        Edit("sums", "append(edge - reached)", by="append(max(edge - reached, 0))"),
+        Edit("sums", "append(required - present)", by="append(max(required - present, 0))"),
     ),
     "parts cover rows": (Edit("sums", why="a row of the divided group is in neither part"),),
     "parts hold all counts": (Edit("sums", why="the parts do not hold all counts"),),
@@ -151,9 +151,11 @@ HOLES: dict[str, tuple[Edit, ...]] = {
         Edit("sums", why="the counts are not from 0 on"),
         Edit("measures", why="the weights do not sum to 1"),
     ),
-    "draws that are left": (Edit("sums", "part.draws + 1 - after", by="part.draws"),),
+    "draws that are left": (Edit("sums", "other.draws + 1 - beyond", by="other.draws"),),
     "zero under q": (
-        Edit("one", "Fraction(p, q)", by="Fraction(p, q or p)"),
+        Edit(
+            "one", "Fraction(weight, other_weight)", by="Fraction(weight, other_weight or weight)"
+        ),
         Edit("one", why="_IMPOSSIBLE"),
     ),
     "rank counts": (Edit("one", 'fields.integer("r", 0', by='fields.integer("r", -99'),),
@@ -165,7 +167,7 @@ HOLES: dict[str, tuple[Edit, ...]] = {
         Edit("measures", "pairwise, permutations", by="combinations, pairwise"),
     ),
     "last count of a box": (
-        Edit("sums", "*edges[1:], divided.draws + 1", by="*edges[1:], edges[-1] + 1"),
+        Edit("sums", "*edges[1:], draws + 1", by="*edges[1:], edges[-1] + 1"),
         Edit("measures", why="the weights do not sum to 1"),
     ),
 }

@@ -118,7 +118,7 @@ def _rounds(
     a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3 = _double_round(
         a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3
     )
-    for _ in range(double_rounds - 1):
+    for _double_round_number in range(double_rounds - 1):
         a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3 = _double_round(
             a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3
         )
@@ -126,24 +126,35 @@ def _rounds(
 
 
 @triton.jit
-def _key_word(key: tensor, index: constexpr) -> tensor:
-    return tl.load(key + index).to(tl.uint32, bitcast=True)
+def _load_bits(numbers: tensor, index: constexpr) -> tensor:
+    """The bits of a number of 32 bits, as uint32."""
+    return tl.load(numbers + index).to(tl.uint32, bitcast=True)
 
 
 @triton.jit
 def _load_key(key: tensor) -> tensor:
     return (
-        _key_word(key, 0), _key_word(key, 1), _key_word(key, 2), _key_word(key, 3),
-        _key_word(key, 4), _key_word(key, 5), _key_word(key, 6), _key_word(key, 7),
-    )  # fmt: skip
+        _load_bits(key, 0),
+        _load_bits(key, 1),
+        _load_bits(key, 2),
+        _load_bits(key, 3),
+        _load_bits(key, 4),
+        _load_bits(key, 5),
+        _load_bits(key, 6),
+        _load_bits(key, 7),
+    )
 
 
 @triton.jit
 def _words(
-    key_words: tensor, low: tensor, high: tensor, nonce: constexpr, double_rounds: constexpr,
-) -> tensor:  # fmt: skip
+    key_words: tensor,
+    low: tensor,
+    high: tensor,
+    nonce: constexpr,
+    double_rounds: constexpr,
+) -> tensor:
     """The 16 words, (lanes,) uint32 each, of the ChaCha blocks of these numbers: (lanes,) uint32,
-    their low and high half.
+    their low and high half. The names are those of the state's rows and columns (RFC 8439, 2.3).
     """
     k0, k1, k2, k3, k4, k5, k6, k7 = key_words
     zero = tl.zeros([LANES], tl.uint32)
@@ -165,8 +176,8 @@ def _words(
 def _choose(values: tensor, j: tensor) -> tensor:
     """values[j] of 16, for a j that is known only when it runs."""
     chosen = values[0]
-    for i in tl.static_range(1, 16):
-        chosen = tl.where(j == i, values[i], chosen)
+    for position in tl.static_range(1, 16):
+        chosen = tl.where(j == position, values[position], chosen)
     return chosen
 
 
@@ -176,7 +187,7 @@ def _clip(inputs: tensor, bounds: tensor, exact_ends: constexpr) -> tensor:
 
     `bounds` are the ends as inputs have them, the ends, and the scale of `_locate`.
     """
-    least, greatest, lower, upper, _ = bounds
+    least, greatest, lower, upper, _scale = bounds
     if exact_ends:
         return tl.minimum(tl.maximum(inputs, least), greatest).to(tl.float64)
     value = tl.where(inputs >= least, inputs.to(tl.float64), lower)
@@ -185,68 +196,86 @@ def _clip(inputs: tensor, bounds: tensor, exact_ends: constexpr) -> tensor:
 
 @triton.jit
 def _locate(
-    value: tensor, bounds: tensor, tables: tensor,
-    search: constexpr, steps: constexpr, rounded: constexpr,
-) -> tensor:  # fmt: skip
+    value: tensor,
+    bounds: tensor,
+    tables: tensor,
+    search: constexpr,
+    steps: constexpr,
+    rounded: constexpr,
+) -> tensor:
     """Segments (int32) and thresholds of clipped inputs (float64); see `core/kernels.py` for each
     way. Even ones may be 1 too small unless `rounded`.
     """
-    _, _, lower, _, scale = bounds
-    numbers, first, knots, slope = tables
+    _least, _greatest, lower, _upper, scale = bounds
+    numbers, first, knots, slopes = tables
     if search == "uniform":
         position = (value - lower) * scale
-        fixed = position.to(tl.int64)
-        segment = (fixed >> 32).to(tl.int32)
+        fixed_point = position.to(tl.int64)
+        segment = (fixed_point >> 32).to(tl.int32)
         if rounded:
             # Not carried into the next segment: there may be a jump between.
-            threshold = (((position * 2.0).to(tl.int64) & 0x1FFFFFFFF) + 1) >> 1
+            twice = (position * 2.0).to(tl.int64)
+            threshold = ((twice & 0x1FFFFFFFF) + 1) >> 1
         else:
-            threshold = fixed.to(tl.uint32)
+            threshold = fixed_point.to(tl.uint32)
     elif search == "bucketed":
-        half, down = tl.load(numbers + 3), tl.load(numbers + 4)
+        half = tl.load(numbers + 3)
+        whole_and_half = tl.load(numbers + 4)
         bucket = ((value - lower) * scale).to(tl.int32)
         knot = tl.load(knots + bucket)
-        right = value >= knot
-        segment = tl.load(first + bucket) + right.to(tl.int32)
-        threshold = (value - knot) * tl.load(slope + segment) + tl.where(right, half, down)
-        threshold = threshold.to(tl.int64)
+        is_right = value >= knot
+        segment = tl.load(first + bucket) + is_right.to(tl.int32)
+        segment_slope = tl.load(slopes + segment)
+        position = (value - knot) * segment_slope + tl.where(is_right, half, whole_and_half)
+        threshold = position.to(tl.int64)
     else:
         half = tl.load(numbers + 3)
         segment = tl.zeros(value.shape, tl.int32)
         for step in tl.static_range(steps):
             further = segment + (1 << (steps - 1 - step))
             segment = tl.where(value >= tl.load(knots + further), further, segment)
-        threshold = (value - tl.load(knots + segment)) * tl.load(slope + segment) + half
-        threshold = threshold.to(tl.int64)
+        distance = value - tl.load(knots + segment)
+        position = distance * tl.load(slopes + segment) + half
+        threshold = position.to(tl.int64)
     return segment, threshold
 
 
 @triton.jit
 def _entry(cells: tensor, segment: tensor, right: tensor, cell: tensor, bits: constexpr) -> tensor:
     """The alias cell (uint32) of a segment's left or right row."""
-    row_start = (segment << (bits + 1)).to(tl.uint32) | tl.where(right, 1 << bits, 0).to(tl.uint32)
+    left_start = (segment << (bits + 1)).to(tl.uint32)
+    row_start = left_start | tl.where(right, 1 << bits, 0).to(tl.uint32)
     return tl.load(cells + (row_start | cell)).to(tl.uint32, bitcast=True)
 
 
 @triton.jit
 def _leading_level(
-    inputs: tensor, leading: tensor, nearest: tensor, bounds: tensor, tables: tensor, cells: tensor,
-    search: constexpr, steps: constexpr, bits: constexpr, exact_ends: constexpr,
-) -> tensor:  # fmt: skip
+    inputs: tensor,
+    leading: tensor,
+    nearest: tensor,
+    bounds: tensor,
+    tables: tensor,
+    cells: tensor,
+    search: constexpr,
+    steps: constexpr,
+    bits: constexpr,
+    exact_ends: constexpr,
+) -> tensor:
     """A number (uint32) that ends in the level which the leading bits name, and how near they, or
     those before (`nearest`), come to a threshold.
     """
-    ones: constexpr = (1 << bits) - 1
+    level_mask: constexpr = (1 << bits) - 1
     unit_bits: constexpr = 32 - bits - (32 - bits) // 2
     value = _clip(inputs, bounds, exact_ends)
     segment, threshold = _locate(value, bounds, tables, search, steps, False)
-    high = (~(leading << unit_bits)).to(threshold.dtype)
-    row_distance = high ^ threshold
+    high_half = (~(leading << unit_bits)).to(threshold.dtype)
+    row_distance = high_half ^ threshold
     if threshold.dtype != tl.uint32:
         # A threshold of 2^32 lies beyond every word.
         row_distance = tl.minimum(row_distance, 0xFFFFFFFF).to(tl.uint32)
-    entry = _entry(cells, segment, high < threshold, leading & ones, bits)
-    nearest = tl.minimum(nearest, tl.minimum(row_distance, leading ^ entry))
+    entry = _entry(cells, segment, high_half < threshold, leading & level_mask, bits)
+    level_distance = leading ^ entry
+    nearest = tl.minimum(nearest, tl.minimum(row_distance, level_distance))
     return tl.minimum(leading, entry), nearest
 
 
@@ -255,9 +284,13 @@ def _share(inputs: tensor, slope: tensor, intercept: tensor, ptx: constexpr) -> 
     """How far inputs lie between the ends, 0 to 1; NaN counts as 0."""
     if ptx:
         return tl.inline_asm_elementwise(
-            "fma.rn.sat.f32 $0, $1, $2, $3;", "=f,f,f,f", [inputs, slope, intercept],
-            dtype=tl.float32, is_pure=True, pack=1,
-        )  # fmt: skip
+            "fma.rn.sat.f32 $0, $1, $2, $3;",
+            "=f,f,f,f",
+            [inputs, slope, intercept],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=1,
+        )
     return tl.minimum(tl.maximum(inputs * slope + intercept, 0.0), 1.0)
 
 
@@ -266,160 +299,218 @@ def _entries(cells: tensor, index: tensor, entry_size: tensor, ptx: constexpr) -
     """cells[index]. The unit that multiplies finds the address: the one that adds is busy."""
     if ptx:
         offset = tl.inline_asm_elementwise(
-            "mul.wide.u32 $0, $1, $2;", "=l,r,r", [index, entry_size],
-            dtype=tl.int64, is_pure=True, pack=1,
-        )  # fmt: skip
+            "mul.wide.u32 $0, $1, $2;",
+            "=l,r,r",
+            [index, entry_size],
+            dtype=tl.int64,
+            is_pure=True,
+            pack=1,
+        )
         first_byte = cells.to(tl.pointer_type(tl.int8))
-        return tl.load((first_byte + offset).to(cells.dtype)).to(tl.uint32, bitcast=True)
-    return tl.load(cells + index).to(tl.uint32, bitcast=True)
+        pointer = (first_byte + offset).to(cells.dtype)
+    else:
+        pointer = cells + index
+    return tl.load(pointer).to(tl.uint32, bitcast=True)
 
 
 @triton.jit
 def _even_level(
-    inputs: tensor, leading: tensor, nearest: tensor, line: tensor, cells: tensor,
-    bits: constexpr, ptx: constexpr,
-) -> tensor:  # fmt: skip
+    inputs: tensor,
+    leading: tensor,
+    nearest: tensor,
+    line: tensor,
+    cells: tensor,
+    bits: constexpr,
+    ptx: constexpr,
+) -> tensor:
     """As `_leading_level`, in float32, between even knots without jumps (`gpu.Line`)."""
-    ones: constexpr = (1 << bits) - 1
+    level_mask: constexpr = (1 << bits) - 1
+    row_mask: constexpr = 0xFFFFFFFF - level_mask
     high_bits: constexpr = (32 - bits) // 2
     fraction_mask: constexpr = ((1 << high_bits) - 1) << bits
     slope, intercept, stretch, row_scale, row_start, room, edge, weight, entry_size = line
     # The number of the row is rounded at random: what the high half's bits carry into it.
     fraction = ((leading & fraction_mask) | room).to(tl.float32, bitcast=True)
-    place = tl.fma(_share(inputs, slope, intercept, ptx), stretch, fraction)
-    row = tl.fma(place, row_scale, row_start).to(tl.uint32, bitcast=True)
-    index = (row & (0xFFFFFFFF - ones)) | (leading & ones)
+    share = _share(inputs, slope, intercept, ptx)
+    position = tl.fma(share, stretch, fraction)
+    row = tl.fma(position, row_scale, row_start).to(tl.uint32, bitcast=True)
+    index = (row & row_mask) | (leading & level_mask)
     entry = _entries(cells, index, entry_size, ptx)
-    # edge - (place << (32 - r - b)): small from the margin above a row's start down to the margin
-    # and the bits that do not lead, before it.
-    from_edge = place.to(tl.uint32, bitcast=True) * weight + edge
+    # edge - (position << (32 - r - b)): small from the margin above a row's start down to the
+    # margin and the bits that do not lead, before it.
+    from_edge = position.to(tl.uint32, bitcast=True) * weight + edge
     nearest = tl.minimum(tl.minimum(nearest, entry - leading), from_edge)
     return tl.minimum(leading, entry), nearest
 
 
 @triton.jit
 def _whole_level(
-    inputs: tensor, leading: tensor, trailing: tensor, bounds: tensor, tables: tensor, cells: tensor,
-    search: constexpr, steps: constexpr, bits: constexpr, exact_ends: constexpr,
-) -> tensor:  # fmt: skip
+    inputs: tensor,
+    leading: tensor,
+    trailing: tensor,
+    bounds: tensor,
+    tables: tensor,
+    cells: tensor,
+    search: constexpr,
+    steps: constexpr,
+    bits: constexpr,
+    exact_ends: constexpr,
+) -> tensor:
     """The level that the whole word names, as in `core/kernels.py`."""
     high_bits: constexpr = (32 - bits) // 2
     unit_bits: constexpr = 32 - bits - high_bits
-    ones: constexpr = (1 << bits) - 1
+    level_mask: constexpr = (1 << bits) - 1
     value = _clip(inputs, bounds, exact_ends)
     segment, threshold = _locate(value, bounds, tables, search, steps, True)
-    rest = 32 - high_bits
-    high = ~((leading << unit_bits >> rest << rest) | (trailing >> high_bits))
-    cell = leading & ones
-    unit = (leading >> (32 - unit_bits) << high_bits) | (trailing & ((1 << high_bits) - 1))
-    entry = _entry(cells, segment, high.to(tl.int64) < threshold, cell, bits)
-    return tl.where(unit < (entry >> bits), cell, entry & ones)
+    trailing_bits = 32 - high_bits
+    leading_part = leading << unit_bits >> trailing_bits << trailing_bits
+    high_half = ~(leading_part | (trailing >> high_bits))
+    cell = leading & level_mask
+    unit_start = leading >> (32 - unit_bits) << high_bits
+    unit = unit_start | (trailing & ((1 << high_bits) - 1))
+    picks_right = high_half.to(tl.int64) < threshold
+    entry = _entry(cells, segment, picks_right, cell, bits)
+    return tl.where(unit < (entry >> bits), cell, entry & level_mask)
 
 
 @triton.jit
 def _load_four(pointers: tensor) -> tensor:
     """Four neighbours, (lanes,) each, of (lanes, 4)."""
-    even, odd = tl.split(tl.reshape(tl.load(pointers), [LANES, 2, 2]))
+    pairs = tl.reshape(tl.load(pointers), [LANES, 2, 2])
+    even, odd = tl.split(pairs)
     first, third = tl.split(even)
     second, fourth = tl.split(odd)
     return first, second, third, fourth
 
 
 @triton.jit
+def _load_block(tile: tensor, lanes: tensor) -> tensor:
+    """The 16 inputs, (lanes,) each, of every lane of a tile: four times four neighbours."""
+    pointers = tile + (lanes[:, None] * 4 + tl.arange(0, 4)[None, :])
+    first_groups = _load_four(pointers) + _load_four(pointers + 128)
+    last_groups = _load_four(pointers + 256) + _load_four(pointers + 384)
+    return first_groups + last_groups
+
+
+@triton.jit
+def _nan_counts(inputs: tensor) -> tensor:
+    """How many of the 16 inputs of every lane are NaN."""
+    nans = tl.zeros([LANES], tl.int32)
+    for element in tl.static_range(16):
+        nans += (inputs[element] != inputs[element]).to(tl.int32)
+    return nans
+
+
+@triton.jit
 def _store_four(pointers: tensor, levels: tensor, bits: constexpr) -> None:
     """Stores four neighbours, the levels that these numbers, (lanes,) uint32 each, end in."""
     first, second, third, fourth = levels
-    ones: constexpr = (1 << bits) - 1
+    level_mask: constexpr = (1 << bits) - 1
     if pointers.dtype.element_ty == tl.uint8:
         # In one register: what stands before a level gives way to its neighbour.
-        early = (first & ones) | (second << 8)
-        late = (third & ones) | (fourth << 8)
-        packed = (early & (ones * 0x101)) | (late << 16)
-        tl.store(pointers.to(tl.pointer_type(tl.uint32)), packed & (ones * 0x01010101))
+        early_pair = (first & level_mask) | (second << 8)
+        late_pair = (third & level_mask) | (fourth << 8)
+        packed = (early_pair & (level_mask * 0x101)) | (late_pair << 16)
+        words = pointers.to(tl.pointer_type(tl.uint32))
+        tl.store(words, packed & (level_mask * 0x01010101))
     else:
-        for j in tl.static_range(4):
-            tl.store(pointers + j, (levels[j] & ones).to(pointers.dtype.element_ty))
+        for position in tl.static_range(4):
+            level = levels[position] & level_mask
+            tl.store(pointers + position, level.to(pointers.dtype.element_ty))
 
 
 @triton.jit
 def _add(counts: tensor, index: constexpr, by_lane: tensor) -> None:
-    tl.atomic_add(counts + index, tl.sum(by_lane.to(tl.int64), axis=0))
+    total = tl.sum(by_lane.to(tl.int64), axis=0)
+    tl.atomic_add(counts + index, total)
 
 
 @triton.jit
 def _bounds(ends: tensor, numbers: tensor) -> tensor:
     return (
-        tl.load(ends), tl.load(ends + 1),
-        tl.load(numbers), tl.load(numbers + 1), tl.load(numbers + 2),
-    )  # fmt: skip
+        tl.load(ends),
+        tl.load(ends + 1),
+        tl.load(numbers),
+        tl.load(numbers + 1),
+        tl.load(numbers + 2),
+    )
 
 
 @triton.jit
 def _load_line(line: tensor) -> tensor:
     return (
-        tl.load(line), tl.load(line + 1), tl.load(line + 2), tl.load(line + 3), tl.load(line + 4),
-        tl.load(line + 5).to(tl.uint32, bitcast=True), tl.load(line + 6).to(tl.uint32, bitcast=True),
-        tl.load(line + 7).to(tl.uint32, bitcast=True), tl.load(line + 8).to(tl.uint32, bitcast=True),
-    )  # fmt: skip
+        tl.load(line),
+        tl.load(line + 1),
+        tl.load(line + 2),
+        tl.load(line + 3),
+        tl.load(line + 4),
+        _load_bits(line, 5),
+        _load_bits(line, 6),
+        _load_bits(line, 7),
+        _load_bits(line, 8),
+    )
+
+
+@triton.jit
+def _open_below(edge: tensor, bits: constexpr) -> tensor:
+    """A draw is open whose distance to a threshold is below this (`_leading_level`, `_even_level`).
+
+    Its leading bits equal the threshold's, or its position is nearer to a row's start than twice
+    the edge; the other summand lets the lower ends of words be compared too.
+    """
+    trailing_bits: constexpr = 32 - (32 - bits) // 2
+    return 2 * edge + (1 << trailing_bits) + (1 << bits)
 
 
 @triton.jit(do_not_specialize=["first_tile", "tiles", "slot"])
 def _draw_kernel(
     x: tensor, key: tensor, codes: tensor, counts: tensor, open_blocks: tensor,
     ends: tensor, numbers: tensor, first: tensor, knots: tensor, slope: tensor, cells: tensor,
-    line: tensor, row_cells: tensor,
-    first_tile: tensor, tiles: tensor, slot: tensor,
+    line: tensor, row_cells: tensor, first_tile: tensor, tiles: tensor, slot: tensor,
     search: constexpr, steps: constexpr, bits: constexpr, exact_ends: constexpr,
     on_line: constexpr, ptx: constexpr, double_rounds: constexpr,
 ) -> None:  # fmt: skip
     """Draws what the leading bits settle in `tiles` whole tiles from `first_tile` on, and notes the
     other blocks, numbered from there: how many in `counts[slot]`.
     """
-    high_bits: constexpr = (32 - bits) // 2
     bounds = _bounds(ends, numbers)
-    least, greatest = bounds[0], bounds[1]
     tables = (numbers, first, knots, slope)
     coefficients = _load_line(line)
-    # A draw is open whose leading bits equal a threshold's, or whose place is too near to a row's
-    # start; that much more lets the lower ends of words be compared too.
-    open_below = 2 * coefficients[6] + (1 << (32 - high_bits)) + (1 << bits)
+    open_below = _open_below(coefficients[6], bits)
     # A row's first cell is counted from the bits of 2^23, and from 2^b on (`gpu.Line`).
     row_cells -= 0x4B000000 + (1 << bits)
     key_words = _load_key(key)
     # A span starts at a multiple of 2^18 tiles: no sum of block numbers carries within it.
     span_start = first_tile.to(tl.int64)
-    block_low = (span_start * LANES).to(tl.uint32)
-    block_high = (span_start * LANES >> 32).to(tl.uint32)
+    first_block = span_start * LANES
+    block_low = first_block.to(tl.uint32)
+    block_high = (first_block >> 32).to(tl.uint32)
     lanes = tl.arange(0, LANES)
     below = tl.zeros([LANES], tl.float32)
     above = below
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_start = (span_start + tile) * TILE
-        sources = x + tile_start + (lanes[:, None] * 4 + tl.arange(0, 4)[None, :])
-        targets = codes + tile_start + lanes * 4
         # Read before words are made: memory is far.
-        inputs = (
-            _load_four(sources) + _load_four(sources + 128)
-            + _load_four(sources + 256) + _load_four(sources + 384)
-        )  # fmt: skip
+        inputs = _load_block(x + tile_start, lanes)
+        targets = codes + tile_start + lanes * 4
         block = lanes + tile * LANES
         leading = _words(key_words, block_low + block.to(tl.uint32), block_high, 0, double_rounds)
         nearest = tl.full([LANES], 0xFFFFFFFF, tl.uint32)
         mixture = tl.zeros([LANES], x.dtype.element_ty)
         for group in tl.static_range(4):
             levels = ()
-            for j in tl.static_range(4 * group, 4 * group + 4):
-                value = inputs[j]
-                below += tl.where(value < least, 1.0, 0.0)
-                above += tl.where(value > greatest, 1.0, 0.0)
+            for element in tl.static_range(4 * group, 4 * group + 4):
+                value = inputs[element]
+                below += tl.where(value < bounds[0], 1.0, 0.0)
+                above += tl.where(value > bounds[1], 1.0, 0.0)
                 mixture += value
                 if on_line:
                     level, nearest = _even_level(
-                        value, leading[j], nearest, coefficients, row_cells, bits, ptx
+                        value, leading[element], nearest, coefficients, row_cells, bits, ptx
                     )
                 else:
                     level, nearest = _leading_level(
-                        value, leading[j], nearest, bounds, tables, cells,
+                        value, leading[element], nearest, bounds, tables, cells,
                         search, steps, bits, exact_ends,
                     )  # fmt: skip
                 levels = levels + (level,)  # noqa: RUF005
@@ -428,12 +519,9 @@ def _draw_kernel(
         # A sum with a NaN is one (one with both infinities too).
         is_unusual = is_open | (mixture != mixture)
         if tl.max(is_unusual.to(tl.int32), axis=0) > 0:
-            nans = tl.zeros([LANES], tl.int32)
-            for j in tl.static_range(16):
-                nans += (inputs[j] != inputs[j]).to(tl.int32)
-            _add(counts, 2, nans)
-            place = tl.atomic_add(counts + slot + lanes * 0, 1, mask=is_open)
-            tl.store(open_blocks + place, block, mask=is_open)
+            _add(counts, 2, _nan_counts(inputs))
+            position = tl.atomic_add(counts + slot + lanes * 0, 1, mask=is_open)
+            tl.store(open_blocks + position, block, mask=is_open)
     _add(counts, 0, below)
     _add(counts, 1, above)
 
@@ -450,40 +538,43 @@ def _settle_kernel(
     elements in all, from whole words.
     """
     bounds = _bounds(ends, numbers)
-    least, greatest = bounds[0], bounds[1]
     tables = (numbers, first, knots, slope)
     key_words = _load_key(key)
     span_start = first_tile.to(tl.int64)
     lanes = tl.arange(0, LANES)
-    noted = tl.load(counts + slot).to(tl.int32)
+    noted_count = tl.load(counts + slot).to(tl.int32)
     below = tl.zeros([LANES], tl.int32)
-    above, nans = below, below
-    end = noted + last_blocks
-    for start in range(tl.program_id(0) * LANES, end, tl.num_programs(0) * LANES):
-        place = lanes + start
-        is_noted = place < noted
-        block = tl.load(open_blocks + place, mask=is_noted, other=0)
-        block = tl.where(is_noted, block, tiles * LANES + place - noted) + span_start * LANES
-        low, high = block.to(tl.uint32), (block >> 32).to(tl.uint32)
-        leading = _words(key_words, low, high, 0, double_rounds)
-        trailing = _words(key_words, low, high, 1, double_rounds)
-        index = block // LANES * TILE + block % LANES * 4
+    above = below
+    nans = below
+    block_count = noted_count + last_blocks
+    for start in range(tl.program_id(0) * LANES, block_count, tl.num_programs(0) * LANES):
+        position = lanes + start
+        is_noted = position < noted_count
+        noted_block = tl.load(open_blocks + position, mask=is_noted, other=0)
+        last_block = tiles * LANES + position - noted_count
+        block = tl.where(is_noted, noted_block, last_block) + span_start * LANES
+        block_low = block.to(tl.uint32)
+        block_high = (block >> 32).to(tl.uint32)
+        leading = _words(key_words, block_low, block_high, 0, double_rounds)
+        trailing = _words(key_words, block_low, block_high, 1, double_rounds)
+        first_element = block // LANES * TILE + block % LANES * 4
         inputs = ()
-        for j in tl.static_range(16):
-            element = index + j // 4 * 128 + j % 4
-            value = tl.load(x + element, mask=(place < end) & (element < size), other=0)
+        for number in tl.static_range(16):
+            element = first_element + number // 4 * 128 + number % 4
+            is_present = (position < block_count) & (element < size)
+            value = tl.load(x + element, mask=is_present, other=0)
             inputs = inputs + (value,)  # noqa: RUF005 (Triton knows no stars)
         # One after another: sixteen copies of this would take minutes to compile.
-        for j in range(16):
-            element = index + j // 4 * 128 + j % 4
-            is_present = (place < end) & (element < size)
-            value = _choose(inputs, j)
-            is_counted = is_present & (place >= noted)
-            below += (is_counted & (value < least)).to(tl.int32)
-            above += (is_counted & (value > greatest)).to(tl.int32)
+        for number in range(16):
+            element = first_element + number // 4 * 128 + number % 4
+            is_present = (position < block_count) & (element < size)
+            value = _choose(inputs, number)
+            is_counted = is_present & (position >= noted_count)
+            below += (is_counted & (value < bounds[0])).to(tl.int32)
+            above += (is_counted & (value > bounds[1])).to(tl.int32)
             nans += (is_counted & (value != value)).to(tl.int32)
             level = _whole_level(
-                value, _choose(leading, j), _choose(trailing, j), bounds, tables, cells,
+                value, _choose(leading, number), _choose(trailing, number), bounds, tables, cells,
                 search, steps, bits, exact_ends,
             )  # fmt: skip
             tl.store(codes + element, level.to(codes.dtype.element_ty), mask=is_present)
@@ -523,46 +614,65 @@ def draw(
     """As `gpu.draw_plainly`, in two kernels. All but x begins where the allocator puts tensors."""
     size = x.numel()
     whole_tiles: int = size // TILE.value
-    tiles = -(-size // TILE.value)
-    span_count = -(-tiles // SPAN_TILES)
+    tile_count = -(-size // TILE.value)
+    span_count = -(-tile_count // SPAN_TILES)
     counts = torch.zeros(3 + span_count, dtype=torch.int64, device=x.device)
-    span_blocks = min(tiles, SPAN_TILES) * LANES.value
+    span_blocks = min(tile_count, SPAN_TILES) * LANES.value
     open_blocks = torch.empty(span_blocks, dtype=torch.int32, device=x.device)
     common = (
-        x, key, codes, counts, open_blocks,
-        tables.ends, tables.numbers, tables.first, tables.knots, tables.slope, tables.cells,
-    )  # fmt: skip
-    way = (tables.search, tables.steps, tables.bits, tables.exact_ends)
+        x,
+        key,
+        codes,
+        counts,
+        open_blocks,
+        tables.ends,
+        tables.numbers,
+        tables.first,
+        tables.knots,
+        tables.slope,
+        tables.cells,
+    )
+    constants = (tables.search, tables.steps, tables.bits, tables.exact_ends)
     has_ptx = x.device.type == "cuda" and torch.version.hip is None
+    settling_programs = min(tile_count, SETTLING_PROGRAMS)
     # Triton starts kernels on the current device, which need not be that of x.
     with torch.cuda.device_of(x):
-        for slot, first_tile in enumerate(range(0, tiles, SPAN_TILES), start=3):
-            drawn = min(whole_tiles - first_tile, SPAN_TILES)
-            last_blocks = (min(tiles - first_tile, SPAN_TILES) - drawn) * LANES.value
-            if drawn > 0:
+        for slot, first_tile in enumerate(range(0, tile_count, SPAN_TILES), start=3):
+            span_tiles = min(tile_count - first_tile, SPAN_TILES)
+            full_tiles = min(whole_tiles - first_tile, SPAN_TILES)
+            last_blocks = (span_tiles - full_tiles) * LANES.value
+            if full_tiles > 0:
                 _start(
-                    min(drawn, PROGRAMS),
-                    (*common, tables.line, tables.row_cells, first_tile, drawn, slot),
-                    (*way, tables.on_line, has_ptx, double_rounds),
+                    min(full_tiles, PROGRAMS),
+                    (*common, tables.line, tables.row_cells, first_tile, full_tiles, slot),
+                    (*constants, tables.on_line, has_ptx, double_rounds),
                 )
-            _settle_kernel[(min(tiles, SETTLING_PROGRAMS),)](
-                *common, first_tile, drawn, last_blocks, size, slot, *way, double_rounds, **OPTIONS
+            numbers = (first_tile, full_tiles, last_blocks, size, slot)
+            _settle_kernel[(settling_programs,)](
+                *common, *numbers, *constants, double_rounds, **OPTIONS
             )
     return counts[:3]
 
 
 @triton.jit
 def _words_kernel(
-    key: tensor, words: tensor, first: tensor, count: tensor, double_rounds: constexpr,
-) -> None:  # fmt: skip
-    number = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
-    block = first + number
-    halves = _words(
-        _load_key(key), block.to(tl.uint32), (block >> 32).to(tl.uint32), 0, double_rounds
-    )
-    for j in tl.static_range(8):
-        word = halves[2 * j].to(tl.uint64) | (halves[2 * j + 1].to(tl.uint64) << 32)
-        index = number * 8 + j
+    key: tensor,
+    words: tensor,
+    first: tensor,
+    count: tensor,
+    double_rounds: constexpr,
+) -> None:
+    program_start = tl.program_id(0).to(tl.int64) * LANES
+    block_number = program_start + tl.arange(0, LANES)
+    block = first + block_number
+    block_low = block.to(tl.uint32)
+    block_high = (block >> 32).to(tl.uint32)
+    halves = _words(_load_key(key), block_low, block_high, 0, double_rounds)
+    for position in tl.static_range(8):
+        low_half = halves[2 * position].to(tl.uint64)
+        high_half = halves[2 * position + 1].to(tl.uint64)
+        word = low_half | (high_half << 32)
+        index = block_number * 8 + position
         tl.store(words + index, word.to(tl.int64, bitcast=True), mask=index < count)
 
 

@@ -12,12 +12,12 @@ def main(arguments: list[str]) -> int:
     """Print one line per file with its verdict; return the worst status."""
     if not arguments:
         sys.exit("name the claim files to check: python -m mezzotint.kernel FILE...")
-    worst = 0
-    for name in arguments:
-        status, sentence, _ = verdict(name)
-        print(f"{shown(name)}: {sentence}")
-        worst = max(worst, status)
-    return worst
+    worst_status = 0
+    for file_name in arguments:
+        result = verdict(file_name)
+        print(f"{shown(file_name)}: {result.sentence}")
+        worst_status = max(worst_status, result.status)
+    return worst_status
 
 
 if __name__ == "__main__":

@@ -63,21 +63,22 @@ def check(claim: ExactClaim, proof: Mapping[str, object], *, seconds: int = 60) 
     set_deadline(seconds)
     # To text and back, so that what is checked is what a file would contain.
     try:
-        texts = canonical(claim.document()), canonical(dict(proof))
+        claim_text = canonical(claim.document())
+        proof_text = canonical(dict(proof))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise Unreadable(f"the claim or the proof is no JSON ({shown(error)})") from None
-    again = ExactClaim.read(Fields(read_json(texts[0]), "claim"))
-    fields = Fields(read_json(texts[1]), "proof")
-    kind = fields.text("kind", tuple(KINDS))
+    read_back = ExactClaim.read(Fields(read_json(claim_text), "claim"))
+    fields = Fields(read_json(proof_text), "proof")
+    check_kind = KINDS[fields.text("kind", tuple(KINDS))]
     fields.integer("version", 1, 1)
-    require(
-        fields.text("claim_sha256") == again.sha256, "proof", "it was written for another claim"
-    )
+    claim_hash = fields.text("claim_sha256")
+    require(claim_hash == read_back.sha256, "proof", "it was written for another claim")
     tables = dict(read_table(text) for text in fields.texts("tables", 1000))
-    with flint.ctx.workprec(fields.integer("precision", 64, 512)):
-        KINDS[kind](again, fields, tables)
+    precision = fields.integer("precision", 64, 512)
+    with flint.ctx.workprec(precision):
+        check_kind(read_back, fields, tables)
     fields.done()
-    return stamp(again)
+    return stamp(read_back)
 
 
 def read_claim(text: str) -> tuple[ExactClaim, dict[str, object]]:

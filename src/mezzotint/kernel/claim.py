@@ -77,6 +77,9 @@ SAMPLINGS = ("none", "public", "poisson")
 NEIGHBORINGS = ("replace_one", "add_or_remove_one")
 
 
+LOWER_BOUND = {"kind": "lower_bound", "loss": "mse", "prior": "uniform"}
+"""What every statement about a lower bound of designs says, besides its numbers."""
+
 VARIANTS = {"memoised": "reports", "model_of_users": "model"}
 """A release with fields of its own -> its observer: what is assumed follows from the observer, what
 is proved from the variant."""
@@ -169,7 +172,8 @@ class ExactRelease:
         memoised = self.distinct > 0
         central = self.observer == "model"
         secret = self.sampling == "poisson"
-        assumed = {
+        replaced = secret and self.observer == "reports"
+        applicable = {
             "distinct_rounds_use_fresh_randomness": not memoised,
             "reports_of_equal_values_are_copies": memoised,
             "neighbours_have_equal_values_in_the_same_rounds": memoised,
@@ -186,14 +190,15 @@ class ExactRelease:
             f"records_per_user<={self.records_per_user}": self.records_per_user > 1,
             "participation_is_independent_of_data": sampled,
             "participation_is_secret": secret,
-            "absent_records_leave_reports_as_if_drawn_for_others": secret
-            and self.observer == "reports",
+            "absent_records_leave_reports_as_if_drawn_for_others": replaced,
         }
-        return sorted(name for name, applies in assumed.items() if applies)
+        return sorted(assumption for assumption, applies in applicable.items() if applies)
 
     def document(self) -> dict[str, object]:
         """For JSON."""
-        tables = [{"sha256": digest, "coordinates": count} for digest, count in self.tables]
+        tables = [
+            {"sha256": digest, "coordinates": coordinates} for digest, coordinates in self.tables
+        ]
         content: dict[str, object] = {
             "observer": self.observer,
             "trust": self.trust,
@@ -217,17 +222,15 @@ class ExactRelease:
         observer = fields.text("observer", tuple(OBSERVERS))
         sampling = fields.fields("sampling")
         tables: list[tuple[str, int]] = []
-        for entry in fields.items("tables", 1000):
-            table = Fields(entry, "tables")
+        for document in fields.items("tables", 1000):
+            table = Fields(document, "tables")
             tables.append((table.digest("sha256"), table.integer("coordinates", 1, MOST)))
         kind = observer
-        for variant, key in (
-            ("memoised", "distinct"),
-            ("model_of_users", "records_per_user"),
-        ):
-            if fields.has(key):
-                kind = variant
-        extra = {name: reader(fields, name) for name, reader in KINDS[kind].items()}
+        if fields.has("distinct"):
+            kind = "memoised"
+        if fields.has("records_per_user"):
+            kind = "model_of_users"
+        specific = {name: reader(fields, name) for name, reader in KINDS[kind].items()}
         release = ExactRelease(
             observer=observer,
             tables=tuple(tables),
@@ -236,7 +239,7 @@ class ExactRelease:
             rate=sampling.number("rate"),
             neighboring=fields.text("neighboring", NEIGHBORINGS),
             seeded=fields.text("randomness", ("keystream", "seeded")) == "seeded",
-            **extra,
+            **specific,
         )
         _require_consistent(release)
         # One text per release: what follows from it, fractions in lowest terms, nothing else.
@@ -256,8 +259,9 @@ def _require_consistent(release: ExactRelease) -> None:
         raise Unreadable(
             f"sampling {release.sampling} does not match the rate {shown(release.rate)}"
         )
-    hidden = release.neighboring == "replace_one" or release.sampling == "poisson" or central
-    if not hidden:
+    present = release.neighboring == "replace_one"
+    hides_absence = release.sampling == "poisson" or central
+    if not (present or hides_absence):
         raise Unreadable(
             "one who is seen to be absent cannot be hidden: add_or_remove_one needs poisson sampling"
         )
@@ -415,10 +419,11 @@ def _exact(claim: ExactClaim, key: str) -> str:
 def _bound(claim: ExactClaim) -> str:
     """The sentence about a lower bound of designs."""
     stated = Fields(claim.statement, "statement")
-    fixed = {"kind": "lower_bound", "loss": "mse", "prior": "uniform"}
-    for key, only in fixed.items():
-        stated.text(key, (only,))
-    value, epsilon, levels = (_exact(claim, key) for key in ("value", "epsilon", "levels"))
+    for key, constant in LOWER_BOUND.items():
+        stated.text(key, (constant,))
+    value = _exact(claim, "value")
+    epsilon = _exact(claim, "epsilon")
+    levels = _exact(claim, "levels")
     mechanisms = f"unbiased {epsilon}-DP mechanism with {levels} levels"
     inputs = "inputs uniform on [-1, 1] (on a range of width w: (w/2)**2 times as much)"
     return f"mean squared error of at least {value} for every {mechanisms}, {inputs}"
@@ -426,37 +431,39 @@ def _bound(claim: ExactClaim) -> str:
 
 def _profile(claim: ExactClaim) -> str:
     """The sentence about the histogram of a sample of one database."""
-    first, second, sampled, epsilon, delta = (
-        _exact(claim, key) for key in ("first", "second", "sampled", "epsilon", "log10_delta")
-    )
+    first = _exact(claim, "first")
+    second = _exact(claim, "second")
+    sampled = _exact(claim, "sampled")
+    epsilon = _exact(claim, "epsilon")
+    log10_delta = _exact(claim, "log10_delta")
     database = f"the database of {first} and {second} records of two types"
-    output = f"the histogram of {sampled} records sampled from it without replacement"
-    bound = f"({epsilon}, 10**{delta})-indistinguishability from every neighbour"
-    change = "one record replaced by one of the other type"
-    return f"{bound} of {database}, {change}, to an observer of {output}"
+    histogram = f"the histogram of {sampled} records sampled from it without replacement"
+    guarantee = f"({epsilon}, 10**{log10_delta})-indistinguishability from every neighbour"
+    difference = "one record replaced by one of the other type"
+    return f"{guarantee} of {database}, {difference}, to an observer of {histogram}"
 
 
 def _privacy(claim: ExactClaim, release: ExactRelease) -> str:
     """The sentence about a release: the statement, for whom, what is seen, and what it assumes."""
-    change = {
+    changes = {
         "replace_one": "replacing",
         "add_or_remove_one": "adding or removing",
     }
-    protected = {
+    units = {
         "client": "all data of one client",
         "record": "one record",
         "user": f"all records, at most {release.records_per_user}, of one user",
     }
-    kind = Fields(claim.statement, "statement").text("kind", ("dp", "renyi"))
+    statement = Fields(claim.statement, "statement").text("kind", ("dp", "renyi"))
     epsilon = _exact(claim, "epsilon")
-    if kind == "renyi":
-        bound = f"Renyi divergence of order {_exact(claim, 'order')} at most {epsilon}"
+    if statement == "renyi":
+        guarantee = f"Renyi divergence of order {_exact(claim, 'order')} at most {epsilon}"
     else:
-        bound = f"({epsilon}, {_exact(claim, 'delta')})-differential privacy"
-    neighbours = f"{change[release.neighboring]} {protected[release.unit]}"
-    assumed = ", ".join(release.assumptions).replace("_", " ")
-    assumed = assumed.replace(">=", " at least ").replace("<=", " at most ")
-    return f"{bound} for {neighbours}, {_seen(release)}; assumed: {assumed}"
+        guarantee = f"({epsilon}, {_exact(claim, 'delta')})-differential privacy"
+    neighbours = f"{changes[release.neighboring]} {units[release.unit]}"
+    assumptions = ", ".join(release.assumptions).replace("_", " ")
+    assumptions = assumptions.replace(">=", " at least ").replace("<=", " at most ")
+    return f"{guarantee} for {neighbours}, {_seen(release)}; assumed: {assumptions}"
 
 
 def _seen(release: ExactRelease) -> str:
@@ -475,7 +482,7 @@ def _seen(release: ExactRelease) -> str:
     if release.kept < 1:
         codes += " and else replaced evenly by the others"
     model = f"every step, noise multiplier {release.noise_multiplier}, {codes}"
-    seen = {
+    observation = {
         "reports": f"every report, drawn {independence}",
         "memoised": f"every report, memoised for at most {release.distinct} distinct values, each "
         f"drawn {independence}",
@@ -484,13 +491,16 @@ def _seen(release: ExactRelease) -> str:
         "model_of_users": model,
     }[release.kind]
     rounds = f"{release.rounds} round{'s' * (release.rounds != 1)}"
-    drawn = [f"{count} from table {digest[:12]}" for digest, count in release.tables]
-    if drawn:
-        total = sum(count for _, count in release.tables)
-        rounds += f" of {total} coordinate{'s' * (total != 1)} ({', '.join(drawn)})"
-    manner = {
+    sources: list[str] = []
+    total = 0
+    for digest, coordinates in release.tables:
+        sources.append(f"{coordinates} from table {digest[:12]}")
+        total += coordinates
+    if sources:
+        rounds += f" of {total} coordinate{'s' * (total != 1)} ({', '.join(sources)})"
+    participation = {
         "none": "",
         "public": f", taking part visibly with probability {release.rate}, {independence}",
         "poisson": f", taking part in secret with probability {release.rate}, {independence}",
     }[release.sampling]
-    return f"to an observer of {seen}, in {rounds}{manner}"
+    return f"to an observer of {observation}, in {rounds}{participation}"

@@ -8,9 +8,10 @@ standard deviation is noise_multiplier / kappa clip norms; kappa is checked by b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import comb
+from typing import final
 
 from mezzotint.kernel.claim import ExactClaim, ExactRelease, Target
 from mezzotint.kernel.losses import check_curves, read_tail, sampled_curves
@@ -34,9 +35,10 @@ _WIDTH = Fraction(1, 2**100)
 """Of the interval that is shown to hold the point where the ratio of two mixtures is c."""
 
 
-def _below(x: Ball) -> Ball:
+def _below(point: Ball) -> Ball:
     """The normal distribution function."""
-    return (-x / ball(2).sqrt()).erfc() / 2
+    scaled = -point / ball(2).sqrt()
+    return scaled.erfc() / 2
 
 
 def gaussian_curve(shift: Ball) -> Curve:
@@ -44,9 +46,12 @@ def gaussian_curve(shift: Ball) -> Curve:
     require(shift > 0, "gaussian", "the shift is not positive")
 
     def bound(numerator: int, denominator: int) -> int:
-        c = ball(Fraction(numerator, denominator))
-        end = c.log() / shift
-        return ceil_scaled(_below(shift / 2 - end) - c * _below(-shift / 2 - end), BITS)
+        factor = ball(Fraction(numerator, denominator))
+        # The ratio of densities is c here, in the middle between both means.
+        crossing = factor.log() / shift
+        first_mass = _below(shift / 2 - crossing)
+        second_mass = _below(-shift / 2 - crossing)
+        return ceil_scaled(first_mass - factor * second_mass, BITS)
 
     return Curve(bound)
 
@@ -55,19 +60,23 @@ def replaced_curve(shift: Ball, rate: Fraction) -> Curve:
     """HS_c of (1 - p) N(0) + p N(shift) to (1 - p) N(0) + p N(-shift), c >= 1, rounded up."""
     require(shift > 0, "gaussian", "the shift is not positive")
     require(0 < rate <= 1, "gaussian", "the rate is not a probability above 0")
-    p = ball(rate)
-    height = p * (-shift * shift / 2).exp()
+    present = ball(rate)
+    absent = 1 - present
+    outer = present * (-shift * shift / 2).exp()
 
     def bound(numerator: int, denominator: int) -> int:
         require(numerator >= denominator, "gaussian", "c is below 1")
-        c = ball(Fraction(numerator, denominator))
+        factor = ball(Fraction(numerator, denominator))
         # The ratio of densities is c at w = e^(shift x), b w^2 - (1 - p)(c - 1) w = c b.
-        middle = (1 - p) * (c - 1)
-        root = (middle * middle + 4 * c * height * height).sqrt()
-        x = ((middle + root) / (2 * height)).log() / shift
-        certain = (1 - p) * (1 - c) * _below(-x)
-        moved = p * (_below(shift - x) - c * _below(-shift - x))
-        return ceil_scaled(certain + moved, BITS)
+        linear = absent * (factor - 1)
+        discriminant = linear * linear + 4 * factor * outer * outer
+        positive_root = (linear + discriminant.sqrt()) / (2 * outer)
+        crossing = positive_root.log() / shift
+        unmoved = absent * (1 - factor) * _below(-crossing)
+        first_mass = _below(shift - crossing)
+        second_mass = _below(-shift - crossing)
+        moved = present * (first_mass - factor * second_mass)
+        return ceil_scaled(unmoved + moved, BITS)
 
     return Curve(bound)
 
@@ -76,10 +85,13 @@ def binomial_weights(records: int, rate: Fraction) -> list[Ball]:
     """Chances that 0, 1, ..., `records` records of a user enter a batch."""
     require(records > 0, "gaussian", "a user has no record")
     require(0 < rate <= 1, "gaussian", "the rate is not a probability above 0")
-    p = ball(rate)
+    present = ball(rate)
     absent = ball(1 - rate)
-    chosen = range(records + 1)
-    return [comb(records, j) * p**j * absent ** (records - j) for j in chosen]
+    chances: list[Ball] = []
+    for chosen in range(records + 1):
+        single = present**chosen * absent ** (records - chosen)
+        chances.append(comb(records, chosen) * single)
+    return chances
 
 
 def mixture_curve(first: Sequence[Ball], second: Sequence[Ball], shift: Ball) -> Curve:
@@ -90,43 +102,56 @@ def mixture_curve(first: Sequence[Ball], second: Sequence[Ball], shift: Ball) ->
     beyond the outermost ones: x > low counts for the first mixture, x > high for the second.
     """
     require(shift > 0, "gaussian", "the shift is not positive")
-    # Densities over that of N(0, 1): polynomials in e^(shift x) and in e^(-shift x).
-    size = max(len(first), len(second))
-    factors = [(-(shift**2) * j**2 / 2).exp() for j in range(size)]
-    rising = ball_polynomial([w * f for w, f in zip(first, factors, strict=False)])
-    falling = ball_polynomial([w * f for w, f in zip(second, factors, strict=False)])
+    rising = _relative_density(first, shift)
+    falling = _relative_density(second, shift)
     rising_slope = rising.derivative()
     falling_slope = falling.derivative()
 
-    def above(weights: Sequence[Ball], direction: int, start: Ball) -> Ball:
-        """The mass of a mixture above a point."""
-        total: Ball = ball(0)
-        for j, weight in enumerate(weights):
-            total += weight * _below(direction * j * shift - start)
-        return total
-
     def bound(numerator: int, denominator: int) -> int:
         tick()
-        c = ball(Fraction(numerator, denominator))
+        factor = ball(Fraction(numerator, denominator))
 
-        def difference(x: Ball) -> Ball:
-            return rising((shift * x).exp()) - c * falling((-shift * x).exp())
+        def difference(point: Ball) -> Ball:
+            growth = (shift * point).exp()
+            decay = (-shift * point).exp()
+            return rising(growth) - factor * falling(decay)
 
-        def slope(x: Ball) -> Ball:
-            growth = (shift * x).exp()
-            decay = (-shift * x).exp()
-            return shift * (growth * rising_slope(growth) + c * decay * falling_slope(decay))
+        def slope(point: Ball) -> Ball:
+            growth = (shift * point).exp()
+            decay = (-shift * point).exp()
+            first_slope = growth * rising_slope(growth)
+            return shift * (first_slope + factor * decay * falling_slope(decay))
 
-        low, high = _bracket(difference, slope)
-        mass = ball(1)
-        other = ball(0)
-        if (difference(low) <= 0) is True:
-            mass = above(first, 1, low)
-        if (difference(high) >= 0) is True:
-            other = above(second, -1, high)
-        return ceil_scaled(mass - c * other, BITS)
+        before, beyond = _bracket(difference, slope)
+        first_mass = ball(1)
+        second_mass = ball(0)
+        if (difference(before) <= 0) is True:
+            first_mass = _mass_above(first, shift, before)
+        if (difference(beyond) >= 0) is True:
+            second_mass = _mass_above(second, -shift, beyond)
+        return ceil_scaled(first_mass - factor * second_mass, BITS)
 
     return Curve(bound)
+
+
+def _relative_density(weights: Sequence[Ball], shift: Ball) -> ball_polynomial:
+    """The density of sum weights[j] N(j shift, 1) over that of N(0, 1), as a polynomial.
+
+    In e^(shift x); with means -j shift it is the same one in e^(-shift x).
+    """
+    coefficients: list[Ball] = []
+    for multiple, weight in enumerate(weights):
+        height = (-(shift**2) * multiple**2 / 2).exp()
+        coefficients.append(weight * height)
+    return ball_polynomial(coefficients)
+
+
+def _mass_above(weights: Sequence[Ball], shift: Ball, start: Ball) -> Ball:
+    """The mass of sum weights[j] N(j shift, 1) above a point."""
+    total: Ball = ball(0)
+    for multiple, weight in enumerate(weights):
+        total += weight * _below(multiple * shift - start)
+    return total
 
 
 def _bracket(
@@ -136,34 +161,66 @@ def _bracket(
 
     Nothing is claimed about them: the caller decides the signs.
     """
-    low = Fraction(-_FARTHEST)
-    high = Fraction(_FARTHEST)
-    if (difference(ball(low)) > 0) is True:
-        return ball(low), ball(low)
-    if (difference(ball(high)) < 0) is True:
-        return ball(high), ball(high)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
+    before = Fraction(-_FARTHEST)
+    beyond = Fraction(_FARTHEST)
+    if (difference(ball(before)) > 0) is True:
+        return ball(before), ball(before)
+    if (difference(ball(beyond)) < 0) is True:
+        return ball(beyond), ball(beyond)
+    for _halving in range(_HALVINGS):
+        middle = (before + beyond) / 2
         if (difference(ball(middle)) < 0) is True:
-            low = middle
+            before = middle
         else:
-            high = middle
-    x: Ball = ball((low + high) / 2)
-    for _ in range(_NEWTON_STEPS):
-        x = (x - difference(x) / slope(x)).mid()
-    return x - ball(_WIDTH), x + ball(_WIDTH)
+            beyond = middle
+    crossing: Ball = ball((before + beyond) / 2)
+    for _iteration in range(_NEWTON_STEPS):
+        correction = difference(crossing) / slope(crossing)
+        crossing = (crossing - correction).mid()
+    margin = ball(_WIDTH)
+    return crossing - margin, crossing + margin
 
 
 def _user_curves(release: ExactRelease, shift: Ball) -> list[Curve]:
     """Curves of a step for all records of one user, in both directions."""
     weights = binomial_weights(release.records_per_user, release.rate)
-    nobody = [ball(1)]
     if release.neighboring == "replace_one":
         return [mixture_curve(weights, weights, shift)]
-    return [
-        mixture_curve(weights, nobody, shift),
-        mixture_curve(nobody, weights, shift),
-    ]
+    nobody = [ball(1)]
+    removing = mixture_curve(weights, nobody, shift)
+    adding = mixture_curve(nobody, weights, shift)
+    return [removing, adding]
+
+
+@final
+@dataclass(frozen=True)
+class _Interval:
+    """Points x from left to right, the heights at both ends, and how often it may be halved."""
+
+    left: Fraction
+    right: Fraction
+    left_height: Ball
+    right_height: Ball
+    halvings: int
+
+    @property
+    def nearest(self) -> Fraction:
+        """The least |x|."""
+        return max(self.left, -self.right, Fraction(0))
+
+    @property
+    def middle(self) -> Fraction:
+        """The point that divides it into halves."""
+        return (self.left + self.right) / 2
+
+    def halves(self, height: Ball) -> list[_Interval]:
+        """Both halves, from the height at the middle."""
+        middle = self.middle
+        halvings = self.halvings - 1
+        return [
+            _Interval(self.left, middle, self.left_height, height, halvings),
+            _Interval(middle, self.right, height, self.right_height, halvings),
+        ]
 
 
 def check_contraction(
@@ -175,7 +232,8 @@ def check_contraction(
 ) -> None:
     """(high - low) I(m) <= kappa I(low + (high - low) m) for all m in [0, 1].
 
-    I is the normal density at its quantile.
+    I is the normal density at its quantile: phi(x) on the left, m = Phi(x), and phi(y(x)) on the
+    right. Heights are densities times sqrt(2 pi).
     """
     require(
         0 < low < high < 1,
@@ -183,47 +241,48 @@ def check_contraction(
         "a code is not likelier to be kept than to become a given other",
     )
     require(reach > 0, "kappa", "the range must be positive")
+    spread = ball(high - low)
 
-    def height_of(m: Ball) -> Ball:
+    def height_of(probability: Ball) -> Ball:
         """exp(-y^2 / 2) for the y of a probability."""
-        return (-((2 * m).erfcinv() ** 2)).exp()
+        scaled_quantile = (2 * probability).erfcinv()
+        return (-(scaled_quantile**2)).exp()
 
-    def height(x: Fraction) -> Ball:
+    def height(point: Fraction) -> Ball:
         """exp(-y^2 / 2) for the y of x."""
-        return height_of(ball(low) + ball(high - low) * _below(ball(x)))
+        return height_of(ball(low) + spread * _below(ball(point)))
 
-    def holds(nearest: Fraction, first: Ball, last: Ball) -> bool:
+    def holds(nearest: Fraction, *heights: Ball) -> bool:
         """Whether the inequality holds wherever |x| >= nearest and the height is at least these."""
-        top = ball(high - low) * (-ball(nearest**2) / 2).exp()
-        return (top <= ball(kappa) * first) is True and (top <= ball(kappa) * last) is True
+        highest = spread * (-ball(nearest**2) / 2).exp()
+        return all((highest <= ball(kappa) * lowest) is True for lowest in heights)
 
-    ends = height(-reach), height(reach)
-    below = holds(reach, height_of(ball(low)), ends[0])
-    above = holds(reach, ends[1], height_of(ball(high)))
+    left_height = height(-reach)
+    right_height = height(reach)
+    holds_below = holds(reach, height_of(ball(low)), left_height)
+    holds_above = holds(reach, right_height, height_of(ball(high)))
     require(
-        below and above,
+        holds_below and holds_above,
         "kappa",
         "kappa is too small, or the range is",
         kappa,
         reach,
     )
-    boxes = [(-reach, reach, ends[0], ends[1], depth)]
-    while boxes:
+    intervals = [_Interval(-reach, reach, left_height, right_height, depth)]
+    while intervals:
         tick()
-        a, b, first, last, halvings = boxes.pop()
-        if holds(max(a, -b, Fraction(0)), first, last):
+        interval = intervals.pop()
+        if holds(interval.nearest, interval.left_height, interval.right_height):
             continue
+        remaining = interval.halvings
         require(
-            halvings > 0,
+            remaining > 0,
             "kappa",
             "kappa is too small, or the depth is",
             kappa,
             depth,
         )
-        middle = (a + b) / 2
-        value = height(middle)
-        boxes.append((a, middle, first, value, halvings - 1))
-        boxes.append((middle, b, value, last, halvings - 1))
+        intervals += interval.halves(height(interval.middle))
 
 
 def _by_removal(target: Target) -> Target:
@@ -231,10 +290,11 @@ def _by_removal(target: Target) -> Target:
 
     (2 e, (1 + exp e) d) for two steps follows from (e, d) for each.
     """
-    half = target.epsilon / 2
-    growth = 1 + Fraction(exp_ceil(half, BITS), WHOLE)
+    half_epsilon = target.epsilon / 2
+    factor = Fraction(exp_ceil(half_epsilon, BITS), WHOLE)
+    step_delta = target.delta / (1 + factor)
     release = replace(target.release, neighboring="add_or_remove_one")
-    return replace(target, release=release, epsilon=half, delta=target.delta / growth)
+    return replace(target, release=release, epsilon=half_epsilon, delta=step_delta)
 
 
 def check_gaussian(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
@@ -247,33 +307,35 @@ def check_gaussian(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
         target = _by_removal(target)
     release = target.release
     contracted = proof.has("range")
-    require(
-        release.sampling != "public", "gaussian", "nothing is proved about batches that are seen"
-    )
+    unseen = release.sampling != "public"
+    require(unseen, "gaussian", "nothing is proved about batches that are seen")
     if contracted:
-        other = (1 - release.kept) / (release.levels - 1)
+        replacement_chance = (1 - release.kept) / (release.levels - 1)
         reach = proof.number("range")
         depth = proof.integer("depth", 0, 60)
-        check_contraction(other, release.kept, kappa, reach, depth)
+        check_contraction(replacement_chance, release.kept, kappa, reach, depth)
     else:
         require(kappa >= 1, "kappa", "below 1 it needs a proof", kappa)
-    noise = release.noise_multiplier or Fraction(0)
-    require(noise > 0, "gaussian", "there is no noise")
-    shift = ball(kappa / noise)
+    deviation = release.noise_multiplier or Fraction(0)
+    require(deviation > 0, "gaussian", "there is no noise")
+    shift = ball(kappa / deviation)
     if release.records_per_user > 1:
         # Theorem A is about pairs of means: with several records nothing is gained by contraction.
-        require(
-            not contracted,
-            "gaussian",
-            "kappa is not about several records of a user",
-        )
+        require(not contracted, "gaussian", "kappa is not about several records of a user")
         curves = _user_curves(release, shift)
     else:
-        near = gaussian_curve(shift)
-        far = gaussian_curve(2 * shift)
-        pair = None if contracted else replaced_curve(shift, release.rate)
-        # Replacing one record moves the sum by up to two clipping norms, in all records as in a
-        # batch that holds it.
-        everybody = release.sampling == "none" and release.neighboring == "replace_one"
-        curves = sampled_curves(release, far if everybody else near, far, pair)
+        curves = _record_curves(release, shift, contracted)
     check_curves(target, proof, curves, step, cut)
+
+
+def _record_curves(release: ExactRelease, shift: Ball, contracted: bool) -> list[Curve]:
+    """Curves of a step for one record, in both directions.
+
+    Replacing it moves the sum by up to two clipping norms, in all records as in a batch with it.
+    """
+    near = gaussian_curve(shift)
+    far = gaussian_curve(2 * shift)
+    if release.sampling == "none" and release.neighboring == "replace_one":
+        return sampled_curves(release, far)
+    replaced = None if contracted else replaced_curve(shift, release.rate)
+    return sampled_curves(release, near, far, replaced)

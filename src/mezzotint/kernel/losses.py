@@ -53,39 +53,51 @@ def sampled_curves(
         pair: for replacing a record, the curve of the sampled round itself at c >= 1, if it is
             known.
     """
-    p = release.rate.numerator
-    q = release.rate.denominator
-    require(0 < p <= q, "sampling", "the rate is not a probability above 0")
+    # The rate p is present / all_rounds, and c is numerator / denominator in what follows.
+    present = release.rate.numerator
+    all_rounds = release.rate.denominator
+    absent = all_rounds - present
+    require(0 < present <= all_rounds, "sampling", "the rate is not a probability above 0")
 
-    def public(n: int, d: int) -> int:
+    def public(numerator: int, denominator: int) -> int:
         """p h(c) + (1 - p) (1 - c)+."""
-        absent = max(0, d - n) * WHOLE
-        return ceil_div(p * certain(n, d) * d + (q - p) * absent, q * d)
+        equal_rows = max(0, denominator - numerator) * WHOLE
+        reported = certain(numerator, denominator) * denominator
+        total = present * reported + absent * equal_rows
+        return ceil_div(total, all_rounds * denominator)
 
-    def replace_one(n: int, d: int) -> int:
+    def replace_one(numerator: int, denominator: int) -> int:
         """p ((1 - b) h(s) + b far(s)) with s = 1 + (c - 1)/p, b = c/s at c >= 1; mirrored below."""
-        if n < d:
-            return ceil_div((d - n) * WHOLE + n * replace_one(d, n), d)
+        excess = numerator - denominator
+        if excess < 0:
+            mirrored = numerator * replace_one(denominator, numerator)
+            return ceil_div(mirrored - excess * WHOLE, denominator)
         if pair is not None:
-            return pair(n, d)
-        inner = d * p + (n - d) * q
-        near = certain(inner, d * p)
-        away = near if far is None else far(inner, d * p)
-        return ceil_div(p * ((inner - n * p) * near + n * p * away), q * inner)
+            return pair(numerator, denominator)
+        scaled = denominator * present
+        inner = scaled + excess * all_rounds
+        near_value = certain(inner, scaled)
+        far_value = near_value if far is None else far(inner, scaled)
+        far_weight = numerator * present
+        mixed = (inner - far_weight) * near_value + far_weight * far_value
+        return ceil_div(present * mixed, all_rounds * inner)
 
-    def add(n: int, d: int) -> int:
+    def add(numerator: int, denominator: int) -> int:
         """p h(s) with s = 1 + (c - 1)/p where s > 0, else 1 - c."""
-        inner = d * p + (n - d) * q
+        excess = numerator - denominator
+        scaled = denominator * present
+        inner = scaled + excess * all_rounds
         if inner <= 0:
-            return ceil_div((d - n) * WHOLE, d)
-        return ceil_div(p * certain(inner, d * p), q)
+            return ceil_div(-excess * WHOLE, denominator)
+        return ceil_div(present * certain(inner, scaled), all_rounds)
 
-    def remove(n: int, d: int) -> int:
+    def remove(numerator: int, denominator: int) -> int:
         """t h(p c / t) with t = 1 - (1 - p) c where t > 0, else 0."""
-        rest = d * q - n * (q - p)
-        if rest <= 0:
+        whole = denominator * all_rounds
+        remaining = whole - numerator * absent
+        if remaining <= 0:
             return 0
-        return ceil_div(rest * certain(n * p, rest), d * q)
+        return ceil_div(remaining * certain(numerator * present, remaining), whole)
 
     if release.sampling == "none":
         return [certain]
@@ -103,11 +115,13 @@ def check_delta_of(measure: Measure, target: Target) -> None:
     epsilon = target.epsilon
     step = measure.step
     require(step > 0, "grid", "the step is not positive")
-    first = epsilon // step + 1
-    entries = measure.poly.coeffs()[max(0, first - measure.start) :]
-    low = max(first, measure.start)
-    tilted: Ball = ball_polynomial(entries)((-ball(step)).exp()) * ball(epsilon - low * step).exp()
-    total: Ball = measure.deficit + sum(int(entry) for entry in entries) - tilted
+    first_above = epsilon // step + 1
+    lowest = max(first_above, measure.start)
+    masses = measure.poly.coeffs()[lowest - measure.start :]
+    decay = (-ball(step)).exp()
+    lowest_factor = ball(epsilon - lowest * step).exp()
+    tilted: Ball = ball_polynomial(masses)(decay) * lowest_factor
+    total: Ball = measure.deficit + sum(int(mass) for mass in masses) - tilted
     require(
         total <= ball(target.delta) * WHOLE,
         "delta",
@@ -144,11 +158,11 @@ def check_curves(
     grid = Grid.read(proof.fields("sampled"), step)
     for curve in curves:
         values: list[int] = []
-        for point in grid.points:
+        for factor in grid.points:
             tick()
-            values.append(curve(point, ONE))
-        single = measure_of(grid, values, cut)
-        check_delta_of(single.power(target.release.independent_rounds), target)
+            values.append(curve(factor, ONE))
+        single_round = measure_of(grid, values, cut)
+        check_delta_of(single_round.power(target.release.independent_rounds), target)
 
 
 def check_cases(
@@ -159,22 +173,23 @@ def check_cases(
 ) -> None:
     """Check a coordinate of a round, which costs at most what its rows do in the worst case."""
     release = target.release
-    _, coordinates = release.only_table
-    once = release.independent_rounds * coordinates == 1 and release.sampling != "poisson"
+    coordinates = release.only_table[1]
+    reports = release.independent_rounds * coordinates
     grid = None
-    worst = [0]
-    if not once:
+    largest = [0]
+    if reports > 1 or release.sampling == "poisson":
         grid = Grid.read(proof.fields("grid"), proof.number("step"))
-        worst = grid.identity
+        largest = grid.identity
     factor = exp_floor(target.epsilon, FACTOR)
-    count = 0
+    case_count = 0
     for table, steps in cases:
-        count += 1
-        worst = list(map(max, worst, divergences(table, steps, factor, grid)))
-    require(count > 0, "cases", "there is none")
+        case_count += 1
+        values = divergences(table, steps, factor, grid)
+        largest = list(map(max, largest, values))
+    require(case_count > 0, "cases", "there is none")
     if grid is None:
         # Seen absence, with probability 1 - rate, costs nothing.
-        total = release.rate * Fraction(worst[0], WHOLE)
+        total = release.rate * Fraction(largest[0], WHOLE)
         require(
             total <= target.delta,
             "delta",
@@ -183,7 +198,8 @@ def check_cases(
             target.delta,
         )
     else:
-        check_rounds(target, proof, measure_of(grid, worst, cut).power(coordinates))
+        coordinate = measure_of(grid, largest, cut)
+        check_rounds(target, proof, coordinate.power(coordinates))
 
 
 def check_delta(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
@@ -200,9 +216,10 @@ def check_losses(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     described = target.release.tables
     cut = read_tail(proof)
     require(len(grids) == len(described), "grids", "not one grid per table")
-    total = replace(SILENCE, cut=cut, step=step)
-    for (digest, coordinates), entry in zip(described, grids, strict=True):
-        grid = Grid.read(Fields(entry, "grid"), step)
+    single_round = replace(SILENCE, cut=cut, step=step)
+    for (digest, coordinates), document in zip(described, grids, strict=True):
+        grid = Grid.read(Fields(document, "grid"), step)
         values = divergences(find_table(tables, digest), SILENT, 2**FACTOR, grid)
-        total *= measure_of(grid, values, cut).power(coordinates)
-    check_rounds(target, proof, total)
+        coordinate = measure_of(grid, values, cut)
+        single_round *= coordinate.power(coordinates)
+    check_rounds(target, proof, single_round)

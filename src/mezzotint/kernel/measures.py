@@ -53,9 +53,9 @@ class Measure:
     step: Fraction = Fraction(1)
 
     def __post_init__(self) -> None:
-        # Signed, the height is below 0 if any coefficient is.
-        height = self.poly.height_bits(signed=True)
-        require(height >= 0, "measure", "a mass is negative")
+        # Signed, the number of bits is below 0 if any coefficient is.
+        signed_bits = self.poly.height_bits(signed=True)
+        require(signed_bits >= 0, "measure", "a mass is negative")
         require(self.deficit >= 0, "measure", "masses sum to more than 1")
 
     @property
@@ -66,16 +66,18 @@ class Measure:
     @property
     def trimmed(self) -> Measure:
         """Without the outermost entries, which together hold at most `cut` at either end."""
-        size = len(self.poly)
-        first = self._dropped(range(size))
-        last = size - self._dropped(range(size - 1, -1, -1))
-        kept = self.poly.right_shift(first).truncate(max(last - first, 0))
-        return replace(self, poly=kept, start=self.start + first)
+        positions = range(len(self.poly))
+        lowest_count = self._negligible_count(positions)
+        highest_count = self._negligible_count(reversed(positions))
+        remaining_count = max(len(positions) - lowest_count - highest_count, 0)
+        remaining = self.poly.right_shift(lowest_count).truncate(remaining_count)
+        return replace(self, poly=remaining, start=self.start + lowest_count)
 
-    def _dropped(self, positions: Iterable[int]) -> int:
-        """How many entries hold at most `cut` together, in this order."""
-        sums = accumulate(self.poly[position] for position in positions)
-        return sum(1 for _ in takewhile(lambda total: total <= self.cut, sums))
+    def _negligible_count(self, positions: Iterable[int]) -> int:
+        """How many of the first entries, in this order, hold at most `cut` together."""
+        partial_sums = accumulate(self.poly[position] for position in positions)
+        negligible = takewhile(lambda partial: partial <= self.cut, partial_sums)
+        return len(list(negligible))
 
     def __mul__(self, other: Measure) -> Measure:
         tick()
@@ -102,18 +104,13 @@ def product_of_powers(factors: Sequence[Measure], counts: Sequence[int]) -> Meas
     require(all(count >= 0 for count in counts), "measure", "a number of copies is negative")
     product = SILENCE
     if factors:
-        cut = factors[0].cut
-        step = factors[0].step
-        product = replace(
-            SILENCE,
-            cut=cut,
-            step=step,
-        )
-    digits = max((count.bit_length() for count in counts), default=0)
-    for digit in reversed(range(digits)):
+        pattern = factors[0]
+        product = replace(SILENCE, cut=pattern.cut, step=pattern.step)
+    digits = max(counts, default=0).bit_length()
+    for position in reversed(range(digits)):
         product *= product
-        for factor, count in zip(factors, counts, strict=True):
-            has_digit = (count >> digit) & 1
+        for factor, copies in zip(factors, counts, strict=True):
+            has_digit = (copies >> position) & 1
             if has_digit:
                 product = factor * product
     return product
@@ -121,6 +118,9 @@ def product_of_powers(factors: Sequence[Measure], counts: Sequence[int]) -> Meas
 
 Steps: TypeAlias = Iterable[tuple[int, Measure]]
 """Weights in units of 2**-BITS, and the noise that is there with this weight."""
+
+Point: TypeAlias = tuple[int, int]
+"""Of a curve: c in units of 2**-FINE, and a divergence in units of 2**-BITS."""
 
 SILENT: Steps = ((WHOLE, SILENCE),)
 """No noise at all."""
@@ -136,11 +136,8 @@ class Grid:
     step: Fraction
 
     def __post_init__(self) -> None:
-        require(
-            increases([0, *self.points]) and len(self.points) > 0,
-            "grid",
-            "the points do not increase",
-        )
+        positive_and_rising = increases([0, *self.points])
+        require(positive_and_rising and len(self.points) > 0, "grid", "the points do not increase")
 
     @property
     def identity(self) -> list[int]:
@@ -151,20 +148,22 @@ class Grid:
     def read(fields: Fields, step: Fraction) -> Grid:
         """From {"low", "high"}; the grid must be fine enough to tell its points apart."""
         require(step >= Fraction(1, 2**30), "grid", "the step is too small", step)
-        low = fields.integer("low", -MAX_ENTRIES, MAX_ENTRIES)
-        high = fields.integer("high", low, MAX_ENTRIES)
+        lowest = fields.integer("low", -MAX_ENTRIES, MAX_ENTRIES)
+        highest = fields.integer("high", lowest, MAX_ENTRIES)
         fields.done()
+        lowest_loss = lowest * step
+        highest_loss = highest * step
         require(
-            low * step >= MIN_LOSS and high * step <= MAX_LOSS,
+            lowest_loss >= MIN_LOSS and highest_loss <= MAX_LOSS,
             "grid",
             f"losses outside [{MIN_LOSS}, {MAX_LOSS}]",
         )
-        require_memory(high - low + 1, point_bits(high * step))
+        require_memory(highest - lowest + 1, point_bits(highest_loss))
         points: list[int] = []
-        for index in range(low, high + 1):
+        for multiple in range(lowest, highest + 1):
             tick()
-            points.append(exp_floor(index * step, FINE))
-        return Grid(low, points, step)
+            points.append(exp_floor(multiple * step, FINE))
+        return Grid(lowest, points, step)
 
 
 def point_bits(loss: Fraction) -> int:
@@ -175,20 +174,27 @@ def point_bits(loss: Fraction) -> int:
 def pair_values(grid: Grid, entries: Iterable[tuple[int, int]]) -> list[int]:
     """sum max(p - c q, 0) over masses (p, q), at all points c, times 2**FINE, exactly."""
     size = len(grid.points)
-    first = [0] * size
-    second = [0] * size
-    for p, q in entries:
-        index = size - 1
-        if q > 0:
-            index = bisect_right(grid.points, (p << FINE) // q) - 1
-        if p > 0 and index >= 0:
-            first[index] += p
-            second[index] += q
-    # p - c q is positive at points up to that of the pair, so these are suffix sums.
-    first_sums = list(accumulate(reversed(first)))
-    second_sums = list(accumulate(reversed(second)))
-    sums = zip(reversed(first_sums), reversed(second_sums), grid.points, strict=True)
-    return [(p << FINE) - c * q for p, q, c in sums]
+    first_masses = [0] * size
+    second_masses = [0] * size
+    for first, second in entries:
+        position = size - 1
+        if second > 0:
+            ratio = (first << FINE) // second
+            position = bisect_right(grid.points, ratio) - 1
+        if first > 0 and position >= 0:
+            first_masses[position] += first
+            second_masses[position] += second
+    # p - c q is positive at points up to that of the pair.
+    first_sums = _suffix_sums(first_masses)
+    second_sums = _suffix_sums(second_masses)
+    sums = zip(first_sums, second_sums, grid.points, strict=True)
+    return [(first << FINE) - point * second for first, second, point in sums]
+
+
+def _suffix_sums(values: Sequence[int]) -> list[int]:
+    """The sum of all values from each position on."""
+    sums = list(accumulate(reversed(values)))
+    return sums[::-1]
 
 
 def divergences(table: Table, steps: Steps, factor: int, grid: Grid | None) -> list[int]:
@@ -198,13 +204,17 @@ def divergences(table: Table, steps: Steps, factor: int, grid: Grid | None) -> l
     at least. Equal inputs are a pair, too: at c < 1 it costs 1 - c, also where there is no other
     pair.
     """
-    identity, scale = [0], (TOTAL << BITS) << FACTOR
+    identity = [0]
+    fraction_bits = FACTOR
+    largest_factor = factor
     if grid is not None:
-        identity, scale = grid.identity, (TOTAL << BITS) << FINE
+        identity = grid.identity
+        fraction_bits = FINE
+        largest_factor = grid.points[-1]
     require(grid is not None or factor >= 2**FACTOR, "curve", "epsilon is negative")
     rows = [polynomial(list(row)) for row in table.rows]
-    largest_factor = factor if grid is None else grid.points[-1]
-    require_memory(len(rows) ** 2 * len(identity), BITS + largest_factor.bit_length())
+    factor_bits = largest_factor.bit_length()
+    require_memory(len(rows) ** 2 * len(identity), BITS + factor_bits)
     totals = {pair: [0] * len(identity) for pair in permutations(range(len(rows)), 2)}
     missing = covered = 0
     for weight, noise in steps:
@@ -214,26 +224,26 @@ def divergences(table: Table, steps: Steps, factor: int, grid: Grid | None) -> l
         masses_of_row = len(table.rows[0]) + len(noise.poly)
         bits_of_mass = 2 * BITS + FACTOR
         if grid is None:
-            bits_of_mass += largest_factor.bit_length()
+            bits_of_mass += factor_bits
         require_memory(len(rows) * masses_of_row, bits_of_mass)
-        seen: list[list[int]] = []
+        observed: list[list[int]] = []
         for row in rows:
             tick()
-            seen.append([int(mass) for mass in (row * noise.poly).coeffs()])
-        lifted = scaled = seen
+            convolved = row * noise.poly
+            observed.append([int(mass) for mass in convolved.coeffs()])
+        lifted = scaled = observed
         if grid is None:
-            lifted = [[mass << FACTOR for mass in masses] for masses in seen]
-            scaled = [[factor * mass for mass in masses] for masses in seen]
-        for (i, j), sums in totals.items():
+            lifted = [[mass << FACTOR for mass in masses] for masses in observed]
+            scaled = [[factor * mass for mass in masses] for masses in observed]
+        for (first, second), pair_total in totals.items():
             tick()
-            pairs = zip_longest(lifted[i], scaled[j], fillvalue=0)
-            values = [0]
+            masses = zip_longest(lifted[first], scaled[second], fillvalue=0)
             if grid is None:
-                values = [sum(p - q for p, q in pairs if p > q)]
-            if grid is not None:
-                values = pair_values(grid, pairs)
-            for index, value in enumerate(values):
-                sums[index] += weight * value
+                values = [sum(above - below for above, below in masses if above > below)]
+            else:
+                values = pair_values(grid, masses)
+            for position, value in enumerate(values):
+                pair_total[position] += weight * value
     require(
         covered >= WHOLE,
         "weights",
@@ -242,45 +252,54 @@ def divergences(table: Table, steps: Steps, factor: int, grid: Grid | None) -> l
         WHOLE,
     )
     disclosed = ceil_div(missing, WHOLE)
+    unit = TOTAL << (BITS + fraction_bits)
     largest = list(identity)
-    for sums in totals.values():
-        for index, value in enumerate(sums):
-            largest[index] = max(largest[index], ceil_div(value, scale) + disclosed)
+    for pair_total in totals.values():
+        for position, value in enumerate(pair_total):
+            divergence = ceil_div(value, unit) + disclosed
+            largest[position] = max(largest[position], divergence)
     return largest
 
 
 def measure_of(grid: Grid, values: Sequence[int], cut: int) -> Measure:
     """A loss distribution whose curve lies nowhere below a convex curve of at most `values` (E)."""
-    hull = [(0, WHOLE)]
-    floor = WHOLE
-    for point, value in zip(grid.points, values, strict=True):
-        floor = min(floor, value)
-        while len(hull) > 1 and _turns_up(hull[-2], hull[-1], (point, floor)):
+    hull: list[Point] = [(0, WHOLE)]
+    minimum = WHOLE
+    for factor, value in zip(grid.points, values, strict=True):
+        minimum = min(minimum, value)
+        while len(hull) > 1 and _turns_up(hull[-2], hull[-1], (factor, minimum)):
             hull.pop()
-        hull.append((point, floor))
-    require(floor >= 0, "curve", "a divergence is negative")
+        hull.append((factor, minimum))
+    require(minimum >= 0, "curve", "a divergence is negative")
     # The first slope is the steepest: below -1 the second masses would sum to more than 1.
-    point, value = hull[1]
-    require(
-        (WHOLE - value) * ONE <= point * WHOLE, "curve", "values lie below the curve of equal rows"
-    )
+    factor, value = hull[1]
+    first_fall = (WHOLE - value) * ONE
+    require(first_fall <= factor * WHOLE, "curve", "values lie below the curve of equal rows")
     masses = [0] * len(grid.points)
-    index = {point: position for position, point in enumerate(grid.points)}
-    for position in range(1, len(hull)):
-        (a, u), (b, v) = hull[position - 1 : position + 1]
-        c, w = b + 1, v
-        if position + 1 < len(hull):
-            c, w = hull[position + 1]
-        # The slope rises by (w - v)/(c - b) - (v - u)/(b - a) at b: the second mass there, and b
-        # times it the first.
-        rise = (w - v) * (b - a) - (v - u) * (c - b)
-        masses[index[b]] = b * rise // ((c - b) * (b - a))
+    positions = {factor: position for position, factor in enumerate(grid.points)}
+    # Beyond the last point the envelope is constant.
+    constant_end = (hull[-1][0] + 1, hull[-1][1])
+    following = [*hull[2:], constant_end]
+    for previous, current, after in zip(hull[:-1], hull[1:], following, strict=True):
+        before_width, before_rise = _difference(previous, current)
+        after_width, after_rise = _difference(current, after)
+        # The slope rises by this over both widths: the second mass here, and c times it the first.
+        slope_rise = after_rise * before_width - before_rise * after_width
+        factor = current[0]
+        masses[positions[factor]] = factor * slope_rise // (after_width * before_width)
     return Measure(polynomial(masses), grid.low, cut, grid.step).trimmed
 
 
-def _turns_up(a: tuple[int, int], b: tuple[int, int], c: tuple[int, int]) -> bool:
-    """Whether b lies on or above the chord from a to c."""
-    return (b[1] - a[1]) * (c[0] - a[0]) >= (c[1] - a[1]) * (b[0] - a[0])
+def _difference(start: Point, end: Point) -> Point:
+    """How far the end lies to the right of the start, and above it."""
+    return end[0] - start[0], end[1] - start[1]
+
+
+def _turns_up(start: Point, middle: Point, end: Point) -> bool:
+    """Whether the middle lies on or above the chord from start to end."""
+    middle_width, middle_rise = _difference(start, middle)
+    chord_width, chord_rise = _difference(start, end)
+    return middle_rise * chord_width >= chord_rise * middle_width
 
 
 @final
@@ -297,44 +316,46 @@ class Curve:
         require(numerator > 0 and denominator > 0, "curve", "c is not positive")
         value = self.bound(numerator, denominator)
         equal_rows = max(denominator - numerator, 0) * WHOLE
-        require(
-            value * denominator >= equal_rows, "curve", "a value lies below the curve of equal rows"
-        )
+        scaled = value * denominator
+        require(scaled >= equal_rows, "curve", "a value lies below the curve of equal rows")
         return value
 
 
 def curve_of(measure: Measure) -> Curve:
     """The curve deficit + sum mass (1 - c e**-s)+ of a loss distribution, rounded up."""
-    firsts = [int(mass) for mass in measure.poly.coeffs()]
-    highest = (measure.start + len(firsts)) * measure.step
-    require_memory(len(firsts), point_bits(highest))
-    points: list[int] = []
-    tops: list[int] = []
-    for index in range(len(firsts)):
+    first_masses = [int(mass) for mass in measure.poly.coeffs()]
+    highest_loss = (measure.start + len(first_masses)) * measure.step
+    require_memory(len(first_masses), point_bits(highest_loss))
+    floors: list[int] = []
+    ceilings: list[int] = []
+    for index in range(len(first_masses)):
         tick()
         loss = (measure.start + index) * measure.step
-        points.append(exp_floor(loss, FINE))
-        tops.append(exp_ceil(loss, FINE))
-    for bounds in (points, tops):
-        require(
-            all(lower <= upper for lower, upper in pairwise(bounds)),
-            "precision",
-            "it does not tell the losses apart",
-        )
+        floors.append(exp_floor(loss, FINE))
+        ceilings.append(exp_ceil(loss, FINE))
+    for bounds in (floors, ceilings):
+        never_falls = all(lower <= upper for lower, upper in pairwise(bounds))
+        require(never_falls, "precision", "it does not tell the losses apart")
     # Second masses are rounded down, and the curve is rounded up.
-    seconds = [mass * ONE // top for mass, top in zip(firsts, tops, strict=True)]
-    first_sums = [*reversed(list(accumulate(reversed(firsts)))), 0]
-    second_sums = [*reversed(list(accumulate(reversed(seconds)))), 0]
+    pairs = zip(first_masses, ceilings, strict=True)
+    second_masses = [mass * ONE // ceiling for mass, ceiling in pairs]
+    first_sums = [*_suffix_sums(first_masses), 0]
+    second_sums = [*_suffix_sums(second_masses), 0]
     deficit = measure.deficit
 
     def bound(numerator: int, denominator: int) -> int:
-        here = (numerator << FINE) // denominator
-        above = bisect_right(points, here)  # from here on losses are surely above log c
-        total = (deficit + first_sums[above]) * denominator - numerator * second_sums[above]
-        while above > 0 and tops[above - 1] > here:  # these may be above it
+        factor = (numerator << FINE) // denominator
+        # From this position on losses are surely above log c.
+        position = bisect_right(floors, factor)
+        disclosed = deficit + first_sums[position]
+        total = disclosed * denominator - numerator * second_sums[position]
+        # Those just before it may be above log c.
+        while position > 0 and ceilings[position - 1] > factor:
             tick()
-            above -= 1
-            total += max(0, firsts[above] * denominator - numerator * seconds[above])
+            position -= 1
+            difference = first_masses[position] * denominator
+            difference -= numerator * second_masses[position]
+            total += max(0, difference)
         return ceil_div(total, denominator)
 
     return Curve(bound)

@@ -28,41 +28,45 @@ def ranks_ratio(value: object) -> Fraction:
     """The largest ratio of two weights of one index in a table over ranks (Ranks)."""
     fields = Fields(value, "ranks")
     codewords = fields.integer("M", 2, 2**20)
-    top = fields.integer("k", 1, codewords - 1)
+    top_count = fields.integer("k", 1, codewords - 1)
     total = fields.integer("T", 1, 2**64)
-    high = fields.integer("w_hi", 1, total)
-    low = fields.integer("w_lo", 1, total)
-    raised = fields.integer("r", 0, codewords - top)
-    null: list[int] = []
+    top_weight = fields.integer("w_hi", 1, total)
+    low_weight = fields.integer("w_lo", 1, total)
+    raised_count = fields.integer("r", 0, codewords - top_count)
+    null_weights: list[int] = []
     if fields.has("null"):
-        null = fields.integers("null", 1)
+        null_weights = fields.integers("null", 1)
         require(
-            len(null) == 2 and null[0] <= null[1],
+            len(null_weights) == 2 and null_weights[0] <= null_weights[1],
             "ranks",
             "null is not a pair of weights, the lesser one first",
         )
     fields.done()
-    mass = top * high + raised * (low + 1) + (codewords - top - raised) * low + sum(null[:1])
-    require(mass == total, "ranks", "the weights do not sum", mass, total)
-    largest = low + min(raised, 1)
+    # Of every other rank the low weight, and one more for those that are raised.
+    ranked_mass = top_count * top_weight + raised_count
+    ranked_mass += (codewords - top_count) * low_weight
+    ranked_mass += sum(null_weights[:1])
+    require(ranked_mass == total, "ranks", "the weights do not sum", ranked_mass, total)
+    largest_other = low_weight + min(raised_count, 1)
     require(
-        high >= largest,
+        top_weight >= largest_other,
         "ranks",
         "w_hi is below a weight of the other ranks",
-        high,
-        low,
+        top_weight,
+        low_weight,
     )
-    if not null:
-        return Fraction(high, low)
-    mass = codewords * low + null[1]
+    ratio = Fraction(top_weight, low_weight)
+    if not null_weights:
+        return ratio
+    null_mass = codewords * low_weight + null_weights[1]
     require(
-        mass == total,
+        null_mass == total,
         "ranks",
         "the weights of the null row do not sum",
-        mass,
+        null_mass,
         total,
     )
-    return max(Fraction(high, low), Fraction(null[1], null[0]))
+    return max(ratio, Fraction(null_weights[1], null_weights[0]))
 
 
 def check_ratio(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
@@ -72,18 +76,19 @@ def check_ratio(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     """
     target = Target.read(claim, "reports memoised secure_sum", "dp")
     release = target.release
-    ranks: dict[str, object] = {}
+    rank_tables: dict[str, object] = {}
     if proof.has("ranks"):
-        ranks = {sha256(canonical(entry)): entry for entry in proof.items("ranks", 100)}
+        documents = proof.items("ranks", 100)
+        rank_tables = {sha256(canonical(document)): document for document in documents}
     total: Ball = ball(0)
     for digest, coordinates in release.tables:
-        if digest in ranks:
-            total += coordinates * log_fraction(ranks_ratio(ranks[digest]))
-            continue
-        table = find_table(tables, digest)
-        if release.lattice:
-            require_lattice(release.lattice, table)
-        ratio = worst_ratio(table)
+        if digest in rank_tables:
+            ratio = ranks_ratio(rank_tables[digest])
+        else:
+            table = find_table(tables, digest)
+            if release.lattice:
+                require_lattice(release.lattice, table)
+            ratio = worst_ratio(table)
         if ratio is None:
             raise Refused("pure", _IMPOSSIBLE)
         total += coordinates * log_fraction(ratio)
@@ -93,56 +98,70 @@ def check_ratio(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
             "pure",
             "nothing is proved here about secret participation in sums",
         )
-        total = (1 + ball(release.rate) * total.expm1()).log()
+        total = _log_mixed(release.rate, total)
     total *= release.independent_rounds
-    require(total <= ball(target.epsilon), "pure", "epsilon is too small", target.epsilon, total)
+    require(
+        total <= ball(target.epsilon),
+        "pure",
+        "epsilon is too small",
+        target.epsilon,
+        total,
+    )
+
+
+def _log_mixed(rate: Fraction, log: Ball) -> Ball:
+    """log(1 - p + p e**log) of a rate p: a round that is taken part in with this probability."""
+    mixed: Ball = 1 + ball(rate) * log.expm1()
+    return mixed.log()
 
 
 def _log_above(power: Ball) -> Ball:
     """The upper end of log(power) as an exact number, which can be compared."""
-    upper = power.log().upper()
+    upper_end = power.log().upper()
     # A ball too wide for a logarithm is not a number, and every comparison with it would be false.
-    require(upper.is_finite(), "precision", "a divergence could not be enclosed")
-    return upper
+    require(upper_end.is_finite(), "precision", "a divergence could not be enclosed")
+    return upper_end
 
 
 def _table_cost(table: Table, order: Fraction) -> Ball:
     """The largest log of sum P^a Q^(1-a), which is (a - 1) D_a, over ordered pairs of rows."""
     require(order > 1, "renyi", "the order must be above 1")
-    worst: Ball = ball(0)
-    for first, second in permutations(table.rows, 2):
+    largest: Ball = ball(0)
+    for first_row, second_row in permutations(table.rows, 2):
         tick()
-        power: Ball = ball(0)
-        for p, q in zip(first, second, strict=True):
-            require(q > 0 or p == 0, "renyi", _IMPOSSIBLE)
-            if p > 0:
-                power += p * (ball(order - 1) * log_fraction(Fraction(p, q))).exp()
-        worst = max(worst, _log_above(power / TOTAL))
-    return worst
+        power_sum: Ball = ball(0)
+        for weight, other_weight in zip(first_row, second_row, strict=True):
+            require(other_weight > 0 or weight == 0, "renyi", _IMPOSSIBLE)
+            if weight > 0:
+                log_ratio = log_fraction(Fraction(weight, other_weight))
+                power_sum += weight * (ball(order - 1) * log_ratio).exp()
+        largest = max(largest, _log_above(power_sum / TOTAL))
+    return largest
 
 
 def check_renyi(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     """Check a Renyi divergence, added over releases, or the (epsilon, delta) that follows."""
     target = Target.read(claim, "reports memoised", "dp", "renyi")
-    order = proof.number("order")
+    proved_order = proof.number("order")
     release = target.release
     epsilon = target.epsilon
-    delta = target.delta
     require(
-        target.order in (None, order),
+        target.order in (None, proved_order),
         "renyi",
         "the proof is about another order",
-        order,
+        proved_order,
         target.order,
     )
     require(release.sampling != "poisson", "renyi", "this proof is not about secret participation")
     round_log: Ball = ball(0)
     for digest, coordinates in release.tables:
-        round_log += coordinates * _table_cost(find_table(tables, digest), order)
+        table = find_table(tables, digest)
+        round_log += coordinates * _table_cost(table, proved_order)
     if release.sampling == "public":
-        round_log = (1 + ball(release.rate) * round_log.expm1()).log()
-    above = ball(order - 1)
-    total = release.independent_rounds * round_log / above
+        round_log = _log_mixed(release.rate, round_log)
+    order = ball(proved_order)
+    excess = ball(proved_order - 1)
+    total = release.independent_rounds * round_log / excess
     if target.order is not None:
         require(
             total <= ball(epsilon),
@@ -152,15 +171,15 @@ def check_renyi(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
             total,
         )
         return
-    require(delta > 0, "renyi", "a Renyi divergence says nothing at delta = 0")
+    require(target.delta > 0, "renyi", "a Renyi divergence says nothing at delta = 0")
     # Canonne, Kamath and Steinke 2020, Proposition 12, with the logarithm of delta on both sides:
     # log delta = (a - 1) (D - epsilon) + a log(1 - 1/a) - log(a - 1).
-    bound = above * (total - ball(epsilon))
-    bound += ball(order) * (above / ball(order)).log() - above.log()
+    log_delta = excess * (total - ball(epsilon))
+    log_delta += order * (excess / order).log() - excess.log()
     require(
-        bound <= ball(delta).log(),
+        log_delta <= ball(target.delta).log(),
         "renyi",
         "delta is too small at this epsilon",
-        delta,
-        bound.exp(),
+        target.delta,
+        log_delta.exp(),
     )

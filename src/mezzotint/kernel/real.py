@@ -37,12 +37,13 @@ def ball(value: Fraction | int) -> Ball:
 def floor_scaled(value: Ball, bits: int) -> int:
     """An integer at or below value * 2**bits."""
     require(value.is_finite(), "precision", "a number could not be enclosed")
-    mantissa, exponent = value.lower().man_exp()
-    shift = int(exponent) + bits
-    require(shift <= MAX_SHIFT, "size", "a number is too large")
-    if shift >= 0:
-        return int(mantissa) << shift
-    return int(mantissa) >> min(-shift, MAX_SHIFT)
+    lower_end = value.lower()
+    mantissa, exponent = lower_end.man_exp()
+    left_shift = int(exponent) + bits
+    require(left_shift <= MAX_SHIFT, "size", "a number is too large")
+    if left_shift >= 0:
+        return int(mantissa) << left_shift
+    return int(mantissa) >> min(-left_shift, MAX_SHIFT)
 
 
 def ceil_scaled(value: Ball, bits: int) -> int:
@@ -63,11 +64,16 @@ def exp_ceil(exponent: Fraction, bits: int) -> int:
 def log_fraction(value: Fraction) -> Ball:
     """The logarithm of a positive rational; exactly 0 at 1."""
     require(value > 0, "logarithm", "a number is not positive")
-    return ball(value.numerator).log() - ball(value.denominator).log()
+    log_numerator = ball(value.numerator).log()
+    log_denominator = ball(value.denominator).log()
+    return log_numerator - log_denominator
 
 
 def log_binomial(total: int, chosen: int) -> Ball:
     """The logarithm of the number of choices of `chosen` from `total` things."""
     require(0 <= chosen <= total, "binomial", "more are chosen than there are")
-    parts = ball(chosen + 1).lgamma() + ball(total - chosen + 1).lgamma()
-    return ball(total + 1).lgamma() - parts
+    return _log_factorial(total) - (_log_factorial(chosen) + _log_factorial(total - chosen))
+
+
+def _log_factorial(count: int) -> Ball:
+    return ball(count + 1).lgamma()

@@ -38,33 +38,37 @@ def log_divergence(first: int, second: int, lost: int, factor: int) -> Ball | No
     require(first > 0 and second > 0, "profile", "a type has no record")
     require(0 <= lost <= total, "profile", "more is lost than there is")
     require(factor >= 2**FACTOR, "profile", "epsilon is negative")
+    others = total - first
     weight = first << FACTOR
     scaled = factor * second
     # l (A + E B) < A (s + 1), with E rounded down: k is not too small, and factors are not either.
-    last = (weight * (lost + 1) - 1) // (weight + scaled)
-    least = max(0, lost - (total - first))
-    if last < least:
+    highest = (weight * (lost + 1) - 1) // (weight + scaled)
+    lowest = max(0, lost - others)
+    if highest < lowest:
         return None
-    share = ONE
+    # Hyp(l) over Hyp(k), and the sum of the terms over Hyp(k), in units of 2**-FINE.
+    probability = ONE
     terms = 0
-    kept = last
+    count = highest
     while True:
         tick()
-        positive = weight * (lost + 1 - kept)
-        terms += ceil_div(share * (positive - scaled * kept), positive)
-        if kept == least:
+        positive = weight * (lost + 1 - count)
+        terms += ceil_div(probability * (positive - scaled * count), positive)
+        if count == lowest:
             break
         # Hyp(l - 1) / Hyp(l), below 1: l (N + 2) < (A + 1) (s + 1), as l < A (s + 1) / (N + 1).
-        up = kept * (total - first - lost + kept)
-        down = (first - kept + 1) * (lost - kept + 1)
-        share, kept = ceil_div(share * up, down), kept - 1
-        if share <= _NEGLIGIBLE:
-            # What is left is below share (1 + r + r^2 + ...), r the ratio here.
-            terms += ceil_div(share * down, down - up)
+        numerator = count * (others - lost + count)
+        denominator = (first - count + 1) * (lost - count + 1)
+        probability = ceil_div(probability * numerator, denominator)
+        count -= 1
+        if probability <= _NEGLIGIBLE:
+            # The other terms are below probability (1 + r + r^2 + ...), r the ratio here.
+            terms += ceil_div(probability * denominator, denominator - numerator)
             break
-    log: Ball = log_binomial(first, last) + log_binomial(total - first, lost - last)
-    log -= log_binomial(total, lost)
-    return log + (ball(terms) / ONE).log()
+    log_highest: Ball = log_binomial(first, highest)
+    log_highest += log_binomial(others, lost - highest)
+    log_highest -= log_binomial(total, lost)
+    return log_highest + (ball(terms) / ONE).log()
 
 
 def check_profile(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
@@ -76,13 +80,14 @@ def check_profile(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     )
     stated = Fields(claim.statement, "statement")
     stated.text("kind", ("profile",))
-    first, second = (stated.integer(key, 0, MAX_RECORDS) for key in ("first", "second"))
+    first = stated.integer("first", 0, MAX_RECORDS)
+    second = stated.integer("second", 0, MAX_RECORDS)
     sampled = stated.integer("sampled", 0, first + second)
     epsilon = stated.number("epsilon")
-    log10 = number(stated.take("log10_delta"), "log10_delta")
+    log10_delta = number(stated.take("log10_delta"), "log10_delta")
     stated.done()
     require(epsilon <= 100, "profile", "epsilon is above 100", epsilon)
-    lost = first + second - sampled
+    lost_count = first + second - sampled
     factor = exp_floor(epsilon, FACTOR)
     # A record moves from either type to the other, and the divergence counts in both directions.
     pairs = {
@@ -91,16 +96,17 @@ def check_profile(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
         (second, first + 1),
         (second + 1, first),
     }
-    limit: Ball = ball(log10) * ball(10).log()
-    for own, other in sorted(pairs):
-        if own == 0 or other == 0:
+    log_ten = ball(10).log()
+    log_delta: Ball = ball(log10_delta) * log_ten
+    for moved, unmoved in sorted(pairs):
+        if moved == 0 or unmoved == 0:
             continue  # no record of that type can move
-        log = log_divergence(own, other, lost, factor)
-        if log is not None:
+        divergence = log_divergence(moved, unmoved, lost_count, factor)
+        if divergence is not None:
             require(
-                log <= limit,
+                divergence <= log_delta,
                 "delta",
                 "log10_delta is too small",
-                log / ball(10).log(),
-                log10,
+                divergence / log_ten,
+                log10_delta,
             )

@@ -84,56 +84,56 @@ def _read_component(fields: Fields, combinations: int) -> _Placed:
     fields.done()
     require(sum(shape) > 0, "blanket", "a shape has no mass")
     require(len(places) == combinations, "blanket", "a group's rows are not all served")
-    for entry in places:
-        require_memory(2 * (len(shape) + len(entry)), 2 * MAX_INTEGER.bit_length())
-    masses = {sum(entry) for entry in places}
+    for weights in places:
+        require_memory(2 * (len(shape) + len(weights)), 2 * MAX_INTEGER.bit_length())
+    masses = {sum(weights) for weights in places}
     require(len(masses) == 1, "blanket", "rows give a component unequal masses")
     return shape, places
 
 
 def _read_blanket(fields: Fields, table: Table, cut: int) -> _Blanket:
     """The blanket, once it fits under every combination of the rows of its group."""
-    chosen = fields.integers("rows")
+    members = fields.integers("rows")
     block = fields.integer("block", 1, 16)
     require(
-        len(chosen) > 0 and max(chosen) < len(table.rows), "blanket", "a group has no such rows"
+        len(members) > 0 and max(members) < len(table.rows), "blanket", "a group has no such rows"
     )
     require(
-        comb(len(chosen) + block - 1, block) <= MAX_COMBINATIONS,
+        comb(len(members) + block - 1, block) <= MAX_COMBINATIONS,
         "size",
         "a block has too many combinations of rows",
     )
-    groups = list(combinations_with_replacement(chosen, block))
-    components = fields.items("components", 64)
-    placed = [_read_component(Fields(entry, "component"), len(groups)) for entry in components]
+    combinations = list(combinations_with_replacement(members, block))
+    served: list[_Placed] = []
+    for document in fields.items("components", 64):
+        component = Fields(document, "component")
+        served.append(_read_component(component, len(combinations)))
     fields.done()
-    for index, group in enumerate(groups):
+    for position, combination in enumerate(combinations):
         tick()
-        served = [(shape, places[index]) for shape, places in placed]
-        _require_fit([table.rows[row] for row in group], served)
-    drawn: list[_Component] = []
-    for shape, places in placed:
-        masses = [WHOLE * weight // sum(shape) for weight in shape]
+        taken = [(shape, places[position]) for shape, places in served]
+        _require_fit([table.rows[row] for row in combination], taken)
+    components: list[_Component] = []
+    for shape, places in served:
+        total = sum(shape)
+        masses = [WHOLE * weight // total for weight in shape]
         chance = Fraction(sum(places[0]), TOTAL)
-        drawn.append(_Component(chance, Measure(polynomial(masses), 0, cut)))
-    return _Blanket(frozenset(chosen), block, drawn)
+        components.append(_Component(chance, Measure(polynomial(masses), 0, cut)))
+    return _Blanket(frozenset(members), block, components)
 
 
-def _require_fit(group: list[Sequence[int]], served: list[tuple[list[int], list[int]]]) -> None:
-    """sum of shape * places <= the convolution of the group's rows, entry by entry, in integers."""
+def _require_fit(rows: list[Sequence[int]], served: list[tuple[list[int], list[int]]]) -> None:
+    """sum of shape * places <= the convolution of the rows, entry by entry, in integers."""
     remaining = rational_polynomial([TOTAL])
-    for row in group:
+    for row in rows:
         tick()
         remaining = remaining * polynomial(list(row)) / TOTAL
     for shape, places in served:
         tick()
-        taken = rational_polynomial(shape) * polynomial(places) / sum(shape)
-        remaining = remaining - taken
-    require(
-        all(entry >= 0 for entry in remaining.coeffs()),
-        "blanket",
-        "a row holds less than its blanket takes",
-    )
+        component = rational_polynomial(shape) * polynomial(places) / sum(shape)
+        remaining = remaining - component
+    fits = all(weight >= 0 for weight in remaining.coeffs())
+    require(fits, "blanket", "a row holds less than its blanket takes")
 
 
 def _cases(
@@ -147,32 +147,36 @@ def _cases(
     if not node.has("cuts"):
         yield counts, node
         return
-    last = len(blankets) - 1
-    group, first, second = (node.integer(key, 0, last) for key in ("group", "first", "second"))
+    last_group = len(blankets) - 1
+    divided = node.integer("group", 0, last_group)
+    first_group = node.integer("first", 0, last_group)
+    second_group = node.integer("second", 0, last_group)
     cuts = node.integers("cuts")
     children = node.items("children")
     node.done()
+    covered = blankets[first_group].rows | blankets[second_group].rows
     require(
-        blankets[group].rows <= blankets[first].rows | blankets[second].rows,
-        "cases",
-        "a row of the divided group is in neither part",
+        blankets[divided].rows <= covered, "cases", "a row of the divided group is in neither part"
     )
-    count = counts.get(group, 0)
+    clients = counts.get(divided, 0)
+    end = clients + 1
     require(len(cuts) == len(children) + 1 and cuts[0] == 0, "cases", "the parts do not begin at 0")
     require(
-        cuts[-1] == count + 1,
+        cuts[-1] == end,
         "cases",
         "the parts do not hold all counts",
         cuts[-1],
-        count + 1,
+        end,
     )
-    for (least, after), child in zip(pairwise(cuts), children, strict=True):
-        require(least < after, "cases", "a part is empty")
-        # At least so many have rows of the first part, and of the second; others stay.
-        part = {**counts, group: after - 1 - least}
-        part[first] = part.get(first, 0) + least
-        part[second] = part.get(second, 0) + count - (after - 1)
-        yield from _cases(Fields(child, "case"), part, blankets, depth + 1)
+    for (fewest, beyond), child in zip(pairwise(cuts), children, strict=True):
+        require(fewest < beyond, "cases", "a part is empty")
+        # From `fewest` to `highest` clients of the group have rows of the first part: so many at
+        # least have rows of the first, and of the second; the others stay.
+        highest = beyond - 1
+        divided_counts = {**counts, divided: highest - fewest}
+        divided_counts[first_group] = divided_counts.get(first_group, 0) + fewest
+        divided_counts[second_group] = divided_counts.get(second_group, 0) + clients - highest
+        yield from _cases(Fields(child, "case"), divided_counts, blankets, depth + 1)
 
 
 def binomial_below(trials: int, chance: Fraction, edge: int) -> int:
@@ -187,21 +191,26 @@ def binomial_below(trials: int, chance: Fraction, edge: int) -> int:
         return 0
     if edge > trials or chance in (0, 1):
         return WHOLE
-    k = edge - 1
-    hit = chance.numerator
-    miss = chance.denominator - hit
-    log: Ball = log_binomial(trials, k)
-    log += k * ball(chance).log() + (trials - k) * ball(1 - chance).log()
-    term = ceil_scaled(log.exp(), BITS + _GUARD)
+    count = edge - 1
+    success = chance.numerator
+    failure = chance.denominator - success
+    log_term: Ball = log_binomial(trials, count)
+    log_term += count * ball(chance).log()
+    log_term += (trials - count) * ball(1 - chance).log()
+    term = ceil_scaled(log_term.exp(), BITS + _GUARD)
     total = term
-    while k > 0 and (term >> (_GUARD // 2) or k * miss >= (trials - k + 1) * hit):
+    # The term of count - 1 is the one of count times numerator / denominator.
+    numerator = count * failure
+    denominator = (trials - count + 1) * success
+    while count > 0 and (term >> (_GUARD // 2) or numerator >= denominator):
         tick()
-        term = ceil_div(term * k * miss, (trials - k + 1) * hit)
+        term = ceil_div(term * numerator, denominator)
         total += term
-        k -= 1
-    up = k * miss
-    down = (trials - k + 1) * hit
-    return min(WHOLE, ceil_div(total + ceil_div(term * up, down - up), 1 << _GUARD))
+        count -= 1
+        numerator = count * failure
+        denominator = (trials - count + 1) * success
+    remainder = ceil_div(term * numerator, denominator - numerator)
+    return min(WHOLE, ceil_div(total + remainder, 1 << _GUARD))
 
 
 @final
@@ -230,75 +239,74 @@ def _steps(node: Fields, parts: list[_Part], weight: int, noise: Measure) -> Ste
     require(edges[:1] == [0], "boxes", "the counts are not from 0 on")
     require(len(edges) == len(children), "boxes", "not one part per edge")
     divided, *others = parts
+    draws = divided.draws
     require(divided.chance < 1, "boxes", "a component that is drawn for sure is not divided")
-    for low, after, child in zip(edges, [*edges[1:], divided.draws + 1], children, strict=True):
-        require(low < after, "boxes", "a part is empty")
-        below = binomial_below(divided.draws, divided.chance, after)
-        above = binomial_below(divided.draws, 1 - divided.chance, divided.draws + 1 - low)
-        share = below + above - WHOLE
+    beyond_edges = [*edges[1:], draws + 1]
+    for fewest, beyond, child in zip(edges, beyond_edges, children, strict=True):
+        require(fewest < beyond, "boxes", "a part is empty")
+        not_beyond = binomial_below(draws, divided.chance, beyond)
+        not_below = binomial_below(draws, 1 - divided.chance, draws + 1 - fewest)
+        box_chance = not_beyond + not_below - WHOLE
         remaining: list[_Part] = []
-        for part in others:
-            if part.group == divided.group:
+        for other in others:
+            if other.group == divided.group:
                 # The other components come in the draws that are left, by chances given that.
-                chance = part.chance / (1 - divided.chance)
-                part = _Part(part.group, part.draws + 1 - after, chance, part.shape)
-            remaining.append(part)
-        box = divided.shape.power(low) * noise
-        yield from _steps(
-            Fields(child, "box"),
-            remaining,
-            ceil_div(weight * share, WHOLE),
-            box,
-        )
+                chance = other.chance / (1 - divided.chance)
+                fewer_draws = other.draws + 1 - beyond
+                remaining.append(_Part(other.group, fewer_draws, chance, other.shape))
+            else:
+                remaining.append(other)
+        box_weight = ceil_div(weight * box_chance, WHOLE)
+        box_noise = divided.shape.power(fewest) * noise
+        yield from _steps(Fields(child, "box"), remaining, box_weight, box_noise)
 
 
 def _ladder(corners: list[list[int]], parts: list[_Part], weight: int, noise: Measure) -> Steps:
     """What every corner adds to the noise, from the last, then the weight of what misses all."""
-    require(
-        {len(corner) for corner in corners} == {len(parts)}, "ladder", "a corner has too few counts"
-    )
-    missed = [WHOLE]
+    lengths = {len(corner) for corner in corners}
+    require(lengths == {len(parts)}, "ladder", "a corner has too few counts")
+    # The chance to miss the corner, at most: U(z - 1) at position z.
+    missing_chances = [WHOLE]
     for corner in corners:
         tick()
-        chance = 0
-        for part, edge in zip(parts, corner, strict=True):
-            chance += binomial_below(part.draws, part.chance, edge)
-        missed.append(min(missed[-1], chance))
-    yield ceil_div(weight * missed[-1], WHOLE), Measure(polynomial([]), 0)
+        missing_chance = 0
+        for component, required in zip(parts, corner, strict=True):
+            missing_chance += binomial_below(component.draws, component.chance, required)
+        missing_chances.append(min(missing_chances[-1], missing_chance))
+    yield ceil_div(weight * missing_chances[-1], WHOLE), Measure(polynomial([]), 0)
     shapes = [part.shape for part in parts]
-    before = [0] * len(parts)
-    for position in range(len(corners) - 1, -1, -1):
+    reached = [0] * len(parts)
+    for position in reversed(range(len(corners))):
         draws: list[int] = []
-        for edge, reached in zip(corners[position], before, strict=True):
-            require(edge >= reached, "ladder", "corners do not fall")
-            draws.append(edge - reached)
-        added_noise = product_of_powers(shapes, draws)
-        noise = added_noise * noise
-        before = corners[position]
-        yield (
-            ceil_div(weight * (missed[position] - missed[position + 1]), WHOLE),
-            noise,
-        )
+        for required, present in zip(corners[position], reached, strict=True):
+            require(required >= present, "ladder", "corners do not fall")
+            draws.append(required - present)
+        noise = product_of_powers(shapes, draws) * noise
+        reached = corners[position]
+        corner_chance = missing_chances[position] - missing_chances[position + 1]
+        yield ceil_div(weight * corner_chance, WHOLE), noise
 
 
 def _noises(release: ExactRelease, proof: Fields, table: Table, cut: int) -> Iterator[Steps]:
     """The noise that others are certain to add, in every case of their data."""
-    entries = proof.items("blankets", 1000)
-    blankets = [_read_blanket(Fields(entry, "blanket"), table, cut) for entry in entries]
-    others = proof.integer("others", 0, release.clients - 1 - release.corrupted)
-    everyone = frozenset(range(len(table.rows)))
+    documents = proof.items("blankets", 1000)
+    blankets = [_read_blanket(Fields(document, "blanket"), table, cut) for document in documents]
+    honest_others = proof.integer("others", 0, release.clients - 1 - release.corrupted)
+    all_rows = frozenset(range(len(table.rows)))
     require(
-        len(blankets) > 0 and blankets[0].rows == everyone,
+        len(blankets) > 0 and blankets[0].rows == all_rows,
         "cases",
         "the first group is not all rows",
     )
-    for counts, leaf in _cases(proof.fields("cases"), {0: others}, blankets, 0):
+    for counts, leaf in _cases(proof.fields("cases"), {0: honest_others}, blankets, 0):
         parts: list[_Part] = []
-        for group, count in sorted(counts.items()):
-            draws = count // blankets[group].block
-            if draws > 0:
-                components = blankets[group].components
-                parts += [_Part(group, draws, each.chance, each.shape) for each in components]
+        for group, clients in sorted(counts.items()):
+            blanket = blankets[group]
+            draws = clients // blanket.block
+            if draws <= 0:
+                continue
+            for component in blanket.components:
+                parts.append(_Part(group, draws, component.chance, component.shape))
         yield _steps(leaf, parts, WHOLE, SILENCE)
 
 
@@ -306,9 +314,8 @@ def check_sum(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     """Check (epsilon, delta) of secure sums; coordinates and rounds are composed as losses."""
     target = Target.read(claim, "secure_sum", "dp")
     release = target.release
-    require(
-        release.sampling != "poisson", "sum", "nothing is proved here about secret participation"
-    )
+    visible = release.sampling != "poisson"
+    require(visible, "sum", "nothing is proved here about secret participation")
     cut = read_tail(proof)
     table = summed_table(release, tables)
     cases = ((table, steps) for steps in _noises(release, proof, table, cut))

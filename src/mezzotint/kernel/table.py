@@ -46,12 +46,12 @@ class Table:
                 "table",
                 f"row {index} is negative",
             )
-            mass = sum(row)
+            row_sum = sum(row)
             require(
-                mass == TOTAL,
+                row_sum == TOTAL,
                 "table",
                 f"row {index} does not sum to 2**32",
-                mass,
+                row_sum,
                 TOTAL,
             )
 
@@ -85,8 +85,9 @@ def read_table(text: str) -> tuple[str, Table]:
         "table",
         "row 0 has not one weight per level",
     )
-    columns = [column for column in Table(weights).columns if any(column)]
-    return sha256(text), Table(list(zip(*columns, strict=True))).distinct
+    used_columns = [column for column in Table(weights).columns if any(column)]
+    rows = list(zip(*used_columns, strict=True))
+    return sha256(text), Table(rows).distinct
 
 
 def find_table(tables: Tables, digest: str) -> Table:
@@ -102,7 +103,7 @@ def find_table(tables: Tables, digest: str) -> Table:
 
 def single_table(release: ExactRelease, tables: Tables) -> Table:
     """The table of a release that draws from one only."""
-    digest, _ = release.only_table
+    digest = release.only_table[0]
     return find_table(tables, digest)
 
 
@@ -125,22 +126,23 @@ def summed_table(release: ExactRelease, tables: Tables) -> Table:
     table = single_table(release, tables)
     lattice = release.lattice
     require_lattice(lattice, table)
-    require_memory(len(table.rows) * (lattice[-1] + 1), TOTAL.bit_length())
-    spread: list[list[int]] = []
+    size = lattice[-1] + 1
+    require_memory(len(table.rows) * size, TOTAL.bit_length())
+    spread_rows: list[list[int]] = []
     for row in table.rows:
         tick()
         weights = dict(zip(lattice, row, strict=True))
-        spread.append([weights.get(integer, 0) for integer in range(lattice[-1] + 1)])
-    return Table(spread)
+        spread_rows.append([weights.get(integer, 0) for integer in range(size)])
+    return Table(spread_rows)
 
 
 def worst_ratio(table: Table) -> Fraction | None:
     """The largest ratio of two weights of a level (T3); None if one of two weights is 0."""
-    worst = Fraction(1)
+    largest = Fraction(1)
     for column in table.columns:
         if not any(column):
             continue
         if not all(column):
             return None
-        worst = max(worst, Fraction(max(column), min(column)))
-    return worst
+        largest = max(largest, Fraction(max(column), min(column)))
+    return largest

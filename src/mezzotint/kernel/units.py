@@ -27,7 +27,11 @@ FINE = 256
 FACTOR = 64
 """The value of c at a single epsilon is an integer in units of 2**-FACTOR."""
 
-WHOLE, ONE = 1 << BITS, 1 << FINE
+WHOLE = 1 << BITS
+"""The mass 1."""
+
+ONE = 1 << FINE
+"""The value 1 of c on a grid."""
 
 MAX_TEXT = 2**24
 """Characters of the longest file; the longest text of a table has about 2 million."""
@@ -128,18 +132,24 @@ def tick() -> None:
 
     A product of two polynomials is not interrupted: `require_memory` bounds how long it takes.
     """
-    now = time.monotonic_ns()
-    if now < _deadline[1]:
+    monotonic = time.monotonic_ns()
+    if monotonic < _deadline[1]:
         return
     if not (time.process_time_ns() < _deadline[0]):
         raise Unfinished("the limit of time is spent; allow more seconds")
-    _deadline[1] = now + _PAUSE
+    _deadline[1] = monotonic + _PAUSE
 
 
 def require_memory(count: int, bits: int) -> None:
     """Refuse so many numbers of so many bits before they are made: FLINT aborts without memory."""
-    size = count * (bits + _OVERHEAD)
-    require(size <= MAX_MEMORY, "size", "numbers are too many or too large", size, MAX_MEMORY)
+    memory = count * (bits + _OVERHEAD)
+    require(
+        memory <= MAX_MEMORY,
+        "size",
+        "numbers are too many or too large",
+        memory,
+        MAX_MEMORY,
+    )
 
 
 def increases(values: Sequence[Any]) -> bool:
@@ -154,18 +164,19 @@ def ceil_div(numerator: int, denominator: int) -> int:
 
 def number(value: object, name: str = "number") -> Fraction:
     """An integer, or a text "p/q", "0.221", "1e-6", as the rational it is."""
-    exact = None
+    rational = None
     if type(value) is int:
-        exact = Fraction(value)
+        rational = Fraction(value)
     elif type(value) is str and _NUMBER.fullmatch(value):
         with suppress(ZeroDivisionError):
-            exact = Fraction(value)
-    if exact is None:
+            rational = Fraction(value)
+    if rational is None:
         raise Unreadable(f"{name} is not a number written exactly: {shown(value, 60)}")
-    size = max(exact.numerator.bit_length(), exact.denominator.bit_length())
-    if not (size <= MAX_NUMBER_BITS):
+    numerator_bits = rational.numerator.bit_length()
+    denominator_bits = rational.denominator.bit_length()
+    if not (max(numerator_bits, denominator_bits) <= MAX_NUMBER_BITS):
         raise Unreadable(f"{name} has too many digits: {shown(value, 60)}")
-    return exact
+    return rational
 
 
 def canonical(value: object) -> str:
