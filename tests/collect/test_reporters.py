@@ -212,10 +212,10 @@ def test_single_reports_become_counts_that_an_estimate_reads(tmp_path: Path) -> 
         b"", b"[]", b"{", b"\xff\xfe", b"null", b"[" * 1000, b" " * 1025, report(2), report(-1), report(True),
         report(1.0), report("1"), report(sha256="x"), report(sha256=None), report(sha256=[1]), report(version=True),
         report(version=2), report(format="mezzotint-reports"), report(extra=1), b'{"code": 1}',
-        report()[:-1] + b"," + b'"x":1' * 300 + b"}",
+        report()[:-1] + b"," + b'"x":1' * 300 + b"}", report()[:-1] + b',"code":1}', None, 1, [report()], {"code": 1},
     ],
 )  # fmt: skip
-def test_what_is_no_report_is_refused_and_not_repeated(tmp_path: Path, wrong: bytes) -> None:
+def test_what_is_no_report_is_refused_and_not_repeated(tmp_path: Path, wrong: Any) -> None:
     counter = collect.Counter(MECHANISM, log=tmp_path / "log")
     with pytest.raises(FileFormatError, match=r"^report: ") as caught:
         counter.add(report(), wrong)
@@ -242,6 +242,10 @@ def test_a_log_goes_on_where_it_stopped_and_is_one_run(tmp_path: Path) -> None:
         first.counts()
     with pytest.raises(ParameterError, match="each once"):
         collect.Counter(MECHANISM, MECHANISM)
+    with pytest.raises(ParameterError, match=r"mechanisms=m\.json: need an object of the class"):
+        collect.Counter("m.json")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ParameterError, match=r"mechanism=m\.json: need an object of the class"):
+        first.counts("m.json")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ParameterError, match="is counted here"):
         first.counts(families.randomized_response(lower=0, upper=1, epsilon=1.0))
 

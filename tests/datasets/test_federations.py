@@ -71,6 +71,18 @@ def test_femnist_is_split_by_writer(tmp_path):
             federation.clients[2][0][1], 1 - file["x"][11] / 255, atol=SINGLE
         )
     assert len(load_federation("femnist", folder=str(path), clients=3).clients) == 3
+    with np.load(path) as file:
+        arrays = dict(file)
+    for name, wrong in {
+        "x": arrays["x"][:, :27],
+        "y": arrays["y"] + 0.5,
+        "writer": arrays["writer"][:-1],
+        "split": arrays["split"].reshape(2, -1),
+    }.items():
+        load_federation.cache_clear()
+        np.savez(tmp_path / "bad.npz", **{**arrays, name: wrong})
+        with pytest.raises(FileFormatError, match=r"^bad\.npz: need x"):
+            load_federation("femnist", folder=str(tmp_path / "bad.npz"))
     (tmp_path / "bad.npz").write_bytes(b"nothing")
     with pytest.raises(FileFormatError, match="not a readable npz"):
         load_federation("femnist", folder=str(tmp_path / "bad.npz"))
@@ -89,6 +101,20 @@ def test_leaf_folders_are_read(tmp_path):
     assert [y.tolist() for _, y in federation.clients] == [[0, 1, 2]] * 2
     assert federation.test_x.shape == (2, 28, 28)
     assert (federation.test_x == 0.75).all()
+    for wrong in (
+        {"x": [[0.25] * 784]},
+        {"x": [[0.25] * 783], "y": [1]},
+        {"x": [[0.25] * 784], "y": [1, 2]},
+        {"x": [[0.25] * 784], "y": [1.5]},
+        {"x": [[0.25] * 784], "y": ["1"]},
+        {"x": [[0.25] * 784], "y": [62]},
+        {"x": [["0.25"] * 784], "y": [1]},
+        [],
+    ):
+        load_federation.cache_clear()
+        (tmp_path / "test" / "one.json").write_text(json.dumps({"user_data": {"a": wrong}}))
+        with pytest.raises(FileFormatError, match=r"^one\.json: "):
+            load_federation("femnist", folder=str(tmp_path), clients=0)
     (tmp_path / "none").mkdir()
     with pytest.raises(ParameterError, match="train"):
         load_federation("femnist", folder=str(tmp_path / "none"))
@@ -266,7 +292,7 @@ def test_the_images_of_cifars_package_are_read_and_others_are_refused(tmp_path):
     np.testing.assert_array_equal(federation.test_y, labels["test_lables"])
     assert sum(len(y) for _, y in federation.clients) == 30
     (tmp_path / "train_lables.json").write_text("[1, 2]")
-    with pytest.raises(FileFormatError, match="2 labels for 30 images"):
+    with pytest.raises(FileFormatError, match="need a list of 30 labels"):
         load_federation("cifar10", folder=str(tmp_path), clients=2, dirichlet=50.0)
     (tmp_path / "data_batch_1.png").write_bytes(b"no image")
     with pytest.raises(FileFormatError, match="data_batch_1"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from flwr.app import ConfigRecord, Message
 from federated.grids import LocalGrid
 from federated.rounds import EXCHANGES, LENIENT, card, plan, roster, secret
 from federated.test_strategy import EXACT, _app, _start
+from mezzotint.core.errors import FileFormatError
 from mezzotint.federated.flower_records import RECORD, Key, request
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.run_ledger import RunLedger
@@ -258,6 +260,16 @@ def test_a_client_keeps_a_bounded_number_of_rounds_and_states_are_saved_with_all
         dealings.append(client.deal(messages.invitation(one, place, shipped), encoding=b"noise"))
     again = Client.load(client.save(), trust=LENIENT)
     assert again.save() == client.save()
+    state = json.loads(client.save())
+    for damaged in (
+        client.save()[:-1],
+        client.save()[:-1] + b',"last":0}',
+        b"[]",
+        json.dumps({**state, "identity": 7}).encode(),
+        json.dumps({**state, "rounds": [{}]}).encode(),
+    ):
+        with pytest.raises(FileFormatError, match="^saved client: "):
+            Client.load(damaged, trust=LENIENT)
     kept = [dealing for dealing in dealings if again.plan_of(dealing) is not None]
     assert kept == dealings[-MOST_AHEAD - 2 :]
 

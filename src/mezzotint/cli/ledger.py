@@ -7,6 +7,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, final
@@ -20,7 +21,7 @@ from mezzotint.cli import common, console, progress, tables
 from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, argument, option
 from mezzotint.core.arguments import check_probability
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import AppendLog, replacing
+from mezzotint.core.files import AppendLog, parse_object, replacing
 from mezzotint.core.records import JsonObject, above, below, counted
 
 if TYPE_CHECKING:
@@ -167,16 +168,20 @@ def _header(file: Path) -> JsonObject:
 
     with file.open("rb") as opened:
         first = opened.readline(_HEADER)
-    try:
-        header: JsonObject = json.loads(first)
-        header.pop("chain")
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-        header = {}
-    if header.get("format") not in (releases_of.FORMAT, FEDERATED, LIFETIME, TRAINING):
+    header: JsonObject = {}
+    with suppress(FileFormatError):
+        header = parse_object(first, name=file.name)
+    if "chain" not in header or header.get("format") not in (
+        releases_of.FORMAT,
+        FEDERATED,
+        LIFETIME,
+        TRAINING,
+    ):
         raise FileFormatError(
             f"{file.name}: is not a ledger; name one that privatize --ledger or federate --out "
             "wrote"
         )
+    del header["chain"]
     return header
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import runpy
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import typer
 from rich.console import Group
@@ -17,6 +16,7 @@ import mezzotint as mz
 from mezzotint.cli import common, console, progress, tables
 from mezzotint.cli.options import AsJson, VerbHelp, VerbsHelp, argument, option
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.files import parse_json, read_text
 from mezzotint.core.records import JsonObject, above, confidence_percent, log10_shown, number
 from mezzotint.datasets import Election
 from mezzotint.privacy import claim
@@ -206,8 +206,8 @@ def _mechanism(text: str, ballots: str | None) -> Any:
         return records.Threshold(least=int(text.partition(":")[2]))
     file, _, name = text.rpartition(":")
     if text.endswith(".json") and Path(text).is_file():
-        table_rows = json.loads(Path(text).read_text(encoding="utf-8"))
-        return records.Table(rows=table_rows)
+        table_rows = parse_json(read_text(text), name=Path(text).name)
+        return records.Table(rows=cast(Any, table_rows))
     if not file.endswith(".py") or not Path(file).is_file():
         raise ParameterError(
             "mechanism", text, "give FILE.py:NAME, FILE.json, a rule, or threshold:COUNT"

@@ -20,8 +20,8 @@ from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, ProofOption, argume
 from mezzotint.cli.train_run import EXAMPLE_RUN, MODELS, Method, RunFile, read_run
 from mezzotint.core import brought_by
 from mezzotint.core.arguments import Neighboring, check_choice
-from mezzotint.core.errors import BudgetError, ParameterError
-from mezzotint.core.files import parse_json, parse_object, read_text, replacing
+from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
+from mezzotint.core.files import parse_object, read_text, replacing
 from mezzotint.core.records import JsonObject, above, number, plain
 
 if TYPE_CHECKING:
@@ -414,13 +414,17 @@ def _earlier(run: Trainer, place: Place) -> list[Standing]:
         return []
     standings: list[Standing] = []
     for line in read_text(place.log).splitlines():
-        entry = cast(JsonObject, parse_json(line, name=place.log.name))
-        if not 0 < entry.get("step", 0) <= run.taken:
-            continue
-        for field_name, value in entry.items():
-            if isinstance(value, str):  # an infinity or NaN, which JSON lacks
-                entry[field_name] = float(value)
-        standings.append(mz.training.trainer.Standing(**entry))
+        entry = parse_object(line, name=place.log.name)
+        try:
+            if not 0 < entry.get("step", 0) <= run.taken:
+                continue
+            for field_name, value in entry.items():
+                if isinstance(value, str):  # an infinity or NaN, which JSON lacks
+                    entry[field_name] = float(value)
+            standings.append(mz.training.trainer.Standing(**entry))
+        except (ValueError, TypeError):
+            message = "holds a line that no run has written; restore it, or name another --out"
+            raise FileFormatError(f"{place.log.name}: {message}") from None
     return standings
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from contextlib import suppress
 from typing import cast, final
@@ -11,10 +10,11 @@ import numpy as np
 
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.provenance import Provenance
+from mezzotint.core.arguments import check_instance
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import AppendLog
+from mezzotint.core.files import AppendLog, parse_object
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import Json, JsonObject
+from mezzotint.core.records import JsonObject
 from mezzotint.core.types import AnyPath
 
 FORMAT = "mezzotint-report"
@@ -66,6 +66,8 @@ class Counter:
         *mechanisms: Mechanism,
         log: AnyPath | None = None,
     ) -> None:
+        for mechanism in mechanisms:
+            check_instance("mechanisms", mechanism, Mechanism)
         self._tables = {mechanism.sha256: mechanism for mechanism in mechanisms}
         if not mechanisms or len(self._tables) != len(mechanisms):
             remedy = "give at least one table, each once"
@@ -110,7 +112,9 @@ class Counter:
         if mechanism is None and len(self._tables) > 1:
             remedy = f"name one of the {len(self._tables)} tables"
             raise ParameterError("mechanism", "none given", remedy)
-        counted_table = mechanism or next(iter(self._tables.values()))
+        counted_table = next(iter(self._tables.values()))
+        if mechanism is not None:
+            counted_table = check_instance("mechanism", mechanism, Mechanism)
         if counted_table.sha256 not in self._tables:
             remedy = "none of its reports is counted here; name another"
             raise ParameterError("mechanism", counted_table.name, remedy)
@@ -145,11 +149,11 @@ class Counter:
 
 def _document(report: bytes | str) -> JsonObject:
     """The JSON object of a report, of this format and version."""
-    document: Json = None
-    if len(report) <= MAX_BYTES:
-        with suppress(ValueError, RecursionError):
-            document = json.loads(report)
-    if not isinstance(document, dict) or document.keys() != REPORT_KEYS:
+    document: JsonObject = {}
+    if isinstance(cast("object", report), bytes | str) and len(report) <= MAX_BYTES:
+        with suppress(FileFormatError):
+            document = parse_object(report, name="report")
+    if document.keys() != REPORT_KEYS:
         message = "not the JSON object that reporters send (docs/file-format.md)"
         raise FileFormatError(f"report: {message}")
     version = document["version"]

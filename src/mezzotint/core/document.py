@@ -151,7 +151,7 @@ def parse_document(text: str, *, wanted: str = FORMAT) -> JsonObject:
     Raises:
         FileFormatError: not JSON, another format or version, a key that occurs twice.
     """
-    document = parse_json(text, name="mechanism file", strict=True)
+    document = parse_json(text, name="mechanism file")
     if not isinstance(document, dict) or cast("JsonObject", document).get("format") != wanted:
         raise FileFormatError(
             f'mechanism file: "format" must be "{wanted}"; this is some other file'

@@ -83,51 +83,52 @@ def read_text(path: str | os.PathLike[str]) -> str:
         raise FileFormatError(f"{path}: not a text file in UTF-8") from None
 
 
+def _distinct(pairs: list[tuple[str, Json]]) -> JsonObject:
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        raise ValueError("a key occurs twice; two readers could see two documents")
+    return document
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a number that JSON can hold")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_refuse_constant)
+_OWN_DECODER = json.JSONDecoder(object_pairs_hook=_distinct)
+"""The only decoders of this package but for those of `kernel.units`, which shares no code, and of
+`collect.json_lines`, which keeps how numbers are spelled.
+"""
+
+
 def parse_json(
     text: str | bytes,
     *,
     name: str,
-    strict: bool = False,
+    finite: bool = True,
 ) -> Json:
-    """The value of a JSON text; FileFormatError, under this name, where it is not complete, too
-    deep or too long.
+    """The value of a JSON text; FileFormatError, under this name, where it is not complete, not in
+    UTF-8, too deep or too long, or a key occurs twice in an object.
 
-    `strict` refuses keys that occur twice in an object, and NaN and infinities, which JSON does not
-    allow.
+    `finite` refuses NaN and infinities, which JSON lacks; only files that nobody but this package
+    reads hold them.
     """
-
-    def distinct(pairs: list[tuple[str, Json]]) -> JsonObject:
-        document = dict(pairs)
-        if len(document) != len(pairs):
-            raise FileFormatError(
-                f"{name}: a key occurs twice; two readers could see two documents"
-            )
-        return document
-
-    def refuse(constant: str) -> NoReturn:
-        raise FileFormatError(f"{name}: {constant} is not a number that JSON can hold")
-
+    decoder = _DECODER if finite else _OWN_DECODER
     try:
-        if strict:
-            return json.loads(
-                text,
-                object_pairs_hook=distinct,
-                parse_constant=refuse,
-            )
-        return json.loads(text)
+        if isinstance(text, bytes):
+            text = text.decode("utf-8")
+        return decoder.decode(text)
     except RecursionError:
         raise FileFormatError(f"{name}: nested too deeply to be a file of ours") from None
-    except FileFormatError:
-        raise
     except ValueError as error:
         raise FileFormatError(
             f"{name}: not valid JSON ({error}); the file may be truncated or edited; write it again"
         ) from None
 
 
-def parse_object(text: str | bytes, *, name: str) -> JsonObject:
+def parse_object(text: str | bytes, *, name: str, finite: bool = True) -> JsonObject:
     """The JSON object of a text; FileFormatError as by `parse_json`, or for any other value."""
-    value = parse_json(text, name=name)
+    value = parse_json(text, name=name, finite=finite)
     if not isinstance(value, dict):
         raise FileFormatError(f"{name}: not a whole JSON object; it was cut or edited")
     return cast("JsonObject", value)
@@ -395,6 +396,10 @@ class AppendLog:
                 raise ParameterError("path", str(self.path), f"a {what} must be a regular file")
             self.refresh()
 
+    def __reduce__(self) -> NoReturn:
+        remedy = "an open file is neither copied nor sent; open it again there, by its path"
+        raise ParameterError("path", str(self.path), f"{self.what}: {remedy}")
+
     def refresh(self) -> None:
         """Reads the lines that other processes have appended."""
         with self.transaction():
@@ -538,12 +543,9 @@ class AppendLog:
         if line_chain != _checksum(self._chain, line_body):
             return None, ""
         try:
-            log_line: Json = json.loads(line_body)
-        except (ValueError, RecursionError):
+            return parse_object(line_body, name=self.what), line_chain
+        except FileFormatError:
             return None, ""
-        if not isinstance(log_line, dict):
-            return None, ""
-        return cast(JsonObject, log_line), line_chain
 
     # Writing --------------------------------------------------------------------------------------
 
@@ -625,7 +627,7 @@ class AppendLog:
 
 def _plain(line: JsonObject) -> JsonObject:
     """The line as it will be read back."""
-    return json.loads(json.dumps(line, allow_nan=False))
+    return parse_object(json.dumps(line, allow_nan=False), name="line")
 
 
 def _checksum(chain: str, body: bytes) -> str:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import io
-import json
 import pickle
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import final
+from typing import cast, final
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core import brought_by
 from mezzotint.core.arguments import check_choice, check_count
-from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import read_arrays, read_object
+from mezzotint.core.errors import FileFormatError, ParameterError, as_reals
+from mezzotint.core.files import parse_json, read_arrays, read_object, read_text
+from mezzotint.core.records import JsonObject
+from mezzotint.core.types import FloatArray
 from mezzotint.datasets.labelled import (
     Bytes,
     Features,
@@ -30,6 +32,10 @@ from mezzotint.datasets.labelled import (
 
 Records = tuple[Features, Labels]
 """Features and labels of the same records."""
+
+_CLASSES = range(62)
+_PIXELS = 28 * 28
+"""Of FEMNIST: digits, capitals and small letters; of one image."""
 
 CLIENT_DATASETS = ("digits", "femnist", "mnist", "cifar10", "cifar100")
 
@@ -132,6 +138,14 @@ def _femnist(path: Path) -> _Written:
     if missing:
         problem = f"holds no {', '.join(sorted(missing))}; need x, y, writer and split"
         raise FileFormatError(f"{path.name}: {problem}")
+    records = arrays["y"].size
+    is_whole = arrays["x"].shape == (records, 28, 28) and np.isin(arrays["y"], _CLASSES).all()
+    of_each = [arrays[name].shape for name in ("y", "writer", "split")]
+    if not is_whole or of_each != [(records,)] * 3 or arrays["x"].dtype != np.uint8:
+        problem = (
+            "need x (n, 28, 28) of bytes, y (n,) of classes from 0 to 61, writer and split (n,)"
+        )
+        raise FileFormatError(f"{path.name}: {problem}")
     # LEAF draws dark ink on a white background; the other way round, most pixels are 0.
     ink = 1 - arrays["x"].astype(np.float32) / 255
     return _Written(
@@ -143,8 +157,8 @@ def _femnist(path: Path) -> _Written:
 
 
 def _leaf(folder: Path) -> _Written:
-    features: list[list[float]] = []
-    labels: list[int] = []
+    features: list[FloatArray] = []
+    labels: list[Labels] = []
     writers: list[str] = []
     is_test: list[bool] = []
     for split_name in ("train", "test"):
@@ -154,20 +168,37 @@ def _leaf(folder: Path) -> _Written:
             remedy = f"no {split_name}/*.json there; name a folder that LEAF made"
             raise ParameterError("data", str(folder), remedy)
         for split_file in split_files:
-            user_data = read_object(split_file).get("user_data", {})
-            for writer, records in user_data.items():
-                features += records["x"]
-                labels += records["y"]
-                record_count = len(records["y"])
-                writers += [writer] * record_count
-                is_test += [split_name == "test"] * record_count
-    ink = 1 - np.asarray(features, dtype=np.float32)
+            for writer, (images, classes) in _leaf_writers(split_file):
+                features.append(images)
+                labels.append(classes)
+                writers += [writer] * len(classes)
+                is_test += [split_name == "test"] * len(classes)
+    ink = 1 - np.concatenate(features).astype(np.float32)
     return _Written(
         x=ink.reshape(-1, 28, 28),
-        y=np.asarray(labels, dtype=np.int64),
+        y=np.concatenate(labels),
         writer=np.asarray(writers),
         tests=np.asarray(is_test),
     )
+
+
+def _leaf_writers(file: Path) -> Iterator[tuple[str, tuple[FloatArray, Labels]]]:
+    """Each writer of a file with its images, a row of 784 pixels each, and their classes."""
+    user_data = read_object(file).get("user_data")
+    if not isinstance(user_data, dict) or not user_data:
+        raise FileFormatError(f"{file.name}: need user_data, as LEAF writes it")
+    for writer, records in cast(JsonObject, user_data).items():
+        try:
+            images = as_reals("x", records["x"], "need rows of pixels")
+            classes = as_reals("y", records["y"], "need classes")
+        except (ParameterError, LookupError, TypeError):
+            raise FileFormatError(f"{file.name}: a writer lacks numbers x and y") from None
+        has_all = images.shape == (classes.size, _PIXELS) and classes.ndim == 1
+        if not has_all or not np.isfinite(images).all():
+            raise FileFormatError(f"{file.name}: need {_PIXELS} pixels for each class of a writer")
+        if not np.isin(classes, _CLASSES).all():
+            raise FileFormatError(f"{file.name}: need classes from 0 to {_CLASSES[-1]}")
+        yield writer, (images, classes.astype(np.int64))
 
 
 # CIFAR --------------------------------------------------------------------------------------------
@@ -233,17 +264,14 @@ def _cifar_image(file: Path) -> Bytes:
 
 def _cifar_labels(file: Path, records: int) -> list[int]:
     """The labels of that package, a JSON list."""
-    try:
-        listed = json.loads(file.read_text(encoding="utf-8"))
-        class_numbers = np.asarray(listed, dtype=np.int64)
-    except (OSError, ValueError) as error:
-        raise FileFormatError(f"{file.name}: no list of labels ({error})") from None
-    is_list = class_numbers.shape == (records,)
-    if not is_list or class_numbers.min() < 0 or class_numbers.max() > 9:
-        raise FileFormatError(
-            f"{file.name}: {class_numbers.size} labels for {records} images, each 0 to 9"
-        )
-    return class_numbers.tolist()
+    listed = parse_json(read_text(file), name=file.name)
+    labels: list[int] = []
+    for label in listed if isinstance(listed, list) else []:
+        if type(label) is int and 0 <= label <= 9:
+            labels.append(label)
+    if not isinstance(listed, list) or not len(labels) == len(listed) == records:
+        raise FileFormatError(f"{file.name}: need a list of {records} labels, each 0 to 9")
+    return labels
 
 
 def _cifar_records(dataset: str, root: Path, *, tests: bool) -> Records:

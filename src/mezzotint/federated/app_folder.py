@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import mezzotint as mz
-from mezzotint.core.files import refuse_existing, write_text
+from mezzotint.core.files import parse_object, refuse_existing, write_text
 from mezzotint.federated.app import check_run
 from mezzotint.federated.encoding import canonical
 from mezzotint.federated.secagg import Roster
@@ -83,7 +83,7 @@ def requirement() -> str:
     recorded = distribution.read_text("direct_url.json")
     if recorded is None:
         return f"mezzotint[flower]=={distribution.version}"
-    origin = json.loads(recorded)
+    origin = parse_object(recorded, name="direct_url.json")
     if "vcs_info" not in origin:
         return ""
     system, commit = (origin["vcs_info"][key] for key in ("vcs", "commit_id"))

@@ -30,6 +30,7 @@ from mezzotint.core.arguments import (
     with_old_names,
 )
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.files import parse_object
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.core.types import Seed
@@ -410,7 +411,7 @@ class TableEncoding(SchemeEncoding[TableScheme]):
     def as_dict(self) -> JsonObject:
         values: JsonObject = {
             "kind": "table",
-            "mechanism": json.loads(self.mechanism.to_json()),
+            "mechanism": parse_object(self.mechanism.to_json(), name="mechanism"),
             "clip_norm": self.clip_norm,
             "seed": self.seed,
         }

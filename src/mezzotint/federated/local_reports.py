@@ -15,14 +15,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from logging import INFO, WARNING
 from pathlib import Path
-from typing import Unpack, final
+from typing import TypeAlias, Unpack, final
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from mezzotint.core.arguments import check_vector, with_old_fields
-from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
+from mezzotint.core.errors import BudgetError, FileFormatError, MezzotintError, ParameterError
+from mezzotint.core.files import parse_object
 from mezzotint.core.records import JsonObject
 from mezzotint.federated.client_mod import (
     Train,
@@ -98,7 +99,7 @@ class LocalUpdates(Updates):
             _check_lasting(policy, context)
             saved_state = context.state.config_records.get(RECORD)
             if saved_state is None or as_bytes(saved_state[_CODEBOOK]) != described:
-                if saved_state is not None and json.loads(as_bytes(saved_state[_ANSWERS])):
+                if saved_state is not None and _answers(saved_state):
                     raise PolicyRefusal("codebook: this client reports under one codebook in a run")
                 _keep(context, described, {})
             return reply(message, {Key.PAYLOAD: b"", Key.NAME: _name(context)})
@@ -127,7 +128,7 @@ class LocalUpdates(Updates):
             raise PolicyRefusal(
                 f"dimension={scheme.dimension}: the model has {parameter_count} parameters"
             )
-        session = _session(scheme, context, policy, as_bytes(saved_state[_ANSWERS]))
+        session = _session(scheme, context, policy, _answers(saved_state))
         vector = np.zeros(parameter_count)
         if number not in session.answers:  # for an answered question nothing is drawn
             vector = whatever_happens(
@@ -167,25 +168,34 @@ def _check_lasting(policy: Policy, context: Context) -> None:
 
 
 def _session(
-    scheme: RankedCodebook, context: Context, policy: Policy, answers: bytes
+    scheme: RankedCodebook, context: Context, policy: Policy, answers: Answers
 ) -> RankedSession:
     if "records" in context.node_config:
         folder = Path(str(context.node_config["records"]))
         storage: JsonObject = {"path": folder / f"answers-{scheme.sha256[:16]}.jsonl"}
         ledger = Ledger(folder / REPORTS)
     else:
-        storage = {
-            "answers": {
-                int(number): tuple(answer) for number, answer in json.loads(answers).items()
-            }
-        }
+        storage = {"answers": answers}
         ledger = Ledger()
     return RankedSession(
         scheme, client=_name(context), ledger=ledger, budget=(policy.budget, 0.0), **storage
     )
 
 
-def _keep(context: Context, described: bytes, answers: dict[int, tuple[int, int, str]]) -> None:
+Answers: TypeAlias = dict[int, tuple[int, int, str]]
+"""`RankedSession.answers`."""
+
+
+def _answers(saved_state: ConfigRecord) -> Answers:
+    """The answers that `_keep` kept; the session checks them."""
+    saved_answers = parse_object(as_bytes(saved_state[_ANSWERS]), name="answers")
+    try:
+        return {int(number): tuple(answer) for number, answer in saved_answers.items()}
+    except (ValueError, TypeError):
+        raise FileFormatError("answers: not those that a client keeps") from None
+
+
+def _keep(context: Context, described: bytes, answers: Answers) -> None:
     context.state[RECORD] = ConfigRecord(
         {_CODEBOOK: described, _ANSWERS: json.dumps(answers).encode()}
     )
@@ -213,7 +223,7 @@ def _announced(described: bytes) -> RankedCodebook:
 
 def _question(payload: bytes) -> tuple[int, int]:
     try:
-        question = json.loads(payload)
+        question = parse_object(payload, name="question")
         number, slot = question["round"], question["slot"]
         round_seeds(number, [slot])
     except (ValueError, KeyError, TypeError):

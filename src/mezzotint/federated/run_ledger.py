@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -363,7 +363,14 @@ class Checkpoint:
                     for array_name, vector in arrays.items()
                     if array_name.startswith(_STATE)
                 },
-                told=parse_object(arrays["told"].tobytes(), name=NAME) if "told" in arrays else {},
+                told=_told_of(arrays),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise FileFormatError(f"{path}: no checkpoint to resume from ({error})") from None
+
+
+def _told_of(arrays: Mapping[str, npt.NDArray[Any]]) -> JsonObject:
+    """The report in a checkpoint, whose losses may be infinite; nothing before there was one."""
+    if "told" not in arrays:
+        return {}
+    return parse_object(arrays["told"].tobytes(), name=NAME, finite=False)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Protocol, final
 
 import numpy as np
 
-from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
+from mezzotint.core.errors import BudgetError, FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.files import parse_object
 from mezzotint.core.records import JsonObject
 from mezzotint.federated.lifetime_ledger import Answer, LifetimeLedger, lifetime_path
@@ -421,7 +421,7 @@ class SignerProcess:
         while not self._ended.is_set():
             try:
                 header, parts = _receive(link)
-            except ConnectionError:
+            except (ConnectionError, FileFormatError):
                 return
             try:
                 answer = self._answer(header, parts)

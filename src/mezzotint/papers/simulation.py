@@ -22,7 +22,8 @@ import numpy.typing as npt
 
 from mezzotint import datasets
 from mezzotint.core import brought_by
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import parse_object, read_text
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import FloatArray
 
@@ -353,12 +354,16 @@ class FinishedRuns:
         self.path = path
         stored_text = ""
         if path is not None and path.exists():
-            stored_text = path.read_text(encoding="utf-8")
-        stored_lines = [json.loads(stored_line) for stored_line in stored_text.splitlines()]
-        self.runs = {
-            stored_line["run"]: [Point(**point) for point in stored_line["points"]]
-            for stored_line in stored_lines
-        }
+            stored_text = read_text(path)
+        self.runs: dict[str, list[Point]] = {}
+        for stored_line in stored_text.splitlines():
+            run_facts = parse_object(stored_line, name=str(path), finite=False)
+            try:
+                points = [Point(**point) for point in run_facts["points"]]
+                self.runs[run_facts["run"]] = points
+            except (KeyError, TypeError):
+                message = "holds a line that no run has written; name another file"
+                raise FileFormatError(f"{path}: {message}") from None
 
     def run(
         self, simulation: Simulation, contestant: Contestant, seed: int, *, data: str, tick: Tick

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import AppendLog, replacing
+from mezzotint.core.files import AppendLog, parse_object, replacing
 from mezzotint.core.records import JsonObject, Progress, plain
 from mezzotint.datasets import Dataset
 from mezzotint.privacy.claim import Claim
@@ -609,7 +609,9 @@ def _read_state(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> dict[st
         raise FileFormatError(
             f"{Path(checkpoint).name}: schema {schema}, this version reads {SCHEMA}"
         )
-    changed = _changed(json.loads(saved_state["identity"]), _identity(trainer))
+    with _reading(checkpoint):
+        recorded_identity = parse_object(saved_state["identity"], name=Path(checkpoint).name)
+    changed = _changed(recorded_identity, _identity(trainer))
     if changed:
         remedy = (
             f"belongs to a run with other settings or data ({', '.join(changed)}); name another "

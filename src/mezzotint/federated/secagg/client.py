@@ -15,6 +15,8 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from mezzotint.core.errors import FileFormatError
+from mezzotint.core.files import parse_object
 from mezzotint.core.records import JsonObject
 from mezzotint.core.sampler import pack_words
 from mezzotint.federated.secagg import messages, wire
@@ -407,14 +409,17 @@ class Client:
 
     @classmethod
     def load(cls, state: bytes, *, trust: Trust | None = None) -> Client:
-        """The client that was saved."""
-        document = json.loads(state)
-        client = cls(identity=bytes.fromhex(document["identity"]), trust=trust)
-        client._last = document["last"]
-        for saved_round in document["rounds"]:
-            current = _from_plain(saved_round)
-            round_tag = messages.tag_of(messages.header("deal", current.plan))
-            client._rounds[round_tag] = current
+        """The client that was saved; FileFormatError for anything but what `save` returned."""
+        document = parse_object(state, name="saved client")
+        try:
+            client = cls(identity=bytes.fromhex(document["identity"]), trust=trust)
+            client._last = document["last"]
+            for saved_round in document["rounds"]:
+                current = _from_plain(saved_round)
+                round_tag = messages.tag_of(messages.header("deal", current.plan))
+                client._rounds[round_tag] = current
+        except (LookupError, TypeError, ValueError) as error:
+            raise FileFormatError(f"saved client: cut or edited ({error})") from None
         return client
 
 
