@@ -268,7 +268,7 @@ def test_a_client_keeps_a_bounded_number_of_rounds_and_states_are_saved_with_all
         json.dumps({**state, "identity": 7}).encode(),
         json.dumps({**state, "rounds": [{}]}).encode(),
     ):
-        with pytest.raises(FileFormatError, match="^saved client: "):
+        with pytest.raises(FileFormatError, match=r"^saved client: "):
             Client.load(damaged, trust=LENIENT)
     kept = [dealing for dealing in dealings if again.plan_of(dealing) is not None]
     assert kept == dealings[-MOST_AHEAD - 2 :]
