@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy
+from dp_accounting.pld import common
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from mezzotint import InfeasibleError, ParameterError, privacy
-from mezzotint.privacy.tradeoffs import hockey_stick
+from mezzotint.privacy.tradeoffs import gaussian_epsilon, hockey_stick
 from mezzotint.training import rqp
 from reference import training as reference
 from tolerances import MANY
@@ -215,3 +217,61 @@ def test_next_to_no_noise_has_a_claim_that_says_so(neighboring: Any, sampling: A
     ]
     assert spent == sorted(spent)
     assert math.isinf(spent[-1])
+
+
+@pytest.mark.parametrize(
+    ("steps", "shift", "delta"),
+    [
+        (300_000, 0.9973851298368424, 1.9723029060200124e-10),
+        (300_000, 0.8099929315686306, 3.121710205571822e-11),
+        (100_000, 2.0, 1e-10),
+        (300_000, 0.5, 1e-6),
+    ],
+)
+def test_many_steps_never_cost_less_than_their_gaussian(
+    steps: int, shift: float, delta: float
+) -> None:
+    """Errors of a composition by FFT grow with the steps: the first two were claimed below the truth.
+
+    All records in each of `steps` steps, with noise sqrt(steps) / shift, are shift-GDP, exactly.
+    """
+    claim = rqp.epsilon(math.sqrt(steps) / shift, sampling_rate=1.0, steps=steps, delta=delta)
+    assert claim.epsilon >= gaussian_epsilon(shift, delta)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [300, 3000, 30_000, 300_000])
+@pytest.mark.parametrize("rate", [1.0, 0.01])
+def test_errors_of_a_composition_are_within_those_stated(steps: int, rate: float) -> None:
+    """Against the same powers in 64 bits of mantissa, at every epsilon."""
+    if np.finfo(np.longdouble).nmant <= np.finfo(np.float64).nmant:
+        pytest.skip("no longer floats on this machine")
+    for shift in (0.1, 0.5, 1.0, 3.0):
+        noise = math.sqrt(steps) * rate / shift
+        sampling = rqp.Poisson(rate=rate)
+        if noise < 0.5:
+            continue
+        step = sampling.step(
+            noise, "add_or_remove_one", sampling.spacing(noise, "add_or_remove_one")
+        )
+        single = step._pmf_remove.to_dense_pmf()
+        offset, composed = common.self_convolve(single._probs, steps, 1e-15)
+        length = scipy.fft.next_fast_len(max(composed.size, single._probs.size))
+        power = np.ones(length, dtype=np.clongdouble)
+        factor = scipy.fft.fft(single._probs.astype(np.longdouble), length)
+        for bit in f"{steps:b}":
+            power = power * power
+            if bit == "1":
+                power = power * factor
+        closer = np.roll(scipy.fft.ifft(power).real, -offset)[: composed.size]
+        spacing = single._discretization
+        deltas = _deltas(composed, spacing)
+        closer_deltas = _deltas(closer.astype(np.float64), spacing)
+        stated = steps * (rqp._TAIL_ERROR + rqp._MASS_ERROR * closer_deltas)
+        assert (np.abs(deltas - closer_deltas) <= stated).all()
+
+
+def _deltas(masses: np.ndarray, spacing: float) -> np.ndarray:
+    """At each loss of a grid: the sum over larger ones of masses times 1 - exp(-distance)."""
+    shares = scipy.signal.lfilter([1.0], [1.0, -math.exp(-spacing)], masses[::-1])
+    return np.cumsum(masses[::-1]) - shares

@@ -25,6 +25,7 @@ from mezzotint.core.arguments import (
 )
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.records import JsonObject
+from mezzotint.core.types import UNIT
 from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.propose import Outcome
@@ -40,8 +41,13 @@ from mezzotint.training.sampling import WithReplacement as WithReplacement
 PLD = "privacy loss distribution"
 
 LEAST_DELTA = 1e-11
-_CONVOLUTION_ERROR = 1e-12
-"""Composition by FFT errs by less than this in delta (a few ulp of a mass of 1 per convolution)."""
+_CUT_ERROR = 1e-12
+"""Mass that compositions cut off, and their roundings but for those that grow with the steps."""
+
+_TAIL_ERROR = 4 * UNIT
+_MASS_ERROR = 16 * UNIT
+"""What a composition by FFT errs by, per participation: in small deltas absolutely, in all masses
+relatively (docs/proofs/rounding.md). A power of a transform has the errors of its factors."""
 
 _WIDEST = 700.0
 """Spacing of losses beyond which nothing is composed: dp-accounting takes e to its power."""
@@ -81,13 +87,23 @@ def _composed(lossy: Sequence[Phase], neighboring: Neighboring) -> PrivacyLossDi
     return functools.reduce(lambda first, second: first.compose(second), runs)
 
 
-def _doubled(once: PrivacyLossDistribution, delta: float) -> float:
+def _delta_within(delta: float, participations: int) -> float:
+    """The delta to read a composition at, so that with its error it is at most this one; may be
+    negative, where none is.
+    """
+    tail_error = _CUT_ERROR + participations * _TAIL_ERROR
+    return (delta - tail_error) / (1 + participations * _MASS_ERROR)
+
+
+def _doubled(once: PrivacyLossDistribution, delta: float, participations: int) -> float:
     """Epsilon of replacing one record as removing it and adding another: (2 e, (1 + e^e) d) from
     (e, d).
     """
     # (1 + e^e) d(e) need not fall with e, so the least e that does is found on a grid.
     halves = np.arange(1, _GRID + 1) * _GRID_STEP
-    deltas = np.asarray(once.get_delta_for_epsilon(halves.tolist())) + _CONVOLUTION_ERROR
+    read_deltas = np.asarray(once.get_delta_for_epsilon(halves.tolist()))
+    tail_error = _CUT_ERROR + participations * _TAIL_ERROR
+    deltas = read_deltas * (1 + participations * _MASS_ERROR) + tail_error
     doubled_deltas = deltas * (1 + np.exp(halves))
     sufficient = np.flatnonzero(doubled_deltas <= delta)
     if not sufficient.size:
@@ -102,9 +118,13 @@ def _bounds(
     """Valid epsilons of phases; kept, as a run asks again for its ledger, its reports and its
     claim.
     """
+    participations = sum(phase.participations for phase in lossy)
+    read_delta = _delta_within(delta, participations)
 
     def cost(total: PrivacyLossDistribution | None) -> float:
-        return math.inf if total is None else float(total.get_epsilon_for_delta(delta))
+        if total is None or read_delta <= 0:
+            return math.inf
+        return float(total.get_epsilon_for_delta(read_delta))
 
     bounds = {PLD: cost(_composed(lossy, neighboring))}
     if neighboring != "replace_one" or not any(map(_is_contracted, lossy)):
@@ -116,7 +136,7 @@ def _bounds(
         single_change = _composed(lossy, "add_or_remove_one")
         doubled = math.inf
         if single_change is not None:
-            doubled = _doubled(single_change, delta)
+            doubled = _doubled(single_change, delta, participations)
         bounds[PLD + ", removal then addition"] = doubled
     return types.MappingProxyType(bounds)
 
@@ -192,7 +212,7 @@ class Steps:
         lossy_phases = tuple(phase for phase in self.phases if phase.steps > 0 and phase.kappa > 0)
         if not lossy_phases:
             return {PLD: 0.0}
-        return dict(_bounds(lossy_phases, neighboring, delta - _CONVOLUTION_ERROR))
+        return dict(_bounds(lossy_phases, neighboring, delta))
 
     def claim(self, release: Release, bounds: Mapping[str, float]) -> Claim:
         """The claim made of valid bounds.
