@@ -103,10 +103,33 @@ def test_several_columns_state_what_a_record_pays(tmp_path: Path) -> None:
         page_of(out)
     page = page_of(out, column="y_code")
     assert page.sections[1].title == "What a record pays"
-    assert (
-        str(privacy.report_claim({"x_code": tables["x"], "y_code": tables["y"]}))
-        in page.sections[1].words[0]
+    claim = privacy.report_claim({"x_code": tables["x"], "y_code": tables["y"]})
+    assert str(claim) in page.sections[1].words[0]
+
+
+@pytest.mark.parametrize("out", ["both.parquet", "both.csv", "both/"])
+@pytest.mark.parametrize("column", ["x", "word"])
+def test_every_page_says_what_its_rows_are_and_pay(tmp_path: Path, out: str, column: str) -> None:
+    """Files and folders, numbers and categories alike."""
+    rows = pa.table({"x": [0.5, 0.2] * 20, "word": ["a", "b"] * 20, "id": list("abcd") * 10})
+    pq.write_table(rows, tmp_path / "in.parquet")
+    tables = {
+        "x": families.randomized_response(lower=0, upper=1, epsilon=1.0),
+        "word": families.categorical(categories=["a", "b"], epsilon=2.0),
+    }
+    collect.privatize_columns(
+        tmp_path / "in.parquet",
+        f"{tmp_path}/{out}",
+        mechanisms=tables,
+        ledger=tmp_path / "ledger",
+        charge_by="id",
+        at_most=3,
     )
+    page = page_of(tmp_path / out, column=f"{column}_code")
+    said = {section.title: " ".join(section.words) for section in page.sections}
+    assert "at most 3 rows of each person" in said["Rows and people"]
+    claim = privacy.report_claim({f"{name}_code": table for name, table in tables.items()})
+    assert said["What a record pays"].endswith(f"pays: {claim}")
 
 
 @pytest.mark.parametrize("out", ["r.parquet", "r.csv", "folder"])

@@ -15,7 +15,7 @@ from mezzotint.cli import common, console, estimate_groups, progress, tables
 from mezzotint.cli.estimate_options import EstimateOptions, price, write_rows
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, above, number
+from mezzotint.core.records import JsonObject, above, below, number
 from mezzotint.core.table import OTHER
 from mezzotint.report.contents import interval_headings
 
@@ -161,13 +161,7 @@ def _note_limits(sources: list[str]) -> None:
     for source in _report_files(sources):
         limits.update(limits_of(source))
     for limit in sorted(limits, key=str):
-        if limit.one_row:
-            console.note("the reports are of one row of each person: estimates are about people")
-        else:
-            console.note(
-                f"the reports are of {limit}: estimates are about rows, and whoever has more rows "
-                "counts more often"
-            )
+        console.note(limit.note)
 
 
 def note_row_claim(sources: list[str]) -> mz.privacy.Claim | None:
@@ -231,9 +225,7 @@ def _picture(result: mz.collect.Estimate | mz.collect.Frequencies, mechanism: Me
 def _frequencies(result: mz.collect.Frequencies, title: str) -> Group:
     table_rows = []
     for category, share in zip(result.categories, result.shares, strict=True):
-        table_rows.append(
-            (Text(category), f"{share.value:.4f}", f"{share.low:.4f}", f"{share.high:.4f}")
-        )
+        table_rows.append((Text(category), f"{share.value:.4f}", *_ends(share)))
     columns = ("category", "share", *interval_headings(result.confidence))
     table = tables.TerminalTable(columns, table_rows, title=title)
     if all(share.value >= 0 for share in result.shares):
@@ -361,13 +353,19 @@ def _show_frequent(options: EstimateOptions, domain: Path) -> None:
         remark = ""
         if certain:
             remark = f"surely among the first {top}"
-        interval = (f"{share.value:.5f}", f"{share.low:.5f}", f"{share.high:.5f}")
+        interval = (f"{share.value:.5f}", *_ends(share))
         table_rows.append((Text(category), *interval, remark))
     table = tables.TerminalTable(columns, table_rows, left=("category", ""), title=title)
-    others = Text(f"No other category has a share above {frequent.unlisted_at_most:.5f}.")
+    others = Text(f"No other category has a share above {above(frequent.unlisted_at_most)}.")
     write_rows(frequent._rows(), options)
+    _note_limits(options.sources)
     console.warn_each(frequent.notes)
     console.show(frequent.as_dict(), options.as_json, lambda: Group(table, others))
+
+
+def _ends(share: mz.collect.Interval) -> tuple[str, str]:
+    """Both ends of a share, rounded outwards: they hold as printed."""
+    return below(share.low, 5), above(share.high, 5)
 
 
 def _hashed_counts(options: EstimateOptions, domain: Path) -> Any:
@@ -415,10 +413,12 @@ def _show_two_columns(options: EstimateOptions) -> None:
     headings = (*columns, "estimate", *interval_headings(options.confidence))
     table = tables.TerminalTable(headings, cells, left=columns, title=title)
     write_rows(entries, options)
+    note_row_claim(sources)
     console.warn_each(pairs.provenance.notes)
     json_fields = {
         "n": pairs.n,
         "confidence": options.confidence,
+        "simultaneous": options.simultaneous,
         "seeded": pairs.seeded,
         "notes": pairs.provenance.notes,
         **price(claim),
@@ -432,6 +432,7 @@ def _joint_rows(
     """What each estimate is of, in two words, and its interval."""
     shared_options: JsonObject = {
         "confidence": options.confidence,
+        "simultaneous": options.simultaneous,
         "allow_seeded": options.allow_seeded,
     }
     first_is_categorical = pairs.first.categories is not None
@@ -440,7 +441,7 @@ def _joint_rows(
         remedy = "two columns are both of numbers, or both of categories"
         raise ParameterError("column", ", ".join(options.columns), remedy)
     if second_is_categorical:
-        shares = mz.collect.two_way(pairs, simultaneous=options.simultaneous, **shared_options)
+        shares = mz.collect.two_way(pairs, **shared_options)
         return [(*names, share) for names, share in shares.items()]
     relation = mz.collect.relation(pairs, **shared_options)
     table_rows = [("covariance", "", relation.covariance)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ def show(options: EstimateOptions) -> None:
         against=options.against,
         same_people=options.same_people,
         sizes=sizes,
+        totals=_have_totals(groups, options),
         allow_seeded=options.allow_seeded,
         **options.questions,
     )
@@ -51,10 +53,7 @@ def show(options: EstimateOptions) -> None:
         **price(estimates.claim),
         **_by_group(estimates, groups, options),
     }
-    table_rows = estimates._rows()
-    if _have_totals(groups, options):
-        table_rows += _add_totals(json_fields["groups"], groups, options.confidence)
-    write_rows(table_rows, options)
+    write_rows(estimates._rows(), options)
     series = None
     if memoised:
         series = _add_series(json_fields, groups, by)
@@ -66,37 +65,50 @@ def _by_group(
     estimates: GroupEstimates, groups: Mapping[str, mz.collect.Group], options: EstimateOptions
 ) -> JsonObject:
     """The estimates of groups, of differences from one of them, and of the population of strata."""
-    by_group: dict[str, dict[str, mz.collect.Interval]] = {}
+    intervals: dict[tuple[str, str], dict[str, mz.collect.Interval]] = {}
     for answer in estimates.answers:
-        by_group.setdefault(answer.group, {})[answer.quantity] = answer.interval
+        of_group = intervals.setdefault((answer.about, answer.group), {})
+        of_group[answer.quantity] = answer.interval
+    named = _by_categories
+    if next(iter(groups.values())).counts.mechanism.categories is None:
+        named = _by_quantities
     json_fields: JsonObject = {"groups": []}
     for group_name, group in groups.items():
         entry = {"group": group_name, "n": group.counts.n, "seeded": group.counts.seeded}
-        json_fields["groups"].append({**entry, **_named(by_group[group_name])})
+        json_fields["groups"].append({**entry, **named(intervals["group", group_name])})
     if options.against is not None:
         json_fields["against"] = options.against
         json_fields["differences"] = []
         for group_name in groups:
             if group_name != options.against:
-                difference = _named(by_group[f"{group_name} less {options.against}"])
+                gaps = intervals["difference", f"{group_name} less {options.against}"]
+                difference = named(gaps)
                 json_fields["differences"].append({"group": group_name, **difference})
     if options.sizes is not None:
-        json_fields["population"] = _named(by_group["population"])
+        json_fields["population"] = named(intervals["population", "population"])
     return json_fields
 
 
-def _named(intervals: Mapping[str, mz.collect.Interval]) -> JsonObject:
-    """The estimates of one group: its frequencies, or its mean and what else was asked of it."""
-    shown = {quantity: interval.as_dict() for quantity, interval in intervals.items()}
-    mean = shown.pop("mean", None)
-    if mean is None:
-        return {
-            "frequencies": [{"category": category, **share} for category, share in shown.items()]
-        }
-    if not shown:
-        return {"mean": mean}
-    answers = [{"quantity": quantity, **interval} for quantity, interval in shown.items()]
-    return {"mean": mean, "answers": answers}
+def _by_categories(intervals: Mapping[str, mz.collect.Interval]) -> JsonObject:
+    """The frequencies of one group, whatever its categories are called."""
+    frequencies: list[JsonObject] = []
+    for category, share in intervals.items():
+        frequencies.append({"category": category, **share.as_dict()})
+    return {"frequencies": frequencies}
+
+
+def _by_quantities(intervals: Mapping[str, mz.collect.Interval]) -> JsonObject:
+    """The mean of one group, its total, and what else was asked of it."""
+    named: JsonObject = {}
+    answers: list[JsonObject] = []
+    for quantity, interval in intervals.items():
+        if quantity in ("mean", "total"):
+            named[quantity] = interval.as_dict()
+        else:
+            answers.append({"quantity": quantity, **interval.as_dict()})
+    if answers:
+        named["answers"] = answers
+    return named
 
 
 def _have_totals(groups: Mapping[str, mz.collect.Group], options: EstimateOptions) -> bool:
@@ -109,20 +121,6 @@ def _have_totals(groups: Mapping[str, mz.collect.Group], options: EstimateOption
         group.counts.mechanism.categories is None and group.weights.sum() >= group.counts.n
         for group in groups.values()
     )
-
-
-def _add_totals(
-    entries: list[JsonObject], groups: Mapping[str, mz.collect.Group], confidence: float
-) -> list[JsonObject]:
-    """The total of every group, into its entry; the rows of the written table."""
-    table_rows: list[JsonObject] = []
-    for entry, group in zip(entries, groups.values(), strict=True):
-        total = mz.collect.total(group, confidence=confidence)
-        entry["total"] = total.as_dict()
-        ends = {"value": total.value, "low": total.low, "high": total.high}
-        row = {"group": entry["group"], "reports": entry["n"], "quantity": "total"}
-        table_rows.append({**row, **ends})
-    return table_rows
 
 
 def _add_series(
@@ -180,14 +178,24 @@ def _named_as_typed(error: ParameterError, options: EstimateOptions) -> Paramete
     return ParameterError(parameter, error.value, error.remedy)
 
 
+_SIZE = re.compile("(?P<group>.*?)=(?P<size>[^,=]+)(?:,|$)", re.DOTALL)
+"""A group and its size, up to the next one."""
+
+
 def _sizes(text: str) -> dict[str, float]:
-    sizes = {}
-    try:
-        for pair in text.split(","):
-            group_name, size = pair.rsplit("=", 1)
-            sizes[group_name] = float(size)
-    except ValueError:
-        raise ParameterError("sizes", text, "give the size of each group: a=100,b=250") from None
+    """The size of each group, whose name may hold a comma, as those of several columns do."""
+    sizes: dict[str, float] = {}
+    remedy = "give the size of each group once: a=100,b=250"
+    position = 0
+    while position < len(text):
+        entry = _SIZE.match(text, position)
+        if entry is None or entry["group"] in sizes:
+            raise ParameterError("sizes", text, remedy)
+        try:
+            sizes[entry["group"]] = float(entry["size"])
+        except ValueError:
+            raise ParameterError("sizes", text, remedy) from None
+        position = entry.end()
     return sizes
 
 

@@ -59,7 +59,7 @@ class EstimateOptions:
         str | None, option("Also the difference of each group from this.", panel=GROUPS)
     ] = None
     same_people: Annotated[
-        bool, option("--against: groups of the same people.", "--same-people", panel=GROUPS)
+        bool, option("Groups compared are of the same people.", "--same-people", panel=GROUPS)
     ] = False
     weights: Annotated[
         str | None, option("Kept column: 1 / probability of inclusion.", panel=GROUPS)

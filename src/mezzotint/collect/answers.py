@@ -5,9 +5,9 @@ differences.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeAlias, final
+from typing import Literal, TypeAlias, final
 
 from mezzotint.collect.counts import (
     claim_of,
@@ -21,6 +21,7 @@ from mezzotint.collect.groups import (
     difference,
     parts_of,
     stratified,
+    total,
 )
 from mezzotint.collect.intervals import (
     LADDER,
@@ -53,6 +54,7 @@ class Answer:
     Arguments:
         group: its name; "A less B" for a difference, "population" for strata together.
         n: reports; None where it is no group's own.
+        about: whether it is that of a group, of a difference, or of the population.
         quantity: "mean", "total", "share above 140", "share in 0 .. 50", "quantile 0.5", or a
             category.
         interval: with its estimate.
@@ -67,6 +69,7 @@ class Answer:
     n: int | None
     quantity: str
     interval: Interval
+    about: Literal["group", "difference", "population"] = "group"
 
     @property
     def row(self) -> JsonObject:
@@ -253,6 +256,7 @@ def estimate_groups(
     against: str | None = None,
     same_people: bool = False,
     sizes: Mapping[str, float] | None = None,
+    totals: bool = False,
     allow_seeded: bool = False,
 ) -> GroupEstimates:
     """Means or frequencies of every group, on request shares and quantiles, and their differences.
@@ -263,7 +267,9 @@ def estimate_groups(
         above, histogram, quantiles: as in `estimate`, for each group of a table of numbers.
         against: the group that the others are compared with; None for no differences.
         same_people: whether groups are about the same people; assumed where reports were memoised.
+            Differences and the population's estimates are then as wide as their groups' together.
         sizes: of strata, for the mean or the frequencies of their population.
+        totals: also the total of each group, of weights 1 / probability of inclusion (`total`).
         allow_seeded: as in `estimate`.
     Returns: the answers, groups first.
     Raises:
@@ -283,6 +289,7 @@ def estimate_groups(
     refuse_seeded(seeded, allowed=allow_seeded)
     request = Request.of(mechanism, above=above, histogram=histogram, quantiles=quantiles)
     number = _intervals_of(groups, request, against=against, sizes=sizes)
+    number += totals * len(groups)
     each = each_confidence(check_confidence(confidence), number, simultaneous=simultaneous)
     estimated: dict[str, GroupAnswers] = {}
     answers: list[Answer] = []
@@ -290,18 +297,20 @@ def estimate_groups(
         of_group = GroupAnswers.of(group, request, confidence=each, compared=against is not None)
         estimated[group_name] = of_group
         answers += _rows(group_name, of_group.n, of_group.intervals)
+        if totals:
+            answers += _rows(group_name, of_group.n, {"total": total(group, confidence=each)})
+    same = same_people or any(group.counts.provenance.memoised for group in groups.values())
     if against is not None:
-        same = same_people or any(group.counts.provenance.memoised for group in groups.values())
         answers += _differences(estimated, against, same_people=same)
     if sizes is not None:
-        answers += _population(estimated, mechanism, sizes)
+        answers += _population(estimated, mechanism, sizes, same_people=same)
     return GroupEstimates(
         confidence=confidence,
         simultaneous=simultaneous,
         answers=tuple(answers),
         claim=claim_of(mechanism, seeded=seeded),
         seeded=seeded,
-        notes=_notes(groups, compared=against is not None or sizes is not None, same=same_people),
+        notes=_notes(groups, compared=against is not None or sizes is not None, same=same),
     )
 
 
@@ -311,10 +320,12 @@ def _notes(groups: Mapping[str, Group], *, compared: bool, same: bool) -> tuple[
     notes: dict[str, None] = {}
     for provenance in origins:
         notes |= dict.fromkeys(provenance.notes_on_groups)
-    if same:
-        notes.pop(SAME_PEOPLE, None)
-    elif compared and any(provenance.several_rows for provenance in origins):
-        notes[IN_SEVERAL_GROUPS] = None
+    if compared and not same:
+        run_names = frozenset[str]().union(*(provenance.run_names for provenance in origins))
+        if len(run_names) > 1:
+            notes[SAME_PEOPLE] = None
+        if any(provenance.several_rows for provenance in origins):
+            notes[IN_SEVERAL_GROUPS] = None
     return tuple(notes)
 
 
@@ -364,17 +375,24 @@ def _rows(group: str, n: int | None, intervals: Mapping[str, Interval]) -> list[
     ]
 
 
+def _about(about: Literal["difference", "population"], answers: list[Answer]) -> list[Answer]:
+    """The same answers, about this."""
+    return [replace(answer, about=about) for answer in answers]
+
+
 def _population(
     estimated: Mapping[str, GroupAnswers],
     table: Mechanism,
     sizes: Mapping[str, float],
+    *,
+    same_people: bool,
 ) -> list[Answer]:
     """The mean, or the frequencies, of the population whose strata have these sizes."""
     intervals: dict[str, Interval] = {}
     for quantity in table.categories or ("mean",):
         strata = {name: of_group.parts[quantity] for name, of_group in estimated.items()}
-        intervals[quantity] = stratified(strata, sizes)
-    return _rows("population", None, intervals)
+        intervals[quantity] = stratified(strata, sizes, same_people=same_people)
+    return _about("population", _rows("population", None, intervals))
 
 
 def _differences(
@@ -390,4 +408,4 @@ def _differences(
         for quantity, part in of_group.parts.items():
             gaps[quantity] = difference(part, references[quantity], same_people=same_people)
         answers += _rows(f"{group_name} less {against}", None, gaps)
-    return answers
+    return _about("difference", answers)

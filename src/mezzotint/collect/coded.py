@@ -94,7 +94,7 @@ class OpenReports:
         for record_batch in opened.batches(row=self.block.offset):
             codes: list[Codes] = []
             for field, level_count in zip(self.fields, sizes, strict=True):
-                codes.append(_codes_in(record_batch, field, level_count))
+                codes.append(codes_in(record_batch, field, level_count))
             yield codes, record_batch
 
 
@@ -165,8 +165,8 @@ def _table(
     return described_table
 
 
-def _codes_in(batch: Batch, field: str, size: int) -> Codes:
-    """The codes of a field, checked to be below `size`."""
+def codes_in(batch: Batch, field: str, size: int) -> Codes:
+    """The codes, or the hashes, of a field, checked to be integers below `size`."""
     array = batch.values.column(field)
     if array.type in (pa.uint8(), pa.uint16()) and not array.null_count:
         codes = plain(array)
@@ -206,10 +206,15 @@ Counted = TypeVar("Counted", bound=Mergeable)
 @final
 @dataclass(frozen=True, kw_only=True)
 class Total(Generic[Counted]):
-    """The counts of all reports of a source, and where these come from."""
+    """The counts of all reports of a source, and where these come from.
+
+    Arguments:
+        run_of_file: name of a file in the source -> the run of its reports, where it says so.
+    """
 
     counted: Counted
     provenance: Provenance
+    run_of_file: Mapping[str, str]
 
 
 def total_of(
@@ -247,15 +252,15 @@ def total_of(
     if expected is not None and reports != expected:
         message = f"its parts hold {reports} reports, its manifest says {expected}"
         raise FileFormatError(f"{source_name}: {message}")
-    provenance = _named_runs(files, memoised=total.provenance.memoised)
+    provenance, run_of_file = _named_runs(files, memoised=total.provenance.memoised)
     if expected is not None:  # one run's folder is one release, in many parts
         provenance = replace(provenance, memoised=min(provenance.memoised, 1))
-    return Total(counted=total, provenance=provenance)
+    return Total(counted=total, provenance=provenance, run_of_file=run_of_file)
 
 
-def _named_runs(files: Sequence[SourceFile], *, memoised: int) -> Provenance:
-    """The runs and the sources of the reports in files, as far as they say; raises ParameterError
-    for any twice.
+def _named_runs(files: Sequence[SourceFile], *, memoised: int) -> tuple[Provenance, dict[str, str]]:
+    """The runs and the sources of the reports in files, and the run of each file, as far as they
+    say; raises ParameterError for any twice.
     """
     file_of_run: dict[str, str] = {}
     sources: set[tuple[str, str]] = set()
@@ -277,12 +282,13 @@ def _named_runs(files: Sequence[SourceFile], *, memoised: int) -> Provenance:
         if origin.source is not None:
             sources.add((origin.source, run_name.partition("/")[0]))
     refuse_two_runs(sources, parameter="source")
-    return Provenance(
+    provenance = Provenance(
         runs=frozenset(file_of_run),
         sources=frozenset(sources),
         memoised=memoised,
         several_rows=several_rows,
     )
+    return provenance, {file_name: run_name for run_name, file_name in file_of_run.items()}
 
 
 def expected_reports(source: AnyPath) -> int | None:

@@ -131,8 +131,24 @@ def frequencies(
         claim=claim_of(mechanism, seeded=counts.seeded),
         seeded=counts.seeded,
         sha256=mechanism.sha256,
-        notes=counts.provenance.notes,
+        notes=(*counts.provenance.notes, *_notes_on_cells(mechanism)),
     )
+
+
+CELLS_OF_A_DOMAIN = (
+    "these categories are cells of a large domain, each with many of its values; for the values "
+    "themselves use heavy_hitters (--domain with the list)"
+)
+"""What is said of shares of cells."""
+
+
+def _notes_on_cells(table: Mechanism) -> tuple[str, ...]:
+    """That a table is about the cells of a large domain; nothing about any other."""
+    from mezzotint.families.hashing import is_of_cells
+
+    if is_of_cells(table):
+        return (CELLS_OF_A_DOMAIN,)
+    return ()
 
 
 @final

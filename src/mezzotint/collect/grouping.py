@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -32,10 +33,15 @@ MAX_GROUPS = 10_000
 @final
 @dataclass(frozen=True, kw_only=True)
 class _Groups:
-    """The reports of a part of a source, by the values of columns."""
+    """The reports of a part of a source, by the values of columns.
+
+    Arguments:
+        files: group -> names of the files that its reports are in.
+    """
 
     by: tuple[str, ...]
     groups: Mapping[str, Group]
+    files: Mapping[str, frozenset[str]]
     provenance: Provenance = UNKNOWN
 
     @property
@@ -45,16 +51,18 @@ class _Groups:
     def merge(self, other: _Groups) -> _Groups:
         """Both; raises ParameterError for too many groups."""
         groups = dict(self.groups)
+        files = dict(self.files)
         for group_name, group in other.groups.items():
             if group_name in groups:
                 groups[group_name] = groups[group_name].merge(group)
             else:
                 groups[group_name] = group
+            files[group_name] = files.get(group_name, frozenset()) | other.files[group_name]
         if len(groups) > MAX_GROUPS:
             remedy = f"has more than {MAX_GROUPS:,} values; choose a column of groups"
             raise ParameterError("by", ", ".join(self.by), remedy)
         provenance = self.provenance.merge(other.provenance)
-        return _Groups(by=self.by, groups=groups, provenance=provenance)
+        return _Groups(by=self.by, groups=groups, files=files, provenance=provenance)
 
 
 def read_groups(
@@ -72,8 +80,8 @@ def read_groups(
     Arguments:
         source: as `read_counts`.
         by: column of groups (also one spelled by folders, `day=7/`), or several, for a cross table
-            of groups named "a, b"; missing values are the group "(missing)". None takes all reports
-            as one group, "".
+            of groups named "a, b"; missing values are the group "(missing)". A label that would
+            be taken for another one stands in quotes. None takes all reports as one group, "".
         weights: column of positive numbers, a weight per report. They must be public: a weight that
             was computed from the private value gives it away.
         column, mechanism, threads: as `read_counts`.
@@ -105,18 +113,16 @@ def read_groups(
             return _grouped(reports, labels, weights)
 
     total = total_of(source, count, column=column, settings=Settings(threads=threads))
-    groups = total.counted.groups
-    return {
-        entry_name: _named(groups[entry_name], labels, entry_name, total)
-        for entry_name in sorted(groups, key=_order)
-    }
+    names = sorted(total.counted.groups, key=_order)
+    return {group_name: _named(group_name, total) for group_name in names}
 
 
 def _grouped(reports: OpenReports, by: tuple[str, ...], weights: str | None) -> _Groups:
     """The groups of one block."""
     numeric = [] if weights is None else [weights]
     others = dict.fromkeys(by, "by")
-    total = _Groups(by=by, groups={}, provenance=reports.provenance)
+    total = _Groups(by=by, groups={}, files={}, provenance=reports.provenance)
+    file_name = frozenset([reports.block.file.name])
     for (codes,), record_batch in reports.batches(numeric=numeric, others=others):
         counted = _counted(
             codes,
@@ -125,24 +131,43 @@ def _grouped(reports: OpenReports, by: tuple[str, ...], weights: str | None) -> 
             table=reports.tables[0],
             seeded=reports.seeded,
         )
-        total = total.merge(_Groups(by=by, groups=counted))
+        files = dict.fromkeys(counted, file_name)
+        total = total.merge(_Groups(by=by, groups=counted, files=files))
     return total
 
 
-def _named(
-    group: Group,
-    by: tuple[str, ...],
-    name: str,
-    total: Total[_Groups],
-) -> Group:
-    """The group under its own name: reports of other groups of the same run are different
-    reports.
+def _named(name: str, total: Total[_Groups]) -> Group:
+    """The group under its own name: reports of other groups of the same run are different reports,
+    and other runs may have none in it.
     """
-    runs = total.provenance.runs
-    if by:
-        runs = frozenset(f"{run_name} where {', '.join(by)} is {name}" for run_name in runs)
-    provenance = replace(total.provenance, runs=runs)
+    by, group = total.counted.by, total.counted.groups[name]
+    runs: set[str] = set()
+    for file_name in total.counted.files[name]:
+        run_name = total.run_of_file.get(file_name)
+        if run_name is not None and by:
+            run_name = f"{run_name} where {', '.join(by)} is {name}"
+        if run_name is not None:
+            runs.add(run_name)
+    provenance = replace(total.provenance, runs=frozenset(runs))
     return replace(group, counts=replace(group.counts, provenance=provenance))
+
+
+UNQUOTED = '^([^",][^,]*)?$'
+"""Labels that are told apart from others in a name of several columns as they are."""
+
+_MISSING_TEXT = '^"*' + re.escape(MISSING) + '"*$'
+"""Labels that are text, and look like those of missing values, or like such labels quoted."""
+
+
+def _quoted(label: pa.Array, *, alone: bool) -> pa.Array:
+    """The same texts; in quotes, as in CSV, where they would be taken for another label."""
+    quoted = compute.replace_substring(label, '"', '""')
+    quoted = compute.binary_join_element_wise('"', quoted, '"', "")
+    is_doubtful = compute.match_substring_regex(label, _MISSING_TEXT)
+    if not alone:
+        is_plain = compute.match_substring_regex(label, UNQUOTED)
+        is_doubtful = compute.or_(is_doubtful, compute.invert(is_plain))
+    return compute.if_else(is_doubtful, quoted, label)
 
 
 def _order(name: str) -> list[tuple[bool, float, str]]:
@@ -208,9 +233,10 @@ def _labelled(labels: Sequence[pa.Array], rows: int) -> tuple[list[str], IntArra
     """The groups that rows are in, and the index of each row's."""
     if not labels:
         return [""], np.zeros(rows, dtype=np.int64)
-    texts = [
-        compute.fill_null(compute.cast(label, pa.string()), pa.scalar(MISSING)) for label in labels
-    ]
+    texts: list[pa.Array] = []
+    for label in labels:
+        text = _quoted(compute.cast(label, pa.string()), alone=len(labels) == 1)
+        texts.append(compute.fill_null(text, pa.scalar(MISSING)))
     coded = compute.binary_join_element_wise(*texts, ", ").dictionary_encode()
     return coded.dictionary.to_pylist(), plain(coded.indices).astype(np.int64)
 

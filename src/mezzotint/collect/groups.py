@@ -249,12 +249,16 @@ def difference(one: Part, other: Part, *, same_people: bool = False) -> Interval
     )
 
 
-def stratified(parts: Mapping[str, Part], shares: Mapping[str, float]) -> Interval:
+def stratified(
+    parts: Mapping[str, Part], shares: Mapping[str, float], *, same_people: bool = False
+) -> Interval:
     """The mean of a population of strata whose shares are known: sum of share times mean.
 
     Arguments:
         parts: stratum -> its mean.
         shares: stratum -> its share of the population, or its size: they are divided by their sum.
+        same_people: as in `difference`: sides then add up, and no average is sharper than its
+            strata.
 
     Returns: the mean of the population and its interval, data units.
 
@@ -289,6 +293,9 @@ def stratified(parts: Mapping[str, Part], shares: Mapping[str, float]) -> Interv
     strata = list(zip(weights, parts.values(), strict=True))
     below, above = np.zeros(LADDER.size), np.zeros(LADDER.size)
     for weight, stratum in strata:
+        if same_people:
+            below, above = below + weight * stratum.below, above + weight * stratum.above
+            continue
         below = largest_sums(below, weight * stratum.below)
         above = largest_sums(above, weight * stratum.above)
     lower_end = math.fsum(weight * stratum.bounds[0] for weight, stratum in strata)

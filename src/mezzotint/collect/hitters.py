@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.collect.coded import OpenReports, open_reports, total_of
+from mezzotint.collect.coded import OpenReports, codes_in, open_reports, total_of
 from mezzotint.collect.counts import (
     claim_of,
     refuse_seeded,
@@ -24,11 +24,11 @@ from mezzotint.collect.intervals import (
 from mezzotint.collect.provenance import UNKNOWN, Provenance
 from mezzotint.collect.reports import code_field, hash_field
 from mezzotint.collect.source import Block
-from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.arguments import check_indices
+from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.core.types import AnyPath, IntArray
-from mezzotint.core.values import numbers
 from mezzotint.privacy.claim import Claim, Claimed
 
 if TYPE_CHECKING:
@@ -69,16 +69,10 @@ class HashedCounts:
         be.
         """
         level_count = domain.mechanism.levels.size
-        code_columns = np.asarray(codes, dtype=np.int64)
-        hash_rows = np.asarray(hashes, dtype=np.int64)
-        for parameter, values, limit in (
-            ("codes", code_columns, level_count),
-            ("hashes", hash_rows, domain.hashes),
-        ):
-            is_listed = not values.size or 0 <= values.min() <= values.max() < limit
-            if not is_listed or hash_rows.shape != code_columns.shape:
-                remedy = f"need integers below {limit}, as many codes as hashes"
-                raise ParameterError(parameter, values.shape, remedy)
+        code_columns = domain.mechanism.check_codes(codes)
+        hash_rows = check_indices("hashes", hashes, domain.hashes)
+        if hash_rows.shape != code_columns.shape:
+            raise ParameterError("hashes", hash_rows.shape, "need as many hashes as codes")
         counts = np.bincount(
             hash_rows * level_count + code_columns,
             minlength=domain.hashes * level_count,
@@ -159,11 +153,8 @@ def _counted(reports: OpenReports, domain: HashedDomain) -> HashedCounts:
     hashes = hash_field(reports.fields[0].removesuffix(code_field("")))
     total = HashedCounts.from_reports([], [], domain=domain, seeded=seeded)
     for (codes,), record_batch in reports.batches(numeric=[hashes]):
-        values, present = numbers(record_batch.values.column(hashes))
-        if present is not None:
-            report = record_batch.row + int(np.argmin(present)) + 1
-            raise FileFormatError(f"{hashes}: report {report} is missing")
-        total = total.merge(HashedCounts.from_reports(codes, values, domain=domain, seeded=seeded))
+        rows = codes_in(record_batch, hashes, domain.hashes)
+        total = total.merge(HashedCounts.from_reports(codes, rows, domain=domain, seeded=seeded))
     return total
 
 

@@ -212,7 +212,8 @@ class Relation(Record):
 
     Arguments:
         n: records.
-        confidence: of each interval.
+        confidence: of each interval, or of both together.
+        simultaneous: whether it is that of both together.
         covariance: of the clipped inputs, in the product of their units.
         slope: of the second column's regression on the first; None where the reports leave its
             variance open down to 0.
@@ -229,6 +230,7 @@ class Relation(Record):
 
     n: int
     confidence: float
+    simultaneous: bool
     covariance: Interval
     slope: Interval | None
     notes: tuple[str, ...] = ()
@@ -256,6 +258,7 @@ def relation(
     pairs: PairCounts,
     *,
     confidence: float = 0.95,
+    simultaneous: bool = False,
     allow_seeded: bool = False,
 ) -> Relation:
     """Covariance and regression slope of two columns of numbers.
@@ -263,6 +266,7 @@ def relation(
     Arguments:
         pairs: `read_pairs`, or `PairCounts.from_codes`.
         confidence: of each interval, in (0, 1).
+        simultaneous: make `confidence` that of both together (Bonferroni), not of each.
         allow_seeded: as in `estimate`.
 
     Returns: covariance, product of the two columns' units, and slope, their quotient.
@@ -283,8 +287,9 @@ def relation(
         True
     """
     _check(pairs, confidence, allow_seeded, kind="numbers")
-    covariance = _covariance(pairs, confidence)
-    half_error = (1 + confidence) / 2
+    each = each_confidence(confidence, 2, simultaneous=simultaneous)
+    covariance = _covariance(pairs, each)
+    half_error = (1 + each) / 2
     spread = CrossFitted(pairs.margins()[0], confidence=half_error, edges=None).variance()
     slope = None
     if spread.low > 0 and spread.value > 0:
@@ -298,6 +303,7 @@ def relation(
     return Relation(
         n=pairs.n,
         confidence=confidence,
+        simultaneous=simultaneous,
         covariance=covariance,
         slope=slope,
         notes=pairs.provenance.notes,

@@ -62,6 +62,16 @@ class Limit:
         """Whether each person gives one row in all."""
         return self.at_most == 1 and self.per is None
 
+    @property
+    def note(self) -> str:
+        """What estimates from such reports are about."""
+        if self.one_row:
+            return "the reports are of one row of each person: estimates are about people"
+        return (
+            f"the reports are of {self}: estimates are about rows, and whoever has more rows "
+            "counts more often"
+        )
+
     def __str__(self) -> str:
         if self.at_most is None:
             return "all rows of each person"

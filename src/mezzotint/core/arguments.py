@@ -367,6 +367,19 @@ def check_vector(
     return values
 
 
+def check_indices(name: str, values: npt.ArrayLike, size: int) -> IntArray:
+    """The values as an array of the same shape; ParameterError for one that is no integer from 0
+    to `size` - 1.
+    """
+    array = np.asarray(values)
+    remedy = f"{name} are integers from 0 to {size - 1}"
+    if np.ma.is_masked(values) or (array.size and array.dtype.kind not in "iu"):
+        raise wrong_kind(name, array, "iu", f"{remedy}, none masked")
+    if array.size and not 0 <= int(array.min()) <= int(array.max()) < size:
+        raise ParameterError(name, f"{array.min()} to {array.max()}", remedy)
+    return array.astype(np.int64, copy=False)
+
+
 def check_total(total: npt.ArrayLike, length: int) -> npt.NDArray[np.integer]:
     """(length,) sum of reports; ParameterError unless it is that many integers."""
     values = np.asarray(total)

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core import loss as losses
-from mezzotint.core.errors import FileFormatError, ParameterError, as_reals, refuse_nan, wrong_kind
+from mezzotint.core.arguments import check_indices
+from mezzotint.core.errors import FileFormatError, ParameterError, as_reals, refuse_nan
 from mezzotint.core.loss import Certificate
 from mezzotint.core.records import JsonObject, html_of
 from mezzotint.core.table import Table
@@ -393,16 +394,7 @@ class Mechanism(Table):
         """The codes as an array of the same shape; raises ParameterError for a code that names no
         level.
         """
-        code_array = np.asarray(codes)
-        remedy = f"codes are integers from 0 to {self.levels.size - 1}"
-        if code_array.size and code_array.dtype.kind not in "iu":
-            raise wrong_kind("codes", code_array, "iu", remedy)
-        if (
-            code_array.size
-            and not 0 <= int(code_array.min()) <= int(code_array.max()) < self.levels.size
-        ):
-            raise ParameterError("codes", f"{code_array.min()} to {code_array.max()}", remedy)
-        return code_array.astype(np.int64, copy=False)
+        return check_indices("codes", codes, self.levels.size)
 
     # Privacy: answered by exact losses of the rows ------------------------------------------------
 

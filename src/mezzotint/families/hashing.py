@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -223,6 +224,15 @@ def hashed(
         method="krr",
     )
     return HashedDomain(categories=tuple(names), mechanism=table)
+
+
+def is_of_cells(table: Mechanism) -> bool:
+    """Whether the categories of a table are the cells of a large domain, not values themselves."""
+    names = table.categories or ("",)
+    return all(_CELL_NAME.fullmatch(name) for name in names)
+
+
+_CELL_NAME = re.compile("[0-9a-f]{16}/[0-9]+")
 
 
 def _cell_names(categories: Sequence[str], cell_count: int) -> tuple[str, ...]:

@@ -9,8 +9,15 @@ from typing import TypeAlias, cast
 import mezzotint as mz
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import above, below, confidence_percent, number, percent
-from mezzotint.privacy.accounting import report_claim
-from mezzotint.report.contents import Curve, Figure, Page, Section, Table, interval_headings
+from mezzotint.report.contents import (
+    Curve,
+    Figure,
+    Page,
+    Section,
+    Table,
+    interval_headings,
+    nearest_percent,
+)
 from mezzotint.report.mechanism_pages import mechanism_page
 
 BINS = 10
@@ -57,7 +64,8 @@ def reports_page(source: Path, *, column: str | None = None, confidence: float =
             mz.collect.Frequencies,
             mz.collect.estimate(code_counts, confidence=confidence, allow_seeded=True),
         )
-        return _categories_page(page_title, column_name or "category", frequencies)
+        about = () if is_saved else _about_rows(source, seeded=code_counts.seeded)
+        return _categories_page(page_title, column_name or "category", frequencies, about)
     estimate = cast(
         mz.collect.Estimate,
         mz.collect.estimate(code_counts, confidence=confidence, histogram=BINS, allow_seeded=True),
@@ -73,8 +81,8 @@ def reports_page(source: Path, *, column: str | None = None, confidence: float =
     # A page about the mechanism would state claims that do not hold for seeded reports.
     if code_counts.seeded:
         return Page(title=page_title, summary=summary, sections=(SEEDED, *sections))
-    if not is_saved and not source.is_dir():
-        sections[1:1] = _cost_of_a_row(source)
+    if not is_saved:
+        sections += _about_rows(source, seeded=code_counts.seeded)
     mechanism_part = mechanism_page(code_counts.mechanism, file="mechanism.json")
     sections += mechanism_part.sections
     return Page(
@@ -94,12 +102,19 @@ def _tables(source: Path) -> Mapping[str, Mechanism]:
         return reports.read_description(column_reader.description, name=source.name).tables
 
 
-def _categories_page(title: str, name: str, frequencies: mz.collect.Frequencies) -> Page:
+def _categories_page(
+    title: str, name: str, frequencies: mz.collect.Frequencies, about: Sequence[Section]
+) -> Page:
     table_rows = []
     for category, category_share in zip(frequencies.categories, frequencies.shares, strict=True):
         low_cell = f"{below(100 * category_share.low, 3)} %"
         table_rows.append(
-            (category, percent(category_share.value), low_cell, percent(category_share.high))
+            (
+                category,
+                nearest_percent(category_share.value),
+                low_cell,
+                percent(category_share.high),
+            )
         )
     shares_table = Table(
         headings=(name, "share", *interval_headings(frequencies.confidence)), rows=tuple(table_rows)
@@ -108,7 +123,8 @@ def _categories_page(title: str, name: str, frequencies: mz.collect.Frequencies)
     if not frequencies.seeded:
         paragraph += " Computed from private reports alone."
     paragraphs = (paragraph, *_reliance(frequencies.notes))
-    sections = (Section(title="What was collected", words=paragraphs, table=shares_table),)
+    collected = Section(title="What was collected", words=paragraphs, table=shares_table)
+    sections = (collected, *about)
     if frequencies.seeded:
         sections = (SEEDED, *sections)
     return Page(
@@ -183,14 +199,20 @@ def _estimates(estimate: mz.collect.Estimate, name: str) -> Section:
     )
 
 
-def _cost_of_a_row(source: Path) -> tuple[Section, ...]:
-    """What a row pays where the file reports several columns of it; nothing for one column."""
-    column_tables = _tables(source)
-    if len(column_tables) == 1:
-        return ()
-    paragraphs = (
-        f"Every row of this file reports {len(column_tables)} columns, and pays for all of them "
-        "together: "
-        f"{report_claim(column_tables)}."
-    )
-    return (Section(title="What a record pays", words=(paragraphs,)),)
+def _about_rows(source: Path, *, seeded: bool | None) -> tuple[Section, ...]:
+    """What estimates of rows are about, where people were charged for theirs, and what a complete
+    row pays, where it has reports of several columns.
+    """
+    from mezzotint.collect.reports import limits_of, row_claim
+
+    sections: list[Section] = []
+    limits = _reliance(sorted(limit.note for limit in limits_of(source)))
+    if limits:
+        sections.append(Section(title="Rows and people", words=tuple(limits)))
+    claim = None
+    if not seeded:
+        claim = row_claim(source)
+    if claim is not None:
+        paragraph = f"A complete row of these reports, all columns together, pays: {claim}"
+        sections.append(Section(title="What a record pays", words=(paragraph,)))
+    return tuple(sections)
