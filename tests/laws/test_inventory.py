@@ -14,7 +14,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "collect.coded.total_of", "collect.counts.claim_of", "collect.folders.origin_and_charge",
         "design.problem.Problem.width",
         "design.problem.make_problem", "design.problem.pose", "design.problem.without_bound",
-        "core.arguments.check_epsilon",
+        "core.arguments.check_epsilon", "core.arguments.check_limit",
         "federated.encoding_files.encoding_from", "federated.encoding_files.load_encoding",
         "federated.encoding_files.unpacked", "federated.signer.lasting_ledger", "federated.signer.read_encoding",
         "federated.encoding.TableEncoding.scheme",
@@ -45,7 +45,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     ),
     "a choice among ways that are all sound, by floats: what follows from it has laws, whatever was chosen": (
         "privacy.sums.counts.interval_edges",
-        "privacy.sums.counts.interval_spacings",
+        "privacy.sums.counts.interval_spacings", "privacy.sums.pruning.on_ladder",
     ),
     "a step of `smoothed.expected`, whose law is about the whole: grids of chances, and the record that holds a result": (
         "smoothed.grids.Arithmetic.positive", "smoothed.grids.Arithmetic.zeros",
