@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from mezzotint import ParameterError
+from mezzotint.families import rqm
+from mezzotint.privacy.sums import lattice_rows
 from mezzotint.privacy.sums.blanket import (
     Blanket,
     Component,
@@ -51,6 +53,25 @@ def test_every_candidate_fits_in_rationals(seed):
         assert blanket.is_valid_for(rows)
         for component in blanket.components:
             assert (component.shifts.sum(axis=1) == component.mass).all()
+
+
+def test_coins_chosen_one_by_one_each_add_most_to_those_before():
+    rows, _ = lattice_rows(rqm(lower=-1, upper=1, levels=16, extension=1.0, q=0.42))
+    by_name = {blanket.name: blanket for blanket in candidate_blankets(rows)}
+    blanket = by_name["fair coins, 4 chosen one by one"]
+    widths = [component.shape.size - 1 for component in blanket.components]
+    assert len(set(widths)) == 4
+    for count in range(1, 5):
+        before = widths[: count - 1]
+        kept: dict[int, float] = {}
+        for width in set(range(1, 16)) - set(before):
+            grown = solve_dyads(rows, [*before, width])
+            assert grown is not None
+            kept[width] = grown.variance
+        # Rounding to integers loses less than this.
+        assert kept[widths[count - 1]] >= max(kept.values()) * (1 - 1e-6)
+    # Here they keep more than the four that are worth most among all coins.
+    assert blanket.variance > by_name["fair coins, 4"].variance
 
 
 @pytest.mark.parametrize("clients", [1, 2, 3])

@@ -46,6 +46,9 @@ _FEW_COINS = 4
 """Widths that coins are limited to for crowds in which ladders of many components waste too
 much."""
 
+_LIKELY_COINS = 8
+"""Widths that keep most variance among all, of which the few are chosen."""
+
 _WIDEST_COIN = 24
 """Widths tried; wider coins carry little mass in any table worth its noise."""
 
@@ -277,7 +280,7 @@ def _candidates(shape: tuple[int, int], raw: bytes) -> tuple[Blanket, ...]:
 
 
 def _coins(rows: IntArray) -> list[Blanket]:
-    """Fair coins of all widths, and of the few that keep most variance.
+    """Fair coins of all widths, and of a few that together keep much variance.
 
     Fewer components waste less on ladders.
     """
@@ -286,19 +289,35 @@ def _coins(rows: IntArray) -> list[Blanket]:
     solution = _solved(rows, coins, 1.0)
     if solution is None:
         return []
-    blankets: list[Blanket] = []
-    for limit in (None, _FEW_COINS):
-        name = f"fair coins, {limit or 'all'}"
-        blanket = solve_shapes(
-            rows,
-            coins,
-            name=name,
-            limit=limit,
-            solution=solution,
-        )
-        if blanket is not None:
-            blankets.append(blanket)
-    return blankets
+    few_name = f"fair coins, {_FEW_COINS}"
+    blankets = [
+        solve_shapes(rows, coins, name="fair coins, all", solution=solution),
+        solve_shapes(rows, coins, name=few_name, limit=_FEW_COINS, solution=solution),
+    ]
+    if len(coins) > _FEW_COINS:
+        worths = solution.masses * _values(coins, 1.0)
+        likely: list[int] = np.argsort(-worths)[:_LIKELY_COINS].tolist()
+        chosen = _one_by_one(rows, [coins[index] for index in likely], _FEW_COINS)
+        blankets.append(solve_shapes(rows, chosen, name=f"{few_name} chosen one by one"))
+    return [blanket for blanket in blankets if blanket is not None]
+
+
+def _one_by_one(rows: IntArray, shapes: Sequence[IntArray], count: int) -> list[IntArray]:
+    """So many of the shapes, each the one that adds most variance to those before it."""
+    remaining = list(shapes)
+    chosen: list[IntArray] = []
+    while remaining and len(chosen) < count:
+        variances = [_sure_variance(rows, [*chosen, shape]) for shape in remaining]
+        chosen.append(remaining.pop(int(np.argmax(variances))))
+    return chosen
+
+
+def _sure_variance(rows: IntArray, shapes: Sequence[IntArray]) -> float:
+    """The variance that the best blanket of these shapes keeps, in floats."""
+    solution = _solved(rows, shapes, 1.0)
+    if solution is None:
+        return 0.0
+    return float(solution.masses @ _values(shapes, 1.0))
 
 
 def _piece_shapes(rows: IntArray) -> list[IntArray]:
