@@ -201,7 +201,9 @@ def test_missing_values_do_not_shift_reports(tmp_path: Path) -> None:
     ("values", "users", "key", "words"),
     [
         ([0.1], ["a", "b"], KEY, "users=2 ids"),
-        ([0.1], [1.5], KEY, "users=double: user ids are integers or text"),
+        ([0.1], [1.5], KEY, "users=entry 0: has an id with a fraction; ids are integers or text"),
+        ([0.1], [True], KEY, "users=bool: holds bool; ids are integers or text"),
+        ([0.1], ["a "], KEY, "users=entry 0: has an id with blanks"),
         ([0.1, 0.2], ["a", None], KEY, "users=missing"),
         ([0.1], [None], KEY, "users=missing"),
         ([None, 0.1], ["a", "b"], KEY, "values=missing"),
@@ -233,7 +235,7 @@ def test_plans_that_make_no_sense_are_refused(tmp_path: Path) -> None:
 
     attempt("users=x: is privatized itself", memo=collect.Memo(users="x", key=KEY))
     attempt("users=z: no such column", memo=collect.Memo(users="z", key=KEY))
-    attempt("users=double", memo=collect.Memo(users="y", key=KEY))
+    attempt("users=entry 0: has an id with a fraction", memo=collect.Memo(users="y", key=KEY))
     attempt("rng=a seed", memo=collect.Memo(users="y", key=KEY), rng=3)
     assert "00" not in repr(collect.Memo(users="y", key=bytes(32)))
 

@@ -152,7 +152,7 @@ class Encoder:
             else:
                 hashed[column] = mechanism
                 tables[column] = mechanism.mechanism
-        return cls(
+        encoder = cls(
             mechanisms=tables,
             hashed=hashed,
             keys=tuple(key_from(generator) for _ in tables),
@@ -162,6 +162,24 @@ class Encoder:
             memo=settings.memo,
             seeded=settings.rng is not None,
         )
+        encoder._check_public(settings)
+        return encoder
+
+    def _check_public(self, settings: Settings) -> None:
+        """Raises ParameterError for ids and periods, which count as public, that are read off a
+        private column.
+        """
+        public = {"charge_by": settings.charge_by, "per": settings.per}
+        if settings.lot is not None:
+            public["lot"] = settings.lot.people
+        if self.memo is not None:
+            public["users"] = self.memo.users
+        remedy = "is privatized itself, and would be taken for public; name another column"
+        for parameter, public_column in public.items():
+            for column in self.mechanisms:
+                is_private = public_column == column
+                if public_column is not None and (is_private or _reveals(public_column, column)):
+                    raise ParameterError(parameter, public_column, remedy)
 
     def __post_init__(self) -> None:
         if not self.mechanisms:
@@ -413,7 +431,7 @@ def _reveals(kept_column: str, column: str) -> bool:
     """
     private, public = parse_derived(column), parse_derived(kept_column)
     if private is None:
-        return False
+        return public is not None and public.column == column
     if public is None:
         return kept_column == private.column
     if public.column != private.column:

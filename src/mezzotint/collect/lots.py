@@ -22,7 +22,7 @@ from mezzotint.collect.source import Selection, Source, Wanted
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import Record
-from mezzotint.core.values import arrow_array, first_without_id, stripped
+from mezzotint.core.values import arrow_array, identities
 from mezzotint.privacy.people import IdHash
 
 MOST_QUESTIONS = 1 << 20
@@ -97,11 +97,14 @@ def question_of(
         True
     """
     lot = Lot(people="ids", question=1, questions=questions, name=name)
-    listed = stripped(arrow_array(ids, parameter="ids"))
-    missing = first_without_id(listed)
-    if missing is not None:
-        raise ParameterError("ids", "missing", f"person {missing + 1} has no id")
-    return _drawn(listed, lot)
+
+    def refuse(index: int | None, words: str) -> ParameterError:
+        value = "given"
+        if index is not None:
+            value, words = "missing", f"person {index + 1} {words}"
+        return ParameterError("ids", value, words)
+
+    return _drawn(identities(arrow_array(ids, parameter="ids"), refuse), lot)
 
 
 def _drawn(ids: pa.Array, lot: Lot) -> npt.NDArray[np.int64]:

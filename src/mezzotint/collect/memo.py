@@ -35,7 +35,7 @@ from mezzotint.core.sampler import (
     fresh_key,
 )
 from mezzotint.core.types import AnyPath, BoolArray, ByteArray, Codes, Floats, Words
-from mezzotint.core.values import arrow, arrow_array, first_without_id, inputs, stripped
+from mezzotint.core.values import NO_ID, arrow, arrow_array, identities, inputs
 
 compute: Any = pc  # its functions are made at import time, unseen by type checkers
 
@@ -220,22 +220,22 @@ def _id_blocks(users: pa.Array, key: bytes) -> ByteArray:
 
 
 def _as_text(users: pa.Array) -> pa.Array:
-    """User ids as text; ParameterError for missing ones, and for others than integers and text."""
-    users = stripped(users)
-    arrow_type = users.type
-    if pa.types.is_null(arrow_type) or first_without_id(users) is not None:
-        raise ParameterError(
-            "users",
-            "missing",
-            "every row needs a user id; drop rows without one first",
-        )
-    if not (
-        pa.types.is_integer(arrow_type)
-        or pa.types.is_string(arrow_type)
-        or pa.types.is_large_string(arrow_type)
-    ):
-        raise ParameterError("users", str(arrow_type), "user ids are integers or text")
-    return compute.cast(users, pa.large_string())
+    """User ids as text in Unicode's normal form C, as ledgers take them; ParameterError for others
+    than `identities` takes.
+    """
+
+    def refuse(index: int | None, words: str) -> ParameterError:
+        if index is None:
+            return ParameterError("users", str(users.type), words)
+        if words == NO_ID:
+            remedy = "every row needs a user id; drop rows without one first"
+            return ParameterError("users", "missing", remedy)
+        return ParameterError("users", f"entry {index}", words)
+
+    id_text = compute.cast(identities(users, refuse), pa.large_string())
+    if compute.all(compute.string_is_ascii(id_text)).as_py() is False:
+        id_text = compute.utf8_normalize(id_text, form="NFC")
+    return id_text
 
 
 # Keys ---------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from mezzotint.collect.listing import SourceFile
 from mezzotint.collect.source import Batch, Selection, Source, Wanted
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.table import MISSING
-from mezzotint.core.values import arrow, first_without_id, plain, stripped
+from mezzotint.core.values import arrow, identities, plain, stripped
 from mezzotint.privacy.people import IdHash
 
 compute: Any = pc  # its functions are made at import time, unseen by type checkers
@@ -125,18 +125,23 @@ def refuse_stream(source: Source, parameter: str, column: str) -> None:
 
 
 def ids_of(batch: Batch, column: str, *, parameter: str = "charge_by") -> pa.Array:
-    """The person of each row; raises ParameterError for a row without one."""
-    ids = stripped(batch.values.column(column))
-    index = first_without_id(ids, batch.markers)
-    if index is not None:
-        words = f"data row {batch.row + index + 1} of {batch.file.name} has no id"
-        raise ParameterError(parameter, column, words)
-    return ids
+    """The person of each row, as `identities` says; raises ParameterError for a row without one."""
+
+    def refuse(index: int | None, words: str) -> ParameterError:
+        if index is not None:
+            words = f"data row {batch.row + index + 1} of {batch.file.name} {words}"
+        return ParameterError(parameter, column, words)
+
+    return identities(batch.values.column(column), refuse, markers=batch.markers)
 
 
 def _periods(batch: Batch, column: str) -> pa.Array:
     """The period of each row, as text; a missing one is a period of its own."""
-    return compute.fill_null(compute.cast(batch.values.column(column), pa.string()), MISSING)
+    periods = stripped(batch.values.column(column))
+    if pa.types.is_nested(periods.type) or pa.types.is_binary(periods.type):
+        remedy = f"holds {periods.type}; a period is a number, text or a date"
+        raise ParameterError("per", column, remedy)
+    return compute.fill_null(compute.cast(periods, pa.string()), MISSING)
 
 
 def hashed_ids(entries: pa.Array, hashes: IdHash) -> npt.NDArray[np.uint64]:

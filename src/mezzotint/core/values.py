@@ -234,8 +234,96 @@ def _decoded(array: pa.Array) -> pa.Array:
     return words.take(array.indices)
 
 
+# Ids of people ------------------------------------------------------------------------------------
+
 MOST_BLANKS = 8
 """Bytes of white space that are taken for a missing id; longer texts are not looked at."""
+
+NO_ID = "has no id"
+"""What is said of a missing one."""
+
+_SPELLED_ID = r"^[\s\pZ]|[\s\pZ]$|^[+-]?[0-9]+\.0*$"
+"""Text that another source may spell otherwise: with blanks around it, or an integer as a float."""
+
+_POINT, _ZERO, _BLANK, _ASCII_END = ord("."), ord("0"), ord(" "), 0x80
+
+
+def identities(
+    ids: pa.Array,
+    refuse: Callable[[int | None, str], ParameterError],
+    *,
+    markers: frozenset[str] = frozenset(),
+) -> pa.Array:
+    """Ids as integers or text: one person has one spelling, whatever type a file stores it in.
+
+    Arguments:
+        ids: integers, text, or floats and decimals that are integers.
+        refuse: the error for an entry, by its index, or for all of them; and words about it.
+        markers: texts that mean a missing value (cells of CSV).
+
+    Raises:
+        ParameterError: a missing id, another type, or a spelling that could be taken for another
+            person's.
+    """
+    array = stripped(ids)
+    kind = array.type
+    is_text = of.is_string(kind) or of.is_large_string(kind)
+    if of.is_floating(kind) or of.is_decimal(kind):
+        array = _whole_ids(array, refuse)
+        is_text = of.is_decimal(kind)
+    elif not (is_text or of.is_integer(kind) or of.is_null(kind)):
+        raise refuse(None, f"holds {kind}; ids are integers or text, convert them first")
+    missing = first_without_id(array, markers)
+    if missing is not None:
+        raise refuse(missing, NO_ID)
+    misspelled = None
+    if is_text:
+        misspelled = _first_spelled(array)
+    if misspelled is not None:
+        remedy = (
+            "has an id with blanks around it, or an integer spelled as a float, which would count "
+            "as another person; write each id in one way"
+        )
+        raise refuse(misspelled, remedy)
+    return array
+
+
+def _whole_ids(array: pa.Array, refuse: Callable[[int | None, str], ParameterError]) -> pa.Array:
+    """Floats or decimals that are integers, as integers or their digits; missing ones are null."""
+
+    def row(index: int) -> str:
+        raise refuse(index, "has an id with a fraction; ids are integers or text")
+
+    column = _ColumnName(parameter="ids", name=None, row=row)
+    if of.is_decimal(array.type):
+        return _whole_decimals(array, column)
+    return _whole_floats(array, column)
+
+
+def _first_spelled(ids: pa.Array) -> int | None:
+    """The first of some texts, none empty, that `_SPELLED_ID` is about; None for none."""
+    texts = ids.cast(pa.large_string())
+    _, raw_offsets, raw_text = texts.buffers()
+    all_offsets = np.frombuffer(raw_offsets, dtype=np.int64)
+    offsets = all_offsets[texts.offset : texts.offset + len(texts) + 1]
+    octets = np.frombuffer(raw_text or b"", dtype=np.uint8)
+    used = octets[offsets[0] : offsets[-1]]
+    if not used.size:
+        return None
+    is_plain = used.min() > _BLANK and used.max() < _ASCII_END
+    if is_plain and not (used == _POINT).any():
+        return None
+    doubtful = np.zeros(len(texts), dtype=np.bool_)
+    for end in (octets[offsets[:-1]], octets[offsets[1:] - 1]):
+        doubtful |= (end <= _BLANK) | (end >= _ASCII_END)
+    last = octets[offsets[1:] - 1]
+    doubtful |= (last == _POINT) | (last == _ZERO)
+    rows = np.flatnonzero(doubtful)
+    matches = compute.match_substring_regex(texts.take(arrow(rows)), _SPELLED_ID)
+    found = compute.indices_nonzero(matches)
+    if not len(found):
+        return None
+    return int(rows[plain(found)[0]])
 
 
 def first_without_id(ids: pa.Array, markers: frozenset[str] = frozenset()) -> int | None:
