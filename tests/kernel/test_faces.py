@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from mezzotint import families, kernel, privacy
 from mezzotint.cli import app
 from mezzotint.core.errors import MezzotintError
+from mezzotint.kernel import checker, units
 from mezzotint.kernel.checker import KINDS
 from mezzotint.privacy.propose import exact_release
 from mezzotint.training import rqp
@@ -108,6 +109,25 @@ UNPROVEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "L2": ({"trust": "secure_sum", "clients": 30, "clip_norm": 1.0}, "L2 bound"),
 }
+
+
+def test_reading_a_claim_file_counts_as_time_of_its_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    claim, proof = privacy.prove(RQM, delta=0)
+    assert claim.checked is not None
+    text = kernel.write_claim(claim.checked, proof)
+    clock = [0]
+    read = checker.read_claim
+
+    def slowly(content: str) -> Any:
+        clock[0] += 2 * 10**9
+        return read(content)
+
+    monkeypatch.setattr(checker, "read_claim", slowly)
+    monkeypatch.setattr(units.time, "process_time_ns", lambda: clock[0])
+    for seconds, status in ((1, 1), (2, 1), (3, 0)):
+        verdict = checker.verdict_on(text, seconds)
+        assert verdict.status == status
+        assert verdict.sentence.startswith("NOT CHECKED: the limit of time") == bool(status)
 
 
 @pytest.mark.parametrize("name", UNPROVEN)

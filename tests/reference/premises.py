@@ -205,7 +205,7 @@ EMPTY = measures.Grid(0, [ONE], Fraction(1))
 
 PREMISES: list[Premise] = [
     _p(
-        "checker.check",
+        "checker._certified",
         "it was written for another claim",
         "the proof names the hash of the claim",
         lambda: kernel.check(

@@ -30,6 +30,7 @@ from mezzotint.kernel.units import (
     require,
     set_deadline,
     shown,
+    tick,
 )
 
 Check: TypeAlias = Callable[[ExactClaim, Fields, Tables], None]
@@ -61,6 +62,12 @@ def check(claim: ExactClaim, proof: Mapping[str, object], *, seconds: int = 60) 
         number is checked or is a harmless choice.
     """
     set_deadline(seconds)
+    return _certified(claim, proof)
+
+
+def _certified(claim: ExactClaim, proof: Mapping[str, object]) -> ExactClaim:
+    """What `check` returns, by a time limit that is set."""
+    tick()
     # To text and back, so that what is checked is what a file would contain.
     try:
         claim_text = canonical(claim.document())
@@ -118,12 +125,15 @@ def verdict(path: str | os.PathLike[str], seconds: int = 60) -> Verdict:
 
 
 def verdict_on(text: str, seconds: int = 60) -> Verdict:
-    """Check the text of a claim file; never raises an exception, whatever the text is."""
+    """Check the text of a claim file; never raises an exception, whatever the text is.
+
+    The seconds of processor time hold for reading and checking together.
+    """
     claim = None
     try:
         set_deadline(seconds)
         claim, proof = read_claim(text)
-        claim = check(claim, proof, seconds=seconds)
+        claim = _certified(claim, proof)
         status = int(getattr(claim, "seeded", False))
         return Verdict(status, words(claim), claim)
     except Unreadable as error:
