@@ -30,11 +30,11 @@ def test_it_is_verified_shown_and_accounted(invoke: Invoke, ranked_file: Path) -
     assert "PrivUnitG" in invoke("show", ranked_file).out
     once = invoke("account", ranked_file, "--delta", 0, "--json").json
     assert once["epsilon"] == epsilon
-    many = invoke("account", ranked_file, "--rounds", 50, "--delta", "1e-6", "--json").json
-    assert epsilon < many["epsilon"] < 50 * epsilon
-    assert many["rounds"] == 50
+    many = invoke("account", ranked_file, "--rounds", 500, "--delta", "1e-6", "--json").json
+    assert epsilon < many["epsilon"] < 500 * epsilon
+    assert many["rounds"] == 500
     assert many["claim"] in " ".join(
-        invoke("account", ranked_file, "--rounds", 50, "--delta", "1e-6").out.split()
+        invoke("account", ranked_file, "--rounds", 500, "--delta", "1e-6").out.split()
     )
 
 

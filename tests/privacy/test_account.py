@@ -14,9 +14,11 @@ from mezzotint import families
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import TOTAL
-from mezzotint.privacy import account
+from mezzotint.privacy import account, prove
+from mezzotint.privacy.accounting import WORTHLESS
 from mezzotint.privacy.divergences import rdp_to_epsilon
 from mezzotint.privacy.local import PLD, PURE
+from mezzotint.vectors import TableScheme, ranked_codebook
 from reference.mechanisms import FAMILIES
 from reference.privacy import worst_releases
 from strategies import random_table
@@ -371,3 +373,40 @@ def test_formulas_alone() -> None:
         3 + math.log(5 / 6) - math.log(6e-5) / 5, rel=1e-12
     )
     assert rdp_to_epsilon(0.0, 2.0, 0.9) == 0.0
+
+
+COIN = families.randomized_response(epsilon=1.0)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "fields"),
+    [
+        (COIN, {}),
+        (COIN, {"rounds": 3}),
+        (COIN, {"sampling": "poisson", "sampling_rate": 0.3}),
+        (COIN, {"trust": "secure_sum", "clients": 1}),
+        (COIN, {"trust": "shuffler", "clients": 2}),
+        (ranked_codebook(8, 2.0), {}),
+        (TableScheme(mechanism=COIN, size=2, clients=5), {"trust": "secure_sum", "clients": 1}),
+    ],
+)
+def test_a_delta_that_buys_nothing_is_not_spent(mechanism: Any, fields: Any) -> None:
+    """The claim is the pure one, whoever is asked and whether delta is named or not."""
+    claim = account(mechanism, **fields)
+    pure = account(mechanism, delta=0.0, **fields)
+    assert (claim.epsilon, claim.delta, claim.method) == (pure.epsilon, 0.0, pure.method)
+    assert claim == account(mechanism, delta=1e-12, **fields)
+    certified, proof = prove(mechanism, **fields)
+    assert certified.delta == 0.0
+    assert (
+        certified.certified
+        == (proof is not None)
+        == (prove(mechanism, delta=0.0, **fields)[1] is not None)
+    )
+
+
+@pytest.mark.parametrize("fields", [{"rounds": 60}, {"trust": "secure_sum", "clients": 9}])
+def test_a_delta_that_buys_a_smaller_epsilon_is_spent(fields: Any) -> None:
+    claim = account(COIN, delta=1e-5, **fields)
+    assert claim.delta == 1e-5
+    assert claim.epsilon * (1 + WORTHLESS) < account(COIN, delta=0.0, **fields).epsilon

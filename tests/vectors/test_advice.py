@@ -120,7 +120,7 @@ def test_options_keep_the_claim_use_it_and_are_ranked(changes):
         assert option.claim is not None
         assert option.scheme is not None
         assert option.epsilon <= one.epsilon
-        assert option.claim.delta == one.delta
+        assert option.claim.delta in (0.0, one.delta)
         assert option.claim.rounds == one.rounds
         claim = option.scheme.claim(
             clients=one.clients, rounds=one.rounds, corrupted=one.corrupted, delta=one.delta
@@ -351,11 +351,8 @@ def test_ranked_codebooks_are_an_option_for_vectors_that_everybody_sees(changes)
     assert isinstance(option.scheme, RankedCodebook)
     assert option.claim is not None
     assert 0.9 * one.epsilon <= option.epsilon <= one.epsilon
-    assert (option.claim.rounds, option.claim.delta, option.claim.trust) == (
-        one.rounds,
-        one.delta,
-        "local",
-    )
+    assert (option.claim.rounds, option.claim.trust) == (one.rounds, "local")
+    assert option.claim.delta in (0.0, one.delta)
     assert option.client_bits == option.scheme.bits <= (one.bits or 60) * one.dimension
     vectors = vectors_of(one, np.random.default_rng(3))
     errors: list[float] = []

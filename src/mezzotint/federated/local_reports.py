@@ -247,10 +247,6 @@ class _Local(Running):
     refused: set[int] = field(default_factory=set)
 
 
-_WORTHLESS = 1e-4
-"""A share of epsilon that is worth no delta."""
-
-
 @with_old_fields(per_round="clients_per_round")
 @final
 class LocalStrategy(RoundStrategy[_Local]):
@@ -298,11 +294,7 @@ class LocalStrategy(RoundStrategy[_Local]):
             rounds: that the client reports in.
             delta: that may be spent.
         """
-        pure_claim = self.scheme.claim(rounds=rounds)
-        claim = self.scheme.claim(rounds=rounds, delta=delta)
-        if pure_claim.epsilon <= claim.epsilon * (1 + _WORTHLESS):
-            return pure_claim
-        return claim
+        return self.scheme.claim(rounds=rounds, delta=delta)
 
     def spent(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
         return self.claims(size=size, delta=delta, corrupted=corrupted).get("local")

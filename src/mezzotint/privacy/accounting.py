@@ -30,7 +30,8 @@ from mezzotint.privacy.propose import (
     sealed,
 )
 from mezzotint.privacy.shuffled import account_shuffled
-from mezzotint.privacy.sums.cost import account_sum
+from mezzotint.privacy.sums.cost import PURE as SUMMED_PURE
+from mezzotint.privacy.sums.cost import PURE_L2, account_sum
 from mezzotint.privacy.sums.proposals import propose_sum
 
 
@@ -49,7 +50,8 @@ def account(released: Release | Released, **fields: Any) -> Claim:
     Guarantees:
         epsilon is never below the exact worst case over all inputs, and adaptive choices of them.
         Within 1e-3 of it for up to 8 reports of small tables; of many rows, the dominating pair's
-        (T7). Never above rounds * dimension * mechanism.epsilon.
+        (T7). Never above rounds * dimension * mechanism.epsilon. The claim's delta is that of the
+        release, or 0 where it would lower epsilon by less than a thousandth.
 
     Edge cases: delta=0: pure composition. A table with epsilon=inf has a claim when its delta
         allows one, else inf.
@@ -61,6 +63,29 @@ def account(released: Release | Released, **fields: Any) -> Claim:
         83.531
     """
     release = _release(released, fields)
+    claim = _account(release)
+    if release.delta > 0 and _pure_bound(claim) <= claim.epsilon * (1 + WORTHLESS):
+        return _account(replace(release, delta=0.0))
+    return claim
+
+
+WORTHLESS = 1e-3
+"""A share of epsilon that is worth no delta: the claim is pure instead, and can be certified fast."""
+
+_DELTA_FREE = (PURE, SUMMED_PURE, PURE_L2)
+"""Methods whose epsilon holds at delta 0."""
+
+
+def _pure_bound(claim: Claim) -> float:
+    """The least epsilon of a claim's methods that holds at delta 0; NaN, which is no bound, where
+    none does.
+    """
+    bounds = [epsilon for method, epsilon in claim.alternatives if method in _DELTA_FREE]
+    return min(bounds, default=math.nan)
+
+
+def _account(release: Release) -> Claim:
+    """The claim at the release's own delta."""
     mechanism = release.mechanism
     if isinstance(mechanism, Mapping):
         return _account_columns(release, mechanism)

@@ -24,9 +24,10 @@ from mezzotint.core.arguments import (
 )
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import write_text
+from mezzotint.core.loss import float_above
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Record, above, below, counted, plain
-from mezzotint.core.types import UNIT, IntArray
+from mezzotint.core.types import IntArray
 from mezzotint.privacy.sums import Lattice, lattice_rows
 
 if TYPE_CHECKING:
@@ -137,10 +138,10 @@ class Claim(Record):
 
     Example:
         >>> table = mz.families.randomized_response(epsilon=1.0)
-        >>> claim = mz.privacy.account(mz.privacy.Release(mechanism=table, rounds=10, delta=1e-6))
+        >>> claim = mz.privacy.account(mz.privacy.Release(mechanism=table, rounds=100, delta=1e-6))
         >>> claim.observer, claim.neighboring, claim.certified
         ('reports', 'replace_one', False)
-        >>> claim.epsilon <= 10 * table.epsilon
+        >>> claim.epsilon <= 100 * table.epsilon
         True
     """
 
@@ -653,9 +654,9 @@ class Release:
     def pure(self) -> float:
         """Pure epsilon of all reports together, rounded up."""
         epsilon = self.table.epsilon
-        if self.releases == 1:
+        if self.releases == 1 or math.isinf(epsilon):
             return epsilon
-        return self.releases * epsilon * (1 + 4 * UNIT)
+        return float_above(self.releases * Fraction(epsilon))
 
     @cached_property
     def exact(self) -> kernel.ExactRelease | None:

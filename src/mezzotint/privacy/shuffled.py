@@ -60,7 +60,7 @@ def account_shuffled(run: Release) -> Claim:
     """
     # What is seen follows from the reports themselves: their claim holds as well.
     local = account_local(run)
-    epsilons = {local.method: local.epsilon}
+    epsilons = {local.method: local.epsilon, **dict(local.alternatives)}
     round_epsilon = replace(run, rounds=1).pure
     if run.delta > 0 and math.isfinite(round_epsilon):
         amplified = clones_epsilon(
