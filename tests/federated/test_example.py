@@ -56,7 +56,7 @@ def test_the_example_learns_within_its_epsilon(
 
     monkeypatch.setattr(SecureStrategy, "start", noted)
     config = _config()
-    grid = LocalGrid([app[0].app] * config["clients"])
+    grid = LocalGrid([app[0].app] * config["clients-per-round"])
     _run(app, grid, config)
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("after")]
     scores = [float(line.split()[-1]) for line in lines]

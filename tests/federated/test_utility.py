@@ -45,7 +45,7 @@ def test_the_simulation_sums_what_the_protocol_sums(
 
 
 def test_both_sides_have_the_participation_and_the_budget_of_each_other(script: ModuleType) -> None:
-    """As many rounds each; noise for a fifth less is larger by the root of 5/4, to the two percent of the search."""
+    """As many rounds each; noise for a fifth less is larger by the root of 5/4, to the accuracy of the search."""
     found = {
         adds: script.Row(folder="", clients_per_round=15, adds=adds)
         for adds in (script.TRUSTED, script.STAY, script.VANISH)

@@ -405,7 +405,7 @@ def test_a_delta_that_buys_nothing_is_not_spent(mechanism: Any, fields: Any) -> 
     )
 
 
-@pytest.mark.parametrize("fields", [{"rounds": 60}, {"trust": "secure_sum", "clients": 9}])
+@pytest.mark.parametrize("fields", [{"rounds": 60}, {"trust": "secure_sum", "clients": 100}])
 def test_a_delta_that_buys_a_smaller_epsilon_is_spent(fields: Any) -> None:
     claim = account(COIN, delta=1e-5, **fields)
     assert claim.delta == 1e-5

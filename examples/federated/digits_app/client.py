@@ -16,8 +16,9 @@ def train(message: Message, context: Context) -> Message:
     """New weights, from the model in the message and this node's records."""
     arrays = next(iter(message.content.array_records.values()))
     place = int(context.node_config["partition-id"])
-    clients = int(context.node_config.get("num-partitions", context.run_config["clients"]))
-    images, labels = task.load_client(place, clients, str(context.node_config.get("data", "")))
+    # Every client is in every round, so that there are as many parts of the digits.
+    parts = context.node_config.get("num-partitions", context.run_config["clients-per-round"])
+    images, labels = task.load_client(place, int(parts), str(context.node_config.get("data", "")))
     weights = task.train(arrays["weights"].numpy(), images, labels)
     content = RecordDict(
         {

@@ -14,20 +14,20 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
-    clients, rounds = int(config["clients"]), int(config["rounds"])
+    clients_per_round, rounds = int(config["clients-per-round"]), int(config["rounds"])
     delta = float(config["delta"])
     encoding = gaussian_encoding(
         epsilon=float(config["epsilon"]),
         delta=delta,
         rounds=rounds,
         clip_norm=float(config["clip-norm"]),
-        clients=clients,
+        clients=clients_per_round,
         size=task.SIZE,
     )
     strategy = SecureStrategy(
         encoding=encoding,
-        clients_per_round=clients,
-        learning_rate=float(config["learning-rate"]),
+        clients_per_round=clients_per_round,
+        learning_rate=float(config["server-learning-rate"]),
         delta=delta,  # logs the epsilon so far after every round
     )
     images, labels = task.load_test()

@@ -80,7 +80,7 @@ def with_keys_of_today(
     for key, value in values.items():
         current_key = names.get(key, key)
         if current_key != key and current_key in values:
-            remedy = f"is now called {current_key}, which is there too; leave it out"
+            remedy = f"is now called {current_key}, which is there too; give that name alone"
             raise ParameterError(key, value, remedy)
         if isinstance(value, str):
             value = (old_words or {}).get(key, {}).get(value, value)

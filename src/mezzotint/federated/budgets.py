@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar, final
 
 from mezzotint.core.arguments import check_count, check_delta, check_limit, check_positive
-from mezzotint.core.errors import InfeasibleError
+from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.records import above
+from mezzotint.core.search import bracket
 from mezzotint.privacy.claim import Claim
-from mezzotint.vectors.cost_search import search
 
 
 @final
@@ -61,14 +61,17 @@ E = TypeVar("E", bound=Claiming)
 
 _LEAST, _MOST = 1e-2, 1e4  # noise multipliers that are tried
 
+_NEAR = 1e-4
+"""Share of a noise multiplier that may be more than is needed."""
+
 
 def noise_within(budget: float, make: Callable[[float], E], sums: Sums) -> tuple[float, E]:
-    """The least noise multiplier, to within two percent of epsilon, with its encoding, that keeps
-    to the budget.
+    """The least noise multiplier, to within 1e-4 of it, with its encoding, that keeps to the
+    budget.
 
     Arguments:
         budget: largest epsilon of the central claim about `sums`.
-        make: noise multiplier -> encoding.
+        make: noise multiplier -> encoding; more noise costs less.
         sums: of the same client.
 
     Raises:
@@ -76,22 +79,30 @@ def noise_within(budget: float, make: Callable[[float], E], sums: Sums) -> tuple
         ParameterError: a budget that is not finite and above 0.
     """
     check_positive("budget", budget)
+    encodings: dict[float, E] = {}
+    last_cost = math.inf
 
-    def cost(encoding: E) -> float:
+    def suffices(multiplier: float) -> bool:
+        nonlocal last_cost
+        try:
+            encoding = make(multiplier)
+        except ParameterError:  # so little noise that sums would need too many bits
+            return False
         claim = encoding.central(sums)
-        return math.inf if claim is None else claim.epsilon
+        last_cost = math.inf if claim is None else claim.epsilon
+        encodings[multiplier] = encoding
+        return last_cost <= budget
 
-    # Epsilon is about sqrt(8 rounds log(1/delta)) over the multiplier; any guess would do.
-    first_guess = budget / (8 * sums.rounds**0.5)
-    strength, encoding, _ = search(
-        lambda strength: make(1 / strength),
-        cost,
-        guess=first_guess,
-        target=budget,
-        least=1 / _MOST,
-        most=1 / _LEAST,
-    )
-    return 1 / strength, encoding
+    _ = make(_MOST)  # what is refused with any noise is refused here
+    if not suffices(_MOST):
+        raise InfeasibleError(
+            f"epsilon={budget:g}: even a noise multiplier of {_MOST:g} gives epsilon "
+            f"{above(last_cost)}; allow more, or take part in fewer rounds"
+        )
+    multiplier = _LEAST
+    if not suffices(_LEAST):
+        multiplier, _ = bracket(suffices, _MOST, _LEAST, tolerance=_NEAR, geometric=True)
+    return multiplier, encodings[multiplier]
 
 
 def rounds_within(budget: float, spent: Callable[[int], float], rounds: int) -> int:
