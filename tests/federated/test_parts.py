@@ -25,8 +25,9 @@ from mezzotint.federated.secagg import (
     bits_needed,
     read_introduction,
 )
+from mezzotint.federated.secagg.client_values import Partners
 from mezzotint.federated.secagg.masks import PRIME, add_mask, combine, read_words, split
-from mezzotint.federated.secagg.messages import Partners, picked
+from mezzotint.federated.secagg.messages import picked
 from mezzotint.federated.secagg.roster import first_shuffled, shuffled
 
 

@@ -29,7 +29,7 @@ from mezzotint.federated.secagg import (
     messages,
     plan_sum,
 )
-from mezzotint.federated.secagg.messages import Partners
+from mezzotint.federated.secagg.client_values import Partners, compact
 
 
 @settings(max_examples=40, deadline=None)
@@ -240,7 +240,7 @@ def test_a_fifth_dropped_and_a_fifth_corrupted_of_a_hundred():
     np.testing.assert_array_equal(found.values, plain_sum(inputs, survivors))
 
     deals = [messages.read_dealing(seen["deal", client], the_plan)[0] for client in range(100)]
-    picks = [messages.compact(messages.picked(deal.coins, the_plan, deal.index)) for deal in deals]
+    picks = [compact(messages.picked(deal.coins, the_plan, deal.index)) for deal in deals]
     masking = Partners(np.arange(100), np.array(picks))
     honest = set(survivors) - corrupted
     reached, waiting = {min(honest)}, [min(honest)]

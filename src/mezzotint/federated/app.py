@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 import numpy as np
-import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
@@ -27,6 +26,7 @@ from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import locked, write_text
 from mezzotint.core.records import JsonObject, Record, above, counted
+from mezzotint.core.types import FloatArray
 from mezzotint.federated.budgets import Sums, rounds_within
 from mezzotint.federated.client_app import PARAMETERS, TOLD, data_here
 from mezzotint.federated.encoding import Encoding
@@ -44,7 +44,7 @@ from mezzotint.federated.wrapped_encodings import MetricsEncoding, WeightedEncod
 from mezzotint.privacy.claim import Claim, basis
 from mezzotint.vectors import RankedCodebook
 
-Evaluate = Callable[[int, npt.NDArray[np.float64]], Mapping[str, float]]
+Evaluate = Callable[[int, FloatArray], Mapping[str, float]]
 """A user-defined evaluation: (finished rounds, (d,) parameters) -> numbers by name."""
 
 
@@ -96,7 +96,7 @@ class RunReport(Record):
     promises: dict[str, Claim] = field(default_factory=dict[str, Claim], repr=False, compare=False)
 
 
-def _prepare(settings: RunSettings, initial: npt.NDArray[np.float64]) -> Checkpoint:
+def _prepare(settings: RunSettings, initial: FloatArray) -> Checkpoint:
     """The checkpoint in `out`; for a new run, the first one."""
     first_checkpoint = Checkpoint(parameters=initial, done=0, session=os.urandom(16))
     if not settings.out:
@@ -180,7 +180,8 @@ def _evaluation(
     if isinstance(encoding, WeightedEncoding):
         most_examples = encoding.most_examples
     metrics = settings.measuring(most_examples)
-    binding, dimension = metrics.binding.hex(), len(metrics.names)
+    binding = metrics.binding.hex()
+    dimension = len(metrics.names)
     return Evaluation(
         encoding=metrics,
         every=settings.evaluate_every,
@@ -264,7 +265,9 @@ class _Run:
         tell: Callable[[str], None] | None,
         evaluate: Evaluate | None,
     ) -> None:
-        self.settings, self._listener, self._evaluate = settings, tell, evaluate
+        self.settings = settings
+        self._listener = tell
+        self._evaluate = evaluate
         self.federation = settings.federation()
         self.model = model_for(settings.model, self.federation)
         self.checkpoint = _prepare(settings, self.model.initial(settings.seed))
@@ -317,7 +320,8 @@ class _Run:
 
     def _price(self, strategy: SecureStrategy, evaluator: SecureStrategy) -> str:
         """What clients' metrics will cost, and how accurate they will be."""
-        settings, delta = self.settings, self.settings.delta / 2
+        settings = self.settings
+        delta = self.settings.delta / 2
         assert isinstance(evaluator.encoding, MetricsEncoding)
         cost = 0.0
         if settings.evaluations:
@@ -331,7 +335,8 @@ class _Run:
             corrupted=settings.corrupted,
             delta=delta,
         )
-        updates, beside = strategy.encoding.central(update_sums), "without a claim of their own"
+        updates = strategy.encoding.central(update_sums)
+        beside = "without a claim of their own"
         if updates is not None:
             beside = f"epsilon {above(updates.epsilon)}"
         deviations = evaluator.encoding.error(settings.clients_per_round)
@@ -344,7 +349,7 @@ class _Run:
             f"standard errors of the noise: {errors}"
         )
 
-    def _scores(self, parameters: npt.NDArray[np.float64], done: int) -> Scores:
+    def _scores(self, parameters: FloatArray, done: int) -> Scores:
         """Scores of the model after so many rounds."""
         user_scores: dict[str, float] = {}
         if self._evaluate is not None:
@@ -356,8 +361,11 @@ class _Run:
 
     def _train_round(self, grid: Grid) -> bool:
         """One round, on disk before it is told; False where the budget stops the run."""
-        settings, strategy, checkpoint = self.settings, self.strategy, self.checkpoint
-        finished, parameters = checkpoint.done + 1, checkpoint.parameters
+        settings = self.settings
+        strategy = self.strategy
+        checkpoint = self.checkpoint
+        finished = checkpoint.done + 1
+        parameters = checkpoint.parameters
         model = ArrayRecord({PARAMETERS: Array(parameters.astype(np.float32))})
         config = {setting: getattr(settings, setting) for setting in TOLD}
         trained = strategy.one_round(grid, model, config, left=settings.rounds - finished)
@@ -386,10 +394,12 @@ class _Run:
 
     def _take_metrics(self, done: int) -> str:
         """Keep what clients measured after this round, and say it in a line; empty where they did not."""
-        strategy, evaluator = self.strategy, self._evaluator
+        strategy = self.strategy
+        evaluator = self._evaluator
         if not isinstance(strategy, SecureStrategy) or evaluator is None or not strategy.measured:
             return ""
-        clients, averages = evaluator.counted, strategy.measured
+        clients = evaluator.counted
+        averages = strategy.measured
         self.measured.append({"round": done, "clients": clients, **averages})
         values = ", ".join(
             f"{metric} {average.value:.4f} (noise {average.error:.2g})"
@@ -404,7 +414,9 @@ class _Run:
 
     def report(self, seconds: float) -> RunReport:
         """The outcome so far."""
-        settings, strategy, evaluator = self.settings, self.strategy, self._evaluator
+        settings = self.settings
+        strategy = self.strategy
+        evaluator = self._evaluator
         claims = strategy.claims(size=self.size, delta=settings.delta, corrupted=settings.corrupted)
         evaluations: JsonObject = {}
         if evaluator is not None:

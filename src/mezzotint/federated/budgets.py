@@ -114,7 +114,8 @@ def rounds_within(budget: float, spent: Callable[[int], float], rounds: int) -> 
         return rounds
     least_cost = spent(1)
     if least_cost > budget:
-        cost, remedy = "has no finite epsilon", "use a mechanism with noise"
+        cost = "has no finite epsilon"
+        remedy = "use a mechanism with noise"
         if least_cost < math.inf:
             cost = f"costs epsilon {above(least_cost)}"
             remedy = "use a noisier mechanism, more clients or fewer parameters, or allow more"

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from mezzotint.core.arguments import with_old_names
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject
+from mezzotint.core.types import FloatArray
 from mezzotint.federated.client_mod import EXAMPLES, SecureUpdates
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class _Task(NamedTuple):
     model: Model
     x: Features
     y: Labels
-    parameters: npt.NDArray[np.float64]
+    parameters: FloatArray
 
 
 def _task(message: Message, context: Context) -> _Task:

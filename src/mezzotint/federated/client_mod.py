@@ -180,7 +180,8 @@ class SecureUpdates(Updates):
     def _answer(
         self, record: ConfigRecord, message: Message, context: Context, call_next: Train
     ) -> Message:
-        stage, kind = str(record.get(Key.STAGE)), message.metadata.message_type.partition(".")[0]
+        stage = str(record.get(Key.STAGE))
+        kind = message.metadata.message_type.partition(".")[0]
         payload = as_bytes(record.get(Key.PAYLOAD))
         signer = self._signer(context)
         signer.check_purpose(kind, stage, payload)
@@ -256,7 +257,8 @@ def _further_dealings(
     dealings: list[bytes] = []
     reasons: list[str] = []
     for invitation in invitations:
-        dealing, reason = b"", ""
+        dealing = b""
+        reason = ""
         try:
             dealing = signer.deal(kind, as_bytes(invitation), as_bytes(encoding))
         except Exception as error:

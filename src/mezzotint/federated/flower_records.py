@@ -16,10 +16,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, final
 
 import numpy as np
-import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.types import FloatArray
 
 RECORD = "mezzotint"
 """Record of the protocol's messages, and of the client's state."""
@@ -29,9 +29,15 @@ RECORD = "mezzotint"
 class Key:
     """Fields of that record, and their special values."""
 
-    STAGE, PAYLOAD, ENCODING, RETURNS, NAME = "stage", "payload", "encoding", "returns", "name"
-    REFUSED, REASON = "refused", "reason"
-    NEXT, NEXT_REASONS = "next", "next-reasons"
+    STAGE = "stage"
+    PAYLOAD = "payload"
+    ENCODING = "encoding"
+    RETURNS = "returns"
+    NAME = "name"
+    REFUSED = "refused"
+    REASON = "reason"
+    NEXT = "next"
+    NEXT_REASONS = "next-reasons"
     """The invitations to further rounds, in a message of "deal" or of a committee's last stage; in
     its answer the dealings, and of each the reason why there is none.
     """
@@ -65,9 +71,10 @@ def parameters(arrays: ArrayRecord) -> int:
     return sum(math.prod(shape) for _, shape in parameter_shapes)
 
 
-def flatten(arrays: ArrayRecord) -> npt.NDArray[np.float64]:
+def flatten(arrays: ArrayRecord) -> FloatArray:
     """All parameters of a record as one vector; ParameterError if there are none."""
-    vector, offset = np.empty(parameters(arrays)), 0
+    vector = np.empty(parameters(arrays))
+    offset = 0
     for array_name, array in arrays.items():
         if is_parameter(array_name, array.dtype):
             values = array.numpy().reshape(-1)
@@ -76,7 +83,7 @@ def flatten(arrays: ArrayRecord) -> npt.NDArray[np.float64]:
     return vector
 
 
-def unflatten(vector: npt.NDArray[np.float64], like: ArrayRecord) -> ArrayRecord:
+def unflatten(vector: FloatArray, like: ArrayRecord) -> ArrayRecord:
     """A record with the names, shapes and types of `like`: parameters from the vector, all else as
     in `like`.
     """
@@ -114,9 +121,11 @@ def further_answers(record: ConfigRecord, count: int) -> list[ConfigRecord]:
     """
     if Key.NEXT not in record:
         return []
-    dealings, reasons = record[Key.NEXT], record.get(Key.NEXT_REASONS)
+    dealings = record[Key.NEXT]
+    reasons = record.get(Key.NEXT_REASONS)
     if not isinstance(dealings, list) or not isinstance(reasons, list):
-        dealings, reasons = [], []
+        dealings = []
+        reasons = []
     if not len(dealings) == len(reasons) == count:
         return [ConfigRecord() for _ in range(count)]
     answers: list[ConfigRecord] = []

@@ -51,7 +51,8 @@ class Introductions:
     """
 
     def __init__(self, *, has_roster: bool, timeout: float) -> None:
-        self._has_roster, self._timeout = has_roster, timeout
+        self._has_roster = has_roster
+        self._timeout = timeout
         self._clients: dict[int, Introduction] = {}
         self._challenges: dict[int, Challenge] = {}
         self._late_nodes: dict[str, int] = {}
@@ -77,7 +78,8 @@ class Introductions:
             grid: Flower's.
             note: called with a node that is left out, and the reason.
         """
-        connected, wanted = set(grid.get_node_ids()), set(nodes)
+        connected = set(grid.get_node_ids())
+        wanted = set(nodes)
         for node in self._clients.keys() - connected:
             del self._clients[node]
         unknown = sorted(wanted - self._clients.keys() - set(self._late_nodes.values()))

@@ -92,7 +92,8 @@ class LocalUpdates(Updates):
     def _answer(
         self, record: ConfigRecord, message: Message, context: Context, call_next: Train
     ) -> Message:
-        policy, stage = self._policy(context), str(record[Key.STAGE])
+        policy = self._policy(context)
+        stage = str(record[Key.STAGE])
         if stage == JOIN:
             described = as_bytes(record[Key.ENCODING])
             policy.check_report(_announced(described))
@@ -224,7 +225,8 @@ def _announced(described: bytes) -> RankedCodebook:
 def _question(payload: bytes) -> tuple[int, int]:
     try:
         question = parse_object(payload, name="question")
-        number, slot = question["round"], question["slot"]
+        number = question["round"]
+        slot = question["slot"]
         round_seeds(number, [slot])
     except (ValueError, KeyError, TypeError):
         raise PolicyRefusal(
@@ -379,7 +381,8 @@ class LocalStrategy(RoundStrategy[_Local]):
 
     def _until_mean(self) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Request the reports and add the mean of their estimates to the model."""
-        current, self._running = self._running, None
+        current = self._running
+        self._running = None
         if current is None:
             return None, None
         self._ask(current, current.requests)

@@ -154,7 +154,8 @@ class Policy:
             "evaluate_noise_multiplier",
         ]
         numbers += ["largest_value", *(["clip_norm"] if self.clip_norm is not None else [])]
-        counts, remedy = ("minimum", "rounds", "dealings"), "need a whole number, without quotes"
+        counts = ("minimum", "rounds", "dealings")
+        remedy = "need a whole number, without quotes"
         tables = self.mechanisms
         settings = self.rehearse
         rehearsal_fits = settings is None or (
@@ -225,9 +226,11 @@ class Policy:
                 f"purpose={plan.purpose}: the encoding is one to {encoding.purpose} with"
             )
         self._check_mechanism(encoding)
-        rule, required = "noise_multiplier", self.noise_multiplier
+        rule = "noise_multiplier"
+        required = self.noise_multiplier
         if plan.purpose == "evaluate":
-            rule, required = "evaluate_noise_multiplier", self.evaluate_noise_multiplier
+            rule = "evaluate_noise_multiplier"
+            required = self.evaluate_noise_multiplier
         multiplier = encoding.noise_multiplier(max(0, plan.minimum - self.trust.corrupted_of(plan)))
         if not required <= multiplier < math.inf:
             wanted = (

@@ -15,8 +15,6 @@ from itertools import islice
 from logging import INFO, WARNING
 from typing import Generic, Literal, TypedDict, TypeVar, final, get_args
 
-import numpy as np
-import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
@@ -30,6 +28,7 @@ from mezzotint.core.arguments import (
 )
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.records import JsonObject, above
+from mezzotint.core.types import FloatArray
 from mezzotint.federated.flower_records import (
     Key,
     flatten,
@@ -74,7 +73,8 @@ def arriving(
     """
     if late is None:
         late = {}
-    outbox, waiting = iter(messages), dict[str, int]()
+    outbox = iter(messages)
+    waiting = dict[str, int]()
     while batch := list(islice(outbox, _AT_ONCE)):
         for message, number in zip(batch, grid.push_messages(batch), strict=True):
             if number:
@@ -87,7 +87,8 @@ def arriving(
     try:
         while waiting or late:
             is_last_poll = not waiting or time.monotonic() >= deadline  # then this is the last poll
-            numbers, before = [*waiting, *late], len(waiting)
+            numbers = [*waiting, *late]
+            before = len(waiting)
             for offset in range(0, len(numbers), batch_size):
                 answers = list(grid.pull_messages(numbers[offset : offset + batch_size]))
                 while answers:
@@ -449,7 +450,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """All connected nodes; rounds wait up to `stage_timeout` for those they need, and once in
         all for the rest.
         """
-        beginning, logged = time.monotonic(), -1
+        beginning = time.monotonic()
+        logged = -1
         while len(nodes := sorted(grid.get_node_ids())) < self.invited:
             patience = self.stage_timeout
             if len(nodes) >= max(2, self.minimum):
@@ -513,7 +515,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         return self.ledger.charges
 
     def _moved(
-        self, current: R, mean: npt.NDArray[np.float64], counts: Mapping[str, float]
+        self, current: R, mean: FloatArray, counts: Mapping[str, float]
     ) -> tuple[ArrayRecord, MetricRecord]:
         """The model after the mean update, and the round's counts."""
         model = current.task["arrays"]
@@ -535,7 +537,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
 
     def _ask(self, current: R, messages: Iterable[Message]) -> None:
         """Send the messages of a stage and take answers as they arrive, until there are enough."""
-        stage, beginning = self._stage(current), time.monotonic()
+        stage = self._stage(current)
+        beginning = time.monotonic()
         for node, answer in arriving(
             current.grid,
             messages,
@@ -559,7 +562,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             return False
         if not answer.has_error():
             return True
-        client, reason = current.name(current.places[node]), one_line(answer.error.reason)
+        client = current.name(current.places[node])
+        reason = one_line(answer.error.reason)
         incident = Incident(round=current.number, client=client, name="ClientError", what=reason)
         self.incidents.append(incident)
         return False

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, parse_object, read_arrays, replacing
 from mezzotint.core.records import JsonObject
+from mezzotint.core.types import FloatArray
 from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.server_optimizers import State
@@ -294,7 +294,9 @@ class RunLedger:
         if "turn" in line:
             logged.turn = _names(line["turn"])
         elif "asked" in line:
-            logged.asked, logged.fewest = _names(line["asked"]), int(line["minimum"])
+            clients = _names(line["asked"])
+            logged.fewest = int(line["minimum"])
+            logged.asked = clients
         elif "released" in line:
             logged.released = _names(line["released"])
             if "averaged" in line:
@@ -322,10 +324,10 @@ class Checkpoint:
     `session` names the run; `told` is the report so far.
     """
 
-    parameters: npt.NDArray[np.float64]
+    parameters: FloatArray
     done: int
     session: bytes
-    optimizer: State = field(default_factory=dict[str, npt.NDArray[np.float64]])
+    optimizer: State = field(default_factory=dict[str, FloatArray])
     told: JsonObject = field(default_factory=dict[str, Any])
 
     def save(self, folder: Path) -> None:

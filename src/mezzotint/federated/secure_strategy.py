@@ -28,7 +28,6 @@ from mezzotint.core.arguments import (
 )
 from mezzotint.core.errors import BudgetError, InfeasibleError, ParameterError
 from mezzotint.core.records import counted
-from mezzotint.federated import secagg
 from mezzotint.federated.budgets import Sums, with_evaluations
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.encoding_files import packed
@@ -53,6 +52,21 @@ from mezzotint.federated.round_strategy import (
     halfway,
 )
 from mezzotint.federated.run_ledger import RunLedger
+from mezzotint.federated.secagg import (
+    Blame,
+    PlanRefused,
+    ProtocolError,
+    Roster,
+    RoundPlan,
+    SecureSum,
+    Server,
+    SumParameters,
+    TamperedShare,
+    TooFewClients,
+    Trust,
+    corrupted_in,
+    plan_sum,
+)
 from mezzotint.federated.secagg.client import MOST_AHEAD
 from mezzotint.federated.secagg.plan import CORRUPTED, DIGEST_BYTES, DROPPED, SESSION_BYTES, Draw
 from mezzotint.federated.secagg.roster import ROUNDS
@@ -70,7 +84,7 @@ _DEALT_BYTES = 1 << 28
 class _Secure(Running):
     """The round in progress, with the protocol's server."""
 
-    server: secagg.Server
+    server: Server
     holding: frozenset[int]
     """Places whose clients hold the roster themselves."""
     united: bool = False
@@ -160,7 +174,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         *,
         encoding: Encoding,
         clients_per_round: int,
-        roster: secagg.Roster | None = None,
+        roster: Roster | None = None,
         corrupted: float = CORRUPTED,
         dropped: float = DROPPED,
         rounds: int = ROUNDS,
@@ -171,22 +185,22 @@ class SecureStrategy(RoundStrategy[_Secure]):
     ) -> None:
         super().__init__(clients_per_round=clients_per_round, **options)
         self.encoding = check_instance("encoding", encoding, Encoding)
-        self.roster: secagg.Roster | None = None
+        self.roster: Roster | None = None
         if roster is not None:
-            self.roster = check_instance("roster", roster, secagg.Roster)
+            self.roster = check_instance("roster", roster, Roster)
         if not 0 <= check_finite("dropped", dropped) < 1:
             raise ParameterError("dropped", dropped, "need a share of a round's clients in [0, 1)")
         self.dropped = dropped
-        self.trust = secagg.Trust(roster=roster, corrupted=corrupted, rounds=rounds)
+        self.trust = Trust(roster=roster, corrupted=corrupted, rounds=rounds)
         self._introductions = Introductions(
             has_roster=roster is not None, timeout=self.stage_timeout
         )
         self.retries = check_count("retries", retries, least=0)
         self.ahead = check_count("ahead", ahead, least=0, most=MOST_AHEAD)
         self._dealt: list[_Secure] = []
-        self.blames: list[secagg.Blame] = []
+        self.blames: list[Blame] = []
         self.excluded = self._blamed()
-        self.last_sum: secagg.SecureSum | None = None
+        self.last_sum: SecureSum | None = None
         self.measured: dict[str, Measured] = {}
         self.every = 0
         self.evaluator: SecureStrategy | None = None
@@ -252,19 +266,20 @@ class SecureStrategy(RoundStrategy[_Secure]):
         size: int,
         *,
         roster: bytes = bytes(DIGEST_BYTES),
-    ) -> secagg.RoundPlan:
+    ) -> RoundPlan:
         """Plan a round, without its task; PlanRefused for an unsafe one.
 
         `size` is the number of integers of an encoded update.
         A strategy without a roster needs the digest of one.
         """
-        sizes, encoding = self._sizes(clients), self.encoding
+        sizes = self._sizes(clients)
+        encoding = self.encoding
         draw: Draw = "anew"
         if self.roster is not None:
             roster = self.roster.digest
             if self.sampling == "cyclic":
                 draw = "cyclic"
-        plan = secagg.RoundPlan(
+        plan = RoundPlan(
             session=self.session,
             round=number,
             clients=clients,
@@ -291,17 +306,17 @@ class SecureStrategy(RoundStrategy[_Secure]):
             return clients
         return len(self.roster.members)
 
-    def _sizes(self, clients: int) -> secagg.SumParameters:
+    def _sizes(self, clients: int) -> SumParameters:
         population = self._population(clients)
         committee_bits = self.trust.drawn_bits(population, clients)
-        corrupted_clients = secagg.corrupted_in(
+        corrupted_clients = corrupted_in(
             population=population, share=self.trust.corrupted, clients=clients, bits=committee_bits
         )
         round_sizes = {"clients": clients, "corrupted": corrupted_clients, "minimum": self.minimum}
         reason = ""
         for drop_outs in range(math.ceil(self.dropped * clients), -1, -1):
             try:
-                sizes = secagg.plan_sum(
+                sizes = plan_sum(
                     **round_sizes,
                     dropped=drop_outs,
                     security_bits=self.trust.dealing_bits,
@@ -318,7 +333,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
                     f"{clients} clients, {corrupted_clients} of whom may collude, bear {losses}: spare no more",
                 )
             return sizes
-        raise secagg.PlanRefused("plan", reason)
+        raise PlanRefused("plan", reason)
 
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
         """Claims for updates and for clients' metrics, added up, each at half of delta."""
@@ -413,16 +428,17 @@ class SecureStrategy(RoundStrategy[_Secure]):
         participants = self._participants(number, grid)
         node_of = {client.card.identity: node for node, client in participants.items()}
         if len(node_of) < max(2, self.minimum):
-            raise secagg.TooFewClients(
+            raise TooFewClients(
                 "plan", f"{len(node_of)} clients are there, {self.minimum} are needed"
             )
-        roster, clients = self.roster, self.invited
+        roster = self.roster
+        clients = self.invited
         if roster is None:
-            roster = secagg.Roster.drawn(client.card for client in participants.values())
+            roster = Roster.drawn(client.card for client in participants.values())
         clients = min(clients, len(roster.members))
         coordinates = self.encoding.length(parameters(task["arrays"]))
         plan = self.plan(clients, number, coordinates, roster=roster.digest)
-        server = secagg.Server(plan, roster)
+        server = Server(plan, roster)
         nodes: dict[int, int] = {}
         names: dict[int, str] = {}
         holding: set[int] = set()
@@ -430,7 +446,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
             if card.identity not in node_of:
                 continue
             node = node_of[card.identity]
-            nodes[position], names[position] = node, participants[node].name
+            nodes[position] = node
+            names[position] = participants[node].name
             if participants[node].roster == roster.digest:
                 holding.add(position)
         return _Secure(
@@ -462,7 +479,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
     def _introduced(self, nodes: list[int], number: int, grid: Grid) -> dict[int, Introduction]:
         """The clients behind these nodes, without those that were found guilty."""
 
-        def note(node: int, error: secagg.ProtocolError) -> None:
+        def note(node: int, error: ProtocolError) -> None:
             self._note(number, str(node), error)
 
         clients = self._introductions.ask(nodes, grid, note)
@@ -483,7 +500,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return current.server.plan.coordinates * current.server.plan.bits // 8
 
     def _enough(self, current: _Secure) -> bool:
-        server, plan = current.server, current.server.plan
+        server = current.server
+        plan = current.server.plan
         wanted = min(self.clients_per_round, plan.clients)
         if server.stage == "deal":
             wanted = halfway(wanted, plan.clients)
@@ -497,7 +515,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         current.server.receive(place, payload)
 
     def _refused(self, current: _Secure, place: int) -> None:
-        node, stage = current.nodes[place], current.server.stage
+        node = current.nodes[place]
+        stage = current.server.stage
         # It may have restarted with another key: unless it only refuses to evaluate, it is asked
         # for its card again.
         if stage == "deal" and self.encoding.purpose == "train":
@@ -533,7 +552,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         """
         self.last_sum = None
         for retries_left in range(self.retries, -1, -1):
-            current, self._running = self._running, None
+            current = self._running
+            self._running = None
             if current is None:
                 break
             secure_sum, culprits = self._finish(current)
@@ -545,16 +565,17 @@ class SecureStrategy(RoundStrategy[_Secure]):
             self._begin(current.task["arrays"], current.task["config"], current.grid)
         return None, None
 
-    def _finish(self, current: _Secure) -> tuple[secagg.SecureSum | None, tuple[int, ...]]:
+    def _finish(self, current: _Secure) -> tuple[SecureSum | None, tuple[int, ...]]:
         """The sum; or None, and the clients known to be at fault."""
         try:
             self._ask(current, current.requests)
             if current.server.everybody:  # one exchange less for the committee
-                current.united, certificates = True, current.server.unite()
+                certificates = current.server.unite()
+                current.united = True
             else:
                 self._ask(current, self._messages(current, current.server.advance(), {}))
                 certificates = current.server.advance()
-        except secagg.ProtocolError as error:
+        except ProtocolError as error:
             self._abort(current.number, error)  # no mask was opened: nothing is released
             return None, ()
         try:
@@ -570,7 +591,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
                 secure_sum.values, count=len(secure_sum.survivors), size=parameter_count
             )
             self.seconds["result"] = time.perf_counter() - beginning
-        except secagg.ProtocolError as error:
+        except ProtocolError as error:
             # Shares were revealed, so the round stays charged although its sum is not known.
             self._note(current.number, "", error)
             return None, error.culprits
@@ -581,7 +602,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
                     f"what client {current.name(owner)} signed is not what {member_names} opened"
                 )
                 reason = f"{disagreement}: one side lies, and nobody can tell which"
-                dispute = secagg.TamperedShare("open", reason)
+                dispute = TamperedShare("open", reason)
                 self._note(current.number, "", dispute)
         return secure_sum, ()
 
@@ -609,10 +630,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
             try:
                 later_round = self._open(number, current.task, current.grid)
                 if len(later_round.nodes) < max(2, self.minimum):
-                    raise secagg.TooFewClients(
-                        "plan", f"{len(later_round.nodes)} clients are there"
-                    )
-            except (secagg.ProtocolError, BudgetError) as error:
+                    raise TooFewClients("plan", f"{len(later_round.nodes)} clients are there")
+            except (ProtocolError, BudgetError) as error:
                 self.ledger.fail(number, type(error).__name__)
                 return
             later_round.is_dealt = True
@@ -649,7 +668,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
                     following.server.leave_out(position)
             if following.grid is grid and following.server.ready(self.minimum):
                 return following
-            self.ledger.fail(following.number, secagg.TooFewClients.__name__)
+            self.ledger.fail(following.number, TooFewClients.__name__)
         return None
 
     def _ask_dealing(
@@ -658,7 +677,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         """Send this outbox of the current round, and invitations to deal in these rounds, in one
         exchange.
         """
-        stage, beginning = self._stage(current), time.monotonic()
+        stage = self._stage(current)
+        beginning = time.monotonic()
         parts_of_node = {current.nodes[position]: [(current, outbox)] for position in outbox}
         for later_round in rounds:
             invitations = later_round.server.invitations(later_round.holding)
@@ -705,12 +725,12 @@ class SecureStrategy(RoundStrategy[_Secure]):
         """Exclude clients from all later rounds, and save the proofs against them."""
         if culprits:  # they dealt in the following rounds, too
             for later_round in self._dealt:
-                self.ledger.fail(later_round.number, secagg.TamperedShare.__name__)
+                self.ledger.fail(later_round.number, TamperedShare.__name__)
             self._dealt = []
         for position in culprits:
             identity = current.server.cohort[position].identity
             self.excluded.add(identity)
-            error = secagg.TamperedShare(
+            error = TamperedShare(
                 "open", "what it dealt is of no use; it is left out from now on", (position,)
             )
             self._note(current.number, current.name(position), error)
@@ -723,15 +743,14 @@ class SecureStrategy(RoundStrategy[_Secure]):
         """Clients excluded by proofs beside the ledger."""
         if self.ledger.path is None:
             return set()
-        blames = [
-            secagg.Blame.load(path) for path in sorted(self.ledger.path.parent.glob("blame-*.json"))
-        ]
+        blames = [Blame.load(path) for path in sorted(self.ledger.path.parent.glob("blame-*.json"))]
         for blame in blames:
             blame.check()
         return {blame.identity for blame in blames}
 
-    def _apply(self, current: _Secure, total: secagg.SecureSum) -> tuple[ArrayRecord, MetricRecord]:
-        self.last_sum, self.counted = total, len(total.survivors)
+    def _apply(self, current: _Secure, total: SecureSum) -> tuple[ArrayRecord, MetricRecord]:
+        self.last_sum = total
+        self.counted = len(total.survivors)
         self.ledger.close(current.number, [current.name(position) for position in total.survivors])
         if isinstance(self.encoding, MetricsEncoding):
             self.measured = self.encoding.measured(total.values, count=self.counted)

@@ -162,7 +162,8 @@ class RunSettings(Record):
 
     def __post_init__(self) -> None:
         check_numbers(self)
-        is_local, share_remedy = self.observer == "reports", "need a share of the clients in [0, 1)"
+        is_local = self.observer == "reports"
+        share_remedy = "need a share of the clients in [0, 1)"
         check_rules(
             self,
             (
@@ -307,10 +308,8 @@ class RunSettings(Record):
 
     def measuring(self, most_examples: int) -> MetricsEncoding:
         """Loss and accuracy of clients, weighed by up to this many examples; 0 weighs all equally."""
-        ranges, noise = (
-            {"loss": (0.0, self.largest_loss), "accuracy": (0.0, 1.0)},
-            self.evaluate_noise,
-        )
+        ranges = {"loss": (0.0, self.largest_loss), "accuracy": (0.0, 1.0)}
+        noise = self.evaluate_noise
         return MetricsEncoding.gaussian(
             ranges,
             noise_multiplier=noise,

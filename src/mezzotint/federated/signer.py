@@ -153,7 +153,8 @@ class Signer:
             _compare_purpose(kind, plan.purpose)
 
     def deal(self, kind: str, invitation: bytes, encoding: bytes) -> bytes:
-        policy, plan = self.policy(), read_invitation(invitation)[0]
+        policy = self.policy()
+        plan = read_invitation(invitation)[0]
         self.client.trust = policy.trust  # the file may have changed
         _compare_purpose(kind, plan.purpose)
         policy.check(read_encoding(encoding), plan)
@@ -166,7 +167,8 @@ class Signer:
         return answer
 
     def expect(self, partners: bytes, task: bytes) -> bytes:
-        encoding, plan = self.client.encoding_of(partners), self.client.expect(partners)
+        encoding = self.client.encoding_of(partners)
+        plan = self.client.expect(partners)
         # Again: the policy may have changed since the invitation.
         self.policy().check(read_encoding(encoding), plan)
         if plan.task != task:
@@ -176,7 +178,8 @@ class Signer:
         return encoding
 
     def sum(self, partners: bytes, parameters: int, update: Vector | None) -> bytes:
-        policy, plan = self.policy(), self.client.expect(partners)
+        policy = self.policy()
+        plan = self.client.expect(partners)
         encoding = read_encoding(self.client.encoding_of(partners))
         policy.check(encoding, plan)
         integers = None
@@ -372,7 +375,8 @@ class SignerProcess:
     def __init__(self, path: Path, signer: Signer, users: Collection[int] = ()) -> None:
         if path.exists():
             raise ParameterError("socket", str(path), "exists; end the other signer, or remove it")
-        self.path, self.signer = path, signer
+        self.path = path
+        self.signer = signer
         self.users = {os.getuid(), *users}
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         before = os.umask(0o117)
@@ -436,8 +440,10 @@ class SignerProcess:
                 _send(link, {}, answer)
 
     def _answer(self, head: Mapping[str, object], parts: list[bytes]) -> bytes:
-        call, signer = str(head.get("call")), self.signer
-        kind, stage = str(head.get("kind", "")), str(head.get("stage", ""))
+        call = str(head.get("call"))
+        signer = self.signer
+        kind = str(head.get("kind", ""))
+        stage = str(head.get("stage", ""))
         if call == "identity":
             return signer.identity()
         if call == "card":
@@ -479,7 +485,8 @@ class RemoteSigner:
                     "signer", str(self.path), f"does not answer ({type(error).__name__})"
                 ) from None
         if "refused" in answer:
-            refusal_name, reason = str(answer["refused"]), str(answer.get("reason", ""))
+            refusal_name = str(answer["refused"])
+            reason = str(answer.get("reason", ""))
             if refusal_name in REFUSALS:
                 raise SignerRefusal(refusal_name, reason)
             raise ParameterError("signer", refusal_name, "its own log says why")

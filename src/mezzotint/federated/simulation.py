@@ -33,7 +33,8 @@ class _Link:
     """Flower's grid until the run is over; after that, a thread that uses it ends silently."""
 
     def __init__(self, grid: Grid, over: threading.Event) -> None:
-        self._grid, self._over = grid, over
+        self._grid = grid
+        self._over = over
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Pull messages. Flower answers for clients that cannot run; if the engine has died, the
@@ -185,7 +186,8 @@ def _quiet() -> Generator[None]:
 
 def _run_engine(server: ServerApp, clients: ClientApp, population: int) -> None:
     """Run both apps in Flower's simulation, which ends with the server, or with a signal."""
-    has_ended, linked_server = threading.Event(), ServerApp()
+    has_ended = threading.Event()
+    linked_server = ServerApp()
 
     @linked_server.main()
     def main(grid: Grid, context: Context) -> None:

@@ -373,7 +373,8 @@ class MetricsEncoding(WrappedEncoding):
 
     def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
         """As for every encoding, of the metrics, in order (and the number of examples)."""
-        vector, count = check_vector(update, name="metrics"), len(self.ranges)
+        vector = check_vector(update, name="metrics")
+        count = len(self.ranges)
         if vector.size != count + self.weighs:
             raise ParameterError(
                 "metrics", f"{vector.size} numbers", f"need {', '.join(self.names)}"
@@ -391,10 +392,12 @@ class MetricsEncoding(WrappedEncoding):
 
         With weights a mean is a ratio of two noisy sums, and its error is estimated to first order.
         """
-        deviation, spread = math.sqrt(self.inner.mse() / check_count("count", count)), 0.0
+        deviation = math.sqrt(self.inner.mse() / check_count("count", count))
+        spread = 0.0
         if isinstance(self.inner, WeightedEncoding):
             centred, weight = self.inner.ratio(total, count=count, size=len(self.ranges))
-            deviation, spread = deviation / weight, 1 / self.inner.unit
+            deviation = deviation / weight
+            spread = 1 / self.inner.unit
         else:
             centred = self.inner.decode(total, count=count, size=len(self.ranges))
         middle, half_widths = self._middles

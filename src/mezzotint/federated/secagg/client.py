@@ -19,7 +19,8 @@ from mezzotint.core.errors import FileFormatError
 from mezzotint.core.files import parse_object
 from mezzotint.core.records import JsonObject
 from mezzotint.core.sampler import pack_words
-from mezzotint.federated.secagg import messages, wire
+from mezzotint.federated.secagg import messages
+from mezzotint.federated.secagg.client_values import Partners, compact
 from mezzotint.federated.secagg.masks import (
     SEED_BYTES,
     SHARE_BYTES,
@@ -37,9 +38,30 @@ from mezzotint.federated.secagg.masks import (
     split,
     unseal,
 )
-from mezzotint.federated.secagg.messages import COIN_BYTES, Deal, Partners, Portion, Stage, bitmap
+from mezzotint.federated.secagg.messages import (
+    COIN_BYTES,
+    BytesByClient,
+    Deal,
+    Portion,
+    SealedShares,
+    Stage,
+    bitmap,
+)
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Card, Trust, channel_key, introduce, show
+from mezzotint.federated.secagg.wire import (
+    INDEX_BYTES,
+    InconsistentLists,
+    PlanRefused,
+    ProtocolError,
+    Reader,
+    ReplayedRound,
+    SwappedKey,
+    TooFewClients,
+    UnknownSender,
+    WrongStage,
+    number,
+)
 
 _POSITIONS: dict[Stage, int] = {"deal": 0, "sum": 1, "agree": 2, "unite": 2, "open": 3}
 """Stage -> stages that a client has answered before it."""
@@ -50,7 +72,8 @@ _MOST_ROUNDS = MOST_AHEAD + 2
 """Most rounds that a client keeps: those dealt ahead, one to be opened, one of another session."""
 _STAGES_OF_ALL = ("deal", "sum")
 """Stages that clients outside of the committee answer."""
-_BYTES, _SETS = ("mask_seed", "self_seed", "coins", "encoding"), ("dealt", "survivors")
+_BYTE_FIELDS = ("mask_seed", "self_seed", "coins", "encoding")
+_SET_FIELDS = ("dealt", "survivors")
 
 
 @final
@@ -76,8 +99,8 @@ class _Round:
     def last(self) -> bool:
         """Whether this client has answered everything."""
         is_member = self.index < self.plan.members
-        stages = len(messages.STAGES) if is_member else len(_STAGES_OF_ALL)
-        return self.done == stages
+        stages = messages.STAGES if is_member else _STAGES_OF_ALL
+        return self.done == len(stages)
 
 
 @final
@@ -122,7 +145,9 @@ class Client:
     def plan_of(self, message: bytes) -> RoundPlan | None:
         """The plan of the round that a message is about; None if that is not in progress."""
         current = self._rounds.get(messages.tag_of(message))
-        return None if current is None else current.plan
+        if current is None:
+            return None
+        return current.plan
 
     def card(self) -> bytes:
         """This client's card, signed, for a roster; 128 bytes."""
@@ -155,63 +180,68 @@ class Client:
         """
         plan, index, shipped = messages.read_invitation(invitation)
         if any(plan.task):
-            raise wire.PlanRefused(
-                "plan", "task: it is named when the round is announced, not before"
-            )
+            complaint = "task: it is named when the round is announced, not before"
+            raise PlanRefused("plan", complaint)
         roster = self.trust.roster_of(plan, shipped)
         self.trust.check(plan, len(roster.members))
         cohort = self.trust.place(plan, roster, index, self.identity)
-        session = plan.session.hex()
-        if plan.round <= self._last.get(session, 0):
-            raise wire.ReplayedRound(
-                "deal", f"round {plan.round} of this session was answered already"
-            )
-        if session not in self._last and len(self._last) == _SESSIONS:
-            # Forgotten, a round could be run twice, and of each client both secrets be opened.
-            raise wire.ReplayedRound(
-                "deal", f"{_SESSIONS} sessions were answered by this process; start it again"
-            )
-        self._last[session] = plan.round
+        self._count_round(plan)
         current = _Round(
-            plan=plan, index=index, done=1, cohort=cohort, mask_seed=os.urandom(SEED_BYTES),
-            self_seed=os.urandom(SEED_BYTES), coins=os.urandom(COIN_BYTES), encoding=encoding,
-        )  # fmt: skip
+            plan=plan,
+            index=index,
+            done=1,
+            cohort=cohort,
+            mask_seed=os.urandom(SEED_BYTES),
+            self_seed=os.urandom(SEED_BYTES),
+            coins=os.urandom(COIN_BYTES),
+            encoding=encoding,
+        )
         dealing = self._dealing(current)
         self._rounds[messages.tag_of(dealing)] = current
         if len(self._rounds) > _MOST_ROUNDS:
             del self._rounds[next(iter(self._rounds))]
         return dealing
 
+    def _count_round(self, plan: RoundPlan) -> None:
+        """Note the last round of the session that is answered; ReplayedRound for one not after it."""
+        session = plan.session.hex()
+        if plan.round <= self._last.get(session, 0):
+            complaint = f"round {plan.round} of this session was answered already"
+            raise ReplayedRound("deal", complaint)
+        if session not in self._last and len(self._last) == _SESSIONS:
+            # Forgotten, a round could be run twice, and of each client both secrets be opened.
+            complaint = f"{_SESSIONS} sessions were answered by this process; start it again"
+            raise ReplayedRound("deal", complaint)
+        self._last[session] = plan.round
+
     def _dealing(self, current: _Round) -> bytes:
-        plan, channel = current.plan, X25519PrivateKey.generate()
-        dealt = (
-            split(secret_seed, plan.members, plan.quorum)
-            for secret_seed in (current.self_seed, current.mask_seed)
-        )
-        context: JsonObject = {"plan": plan.base, "owner": current.index}
+        plan = current.plan
+        index = current.index
+        channel = X25519PrivateKey.generate()
+        self_shares = split(current.self_seed, plan.members, plan.quorum)
+        key_shares = split(current.mask_seed, plan.members, plan.quorum)
         portions: list[Portion] = []
-        for holder, (of_self, of_key) in enumerate(zip(*dealt, strict=True)):
-            portion_key = _portion_key(
-                channel, current.cohort[holder].channel, plan, current.index, holder
+        for holder, (of_self, of_key) in enumerate(zip(self_shares, key_shares, strict=True)):
+            holder_channel = current.cohort[holder].channel
+            portion_key = _portion_key(channel, holder_channel, plan, index, holder)
+            about = pair_purpose(plan.base, index, holder)
+            portion = Portion(
+                sealed=seal(portion_key, of_self + of_key, about=about),
+                of_self=_share_commitment(of_self, plan, index, holder, b"self"),
+                of_key=_share_commitment(of_key, plan, index, holder, b"key"),
             )
-            sealed = seal(
-                portion_key, of_self + of_key, about=pair_purpose(plan.base, current.index, holder)
-            )
-            commitments = {"of_self": commitment(of_self, **context, holder=holder, kind=b"self")}
-            commitments["of_key"] = commitment(of_key, **context, holder=holder, kind=b"key")
-            portions.append(Portion(sealed=sealed, **commitments))
-        seed_commitment = commitment(
-            current.self_seed, **context, holder=current.index, kind=b"seed"
-        )
+            portions.append(portion)
+        seed_commitment = _share_commitment(current.self_seed, plan, index, index, b"seed")
         its_contents = messages.contents(seed_commitment, portions)
         unsigned = Deal(
-            index=current.index,
-            mask=public_bytes(mask_key_from_seed(current.mask_seed, plan, current.index)),
+            index=index,
+            mask=public_bytes(mask_key_from_seed(current.mask_seed, plan, index)),
             channel=public_bytes(channel),
             coins=current.coins,
             contents=hashlib.sha256(its_contents).digest(),
         )
-        deal = replace(unsigned, signature=sign(self._identity, unsigned.statement(plan)))
+        signature = sign(self._identity, unsigned.statement(plan))
+        deal = replace(unsigned, signature=signature)
         return messages.dealing(plan, deal, its_contents)
 
     def sum(self, partners: bytes, values: npt.ArrayLike) -> bytes:
@@ -238,24 +268,30 @@ class Client:
             plan, dealt, deals = messages.read_partners(partners, current.plan)
             _check_partners(current, dealt, deals)
             current.plan = plan
-            add_mask(masked_words, self_mask_key(current.self_seed, plan, current.index), sign=1)
-            private = mask_key_from_seed(current.mask_seed, plan, current.index)
+            index = current.index
+            self_key = self_mask_key(current.self_seed, plan, index)
+            add_mask(masked_words, self_key, sign=1)
+            private = mask_key_from_seed(current.mask_seed, plan, index)
             for partner, deal in deals.items():
-                pair_key = pair_mask_key(private, deal.mask, plan, current.index, partner)
-                add_mask(masked_words, pair_key, sign=1 if current.index < partner else -1)
-            statement = messages.masks_statement(
-                plan, current.index, current.coins, bitmap(dealt, plan), deals
-            )
+                pair_key = pair_mask_key(private, deal.mask, plan, index, partner)
+                sign_of_pair = 1 if index < partner else -1
+                add_mask(masked_words, pair_key, sign=sign_of_pair)
+            dealers = bitmap(dealt, plan)
+            statement = messages.masks_statement(plan, index, current.coins, dealers, deals)
+            signature = sign(self._identity, statement)
             packed = pack_words(reduced(masked_words, plan.bits), plan.bits)
-            answer = messages.masked(plan, sign(self._identity, statement), packed)
-            current.dealt, current.mask_seed, current.self_seed = dealt, b"", b""
+            answer = messages.masked(plan, signature, packed)
+            current.dealt = dealt
+            current.mask_seed = b""
+            current.self_seed = b""
             self._forget_before(plan)
             return answer
 
     def _forget_before(self, plan: RoundPlan) -> None:
         """Forget the rounds of the session that come before this one: their server went on."""
-        for round_tag, older_round in list(self._rounds.items()):
-            if older_round.plan.session == plan.session and older_round.plan.round < plan.round:
+        for round_tag, dealt_round in list(self._rounds.items()):
+            dealt_plan = dealt_round.plan
+            if dealt_plan.session == plan.session and dealt_plan.round < plan.round:
                 del self._rounds[round_tag]
 
     def agree(self, proposal: bytes) -> bytes:
@@ -269,22 +305,23 @@ class Client:
         """
         with self._stage("agree", proposal) as current:
             coins, signatures = messages.read_proposal(proposal, current.plan)
-            dealt, survivors = frozenset(coins), frozenset(signatures)
+            dealt = frozenset(coins)
+            survivors = frozenset(signatures)
             if not survivors <= dealt:
-                raise wire.InconsistentLists("agree", "survivors who did not deal")
+                raise InconsistentLists("agree", "survivors who did not deal")
             _check_survivors(current, coins, signatures, "agree")
-            signature = sign(
-                self._identity, messages.certificate_statement(current.plan, dealt, survivors)
-            )
             current.survivors = survivors
-            return messages.agreement(current.plan, signature)
+            return self._signed_agreement(current)
 
     def agreement(self, certificate: bytes) -> bytes:
         """The answer to `agree` for the set that `open` would open; a signature of Ed25519 does not
         depend on chance.
         """
         current = self._awaiting("open", certificate)
-        statement = messages.certificate_statement(current.plan, current.dealt, current.survivors)
+        return self._signed_agreement(current)
+
+    def _signed_agreement(self, current: _Round) -> bytes:
+        statement = _certificate_statement(current)
         return messages.agreement(current.plan, sign(self._identity, statement))
 
     def open(self, certificate: bytes) -> bytes:
@@ -296,23 +333,9 @@ class Client:
             UnknownSender, SwappedKey: a signature of no member, an invalid signature.
         """
         with self._stage("open", certificate) as current:
-            plan = current.plan
-            signatures, sealed = messages.read_opening(certificate, plan, current.dealt)
-            statement = messages.certificate_statement(plan, current.dealt, current.survivors)
-            for member, signature in signatures.items():
-                if member >= plan.members:
-                    raise wire.UnknownSender(
-                        "open", f"client {member} is not a member of the committee", (member,)
-                    )
-                if not signed(current.cohort[member].identity, signature, statement):
-                    raise wire.SwappedKey(
-                        "open", f"member {member} did not sign these survivors", (member,)
-                    )
-            if len(signatures) < plan.quorum:
-                raise wire.TooFewClients(
-                    "open", f"{len(signatures)} members signed, the quorum is {plan.quorum}"
-                )
-            return self._shares(current, sealed)
+            opening = messages.read_opening(certificate, current.plan, current.dealt)
+            _check_certificate(current, opening.signatures)
+            return self._shares(current, opening.sealed)
 
     def unite(self, union: bytes) -> bytes:
         """Open at once, as `agree` and `open` would, when all dealers are in the sum.
@@ -348,12 +371,12 @@ class Client:
     def _awaiting(self, stage: Stage, message: bytes) -> _Round:
         """The round that a message is about, whose next stage this is."""
         if not self._rounds:
-            raise wire.WrongStage(stage, "no round is in progress")
+            raise WrongStage(stage, "no round is in progress")
         current = self._rounds.get(messages.tag_of(message))
         if current is None:
-            raise wire.ReplayedRound(stage, "the message belongs to another round than those dealt")
+            raise ReplayedRound(stage, "the message belongs to another round than those dealt")
         if current.done != _POSITIONS[stage]:
-            raise wire.WrongStage(stage, f"stage {messages.STAGES[current.done]!r} comes next")
+            raise WrongStage(stage, f"stage {messages.STAGES[current.done]!r} comes next")
         return current
 
     @contextmanager
@@ -365,7 +388,7 @@ class Client:
         round_tag = messages.tag_of(message)
         try:
             yield current
-        except wire.ProtocolError:
+        except ProtocolError:
             del self._rounds[round_tag]
             raise
         current.done += 1
@@ -375,29 +398,27 @@ class Client:
         if current.last:
             del self._rounds[round_tag]
 
-    def _shares(self, current: _Round, sealed: Mapping[int, tuple[bytes, bytes]]) -> bytes:
+    def _shares(self, current: _Round, sealed: Mapping[int, SealedShares]) -> bytes:
         """One share of each dealer, of the seed if it survived, else of the mask key; as far as
         they can be opened.
         """
         private = channel_key(self._secret)
+        plan = current.plan
         opened: dict[int, bytes] = {}
         for owner, (channel, sealed_shares) in sealed.items():
             try:
-                portion_key = _portion_key(private, channel, current.plan, owner, current.index)
-            except wire.SwappedKey:
+                portion_key = _portion_key(private, channel, plan, owner, current.index)
+            except SwappedKey:
                 continue  # dealer or server sent something else
-            share_pair = unseal(
-                portion_key,
-                sealed_shares,
-                about=pair_purpose(current.plan.base, owner, current.index),
-            )
-            if share_pair is not None:
-                opened[owner] = (
-                    share_pair[:SHARE_BYTES]
-                    if owner in current.survivors
-                    else share_pair[SHARE_BYTES:]
-                )
-        return messages.shares(current.plan, opened)
+            about = pair_purpose(plan.base, owner, current.index)
+            share_pair = unseal(portion_key, sealed_shares, about=about)
+            if share_pair is None:
+                continue
+            if owner in current.survivors:
+                opened[owner] = share_pair[:SHARE_BYTES]
+            else:
+                opened[owner] = share_pair[SHARE_BYTES:]
+        return messages.shares(plan, opened)
 
     # State ----------------------------------------------------------------------------------------
 
@@ -424,71 +445,91 @@ class Client:
 
 
 def _check_partners(current: _Round, dealt: frozenset[int], deals: Mapping[int, Deal]) -> None:
+    """Refuse too few dealers, and partners that are not exactly those picked, or picked by."""
     plan = current.plan
     if current.index not in dealt or len(dealt) < plan.minimum:
-        raise wire.TooFewClients(
-            "sum", f"{len(dealt)} clients dealt, the plan's minimum is {plan.minimum}"
-        )
-    own_picks = messages.picked(current.coins, plan, current.index) & dealt
-    if len(own_picks) < plan.least:
-        raise wire.TooFewClients(
-            "sum", f"{len(own_picks)} of this client's picks dealt, {plan.least} are needed"
-        )
-    if missing := sorted(own_picks - deals.keys()):
-        raise wire.UnknownSender(
-            "sum", f"clients {missing} were picked and dealt, but are left out", tuple(missing)
-        )
+        shortage = f"{len(dealt)} clients dealt, the plan's minimum is {plan.minimum}"
+        raise TooFewClients("sum", shortage)
+    dealing_picks = messages.picked(current.coins, plan, current.index) & dealt
+    if len(dealing_picks) < plan.least:
+        shortage = f"{len(dealing_picks)} of this client's picks dealt, {plan.least} are needed"
+        raise TooFewClients("sum", shortage)
+    missing = sorted(dealing_picks - deals.keys())
+    if missing:
+        complaint = f"clients {missing} were picked and dealt, but are left out"
+        raise UnknownSender("sum", complaint, tuple(missing))
     for partner, deal in deals.items():
         if partner not in dealt or partner == current.index:
-            raise wire.UnknownSender("sum", f"client {partner} has no part here", (partner,))
-        if not signed(current.cohort[partner].identity, deal.signature, deal.statement(plan)):
-            raise wire.SwappedKey("sum", f"client {partner} did not sign this key", (partner,))
-        if partner not in own_picks and current.index not in messages.picked(
-            deal.coins, plan, partner
-        ):
-            raise wire.UnknownSender(
-                "sum", f"client {partner} did not pick this client", (partner,)
-            )
+            raise UnknownSender("sum", f"client {partner} has no part here", (partner,))
+        identity = current.cohort[partner].identity
+        if not signed(identity, deal.signature, deal.statement(plan)):
+            raise SwappedKey("sum", f"client {partner} did not sign this key", (partner,))
+        if partner in dealing_picks:
+            continue
+        if current.index not in messages.picked(deal.coins, plan, partner):
+            raise UnknownSender("sum", f"client {partner} did not pick this client", (partner,))
 
 
 def _check_survivors(
-    current: _Round, coins: Mapping[int, bytes], said: Mapping[int, bytes], stage: Stage
+    current: _Round, coins: BytesByClient, signatures: BytesByClient, stage: Stage
 ) -> None:
-    """Check that the clients whose signatures are `said` can be summed, given the coins of all who
+    """Check that the clients who gave these signatures can be summed, given the coins of all who
     dealt.
     """
-    plan, survivors = current.plan, said.keys()
+    plan = current.plan
+    survivors = signatures.keys()
     if coins.keys() != current.dealt:
-        raise wire.InconsistentLists(
-            stage, "these are not the dealers that this client was told of"
-        )
+        complaint = "these are not the dealers that this client was told of"
+        raise InconsistentLists(stage, complaint)
     if len(survivors) < plan.minimum:
-        raise wire.TooFewClients(
-            stage, f"{len(survivors)} survivors, the plan's minimum is {plan.minimum}"
-        )
+        shortage = f"{len(survivors)} survivors, the plan's minimum is {plan.minimum}"
+        raise TooFewClients(stage, shortage)
     picks = np.zeros((plan.clients, plan.picks), dtype=np.uint16)
     for dealer, dealer_coins in coins.items():
-        picks[dealer] = messages.compact(messages.picked(dealer_coins, plan, dealer))
+        picks[dealer] = compact(messages.picked(dealer_coins, plan, dealer))
     partners = Partners(np.array(sorted(current.dealt)), picks)
-    dealer_bitmap = bitmap(current.dealt, plan)
-    for survivor, signature in said.items():
+    dealers = bitmap(current.dealt, plan)
+    for survivor, signature in signatures.items():
         statement = messages.masks_statement(
-            plan, survivor, coins[survivor], dealer_bitmap, partners[survivor]
+            plan, survivor, coins[survivor], dealers, partners[survivor]
         )
         if not signed(current.cohort[survivor].identity, signature, statement):
             complaint = f"client {survivor} did not mask among these dealers, with all of them"
-            raise wire.InconsistentLists(stage, complaint, (survivor,))
-        if len(survivors & picks[survivor].tolist()) < plan.least:
-            raise wire.TooFewClients(
-                stage,
-                f"client {survivor} has too few of its picks among the survivors",
-                (survivor,),
-            )
+            raise InconsistentLists(stage, complaint, (survivor,))
+        surviving_picks = survivors & picks[survivor].tolist()
+        if len(surviving_picks) < plan.least:
+            complaint = f"client {survivor} has too few of its picks among the survivors"
+            raise TooFewClients(stage, complaint, (survivor,))
+
+
+def _check_certificate(current: _Round, signatures: BytesByClient) -> None:
+    """Check that a quorum of the committee signed the survivors that this client signed."""
+    plan = current.plan
+    statement = _certificate_statement(current)
+    for member, signature in signatures.items():
+        if member >= plan.members:
+            complaint = f"client {member} is not a member of the committee"
+            raise UnknownSender("open", complaint, (member,))
+        if not signed(current.cohort[member].identity, signature, statement):
+            complaint = f"member {member} did not sign these survivors"
+            raise SwappedKey("open", complaint, (member,))
+    if len(signatures) < plan.quorum:
+        shortage = f"{len(signatures)} members signed, the quorum is {plan.quorum}"
+        raise TooFewClients("open", shortage)
+
+
+def _certificate_statement(current: _Round) -> bytes:
+    return messages.certificate_statement(current.plan, current.dealt, current.survivors)
+
+
+def _share_commitment(share: bytes, plan: RoundPlan, owner: int, holder: int, kind: bytes) -> bytes:
+    return commitment(share, plan=plan.base, owner=owner, holder=holder, kind=kind)
 
 
 def self_mask_key(seed: bytes, plan: RoundPlan, index: int) -> bytes:
     """Key of a client's own mask."""
-    return derive(seed, plan=plan.digest, purpose=b"self mask" + wire.number(index, 2))
+    purpose = b"self mask" + number(index, INDEX_BYTES)
+    return derive(seed, plan=plan.digest, purpose=purpose)
 
 
 def pair_mask_key(
@@ -498,45 +539,45 @@ def pair_mask_key(
     subtracts it.
     """
     lower_index, higher_index = sorted((mine, theirs))
-    return agree(
-        private,
-        public,
-        plan=plan.digest,
-        purpose=pair_purpose(b"pair mask", lower_index, higher_index),
-    )
+    purpose = pair_purpose(b"pair mask", lower_index, higher_index)
+    return agree(private, public, plan=plan.digest, purpose=purpose)
 
 
 def mask_key_from_seed(seed: bytes, plan: RoundPlan, index: int) -> X25519PrivateKey:
     """The key from which a client's masks with others are derived."""
     # X25519 itself offers 128 bits, as many as a seed has; the salt rules out shared searches.
-    secret = derive(seed, plan=plan.base, purpose=b"mask key" + wire.number(index, 2))
+    purpose = b"mask key" + number(index, INDEX_BYTES)
+    secret = derive(seed, plan=plan.base, purpose=purpose)
     return X25519PrivateKey.from_private_bytes(secret)
 
 
 def _portion_key(
     private: X25519PrivateKey, public: bytes, plan: RoundPlan, dealer: int, holder: int
 ) -> bytes:
-    return agree(private, public, plan=plan.base, purpose=pair_purpose(b"portion", dealer, holder))
+    purpose = pair_purpose(b"portion", dealer, holder)
+    return agree(private, public, plan=plan.base, purpose=purpose)
 
 
 def _to_plain(current: _Round) -> JsonObject:
-    return {
+    plain: JsonObject = {
         "invitation": messages.invitation(current.plan, current.index).hex(),
         "done": current.done,
         "cohort": b"".join(card.to_bytes() for card in current.cohort).hex(),
-        **{field_name: getattr(current, field_name).hex() for field_name in _BYTES},
-        **{field_name: sorted(getattr(current, field_name)) for field_name in _SETS},
     }
+    for field_name in _BYTE_FIELDS:
+        plain[field_name] = getattr(current, field_name).hex()
+    for field_name in _SET_FIELDS:
+        plain[field_name] = sorted(getattr(current, field_name))
+    return plain
 
 
 def _from_plain(plain: JsonObject) -> _Round:
     plan, index, _ = messages.read_invitation(bytes.fromhex(plain["invitation"]))
-    cards = wire.Reader(bytes.fromhex(plain["cohort"]), "deal")
+    cards = Reader(bytes.fromhex(plain["cohort"]), "deal")
     cohort = tuple(Card.from_reader(cards) for _ in range(plan.clients))
-    byte_fields: JsonObject = {
-        field_name: bytes.fromhex(plain[field_name]) for field_name in _BYTES
-    }
-    set_fields: JsonObject = {field_name: frozenset(plain[field_name]) for field_name in _SETS}
-    return _Round(
-        plan=plan, index=index, done=plain["done"], cohort=cohort, **byte_fields, **set_fields
-    )
+    fields: JsonObject = {"done": plain["done"]}
+    for field_name in _BYTE_FIELDS:
+        fields[field_name] = bytes.fromhex(plain[field_name])
+    for field_name in _SET_FIELDS:
+        fields[field_name] = frozenset(plain[field_name])
+    return _Round(plan=plan, index=index, cohort=cohort, **fields)

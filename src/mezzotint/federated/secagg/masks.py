@@ -239,7 +239,8 @@ def _weights(places: tuple[int, ...]) -> tuple[int, ...]:
     abscissas = [holder + 1 for holder in places]
     weights: list[int] = []
     for abscissa in abscissas:
-        numerator, denominator = 1, 1
+        numerator = 1
+        denominator = 1
         for neighbour in abscissas:
             if neighbour != abscissa:
                 numerator = numerator * neighbour % PRIME

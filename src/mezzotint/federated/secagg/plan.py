@@ -435,7 +435,8 @@ def _choose(total: int | IntArray, chosen: int | IntArray) -> Floats:
     """log2 of the binomial coefficient; -inf where more are chosen than there are, or less than 0."""
     total, chosen = np.broadcast_arrays(total, chosen)
     is_possible = (chosen >= 0) & (chosen <= total)
-    total, chosen = np.where(is_possible, total, 0), np.where(is_possible, chosen, 0)
+    total = np.where(is_possible, total, 0)
+    chosen = np.where(is_possible, chosen, 0)
     # Tables of a few sizes, each up to a power of 2.
     logs = _log_factorials(1 << int(total.max()).bit_length())
     return np.where(is_possible, logs[total] - logs[chosen] - logs[total - chosen], -math.inf)

@@ -167,7 +167,8 @@ def read_introduction(data: bytes) -> Card:
     small order.
     """
     with Reader(data, "card") as reader:
-        card, signature = Card.from_reader(reader), reader.take(masks.SIGNATURE_BYTES)
+        card = Card.from_reader(reader)
+        signature = reader.take(masks.SIGNATURE_BYTES)
     if not (
         masks.signed(card.identity, signature, _CARD + card.to_bytes())
         and masks.has_large_order(card.channel)
@@ -222,11 +223,9 @@ class Challenge:
         keys.
         """
         reader = Reader(answer, "card")
-        introduction, signature, digest = (
-            reader.take(INTRODUCTION_BYTES),
-            reader.take(masks.SIGNATURE_BYTES),
-            reader.rest(),
-        )
+        introduction = reader.take(INTRODUCTION_BYTES)
+        signature = reader.take(masks.SIGNATURE_BYTES)
+        digest = reader.rest()
         card = read_introduction(introduction)
         if len(digest) not in (0, masks.KEY_BYTES):
             raise MalformedMessage("card", "what follows the card is not a roster's digest")
@@ -266,15 +265,13 @@ class Roster:
     beacon: bytes
 
     def __post_init__(self) -> None:
-        public_keys, population = (
-            [public_key for card in self.members for public_key in (card.identity, card.channel)],
-            len(self.members),
-        )
+        public_keys = [
+            public_key for card in self.members for public_key in (card.identity, card.channel)
+        ]
+        population = len(self.members)
         in_order = list(self.members) == sorted(self.members, key=lambda card: card.identity)
-        widths, small_keys = (
-            {len(public_key) for public_key in (*public_keys, self.beacon)},
-            masks.SMALL_IDENTITIES & set(public_keys),
-        )
+        widths = {len(public_key) for public_key in (*public_keys, self.beacon)}
+        small_keys = masks.SMALL_IDENTITIES & set(public_keys)
         for holds, culprit, remedy in (
             (2 <= population < 2**16, population, "need 2 to 65535 clients"),
             (widths == {masks.KEY_BYTES}, "a key", f"keys and beacon have {masks.KEY_BYTES} bytes"),

@@ -70,6 +70,10 @@ class TooFewClients(ProtocolError):
     """Fewer clients are left than the plan asks for: the sum stays secret."""
 
 
+INDEX_BYTES = 2
+"""Of a client's index in a round, and of numbers of clients."""
+
+
 def number(value: int, width: int) -> bytes:
     """A number >= 0 in `width` bytes."""
     return int(value).to_bytes(width, "little")
@@ -85,22 +89,21 @@ class Reader:
         stage: for the error.
     """
 
-    __slots__ = ("_data", "_place", "_stage")
+    __slots__ = ("_data", "_offset", "_stage")
 
     def __init__(self, data: bytes, stage: str) -> None:
         self._data = data
-        self._place = 0
+        self._offset = 0
         self._stage = stage
 
     def take(self, count: int) -> bytes:
         """The next `count` bytes."""
-        end = self._place + count
+        end = self._offset + count
         if end > len(self._data):
-            raise MalformedMessage(
-                self._stage, f"{len(self._data)} bytes are too few; the message was cut"
-            )
-        chunk = self._data[self._place : end]
-        self._place = end
+            complaint = f"{len(self._data)} bytes are too few; the message was cut"
+            raise MalformedMessage(self._stage, complaint)
+        chunk = self._data[self._offset : end]
+        self._offset = end
         return chunk
 
     def number(self, width: int) -> int:
@@ -110,7 +113,7 @@ class Reader:
     @property
     def left(self) -> int:
         """The number of bytes not read yet."""
-        return len(self._data) - self._place
+        return len(self._data) - self._offset
 
     def rest(self) -> bytes:
         """The remaining bytes."""
