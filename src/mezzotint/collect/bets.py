@@ -56,9 +56,11 @@ def chunks_of(nodes: SupportPoints, *, deal: int) -> list[Fold]:
     """
     dealt = np.random.default_rng(deal).multinomial(nodes.counts, CHUNKS).T
     average = nodes.pmf.mean(axis=0)
-    earlier, chunks = np.zeros_like(nodes.counts), []
+    earlier = np.zeros_like(nodes.counts)
+    chunks = []
     for counts in dealt:
-        expected, centre = average, float(nodes.x.mean())
+        expected = average
+        centre = float(nodes.x.mean())
         if earlier.any():
             masses = quick_fit(nodes.with_counts(earlier), steps=STEPS)
             expected = (1 - FLOOR) * (masses @ nodes.pmf) + FLOOR * average

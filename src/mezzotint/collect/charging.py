@@ -101,7 +101,8 @@ def ledger_key(ledger: Ledger, *, create: bool = True) -> bytes:
 def inherited_key(old: Ledger, path: Path) -> bytes:
     """The secret of a ledger that will be written anew at a path: that of the old one where it has one."""
     assert old.path is not None
-    target, before = key_path(path), key_path(old.path)
+    target = key_path(path)
+    before = key_path(old.path)
     if not target.exists():
         _publish_key(target, load_memo_key(before) if before.exists() else fresh_key())
     return load_memo_key(target)
@@ -143,7 +144,8 @@ def check_budget(encoder: Encoder, settings: Settings) -> None:
 
     Only `RunCharge.pay` decides: others may charge meanwhile, and a person may have several records.
     """
-    ledger, budget = settings.ledger, settings.budget
+    ledger = settings.ledger
+    budget = settings.budget
     if ledger is None or budget is None:
         return
     claim = report_claim(encoder.mechanisms)
@@ -322,7 +324,8 @@ class RunCharge:
     def _charged(
         self, ledger: Ledger, *, epsilon: float, attempt: int, people: int | None = None
     ) -> Charged:
-        worst, budget = ledger.worst(), self.settings.budget
+        worst = ledger.worst()
+        budget = self.settings.budget
         return Charged(
             path=None if ledger.path is None else str(ledger.path),
             people=people,

@@ -203,11 +203,9 @@ class ColumnReader(ABC):
 
     def __init__(self, name: str, schema: pa.Schema) -> None:
         described = (schema.metadata or {}).get(METADATA_KEY)
-        self.name, self.names, self._schema = (
-            name,
-            list(schema.names),
-            schema,
-        )
+        self.name = name
+        self.names = list(schema.names)
+        self._schema = schema
         self.description: str | None = None
         if described is not None:
             self.description = described.decode("utf-8", errors="replace")
@@ -290,7 +288,8 @@ class ParquetReader(ColumnReader):
         self._groups = range(first, stop)
 
     def _batches(self, uses: Uses) -> Iterator[pa.RecordBatch]:
-        metadata, names = self._file.metadata, uses.names
+        metadata = self._file.metadata
+        names = uses.names
         expected = sum(metadata.row_group(group).num_rows for group in self._groups)
         row_count = 0
         for record_batch in self._file.iter_batches(

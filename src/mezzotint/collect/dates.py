@@ -157,7 +157,8 @@ def _clock(zone: str, name: str = "") -> datetime.tzinfo:
 
 def part_fault(derived: Derived, kind: pa.DataType) -> str:
     """The remedy where a column's type has no such part; empty where it has."""
-    inner, part_name = stripped_type(kind), derived.part
+    inner = stripped_type(kind)
+    part_name = derived.part
     if of.is_timestamp(inner):
         return _timestamp_fault(derived, has_zone=inner.tz is not None)
     if _is_text(inner) or of.is_null(inner):
@@ -256,7 +257,8 @@ def derive(
         return column.part_of(days * DAY_SECONDS)
     unit = UNITS[arrow_type.unit]
     stored = _integers(array.cast({32: pa.int32(), 64: pa.int64()}[arrow_type.bit_width]))
-    seconds, fraction = stored // unit, (stored % unit) / unit
+    seconds = stored // unit
+    fraction = (stored % unit) / unit
     if of.is_timestamp(arrow_type):
         return column.of_instants(seconds, fraction, arrow_type.tz)
     return column.part_of(seconds, fraction=fraction)
@@ -330,7 +332,8 @@ class _Column:
 
     def of_text(self, text: pa.Array) -> pa.Array:
         """Times that text spells in ISO 8601: all with a zone, or none."""
-        part_name, zone = self.derived.part, self.derived.zone
+        part_name = self.derived.part
+        zone = self.derived.zone
         matches = compute.extract_regex(text, _ISO)
         self.require(validity(matches), _NOT_ISO)
         date, minute, second, zones = (
@@ -339,7 +342,8 @@ class _Column:
         )
         seconds, fraction = self.clock_of(date, minute, second)
         self.require_years(seconds)
-        has_time, has_zone = _is_filled(minute), _is_filled(zones)
+        has_time = _is_filled(minute)
+        has_zone = _is_filled(zones)
         if part_name in CLOCK_PARTS:
             self.require(has_time, f"holds a date, which has no {part_name}")
         if not has_zone.any():
@@ -350,7 +354,8 @@ class _Column:
                 raise self.error(problem)
             return self.of_clock(seconds, fraction)
         self.require(has_zone, "holds a time without a zone, other rows have one")
-        clock, offset = seconds, _spelled_offsets(zones)
+        clock = seconds
+        offset = _spelled_offsets(zones)
         if zone is not None:
             instants = seconds - offset
             offset = self.offsets(instants, zone)
@@ -361,7 +366,8 @@ class _Column:
         self, date: pa.Array, minute: pa.Array, second: pa.Array
     ) -> tuple[IntArray, FloatArray]:
         """Whole seconds that a clock shows, and the fraction of a second besides."""
-        dates, minutes = _or_else(date, "1970-01-01"), _or_else(minute, "00:00")
+        dates = _or_else(date, "1970-01-01")
+        minutes = _or_else(minute, "00:00")
         times = compute.binary_join_element_wise(dates, minutes, "T")
         try:
             clock = _integers(times.cast(pa.timestamp("s")))
@@ -383,7 +389,8 @@ class _Column:
             offset: seconds that the clock is ahead of UTC.
             fraction: (n,) of a second.
         """
-        days, seconds = clock // DAY_SECONDS, clock % DAY_SECONDS
+        days = clock // DAY_SECONDS
+        seconds = clock % DAY_SECONDS
         if self.derived.part == "date":
             return _dates(days, self.present)
         if self.derived.part == "week":

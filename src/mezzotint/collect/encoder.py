@@ -429,7 +429,8 @@ def _reveals(kept_column: str, column: str) -> bool:
     """Whether a column that is kept says something of a private one: all but the day of a time of
     day does.
     """
-    private, public = parse_derived(column), parse_derived(kept_column)
+    private = parse_derived(column)
+    public = parse_derived(kept_column)
     if private is None:
         return public is not None and public.column == column
     if public is None:
@@ -502,7 +503,9 @@ def draw(
             block_words = block_words[present[begin : begin + block_words.size]]
         block = slice(position, position + block_words.size)
         under, over, _ = lookup.draw(values[block], block_words, codes[block])
-        below, above, position = below + under, above + over, position + block_words.size
+        below = below + under
+        above = above + over
+        position = position + block_words.size
     return codes, int(below), int(above)
 
 

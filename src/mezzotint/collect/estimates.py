@@ -109,7 +109,8 @@ def frequencies(
     Where one set of codes decides a share (k-ary response, subsets, hyperplanes) its interval is
     that of Clopper and Pearson, by either method; elsewhere the score interval, or Bernstein's.
     """
-    mechanism, reports = counts.mechanism, Sums.of_counts(counts.counts)
+    mechanism = counts.mechanism
+    reports = Sums.of_counts(counts.counts)
     categories = mechanism.categories or ()
     each = each_confidence(confidence, len(categories), simultaneous=simultaneous)
     shares: list[Interval] = []
@@ -119,7 +120,8 @@ def frequencies(
             lower_end, upper_end = target.interval(reports, confidence=each)
         else:
             width = bernstein(target.spread, n=counts.n, confidence=each)
-            lower_end, upper_end = estimated - width, estimated + width
+            lower_end = estimated - width
+            upper_end = estimated + width
         shares.append(within(estimated, lower_end, upper_end, bounds=(0.0, 1.0)))
     return Frequencies(
         n=counts.n,
@@ -436,7 +438,8 @@ def _of_numbers(
         evidence: Evidence = CrossFitted(counts, confidence=each, edges=request.edges)
     else:
         betting = Betting(counts, confidence=each, edges=request.edges, deal=deal)
-        deal, evidence = betting.deal, betting
+        deal = betting.deal
+        evidence = betting
     _, report_variance = report_moments(counts)
     variance = evidence.variance()
     likeliest = least_deviance(evidence.base, start=evidence.masses)

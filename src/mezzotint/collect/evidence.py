@@ -146,7 +146,9 @@ class Evidence(ABC):
         edges: FloatArray | None,
         masses: FloatArray | None = None,
     ) -> None:
-        self.counts, self.confidence, self.edges = counts, confidence, edges
+        self.counts = counts
+        self.confidence = confidence
+        self.edges = edges
         self.base = nodes_of(counts)
         self.nodes = self.base if edges is None else nodes_of(counts, edges=edges)
         self.masses = smooth_fit(self.base) if masses is None else masses
@@ -164,7 +166,8 @@ class Evidence(ABC):
 
     def variance(self) -> Interval:
         """Of the inputs, squared data units."""
-        nodes, square = self.base, (self.base.x - self.centre) ** 2
+        nodes = self.base
+        square = (self.base.x - self.centre) ** 2
         greatest = float(np.ptp(nodes.x) ** 2) / 4
         identified = (
             -greatest_expectation(nodes.pmf, -square, self.shares) - nodes.widest() ** 2 / 4,
@@ -221,7 +224,8 @@ class Evidence(ABC):
 
     def quantile(self, probability: float) -> Interval:
         """The input that this share of the inputs does not exceed, data units."""
-        breaks, cumulated = self.base.breaks, self.cumulated
+        breaks = self.base.breaks
+        cumulated = self.cumulated
         cell = int(
             np.clip(
                 np.searchsorted(cumulated, probability) - 1,
@@ -400,7 +404,8 @@ def _around(value: float, ends: Edges, identified: Edges, possible: Edges) -> In
     all.
     """
     open_low, open_high = np.clip(identified, *possible).tolist()
-    open_low, open_high = min(open_low, value), max(open_high, value)
+    open_low = min(open_low, value)
+    open_high = max(open_high, value)
     lower_end, upper_end = np.clip(ends, *possible).tolist()
     return Interval(
         value=value,
@@ -577,7 +582,8 @@ class CrossFitted(Evidence):
         report_count = self.base.n
         widened = quantiles + WIDER
         total = 0.0
-        largest, skewness = np.zeros(widened.size), np.zeros(widened.size)
+        largest = np.zeros(widened.size)
+        skewness = np.zeros(widened.size)
         parts: list[_FoldSpread] = []
         for fold, decoder in zip(self.folds, decoders, strict=True):
             fold_spread = _FoldSpread.of(self.knot_rows, decoder, self.base.counts, widened)
@@ -641,7 +647,8 @@ class _FoldSpread:
     ) -> _FoldSpread:
         """That of reports under a decoder, for intervals of so many standard errors."""
         spread = Spread(pmf=rows, values=decoder)
-        greatest, reach = spread.greatest_of_all, spread.reach
+        greatest = spread.greatest_of_all
+        reach = spread.reach
         report_count = int(counts.sum())
         mean_report = float(counts @ decoder) / report_count
         # Where no inputs make both ends of the decoder common, one is rare whatever the inputs are:

@@ -105,7 +105,8 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     try:
         document = read_object(path)
-        parts, reports = int(document["parts"]), int(document["reports"])
+        parts = int(document["parts"])
+        reports = int(document["reports"])
     except (ValueError, TypeError, KeyError):
         message = "is damaged; the parts beside it may still be whole"
         raise FileFormatError(f"{path}: {message}") from None
@@ -172,7 +173,8 @@ class PartWriter:
         target = self.folder / part_name(block.index)
         if target.exists():
             return None
-        encoder, tally = self.encoder.for_block(block.index), Tally()
+        encoder = self.encoder.for_block(block.index)
+        tally = Tally()
         origin = self.origin.part(block.index)
         description = describe(encoder.mechanisms, seeded=encoder.seeded, origin=origin)
         opening = self.source.open(block.file, groups=block.groups)
@@ -315,7 +317,8 @@ class FolderRun:
         payment: _Payment,
     ) -> Tally:
         """Makes the parts of blocks, of so many in total."""
-        tally, before = Tally(), total - len(blocks)
+        tally = Tally()
+        before = total - len(blocks)
         write: Callable[[Block], Tally | None] = partial(writer.write, pay=payment.make)
         if self.settings.engine == "ray":
             payment.make()  # workers elsewhere cannot: before the first of them begins
@@ -372,7 +375,8 @@ class FolderRun:
         """The record of this run, made or found again, and locked; checked to be that of the same
         run.
         """
-        wanted, record_path = self._record(), self.out / STATE
+        wanted = self._record()
+        record_path = self.out / STATE
         self._check_folder(record_path)
         is_new = not self.out.exists()
         self.out.mkdir(exist_ok=True)
@@ -443,9 +447,11 @@ class FolderRun:
         for setting, expected in wanted.items():
             if setting in TAKEN_OVER or record.get(setting) == expected:
                 continue
-            changed, problem = "what was given", "is not what the run began with"
+            changed = "what was given"
+            problem = "is not what the run began with"
             if setting == "source":
-                changed, problem = "the files", "changed since then"
+                changed = "the files"
+                problem = "changed since then"
             remedy = "continue it as it was begun, or name another folder"
             message = f"{problem}: {self.out} holds an unfinished run; {remedy}"
             raise ParameterError(setting, changed, message)
@@ -457,7 +463,8 @@ class FolderRun:
 
     def _check_folder(self, state: Path) -> None:
         """Raises ParameterError for a folder in which no run can begin or go on."""
-        out, problem = self.out, ""
+        out = self.out
+        problem = ""
         names = os.listdir(out) if out.is_dir() else []
         if out.exists() and not out.is_dir():
             problem = "is a file; end a folder's name with / or give a file an extension"
@@ -480,7 +487,8 @@ class FolderRun:
         """What an unfinished run must find again when it is resumed: every option that moves a
         report, and the files.
         """
-        encoder, settings = self.encoder, self.settings
+        encoder = self.encoder
+        settings = self.settings
         seed = memo = None
         if encoder.seeded:
             seed = _key_print(b"".join(encoder.keys))

@@ -215,7 +215,8 @@ def _counted(
     totals = squares = counts.astype(np.float64)
     heaviest = np.ones(len(names))
     if weights is not None:
-        totals, squares = sums(weights), sums(weights**2)
+        totals = sums(weights)
+        squares = sums(weights**2)
         heaviest = np.zeros(len(names))
         np.maximum.at(heaviest, group_of_row, weights)
     groups: dict[str, Group] = {}

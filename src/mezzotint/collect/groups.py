@@ -192,11 +192,13 @@ def parts_of(group: Group, *, confidence: float = 0.95) -> dict[str, Part]:
     mechanism = group.counts.mechanism
     check_confidence(confidence)
     targets = {"mean": target_of_mean(mechanism)}
-    bias, bounds = mechanism.max_bias, (mechanism.lower, mechanism.upper)
+    bias = mechanism.max_bias
+    bounds = (mechanism.lower, mechanism.upper)
     if mechanism.categories is not None:
         by_category = targets_of_categories(mechanism)
         targets = dict(zip(mechanism.categories, by_category, strict=True))
-        bias, bounds = 0.0, (0.0, 1.0)
+        bias = 0.0
+        bounds = (0.0, 1.0)
     parts: dict[str, Part] = {}
     for quantity, target in targets.items():
         parts[quantity] = Part.of(
@@ -236,11 +238,13 @@ def difference(one: Part, other: Part, *, same_people: bool = False) -> Interval
         (0.43, True)
     """
     if same_people:
-        below, above = one.below + other.above, one.above + other.below
+        below = one.below + other.above
+        above = one.above + other.below
     else:
         below = largest_sums(one.below, other.above)
         above = largest_sums(one.above, other.below)
-    estimated, bias = one.value - other.value, one.bias + other.bias
+    estimated = one.value - other.value
+    bias = one.bias + other.bias
     return within(
         estimated,
         estimated - float(below[-1]) - bias,
@@ -291,7 +295,8 @@ def stratified(
         )
     weights = (sizes / sizes.sum()).tolist()
     strata = list(zip(weights, parts.values(), strict=True))
-    below, above = np.zeros(LADDER.size), np.zeros(LADDER.size)
+    below = np.zeros(LADDER.size)
+    above = np.zeros(LADDER.size)
     for weight, stratum in strata:
         if same_people:
             below, above = below + weight * stratum.below, above + weight * stratum.above
@@ -348,7 +353,8 @@ def total(group: Group, *, confidence: float = 0.95) -> Interval:
     if group.weights.sum() < group.counts.n:
         remedy = "a weight is 1 / the probability of inclusion, so at least 1"
         raise ParameterError("weights", "below 1", remedy)
-    levels, spread = mechanism.levels, spread_of(mechanism)
+    levels = mechanism.levels
+    spread = spread_of(mechanism)
     estimated = float(group.weights @ levels)
     quantile = normal_quantile(check_confidence(confidence)) + WIDER
     variance = float(group.squares @ levels**2 - group.weights @ _squares_below(group))
@@ -356,7 +362,8 @@ def total(group: Group, *, confidence: float = 0.95) -> Interval:
     # A count K of jumps b has variance b^2 K, and (K - k)^2 <= z^2 k for all k up to K + z^2/2 + z
     # sqrt(K + z^2/4).
     typical = float(group.squares.sum() / group.weights.sum())
-    below, above = typical * max(0.0, -spread.bottom), typical * max(0.0, spread.top)
+    below = typical * max(0.0, -spread.bottom)
+    above = typical * max(0.0, spread.top)
     jumps = (quantile * max(below, above) / 2) ** 2
     half = quantile * math.sqrt(max(variance, least_variance) + jumps)
     bias = mechanism.max_bias * float(group.weights.sum())

@@ -256,10 +256,12 @@ def heavy_hitters(
     if top < 1 or counts.n == 0:
         remedy = f"need at least one category to list, and reports: there are {counts.n}"
         raise ParameterError("top", top, remedy)
-    domain, supports = counts.domain, counts.domain.supports(counts.counts)
+    domain = counts.domain
+    supports = counts.domain.supports(counts.counts)
     order = np.argsort(-supports, kind="stable")[: top + 1]
     intervals = _shares_of(supports[order], counts, tail=(1 - confidence) / supports.size / 2)
-    shares, unlisted = intervals[:top], 0.0
+    shares = intervals[:top]
+    unlisted = 0.0
     if supports.size > top:
         unlisted = intervals[-1].high
     return HeavyHitters(

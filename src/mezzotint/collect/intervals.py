@@ -252,8 +252,10 @@ def event_of_chances(codes: BoolArray, inside: FloatArray, outside: FloatArray) 
     least and the greatest from inputs `inside`, and q from those outside. Then the chance of a
     report is l = f p + (1 - f) q, and f = (l - q)/(p - q) falls in both.
     """
-    least_inside, greatest_inside = float(inside.min()), float(inside.max())
-    least_outside, greatest_outside = float(outside.min()), float(outside.max())
+    least_inside = float(inside.min())
+    greatest_inside = float(inside.max())
+    least_outside = float(outside.min())
+    greatest_outside = float(outside.max())
     signal = least_inside - greatest_outside
     spread = max(
         greatest_inside - least_inside,
@@ -309,7 +311,8 @@ class Target:
 
     def interval(self, reports: Sums, *, confidence: float) -> tuple[float, float]:
         """Both ends, within the expected values that the table can give."""
-        estimated, quantile = self.value(reports), np.array([normal_quantile(confidence)])
+        estimated = self.value(reports)
+        quantile = np.array([normal_quantile(confidence)])
         below, above = self.sides(reports, quantile)
         row_means = self.spread.means
         lower_end, upper_end = np.clip(
@@ -468,7 +471,8 @@ def score_widths(
 
     Source: docs/proofs/estimation.md, E1.
     """
-    z, effective_size = quantiles, reports.size
+    z = quantiles
+    effective_size = reports.size
     smallest, greatest = _variance_range(spread, reports, means)
     to_top = np.maximum(spread.top - means, 0.0)
     to_bottom = np.maximum(means - spread.bottom, 0.0)
@@ -507,7 +511,8 @@ def _variance_range(
     """
     if reports.equal:
         return spread.least(means), spread.greatest(means)
-    bottom, top = float(spread.means.min()), float(spread.means.max())
+    bottom = float(spread.means.min())
+    top = float(spread.means.max())
     inside = np.clip(means, bottom, top)
     lower_end = np.maximum(top - reports.stretch * (top - inside), bottom)
     upper_end = np.minimum(bottom + reports.stretch * (inside - bottom), top)

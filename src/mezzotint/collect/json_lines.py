@@ -57,7 +57,9 @@ class JsonReader(TextReader):
     """
 
     def __init__(self, file: TextFile) -> None:
-        self.name, self.rows, self._stream = file.name, 0, file.stream
+        self.name = file.name
+        self.rows = 0
+        self._stream = file.stream
         with reading(file.name):
             self._first = self._block()
             first_lines = self._first[: self._first.rfind(b"\n", 0, NAMES_BYTES) + 1]
@@ -93,7 +95,8 @@ class JsonReader(TextReader):
 
         fields = [pa.field(column, pa.float64()) for column in uses.numeric]
         fields += [pa.field(column, pa.string()) for column in uses.keep]
-        schema, block = pa.schema(fields), self._first
+        schema = pa.schema(fields)
+        block = self._first
         self._first = b""
         while block:
             lines = count_lines(np.frombuffer(block, dtype=np.uint8))

@@ -85,8 +85,11 @@ def scan(
     refuse_backslash: bool,
 ) -> None:
     """Run the lexer over the next block; the memory carries its state from block to block."""
-    state, after_cr, previous = memory[STATE], memory[AFTER_CR], memory[PREVIOUS]
-    delimiters, record_bytes = memory[DELIMITER_COUNT], memory[RECORD_BYTES]
+    state = memory[STATE]
+    after_cr = memory[AFTER_CR]
+    previous = memory[PREVIOUS]
+    delimiters = memory[DELIMITER_COUNT]
+    record_bytes = memory[RECORD_BYTES]
     record_end = problem = np.int64(0)
     for index in range(data.size):
         byte = data[index]
@@ -101,34 +104,46 @@ def scan(
                 problem = FIELD_COUNT
                 break
             memory[RECORDS] += is_record
-            state, after_cr, delimiters, record_bytes = START, 0, 0, 0
+            state = START
+            after_cr = 0
+            delimiters = 0
+            record_bytes = 0
             record_end = index + 1
         elif byte == CR:
             after_cr = 1
         elif byte == delimiter:
-            state, delimiters, record_bytes = START, delimiters + 1, record_bytes + 1
+            state = START
+            delimiters += 1
+            record_bytes += 1
         elif byte == QUOTE and state != PLAIN:
             if state == START:
                 memory[QUOTE_ROW] = memory[RECORDS] + 1
-            state, record_bytes = QUOTED, record_bytes + 1
+            state = QUOTED
+            record_bytes += 1
         elif state == CLOSED:
             problem = AFTER_QUOTE
         elif byte == NUL:
             problem = NUL_BYTE
         else:
-            state, record_bytes = PLAIN, record_bytes + 1
+            state = PLAIN
+            record_bytes += 1
         if problem:
             break
         previous = byte
-    memory[STATE], memory[AFTER_CR], memory[PREVIOUS] = state, after_cr, previous
-    memory[DELIMITER_COUNT], memory[RECORD_BYTES] = delimiters, record_bytes
-    memory[END], memory[FAULT] = record_end, problem
+    memory[STATE] = state
+    memory[AFTER_CR] = after_cr
+    memory[PREVIOUS] = previous
+    memory[DELIMITER_COUNT] = delimiters
+    memory[RECORD_BYTES] = record_bytes
+    memory[END] = record_end
+    memory[FAULT] = problem
 
 
 @compiled
 def _count_filled(data: ByteArray) -> int:
     """Lines that are not blank, byte by byte."""
-    lines, is_filled = 0, False
+    lines = 0
+    is_filled = False
     for byte in data:
         if byte == LF:
             lines += is_filled
@@ -190,7 +205,8 @@ def read_header(
         FileFormatError: no header, or one that is not UTF-8.
         ParameterError: two delimiters that are equally frequent.
     """
-    line, described = _line(stream, name), None
+    line = _line(stream, name)
+    described = None
     if line.startswith(comment):
         described = line.removeprefix(comment)
         line = _line(stream, name)
@@ -236,7 +252,8 @@ def _line(stream: BinaryIO, name: str) -> bytes:
 def _outside_quotes(text: str) -> tuple[str, bool]:
     """The text outside quoted fields, and whether it ends inside one."""
     outside: list[str] = []
-    quoted, at_start = False, True
+    quoted = False
+    at_start = True
     for letter in text:
         if letter == '"' and (quoted or at_start):
             quoted, at_start = (
@@ -289,8 +306,11 @@ class Records:
         backslash_is_text: bool,
         block_bytes: int,
     ) -> None:
-        self._stream, self._name, self._block_bytes = stream, name, block_bytes
-        self._delimiter, self._columns = ord(header.delimiter), len(header.names)
+        self._stream = stream
+        self._name = name
+        self._block_bytes = block_bytes
+        self._delimiter = ord(header.delimiter)
+        self._columns = len(header.names)
         self._refuse_backslash = not backslash_is_text
         self._memory = np.zeros(PREVIOUS + 1, dtype=np.int64)
         self.blank_end = False

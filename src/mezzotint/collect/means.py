@@ -29,7 +29,8 @@ def report_moments(counts: CodeCounts) -> tuple[float, float]:
     reports that happen to agree do not suggest that there is no noise. Of a single report it is the
     greatest variance of a row.
     """
-    levels, report_count = counts.mechanism.levels, counts.n
+    levels = counts.mechanism.levels
+    report_count = counts.n
     centre = float(levels[np.argmax(counts.counts)])
     mean_report = centre + float(counts.counts @ (levels - centre)) / report_count
     variances = spread_of(counts.mechanism).variances
@@ -46,13 +47,16 @@ def mean_interval(counts: CodeCounts, *, confidence: float, method: Method) -> I
     Of two levels it is Clopper and Pearson's interval, by either method: proved at every n. Of more
     it is the score interval, or by method "safe" that of Bernstein's inequality, proved at every n.
     """
-    target, reports = target_of_mean(counts.mechanism), Sums.of_counts(counts.counts)
-    estimated, bias = target.value(reports), counts.mechanism.max_bias
+    target = target_of_mean(counts.mechanism)
+    reports = Sums.of_counts(counts.counts)
+    estimated = target.value(reports)
+    bias = counts.mechanism.max_bias
     if method == "asymptotic" or target.proved:
         lower_end, upper_end = target.interval(reports, confidence=confidence)
     else:
         width = bernstein(target.spread, n=counts.n, confidence=confidence)
-        lower_end, upper_end = estimated - width, estimated + width
+        lower_end = estimated - width
+        upper_end = estimated + width
     return possible_mean(
         counts.mechanism,
         estimated,
@@ -83,7 +87,8 @@ def bernstein(spread: Spread, *, n: int, confidence: float) -> float:
     """Half the width of an interval for the expected value of a decoded report, at every n >= 1."""
     # P(|mean - E mean| >= t) <= 2 exp(-n t^2 / (2 v + 2 R t / 3)) with v >= the average variance
     # and R >= |B - E B|; setting the right side to 1 - level gives a quadratic in t.
-    lowest, highest = float(spread.means.min()), float(spread.means.max())
+    lowest = float(spread.means.min())
+    highest = float(spread.means.max())
     reach = max(spread.top - lowest, highest - spread.bottom)
     log = math.log(2 / (1 - confidence))
     linear = reach * log / 3

@@ -89,10 +89,8 @@ class PairCounts:
         tables: tuple[Mechanism, Mechanism],
     ) -> PairCounts:
         """Counts pairs of codes, (n,) each, of the same records in the same order."""
-        first_codes, second_codes = (
-            tables[0].check_codes(first),
-            tables[1].check_codes(second),
-        )
+        first_codes = tables[0].check_codes(first)
+        second_codes = tables[1].check_codes(second)
         if first_codes.shape != second_codes.shape:
             shown = f"{first_codes.shape}, {second_codes.shape}"
             raise ParameterError("codes", shown, "need as many codes of each table")
@@ -142,10 +140,8 @@ class PairCounts:
         """
         values = np.outer(first, second).ravel()
         # Within a pair of segments the product table mixes its four corners' rows.
-        target, reports = (
-            target_of_values(self._pmf, values),
-            Sums.of_counts(self.counts.ravel()),
-        )
+        target = target_of_values(self._pmf, values)
+        reports = Sums.of_counts(self.counts.ravel())
         return within(
             target.value(reports),
             *target.interval(reports, confidence=confidence),
@@ -153,7 +149,8 @@ class PairCounts:
 
     def margins(self) -> tuple[CodeCounts, CodeCounts]:
         """The reports of each column by themselves."""
-        rows, columns = self.counts.sum(axis=1), self.counts.sum(axis=0)
+        rows = self.counts.sum(axis=1)
+        columns = self.counts.sum(axis=0)
         origin: dict[str, Any] = {"seeded": self.seeded, "provenance": self.provenance}
         return (
             CodeCounts(mechanism=self.first, counts=rows, **origin),
@@ -312,14 +309,16 @@ def relation(
 
 def _covariance(pairs: PairCounts, confidence: float) -> Interval:
     """The covariance of the inputs, unbiased up to the bias of the tables, and its interval."""
-    report_count, error = pairs.n, 1 - confidence
+    report_count = pairs.n
+    error = 1 - confidence
     tables = (pairs.first, pairs.second)
     quantile = np.array([normal_quantile(1 - MEANS_ERROR / 2 * error)])
     deviations: list[FloatArray] = []
     halves: list[float] = []
     reaches: list[float] = []
     for mechanism, counts in zip(tables, pairs.margins(), strict=True):
-        target, reports = target_of_mean(mechanism), Sums.of_counts(counts.counts)
+        target = target_of_mean(mechanism)
+        reports = Sums.of_counts(counts.counts)
         mean_report = target.value(reports)
         deviations.append(mechanism.levels - mean_report)
         halves.append(float(np.max(target.sides(reports, quantile))) + mechanism.max_bias)
@@ -361,7 +360,8 @@ def two_way(
         True
     """
     _check(pairs, confidence, allow_seeded, kind="categories")
-    row_decoders, column_decoders = _decoders(pairs.first), _decoders(pairs.second)
+    row_decoders = _decoders(pairs.first)
+    column_decoders = _decoders(pairs.second)
     cells = len(row_decoders) * len(column_decoders)
     each = each_confidence(confidence, cells, simultaneous=simultaneous)
     shares: dict[tuple[str, str], Interval] = {}

@@ -167,7 +167,9 @@ def _spill(
     numbers: npt.NDArray[np.uint64],
 ) -> None:
     numbered = np.empty(numbers.size, dtype=NUMBERED)
-    numbered["group"], numbered["priority"], numbered["row"] = groups, priorities, numbers
+    numbered["group"] = groups
+    numbered["priority"] = priorities
+    numbered["row"] = numbers
     bucket_of_row = (groups >> np.uint64(64 - BUCKET_BITS)).astype(np.intp)
     order = np.argsort(bucket_of_row, kind="stable")
     cuts = np.searchsorted(bucket_of_row[order], np.arange(BUCKETS + 1))

@@ -431,7 +431,8 @@ class Goal:
 
     def people(self, epsilon: float) -> int:
         """The least number of people: doubled until it is enough, then halved in."""
-        enough, short = 2, 1
+        enough = 2
+        short = 1
         while not self.reached(epsilon, enough):
             if enough >= MOST_PEOPLE:
                 remedy = f"use {self._finer_table}, or a larger half_width"
@@ -439,7 +440,8 @@ class Goal:
                     f"plan: not even {MOST_PEOPLE:,} people are enough: the table leaves more open; "
                     f"{remedy}"
                 )
-            short, enough = enough, 2 * enough
+            short = enough
+            enough = 2 * enough
         if enough == 2 and self.reached(epsilon, 1):
             return 1
         while enough - short > 1:

@@ -282,7 +282,8 @@ class Question:
         reports = Sums.of_counts(people * expected_shares(mechanism, self.inputs))
         target = target_of_mean(mechanism)
         lower_end, upper_end = target.interval(reports, confidence=self.confidence)
-        estimated, bias = target.value(reports), mechanism.max_bias
+        estimated = target.value(reports)
+        bias = mechanism.max_bias
         return possible_mean(mechanism, estimated, lower_end - bias, upper_end + bias)
 
     def _share(self, epsilon: float, people: float) -> Interval:
@@ -334,7 +335,8 @@ class Question:
         """Of the first pair of categories in a two-way table, all other pairs being equally
         frequent.
         """
-        first, second = self.table(epsilon), self.table(epsilon, 1)
+        first = self.table(epsilon)
+        second = self.table(epsilon, 1)
         values = np.outer(
             first.frequency_decoders[:, 0],
             second.frequency_decoders[:, 0],
@@ -419,7 +421,8 @@ class Question:
         """
         assert self.inputs is not None
         assert self.second is not None
-        first, second = self.table(epsilon), self.table(epsilon, 1)
+        first = self.table(epsilon)
+        second = self.table(epsilon, 1)
         joint = first.pmf(self.inputs).T @ second.pmf(self.second) / self.inputs.size
         counts = np.rint(people * joint).astype(np.int64)
         pairs = PairCounts(first=first, second=second, counts=counts)
@@ -457,7 +460,8 @@ class Question:
         """The least share of a category that is listed as certain with this probability; inf for
         none.
         """
-        domain_size, report_count = self.categories[0], math.floor(people)
+        domain_size = self.categories[0]
+        report_count = math.floor(people)
         listed_chance, other_chance = _chances_of_support(domain_size, epsilon)
         signal = listed_chance - other_chance
         unlisted = self._share_or(1 / domain_size)

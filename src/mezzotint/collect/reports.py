@@ -52,7 +52,8 @@ class Limit:
         if people is None:
             return None
         if isinstance(people, dict):
-            at_most, per = people.get("at_most"), people.get("per")
+            at_most = people.get("at_most")
+            per = people.get("per")
             if isinstance(at_most, int | None) and isinstance(per, str | None):
                 return cls(at_most=at_most, per=per)
         raise FileFormatError("its description must say how many rows of a person it holds")
@@ -119,7 +120,8 @@ class Origin:
     @classmethod
     def read(cls, document: JsonObject) -> Self:
         """The origin that a description states; raises FileFormatError for one that was edited."""
-        run_name, source = document.get("run"), document.get("source")
+        run_name = document.get("run")
+        source = document.get("source")
         if not isinstance(run_name, str | None) or not isinstance(source, str | None):
             raise FileFormatError("its description must name its run and its source as text")
         memoised = document.get("memoised")
@@ -274,7 +276,8 @@ def descriptions_of(source: SourcePath) -> list[Description | None]:
     descriptions: list[Description | None] = []
     for source_file in files:
         with open_columns(source_file.path) as reader:
-            description, reader_name = reader.description, reader.name
+            description = reader.description
+            reader_name = reader.name
         descriptions.append(
             None if description is None else read_description(description, name=reader_name)
         )

@@ -215,7 +215,8 @@ def _one_file(
         check_source(encoder, source, file_format)
     run_name = encoder.new_run()
     source = replace(source, selection=selection_of(settings, source, run_name))
-    tally, charged = Tally(), None
+    tally = Tally()
+    charged = None
     with ExitStack() as stack, ThreadPoolExecutor(max_workers=2) as pool:
         counter = None
         if counts_along(encoder, settings, source, target):

@@ -187,7 +187,8 @@ class Selection:
 
     def _bits_of(self, bits: ByteArray, file: SourceFile, row: int, count: int) -> BoolArray:
         first = self.starts[file.name] + row
-        start, stop = first // 8, (first + count + 7) // 8
+        start = first // 8
+        stop = (first + count + 7) // 8
         unpacked = np.unpackbits(bits[start:stop], bitorder="little")
         return unpacked[first - 8 * start :][:count].astype(bool)
 
@@ -270,7 +271,8 @@ def blocks_of(files: Sequence[SourceFile], *, block_rows: int = BLOCK_ROWS) -> l
                 )
                 blocks.append(block)
                 offset += row_count
-                first, row_count = group + 1, 0
+                first = group + 1
+                row_count = 0
     return blocks
 
 
@@ -310,7 +312,9 @@ class OpenFile:
     """
 
     def __init__(self, *, file: SourceFile, reader: ColumnReader, wanted: Wanted) -> None:
-        self.file, self.reader, self.wanted = file, reader, wanted
+        self.file = file
+        self.reader = reader
+        self.wanted = wanted
         self._partition = dict(file.partition)
         self._columns: list[_Column] = []
         for column_name in wanted.columns:
@@ -325,7 +329,8 @@ class OpenFile:
         and its folders lack it.
         """
         arrow_type: pa.DataType = pa.string()
-        derived, stored = None, name
+        derived = None
+        stored = name
         if name not in self.reader.names:
             derived = parse_derived(name)
         if derived is not None:
@@ -382,7 +387,8 @@ class OpenFile:
         """
         row_count = 0
         for stored in self.reader.batches(self._uses()):
-            selected, unasked = None, 0
+            selected = None
+            unasked = 0
             if selection is not None:
                 selected = selection.mask(self.file, row + row_count, stored.num_rows)
                 unasked = selection.unasked(self.file, row + row_count, stored.num_rows)

@@ -135,7 +135,8 @@ class Spread:
             int(np.argmin(np.abs(self._points - vertices[index]).sum(axis=1)))
             for index in (right - 1, right)
         ]
-        start, stop = vertices[right - 1, 0], vertices[right, 0]
+        start = vertices[right - 1, 0]
+        stop = vertices[right, 0]
         return (
             row_indices[0],
             row_indices[1],
@@ -148,13 +149,15 @@ class Spread:
         vertices = self._upper_hull
         variances = vertices[:, 1] - vertices[:, 0] ** 2
         first = int(np.argmax(variances))
-        mean_of_greatest, best = float(vertices[first, 0]), float(variances[first])
+        mean_of_greatest = float(vertices[first, 0])
+        best = float(variances[first])
         for (x0, y0), (x1, y1) in pairwise(vertices.tolist()):
             slope = (y1 - y0) / (x1 - x0)
             turn = min(max(slope / 2, x0), x1)  # of y0 + slope (x - x0) - x^2
             variance = y0 + slope * (turn - x0) - turn * turn
             if variance > best:
-                mean_of_greatest, best = turn, variance
+                mean_of_greatest = turn
+                best = variance
         return mean_of_greatest + self._centre, best
 
     @cached_property

@@ -98,7 +98,8 @@ def nodes_of(counts: CodeCounts, *, edges: FloatArray | None = None) -> SupportP
         breaks = np.append(breaks, edges)
     breaks = np.unique(breaks)
     breaks = breaks[(breaks >= mechanism.lower) & (breaks <= mechanism.upper)]
-    left_ends, right_ends = breaks[:-1], breaks[1:]
+    left_ends = breaks[:-1]
+    right_ends = breaks[1:]
     at_left, at_right = _ends(mechanism, left_ends, right_ends)
     cells = np.arange(left_ends.size)
     # Where the table is continuous the right end of a cell and the left end of the next are one
@@ -127,11 +128,10 @@ def _ends(
     """pmf at the two ends of each cell, as limits from inside the cell: (S, m) each."""
     # Of the left ends, not of the middles: between neighbouring floats these may be the next knot.
     segment, _ = mechanism.locate(left)
-    start, stop = mechanism.knots[segment], mechanism.knots[segment + 1]
-    start_rows, stop_rows = (
-        mechanism.probabilities[segment],
-        mechanism.probabilities[segment + 1],
-    )
+    start = mechanism.knots[segment]
+    stop = mechanism.knots[segment + 1]
+    start_rows = mechanism.probabilities[segment]
+    stop_rows = mechanism.probabilities[segment + 1]
 
     def at(positions: FloatArray) -> FloatArray:
         share = ((positions - start) / (stop - start))[:, None]
@@ -160,7 +160,8 @@ def deviance(nodes: SupportPoints, masses: FloatArray) -> float:
     """2 n KL(observed shares || shares under `masses`), inf where an observed code is
     impossible.
     """
-    observed, fitted = nodes.counts / nodes.n, masses @ nodes.pmf
+    observed = nodes.counts / nodes.n
+    fitted = masses @ nodes.pmf
     is_observed = observed > 0
     if (fitted[is_observed] <= 0).any():
         return float("inf")
@@ -259,16 +260,15 @@ def _em(
     """Masses after some steps of plain EM; a data set without reports keeps its own."""
     # Arrays are made once, not in every step: they are so small that making them costs more than
     # the arithmetic.
-    masses, codes = masses.copy(), pmf.T
+    masses = masses.copy()
+    codes = pmf.T
     is_seen: Any = shares > 0
     is_filled: Any = shares.any(axis=-1, keepdims=True)
     if is_seen.all():
         is_seen = is_filled = True  # numpy is faster without a mask
-    fitted, ratio, moved = (
-        np.empty(shares.shape),
-        np.zeros_like(shares),
-        np.empty(masses.shape),
-    )
+    fitted = np.empty(shares.shape)
+    ratio = np.zeros_like(shares)
+    moved = np.empty(masses.shape)
     for _ in range(steps):
         np.matmul(masses, pmf, out=fitted)
         np.divide(shares, fitted, out=ratio, where=is_seen)
@@ -291,8 +291,10 @@ def _squarem(pmf: FloatArray, shares: FloatArray, start: FloatArray) -> FloatArr
     """Masses after one accelerated step, or after two plain ones where these are likelier."""
     once = _em(pmf, shares, start)
     twice = _em(pmf, shares, once)
-    first, second = once - start, twice - 2 * once + start
-    speed, turn = _norm(first), _norm(second)
+    first = once - start
+    second = twice - 2 * once + start
+    speed = _norm(first)
+    turn = _norm(second)
     length = -np.maximum(
         1.0,
         np.divide(speed, turn, out=np.ones_like(turn), where=turn > 0),
@@ -342,10 +344,9 @@ def cone_program(
 
 def _by_columns(rows: FloatArray) -> sparse.csc_matrix:
     """The matrix by columns, as the solver wants it."""
-    columns, is_used = (
-        rows.T,
-        rows.T != 0,
-    )  # made by hand in half of scipy's time
+    # made by hand in half of scipy's time
+    columns = rows.T
+    is_used = rows.T != 0
     starts = np.append(np.int32(0), np.cumsum(is_used.sum(axis=1), dtype=np.int32))
     indices = np.nonzero(is_used)[1].astype(np.int32)
     return sparse.csc_matrix((columns[is_used], indices, starts), shape=rows.shape)
@@ -379,7 +380,8 @@ def _likeliest(nodes: SupportPoints) -> FloatArray | None:
     # Unknowns are the masses w, and t_i <= log((w pmf)_i / s_i) for the codes that were seen.
     is_seen = nodes.counts > 0
     shares = nodes.counts[is_seen] / nodes.n
-    node_count, codes = nodes.x.size, shares.size
+    node_count = nodes.x.size
+    codes = shares.size
     constraints = np.zeros((1 + node_count + 3 * codes, node_count + codes))
     constraints[0, :node_count] = 1.0
     constraints[1 : node_count + 1, :node_count] = -np.identity(node_count)
