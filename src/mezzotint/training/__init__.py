@@ -1,7 +1,7 @@
 """DP-SGD on integers, and models whose weights stay quantized; soundly accounted.
 
-`rqp`, `sampling`, `packed` and `projection` need nothing but this package; the rest needs the extra:
-pip install '.[torch]' in the checkout.
+`rqp`, `sampling`, `packed` and `projection` need nothing but this package; the rest needs the
+extra: pip install '.[torch]' in the checkout.
 """
 
 from typing import TYPE_CHECKING

@@ -57,7 +57,10 @@ class Accountant(IAccountant):
     ) -> None:
         self.history: list[Steps] = []
         self.noise: Noise = noise or Fresh()
-        self.sampling, self.delta, self.steps, self.seeded = sampling, delta, steps, seeded
+        self.sampling = sampling
+        self.delta = delta
+        self.steps = steps
+        self.seeded = seeded
         self.neighboring: Neighboring = neighboring
         self.contraction = 0.0
         self._goes_on = False

@@ -15,12 +15,11 @@ from functools import cached_property
 from typing import Any, final
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.arguments import check_count, check_numbers
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.sampler import BLOCK, ElementWords, fresh_key, key_from
-from mezzotint.core.types import Seed
+from mezzotint.core.types import IntArray, Seed
 from mezzotint.training.models import torch
 from mezzotint.training.sampling import Poisson
 from mezzotint.training.splitting import empty_batch
@@ -68,14 +67,14 @@ class PoissonBatches:
             sampling_rate = math.nextafter(sampling_rate, 1.0)
         return Poisson(rate=sampling_rate)
 
-    def draw(self, key: bytes, *, records: int | None = None) -> npt.NDArray[np.int64]:
+    def draw(self, key: bytes, *, records: int | None = None) -> IntArray:
         """Indices of the records of one batch, increasing; among the first `records`, if given."""
         if records is None:
             records = self.dataset_size
         if self.threshold == _WORDS:
             return np.arange(records)
         stream = ElementWords(key)
-        chosen: list[npt.NDArray[np.int64]] = []
+        chosen: list[IntArray] = []
         for first in range(0, max(1, records), BLOCK):
             random_words = np.empty(min(BLOCK, records - first), dtype=np.uint64)
             stream.fill(random_words)
@@ -83,7 +82,7 @@ class PoissonBatches:
         return np.concatenate(chosen)
 
 
-def first_records(users: Any, limit: int, *, records: int) -> npt.NDArray[np.int64]:
+def first_records(users: Any, limit: int, *, records: int) -> IntArray:
     """Increasing indices of the records that are trained on: the first `limit` of every user.
 
     Arguments:
@@ -121,7 +120,7 @@ class Parts:
         self._count = count
         self._part_of_record = (random_words % np.uint64(count)).astype(np.int64)
 
-    def __call__(self, chosen: npt.NDArray[np.int64], turn: int) -> npt.NDArray[np.int64]:
+    def __call__(self, chosen: IntArray, turn: int) -> IntArray:
         """The records that belong to the part whose turn it is."""
         return chosen[self._part_of_record[chosen] == turn % self._count]
 
@@ -139,7 +138,8 @@ class Draws:
     """
 
     def __init__(self, seed: int | None = None, *, replicas: bool = False) -> None:
-        self.seed, self.replicas = seed, replicas
+        self.seed = seed
+        self.replicas = replicas
         self.counts: Counter[str] = Counter()
         """Draws of a simulation so far, by purpose: a run that goes on needs no other state."""
 
@@ -182,7 +182,8 @@ class Drawn:
 
     def add(self, size: int) -> None:
         """One more batch, of this many records."""
-        self.count, self.size = self.count + 1, size
+        self.count = self.count + 1
+        self.size = size
 
     def __deepcopy__(self, _: object) -> Drawn:
         return self
@@ -215,9 +216,13 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
         parts: Parts | None = None,
         ahead: bool = False,
     ) -> None:
-        self.batches, self.steps, self.rng = batches, steps, rng
-        self.first, self.every = first, every
-        self.parts, self.ahead = parts, ahead
+        self.batches = batches
+        self.steps = steps
+        self.rng = rng
+        self.first = first
+        self.every = every
+        self.parts = parts
+        self.ahead = ahead
         self.drawn = Drawn()
         self.waiting: deque[int] = deque()
 
@@ -285,7 +290,8 @@ class CollateOrEmpty:
     """
 
     def __init__(self, collate: Callable[[list[Any]], Any], empty: Any) -> None:
-        self._collate, self._empty = collate, empty
+        self._collate = collate
+        self._empty = empty
 
     def __call__(self, records: list[Any]) -> Any:
         if not records:
@@ -324,7 +330,7 @@ def poisson_loader(
     *,
     template: Any,
     sampler: PoissonBatchSampler,
-    kept: npt.NDArray[np.int64] | None = None,
+    kept: IntArray | None = None,
 ) -> _DATA.DataLoader[Any]:
     """A loader of the same data whose batches are Poisson samples.
 

@@ -9,10 +9,10 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.types import Codes
+from mezzotint.core.types import ByteArray, Codes, FloatArray, IndexArray
 
-Floats = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.intp]
+Floats = FloatArray
+Positions = IndexArray
 
 LEAST_BITS = 4
 """Channels of fewer bits choose among the integers of this many, so that each model has integers of
@@ -39,7 +39,7 @@ def integers(bits: int) -> Floats:
 
 def round_channels(
     rows: Floats, bits: int
-) -> tuple[npt.NDArray[np.float32], Codes, npt.NDArray[np.uint8] | None]:
+) -> tuple[npt.NDArray[np.float32], Codes, ByteArray | None]:
     """Rounds each row to levels of its own.
 
     Arguments:
@@ -129,7 +129,7 @@ class _Channel:
         between = self._errors_between(ladders)
         below_last = self._sums_below(ladders)
         errors = _squared_error(below_last, ladders)
-        predecessors: list[npt.NDArray[np.intp]] = []
+        predecessors: list[IndexArray] = []
         for _ in range(count - 1):
             through = errors.T[:, :, None] + between
             predecessors.append(through.argmin(axis=0))
@@ -149,8 +149,10 @@ class _Channel:
         size = ladders.shape[1]
         lower, upper = np.triu_indices(size, k=1)
         rising = np.argsort(lower + upper, kind="stable")  # middles in order are looked up faster
-        lower, upper = lower[rising], upper[rising]
-        lower_levels, upper_levels = ladders[:, lower], ladders[:, upper]
+        lower = lower[rising]
+        upper = upper[rising]
+        lower_levels = ladders[:, lower]
+        upper_levels = ladders[:, upper]
         level_sums = self._sums_below(ladders)
         middle_sums = self._sums_below((lower_levels + upper_levels) / 2)
         to_lower = _squared_error(middle_sums - np.take(level_sums, lower, axis=2), lower_levels)

@@ -15,7 +15,7 @@ from mezzotint.core import gpu
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import compiled, inlined
 from mezzotint.core.types import FloatArray, IntArray
-from mezzotint.training.models import torch
+from mezzotint.training.models import Tensor, torch
 from mezzotint.vectors import gaussian, octaves
 from mezzotint.vectors.gaussian import RoundedGaussian
 from mezzotint.vectors.octaves import UNDECIDED
@@ -42,7 +42,7 @@ class Gradients:
     gains: Rows
 
     @classmethod
-    def of_tensors(cls, gains: torch.Tensor, rows: torch.Tensor) -> Gradients:
+    def of_tensors(cls, gains: Tensor, rows: Tensor) -> Gradients:
         """Gradients of float32 tensors on any device."""
         gain_array, row_array = (tensor.cpu().contiguous().numpy() for tensor in (gains, rows))
         return cls(rows=row_array, gains=gain_array)
@@ -252,7 +252,7 @@ class ClippedSums:
         return totals, squares
 
 
-Numbers = TypeVar("Numbers", np.ndarray, torch.Tensor)
+Numbers = TypeVar("Numbers", np.ndarray, Tensor)
 
 
 def _settled(
@@ -283,7 +283,7 @@ def _settled(
         factors[too_long] *= shortening
 
 
-Factored = tuple[torch.Tensor, torch.Tensor]
+Factored = tuple[Tensor, Tensor]
 """(n, repeat) and (n, width) float32: a record's gradient in a parameter is their outer product,
 flat.
 """
@@ -293,7 +293,7 @@ AT_ONCE = 1 << 24
 """Numbers that records' gradients are written out to at a time."""
 
 
-def clipped_sum(gradients: Sequence[Factored], sums: ClippedSums) -> tuple[torch.Tensor, int]:
+def clipped_sum(gradients: Sequence[Factored], sums: ClippedSums) -> tuple[Tensor, int]:
     """What `sums` makes of the records' gradients, on their device.
 
     Returns: (D,) int64 sums, and how many records were left out as their gradients are not finite.
@@ -308,14 +308,14 @@ def clipped_sum(gradients: Sequence[Factored], sums: ClippedSums) -> tuple[torch
     return totals, int((factors == 0).sum())
 
 
-def _squared_norms(gains: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+def _squared_norms(gains: Tensor, rows: Tensor) -> Tensor:
     """(n,) squared L2 norms of outer products."""
     return gains.double().square().sum(dim=1) * rows.double().square().sum(dim=1)
 
 
 def _added(
-    gradients: Sequence[Factored], factors: torch.Tensor, sums: ClippedSums
-) -> tuple[torch.Tensor, torch.Tensor]:
+    gradients: Sequence[Factored], factors: Tensor, sums: ClippedSums
+) -> tuple[Tensor, Tensor]:
     """(D,) int64 sums, and (n,) sums of squares of what each record has added.
 
     The squares are summed in 64-bit floats: exact to 2^53, and whatever is beyond is found to be
@@ -324,7 +324,7 @@ def _added(
     limit = float(sums.units + 1)
     # A compiler writes no record's gradient out; without one, a few records at a time.
     is_compiled = factors.is_cuda and gpu.compiler_works()
-    totals: list[torch.Tensor] = []
+    totals: list[Tensor] = []
     squares = torch.zeros(len(factors), dtype=torch.float64, device=factors.device)
     for gains, rows in gradients:
         scaled_gains = gains * factors[:, None]
@@ -342,9 +342,7 @@ def _added(
     return torch.cat(totals), squares
 
 
-def _integers_of_records(
-    gains: torch.Tensor, rows: torch.Tensor, factors: torch.Tensor, limit: float
-) -> torch.Tensor:
+def _integers_of_records(gains: Tensor, rows: Tensor, factors: Tensor, limit: float) -> Tensor:
     """(n, repeat, width) float32: the clipped gradients in units, cut to whole numbers."""
     scaled = gains[:, :, None] * rows[:, None, :]
     # A record with factor 0 may hold infinities, which times 0 are NaN.
@@ -353,22 +351,18 @@ def _integers_of_records(
 
 
 @gpu.compiled_on_devices
-def _integer_sums(
-    gains: torch.Tensor, rows: torch.Tensor, factors: torch.Tensor, limit: float
-) -> torch.Tensor:
+def _integer_sums(gains: Tensor, rows: Tensor, factors: Tensor, limit: float) -> Tensor:
     """(repeat, width) int64 sums over the records."""
     return _integers_of_records(gains, rows, factors, limit).long().sum(dim=0)
 
 
 @gpu.compiled_on_devices
-def _integer_squares(
-    gains: torch.Tensor, rows: torch.Tensor, factors: torch.Tensor, limit: float
-) -> torch.Tensor:
+def _integer_squares(gains: Tensor, rows: Tensor, factors: Tensor, limit: float) -> Tensor:
     """(n,) float64 sums of the squares of each record's integers."""
     return _integers_of_records(gains, rows, factors, limit).double().square().sum(dim=(1, 2))
 
 
-def decide(words: torch.Tensor, table: torch.Tensor, law: RoundedGaussian) -> torch.Tensor:
+def decide(words: Tensor, table: Tensor, law: RoundedGaussian) -> Tensor:
     """(n,) draws that (n,) int64 words lead to, UNDECIDED where they do not: `compiled.draw`, step
     by step.
     """
@@ -376,7 +370,7 @@ def decide(words: torch.Tensor, table: torch.Tensor, law: RoundedGaussian) -> to
 
 
 @gpu.compiled_on_devices
-def _decide(words: torch.Tensor, table: torch.Tensor, sigma: float, margin: float) -> torch.Tensor:
+def _decide(words: Tensor, table: Tensor, sigma: float, margin: float) -> Tensor:
     bits = (words & octaves.MAGNITUDE).double().view(torch.int64)
     octave_cell = (bits >> octaves.SHIFT) - octaves.FIRST_CELL
     coefficients = table[octave_cell.clamp(min=0)]
@@ -392,9 +386,7 @@ def _decide(words: torch.Tensor, table: torch.Tensor, sigma: float, margin: floa
     return torch.where(is_decided, whole_number.long(), UNDECIDED)
 
 
-def rounded_gaussian(
-    law: RoundedGaussian, key: bytes, size: int, device: torch.device
-) -> torch.Tensor:
+def rounded_gaussian(law: RoundedGaussian, key: bytes, size: int, device: torch.device) -> Tensor:
     """(size,) int64 independent draws on a device; coordinate i takes word i of the key's ChaCha20
     stream.
 

@@ -8,13 +8,12 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtri
 
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.types import TOTAL, FloatArray
+from mezzotint.core.types import TOTAL, FloatArray, IntArray
 from mezzotint.privacy.tradeoffs import RELATIVE_ERROR
 
 
@@ -81,7 +80,8 @@ def _bounds(boxes: FloatArray) -> tuple[FloatArray, FloatArray]:
     # Near 1 only the distances to 1 tell the ends apart.
     is_near_zero = left <= left_complement
     width = np.where(is_near_zero, right - left, left_complement - right_complement)
-    left_slope, right_slope = slope(left, left_complement), slope(right, right_complement)
+    left_slope = slope(left, left_complement)
+    right_slope = slope(right, right_complement)
     meeting = _meeting_point(at_left, at_right, left_slope, right_slope, width)
     with np.errstate(invalid="ignore"):
         left_line = at_left + left_slope * meeting
@@ -146,7 +146,9 @@ def channel_contraction(low: FloatArray, gap: FloatArray, top: FloatArray) -> fl
     is_noisy = gap > 0
     if not is_noisy.any():
         return 0.0
-    low, gap, top = low[is_noisy], gap[is_noisy], top[is_noisy]
+    low = low[is_noisy]
+    gap = gap[is_noisy]
+    top = top[is_noisy]
     # As m -> 0, I(m) / I(gap m) * gap -> 1: an event impossible under one row keeps the full loss.
     if (low <= 0).any() or (top <= 0).any():
         return 1.0
@@ -165,7 +167,9 @@ def _largest(
     contracts less.
     """
     channel_order = np.lexsort((top, low))
-    low, gap, top = low[channel_order], gap[channel_order], top[channel_order]
+    low = low[channel_order]
+    gap = gap[channel_order]
+    top = top[channel_order]
     earlier = np.concatenate([[np.inf], np.minimum.accumulate(top)[:-1]])
     keep = top < earlier
     return low[keep], gap[keep], top[keep]
@@ -202,7 +206,7 @@ def contraction(q: float, bits: int) -> float:
     )
 
 
-def _integer_rows(rows: Any) -> npt.NDArray[np.int64]:
+def _integer_rows(rows: Any) -> IntArray:
     if isinstance(rows, Mechanism):
         rows = rows.weights
     array = np.asarray(rows)
@@ -215,7 +219,7 @@ def _integer_rows(rows: Any) -> npt.NDArray[np.int64]:
     return array.astype(np.int64)
 
 
-def table_contraction(rows: Mechanism | npt.NDArray[np.int64]) -> float:
+def table_contraction(rows: Mechanism | IntArray) -> float:
     """kappa of any random table that is drawn from after Gaussian noise, whatever picks the row.
 
     The noisy value may choose its row by any fixed rule, random or not: a quantizer with one row
@@ -234,8 +238,8 @@ def table_contraction(rows: Mechanism | npt.NDArray[np.int64]) -> float:
     Source: Theorem B (docs/proofs/training.md).
     """
     table = np.unique(_integer_rows(rows), axis=0)
-    lows: list[npt.NDArray[np.int64]] = []
-    highs: list[npt.NDArray[np.int64]] = []
+    lows: list[IntArray] = []
+    highs: list[IntArray] = []
     for row in table:
         # Of all sets of levels only those that a likelihood ratio picks matter (Theorem B):
         # prefixes of this order.
@@ -251,6 +255,6 @@ def table_contraction(rows: Mechanism | npt.NDArray[np.int64]) -> float:
     return channel_contraction(low / TOTAL, (high - low) / TOTAL, (TOTAL - high) / TOTAL)
 
 
-def _inner_prefixes(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _inner_prefixes(rows: IntArray) -> IntArray:
     """Sums of the first entries of each row, all of them left out, flat."""
     return np.cumsum(rows, axis=1)[:, :-1].ravel()

@@ -9,7 +9,7 @@ from typing import Any, final
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.accountant import Accountant
-from mezzotint.training.models import torch
+from mezzotint.training.models import Module, torch
 from mezzotint.training.private import Settings, made_private
 from mezzotint.training.records import refuse_layers
 
@@ -58,7 +58,7 @@ class PrivacyEngine:
     def make_private(
         self,
         *,
-        module: torch.nn.Module,
+        module: Module,
         optimizer: torch.optim.Optimizer,
         data_loader: torch.utils.data.DataLoader[Any],
         noise_multiplier: float,
@@ -81,7 +81,7 @@ class PrivacyEngine:
     def make_private_with_epsilon(
         self,
         *,
-        module: torch.nn.Module,
+        module: Module,
         optimizer: torch.optim.Optimizer,
         data_loader: torch.utils.data.DataLoader[Any],
         target_epsilon: float,
@@ -117,7 +117,7 @@ class PrivacyEngine:
         return self.accountant.get_epsilon(delta)
 
     def is_compatible(
-        self, *, module: torch.nn.Module, optimizer: Any = None, data_loader: Any = None
+        self, *, module: Module, optimizer: Any = None, data_loader: Any = None
     ) -> bool:
         """Whether no layer of a module is refused."""
         try:
@@ -126,9 +126,7 @@ class PrivacyEngine:
             return False
         return True
 
-    def validate(
-        self, *, module: torch.nn.Module, optimizer: Any = None, data_loader: Any = None
-    ) -> None:
+    def validate(self, *, module: Module, optimizer: Any = None, data_loader: Any = None) -> None:
         """Raises ParameterError for a layer that is refused."""
         refuse_layers(module)
 
@@ -136,7 +134,7 @@ class PrivacyEngine:
         self,
         *,
         path: str | os.PathLike[str],
-        module: torch.nn.Module,
+        module: Module,
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
         """Writes weights, the optimizer's state and the steps counted; no key of any noise."""
@@ -149,7 +147,7 @@ class PrivacyEngine:
         self,
         *,
         path: str | os.PathLike[str],
-        module: torch.nn.Module,
+        module: Module,
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
         """Goes on from what `save_checkpoint` wrote, after `make_private` of the same script."""

@@ -16,7 +16,9 @@ from mezzotint.training.master import plain_type, rule_of, trained_weight
 from mezzotint.training.models import (
     DPRNNBase,
     GradSampleModule,
+    Module,
     RNNLinear,
+    Tensor,
     prepare_layer,
     reason_of,
     torch,
@@ -33,7 +35,7 @@ from mezzotint.training.records import (
 GradSampleMode = Literal["hooks", "vmap"]
 """Who takes per-record gradients: hooks on layers during loss.backward(), or torch.func."""
 
-Loss = Callable[[Any, Any], torch.Tensor]
+Loss = Callable[[Any, Any], Tensor]
 
 _FACTORS = "mezzotint_factors"
 
@@ -64,7 +66,7 @@ class PrivateModule(GradSampleModule):
 
     def __init__(
         self,
-        module: torch.nn.Module,
+        module: Module,
         *,
         loss_reduction: Literal["mean", "sum"] = "mean",
         factored: bool = True,
@@ -93,14 +95,14 @@ class PrivateModule(GradSampleModule):
         self._passes += 1
         return outputs
 
-    def iterate_submodules(self, module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    def iterate_submodules(self, module: Module) -> Iterator[Module]:
         """The layers that get hooks; rules of `quantize_aware` are none of them."""
         if rule_of(module) is None:
             yield from super().iterate_submodules(module)
         elif any(parameter.requires_grad for parameter in module.parameters()):
             yield module
 
-    def _get_module_type(self, module: torch.nn.Module) -> Any:
+    def _get_module_type(self, module: Module) -> Any:
         """The class of a layer; of one whose settings Opacus's own rule ignores, a class without a
         rule.
         """
@@ -119,7 +121,7 @@ class PrivateModule(GradSampleModule):
                 raise
             return getattr(self._module, name)
 
-    def backward(self, loss: Loss, batch: Any, *, chunk: int = 32) -> torch.Tensor:
+    def backward(self, loss: Loss, batch: Any, *, chunk: int = 32) -> Tensor:
         """Takes each record's gradient by itself, through torch.func, in place of loss.backward().
 
         It takes what hooks refuse (nn.LSTM, nn.MultiheadAttention, layers that are given one row
@@ -177,8 +179,8 @@ class PrivateModule(GradSampleModule):
         self.enable_hooks()
 
     def capture_activations_hook(
-        self, module: torch.nn.Module, forward_input: Any, _forward_output: Any
-    ) -> torch.Tensor | None:
+        self, module: Module, forward_input: Any, _forward_output: Any
+    ) -> Tensor | None:
         """Hook after a layer: keeps what it was given until the gradient of its output is there.
 
         Returns: what stands for the output, None for the output itself.
@@ -189,7 +191,7 @@ class PrivateModule(GradSampleModule):
         output = _forward_output
         if isinstance(output, tuple):
             output = output[0]
-        if not trained or not isinstance(output, torch.Tensor) or not output.requires_grad:
+        if not trained or not isinstance(output, Tensor) or not output.requires_grad:
             return None
         layer: Any = module
         if not hasattr(layer, "activations"):
@@ -209,10 +211,10 @@ class PrivateModule(GradSampleModule):
 
     def _follow_back(
         self,
-        module: torch.nn.Module,
-        activations: list[torch.Tensor],
+        module: Module,
+        activations: list[Tensor],
         versions: list[int],
-        back: torch.Tensor,
+        back: Tensor,
     ) -> None:
         """Hook behind a layer's output, of which `back` is the gradient."""
         if list(map(version, activations)) != versions:
@@ -226,7 +228,7 @@ class PrivateModule(GradSampleModule):
 
     def capture_backprops_hook(
         self,
-        module: torch.nn.Module,
+        module: Module,
         _forward_input: Any,
         forward_output: Any,
         loss_reduction: str,
@@ -253,7 +255,7 @@ class PrivateModule(GradSampleModule):
                 # Nobody needs more than that there were several.
                 parameter.grad_sample = parameter.grad_sample[-2:]
 
-    def _keep_factors(self, layer: Any, back: torch.Tensor, loss_reduction: str) -> None:
+    def _keep_factors(self, layer: Any, back: Tensor, loss_reduction: str) -> None:
         """Hangs the factors of a dense layer's gradients onto its weight."""
         (inputs,) = layer.activations.pop()
         if loss_reduction == "mean":
@@ -268,12 +270,12 @@ class PrivateModule(GradSampleModule):
             layer.bias._forward_counter -= 1
 
 
-def factors(sample: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
+def factors(sample: Any) -> tuple[Tensor, Tensor] | None:
     """What was sent back, (n, out), and given, (n, in), where gradients are factors; else None."""
     return getattr(sample, _FACTORS, None)
 
 
-def factored(sample: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def factored(sample: Tensor) -> tuple[Tensor, Tensor]:
     """Gains and rows, float32, whose outer products are the records' gradients in one tensor."""
     factor_pair = factors(sample)
     if factor_pair is None:
@@ -282,7 +284,7 @@ def factored(sample: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return gains.detach().float(), rows.detach().float()
 
 
-def _samplers(module: torch.nn.Module) -> dict[Any, Any]:
+def _samplers(module: Module) -> dict[Any, Any]:
     """What takes the gradients of layers, by class; of those that `quantize_aware` has given a
     rule, too.
     """
@@ -327,7 +329,7 @@ def _refuse_keywords(layer: Any, _: Any, settings: Any) -> None:
         raise ParameterError("module", label(_trained(layer)[0]), remedy)
 
 
-def _unfollowed(layer: torch.nn.Module, error: Exception) -> Exception:
+def _unfollowed(layer: Module, error: Exception) -> Exception:
     """The error of a layer that hooks cannot follow, with the remedy."""
     if isinstance(error, ParameterError):
         return error
@@ -339,7 +341,7 @@ def _unfollowed(layer: torch.nn.Module, error: Exception) -> Exception:
     return ParameterError("module", f"{type(layer).__name__} of {name}", remedy)
 
 
-def _is_simple(module: torch.nn.Module, parameters: list[Any]) -> bool:
+def _is_simple(module: Module, parameters: list[Any]) -> bool:
     """A dense layer, called once with a vector per record, whose parameters nothing else has
     used.
     """
@@ -356,7 +358,7 @@ def _is_simple(module: torch.nn.Module, parameters: list[Any]) -> bool:
     )
 
 
-def _trained(layer: torch.nn.Module) -> list[Any]:
+def _trained(layer: Module) -> list[Any]:
     """The trained parameters of a layer and those inside; Opacus hangs attributes onto them."""
     if layer._modules:
         return [parameter for parameter in layer.parameters() if parameter.requires_grad]
@@ -393,7 +395,7 @@ def _check_calls(module: Any, trained: list[Any]) -> None:
         raise ParameterError("gradients", value, remedy)
 
 
-def _check_precision(parameter: torch.Tensor, back: torch.Tensor, reduction: str) -> None:
+def _check_precision(parameter: Tensor, back: Tensor, reduction: str) -> None:
     if reduction == "mean" and back.dtype in _SIXTEEN_BITS:
         remedy = (
             f"{label(parameter)} gets {back.dtype} gradients of a mean: 1/n is "
@@ -403,15 +405,15 @@ def _check_precision(parameter: torch.Tensor, back: torch.Tensor, reduction: str
 
 
 def _rows_alone(
-    module: torch.nn.Module,
-    trained: Mapping[str, torch.Tensor],
+    module: Module,
+    trained: Mapping[str, Tensor],
     loss: Loss,
     batch: Any,
     chunk: int,
-) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+) -> tuple[dict[str, Tensor], Tensor]:
     """Gradients of every record by itself, and its loss."""
     leaves, structure = tree_flatten(_plain(batch))
-    if not leaves or not all(isinstance(leaf, torch.Tensor) and leaf.dim() for leaf in leaves):
+    if not leaves or not all(isinstance(leaf, Tensor) and leaf.dim() for leaf in leaves):
         remedy = "give tensors with records first, in tuples, lists and mappings"
         raise ParameterError("batch", type(batch).__name__, remedy)
     if not len(leaves[0]):
@@ -420,7 +422,7 @@ def _rows_alone(
         }
         return record_rows, leaves[0].new_zeros(0, dtype=torch.float32)
 
-    def loss_of_one(weights: Mapping[str, torch.Tensor], record: list[torch.Tensor]) -> Any:
+    def loss_of_one(weights: Mapping[str, Tensor], record: list[Tensor]) -> Any:
         single = structure.unflatten([leaf.unsqueeze(0) for leaf in record])
         return loss(_Functional(module, weights), single).float()
 
@@ -443,8 +445,9 @@ def _plain(batch: Any) -> Any:
 class _Functional:
     """A module with other weights, to be called in its place."""
 
-    def __init__(self, module: torch.nn.Module, weights: Mapping[str, torch.Tensor]) -> None:
-        self._module, self._weights = module, dict(weights)
+    def __init__(self, module: Module, weights: Mapping[str, Tensor]) -> None:
+        self._module = module
+        self._weights = dict(weights)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return torch.func.functional_call(self._module, self._weights, args, kwargs)

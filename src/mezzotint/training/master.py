@@ -10,7 +10,7 @@ import numpy as np
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject
 from mezzotint.training.contraction import check_bits, check_q
-from mezzotint.training.models import parametrize, torch
+from mezzotint.training.models import Module, Tensor, parametrize, torch
 from mezzotint.training.packed import PackedModel, PackedTensor
 
 BEHIND = "parametrizations.weight.original"
@@ -30,8 +30,8 @@ _TOP_PER_RMS = {1: 0.7979, 2: 1.4936}
 
 
 def quantize_aware(
-    module: torch.nn.Module, *, bits: int = 4, bound: float | None = None, q: float = 1.0
-) -> torch.nn.Module:
+    module: Module, *, bits: int = 4, bound: float | None = None, q: float = 1.0
+) -> Module:
     """Lets every forward pass see weights on 2^bits levels, while float weights are trained.
 
     Call it before `make_private`, and make the optimizer of the same parameters. The gradient with
@@ -77,7 +77,7 @@ def quantize_aware(
 
 
 @final
-class Levels(torch.nn.Module):
+class Levels(Module):
     """The rule by which float weights become levels.
 
     Arguments: as of `quantize_aware`.
@@ -85,14 +85,16 @@ class Levels(torch.nn.Module):
 
     def __init__(self, *, bits: int, bound: float | None, q: float) -> None:
         super().__init__()
-        self.bits, self.bound, self.q = bits, bound, q
+        self.bits = bits
+        self.bound = bound
+        self.q = q
 
-    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+    def forward(self, weight: Tensor) -> Tensor:
         """The levels of a weight (outputs, ...), of which gradients are the weight's."""
         levels: Any = _StraightThrough.apply(weight, self)
         return levels
 
-    def scales(self, weight: torch.Tensor) -> torch.Tensor:
+    def scales(self, weight: Tensor) -> Tensor:
         """(outputs, 1, ...) the largest level of each output."""
         outputs = weight.detach().flatten(1)
         scale_shape = (len(weight), *(1,) * (weight.dim() - 1))
@@ -104,20 +106,20 @@ class Levels(torch.nn.Module):
             return spread.clamp(min=smallest).view(scale_shape)
         return outputs.abs().amax(dim=1).clamp(min=smallest).view(scale_shape)
 
-    def codes(self, weight: torch.Tensor) -> torch.Tensor:
+    def codes(self, weight: Tensor) -> Tensor:
         """The number of the nearest level of each weight, as integers in floats."""
         top_code = 2**self.bits - 1
         relative = weight.detach() / self.scales(weight)
         return ((relative + 1) * (top_code / 2)).round().clamp(0, top_code)
 
-    def values(self, codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    def values(self, codes: Tensor, scales: Tensor) -> Tensor:
         """The levels that codes stand for."""
         level_grid = torch.linspace(
             -1.0, 1.0, 2**self.bits, dtype=torch.float64, device=scales.device
         )
         return (scales.double() * level_grid[codes.long()]).to(scales.dtype)
 
-    def replaced(self, codes: torch.Tensor) -> torch.Tensor:
+    def replaced(self, codes: Tensor) -> Tensor:
         """Codes, of which each is replaced by another one with probability 1 - q."""
         code_shift = torch.randint_like(codes, 1, 2**self.bits)
         is_kept = torch.rand_like(codes) < self.q
@@ -126,7 +128,7 @@ class Levels(torch.nn.Module):
 
 class _StraightThrough(torch.autograd.Function):
     @staticmethod
-    def forward(weight: torch.Tensor, rule: Levels) -> torch.Tensor:  # type: ignore[override]
+    def forward(weight: Tensor, rule: Levels) -> Tensor:  # type: ignore[override]
         codes = rule.codes(weight)
         if rule.training and rule.q < 1:
             codes = rule.replaced(codes)
@@ -143,7 +145,7 @@ class _StraightThrough(torch.autograd.Function):
     generate_vmap_rule = True
 
 
-def rule_of(layer: torch.nn.Module) -> Levels | None:
+def rule_of(layer: Module) -> Levels | None:
     """The rule of a layer whose weight alone has one, of `quantize_aware`; else None."""
     if not parametrize.is_parametrized(layer):
         return None
@@ -156,21 +158,21 @@ def rule_of(layer: torch.nn.Module) -> Levels | None:
     return None
 
 
-def plain_type(layer: torch.nn.Module) -> type[torch.nn.Module]:
+def plain_type(layer: Module) -> type[Module]:
     """The class of a layer, without the rule of `quantize_aware` if it has one."""
     if rule_of(layer) is None:
         return type(layer)
     return cast("type[torch.nn.Module]", type(layer).__bases__[0])
 
 
-def trained_weight(layer: Any) -> torch.Tensor:
+def trained_weight(layer: Any) -> Tensor:
     """The parameter behind a layer's weight."""
     if rule_of(layer) is None:
         return layer.weight
     return layer.parametrizations.weight.original
 
 
-def without_rules(module: torch.nn.Module) -> torch.nn.Module:
+def without_rules(module: Module) -> Module:
     """A copy of a module with plain weights, those behind the levels."""
     plain_module = copy.deepcopy(module)
     for layer in list(plain_module.modules()):
@@ -180,7 +182,7 @@ def without_rules(module: torch.nn.Module) -> torch.nn.Module:
 
 
 @torch.no_grad()
-def pack_levels(module: torch.nn.Module, *, note: JsonObject | None = None) -> PackedModel:
+def pack_levels(module: Module, *, note: JsonObject | None = None) -> PackedModel:
     """Packs the levels that a forward pass of a `quantize_aware` module sees, under the plain
     names.
 
@@ -210,7 +212,7 @@ def pack_levels(module: torch.nn.Module, *, note: JsonObject | None = None) -> P
     return PackedModel(tensors=tuple(tensors), levels=tuple(levels.tolist()), note=dict(note or {}))
 
 
-def _packed(name: str, weight: torch.Tensor, rule: Levels, *, shape: Any = None) -> PackedTensor:
+def _packed(name: str, weight: Tensor, rule: Levels, *, shape: Any = None) -> PackedTensor:
     codes = rule.codes(weight).to(torch.uint8).cpu().numpy()
     scales = rule.scales(weight).flatten().float().cpu().numpy()
     if shape is not None:

@@ -46,6 +46,7 @@ tree_flatten = pytree.tree_flatten
 tree_map = pytree.tree_map
 
 Tensor = torch.Tensor
+Module = torch.nn.Module
 
 
 def reason_of(error: Exception) -> str:
@@ -67,7 +68,7 @@ class Task:
         decide: outputs to (n,) labels.
     """
 
-    module: torch.nn.Module
+    module: Module
     losses: Callable[[Tensor, Tensor], Tensor]
     decide: Callable[[Tensor], Tensor]
 
@@ -78,14 +79,14 @@ _MARGIN_LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _linear(features: int, outputs: int) -> torch.nn.Module:
+def _linear(features: int, outputs: int) -> Module:
     linear_layer = torch.nn.Linear(features, outputs)
     torch.nn.init.zeros_(linear_layer.weight)
     torch.nn.init.zeros_(linear_layer.bias)
     return torch.nn.Sequential(torch.nn.Flatten(), linear_layer)
 
 
-def _convolutional(rows: int, columns: int, classes: int) -> torch.nn.Module:
+def _convolutional(rows: int, columns: int, classes: int) -> Module:
     # Two convolutions and two dense layers, bounded activations: what small private image models
     # use.
     convolutions = torch.nn.Sequential(
@@ -106,7 +107,7 @@ def _convolutional(rows: int, columns: int, classes: int) -> torch.nn.Module:
 
 
 @final
-class _Block(torch.nn.Module):
+class _Block(Module):
     """Attention over all tokens, then two dense layers on each; both added to what came, after a
     norm.
     """
@@ -135,16 +136,18 @@ class _Block(torch.nn.Module):
 
 
 @final
-class _Transformer(torch.nn.Module):
+class _Transformer(Module):
     """An encoder of a record's rows, each a token; its mean decides."""
 
     def __init__(
         self, tokens: int, features: int, classes: int, *, width: int = 64, heads: int = 4
     ) -> None:
         super().__init__()
-        self.into, self.place = torch.nn.Linear(features, width), torch.nn.Embedding(tokens, width)
+        self.into = torch.nn.Linear(features, width)
+        self.place = torch.nn.Embedding(tokens, width)
         self.blocks = torch.nn.Sequential(_Block(width, heads), _Block(width, heads))
-        self.norm, self.classes = torch.nn.LayerNorm(width), torch.nn.Linear(width, classes)
+        self.norm = torch.nn.LayerNorm(width)
+        self.classes = torch.nn.Linear(width, classes)
         self.register_buffer("places", torch.arange(tokens), persistent=False)
         torch.nn.init.normal_(self.place.weight, std=0.1)
 
@@ -155,7 +158,7 @@ class _Transformer(torch.nn.Module):
         return self.classes(self.norm(self.blocks(self.into(x) + self.place(places))).mean(dim=1))
 
 
-def _module_from(name: str, shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
+def _module_from(name: str, shape: tuple[int, ...], classes: int, seed: int) -> Module:
     """The module that a user's file makes."""
     factory = _factory_from(name)
     with torch.random.fork_rng():
@@ -165,7 +168,7 @@ def _module_from(name: str, shape: tuple[int, ...], classes: int, seed: int) -> 
         except TypeError as error:
             remedy = f"it must be called without arguments ({error}); name a function that is"
             raise ParameterError("model", name, remedy) from error
-    if not isinstance(module, torch.nn.Module):
+    if not isinstance(module, Module):
         remedy = f"makes {type(module).__name__}, no torch.nn.Module; return one"
         raise ParameterError("model", name, remedy)
     outputs = _outputs_of(module, torch.zeros(2, *shape), name)
@@ -182,7 +185,7 @@ def _module_from(name: str, shape: tuple[int, ...], classes: int, seed: int) -> 
 
 
 @torch.no_grad()
-def _outputs_of(module: torch.nn.Module, features: Tensor, name: str) -> object:
+def _outputs_of(module: Module, features: Tensor, name: str) -> object:
     """What a copy of a module makes of records; what fails is refused by the model's name."""
     try:
         return copy.deepcopy(module).eval()(features)
@@ -234,7 +237,7 @@ def _factory_from(name: str) -> Callable[[], object]:
     return factory
 
 
-def _classifier(module: torch.nn.Module) -> Task:
+def _classifier(module: Module) -> Task:
     losses = partial(torch.nn.functional.cross_entropy, reduction="none")
     return Task(module=module, losses=losses, decide=lambda outputs: outputs.argmax(dim=1))
 
@@ -291,7 +294,7 @@ LEAST_SIDE = 20
 """Pixels of an image's side that the two convolutions need."""
 
 
-def _of_images(shape: tuple[int, ...], classes: int) -> torch.nn.Module:
+def _of_images(shape: tuple[int, ...], classes: int) -> Module:
     if len(shape) != 2 or min(shape) < LEAST_SIDE:
         remedy = (
             f"needs images of at least {LEAST_SIDE} x {LEAST_SIDE}, got records of shape {shape}"
@@ -300,7 +303,7 @@ def _of_images(shape: tuple[int, ...], classes: int) -> torch.nn.Module:
     return _convolutional(*shape, classes)
 
 
-def _of_rows(shape: tuple[int, ...], classes: int) -> torch.nn.Module:
+def _of_rows(shape: tuple[int, ...], classes: int) -> Module:
     if len(shape) != 2:
         remedy = f"needs rows of features, a token each, got records of shape {shape}"
         raise ParameterError("model", "transformer", remedy)

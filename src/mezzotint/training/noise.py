@@ -12,12 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NoReturn, final
 
-import numpy as np
-import numpy.typing as npt
-
 from mezzotint.core.arguments import Neighboring, check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject
+from mezzotint.core.types import FloatArray, IntArray
 from mezzotint.training.batches import PoissonBatches
 from mezzotint.training.rqp import noise_multiplier as least_noise
 from mezzotint.training.sampling import Phase, Sampling, participations
@@ -205,10 +203,11 @@ class CorrelatedNoise:
 
     def __init__(self, bands: int, batches_drawn: Callable[[], int]) -> None:
         self.integers = coefficients(bands)
-        self._batches_drawn, self._last_batch = batches_drawn, 0
+        self._batches_drawn = batches_drawn
+        self._last_batch = 0
         self._settings: tuple[object, ...] | None = None
-        self._sums: deque[npt.NDArray[np.int64]] = deque(maxlen=bands - 1)
-        self._solved: deque[npt.NDArray[np.float64]] = deque(maxlen=bands - 1)
+        self._sums: deque[IntArray] = deque(maxlen=bands - 1)
+        self._solved: deque[FloatArray] = deque(maxlen=bands - 1)
 
     def __reduce__(self) -> NoReturn:
         remedy = "copies would use a record's one part in the noise twice"
@@ -234,9 +233,10 @@ class CorrelatedNoise:
         if self._settings not in (None, settings):
             remedy = "with bands noise, clip norm and weights stay what they were"
             raise ParameterError("optimizer", "changed", remedy)
-        self._last_batch, self._settings = batch_number, settings
+        self._last_batch = batch_number
+        self._settings = settings
 
-    def mix(self, summed: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def mix(self, summed: IntArray) -> IntArray:
         """(D,) C X of this step, from its sum and those kept."""
         mixed_sums = self.integers[0] * summed
         for factor, earlier in zip(self.integers[1:], self._sums, strict=False):
@@ -244,7 +244,7 @@ class CorrelatedNoise:
         self._sums.appendleft(summed)
         return mixed_sums
 
-    def solve(self, released: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    def solve(self, released: IntArray) -> FloatArray:
         """(D,) the step's sum with its noise, from what was released in this step and before."""
         solution = solved(len(self.integers), released, dict(enumerate(self._solved, start=1)))
         self._solved.appendleft(solution)

@@ -206,7 +206,8 @@ class _Editor:
 
     def _add_dense(self, node: Any, weight: str) -> None:
         """Adds a product of inputs and a weight's transpose, and what a Gemm adds to it."""
-        inputs, output = self._value(node.input[0]), node.output[0]
+        inputs = self._value(node.input[0])
+        output = node.output[0]
         negative_terms: list[str] = []
         shortfall = self._weights[weight].shortfall
         if shortfall is not None:

@@ -12,7 +12,7 @@ from typing import Any, final
 
 from mezzotint.core import brought_by
 from mezzotint.core.errors import ParameterError
-from mezzotint.training.models import reason_of, torch
+from mezzotint.training.models import Module, Tensor, reason_of, torch
 from mezzotint.training.packed import Inputs
 
 with brought_by("export"):
@@ -46,7 +46,7 @@ _DRAWING = {
 """ONNX's operations that draw random numbers."""
 
 
-def float_graph(module: torch.nn.Module, shape: tuple[int, ...], inputs: Inputs) -> Any:
+def float_graph(module: Module, shape: tuple[int, ...], inputs: Inputs) -> Any:
     """The ONNX model of what a module computes of any number of records, with weights in floats.
 
     Its input is "features", its output "outputs"; weights have the names of parameters.
@@ -74,9 +74,7 @@ def float_graph(module: torch.nn.Module, shape: tuple[int, ...], inputs: Inputs)
     return onnx_model
 
 
-def _traced_model(
-    module: torch.nn.Module, shape: tuple[int, ...], inputs: Inputs, *, records: int
-) -> Any:
+def _traced_model(module: Module, shape: tuple[int, ...], inputs: Inputs, *, records: int) -> Any:
     """What PyTorch's exporter writes of a pass over some records; constants are not folded."""
     buffer: Any = io.BytesIO()
     torch.onnx.export(
@@ -98,16 +96,16 @@ def _traced_model(
 
 
 @final
-class _SingleInput(torch.nn.Module):
+class _SingleInput(Module):
     """A module called with its features alone: the exporter would make tensors of settings by
     default.
     """
 
-    def __init__(self, plain: torch.nn.Module) -> None:
+    def __init__(self, plain: Module) -> None:
         super().__init__()
         self.plain = plain
 
-    def forward(self, features: torch.Tensor) -> Any:
+    def forward(self, features: Tensor) -> Any:
         return self.plain(features)
 
 
@@ -124,7 +122,7 @@ def _shorten_names(graph: Any) -> None:
 
 
 @contextmanager
-def _quiet_export(module: torch.nn.Module, shape: tuple[int, ...]) -> Iterator[None]:
+def _quiet_export(module: Module, shape: tuple[int, ...]) -> Iterator[None]:
     """Turns the exporters' errors into ParameterError; attention is followed in its parts."""
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -144,13 +142,11 @@ def _quiet_export(module: torch.nn.Module, shape: tuple[int, ...]) -> Iterator[N
         torch.backends.mha.set_fastpath_enabled(fast_path)
 
 
-def _refusal(module: torch.nn.Module, reason: str) -> ParameterError:
+def _refusal(module: Module, reason: str) -> ParameterError:
     return ParameterError("module", type(module).__name__, reason)
 
 
-def _check_number_of_records(
-    module: torch.nn.Module, shape: tuple[int, ...], inputs: Inputs
-) -> None:
+def _check_number_of_records(module: Module, shape: tuple[int, ...], inputs: Inputs) -> None:
     """Refuses what holds for some numbers of records only: PyTorch notes it as a range or a
     guard.
     """
@@ -171,9 +167,7 @@ def _check_number_of_records(
         raise _refusal(module, remedy)
 
 
-def _outputs_of_each_alone(
-    module: torch.nn.Module, shape: tuple[int, ...], inputs: Inputs
-) -> torch.Tensor:
+def _outputs_of_each_alone(module: Module, shape: tuple[int, ...], inputs: Inputs) -> Tensor:
     """Outputs of a few made-up records; refuses others than one tensor of floats, records first,
     with what each record alone gives.
     """
@@ -196,6 +190,6 @@ def _outputs_of_each_alone(
 
 
 def _has_records_first(value: object, count: int) -> bool:
-    if not isinstance(value, torch.Tensor) or value.dtype != torch.float32 or not value.dim():
+    if not isinstance(value, Tensor) or value.dtype != torch.float32 or not value.dim():
         return False
     return len(value) == count

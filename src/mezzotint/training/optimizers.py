@@ -30,6 +30,7 @@ from mezzotint.training.gradients import factored
 from mezzotint.training.models import (
     BatchSplittingSampler,
     DPOptimizer,
+    Tensor,
     check_unused,
     mark_used,
     torch,
@@ -53,7 +54,7 @@ def _private() -> None:
     """Draws from the operating system's entropy."""
 
 
-def every(parameter: torch.Tensor) -> bool:
+def every(parameter: Tensor) -> bool:
     """All parameters are quantized."""
     return True
 
@@ -62,7 +63,7 @@ def uncounted(optimizer: NoisyOptimizer) -> None:
     """No accounting."""
 
 
-def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     """All parameter tensors, in order of the groups."""
     return [
         parameter
@@ -124,7 +125,7 @@ class ProjectedOptimizer(_Wrapper):
         projection: Projection,
         bounds: float | Iterable[float],
         rng: Callable[[], Seed] = _private,
-        quantize: Callable[[torch.Tensor], bool] = every,
+        quantize: Callable[[Tensor], bool] = every,
     ) -> None:
         self.inner = inner
         self.projection = projection
@@ -149,7 +150,7 @@ class ProjectedOptimizer(_Wrapper):
             remedy = f"need one positive number, or {count} of them"
             raise ParameterError("bounds", self._bounds, remedy)
 
-    def _projected(self) -> list[tuple[torch.Tensor, float]]:
+    def _projected(self) -> list[tuple[Tensor, float]]:
         """The tensors that are projected, and their bounds."""
         return [
             (parameter, bound)
@@ -158,7 +159,7 @@ class ProjectedOptimizer(_Wrapper):
         ]
 
     @property
-    def parameters(self) -> list[torch.Tensor]:
+    def parameters(self) -> list[Tensor]:
         """The parameter tensors that are projected, in order of the groups."""
         return [parameter for parameter, _ in self._projected()]
 
@@ -258,7 +259,7 @@ class ProjectedOptimizer(_Wrapper):
         else:
             self._project_together(projected)
 
-    def _project_in_place(self, projected: list[tuple[torch.Tensor, float]]) -> None:
+    def _project_in_place(self, projected: list[tuple[Tensor, float]]) -> None:
         flat_tensors = [
             parameter.detach().to(torch.float32).contiguous().flatten()
             for parameter, _ in projected
@@ -271,7 +272,7 @@ class ProjectedOptimizer(_Wrapper):
             if flat_weights.data_ptr() != parameter.data_ptr():
                 parameter.copy_(flat_weights.view_as(parameter))
 
-    def _project_together(self, projected: list[tuple[torch.Tensor, float]]) -> None:
+    def _project_together(self, projected: list[tuple[Tensor, float]]) -> None:
         # One draw for all tensors, where the first of them lies, and few operations on each: the
         # time goes into these.
         device = projected[0][0].device
@@ -300,7 +301,7 @@ class ProjectedOptimizer(_Wrapper):
         return level_codes
 
 
-def derived_bound(parameter: torch.Tensor) -> float:
+def derived_bound(parameter: Tensor) -> float:
     """Twice the largest weight of a tensor that is public, as initial weights are; 1 if all are
     0.
     """
@@ -384,7 +385,7 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
 
     expected_batch_size: Any
 
-    _sums: torch.Tensor | None = None
+    _sums: Tensor | None = None
     """(D,) integers: the records' clipped gradients in all tensors, in units of the grid, added
     up.
     """
@@ -413,7 +414,10 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
             expected_batch_size=expected_batch_size,
         )
         self._become_optimizer()
-        self.record, self.replicas, self.mixer, self.drawn = record, replicas, mixer, drawn
+        self.record = record
+        self.replicas = replicas
+        self.mixer = mixer
+        self.drawn = drawn
         if not 0 <= noise_multiplier < math.inf:
             raise ParameterError("noise_multiplier", noise_multiplier, "need a finite number >= 0")
         self.rng = rng
@@ -479,7 +483,8 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
             raise ParameterError("signal_skip_step", caller.f_code.co_name, remedy)
         if caller is not self._splitting:
             # The pass before may have ended in the middle of a batch, whose parts are dropped.
-            self._splitting, self._is_last_step_skipped = caller, False
+            self._splitting = caller
+            self._is_last_step_skipped = False
             self._step_skip_queue.clear()
             self._forget_sums()
         elif self._step_skip_queue:
@@ -518,9 +523,10 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         self.original_optimizer.zero_grad(set_to_none)
 
     def _forget_sums(self) -> None:
-        self._records, self._sums = 0, None
+        self._records = 0
+        self._sums = None
 
-    def _samples(self) -> list[torch.Tensor]:
+    def _samples(self) -> list[Tensor]:
         """Per-record gradients of every tensor; refuses those scaled by their own size."""
         if hasattr(self, "found_inf"):
             remedy = (
@@ -545,7 +551,7 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         for parameter in self.params:
             mark_used(parameter.grad_sample)
 
-    def _split(self, together: torch.Tensor) -> list[torch.Tensor]:
+    def _split(self, together: Tensor) -> list[Tensor]:
         """(D,) coordinates, cut into the shape of each tensor."""
         pieces = together.split([parameter.numel() for parameter in self.params])
         return [
@@ -553,7 +559,7 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
             for parameter, tensor_piece in zip(self.params, pieces, strict=True)
         ]
 
-    def _clipped_sum(self, samples: list[torch.Tensor]) -> torch.Tensor:
+    def _clipped_sum(self, samples: list[Tensor]) -> Tensor:
         """(D,) integers: the sum over the records of their clipped gradients, in units of the
         grid.
         """
@@ -582,7 +588,8 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         Raises:
             NotFiniteError: the step counts all the same.
         """
-        summed, self._sums = self._sums, None
+        summed = self._sums
+        self._sums = None
         if summed is None:
             remedy = "each release needs sums of its own; call step()"
             raise ParameterError("gradients", "no sum", remedy)
@@ -617,7 +624,7 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         if self.drawn is not None:
             self.drawn.used = self.drawn()
 
-    def _released(self, summed: torch.Tensor) -> torch.Tensor:
+    def _released(self, summed: Tensor) -> Tensor:
         """(D,) gradient that the step is made with, from the sum of integers."""
         device = self.params[0].device
         if self.replicas:
@@ -641,7 +648,7 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
             raise NotFiniteError(_NOT_FINITE)
         return torch.from_numpy(gradient).to(device)
 
-    def _released_on_device(self, summed: torch.Tensor) -> torch.Tensor:
+    def _released_on_device(self, summed: Tensor) -> Tensor:
         noise_law = self._law_of_noise()
         if noise_law is not None:
             noise_key = key_from(self.rng())

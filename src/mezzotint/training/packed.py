@@ -23,7 +23,7 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import parse_object, replacing
 from mezzotint.core.records import JsonObject
 from mezzotint.core.sampler import pack, packed_size, unpack
-from mezzotint.core.types import Codes
+from mezzotint.core.types import ByteArray, Codes
 from mezzotint.training.channels import LEAST_BITS, Floats, integers, round_channels
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class PackedTensor:
     name: str
     codes: Codes
     scale: float | npt.NDArray[np.float32]
-    chosen: npt.NDArray[np.uint8] | None = None
+    chosen: ByteArray | None = None
 
     @property
     def levels(self) -> Codes:
@@ -94,9 +94,7 @@ class PackedTensor:
             remedy = f"tensor {self.name!r} names no such level"
             raise ParameterError("codes", int(self.codes.max()), remedy)
 
-    def _check_chosen(
-        self, chosen: npt.NDArray[np.uint8], channels: int, bits: int, level_count: int
-    ) -> None:
+    def _check_chosen(self, chosen: ByteArray, channels: int, bits: int, level_count: int) -> None:
         shapes = [(channels, 2**fewer_bits) for fewer_bits in range(1, bits)]
         has_right_shape = chosen.shape in shapes and chosen.dtype == np.uint8
         if not has_right_shape or int(chosen.max(initial=0)) >= level_count:
@@ -318,12 +316,14 @@ def _model_of(header: JsonObject, arrays: dict[str, npt.NDArray[Any]]) -> Packed
     unused = dict(arrays)
     tensors: list[PackedTensor] = []
     for tensor_entry in header["tensors"]:
-        name, shape = tensor_entry["name"], tuple(tensor_entry["shape"])
+        name = tensor_entry["name"]
+        shape = tuple(tensor_entry["shape"])
         chosen = unused.pop(f"{name}.chosen", None)
         level_count = len(header["levels"])
         if chosen is not None:
             level_count = chosen.shape[1]
-        bits, count = _bits_for(level_count), math.prod(shape)
+        bits = _bits_for(level_count)
+        count = math.prod(shape)
         packed_codes = unpack(unused.pop(f"{name}.codes").tobytes(), bits, count).reshape(shape)
         scale = tensor_entry["scale"]
         if scale is None:
@@ -365,9 +365,11 @@ def pack_weights(
     """
     check_count("bits", bits, most=MAX_BITS)
     check_choice("scales", scales, ("channel", "tensor"))
-    round_tensor, levels = _round_by_channel, integers(max(bits, LEAST_BITS))
+    round_tensor = _round_by_channel
+    levels = integers(max(bits, LEAST_BITS))
     if scales == "tensor":
-        round_tensor, levels = _round_evenly, np.linspace(-1.0, 1.0, 2**bits)
+        round_tensor = _round_evenly
+        levels = np.linspace(-1.0, 1.0, 2**bits)
     tensors: list[PackedTensor] = []
     for name, values in weights.items():
         weight_array = np.asarray(values, dtype=np.float64)

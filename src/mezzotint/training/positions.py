@@ -7,11 +7,11 @@ from __future__ import annotations
 from typing import Any, final
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.training.models import torch
+from mezzotint.training.models import Module, Tensor
 from mezzotint.training.splitting import tensors_of
 
 
-def records_first(module: torch.nn.Module, name: str) -> torch.nn.Module:
+def records_first(module: Module, name: str) -> Module:
     """Expands what a layer is given to the batch wherever it has one row, so that rows are records.
 
     Not for a layer whose output is indexed by `[0]` behind it: all but the first row would be lost.
@@ -69,7 +69,7 @@ class _Expansion:
         return tuple(self._expanded(value) for value in inputs)
 
     def _expanded(self, value: Any) -> Any:
-        if self._records is None or not isinstance(value, torch.Tensor) or value.dim() < 2:
+        if self._records is None or not isinstance(value, Tensor) or value.dim() < 2:
             return value
         if len(value) != 1:
             return value

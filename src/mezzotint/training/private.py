@@ -6,9 +6,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, final, get_args
 
-import numpy as np
-import numpy.typing as npt
-
 from mezzotint.core.arguments import (
     Neighboring,
     check_choice,
@@ -18,6 +15,7 @@ from mezzotint.core.arguments import (
 )
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.sampler import key_from
+from mezzotint.core.types import IntArray
 from mezzotint.training.accountant import Accountant
 from mezzotint.training.batches import (
     Draws,
@@ -30,11 +28,7 @@ from mezzotint.training.batches import (
     template_of,
 )
 from mezzotint.training.gradients import GradSampleMode, PrivateModule
-from mezzotint.training.models import (
-    FSDPModule,
-    FullyShardedDataParallel,
-    torch,
-)
+from mezzotint.training.models import FSDPModule, FullyShardedDataParallel, Module, Tensor, torch
 from mezzotint.training.noise import NOT_REPLACED, Budget, Fresh, Noise
 from mezzotint.training.optimizers import (
     NoisyOptimizer,
@@ -64,7 +58,7 @@ Private = tuple[PrivateModule, NoisyOptimizer, torch.utils.data.DataLoader[Any],
 
 
 def make_private(
-    module: torch.nn.Module,
+    module: Module,
     optimizer: torch.optim.Optimizer,
     loader: torch.utils.data.DataLoader[Any] | None = None,
     *,
@@ -294,7 +288,7 @@ class Settings:
 
 
 def made_private(
-    module: torch.nn.Module,
+    module: Module,
     optimizer: torch.optim.Optimizer,
     loader: torch.utils.data.DataLoader[Any],
     settings: Settings,
@@ -356,9 +350,7 @@ def _accountant(settings: Settings, plan: _Plan) -> Accountant:
     )
 
 
-def _private_module(
-    module: torch.nn.Module, settings: Settings, steady: frozenset[str]
-) -> PrivateModule:
+def _private_module(module: Module, settings: Settings, steady: frozenset[str]) -> PrivateModule:
     _forget_sums_of_autograd(module)
     return PrivateModule(
         module,
@@ -405,7 +397,7 @@ class _Plan:
     sampler: PoissonBatchSampler
     sampling: Poisson
     batch_size: int
-    kept_records: npt.NDArray[np.int64] | None
+    kept_records: IntArray | None
     steps: int
     budget: Budget | None
 
@@ -490,7 +482,7 @@ def _check_replacement(settings: Settings, inner: torch.optim.Optimizer) -> None
         raise ParameterError("users", "with replaced codes", remedy)
 
 
-def _forget_sums_of_autograd(module: torch.nn.Module) -> None:
+def _forget_sums_of_autograd(module: Module) -> None:
     """Drops autograd's own sums, which are not private, before a plain optimizer could read
     them.
     """
@@ -518,9 +510,7 @@ def _warn(
     )
 
 
-def _check_module(
-    module: torch.nn.Module, optimizer: torch.optim.Optimizer, mode: GradSampleMode
-) -> None:
+def _check_module(module: Module, optimizer: torch.optim.Optimizer, mode: GradSampleMode) -> None:
     refuse_private(module)
     if isinstance(module, torch.nn.parallel.DistributedDataParallel):
         remedy = (
@@ -537,7 +527,7 @@ def _check_module(
     _check_optimizer(module, optimizer)
 
 
-def _check_optimizer(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def _check_optimizer(module: Module, optimizer: torch.optim.Optimizer) -> None:
     kind = type(optimizer).__name__
     if isinstance(optimizer, NoisyOptimizer):
         remedy = "it is private already; give the plain optimizer"
@@ -564,7 +554,7 @@ _PROBED = (0, 4)
 """Positions of the records that are replaced."""
 
 
-def _probed(module: torch.nn.Module, template: Any, settings: Settings) -> frozenset[str]:
+def _probed(module: Module, template: Any, settings: Settings) -> frozenset[str]:
     """Probes a module on made-up records where it takes them; names of state that it may change.
 
     Nothing here depends on private records but the shapes and types of a batch.
@@ -585,7 +575,7 @@ def _probed(module: torch.nn.Module, template: Any, settings: Settings) -> froze
 
 
 @torch.no_grad()
-def _replicas(module: torch.nn.Module) -> _Replicas:
+def _replicas(module: Module) -> _Replicas:
     """The processes of PyTorch's default group, whose modules begin alike then."""
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return _Replicas()
@@ -598,7 +588,7 @@ def _replicas(module: torch.nn.Module) -> _Replicas:
     )
 
 
-def _forget(parameter: torch.Tensor) -> None:
+def _forget(parameter: Tensor) -> None:
     parameter.grad = None
 
 
@@ -611,15 +601,18 @@ def _onto_levels(
     """
     if settings.method == "dp-sgd":
         return optimizer
-    bits, q = settings.bits, settings.q
+    bits = settings.bits
+    q = settings.q
     if bits is None:
         bits = DEFAULT_BITS
     if q is None:
         q = DEFAULT_Q
     if settings.method == "rqp":
-        levels, quantize = projection(bits=bits, rounding="nearest", q=q), every
+        levels = projection(bits=bits, rounding="nearest", q=q)
+        quantize = every
     else:
-        levels, quantize = projection(bits=bits), _is_matrix
+        levels = projection(bits=bits)
+        quantize = _is_matrix
     parameters = parameters_of(optimizer)
     return ProjectedOptimizer(
         optimizer,
@@ -630,5 +623,5 @@ def _onto_levels(
     )
 
 
-def _is_matrix(parameter: torch.Tensor) -> bool:
+def _is_matrix(parameter: Tensor) -> bool:
     return parameter.dim() >= 2

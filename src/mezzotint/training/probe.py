@@ -23,12 +23,7 @@ import numpy as np
 from mezzotint.core.arguments import check_choice, check_count, check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.gradients import PrivateModule
-from mezzotint.training.models import (
-    TorchDispatchMode,
-    reason_of,
-    torch,
-    tree_map,
-)
+from mezzotint.training.models import Module, Tensor, TorchDispatchMode, reason_of, torch, tree_map
 from mezzotint.training.records import (
     name_parameters,
     record_count,
@@ -39,8 +34,8 @@ from mezzotint.training.records import (
 )
 from mezzotint.training.splitting import Records, records_of, tensors_of
 
-Loss = Callable[[torch.nn.Module, Any], torch.Tensor]
-Rows = dict[str, torch.Tensor]
+Loss = Callable[[Module, Any], Tensor]
+Rows = dict[str, Tensor]
 
 _SEEDS = (0, 1)
 """Of the perturbed weights: a tie (ReLU at 0, equal maxima) may make one comparison fail."""
@@ -83,7 +78,7 @@ class RecordCheck:
 
 
 def check_records(
-    module: torch.nn.Module,
+    module: Module,
     loss: Loss,
     batch: Any,
     *,
@@ -137,7 +132,7 @@ class Probe:
     Arguments: as of `check_records`.
     """
 
-    module: torch.nn.Module
+    module: Module
     loss: Loss
     records: Records
     reduction: Literal["mean", "sum"]
@@ -175,7 +170,8 @@ class Probe:
 
     def steady_state(self) -> frozenset[str]:
         """Names of parameters and buffers that a pass changes, alike for any records."""
-        before, after = state_of(self.module), self._trace(None).state
+        before = state_of(self.module)
+        after = self._trace(None).state
         return frozenset(name for name in after if not same_bits(before[name], after[name]))
 
     def _compare_with_each_alone(self, tolerance: float) -> tuple[dict[str, float], bool]:
@@ -195,7 +191,7 @@ class Probe:
                 problem = error
         raise problem
 
-    def _compared(self, start: torch.nn.Module, tolerance: float) -> tuple[dict[str, float], bool]:
+    def _compared(self, start: Module, tolerance: float) -> tuple[dict[str, float], bool]:
         rows, draw_mode = self._fixed_rows(start, seed=0)
         again, _ = self._fixed_rows(start, seed=1)
         alone = [self._alone(start, position) for position in range(self.records.count)]
@@ -247,13 +243,13 @@ class Probe:
                 )
                 raise self._refusal(remedy)
 
-    def _fixed_rows(self, start: torch.nn.Module, *, seed: int) -> tuple[Rows, FixedDraws]:
+    def _fixed_rows(self, start: Module, *, seed: int) -> tuple[Rows, FixedDraws]:
         _seed(seed)
         with FixedDraws() as draw_mode:
             rows = self._rows(_private(start, self.reduction), self.records.batch())
         return rows, draw_mode
 
-    def _alone(self, start: torch.nn.Module, position: int) -> Rows:
+    def _alone(self, start: Module, position: int) -> Rows:
         """The gradient of one record by plain autograd."""
         module = copy.deepcopy(start)
         _seed(0)
@@ -265,7 +261,7 @@ class Probe:
             if parameter.grad is not None
         }
 
-    def _backward_of_one(self, module: torch.nn.Module, batch: Any) -> None:
+    def _backward_of_one(self, module: Module, batch: Any) -> None:
         try:
             self.loss(module, batch).backward()
         except (ValueError, RuntimeError, IndexError) as error:
@@ -356,11 +352,11 @@ class _Trace:
     """Rows of a pass, parameters and buffers after it, and rows of a second pass."""
 
     rows: Rows
-    state: dict[str, torch.Tensor]
+    state: dict[str, Tensor]
     later: Rows
 
 
-def _private(module: torch.nn.Module, reduction: Literal["mean", "sum"]) -> PrivateModule:
+def _private(module: Module, reduction: Literal["mean", "sum"]) -> PrivateModule:
     """A private copy that may change its state: what it writes is compared here."""
     return PrivateModule(
         copy.deepcopy(module),
@@ -370,7 +366,7 @@ def _private(module: torch.nn.Module, reduction: Literal["mean", "sum"]) -> Priv
     )
 
 
-def _dense(tensor: torch.Tensor | None) -> torch.Tensor:
+def _dense(tensor: Tensor | None) -> Tensor:
     assert tensor is not None
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
@@ -424,7 +420,7 @@ def _differences(rows: Rows, expected: Rows) -> dict[str, float]:
     return differences
 
 
-def _flat(rows: Rows) -> torch.Tensor:
+def _flat(rows: Rows) -> Tensor:
     return torch.cat([gradient_row.float().flatten(1) for gradient_row in rows.values()], dim=1)
 
 
@@ -438,11 +434,12 @@ def _nearest(rows: Rows, expected: Rows) -> Rows:
 
 def _common_factor(rows: Rows, expected: Rows) -> float:
     """The factor that brings gradients of single records nearest to the rows."""
-    wanted, present = _flat(expected), _flat(rows)
+    wanted = _flat(expected)
+    present = _flat(rows)
     return float((wanted * present).sum() / (wanted * wanted).sum().clamp(min=1e-30))
 
 
-def _perturbed(module: torch.nn.Module, seed: int) -> torch.nn.Module:
+def _perturbed(module: Module, seed: int) -> Module:
     """A copy whose weights are moved a little, off ties and zeros."""
     perturbed = copy.deepcopy(module)
     name_parameters(perturbed)
@@ -463,7 +460,7 @@ def _seed(number: int) -> None:
     random.seed(number)
 
 
-def made_up_probe(module: torch.nn.Module, batch: Any, device: Any) -> Probe | None:
+def made_up_probe(module: Module, batch: Any, device: Any) -> Probe | None:
     """A probe of a module's outputs for made-up records.
 
     Arguments:
@@ -481,7 +478,7 @@ def made_up_probe(module: torch.nn.Module, batch: Any, device: Any) -> Probe | N
     return Probe(module=module, loss=loss, records=records_of(inputs, None), reduction="sum")
 
 
-def _made_up_loss(module: torch.nn.Module, inputs: Any, device: Any) -> Loss | None:
+def _made_up_loss(module: Module, inputs: Any, device: Any) -> Loss | None:
     """A sum over records of a fixed function of a record's outputs.
 
     Returns: None where the module does not take such records, or gives nothing that has a row for
@@ -489,11 +486,11 @@ def _made_up_loss(module: torch.nn.Module, inputs: Any, device: Any) -> Loss | N
     """
 
     def moved(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, Tensor):
             return value.to(device)
         return value
 
-    def outputs_by_record(private: torch.nn.Module, batch: Any) -> list[torch.Tensor]:
+    def outputs_by_record(private: Module, batch: Any) -> list[Tensor]:
         arguments = tree_map(moved, batch)
         if isinstance(arguments, dict):
             outputs = private(**arguments)
@@ -506,7 +503,7 @@ def _made_up_loss(module: torch.nn.Module, inputs: Any, device: Any) -> Loss | N
             if tensor.requires_grad and tensor.dim() and len(tensor) == record_count
         ]
 
-    def loss(private: torch.nn.Module, batch: Any) -> torch.Tensor:
+    def loss(private: Module, batch: Any) -> Tensor:
         summed_loss = torch.zeros((), device=device)
         for tensor in outputs_by_record(private, batch):
             flat_outputs = tensor.float().flatten(1)
@@ -530,7 +527,8 @@ def _made_up_loss(module: torch.nn.Module, inputs: Any, device: Any) -> Loss | N
 @contextmanager
 def kept_randomness() -> Iterator[None]:
     """Leaves the generators of the process as they were, and warns of nothing."""
-    legacy, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
+    legacy = np.random.get_state()  # noqa: NPY002
+    python_state = random.getstate()
     try:
         with torch.random.fork_rng(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -557,7 +555,7 @@ class FixedDraws(TorchDispatchMode):
     ) -> Any:
         settings = settings or {}
         result = operation(*arguments, **settings)
-        if isinstance(result, torch.Tensor) and result.dtype in (torch.bfloat16, torch.float16):
+        if isinstance(result, Tensor) and result.dtype in (torch.bfloat16, torch.float16):
             self.sixteen_bits = True
         if torch.Tag.nondeterministic_seeded in operation.tags:
             return _fixed(operation, arguments, result)
@@ -568,7 +566,7 @@ def _fixed(operation: Any, arguments: Any, result: Any) -> Any:
     name = operation.name()
     if "native_dropout" in name:
         return arguments[0].clone(), torch.ones_like(arguments[0], dtype=torch.bool)
-    if not isinstance(result, torch.Tensor):
+    if not isinstance(result, Tensor):
         return result
     if "randperm" in name:
         return result.copy_(torch.arange(result.numel()).roll(1))

@@ -262,8 +262,11 @@ def onto_levels(
     Returns: how many weights are NaN; what they become means nothing.
     """
     nan_count = 0
-    half, spacing, scale = top / 2, 2 / top, top / 2 / bound
-    inverse, replaced = 1 / max(other, 1), other * top
+    half = top / 2
+    spacing = 2 / top
+    scale = top / 2 / bound
+    inverse = 1 / max(other, 1)
+    replaced = other * top
     unit = 2.0 ** (-8 * coins.itemsize)
     for i in range(weights.size):
         weight = np.float64(take(weights, i))
@@ -320,7 +323,8 @@ def place(
         without bias are within 2^-17 of the table's, within 2^-33 where codes are replaced as well.
     """
     top = projected.table.levels.size - 1
-    coins_each, kind = coins_for(projected), coin_type(projected)
+    coins_each = coins_for(projected)
+    kind = coin_type(projected)
     words_each = max(coins_each, 1)  # a loop without coins is handed some that it does not read
     other_weight = round((1 - projected.q) * TOTAL) // top
     starts = [0, *itertools.accumulate(tensor.size for tensor in tensors)]

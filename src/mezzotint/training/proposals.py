@@ -159,7 +159,9 @@ def _propose_users(
     seconds: int,
 ) -> Outcome:
     """A certified claim about all records of one user: only the noise protects them."""
-    rate, records, steps = float(release.rate), release.records_per_user, release.rounds
+    rate = float(release.rate)
+    records = release.records_per_user
+    steps = release.rounds
     # More records of a user than this enter a batch so rarely that the grid need not reach their
     # losses.
     copies = int(binom.isf(delta / (1e3 * steps), records, rate)) + 1

@@ -12,7 +12,9 @@ from mezzotint.training.models import (
     AbstractGradSampleModule,
     GradSampleModule,
     GradSampleModuleFastGradientClipping,
+    Module,
     ModuleValidator,
+    Tensor,
     check_unused,
     torch,
 )
@@ -20,18 +22,18 @@ from mezzotint.training.models import (
 _NAME = "mezzotint_name"
 
 
-def name_parameters(module: torch.nn.Module) -> None:
+def name_parameters(module: Module) -> None:
     """Writes each parameter's name onto it, so that an optimizer's refusal can say which it is."""
     for name, parameter in module.named_parameters():
         setattr(parameter, _NAME, name)
 
 
-def label(parameter: torch.Tensor) -> str:
+def label(parameter: Tensor) -> str:
     """The name of a parameter for messages; its shape where no module has named it."""
     return getattr(parameter, _NAME, f"a tensor of shape {tuple(parameter.shape)}")
 
 
-def record_rows(parameter: Any) -> torch.Tensor:
+def record_rows(parameter: Any) -> Tensor:
     """The per-record gradients in one tensor, (records, ...), of one batch and not used before."""
     rows = getattr(parameter, "grad_sample", None)
     if rows is None:
@@ -53,7 +55,7 @@ def record_rows(parameter: Any) -> torch.Tensor:
     return rows[0]
 
 
-def record_count(parameters: Sequence[torch.Tensor], samples: Sequence[torch.Tensor]) -> int:
+def record_count(parameters: Sequence[Tensor], samples: Sequence[Tensor]) -> int:
     """Counts the records of per-record gradients.
 
     Arguments:
@@ -72,7 +74,7 @@ def record_count(parameters: Sequence[torch.Tensor], samples: Sequence[torch.Ten
     return fewest
 
 
-def refuse_other_rows(parameter: torch.Tensor, rows: int) -> ParameterError:
+def refuse_other_rows(parameter: Tensor, rows: int) -> ParameterError:
     """The error for as many rows in every tensor, which are not the records of the batch drawn."""
     return ParameterError("gradients", _rows_in_words(label(parameter), rows), _OTHER_REMEDY)
 
@@ -96,7 +98,7 @@ def _rows_in_words(name: str, rows: int) -> str:
     return f"rows in {name} that are not those of the batch"
 
 
-def refuse_private(module: torch.nn.Module) -> None:
+def refuse_private(module: Module) -> None:
     """Raises ParameterError for a module whose per-record gradients somebody takes already."""
     if not isinstance(module, AbstractGradSampleModule):
         return
@@ -121,7 +123,7 @@ _RECURRENT = {
 """Layers that hooks cannot follow, and what takes their place."""
 
 
-def refuse_recurrent_layers(module: torch.nn.Module) -> None:
+def refuse_recurrent_layers(module: Module) -> None:
     """Raises ParameterError for recurrent layers and attention of PyTorch, naming what hooks
     follow.
     """
@@ -135,7 +137,7 @@ def refuse_recurrent_layers(module: torch.nn.Module) -> None:
             raise ParameterError("module", f"{type(layer).__name__} {name}".strip(), remedy)
 
 
-def refuse_layers(module: torch.nn.Module, *, hooks: bool = True) -> None:
+def refuse_layers(module: Module, *, hooks: bool = True) -> None:
     """Raises ParameterError for layers that mix records, or that Opacus's hooks cannot follow.
 
     Arguments:
@@ -160,7 +162,7 @@ def refuse_layers(module: torch.nn.Module, *, hooks: bool = True) -> None:
         raise ParameterError("module", type(module).__name__, remedy)
 
 
-def refuse_batch_state(module: torch.nn.Module) -> None:
+def refuse_batch_state(module: Module) -> None:
     """Raises ParameterError for layers whose output or state mixes the records of a batch.
 
     Statistics over a batch reach every record's output without clipping; running statistics and
@@ -178,7 +180,7 @@ _BatchNorm = torch.nn.modules.batchnorm._BatchNorm
 _InstanceNorm = torch.nn.modules.instancenorm._InstanceNorm
 
 
-def _batch_state(layer: torch.nn.Module) -> str:
+def _batch_state(layer: Module) -> str:
     """What mixes records in a layer, with the remedy; empty if nothing is known to."""
     if isinstance(layer, _Embeddings) and layer.max_norm is not None:
         return "max_norm rewrites the rows that records look up, without noise; leave max_norm out"
@@ -193,7 +195,7 @@ def _batch_state(layer: torch.nn.Module) -> str:
     return ""
 
 
-Layers = Sequence[tuple[str, torch.nn.Module]]
+Layers = Sequence[tuple[str, Module]]
 """Layers of a module by name, as `named_modules()` gives them."""
 
 
@@ -211,7 +213,7 @@ class StateWatch:
     def __init__(self, layers: Layers, *, copies: bool) -> None:
         self._layers = layers
         self._before = _present(layers)
-        self._copies: list[torch.Tensor] = []
+        self._copies: list[Tensor] = []
         if copies:
             self._copies = [entry.tensor.detach().clone() for entry in self._before]
 
@@ -264,7 +266,7 @@ class _Entry(NamedTuple):
 
     layer: str
     name: str
-    tensor: torch.Tensor
+    tensor: Tensor
     version: int
 
 
@@ -278,25 +280,26 @@ def _present(layers: Layers) -> list[_Entry]:
     ]
 
 
-def version(tensor: torch.Tensor) -> int:
+def version(tensor: Tensor) -> int:
     """How often a tensor was written to; 0 for those of which PyTorch does not count it."""
     if tensor.is_inference():
         return 0
     return tensor._version
 
 
-def state_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+def state_of(module: Module) -> dict[str, Tensor]:
     """Parameters and buffers of a module by name, shared ones under every name."""
     parameters = dict(module.named_parameters(remove_duplicate=False))
     return parameters | dict(module.named_buffers(remove_duplicate=False))
 
 
-def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
+def same_bits(first: Tensor, second: Tensor) -> bool:
     """Whether two tensors hold the same bits; NaN equals NaN."""
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
     if first.layout != torch.strided:
-        first, second = first.to_dense(), second.to_dense()
+        first = first.to_dense()
+        second = second.to_dense()
     if torch.equal(first, second):
         return True
     either_nan = first.isnan() | second.isnan()

@@ -206,7 +206,8 @@ class Steps:
     def bounds(self, release: Release) -> dict[str, float]:
         """Valid epsilons by what they follow from; the least is claimed."""
         release.require_only("central", "neighboring")
-        delta, neighboring = release.delta, check_neighboring(release.neighboring)
+        delta = release.delta
+        neighboring = check_neighboring(release.neighboring)
         if not LEAST_DELTA <= delta < 1:
             raise ParameterError("delta", delta, f"must lie in [{LEAST_DELTA:g}, 1)")
         lossy_phases = tuple(phase for phase in self.phases if phase.steps > 0 and phase.kappa > 0)
@@ -224,10 +225,12 @@ class Steps:
         user_facts: dict[str, str] = {}
         if self.records_per_user > 1:
             user_facts = {"unit": "user"}
-        sampling, rate = "none", 1.0
+        sampling = "none"
+        rate = 1.0
         common_rate = self._common_rate()
         if common_rate is not None:
-            sampling, rate = "poisson", common_rate
+            sampling = "poisson"
+            rate = common_rate
         return release.claim(
             bounds,
             rounds=sum(phase.steps for phase in self.phases),
@@ -414,9 +417,11 @@ def _least_noise(spent: Callable[[float], float], target: float) -> float:
     logarithms.
     """
     too_low, largest = _NOISE_RANGE
-    noise, cost = 1.0, spent(1.0)
+    noise = 1.0
+    cost = spent(1.0)
     while cost > target and noise < largest:
-        too_low, noise = noise, min(noise * 2, largest)
+        too_low = noise
+        noise = min(noise * 2, largest)
         cost = spent(noise)
     if cost > target:
         raise InfeasibleError(
@@ -434,7 +439,9 @@ def _least_noise(spent: Callable[[float], float], target: float) -> float:
             )
         guess_cost = spent(noise_guess)
         if guess_cost <= target:
-            noise, cost = noise_guess, guess_cost
+            noise = noise_guess
+            cost = guess_cost
         else:
-            too_low, excess = noise_guess, guess_cost
+            too_low = noise_guess
+            excess = guess_cost
     return noise

@@ -258,7 +258,8 @@ def mixture_curve(first: Shifts, second: Shifts) -> Curve:
         # two ratios the curve, which is convex in e^t, lies below its chord.
         points = np.sort(np.clip(points, -farthest, farthest))
         ratios = np.maximum.accumulate(_log_ratio(first, second, points)[0])
-        points, ratios = points[ratios < _LARGEST], ratios[ratios < _LARGEST]
+        points = points[ratios < _LARGEST]
+        ratios = ratios[ratios < _LARGEST]
         heights = _half_line_heights(first, second, points, ratios)
         factors = np.exp(np.minimum(target, _LARGEST))
         known_factors = np.concatenate([[0.0], np.exp(ratios)])

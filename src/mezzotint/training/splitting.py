@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.training.models import torch
+from mezzotint.training.models import Tensor, torch
 
 _EXTREME = -3.0
 """Floats of an extreme record are those of another times this."""
@@ -69,9 +69,9 @@ def _first_length(batch: Any) -> int:
     return len(tensors[0])
 
 
-def tensors_of(batch: Any) -> list[torch.Tensor]:
+def tensors_of(batch: Any) -> list[Tensor]:
     """All tensors of a batch, in tuples, lists and mappings."""
-    if isinstance(batch, torch.Tensor):
+    if isinstance(batch, Tensor):
         return [batch]
     if isinstance(batch, Mapping):
         return [tensor for entry in batch.values() for tensor in tensors_of(entry)]
@@ -91,7 +91,7 @@ def _selected(batch: Any, count: int, positions: Sequence[int], extreme: int | N
     """The records at positions of everything that has `count` of them; -1 scales a single
     record.
     """
-    if isinstance(batch, torch.Tensor):
+    if isinstance(batch, Tensor):
         return _selected_rows(batch, count, positions, extreme)
     if isinstance(batch, Mapping):
         values = {
@@ -107,8 +107,8 @@ def _selected(batch: Any, count: int, positions: Sequence[int], extreme: int | N
 
 
 def _selected_rows(
-    tensor: torch.Tensor, count: int, positions: Sequence[int], extreme: int | None
-) -> torch.Tensor:
+    tensor: Tensor, count: int, positions: Sequence[int], extreme: int | None
+) -> Tensor:
     """The rows at positions of a tensor that has `count` of them; all of a single record for -1."""
     if count < 0:
         record = tensor.clone()
@@ -140,7 +140,7 @@ def empty_batch(single: Any, double: Any) -> Any:
     Raises:
         ParameterError: anything else: its way to hold nothing is not known.
     """
-    if isinstance(single, torch.Tensor):
+    if isinstance(single, Tensor):
         return _empty_tensor(single, double)
     packed = isinstance(single, torch.nn.utils.rnn.PackedSequence)
     if packed or not isinstance(single, Mapping | list | tuple):
@@ -162,7 +162,7 @@ def empty_batch(single: Any, double: Any) -> Any:
     )
 
 
-def _empty_tensor(single: torch.Tensor, double: torch.Tensor) -> torch.Tensor:
+def _empty_tensor(single: Tensor, double: Tensor) -> Tensor:
     if single.shape == double.shape:
         return torch.zeros_like(single)
     empty_shape = list(single.shape)
@@ -188,7 +188,7 @@ def made_up_batch(empty: Any, generator: torch.Generator) -> Any:
 
     Returns: the batch; None where it holds anything but tensors with records first.
     """
-    if isinstance(empty, torch.Tensor):
+    if isinstance(empty, Tensor):
         if empty.dim() == 0 or len(empty) or empty.is_complex():
             return None
         shape = (MADE_UP, *empty.shape[1:])

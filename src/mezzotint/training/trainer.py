@@ -27,11 +27,12 @@ import numpy.typing as npt
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, parse_object, replacing
 from mezzotint.core.records import JsonObject, Progress, plain
+from mezzotint.core.types import IntArray
 from mezzotint.datasets import Dataset
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.batches import Draws, PoissonBatchSampler
 from mezzotint.training.master import pack_levels, rule_of, without_rules
-from mezzotint.training.models import Task, check_task, torch
+from mezzotint.training.models import Module, Task, Tensor, check_task, torch
 from mezzotint.training.optimizers import NotFiniteError, ProjectedOptimizer
 from mezzotint.training.packed import PackedModel, pack_codes, pack_weights
 from mezzotint.training.private import Settings, made_private
@@ -82,8 +83,10 @@ class Trainer:
     ) -> None:
         data = of_users(data, settings.records_per_user)
         check_task(task, shape=data.train_x.shape[1:], classes=data.classes)
-        self.data, self.task = data, task
-        self.settings, self.levels = settings, levels
+        self.data = data
+        self.task = task
+        self.settings = settings
+        self.levels = levels
         record_users = None
         if settings.records_per_user is not None:
             record_users = data.train_users
@@ -96,7 +99,7 @@ class Trainer:
         )
         self.taken = 0
         self.stopped = ""
-        self.averaged: dict[str, torch.Tensor] = {}
+        self.averaged: dict[str, Tensor] = {}
         self._losses = torch.tensor([math.nan])
         self.draws = Draws(private.seed)
         self.inner = OPTIMIZERS[settings.optimizer](task.module.parameters(), settings.step_size)
@@ -116,7 +119,8 @@ class Trainer:
         )
 
     def _plain_loader(self) -> torch.utils.data.DataLoader[Any]:
-        records, batch_size = len(self.data.train_x), self.settings.batch_size
+        records = len(self.data.train_x)
+        batch_size = self.settings.batch_size
         if batch_size > records:
             remedy = f"need 1 to {records}, the number of training records"
             raise ParameterError("batch_size", batch_size, remedy)
@@ -126,13 +130,13 @@ class Trainer:
             positions, batch_size=batch_size, collate_fn=self._records
         )
 
-    def _records(self, positions: list[int]) -> list[torch.Tensor]:
+    def _records(self, positions: list[int]) -> list[Tensor]:
         # numpy gathers rows in a third of the time that PyTorch takes.
         chosen = np.array(positions, dtype=np.intp)
         arrays = (self.data.train_x[chosen], self.data.train_y[chosen])
         return [torch.from_numpy(values) for values in arrays]
 
-    def _endless_batches(self) -> Iterator[list[torch.Tensor]]:
+    def _endless_batches(self) -> Iterator[list[Tensor]]:
         # What the loader does, without its cost: a tenth of a step of a small model.
         while True:
             for positions in self._sampler:
@@ -168,7 +172,7 @@ class Trainer:
         """Mean loss of the last batch that was not empty; nan before the first."""
         return float(self._losses.mean())
 
-    def _gradients(self, features: torch.Tensor, labels: torch.Tensor) -> None:
+    def _gradients(self, features: Tensor, labels: Tensor) -> None:
         if not len(features):
             # Opacus hangs per-record gradients onto the parameters.
             for parameter in self.optimizer.params:
@@ -336,7 +340,7 @@ class Trainer:
         }
 
     def accuracy(
-        self, features: npt.NDArray[np.float32], labels: npt.NDArray[np.int64], weights: Weights
+        self, features: npt.NDArray[np.float32], labels: IntArray, weights: Weights
     ) -> float:
         """Share of records that a model with these weights decides rightly."""
         return _accuracy(self.task, self.task.module, features, labels, weights)
@@ -385,9 +389,9 @@ DECIDED_TOGETHER = 4096
 @torch.no_grad()
 def _accuracy(
     task: Task,
-    module: torch.nn.Module,
+    module: Module,
     features: npt.NDArray[np.float32],
-    labels: npt.NDArray[np.int64],
+    labels: IntArray,
     weights: Weights,
 ) -> float:
     tensors = {name: torch.from_numpy(weight_values) for name, weight_values in weights.items()}
@@ -597,11 +601,9 @@ def _read_state(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> dict[st
         raise ParameterError("checkpoint", str(checkpoint), remedy)
     with _reading(checkpoint):
         saved_state = torch.load(checkpoint, weights_only=True)
-        schema, taken, spent_steps = (
-            saved_state["schema"],
-            saved_state["taken"],
-            saved_state["spent"],
-        )
+        schema = saved_state["schema"]
+        taken = saved_state["taken"]
+        spent_steps = saved_state["spent"]
         numbers = all(isinstance(number, int) for number in (schema, taken, spent_steps))
         if not numbers or not 0 <= taken <= spent_steps:
             raise ValueError(f"schema {schema}, {taken} steps taken, {spent_steps} spent")
@@ -625,7 +627,8 @@ def _changed(earlier: Mapping[str, Any], present: Mapping[str, Any]) -> list[str
     """What differs between two identities, in words."""
     changed: list[str] = []
     for name in sorted(earlier.keys() | present.keys()):
-        before, after = earlier.get(name), present.get(name)
+        before = earlier.get(name)
+        after = present.get(name)
         if isinstance(before, dict) and isinstance(after, dict):
             changed += _changed(before, after)
         elif before != after:
