@@ -58,12 +58,10 @@ def _older_content(message: Message, arrays: ArrayRecord, word: str) -> RecordDi
     settings: dict[str, Any] = {}
     for record in message.content.config_records.values():
         settings |= record
-    return RecordDict(
-        {
-            f"{word}ins.parameters": ArrayRecord(numbered),
-            f"{word}ins.config": ConfigRecord(settings),
-        }
-    )
+    content = RecordDict()
+    content[f"{word}ins.parameters"] = ArrayRecord(numbered)
+    content[f"{word}ins.config"] = ConfigRecord(settings)
+    return content
 
 
 def _newer_content(content: RecordDict, names: list[str], word: str) -> RecordDict:
@@ -71,20 +69,21 @@ def _newer_content(content: RecordDict, names: list[str], word: str) -> RecordDi
     records = content.metric_records
     examples = records[f"{word}res.num_examples"]["num_examples"]
     reported = content.config_records[f"{word}res.metrics"]
-    metrics = {
-        metric: number for metric, number in reported.items() if isinstance(number, int | float)
-    }
+    metrics = MetricRecord()
+    for metric, number in reported.items():
+        if isinstance(number, int | float):
+            metrics[metric] = number
     metrics[EXAMPLES] = float(str(examples))
     if word == "evaluate":
-        metrics["loss"] = float(str(records["evaluateres.loss"]["loss"]))
-        return RecordDict({"metrics": MetricRecord({**metrics})})
-    trained = list(content.array_records["fitres.parameters"].values())
+        loss = records["evaluateres.loss"]["loss"]
+        metrics["loss"] = float(str(loss))
+        return RecordDict({"metrics": metrics})
+    trained = content.array_records["fitres.parameters"]
     if len(trained) != len(names):
-        raise ParameterError(
-            "parameters", f"{len(trained)} arrays", f"the model has {len(names)}: return them all"
-        )
-    # Serialized arrays, which lack types and shapes of their own.
-    arrays = {
-        array_name: Array(array.numpy()) for array_name, array in zip(names, trained, strict=True)
-    }
-    return RecordDict({"arrays": ArrayRecord(arrays), "metrics": MetricRecord({**metrics})})
+        remedy = f"the model has {len(names)}: return them all"
+        raise ParameterError("parameters", f"{len(trained)} arrays", remedy)
+    arrays = ArrayRecord()
+    for array_name, serialized in zip(names, trained.values(), strict=True):
+        # Serialized arrays lack types and shapes of their own.
+        arrays[array_name] = Array(serialized.numpy())
+    return RecordDict({"arrays": arrays, "metrics": metrics})

@@ -60,7 +60,8 @@ def is_parameter(name: str, dtype: str) -> bool:
     """Whether an array is part of the update: floating-point, and by its name not a running
     statistic.
     """
-    return np.dtype(dtype).kind == "f" and name.rpartition(".")[2] not in BUFFERS
+    last_part = name.rpartition(".")[2]
+    return np.dtype(dtype).kind == "f" and last_part not in BUFFERS
 
 
 def parameters(arrays: ArrayRecord) -> int:
@@ -93,10 +94,11 @@ def unflatten(vector: FloatArray, like: ArrayRecord) -> ArrayRecord:
         if not is_parameter(array_name, array.dtype):
             filled[array_name] = array
             continue
-        length = int(np.prod(array.shape, dtype=np.int64))
+        length = math.prod(array.shape)
+        values = vector[offset : offset + length].astype(array.dtype)
         # Not ascontiguousarray, which turns a scalar into an array of length 1.
-        values = vector[offset : offset + length].astype(array.dtype).reshape(array.shape)
-        filled[array_name] = Array(np.asarray(values, order="C"))
+        shaped_values = np.asarray(values.reshape(array.shape), order="C")
+        filled[array_name] = Array(shaped_values)
         offset += length
     return ArrayRecord(filled)
 
@@ -112,7 +114,9 @@ def shapes(arrays: ArrayRecord) -> list[tuple[str, tuple[int, ...]]]:
 
 def protocol_record(message: Message) -> ConfigRecord | None:
     """The protocol's record of a message; None when it carries none."""
-    return message.content.config_records.get(RECORD) if message.has_content() else None
+    if not message.has_content():
+        return None
+    return message.content.config_records.get(RECORD)
 
 
 def further_answers(record: ConfigRecord, count: int) -> list[ConfigRecord]:
@@ -138,10 +142,11 @@ def further_answers(record: ConfigRecord, count: int) -> list[ConfigRecord]:
     return answers
 
 
-def one_line(said: object) -> str:
+def one_line(text: object) -> str:
     """A client's text, made fit for a log: no line breaks or control characters, and not too long."""
-    words = " ".join(str(said).split())
-    return "".join(letter for letter in words[:_LONGEST] if letter.isprintable())
+    words = " ".join(str(text).split())
+    printable = filter(str.isprintable, words[:_LONGEST])
+    return "".join(printable)
 
 
 def task_digest(content: RecordDict) -> bytes:
@@ -153,27 +158,29 @@ def task_digest(content: RecordDict) -> bytes:
 
     def add(*parts: object) -> None:
         for value in parts:  # bytes may equal the text of another value: each has a type mark
-            encoded = b"b" + value if isinstance(value, bytes) else b"t" + repr(value).encode()
-            digest.update(len(encoded).to_bytes(8, "big") + encoded)
+            encoded = b"t" + repr(value).encode()
+            if isinstance(value, bytes):
+                encoded = b"b" + value
+            length = len(encoded).to_bytes(8, "big")
+            digest.update(length + encoded)
 
     for record_name in sorted(content):
         record = content[record_name]
-        add(type(record).__name__, record_name, len(record) if record_name != RECORD else 0)
+        counted_fields = 0
+        if record_name != RECORD:
+            counted_fields = len(record)
+        add(type(record).__name__, record_name, counted_fields)
         if isinstance(record, ArrayRecord):
-            for (
-                array_name,
-                array,
-            ) in record.items():  # in their order: that of the update's coordinates
-                add(array_name, array.dtype, tuple(array.shape), array.stype, array.data)
+            # In their order, which is that of the update's coordinates.
+            for array_name, array in record.items():
+                shape = tuple(array.shape)
+                add(array_name, array.dtype, shape, array.stype, array.data)
         elif record_name == RECORD:
             add(record.get(Key.RETURNS))
         else:
-            add(
-                *(
-                    (field_name, type(record[field_name]).__name__, record[field_name])
-                    for field_name in sorted(record)
-                )
-            )
+            for field_name in sorted(record):
+                value = record[field_name]
+                add((field_name, type(value).__name__, value))
     return digest.digest()
 
 
@@ -185,7 +192,8 @@ def request(node: int, kind: str, values: Mapping[str, Any], task: Mapping[str, 
 
 def reply(message: Message, values: dict[str, Any]) -> Message:
     """An answer that carries only the protocol's record."""
-    return Message(RecordDict({RECORD: ConfigRecord(values)}), reply_to=message)
+    content = RecordDict({RECORD: ConfigRecord(values)})
+    return Message(content, reply_to=message)
 
 
 def only(records: Iterable[ArrayRecord]) -> ArrayRecord:

@@ -82,10 +82,12 @@ class Introductions:
         wanted = set(nodes)
         for node in self._clients.keys() - connected:
             del self._clients[node]
-        unknown = sorted(wanted - self._clients.keys() - set(self._late_nodes.values()))
+        asked_before = self._clients.keys() | set(self._late_nodes.values())
+        unknown = sorted(wanted - asked_before)
         self._challenges |= {node: Challenge() for node in unknown}
         questions = map(self._question, unknown)
-        for node, answer in arriving(grid, questions, timeout=self._timeout, late=self._late_nodes):
+        answers = arriving(grid, questions, timeout=self._timeout, late=self._late_nodes)
+        for node, answer in answers:
             record = None
             if not answer.has_error():
                 record = protocol_record(answer)
@@ -93,28 +95,32 @@ class Introductions:
                 self._clients[node] = self._introduction(node, record)
             except ProtocolError as error:
                 note(node, error)
-        return {node: self._clients[node] for node in sorted(wanted & self._clients.keys())}
+        introduced = sorted(wanted & self._clients.keys())
+        return {node: self._clients[node] for node in introduced}
 
     def _question(self, node: int) -> Message:
-        values = {Key.STAGE: Key.CARD, Key.PAYLOAD: self._challenges[node].question}
+        question = self._challenges[node].question
+        values = {Key.STAGE: Key.CARD, Key.PAYLOAD: question}
         return request(node, MessageType.TRAIN, values, {})
 
     def _introduction(self, node: int, record: ConfigRecord | None) -> Introduction:
         """The client that a node's answer proves to be; ProtocolError for any other answer."""
         if node in self._clients:
             raise DuplicateAnswer(Key.CARD, "the node has said who it is; its first answer stands")
+        silence = "the node does not say who it is"
         if record is None:
-            record = ConfigRecord({Key.REFUSED: "", Key.REASON: "it fails, or runs no mod"})
+            raise MalformedMessage(Key.CARD, f"{silence}: it fails, or runs no mod")
         payload = record.get(Key.PAYLOAD)
         if Key.REFUSED in record or not isinstance(payload, bytes):
             reason = one_line(record.get(Key.REASON, "it runs no mod"))
-            raise MalformedMessage(Key.CARD, f"the node does not say who it is: {reason}")
+            raise MalformedMessage(Key.CARD, f"{silence}: {reason}")
         if node not in self._challenges:
             raise MalformedMessage(Key.CARD, "the node was not asked who it is")
         card, roster = self._challenges[node].read(payload)
         public_keys = {card.identity, card.channel}
         for client in self._clients.values():
-            if public_keys & {client.card.identity, client.card.channel}:
+            client_keys = {client.card.identity, client.card.channel}
+            if public_keys & client_keys:
                 raise SwappedKey(Key.CARD, "another node has introduced itself with this key")
         client_name = card.identity.hex()
         if not self._has_roster and Key.NAME in record:
@@ -126,7 +132,6 @@ class Introductions:
         if name != identity and _IDENTITY.fullmatch(name):
             raise SwappedKey(Key.CARD, "a name that could be another client's key")
         if any(name == client.name for client in self._clients.values()):
-            raise DuplicateAnswer(
-                Key.CARD, "another node that is there has introduced itself by this name"
-            )
+            complaint = "another node that is there has introduced itself by this name"
+            raise DuplicateAnswer(Key.CARD, complaint)
         return name

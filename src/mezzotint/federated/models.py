@@ -52,8 +52,11 @@ class Softmax(Model):
     def _probabilities(self, parameters: Vector, x: Features) -> Vector:
         # In the images' own precision: float32 halves the time, and updates are rounded to few bits
         # anyway.
-        weights = parameters.reshape(self.features + 1, self.classes).astype(x.dtype)
-        scores = x.reshape(len(x), -1) @ weights[:-1] + weights[-1]
+        layer = parameters.reshape(self.features + 1, self.classes).astype(x.dtype)
+        weights = layer[:-1]
+        biases = layer[-1]
+        inputs = x.reshape(len(x), -1)
+        scores = inputs @ weights + biases
         scores -= scores.max(axis=1, keepdims=True)
         exponentials = np.exp(scores)
         return exponentials / exponentials.sum(axis=1, keepdims=True)
@@ -62,16 +65,20 @@ class Softmax(Model):
         residuals = self._probabilities(parameters, x)
         residuals[np.arange(len(y)), y] -= 1
         residuals /= len(y)
-        gradients = [(x.reshape(len(x), -1).T @ residuals).ravel(), residuals.sum(axis=0)]
-        return np.concatenate(gradients).astype(np.float64)
+        inputs = x.reshape(len(x), -1)
+        of_weights = inputs.T @ residuals
+        of_biases = residuals.sum(axis=0)
+        gradient = np.concatenate([of_weights.ravel(), of_biases])
+        return gradient.astype(np.float64)
 
     def evaluate(self, parameters: Vector, x: Features, y: Labels) -> tuple[float, float]:
         probabilities = self._probabilities(parameters, x)
+        of_labels = probabilities[np.arange(len(y)), y]
         # A probability that underflows counts as the least positive one.
-        loss = -np.log(
-            np.maximum(probabilities[np.arange(len(y)), y], np.finfo(probabilities.dtype).tiny)
-        ).mean()
-        return float(loss), float((probabilities.argmax(axis=1) == y).mean())
+        least_positive = np.finfo(probabilities.dtype).tiny
+        losses = -np.log(np.maximum(of_labels, least_positive))
+        is_right = probabilities.argmax(axis=1) == y
+        return float(losses.mean()), float(is_right.mean())
 
 
 @with_old_fields(rate="learning_rate")

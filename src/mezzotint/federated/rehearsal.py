@@ -85,29 +85,31 @@ class Rehearsal:
                 on `encoding`, so that mechanisms can be compared pairwise.
         """
         federation = self.federation
-        client_source, noise_source = (
-            np.random.default_rng(sequence) for sequence in np.random.SeedSequence(seed).spawn(2)
-        )
+        client_seed, noise_seed = np.random.SeedSequence(seed).spawn(2)
+        client_source = np.random.default_rng(client_seed)
+        noise_source = np.random.default_rng(noise_seed)
         population = len(federation.clients)
-        client_order = client_source.permutation(population) if self.sampling == "cyclic" else None
+        client_order = None
+        if self.sampling == "cyclic":
+            client_order = client_source.permutation(population)
         parameters = self.model.initial(seed)
         state: State = {}
         history: list[tuple[int, float, float]] = []
         for round_number in range(1, self.rounds + 1):
             if client_order is not None:
-                places = client_order[turn(round_number, self.clients_per_round, population)]
+                positions = turn(round_number, self.clients_per_round, population)
+                places = client_order[positions]
             else:
-                places = client_source.permutation(population)[: self.clients_per_round]
+                shuffled = client_source.permutation(population)
+                places = shuffled[: self.clients_per_round]
             client_data = [federation.clients[index] for index in places]
             updates = [
                 self.training.update(self.model, parameters, *records, seed=seed + round_number)
                 for records in client_data
             ]
             if encoding.weighs:
-                updates = [
-                    np.append(update, len(labels))
-                    for update, (_, labels) in zip(updates, client_data, strict=True)
-                ]
+                example_counts = [len(labels) for _, labels in client_data]
+                updates = list(map(np.append, updates, example_counts))
             mean = mean_update(encoding, updates, rng=noise_source)
             state, change = self.optimizer.step(state, mean)
             parameters = parameters + self.learning_rate * change
@@ -127,9 +129,12 @@ def mean_update(encoding: Encoding, updates: list[Vector], *, rng: np.random.Gen
         # Coordinates are quantized independently, so many clients go through the table at once.
         batch_size = max(1, _TOGETHER // size)
         for first in range(0, len(updates), batch_size):
-            codes = encoding.mechanism.privatize(np.stack(updates[first : first + batch_size]), rng)
-            integer_sum += encoding.lattice.integers[np.asarray(codes).astype(np.intp)].sum(axis=0)
+            batch = np.stack(updates[first : first + batch_size])
+            codes = encoding.mechanism.privatize(batch, rng)
+            integers = encoding.lattice.integers[np.asarray(codes).astype(np.intp)]
+            integer_sum += integers.sum(axis=0)
     else:
         for update in updates:
-            integer_sum += encoding.encode(update, rng=int(rng.integers(2**62)))
+            seed = int(rng.integers(2**62))
+            integer_sum += encoding.encode(update, rng=seed)
     return encoding.decode(integer_sum, count=len(updates), size=size)

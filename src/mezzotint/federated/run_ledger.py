@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,14 +41,18 @@ class _LoggedRound:
         """The clients charged: those in the sum, or all who were asked if that is not known."""
         if self.failed is not None:
             return ()
-        return self.asked if self.released is None else self.released
+        if self.released is None:
+            return self.asked
+        return self.released
 
     @property
     def summands(self) -> int:
         """The number of its summands, or the least possible one."""
         if self.averaged is not None:
             return self.averaged
-        return min(self.fewest, len(self.asked)) if self.released is None else len(self.released)
+        if self.released is None:
+            return min(self.fewest, len(self.asked))
+        return len(self.released)
 
     @property
     def outcome(self) -> str:
@@ -149,9 +154,9 @@ class RunLedger:
         with self._log.transaction() as append:
             if self._started(number).asked:
                 raise ParameterError("round", number, "was announced already, and clients asked")
-            charged = self._charged()
-            costliest = max(asked_clients, key=lambda name: len(charged.get(name, ())), default="")
-            charged_rounds = len(charged.get(costliest, ()))
+            charges = Counter({client: len(numbers) for client, numbers in self._charged().items()})
+            costliest = max(asked_clients, key=charges.__getitem__, default="")
+            charged_rounds = charges[costliest]
             if most_rounds is not None and charged_rounds >= most_rounds:
                 raise BudgetError(
                     f"client {costliest!r} was charged for {charged_rounds} rounds; one more would exceed the budget "
@@ -217,16 +222,18 @@ class RunLedger:
     def charges(self) -> dict[str, int]:
         """client -> number of rounds charged to it."""
         self._log.refresh()
-        return {client: len(numbers) for client, numbers in sorted(self._charged().items())}
+        charged = sorted(self._charged().items())
+        return {client: len(numbers) for client, numbers in charged}
 
     @property
     def turns(self) -> dict[int, tuple[str, ...]]:
         """round -> whose turn it was, or if that was not recorded, who was asked."""
-        entries = sorted(self._known().items())
-        return {
-            number: logged.asked if logged.turn is None else logged.turn
-            for number, logged in entries
-        }
+        turns: dict[int, tuple[str, ...]] = {}
+        for number, logged in sorted(self._known().items()):
+            turns[number] = logged.asked
+            if logged.turn is not None:
+                turns[number] = logged.turn
+        return turns
 
     @property
     def rounds(self) -> dict[int, str]:
@@ -240,12 +247,12 @@ class RunLedger:
         """Fewest summands of any sum or mean that was released, or may have been by an interrupted
         round; 0 before any.
         """
-        sums = [
-            logged.summands
-            for logged in self._known().values()
-            if logged.asked and logged.failed is None and logged.averaged != 0
-        ]
-        return min(sums, default=0)
+        sizes: list[int] = []
+        for logged in self._known().values():
+            may_be_released = logged.asked and logged.failed is None
+            if may_be_released and logged.averaged != 0:
+                sizes.append(logged.summands)
+        return min(sizes, default=0)
 
     def claims(
         self, encoding: Encoding, *, size: int, delta: float, corrupted: int = 0
@@ -257,14 +264,18 @@ class RunLedger:
         rounds that it was in.
         """
         sums = self._worst_sums(size=size, delta=delta, corrupted=corrupted)
-        return {} if sums is None else encoding.claims(sums)
+        if sums is None:
+            return {}
+        return encoding.claims(sums)
 
     def spent(
         self, encoding: Encoding, *, size: int, delta: float, corrupted: int = 0
     ) -> Claim | None:
         """The "central" one of `claims`."""
         sums = self._worst_sums(size=size, delta=delta, corrupted=corrupted)
-        return None if sums is None else encoding.central(sums)
+        if sums is None:
+            return None
+        return encoding.central(sums)
 
     def _worst_sums(self, *, size: int, delta: float, corrupted: int) -> Sums | None:
         """The sums of the client charged most, each with as few summands as the smallest; None
@@ -332,39 +343,37 @@ class Checkpoint:
 
     def save(self, folder: Path) -> None:
         """Replace the folder's checkpoint; a crash leaves the old one or the new one."""
+        report = json.dumps(self.told).encode()
+        arrays: dict[str, Any] = {
+            "parameters": self.parameters,
+            "done": np.int64(self.done),
+            "session": np.frombuffer(self.session, dtype=np.uint8),
+            "told": np.frombuffer(report, dtype=np.uint8),
+        }
+        for vector_name, vector in self.optimizer.items():
+            arrays[_STATE + vector_name] = vector
         with replacing(folder / NAME, overwrite=True) as temporary, temporary.open("wb") as handle:
-            session = np.frombuffer(self.session, dtype=np.uint8)
-            vectors: dict[str, Any] = {
-                _STATE + vector_name: vector for vector_name, vector in self.optimizer.items()
-            }
-            report = np.frombuffer(json.dumps(self.told).encode(), dtype=np.uint8)
-            np.savez(
-                handle,
-                parameters=self.parameters,
-                done=np.int64(self.done),
-                session=session,
-                told=report,
-                **vectors,
-            )
+            np.savez(handle, **arrays)
 
     @classmethod
     def load(cls, folder: Path) -> Checkpoint:
         """The folder's checkpoint; FileFormatError if absent or damaged."""
-        if not (path := folder / NAME).is_file():
+        path = folder / NAME
+        if not path.is_file():
             raise FileFormatError(
                 f"{folder}: contains no run to resume; name the --out folder of an earlier run"
             )
         arrays = read_arrays(path, name=str(path))
+        vectors: dict[str, FloatArray] = {}
+        for array_name, vector in arrays.items():
+            if array_name.startswith(_STATE):
+                vectors[array_name.removeprefix(_STATE)] = vector
         try:
             return cls(
                 parameters=arrays["parameters"],
                 done=int(arrays["done"]),
                 session=arrays["session"].tobytes(),
-                optimizer={
-                    array_name.removeprefix(_STATE): vector
-                    for array_name, vector in arrays.items()
-                    if array_name.startswith(_STATE)
-                },
+                optimizer=vectors,
                 told=_told_of(arrays),
             )
         except (ValueError, KeyError, TypeError) as error:

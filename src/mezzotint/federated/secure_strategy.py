@@ -221,10 +221,10 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self, evaluation: Evaluation, rounds: int, options: RoundOptions
     ) -> SecureStrategy:
         """The same clients under the same protocol, in a session with round numbers of its own."""
+        session_digest = hashlib.sha256(b"mezzotint evaluation" + self.session).digest()
+        session = session_digest[:SESSION_BYTES]
         replaced: RoundOptions = {
-            "session": hashlib.sha256(b"mezzotint evaluation" + self.session).digest()[
-                :SESSION_BYTES
-            ],
+            "session": session,
             "ledger": evaluation.ledger,
             "most_rounds": evaluation.most_rounds,
             "delta": None,
@@ -337,7 +337,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
         """Claims for updates and for clients' metrics, added up, each at half of delta."""
-        if (evaluated := self._evaluated) is None:
+        evaluated = self._evaluated
+        if evaluated is None:
             return self.ledger.claims(self.encoding, size=size, delta=delta, corrupted=corrupted)
         half_delta = delta / 2
         updates = self.ledger.claims(
@@ -348,7 +349,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return {view: with_evaluations(updates[view], measured[view]) for view in sorted(views)}
 
     def spent(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
-        if (evaluated := self._evaluated) is None:
+        evaluated = self._evaluated
+        if evaluated is None:
             return self.ledger.spent(self.encoding, size=size, delta=delta, corrupted=corrupted)
         half_delta = delta / 2
         updates = self.ledger.spent(self.encoding, size=size, delta=half_delta, corrupted=corrupted)
@@ -383,7 +385,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
             raise ParameterError("epsilon", "a budget", remedy)
         if not measured:
             return claim.epsilon
-        return math.nextafter(claim.epsilon + measured, math.inf)
+        total = claim.epsilon + measured
+        return math.nextafter(total, math.inf)
 
     @property
     def message_bits(self) -> int:
@@ -428,9 +431,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         participants = self._participants(number, grid)
         node_of = {client.card.identity: node for node, client in participants.items()}
         if len(node_of) < max(2, self.minimum):
-            raise TooFewClients(
-                "plan", f"{len(node_of)} clients are there, {self.minimum} are needed"
-            )
+            shortage = f"{len(node_of)} clients are there, {self.minimum} are needed"
+            raise TooFewClients("plan", shortage)
         roster = self.roster
         clients = self.invited
         if roster is None:
@@ -468,7 +470,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         if self.roster is None and self.sampling != "cyclic":
             if self.most_rounds is not None:  # earlier processes charged names, not nodes
                 self._introduced(nodes, number, grid)
-            nodes = self._choose(self._unspent(self._introductions.names(nodes)), number)
+            unspent = self._unspent(self._introductions.names(nodes))
+            nodes = self._choose(unspent, number)
         introduced = self._introduced(nodes, number, grid)
         names = self._unspent({node: client.name for node, client in introduced.items()})
         chosen = list(names)
@@ -598,9 +601,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         finally:
             for owner, members in sorted(current.server.disputed.items()):
                 member_names = ", ".join(map(current.name, members))
-                disagreement = (
-                    f"what client {current.name(owner)} signed is not what {member_names} opened"
-                )
+                signed = f"what client {current.name(owner)} signed"
+                disagreement = f"{signed} is not what {member_names} opened"
                 reason = f"{disagreement}: one side lies, and nobody can tell which"
                 dispute = TamperedShare("open", reason)
                 self._note(current.number, "", dispute)
@@ -686,9 +688,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
                 parts_of_node.setdefault(node, []).append((later_round, invitations))
         messages = self._joint_messages(parts_of_node)
         for node, answer in arriving(current.grid, messages, timeout=self.stage_timeout):
-            its_rounds = [
-                asked_round for asked_round, _ in parts_of_node.get(node, [(current, outbox)])
-            ]
+            parts = parts_of_node.get(node, [(current, outbox)])
+            its_rounds = [asked_round for asked_round, _ in parts]
             if self._is_answer(its_rounds[0], node, answer):
                 self._take_joint(its_rounds, node, protocol_record(answer))
             if all(self._enough(asked_round) for asked_round in (current, *rounds)):
@@ -701,9 +702,11 @@ class SecureStrategy(RoundStrategy[_Secure]):
         """One message to each node: its first part is a stage's own, the others are invitations."""
         encoding = packed(self.encoding)
         for node, asked_rounds in asked.items():
-            payload, *further = [
-                outbox[asked_round.places[node]] for asked_round, outbox in asked_rounds
-            ]
+            payloads: list[bytes] = []
+            for asked_round, outbox in asked_rounds:
+                place = asked_round.places[node]
+                payloads.append(outbox[place])
+            payload, *further = payloads
             stage = self._stage(asked_rounds[0][0])
             values: dict[str, Any] = {Key.STAGE: stage, Key.PAYLOAD: payload}
             if further:
@@ -730,14 +733,14 @@ class SecureStrategy(RoundStrategy[_Secure]):
         for position in culprits:
             identity = current.server.cohort[position].identity
             self.excluded.add(identity)
-            error = TamperedShare(
-                "open", "what it dealt is of no use; it is left out from now on", (position,)
-            )
+            complaint = "what it dealt is of no use; it is left out from now on"
+            error = TamperedShare("open", complaint, (position,))
             self._note(current.number, current.name(position), error)
         self.blames += current.server.blames
         if self.ledger.path is not None:
+            folder = self.ledger.path.parent
             for blame in current.server.blames:
-                blame.save(self.ledger.path.parent / f"blame-{blame.identity.hex()}.json")
+                blame.save(folder / f"blame-{blame.identity.hex()}.json")
 
     def _blamed(self) -> set[bytes]:
         """Clients excluded by proofs beside the ledger."""
@@ -751,14 +754,15 @@ class SecureStrategy(RoundStrategy[_Secure]):
     def _apply(self, current: _Secure, total: SecureSum) -> tuple[ArrayRecord, MetricRecord]:
         self.last_sum = total
         self.counted = len(total.survivors)
-        self.ledger.close(current.number, [current.name(position) for position in total.survivors])
+        survivors = [current.name(position) for position in total.survivors]
+        self.ledger.close(current.number, survivors)
         if isinstance(self.encoding, MetricsEncoding):
             self.measured = self.encoding.measured(total.values, count=self.counted)
-            values = {name: metric.value for name, metric in self.measured.items()}
-            errors = {f"{name}-error": metric.error for name, metric in self.measured.items()}
-            return current.task["arrays"], MetricRecord(
-                {"round": current.number, "clients": self.counted, **values, **errors}
-            )
+            metrics = MetricRecord({"round": current.number, "clients": self.counted})
+            for metric_name, metric in self.measured.items():
+                metrics[metric_name] = metric.value
+                metrics[f"{metric_name}-error"] = metric.error
+            return current.task["arrays"], metrics
         parameter_count = parameters(current.task["arrays"])
         mean_update = self.encoding.decode(total.values, count=self.counted, size=parameter_count)
         counts = {"survivors": len(total.survivors), "dropped": len(total.dropped)}

@@ -172,9 +172,8 @@ class Signer:
         # Again: the policy may have changed since the invitation.
         self.policy().check(read_encoding(encoding), plan)
         if plan.task != task:
-            raise PolicyRefusal(
-                "model: not the model, or not the configuration, that the round was announced with"
-            )
+            complaint = "not the model, or not the configuration, that the round was announced with"
+            raise PolicyRefusal(f"model: {complaint}")
         return encoding
 
     def sum(self, partners: bytes, parameters: int, update: Vector | None) -> bytes:
@@ -197,7 +196,9 @@ class Signer:
     def member(self, stage: str, payload: bytes) -> bytes:
         if stage not in _MEMBER_STAGES:
             raise PolicyRefusal("stage: unknown; server and client run different versions")
-        agreement = self.client.agreement(payload) if stage == "open" else b""
+        agreement = b""
+        if stage == "open":
+            agreement = self.client.agreement(payload)
         plan = self.client.plan_of(payload)
         answer: bytes = getattr(self.client, stage)(payload)
         if plan is not None:
@@ -283,7 +284,9 @@ def lasting_signer(
     """
 
     def conditions() -> Policy:
-        return Policy() if policy is None else load_policy(policy)
+        if policy is None:
+            return Policy()
+        return load_policy(policy)
 
     client = Client(identity=read_identity(identity), trust=conditions().trust)
     ledger = lasting_ledger(str(records), client.identity.hex(), warn)
@@ -296,6 +299,8 @@ LARGEST_FRAME = 1 << 30
 """Most bytes of a frame: an update of 128 million coordinates."""
 
 _LENGTH = struct.Struct("<Q")
+_CREDENTIALS = struct.Struct("3i")
+"""Process, user and group at the other end of a socket."""
 _LARGEST_HEAD = 1 << 12
 
 _ROUND_CALLS = ("expect", "sum", "member")
@@ -307,8 +312,10 @@ REFUSALS = frozenset({"PolicyRefusal", *(kind.__name__ for kind in ProtocolError
 
 def _send(link: socket.socket, head: Mapping[str, object], *parts: bytes) -> None:
     """Send a frame: names and sizes, then bytes."""
-    head_text = json.dumps({**head, "sizes": [len(block) for block in parts]}).encode()
-    link.sendall(_LENGTH.pack(len(head_text)) + head_text)
+    sizes = [len(block) for block in parts]
+    head_text = json.dumps({**head, "sizes": sizes}).encode()
+    length = _LENGTH.pack(len(head_text))
+    link.sendall(length + head_text)
     for block in parts:
         link.sendall(block)
 
@@ -332,7 +339,8 @@ def _exactly(link: socket.socket, count: int) -> bytes:
     """So many bytes; ConnectionError if the other side ends before."""
     received = bytearray()
     while len(received) < count:
-        chunk = link.recv(min(1 << 20, count - len(received)))
+        missing = count - len(received)
+        chunk = link.recv(min(1 << 20, missing))
         if not chunk:
             raise ConnectionError("the other side has ended")
         received += chunk
@@ -417,10 +425,9 @@ class SignerProcess:
             yield
 
     def _converse(self, link: socket.socket) -> None:
-        credentials = struct.unpack(
-            "3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        )
-        if credentials[1] not in self.users:
+        credentials = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        _, user, _ = _CREDENTIALS.unpack(credentials)
+        if user not in self.users:
             raise ConnectionError("a user that may not connect")
         while not self._ended.is_set():
             try:
@@ -456,8 +463,11 @@ class SignerProcess:
         if call == "expect":
             return signer.expect(parts[0], parts[1])
         if call == "sum":
-            update = None if len(parts) == 1 else np.frombuffer(parts[1], dtype="<f8")
-            return signer.sum(parts[0], int(str(head["parameters"])), update)
+            update = None
+            if len(parts) > 1:
+                update = np.frombuffer(parts[1], dtype="<f8")
+            parameters = int(str(head["parameters"]))
+            return signer.sum(parts[0], parameters, update)
         if call == "member":
             return signer.member(stage, parts[0])
         if call == "abandon":
@@ -481,9 +491,8 @@ class RemoteSigner:
                 _send(connection, {"call": call, **head}, *parts)
                 answer, received = _receive(connection)
             except (OSError, ValueError) as error:
-                raise ParameterError(
-                    "signer", str(self.path), f"does not answer ({type(error).__name__})"
-                ) from None
+                complaint = f"does not answer ({type(error).__name__})"
+                raise ParameterError("signer", str(self.path), complaint) from None
         if "refused" in answer:
             refusal_name = str(answer["refused"])
             reason = str(answer.get("reason", ""))
@@ -508,8 +517,11 @@ class RemoteSigner:
         return self._call("expect", partners, task)
 
     def sum(self, partners: bytes, parameters: int, update: Vector | None) -> bytes:
-        vectors = () if update is None else (np.ascontiguousarray(update, dtype="<f8").tobytes(),)
-        return self._call("sum", partners, *vectors, parameters=parameters)
+        parts = [partners]
+        if update is not None:
+            vector = np.ascontiguousarray(update, dtype="<f8")
+            parts.append(vector.tobytes())
+        return self._call("sum", *parts, parameters=parameters)
 
     def member(self, stage: str, payload: bytes) -> bytes:
         return self._call("member", payload, stage=stage)

@@ -50,7 +50,8 @@ class WrappedEncoding(Encoding, ABC):
 
     def __post_init__(self) -> None:
         check_instance("inner", self.inner, Encoding)
-        self._hold(**{fact: getattr(self.inner, fact) for fact in FACTS})
+        facts = {fact: getattr(self.inner, fact) for fact in FACTS}
+        self._hold(**facts)
 
     def _inside(self, size: int) -> int:
         """The number of coordinates of the inner vector for an update of `size`."""
@@ -61,10 +62,14 @@ class WrappedEncoding(Encoding, ABC):
 
     def claims(self, sums: Sums) -> dict[str, Claim]:
         """The inner encoding's claims, for the vector that it encodes."""
-        return self.inner.claims(replace(sums, size=self._inside(sums.size)))
+        return self.inner.claims(self._inner_sums(sums))
 
     def central(self, sums: Sums) -> Claim | None:
-        return self.inner.central(replace(sums, size=self._inside(sums.size)))
+        return self.inner.central(self._inner_sums(sums))
+
+    def _inner_sums(self, sums: Sums) -> Sums:
+        """The same sums of the vectors that the inner encoding encodes."""
+        return replace(sums, size=self._inside(sums.size))
 
     def mse(self) -> float:
         return self.inner.mse()
@@ -73,7 +78,8 @@ class WrappedEncoding(Encoding, ABC):
         self.inner.check_room(clients, size=self._inside(size))
 
     def check_sum(self, total: Integers, *, count: int, size: int) -> None:
-        self.inner.check_sum(total, count=count, size=self._inside(size))
+        inner_size = self._inside(size)
+        self.inner.check_sum(total, count=count, size=inner_size)
 
     def noise_multiplier(self, clients: int) -> float:
         return self.inner.noise_multiplier(clients)
@@ -133,11 +139,11 @@ class WeightedEncoding(WrappedEncoding):
         """Refuse a weight below one step, which a grid, rounding towards 0, would silently turn
         into 0.
         """
-        unit_steps = (
-            abs(self.unit) / inner.step * (1 - 1e-9)
-        )  # of the weight 1, with room for two roundings
+        # Steps of the weight 1, with room for two roundings.
+        unit_steps = abs(self.unit) / inner.step * (1 - 1e-9)
         if self.most_examples > unit_steps:
-            weightless = min(self.most_examples, math.ceil(self.most_examples / unit_steps) - 1)
+            fewest_counted = math.ceil(self.most_examples / unit_steps)
+            weightless = min(self.most_examples, fewest_counted - 1)
             raise ParameterError(
                 "most_examples",
                 self.most_examples,
@@ -158,7 +164,8 @@ class WeightedEncoding(WrappedEncoding):
         wider = highest if highest >= -lowest else lowest
         if self.inner.norm is None:
             return wider
-        return math.copysign(min(self.inner.norm / 2, abs(wider)), wider)
+        magnitude = min(self.inner.norm / 2, abs(wider))
+        return math.copysign(magnitude, wider)
 
     @property
     def _range(self) -> tuple[float, float]:
@@ -200,7 +207,8 @@ class WeightedEncoding(WrappedEncoding):
     def ratio(self, total: Integers, *, count: int, size: int) -> tuple[Vector, float]:
         """The weighted mean, and the mean weight by which it was divided; arguments as of `decode`."""
         mean = self.inner.decode(total, count=count, size=size + 1)
-        weight = min(1.0, max(float(mean[-1]) / self.unit, 1 / self.most_examples))
+        mean_weight = float(mean[-1]) / self.unit
+        weight = min(1.0, max(mean_weight, 1 / self.most_examples))
         return mean[:-1] / weight, weight
 
     def as_dict(self) -> JsonObject:
@@ -267,31 +275,28 @@ class MetricsEncoding(WrappedEncoding):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.ranges) > MOST_METRICS:
-            raise ParameterError(
-                "ranges", f"{len(self.ranges)} metrics", f"at most {MOST_METRICS} in a sum"
-            )
-        if not self.ranges or len({metric for metric, _, _ in self.ranges}) < len(self.ranges):
-            raise ParameterError(
-                "ranges", str(self.ranges), "name at least one metric, and each once"
-            )
+            subject = f"{len(self.ranges)} metrics"
+            raise ParameterError("ranges", subject, f"at most {MOST_METRICS} in a sum")
+        distinct_names = set(self.names)
+        if not self.ranges or len(distinct_names) < len(self.ranges):
+            remedy = "name at least one metric, and each once"
+            raise ParameterError("ranges", str(self.ranges), remedy)
+        smallest_width, largest_end = SCALES
         for metric, lowest, highest in self.ranges:
             if not isinstance(metric, str):
                 raise ParameterError("ranges", metric, "metrics are named by text")
             check_finite(f"ranges[{metric!r}]", lowest)
             check_finite(f"ranges[{metric!r}]", highest)
-            if not -SCALES[1] <= lowest < highest <= SCALES[1] or highest - lowest < SCALES[0]:
-                raise ParameterError(
-                    "ranges",
-                    f"{metric}: [{lowest:g}, {highest:g}]",
-                    "lowest first, within -1e50 to 1e50",
-                )
+            is_ordered = -largest_end <= lowest < highest <= largest_end
+            if not is_ordered or highest - lowest < smallest_width:
+                ends = f"{metric}: [{lowest:g}, {highest:g}]"
+                raise ParameterError("ranges", ends, "lowest first, within -1e50 to 1e50")
         noise = self.inner
         if isinstance(noise, WeightedEncoding):
             noise = noise.inner
         if not isinstance(noise, GaussianEncoding):
-            raise ParameterError(
-                "inner", self.inner.sha256, "metrics are summed under noise that the clients add"
-            )
+            remedy = "metrics are summed under noise that the clients add"
+            raise ParameterError("inner", self.inner.sha256, remedy)
 
     @classmethod
     def gaussian(
@@ -357,9 +362,12 @@ class MetricsEncoding(WrappedEncoding):
 
     @property
     def _middles(self) -> tuple[Vector, Vector]:
+        """The middle of each range, and half of its width."""
         low = np.array([lowest for _, lowest, _ in self.ranges])
         high = np.array([highest for _, _, highest in self.ranges])
-        return (low + high) / 2, (high - low) / 2
+        middles = (low + high) / 2
+        half_widths = (high - low) / 2
+        return middles, half_widths
 
     @property
     def weighs(self) -> bool:
@@ -369,22 +377,26 @@ class MetricsEncoding(WrappedEncoding):
         return len(self.ranges)
 
     def nothing(self, parameters: int) -> Vector:
-        return np.append(self._middles[0], [0.0] * self.weighs)
+        middles, _ = self._middles
+        no_examples = [0.0] * self.weighs
+        return np.append(middles, no_examples)
 
     def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
         """As for every encoding, of the metrics, in order (and the number of examples)."""
         vector = check_vector(update, name="metrics")
         count = len(self.ranges)
         if vector.size != count + self.weighs:
-            raise ParameterError(
-                "metrics", f"{vector.size} numbers", f"need {', '.join(self.names)}"
-            )
-        middle, half_widths = self._middles
-        scaled = self._share * np.clip((vector[:count] - middle) / half_widths, -1, 1)
-        return self.inner.encode(np.append(scaled, vector[count:]), rng=rng)
+            remedy = f"need {', '.join(self.names)}"
+            raise ParameterError("metrics", f"{vector.size} numbers", remedy)
+        middles, half_widths = self._middles
+        metrics = vector[:count]
+        positions = np.clip((metrics - middles) / half_widths, -1, 1)
+        examples = vector[count:]
+        return self.inner.encode(np.append(self._share * positions, examples), rng=rng)
 
     def decode(self, total: Integers, *, count: int, size: int) -> Vector:
-        return np.array([metric.value for metric in self.measured(total, count=count).values()])
+        metrics = self.measured(total, count=count)
+        return np.array([metric.value for metric in metrics.values()])
 
     def measured(self, total: Integers, *, count: int) -> dict[str, Measured]:
         """The means of the metrics over `count` clients, by name; noise may take them out of their
@@ -392,28 +404,32 @@ class MetricsEncoding(WrappedEncoding):
 
         With weights a mean is a ratio of two noisy sums, and its error is estimated to first order.
         """
-        deviation = math.sqrt(self.inner.mse() / check_count("count", count))
-        spread = 0.0
+        check_count("count", count)
+        size = len(self.ranges)
+        deviation = math.sqrt(self.inner.mse() / count)
+        widening = 1.0
         if isinstance(self.inner, WeightedEncoding):
-            centred, weight = self.inner.ratio(total, count=count, size=len(self.ranges))
-            deviation = deviation / weight
-            spread = 1 / self.inner.unit
+            centred, weight = self.inner.ratio(total, count=count, size=size)
+            deviation /= weight
+            widening = np.sqrt(1 + (centred / self.inner.unit) ** 2)
         else:
-            centred = self.inner.decode(total, count=count, size=len(self.ranges))
-        middle, half_widths = self._middles
-        errors = deviation * np.sqrt(1 + (spread * centred) ** 2) * half_widths / self._share
-        values = middle + half_widths * centred / self._share
-        return {
-            metric: Measured(float(values[position]), float(errors[position]))
-            for position, metric in enumerate(self.names)
-        }
+            centred = self.inner.decode(total, count=count, size=size)
+        middles, half_widths = self._middles
+        values = middles + half_widths * centred / self._share
+        errors = deviation * widening * half_widths / self._share
+        metrics: dict[str, Measured] = {}
+        for metric, value, error in zip(self.names, values.tolist(), errors.tolist(), strict=True):
+            metrics[metric] = Measured(value=value, error=error)
+        return metrics
 
     def error(self, clients: int) -> dict[str, float]:
         """Standard errors of means over this many clients, at the middle of each range, all weights
         being 1.
         """
-        deviation = math.sqrt(self.inner.mse() / check_count("clients", clients))
-        errors = deviation * self._middles[1] / self._share
+        check_count("clients", clients)
+        deviation = math.sqrt(self.inner.mse() / clients)
+        _, half_widths = self._middles
+        errors = deviation * half_widths / self._share
         return dict(zip(self.names, errors.tolist(), strict=True))
 
     def as_dict(self) -> JsonObject:

@@ -47,13 +47,15 @@ def add_mask(total: Words, key: bytes, *, sign: int) -> None:
     """
     stream = Keystream(key, fast_start(0))
     per_block = BLOCK * WORD_BYTES // total.itemsize
-    buffer = np.empty(min(BLOCK, -(-total.nbytes // WORD_BYTES)), dtype=np.uint64)
+    word_count = -(-total.nbytes // WORD_BYTES)
+    buffer = np.empty(min(BLOCK, word_count), dtype=np.uint64)
     combine = np.add if sign > 0 else np.subtract
     for offset in range(0, total.size, per_block):
         block = total[offset : offset + per_block]
         words = buffer[: -(-block.nbytes // WORD_BYTES)]
         stream.fill(words)
-        combine(block, words.view(total.dtype)[: block.size], out=block)
+        mask = words.view(total.dtype)[: block.size]
+        combine(block, mask, out=block)
 
 
 def checked_integers(
@@ -68,26 +70,27 @@ def checked_integers(
     """
     integers = np.asarray(values)
     if integers.shape != (coordinates,) or integers.dtype.kind not in "iu":
-        raise MalformedMessage(
-            stage, f"need {coordinates} integers, got {integers.dtype} of shape {integers.shape}"
-        )
-    if int(integers.min()) < 0 or int(integers.max()) > span:
+        description = f"{integers.dtype} of shape {integers.shape}"
+        raise MalformedMessage(stage, f"need {coordinates} integers, got {description}")
+    smallest = int(integers.min())
+    largest = int(integers.max())
+    if smallest < 0 or largest > span:
         raise OutOfRangeInteger(stage, f"an integer lies outside 0..{span}")
     return integers.astype(word_type(bits))
 
 
 def reduced(total: Words, bits: int) -> Words:
     """The words modulo 2**bits."""
-    return np.bitwise_and(total, total.dtype.type((1 << bits) - 1))
+    low_bits = (1 << bits) - 1
+    return np.bitwise_and(total, total.dtype.type(low_bits))
 
 
 def read_words(data: bytes, bits: int, count: int, *, stage: str) -> Words:
     """The words of a message that `pack_words` packed; MalformedMessage for anything else."""
     expected_bytes = packed_size(count, bits)
     if len(data) != expected_bytes:
-        raise MalformedMessage(
-            stage, f"{len(data)} bytes, but {count} words of {bits} bits take {expected_bytes}"
-        )
+        complaint = f"but {count} words of {bits} bits take {expected_bytes}"
+        raise MalformedMessage(stage, f"{len(data)} bytes, {complaint}")
     if surplus_bits(data, bits, count):
         raise MalformedMessage(stage, "bits are set after the last word")
     return unpack_words(data, bits, count)
@@ -103,9 +106,9 @@ _ONE_MESSAGE = bytes(12)
 
 def derive(secret: bytes, *, plan: bytes, purpose: bytes) -> bytes:
     """32 bytes by HKDF-SHA256, salted with the plan's digest."""
-    return HKDF(
-        algorithm=hashes.SHA256(), length=KEY_BYTES, salt=plan, info=b"mezzotint " + purpose
-    ).derive(secret)
+    info = b"mezzotint " + purpose
+    derivation = HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=plan, info=info)
+    return derivation.derive(secret)
 
 
 def public_bytes(key: X25519PrivateKey | Ed25519PrivateKey) -> bytes:
@@ -122,9 +125,8 @@ def agree(
     try:
         shared = private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
-        raise SwappedKey(
-            stage, "a public key has no large order; nobody honest makes such a key"
-        ) from None
+        complaint = "a public key has no large order; nobody honest makes such a key"
+        raise SwappedKey(stage, complaint) from None
     return derive(shared, plan=plan, purpose=purpose)
 
 
@@ -206,10 +208,8 @@ def split(secret: bytes, holders: int, threshold: int) -> list[bytes]:
     """One share per holder; any `threshold` of them restore the secret of 16 bytes, fewer reveal
     nothing about it.
     """
-    polynomial = [
-        *(secrets.randbelow(PRIME) for _ in range(threshold - 1)),
-        int.from_bytes(secret, "little"),
-    ]
+    polynomial = [secrets.randbelow(PRIME) for _ in range(threshold - 1)]
+    polynomial.append(int.from_bytes(secret, "little"))
     shares: list[bytes] = []
     for abscissa in range(1, holders + 1):
         ordinate = 0
@@ -225,12 +225,14 @@ def combine(shares: Mapping[int, bytes], threshold: int) -> bytes | None:
     """
     chosen = tuple(sorted(shares)[:threshold])
     weights = _weights(chosen)
-    weighted_sum = sum(
-        weight * int.from_bytes(shares[holder], "little")
-        for holder, weight in zip(chosen, weights, strict=True)
-    )
+    weighted_sum = 0
+    for holder, weight in zip(chosen, weights, strict=True):
+        share = int.from_bytes(shares[holder], "little")
+        weighted_sum += weight * share
     secret_number = weighted_sum % PRIME
-    return number(secret_number, SECRET_BYTES) if secret_number < 2 ** (8 * SECRET_BYTES) else None
+    if secret_number >= 2 ** (8 * SECRET_BYTES):
+        return None
+    return number(secret_number, SECRET_BYTES)
 
 
 @lru_cache(maxsize=64)
@@ -245,11 +247,13 @@ def _weights(places: tuple[int, ...]) -> tuple[int, ...]:
             if neighbour != abscissa:
                 numerator = numerator * neighbour % PRIME
                 denominator = denominator * (neighbour - abscissa) % PRIME
-        weights.append(numerator * pow(denominator, -1, PRIME) % PRIME)
+        inverse = pow(denominator, -1, PRIME)
+        weights.append(numerator * inverse % PRIME)
     return tuple(weights)
 
 
 def commitment(share: bytes, *, plan: bytes, owner: int, holder: int, kind: bytes) -> bytes:
     """16 bytes that identify the share later; it has 128 bits of entropy, and so stays hidden."""
     context = pair_purpose(plan + kind, owner, holder)
-    return hashlib.sha256(b"mezzotint share" + context + share).digest()[:COMMITMENT_BYTES]
+    digest = hashlib.sha256(b"mezzotint share" + context + share).digest()
+    return digest[:COMMITMENT_BYTES]
