@@ -80,7 +80,7 @@ def test_sums_are_those_of_the_kernel(coordinates: int, monkeypatch: pytest.Monk
     pairs = [(torch.from_numpy(gains), torch.from_numpy(rows)) for rows, gains in arrays]
     factors = kernel.factors(given)
     expected, squares = kernel._added(given, factors)
-    found, also = clipped._added(pairs, torch.from_numpy(factors), sums)
+    found, also = clipped._added(pairs, sums, torch.from_numpy(factors))
     np.testing.assert_array_equal(found.numpy(), expected)
     np.testing.assert_array_equal(also.numpy(), squares)
     total, left_out = clipped.clipped_sum(pairs, sums)

@@ -60,7 +60,8 @@ def round_channels(
     for channel_index, weights in enumerate(rows):
         scale, positions = _best_levels(weights, importances, whole_numbers, bits)
         levels = float(scale) * whole_numbers[positions]
-        nearest = np.searchsorted((levels[1:] + levels[:-1]) / 2, weights)
+        middles = (levels[1:] + levels[:-1]) / 2
+        nearest = np.searchsorted(middles, weights)
         scales[channel_index] = scale
         if chosen is None:
             codes[channel_index] = positions[nearest]
@@ -74,11 +75,13 @@ def _best_levels(
     row: Floats, importances: Floats, whole_numbers: Floats, bits: int
 ) -> tuple[np.float32, Positions]:
     """The scale of least error, and the integers that are levels, so that levels increase."""
-    largest = max(float(np.abs(row).max(initial=0.0)), _SMALLEST_SIZE)
+    largest_weight = float(np.abs(row).max(initial=0.0))
+    largest = max(largest_weight, _SMALLEST_SIZE)
     scale_sizes = largest / whole_numbers[-1] * _SHRINKAGES
     scales = np.concatenate([scale_sizes, -scale_sizes])
     ladders = scales[:, None] * whole_numbers
-    ladders[scales < 0] = ladders[scales < 0, ::-1]
+    is_falling = scales < 0
+    ladders[is_falling] = ladders[is_falling, ::-1]
     channel = _Channel(row, importances)
     if bits < LEAST_BITS:
         best_ladder, positions = channel.choose(ladders, 2**bits)
@@ -108,16 +111,19 @@ class _Channel:
 
     def _sums_below(self, points: Floats) -> Floats:
         """(3, ...) sums over the weights below each point."""
-        return np.take(self._sums, np.searchsorted(self._row, points), axis=1)
+        positions = np.searchsorted(self._row, points)
+        return np.take(self._sums, positions, axis=1)
 
     def errors(self, ladders: Floats) -> Floats:
         """(n,) squared error of the nearest of n sets of increasing levels (n, L), weighed by
         importance.
         """
         middles = (ladders[:, 1:] + ladders[:, :-1]) / 2
-        level_sums = np.pad(self._sums_below(middles), ((0, 0), (0, 0), (1, 1)))
-        level_sums[:, :, -1] = self._sums[:, -1:]
-        return _squared_error(np.diff(level_sums, axis=2), ladders).sum(axis=1)
+        border_sums = np.pad(self._sums_below(middles), ((0, 0), (0, 0), (1, 1)))
+        border_sums[:, :, -1] = self._sums[:, -1:]
+        level_sums = np.diff(border_sums, axis=2)
+        errors = _squared_error(level_sums, ladders)
+        return errors.sum(axis=1)
 
     def choose(self, ladders: Floats, count: int) -> tuple[int, Positions]:
         """Of n sets of increasing levels (n, L) the index of one, and `count` levels of it, of
@@ -134,12 +140,14 @@ class _Channel:
             through = errors.T[:, :, None] + between
             predecessors.append(through.argmin(axis=0))
             errors = through.min(axis=0)
-        above_last = self._sums[:, -1][:, None, None] - below_last
+        totals = self._sums[:, -1]
+        above_last = totals[:, None, None] - below_last
         errors = errors + _squared_error(above_last, ladders)
         best_ladder, last_level = np.unravel_index(int(errors.argmin()), errors.shape)
         positions = [int(last_level)]
         for predecessor in reversed(predecessors):
-            positions.append(int(predecessor[best_ladder, positions[-1]]))
+            position = predecessor[best_ladder, positions[-1]]
+            positions.append(int(position))
         return int(best_ladder), np.array(positions[::-1])
 
     def _errors_between(self, ladders: Floats) -> Floats:
@@ -154,9 +162,12 @@ class _Channel:
         lower_levels = ladders[:, lower]
         upper_levels = ladders[:, upper]
         level_sums = self._sums_below(ladders)
-        middle_sums = self._sums_below((lower_levels + upper_levels) / 2)
-        to_lower = _squared_error(middle_sums - np.take(level_sums, lower, axis=2), lower_levels)
-        to_upper = _squared_error(np.take(level_sums, upper, axis=2) - middle_sums, upper_levels)
+        middles = (lower_levels + upper_levels) / 2
+        middle_sums = self._sums_below(middles)
+        lower_sums = middle_sums - np.take(level_sums, lower, axis=2)
+        upper_sums = np.take(level_sums, upper, axis=2) - middle_sums
+        to_lower = _squared_error(lower_sums, lower_levels)
+        to_upper = _squared_error(upper_sums, upper_levels)
         between = np.full((size, *ladders.shape), np.inf)
         between[lower, :, upper] = (to_lower + to_upper).T
         return between

@@ -44,8 +44,10 @@ class Gradients:
     @classmethod
     def of_tensors(cls, gains: Tensor, rows: Tensor) -> Gradients:
         """Gradients of float32 tensors on any device."""
-        gain_array, row_array = (tensor.cpu().contiguous().numpy() for tensor in (gains, rows))
-        return cls(rows=row_array, gains=gain_array)
+        return cls(
+            rows=rows.cpu().contiguous().numpy(),
+            gains=gains.cpu().contiguous().numpy(),
+        )
 
     @property
     def coordinates(self) -> int:
@@ -73,21 +75,23 @@ EXACT = 2**53
 
 
 @partial(inlined, reorder=True)
-def _sum_of_squares(values: npt.NDArray[np.float32]) -> float:
+def _sum_of_squares(values: Rows) -> float:
     total = 0.0
     for coordinate in range(values.size):
-        total += np.float64(values[coordinate]) * values[coordinate]
+        value = np.float64(values[coordinate])
+        total += value * value
     return total
 
 
 @compiled
-def squares(rows: npt.NDArray[np.float32]) -> FloatArray:
+def squares(rows: Rows) -> FloatArray:
     """(n,) each row's sum of squares, in an order that depends on its length alone; rows (n, width)
     contiguous.
     """
-    totals = np.zeros(rows.shape[0])
-    for i in range(rows.shape[0]):
-        totals[i] = _sum_of_squares(rows[i])
+    record_count = rows.shape[0]
+    totals = np.zeros(record_count)
+    for record in range(record_count):
+        totals[record] = _sum_of_squares(rows[record])
     return totals
 
 
@@ -99,14 +103,13 @@ def _integer(value: np.float32, limit: np.float32) -> np.int32:
 
 
 @partial(inlined, reorder=True)
-def _add_rounded(
-    values: npt.NDArray[np.float32], gain: np.float32, limit: np.float32, totals: Totals
-) -> float:
+def _add_rounded(values: Rows, gain: np.float32, limit: np.float32, totals: Totals) -> float:
     squares = 0.0  # of integers, whose sum stays below 2^53, which no order of addition rounds
     for coordinate in range(values.size):
         number = _integer(values[coordinate] * gain, limit)
         totals[coordinate] += number
-        squares += np.float64(number) * np.float64(number)
+        integer = np.float64(number)
+        squares += integer * integer
     return squares
 
 
@@ -116,9 +119,9 @@ CACHED = 4096
 
 @compiled
 def add_integers(
-    rows: npt.NDArray[np.float32],
-    gains: npt.NDArray[np.float32],
-    factors: npt.NDArray[np.float32],
+    rows: Rows,
+    gains: Rows,
+    factors: Rows,
     units: int,
     totals: Totals,
     squares: IntArray,
@@ -136,23 +139,25 @@ def add_integers(
     """
     limit = np.float32(units + 1)
     largest_square = units * units
+    record_count = rows.shape[0]
     width = rows.shape[1]
-    chunk = max(1, min(CACHED, EXACT // ((units + 1) * (units + 1))))
-    for r in range(gains.shape[1]):
+    largest_summand = (units + 1) * (units + 1)
+    chunk = max(1, min(CACHED, EXACT // largest_summand))
+    for repeat in range(gains.shape[1]):
         for start in range(0, width, chunk):
             end = min(start + chunk, width)
-            for i in range(rows.shape[0]):
-                if factors[i] == 0:
+            chunk_totals = totals[repeat, start:end]
+            for record in range(record_count):
+                factor = factors[record]
+                if factor == 0:
                     continue
-                gain = gains[i, r] * factors[i]
-                added = _add_rounded(rows[i, start:end], gain, limit, totals[r, start:end])
-                if squares[i] <= largest_square:
-                    squares[i] += np.int64(added)
+                gain = gains[record, repeat] * factor
+                added = _add_rounded(rows[record, start:end], gain, limit, chunk_totals)
+                if squares[record] <= largest_square:
+                    squares[record] += np.int64(added)
 
 
-def scaled(
-    numbers: IntArray | FloatArray, unit: float, divisor: float
-) -> tuple[npt.NDArray[np.float32], bool]:
+def scaled(numbers: IntArray | FloatArray, unit: float, divisor: float) -> tuple[Rows, bool]:
     """(D,) numbers in multiples of a unit, divided; and whether all of them are finite."""
     gradient = np.empty(numbers.size, dtype=np.float32)
     is_finite = _scale(numbers, unit, np.float32(divisor), gradient)
@@ -160,12 +165,11 @@ def scaled(
 
 
 @compiled
-def _scale(
-    numbers: npt.NDArray[Any], unit: float, divisor: np.float32, gradient: npt.NDArray[np.float32]
-) -> bool:
+def _scale(numbers: npt.NDArray[Any], unit: float, divisor: np.float32, gradient: Rows) -> bool:
     infinite_count = 0
     for coordinate in range(numbers.size):
-        value = np.float32(np.float64(numbers[coordinate]) * unit) / divisor
+        number = np.float64(numbers[coordinate])
+        value = np.float32(number * unit) / divisor
         gradient[coordinate] = value
         infinite_count += not abs(value) < np.inf
     return infinite_count == 0
@@ -220,34 +224,36 @@ class ClippedSums:
         Returns: (D,) int64 sums in units, for the coordinates of all tensors in order; the number.
         """
         totals, factors = self._settled(gradients)
-        return totals.astype(np.int64, copy=False), int((factors == 0).sum())
+        left_out = factors == 0
+        return totals.astype(np.int64, copy=False), int(left_out.sum())
 
-    def factors(self, gradients: Sequence[Gradients]) -> npt.NDArray[np.float32]:
+    def factors(self, gradients: Sequence[Gradients]) -> Rows:
         """(n,) what the records' gradients are multiplied by before they are rounded; 0 leaves a
         record out.
         """
-        return self._settled(gradients)[1]
+        _, factors = self._settled(gradients)
+        return factors
 
-    def _settled(self, gradients: Sequence[Gradients]) -> tuple[Totals, npt.NDArray[np.float32]]:
+    def _settled(self, gradients: Sequence[Gradients]) -> tuple[Totals, Rows]:
         check_records(_lengths(gradients))
         squared_norms = np.zeros(len(gradients[0].rows))
         for gradient in gradients:
             squared_norms += squares(gradient.rows) * squares(gradient.gains)
         return _settled(squared_norms, self, partial(self._added, gradients))
 
-    def _added(
-        self, gradients: Sequence[Gradients], factors: npt.NDArray[np.float32]
-    ) -> tuple[Totals, IntArray]:
+    def _added(self, gradients: Sequence[Gradients], factors: Rows) -> tuple[Totals, IntArray]:
         """(D,) sums, and (n,) sums of squares of what each record has added."""
-        is_narrow = len(factors) * (self.units + 1) < 2**31
-        totals = np.zeros(self.coordinates, dtype=np.int32 if is_narrow else np.int64)
+        largest_total = len(factors) * (self.units + 1)
+        dtype = np.int32 if largest_total < 2**31 else np.int64
+        totals = np.zeros(self.coordinates, dtype=dtype)
         squares = np.zeros(len(factors), dtype=np.int64)
         start = 0
         for gradient in gradients:
+            rows = gradient.rows
+            gains = gradient.gains
             end = start + gradient.coordinates
-            shape = (gradient.gains.shape[1], gradient.rows.shape[1])
-            tensor_totals = totals[start:end].reshape(shape)
-            add_integers(gradient.rows, gradient.gains, factors, self.units, tensor_totals, squares)
+            tensor_totals = totals[start:end].reshape(gains.shape[1], rows.shape[1])
+            add_integers(rows, gains, factors, self.units, tensor_totals, squares)
             start = end
         return totals, squares
 
@@ -271,7 +277,8 @@ def _settled(
     clipped_norms = (squared_norms**0.5).clip(min=sums.clip_norm)
     scales = sums.units * _ROOM / clipped_norms
     is_finite = (scales < math.inf) & (squared_norms < math.inf)
-    factors = module.asarray(module.where(is_finite, scales, 0.0), dtype=module.float32)
+    finite_scales = module.where(is_finite, scales, 0.0)
+    factors = module.asarray(finite_scales, dtype=module.float32)
     attempts = 0
     while True:
         totals, added_squares = add(factors)
@@ -302,19 +309,21 @@ def clipped_sum(gradients: Sequence[Factored], sums: ClippedSums) -> tuple[Tenso
     """
     check_records(len(factor) for factors in gradients for factor in factors)
     squared_norms = torch.stack([_squared_norms(gains, rows) for gains, rows in gradients])
-    totals, factors = _settled(
-        squared_norms.sum(dim=0), sums, lambda candidates: _added(gradients, candidates, sums)
-    )
-    return totals, int((factors == 0).sum())
+    add = partial(_added, gradients, sums)
+    totals, factors = _settled(squared_norms.sum(dim=0), sums, add)
+    left_out = factors == 0
+    return totals, int(left_out.sum())
 
 
 def _squared_norms(gains: Tensor, rows: Tensor) -> Tensor:
     """(n,) squared L2 norms of outer products."""
-    return gains.double().square().sum(dim=1) * rows.double().square().sum(dim=1)
+    of_gains = gains.double().square().sum(dim=1)
+    of_rows = rows.double().square().sum(dim=1)
+    return of_gains * of_rows
 
 
 def _added(
-    gradients: Sequence[Factored], factors: Tensor, sums: ClippedSums
+    gradients: Sequence[Factored], sums: ClippedSums, factors: Tensor
 ) -> tuple[Tensor, Tensor]:
     """(D,) int64 sums, and (n,) sums of squares of what each record has added.
 
@@ -345,21 +354,24 @@ def _added(
 def _integers_of_records(gains: Tensor, rows: Tensor, factors: Tensor, limit: float) -> Tensor:
     """(n, repeat, width) float32: the clipped gradients in units, cut to whole numbers."""
     scaled = gains[:, :, None] * rows[:, None, :]
+    is_counted = factors[:, None, None] > 0
     # A record with factor 0 may hold infinities, which times 0 are NaN.
-    scaled = torch.where(factors[:, None, None] > 0, scaled, 0.0).nan_to_num(-limit)
-    return scaled.clamp(-limit, limit).trunc()
+    counted = torch.where(is_counted, scaled, 0.0).nan_to_num(-limit)
+    return counted.clamp(-limit, limit).trunc()
 
 
 @gpu.compiled_on_devices
 def _integer_sums(gains: Tensor, rows: Tensor, factors: Tensor, limit: float) -> Tensor:
     """(repeat, width) int64 sums over the records."""
-    return _integers_of_records(gains, rows, factors, limit).long().sum(dim=0)
+    integers = _integers_of_records(gains, rows, factors, limit)
+    return integers.long().sum(dim=0)
 
 
 @gpu.compiled_on_devices
 def _integer_squares(gains: Tensor, rows: Tensor, factors: Tensor, limit: float) -> Tensor:
     """(n,) float64 sums of the squares of each record's integers."""
-    return _integers_of_records(gains, rows, factors, limit).double().square().sum(dim=(1, 2))
+    integers = _integers_of_records(gains, rows, factors, limit)
+    return integers.double().square().sum(dim=(1, 2))
 
 
 def decide(words: Tensor, table: Tensor, law: RoundedGaussian) -> Tensor:
@@ -374,12 +386,14 @@ def _decide(words: Tensor, table: Tensor, sigma: float, margin: float) -> Tensor
     bits = (words & octaves.MAGNITUDE).double().view(torch.int64)
     octave_cell = (bits >> octaves.SHIFT) - octaves.FIRST_CELL
     coefficients = table[octave_cell.clamp(min=0)]
-    offset = ((bits & octaves.IN_CELL) | octaves.ONE).view(torch.float64) - octaves.MIDDLE
+    one_and_offset = (bits & octaves.IN_CELL) | octaves.ONE
+    offset = one_and_offset.view(torch.float64) - octaves.MIDDLE
     quantile = coefficients[:, -1]
     for term in range(octaves.TERMS - 2, -1, -1):
         quantile = quantile * offset + coefficients[:, term]
-    deviation = sigma * quantile
-    raised = torch.where(words < 0, -deviation, deviation) + 0.5
+    magnitude = sigma * quantile
+    deviation = torch.where(words < 0, -magnitude, magnitude)
+    raised = deviation + 0.5
     whole_number = raised.floor()
     fraction = raised - whole_number
     is_decided = (octave_cell >= 0) & (fraction > margin) & (fraction < 1 - margin)
@@ -397,15 +411,16 @@ def rounded_gaussian(law: RoundedGaussian, key: bytes, size: int, device: torch.
     integer_draws = torch.empty(size, dtype=torch.int64, device=device)
     for chunk_start in range(0, size, gpu.CHUNK):
         chunk = integer_draws[chunk_start : chunk_start + gpu.CHUNK]
-        chunk_words = gpu.draw_words(device_key, chunk_start // gpu.WORDS_PER_BLOCK, chunk.numel())
+        first_block = chunk_start // gpu.WORDS_PER_BLOCK
+        chunk_words = gpu.draw_words(device_key, first_block, chunk.numel())
         chunk.copy_(decide(chunk_words, table, law))
         undecided = (chunk == UNDECIDED).nonzero().flatten()
+        undecided_words = chunk_words[undecided].tolist()
         closer: list[int] = []
-        for random_word, position in zip(
-            chunk_words[undecided].tolist(), undecided.tolist(), strict=True
-        ):
+        for random_word, position in zip(undecided_words, undecided.tolist(), strict=True):
             further_words = gaussian.further_words(key, chunk_start + position)
-            closer.append(law.closer(random_word & (2**64 - 1), further_words))
+            unsigned_word = random_word & (2**64 - 1)
+            closer.append(law.closer(unsigned_word, further_words))
         chunk[undecided] = torch.tensor(closer, dtype=torch.int64, device=device)
     device_key.zero_()
     return integer_draws

@@ -5,7 +5,7 @@ from above.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
@@ -33,6 +33,18 @@ def slope(mass: FloatArray, complement: FloatArray) -> FloatArray:
     """I'(m) = -Phi^-1(m); +inf at 0, -inf at 1."""
     quantile = ndtri(np.minimum(mass, complement))
     return np.where(mass <= complement, -quantile, quantile)
+
+
+class Channels(NamedTuple):
+    """(n,) events, each with probability low under one row and low + gap = 1 - top under another."""
+
+    low: FloatArray
+    gap: FloatArray
+    top: FloatArray
+
+    def select(self, chosen: Any) -> Channels:
+        """Those of a slice, a mask or indices."""
+        return Channels(self.low[chosen], self.gap[chosen], self.top[chosen])
 
 
 TOLERANCE = 1e-7
@@ -112,21 +124,24 @@ def _meeting_point(
     return np.clip(np.nan_to_num(meeting), 0.0, width)
 
 
-def _attained(low: FloatArray, gap: FloatArray, top: FloatArray, best: float) -> float:
+def _attained(channels: Channels, best: float) -> float:
     """max of `best` and of gap I(m) / I(low + gap m) over channels and m, short by at most
     TOLERANCE (relative).
 
     Branch and bound; low, top > 0.
     """
     complements = _START[::-1]
-    intervals = np.stack([_START[:-1], complements[:-1], _START[1:], complements[1:]])
-    channels = np.repeat([low, gap, top], intervals.shape[1], axis=1)
-    boxes = np.vstack([channels, np.tile(intervals, low.size)])
+    left_ends = [_START[:-1], complements[:-1]]
+    right_ends = [_START[1:], complements[1:]]
+    intervals = np.stack([*left_ends, *right_ends])
+    rows = np.repeat(np.stack(channels), intervals.shape[1], axis=1)
+    boxes = np.vstack([rows, np.tile(intervals, channels.low.size)])
     for _ in range(_ROUNDS):
         attained, upper = _bounds(boxes)
         best = max(best, float(attained.max(initial=0.0)))
-        is_open = upper > best * (1 + TOLERANCE)
-        if not is_open.any() or best * (1 + TOLERANCE) >= 1:
+        threshold = best * (1 + TOLERANCE)
+        is_open = upper > threshold
+        if not is_open.any() or threshold >= 1:
             return best
         boxes = boxes[:, is_open]
         middle = (boxes[3:5] + boxes[5:]) / 2
@@ -136,43 +151,30 @@ def _attained(low: FloatArray, gap: FloatArray, top: FloatArray, best: float) ->
     return 1.0  # the bound by data processing, which always holds
 
 
-def channel_contraction(low: FloatArray, gap: FloatArray, top: FloatArray) -> float:
-    """max over channels of sup_m gap I(m) / I(low + gap m), rounded up; 1 where low or top is 0.
-
-    Arguments:
-        low, gap, top: (n,) each; an event has probability low under one row and low + gap = 1 - top
-            under another.
-    """
-    is_noisy = gap > 0
-    if not is_noisy.any():
+def channel_contraction(channels: Channels) -> float:
+    """max over channels of sup_m gap I(m) / I(low + gap m), rounded up; 1 where low or top is 0."""
+    noisy = channels.select(channels.gap > 0)
+    if not noisy.gap.size:
         return 0.0
-    low = low[is_noisy]
-    gap = gap[is_noisy]
-    top = top[is_noisy]
     # As m -> 0, I(m) / I(gap m) * gap -> 1: an event impossible under one row keeps the full loss.
-    if (low <= 0).any() or (top <= 0).any():
+    if (noisy.low <= 0).any() or (noisy.top <= 0).any():
         return 1.0
-    low, gap, top = _largest(low, gap, top)
+    largest = _largest(noisy)
     best = 0.0
-    for start in range(0, low.size, _CHUNK):
-        channel_chunk = slice(start, start + _CHUNK)
-        best = _attained(low[channel_chunk], gap[channel_chunk], top[channel_chunk], best)
+    for start in range(0, largest.low.size, _CHUNK):
+        chunk = largest.select(slice(start, start + _CHUNK))
+        best = _attained(chunk, best)
     return min(1.0, best * (1 + 2 * TOLERANCE))
 
 
-def _largest(
-    low: FloatArray, gap: FloatArray, top: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _largest(channels: Channels) -> Channels:
     """Drops channels that another one can imitate: [low, high] inside a wider interval never
     contracts less.
     """
-    channel_order = np.lexsort((top, low))
-    low = low[channel_order]
-    gap = gap[channel_order]
-    top = top[channel_order]
-    earlier = np.concatenate([[np.inf], np.minimum.accumulate(top)[:-1]])
-    keep = top < earlier
-    return low[keep], gap[keep], top[keep]
+    ascending = channels.select(np.lexsort((channels.top, channels.low)))
+    least_top = np.minimum.accumulate(ascending.top)
+    earlier = np.append(np.inf, least_top[:-1])
+    return ascending.select(ascending.top < earlier)
 
 
 def contraction(q: float, bits: int) -> float:
@@ -201,9 +203,12 @@ def contraction(q: float, bits: int) -> float:
     # kappa = sup_m (q-u) I(m) / I((q-u) m + u): the channel from u to q, k = 1 of the L levels.
     replacement = (1 - probability) / (levels - 1)
     gap = max(0.0, probability - replacement)
-    return channel_contraction(
-        np.array([replacement]), np.array([gap]), np.array([1 - probability])
+    channel = Channels(
+        low=np.array([replacement]),
+        gap=np.array([gap]),
+        top=np.array([1 - probability]),
     )
+    return channel_contraction(channel)
 
 
 def _integer_rows(rows: Any) -> IntArray:
@@ -247,14 +252,21 @@ def table_contraction(rows: Mechanism | IntArray) -> float:
             where_impossible = np.where(row > 0, math.inf, 0.0)
             ratio = np.where(table > 0, row / table, where_impossible)
         channel_order = np.argsort(ratio, axis=1, kind="stable")
+        ordered_table = np.take_along_axis(table, channel_order, axis=1)
         lows.append(_inner_prefixes(row[channel_order]))
-        highs.append(_inner_prefixes(np.take_along_axis(table, channel_order, axis=1)))
+        highs.append(_inner_prefixes(ordered_table))
     pairs = np.stack([np.concatenate(lows), np.concatenate(highs)])
     low, high = np.unique(pairs, axis=1)
     # Integers below 2**53: these floats are exact.
-    return channel_contraction(low / TOTAL, (high - low) / TOTAL, (TOTAL - high) / TOTAL)
+    channels = Channels(
+        low=low / TOTAL,
+        gap=(high - low) / TOTAL,
+        top=(TOTAL - high) / TOTAL,
+    )
+    return channel_contraction(channels)
 
 
 def _inner_prefixes(rows: IntArray) -> IntArray:
     """Sums of the first entries of each row, all of them left out, flat."""
-    return np.cumsum(rows, axis=1)[:, :-1].ravel()
+    prefixes = np.cumsum(rows, axis=1)
+    return prefixes[:, :-1].ravel()

@@ -97,33 +97,39 @@ class Levels(Module):
     def scales(self, weight: Tensor) -> Tensor:
         """(outputs, 1, ...) the largest level of each output."""
         outputs = weight.detach().flatten(1)
-        scale_shape = (len(weight), *(1,) * (weight.dim() - 1))
+        other_axes = (1,) * (weight.dim() - 1)
+        scale_shape = (len(weight), *other_axes)
         if self.bound is not None:
-            return torch.full(scale_shape, self.bound, dtype=weight.dtype, device=weight.device)
-        smallest = torch.finfo(weight.dtype).tiny  # weights that are 0 need a scale, too
+            return weight.new_full(scale_shape, self.bound)
         if self.bits in _TOP_PER_RMS:
-            spread = outputs.square().mean(dim=1).sqrt() * _TOP_PER_RMS[self.bits]
-            return spread.clamp(min=smallest).view(scale_shape)
-        return outputs.abs().amax(dim=1).clamp(min=smallest).view(scale_shape)
+            root_mean_square = outputs.square().mean(dim=1).sqrt()
+            scales = root_mean_square * _TOP_PER_RMS[self.bits]
+        else:
+            scales = outputs.abs().amax(dim=1)
+        smallest = torch.finfo(weight.dtype).tiny  # weights that are 0 need a scale, too
+        return scales.clamp(min=smallest).view(scale_shape)
 
     def codes(self, weight: Tensor) -> Tensor:
         """The number of the nearest level of each weight, as integers in floats."""
         top_code = 2**self.bits - 1
         relative = weight.detach() / self.scales(weight)
-        return ((relative + 1) * (top_code / 2)).round().clamp(0, top_code)
+        positions = (relative + 1) * (top_code / 2)
+        return positions.round().clamp(0, top_code)
 
     def values(self, codes: Tensor, scales: Tensor) -> Tensor:
         """The levels that codes stand for."""
-        level_grid = torch.linspace(
-            -1.0, 1.0, 2**self.bits, dtype=torch.float64, device=scales.device
-        )
-        return (scales.double() * level_grid[codes.long()]).to(scales.dtype)
+        count = 2**self.bits
+        levels = torch.linspace(-1.0, 1.0, count, dtype=torch.float64, device=scales.device)
+        values = scales.double() * levels[codes.long()]
+        return values.to(scales.dtype)
 
     def replaced(self, codes: Tensor) -> Tensor:
         """Codes, of which each is replaced by another one with probability 1 - q."""
-        code_shift = torch.randint_like(codes, 1, 2**self.bits)
+        count = 2**self.bits
+        code_shift = torch.randint_like(codes, 1, count)
         is_kept = torch.rand_like(codes) < self.q
-        return torch.where(is_kept, codes, (codes + code_shift) % 2**self.bits)
+        others = (codes + code_shift) % count
+        return torch.where(is_kept, codes, others)
 
 
 class _StraightThrough(torch.autograd.Function):
@@ -202,19 +208,21 @@ def pack_levels(module: Module, *, note: JsonObject | None = None) -> PackedMode
     for name, layer in module.named_modules():
         rule = rules_by_name[name]
         if rule is not None:
-            tensors.append(_packed(f"{name}.weight".lstrip("."), trained_weight(layer), rule))
+            weight_name = f"{name}.weight".lstrip(".")
+            tensors.append(_packed(weight_name, trained_weight(layer), rule))
     for name, parameter in module.named_parameters():
         if not name.endswith(BEHIND):
             flat_weights = parameter.detach().flatten()[None]
             rule = Levels(bits=bit_count, bound=None, q=1.0)
             tensors.append(_packed(name, flat_weights, rule, shape=parameter.shape))
-    levels = np.linspace(-1.0, 1.0, 2**bit_count)
-    return PackedModel(tensors=tuple(tensors), levels=tuple(levels.tolist()), note=dict(note or {}))
+    levels = tuple(np.linspace(-1.0, 1.0, 2**bit_count).tolist())
+    return PackedModel(tensors=tuple(tensors), levels=levels, note=dict(note or {}))
 
 
 def _packed(name: str, weight: Tensor, rule: Levels, *, shape: Any = None) -> PackedTensor:
     codes = rule.codes(weight).to(torch.uint8).cpu().numpy()
     scales = rule.scales(weight).flatten().float().cpu().numpy()
     if shape is not None:
-        return PackedTensor(name=name, codes=codes.reshape(shape), scale=float(scales[0]))
+        codes = codes.reshape(shape)
+        return PackedTensor(name=name, codes=codes, scale=float(scales[0]))
     return PackedTensor(name=name, codes=codes, scale=scales)

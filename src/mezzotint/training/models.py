@@ -31,6 +31,7 @@ with brought_by("torch"):
     from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
     from opacus.utils.batch_memory_manager import BatchSplittingSampler as BatchSplittingSampler
     from opacus.validators import ModuleValidator as ModuleValidator
+    from torch import nn as nn
     from torch.distributed.fsdp import FSDPModule as FSDPModule
     from torch.distributed.fsdp import FullyShardedDataParallel as FullyShardedDataParallel
     from torch.nn.utils import parametrize as parametrize
@@ -46,7 +47,7 @@ tree_flatten = pytree.tree_flatten
 tree_map = pytree.tree_map
 
 Tensor = torch.Tensor
-Module = torch.nn.Module
+Module = nn.Module
 
 
 def reason_of(error: Exception) -> str:
@@ -74,36 +75,35 @@ class Task:
 
 
 _MARGIN_LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
-    "logreg": lambda margins: torch.nn.functional.softplus(-margins),
+    "logreg": lambda margins: nn.functional.softplus(-margins),
     "svm": lambda margins: torch.relu(1 - margins),
 }
 
 
 def _linear(features: int, outputs: int) -> Module:
-    linear_layer = torch.nn.Linear(features, outputs)
-    torch.nn.init.zeros_(linear_layer.weight)
-    torch.nn.init.zeros_(linear_layer.bias)
-    return torch.nn.Sequential(torch.nn.Flatten(), linear_layer)
+    linear_layer = nn.Linear(features, outputs)
+    nn.init.zeros_(linear_layer.weight)
+    nn.init.zeros_(linear_layer.bias)
+    return nn.Sequential(nn.Flatten(), linear_layer)
 
 
 def _convolutional(rows: int, columns: int, classes: int) -> Module:
     # Two convolutions and two dense layers, bounded activations: what small private image models
     # use.
-    convolutions = torch.nn.Sequential(
-        torch.nn.Unflatten(1, (1, rows)),
-        torch.nn.Conv2d(1, 16, 8, stride=2, padding=3),
-        torch.nn.Tanh(),
-        torch.nn.MaxPool2d(2, 1),
-        torch.nn.Conv2d(16, 32, 4, stride=2),
-        torch.nn.Tanh(),
-        torch.nn.MaxPool2d(2, 1),
-        torch.nn.Flatten(),
+    convolutions = nn.Sequential(
+        nn.Unflatten(1, (1, rows)),
+        nn.Conv2d(1, 16, 8, stride=2, padding=3),
+        nn.Tanh(),
+        nn.MaxPool2d(2, 1),
+        nn.Conv2d(16, 32, 4, stride=2),
+        nn.Tanh(),
+        nn.MaxPool2d(2, 1),
+        nn.Flatten(),
     )
     with torch.no_grad():
         features = convolutions(torch.zeros(1, rows, columns)).shape[1]
-    return torch.nn.Sequential(
-        convolutions, torch.nn.Linear(features, 32), torch.nn.Tanh(), torch.nn.Linear(32, classes)
-    )
+    hidden_layer = nn.Linear(features, 32)
+    return nn.Sequential(convolutions, hidden_layer, nn.Tanh(), nn.Linear(32, classes))
 
 
 @final
@@ -115,24 +115,28 @@ class _Block(Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.before = torch.nn.LayerNorm(width)
-        self.between = torch.nn.LayerNorm(width)
-        self.query = torch.nn.Linear(width, width)
-        self.key = torch.nn.Linear(width, width)
-        self.value = torch.nn.Linear(width, width)
-        self.out = torch.nn.Linear(width, width)
-        self.up = torch.nn.Linear(width, 2 * width)
-        self.down = torch.nn.Linear(2 * width, width)
+        self.before = nn.LayerNorm(width)
+        self.between = nn.LayerNorm(width)
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.out = nn.Linear(width, width)
+        self.up = nn.Linear(width, 2 * width)
+        self.down = nn.Linear(2 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         normed = self.before(x)
-        query, key, value = (
-            linear_layer(normed).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for linear_layer in (self.query, self.key, self.value)
-        )
-        attended = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+        query = self._by_head(self.query(normed))
+        key = self._by_head(self.key(normed))
+        value = self._by_head(self.value(normed))
+        attended = nn.functional.scaled_dot_product_attention(query, key, value)
         x = x + self.out(attended.transpose(1, 2).flatten(2))
-        return x + self.down(torch.nn.functional.gelu(self.up(self.between(x))))
+        hidden = nn.functional.gelu(self.up(self.between(x)))
+        return x + self.down(hidden)
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        """(n, heads, tokens, width / heads) of (n, tokens, width)."""
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
 @final
@@ -143,19 +147,20 @@ class _Transformer(Module):
         self, tokens: int, features: int, classes: int, *, width: int = 64, heads: int = 4
     ) -> None:
         super().__init__()
-        self.into = torch.nn.Linear(features, width)
-        self.place = torch.nn.Embedding(tokens, width)
-        self.blocks = torch.nn.Sequential(_Block(width, heads), _Block(width, heads))
-        self.norm = torch.nn.LayerNorm(width)
-        self.classes = torch.nn.Linear(width, classes)
+        self.into = nn.Linear(features, width)
+        self.place = nn.Embedding(tokens, width)
+        self.blocks = nn.Sequential(_Block(width, heads), _Block(width, heads))
+        self.norm = nn.LayerNorm(width)
+        self.classes = nn.Linear(width, classes)
         self.register_buffer("places", torch.arange(tokens), persistent=False)
-        torch.nn.init.normal_(self.place.weight, std=0.1)
+        nn.init.normal_(self.place.weight, std=0.1)
 
     def forward(self, x: Tensor) -> Tensor:
-        places = self.get_buffer("places").expand(
-            x.shape[0], -1
-        )  # per-record gradients want records first
-        return self.classes(self.norm(self.blocks(self.into(x) + self.place(places))).mean(dim=1))
+        # Per-record gradients want records first.
+        places = self.get_buffer("places").expand(len(x), -1)
+        tokens = self.blocks(self.into(x) + self.place(places))
+        record = self.norm(tokens).mean(dim=1)
+        return self.classes(record)
 
 
 def _module_from(name: str, shape: tuple[int, ...], classes: int, seed: int) -> Module:
@@ -238,8 +243,9 @@ def _factory_from(name: str) -> Callable[[], object]:
 
 
 def _classifier(module: Module) -> Task:
-    losses = partial(torch.nn.functional.cross_entropy, reduction="none")
-    return Task(module=module, losses=losses, decide=lambda outputs: outputs.argmax(dim=1))
+    losses = partial(nn.functional.cross_entropy, reduction="none")
+    decide = partial(torch.argmax, dim=1)
+    return Task(module=module, losses=losses, decide=decide)
 
 
 MODELS = ("logreg", "svm", "softmax", "cnn", "transformer")
@@ -283,11 +289,15 @@ def _margin_task(model: str, features: int, classes: int) -> Task:
         remedy = f"it tells 2 classes apart, the data has {classes}; use softmax"
         raise ParameterError("model", model, remedy)
     margin_loss = _MARGIN_LOSSES[model]
-    return Task(
-        module=_linear(features, 1),
-        losses=lambda outputs, labels: margin_loss(outputs.squeeze(1) * (2 * labels - 1)),
-        decide=lambda outputs: (outputs.squeeze(1) > 0).long(),
-    )
+
+    def losses(outputs: Tensor, labels: Tensor) -> Tensor:
+        signs = 2 * labels - 1
+        return margin_loss(outputs.squeeze(1) * signs)
+
+    def decide(outputs: Tensor) -> Tensor:
+        return (outputs.squeeze(1) > 0).long()
+
+    return Task(module=_linear(features, 1), losses=losses, decide=decide)
 
 
 LEAST_SIDE = 20

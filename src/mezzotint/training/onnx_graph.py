@@ -61,21 +61,24 @@ def integers_of(tensor: PackedTensor, levels: tuple[float, ...]) -> Integers:
     spacing = float(spaces[0])
     half_count = len(levels) // 2
     numbers = tensor.levels.astype(np.int16) - half_count
-    channel_scales = np.asarray(tensor.scale, dtype=float)
-    channel_scales = np.broadcast_to(channel_scales, numbers.shape[0])
+    scales = np.asarray(tensor.scale, dtype=float)
+    channel_scales = np.broadcast_to(scales, numbers.shape[0])
+    widths = channel_scales * spacing
     position_of_zero = -levels[0] / spacing
     if math.isclose(position_of_zero, half_count - 1):
         # One more level is above 0 than below; of signed integers one more is below.
-        return Integers(numbers=-1 - numbers, widths=-channel_scales * spacing, shortfall=None)
+        return Integers(numbers=-1 - numbers, widths=-widths, shortfall=None)
     shortfall = None
     if not math.isclose(position_of_zero, half_count):
-        shortfall = channel_scales * (levels[0] + spacing * half_count)
-    return Integers(numbers=numbers, widths=channel_scales * spacing, shortfall=shortfall)
+        level_of_zero = levels[0] + spacing * half_count
+        shortfall = channel_scales * level_of_zero
+    return Integers(numbers=numbers, widths=widths, shortfall=shortfall)
 
 
 def _along_first(values: npt.NDArray[Any], dimensions: int) -> npt.NDArray[Any]:
     """(outputs,) values, to be broadcast over the further axes of a tensor."""
-    return values.reshape(-1, *(1,) * (dimensions - 1))
+    other_axes = (1,) * (dimensions - 1)
+    return values.reshape(-1, *other_axes)
 
 
 def put_integers(model: Any, packed: PackedModel) -> None:
@@ -106,11 +109,10 @@ class _Editor:
     def __init__(self, graph: Any, packed: PackedModel) -> None:
         self._graph = graph
         self._constants: dict[str, Any] = {value.name: value for value in graph.initializer}
-        self._weights = {
-            tensor.name: integers_of(tensor, packed.levels)
-            for tensor in packed.tensors
-            if tensor.codes.ndim >= 2 and tensor.name in self._constants
-        }
+        self._weights: dict[str, Integers] = {}
+        for tensor in packed.tensors:
+            if tensor.codes.ndim >= 2 and tensor.name in self._constants:
+                self._weights[tensor.name] = integers_of(tensor, packed.levels)
         self._bits = 4 if len(packed.levels) <= 16 else 8
         self._originals: dict[str, str] = {}
         self._names_by_content: dict[bytes, str] = {}
@@ -122,11 +124,12 @@ class _Editor:
         """Adds a node that reads integers where it read a weight."""
         node.input[:] = [self._originals.get(name, name) for name in node.input]
         first, second, *_ = [*node.input, "", ""]
+        output = node.output[0]
         original = self._original(node)
-        if original != node.output[0]:
-            self._originals[node.output[0]] = original
+        if original != output:
+            self._originals[output] = original
         elif node.op_type == "Transpose" and self._is_matrix(first):
-            self._turned[node.output[0]] = first
+            self._turned[output] = first
         elif node.op_type == "MatMul" and second in self._turned:
             self._add_dense(node, self._turned[second])
         elif self._is_matrix(second) and _is_dense_gemm(node):
@@ -137,26 +140,33 @@ class _Editor:
 
     def finish(self) -> None:
         """Writes the nodes into the graph, and the constants that they use."""
+        graph = self._graph
         nodes = [*self._first_nodes.values(), *self._nodes]
         used_names = {name for node in nodes for name in node.input}
-        used_constants = [self._constants[name] for name in self._constants if name in used_names]
-        del self._graph.node[:], self._graph.initializer[:], self._graph.value_info[:]
-        self._graph.node.extend(nodes)
-        self._graph.initializer.extend(used_constants)
+        del graph.node[:]
+        del graph.initializer[:]
+        del graph.value_info[:]
+        graph.node.extend(nodes)
+        for name, constant in self._constants.items():
+            if name in used_names:
+                graph.initializer.append(constant)
 
     def _original(self, node: Any) -> str:
         """The name of the constant that a node copies, as the exporter writes for equal weights, or
         repeats; else that of its output.
         """
+        output = node.output[0]
         if node.op_type == "Identity" and node.input[0] in self._constants:
             return node.input[0]
         if node.op_type == "Constant":
             content = node.attribute[0].SerializeToString()
-            return self._names_by_content.setdefault(content, node.output[0])
-        return node.output[0]
+            return self._names_by_content.setdefault(content, output)
+        return output
 
     def _is_matrix(self, name: str) -> bool:
-        return name in self._weights and self._weights[name].numbers.ndim == 2
+        if name not in self._weights:
+            return False
+        return self._weights[name].numbers.ndim == 2
 
     def _value(self, name: str) -> str:
         """The name of a value in floats; weights and their transposes are dequantized first."""
@@ -165,18 +175,19 @@ class _Editor:
             return self._add_first("Transpose", [whole_name], name, perm=[1, 0])
         if name not in self._weights:
             return name
-        shortfall = self._weights[name].shortfall
+        integers = self._weights[name]
         rows_name = self._rows(name)
-        if shortfall is None:
+        if integers.shortfall is None:
             return rows_name
-        addend = _along_first(shortfall, self._weights[name].numbers.ndim)
-        operands = [rows_name, self._constant(f"{name}.missing", addend)]
-        return self._add_first("Add", operands, f"{name}.whole")
+        addend = _along_first(integers.shortfall, integers.numbers.ndim)
+        addend_name = self._constant(f"{name}.missing", addend)
+        return self._add_first("Add", [rows_name, addend_name], f"{name}.whole")
 
     def _rows(self, name: str) -> str:
         """A weight as it stands in the module, but for its shortfall."""
         if self._is_matrix(name):
-            return self._add_first("Transpose", [self._columns(name)], f"{name}.rows", perm=[1, 0])
+            columns_name = self._columns(name)
+            return self._add_first("Transpose", [columns_name], f"{name}.rows", perm=[1, 0])
         integers = self._weights[name]
         return self._dequantized(name, integers.numbers, integers.widths)
 
@@ -214,27 +225,33 @@ class _Editor:
             # (W + m) x = W x + m sum(x): runtimes multiply by W, of plain integers.
             last_axis = self._constant("last_axis", np.array([-1], dtype=np.int64))
             negative = self._constant(f"{weight}.shortfall", -shortfall)
-            self._add("ReduceSum", [inputs, last_axis], f"{output}.total", keepdims=1)
-            self._add("Mul", [f"{output}.total", negative], f"{output}.correction")
-            negative_terms.append(f"{output}.correction")
+            total = f"{output}.total"
+            correction = f"{output}.correction"
+            self._add("ReduceSum", [inputs, last_axis], total, keepdims=1)
+            self._add("Mul", [total, negative], correction)
+            negative_terms.append(correction)
         if len(node.input) > 2:
             negative_terms.append(self._negative(node.input[2]))
         result_names = [f"{output}.{number}" for number in range(len(negative_terms))]
         result_names.append(output)
-        self._add("MatMul", [inputs, self._columns(weight)], result_names[0])
-        for (minuend, difference), term in zip(pairwise(result_names), negative_terms, strict=True):
+        columns_name = self._columns(weight)
+        self._add("MatMul", [inputs, columns_name], result_names[0])
+        steps = zip(pairwise(result_names), negative_terms, strict=True)
+        for (minuend, difference), term in steps:
             self._add("Sub", [minuend, term], difference)
 
     def _negative(self, bias: str) -> str:
         """The name of a bias with the other sign."""
+        negative = f"{bias}.negative"
         if bias in self._constants and bias not in self._weights:
             values = numpy_helper.to_array(self._constants[bias])
-            return self._constant(f"{bias}.negative", -values)
-        self._add("Neg", [self._value(bias)], f"{bias}.negative")
-        return f"{bias}.negative"
+            return self._constant(negative, -values)
+        self._add("Neg", [self._value(bias)], negative)
+        return negative
 
     def _add(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> None:
-        self._nodes.append(onnx.helper.make_node(kind, inputs, [output], **attributes))
+        node = onnx.helper.make_node(kind, inputs, [output], **attributes)
+        self._nodes.append(node)
 
     def _add_first(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
         if output not in self._first_nodes:
@@ -252,7 +269,8 @@ class _Editor:
     def _integers(self, name: str, numbers: npt.NDArray[np.int16]) -> str:
         """Adds signed integers: of 4 bits two to a byte, the first in the lower half."""
         onnx_type = TensorProto.INT4 if self._bits == 4 else TensorProto.INT8
-        codes = np.ascontiguousarray(numbers).astype(np.uint8) & (2**self._bits - 1)
+        low_bits = 2**self._bits - 1
+        codes = np.ascontiguousarray(numbers).astype(np.uint8) & low_bits
         content = pack(codes, self._bits)
         tensor = onnx.helper.make_tensor(name, onnx_type, numbers.shape, content, raw=True)
         self._constants[name] = tensor
@@ -263,5 +281,7 @@ def _is_dense_gemm(node: Any) -> bool:
     """Whether a node multiplies its first input by the transpose of its second."""
     if node.op_type != "Gemm" or node.input[0] == node.input[1]:
         return False
-    settings = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
-    return _PLAIN | settings == _PLAIN | {"transB": 1}
+    settings = dict(_PLAIN)
+    for attribute in node.attribute:
+        settings[attribute.name] = onnx.helper.get_attribute_value(attribute)
+    return settings == _PLAIN | {"transB": 1}

@@ -65,7 +65,8 @@ class PackedTensor:
         if self.chosen is None:
             return self.codes
         channel_rows = self.codes.reshape(len(self.chosen), -1).astype(np.intp)
-        return np.take_along_axis(self.chosen, channel_rows, axis=1).reshape(self.codes.shape)
+        levels = np.take_along_axis(self.chosen, channel_rows, axis=1)
+        return levels.reshape(self.codes.shape)
 
     @property
     def scales(self) -> Floats:
@@ -73,7 +74,8 @@ class PackedTensor:
         scales = np.asarray(self.scale, dtype=np.float64)
         if scales.ndim == 0:
             return scales
-        return scales.reshape(-1, *(1,) * (self.codes.ndim - 1))
+        other_axes = (1,) * (self.codes.ndim - 1)
+        return scales.reshape(-1, *other_axes)
 
     def check(self, bits: int, level_count: int) -> None:
         """Raises ParameterError for scales, choices and codes that do not fit a model of these
@@ -83,7 +85,8 @@ class PackedTensor:
         if not np.all(np.isfinite(scale) & (scale != 0)):
             remedy = f"tensor {self.name!r} needs scales that are not 0"
             raise ParameterError("scale", float(scale.min()), remedy)
-        if scale.ndim and (scale.dtype != np.float32 or scale.shape != self.codes.shape[:1]):
+        is_by_channel = scale.dtype == np.float32 and scale.shape == self.codes.shape[:1]
+        if scale.ndim and not is_by_channel:
             remedy = f"tensor {self.name!r} needs one float32 for each channel"
             raise ParameterError("scale", scale.shape, remedy)
         code_count = level_count
@@ -128,11 +131,12 @@ class PackedModel:
         names = [tensor.name for tensor in self.tensors]
         if len(set(names)) != len(names):
             raise ParameterError("tensors", names, "each name stands once")
+        level_count = len(self.levels)
         increasing = sorted(set(self.levels))
-        if not 2 <= len(self.levels) <= 2**MAX_BITS or list(self.levels) != increasing:
-            raise ParameterError("levels", len(self.levels), "need 2 to 256 increasing levels")
+        if not 2 <= level_count <= 2**MAX_BITS or list(self.levels) != increasing:
+            raise ParameterError("levels", level_count, "need 2 to 256 increasing levels")
         for tensor in self.tensors:
-            tensor.check(_bits_for(len(self.levels)), len(self.levels))
+            tensor.check(_bits_for(level_count), level_count)
 
     def bits_of(self, tensor: PackedTensor) -> int:
         """Bits of one weight of a tensor."""
@@ -143,7 +147,8 @@ class PackedModel:
     @property
     def bits(self) -> int:
         """Bits of one weight, the most of any tensor."""
-        return max(map(self.bits_of, self.tensors), default=_bits_for(len(self.levels)))
+        of_levels = _bits_for(len(self.levels))
+        return max(map(self.bits_of, self.tensors), default=of_levels)
 
     @property
     def weights(self) -> int:
@@ -155,7 +160,10 @@ class PackedModel:
         """Bytes of the packed codes, tensor by tensor; scales, chosen levels and header not
         counted.
         """
-        return sum(packed_size(tensor.codes.size, self.bits_of(tensor)) for tensor in self.tensors)
+        total = 0
+        for tensor in self.tensors:
+            total += packed_size(tensor.codes.size, self.bits_of(tensor))
+        return total
 
     @property
     def float_bytes(self) -> int:
@@ -177,7 +185,8 @@ class PackedModel:
         """
         from mezzotint.training.models import torch
 
-        return {name: torch.from_numpy(values) for name, values in self.values().items()}
+        weights = self.values()
+        return {name: torch.from_numpy(values) for name, values in weights.items()}
 
     def load_into(self, module: torch.nn.Module) -> torch.nn.Module:
         """Sets all parameters of a PyTorch module, in place, and returns it; names and shapes must
@@ -186,8 +195,8 @@ class PackedModel:
         parameters = dict(module.named_parameters())
         tensors = self.state_dict()
         if set(parameters) != set(tensors):
-            remedy = "these parameters are on one side only"
-            raise ParameterError("module", sorted(set(parameters) ^ set(tensors)), remedy)
+            one_sided = sorted(set(parameters) ^ set(tensors))
+            raise ParameterError("module", one_sided, "these parameters are on one side only")
         for name, parameter in parameters.items():
             if parameter.shape != tensors[name].shape:
                 remedy = f"{name} has shape {tuple(tensors[name].shape)} in the file"
@@ -230,17 +239,18 @@ class PackedModel:
         arrays: dict[str, npt.NDArray[Any]] = {}
         entries: list[JsonObject] = []
         for tensor in self.tensors:
+            name = tensor.name
             content = pack(tensor.codes, self.bits_of(tensor))
-            arrays[f"{tensor.name}.codes"] = np.frombuffer(content, dtype=np.uint8).copy()
+            arrays[f"{name}.codes"] = np.frombuffer(content, dtype=np.uint8).copy()
             if tensor.chosen is not None:
-                arrays[f"{tensor.name}.chosen"] = np.ascontiguousarray(tensor.chosen)
+                arrays[f"{name}.chosen"] = np.ascontiguousarray(tensor.chosen)
             scale = None
             if np.ndim(tensor.scale):
-                arrays[f"{tensor.name}.scale"] = np.ascontiguousarray(tensor.scale)
+                arrays[f"{name}.scale"] = np.ascontiguousarray(tensor.scale)
             else:
                 scale = float(tensor.scale)
             shape = list(tensor.codes.shape)
-            entries.append({"name": tensor.name, "shape": shape, "scale": scale})
+            entries.append({"name": name, "shape": shape, "scale": scale})
         header = {
             "schema": SCHEMA,
             "levels": list(self.levels),
@@ -304,9 +314,8 @@ def _digest(header: str, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
     """SHA-256 of a header and of arrays by name, with their types and shapes."""
     digest = hashlib.sha256(header.encode())
     for name, weight_array in sorted(arrays.items()):
-        digest.update(
-            json.dumps([name, str(weight_array.dtype), list(weight_array.shape)]).encode()
-        )
+        description = [name, str(weight_array.dtype), list(weight_array.shape)]
+        digest.update(json.dumps(description).encode())
         digest.update(weight_array.tobytes())
     return digest.hexdigest()
 
@@ -322,17 +331,18 @@ def _model_of(header: JsonObject, arrays: dict[str, npt.NDArray[Any]]) -> Packed
         level_count = len(header["levels"])
         if chosen is not None:
             level_count = chosen.shape[1]
-        bits = _bits_for(level_count)
-        count = math.prod(shape)
-        packed_codes = unpack(unused.pop(f"{name}.codes").tobytes(), bits, count).reshape(shape)
+        content = unused.pop(f"{name}.codes").tobytes()
+        codes = unpack(content, _bits_for(level_count), math.prod(shape))
         scale = tensor_entry["scale"]
         if scale is None:
             scale = unused.pop(f"{name}.scale")
-        tensors.append(PackedTensor(name=name, codes=packed_codes, scale=scale, chosen=chosen))
+        tensor = PackedTensor(name=name, codes=codes.reshape(shape), scale=scale, chosen=chosen)
+        tensors.append(tensor)
     if unused:
         raise ValueError(f"{min(unused)} belongs to no tensor")
     levels = tuple(header["levels"])
-    return PackedModel(tensors=tuple(tensors), levels=levels, note=dict(header["note"]))
+    note = dict(header["note"])
+    return PackedModel(tensors=tuple(tensors), levels=levels, note=note)
 
 
 def pack_weights(
@@ -376,7 +386,8 @@ def pack_weights(
         if not np.isfinite(weight_array).all():
             raise ParameterError("weights", name, "every weight must be finite")
         tensors.append(round_tensor(name, weight_array, bits))
-    return PackedModel(tensors=tuple(tensors), levels=tuple(levels.tolist()), note=dict(note or {}))
+    level_values = tuple(levels.tolist())
+    return PackedModel(tensors=tuple(tensors), levels=level_values, note=dict(note or {}))
 
 
 def _round_by_channel(name: str, array: Floats, bits: int) -> PackedTensor:
@@ -384,11 +395,11 @@ def _round_by_channel(name: str, array: Floats, bits: int) -> PackedTensor:
     channels = 1
     if array.ndim > 1 and array.size >= _FEWEST_WEIGHTS * array.shape[0] > 0:
         channels = array.shape[0]
-    scales, packed_codes, chosen = round_channels(array.reshape(channels, -1), bits)
+    rows = array.reshape(channels, -1)
+    scales, row_codes, chosen = round_channels(rows, bits)
     scale = float(scales[0]) if channels == 1 else scales
-    return PackedTensor(
-        name=name, codes=packed_codes.reshape(array.shape), scale=scale, chosen=chosen
-    )
+    codes = row_codes.reshape(array.shape)
+    return PackedTensor(name=name, codes=codes, scale=scale, chosen=chosen)
 
 
 def _round_evenly(name: str, array: Floats, bits: int) -> PackedTensor:
@@ -396,12 +407,12 @@ def _round_evenly(name: str, array: Floats, bits: int) -> PackedTensor:
     0.
     """
     top_code = 2**bits - 1
-    largest = max(np.abs(array).max(initial=0.0), np.finfo(np.float32).tiny)
+    smallest_scale = np.finfo(np.float32).tiny
+    largest = max(np.abs(array).max(initial=0.0), smallest_scale)
     scale = float(np.float32(largest))
     positions = np.rint((array / scale + 1) / 2 * top_code)
-    return PackedTensor(
-        name=name, codes=np.clip(positions, 0, top_code).astype(np.uint8), scale=scale
-    )
+    codes = np.clip(positions, 0, top_code).astype(np.uint8)
+    return PackedTensor(name=name, codes=codes, scale=scale)
 
 
 def pack_codes(
@@ -413,8 +424,7 @@ def pack_codes(
     note: JsonObject,
 ) -> PackedModel:
     """A model whose weights are on levels already: their codes as they are."""
-    tensors = [
-        PackedTensor(name=name, codes=tensor_codes, scale=bound)
-        for name, tensor_codes, bound in zip(names, codes, bounds, strict=True)
-    ]
+    tensors: list[PackedTensor] = []
+    for name, tensor_codes, bound in zip(names, codes, bounds, strict=True):
+        tensors.append(PackedTensor(name=name, codes=tensor_codes, scale=bound))
     return PackedModel(tensors=tuple(tensors), levels=tuple(levels), note=dict(note))

@@ -93,16 +93,17 @@ def _selected(batch: Any, count: int, positions: Sequence[int], extreme: int | N
     """
     if isinstance(batch, Tensor):
         return _selected_rows(batch, count, positions, extreme)
+    if isinstance(batch, list | tuple) and not tensors_of(batch) and len(batch) == count:
+        return rebuilt(batch, [batch[position] for position in positions])
+
+    def selected(entry: Any) -> Any:
+        return _selected(entry, count, positions, extreme)
+
     if isinstance(batch, Mapping):
-        values = {
-            entry_name: _selected(entry, count, positions, extreme)
-            for entry_name, entry in batch.items()
-        }
+        values = {entry_name: selected(entry) for entry_name, entry in batch.items()}
         return _mapping_like(batch, values)
     if isinstance(batch, list | tuple):
-        if count >= 0 and len(batch) == count and not tensors_of(batch):
-            return rebuilt(batch, [batch[position] for position in positions])
-        return rebuilt(batch, [_selected(entry, count, positions, extreme) for entry in batch])
+        return rebuilt(batch, list(map(selected, batch)))
     return batch
 
 
@@ -157,22 +158,20 @@ def empty_batch(single: Any, double: Any) -> Any:
         return _mapping_like(single, values)
     if len(single) == 1 and len(double) == 2:
         return rebuilt(single, [])
-    return rebuilt(
-        single, [empty_batch(*size_pair) for size_pair in zip(single, double, strict=True)]
-    )
+    pairs = zip(single, double, strict=True)
+    return rebuilt(single, [empty_batch(*pair) for pair in pairs])
 
 
 def _empty_tensor(single: Tensor, double: Tensor) -> Tensor:
     if single.shape == double.shape:
         return torch.zeros_like(single)
     empty_shape = list(single.shape)
-    for axis_number, size_pair in enumerate(zip(single.shape, double.shape, strict=True)):
-        if size_pair == (1, 2):
-            empty_shape[axis_number] = 0
-    changed = sum(
-        single_size != second
-        for single_size, second in zip(single.shape, double.shape, strict=True)
-    )
+    changed = 0
+    for axis, sizes in enumerate(zip(single.shape, double.shape, strict=True)):
+        single_size, double_size = sizes
+        changed += single_size != double_size
+        if sizes == (1, 2):
+            empty_shape[axis] = 0
     if changed != 1 or 0 not in empty_shape:
         remedy = "one size of every tensor must be the number of records"
         raise ParameterError("loader", "tensors of other sizes", remedy)
@@ -193,8 +192,10 @@ def made_up_batch(empty: Any, generator: torch.Generator) -> Any:
             return None
         shape = (MADE_UP, *empty.shape[1:])
         if empty.is_floating_point():
-            return torch.randn(shape, generator=generator).to(empty.device, empty.dtype)
-        return torch.randint(2, shape, generator=generator).to(empty.device, empty.dtype)
+            values = torch.randn(shape, generator=generator)
+        else:
+            values = torch.randint(2, shape, generator=generator)
+        return values.to(empty.device, empty.dtype)
     if isinstance(empty, Mapping):
         values = {
             entry_name: made_up_batch(entry, generator) for entry_name, entry in empty.items()
