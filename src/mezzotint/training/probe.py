@@ -196,12 +196,15 @@ class Probe:
         again, _ = self._fixed_rows(start, seed=1)
         alone = [self._alone(start, position) for position in range(self.records.count)]
         self._check_seen(rows, alone)
-        if any(not same_bits(rows[name], again[name]) for name in rows):
-            return {}, False  # numbers that cannot be fixed, of which other passes draw others
+        for name in rows:
+            if not same_bits(rows[name], again[name]):
+                return {}, False  # numbers that cannot be fixed, of which other passes draw others
         largest_difference = tolerance
         if draw_mode.sixteen_bits:
             largest_difference = max(tolerance, _COARSE)
-        expected = {name: torch.stack([single[name] for single in alone]) for name in rows}
+        expected: Rows = {}
+        for name in rows:
+            expected[name] = torch.stack([single[name] for single in alone])
         differences = _differences(rows, expected)
         if max(differences.values(), default=0.0) <= largest_difference:
             return differences, False
@@ -246,7 +249,8 @@ class Probe:
     def _fixed_rows(self, start: Module, *, seed: int) -> tuple[Rows, FixedDraws]:
         _seed(seed)
         with FixedDraws() as draw_mode:
-            rows = self._rows(_private(start, self.reduction), self.records.batch())
+            private = _private(start, self.reduction)
+            rows = self._rows(private, self.records.batch())
         return rows, draw_mode
 
     def _alone(self, start: Module, position: int) -> Rows:
@@ -255,11 +259,11 @@ class Probe:
         _seed(0)
         with FixedDraws():
             self._backward_of_one(module, self.records.batch([position]))
-        return {
-            name: _dense(parameter.grad)
-            for name, parameter in module.named_parameters()
-            if parameter.grad is not None
-        }
+        gradients: Rows = {}
+        for name, parameter in module.named_parameters():
+            if parameter.grad is not None:
+                gradients[name] = _dense(parameter.grad)
+        return gradients
 
     def _backward_of_one(self, module: Module, batch: Any) -> None:
         try:
@@ -276,15 +280,16 @@ class Probe:
         parameters: dict[str, Any] = dict(private._module.named_parameters())
         private.zero_grad()
         self.loss(private, batch).backward()
-        rows = {
-            name: parameter.grad_sample.detach()
-            for name, parameter in parameters.items()
-            if getattr(parameter, "grad_sample", None) is not None
-        }
+        rows: Rows = {}
+        for name, parameter in parameters.items():
+            grad_sample = getattr(parameter, "grad_sample", None)
+            if grad_sample is not None:
+                rows[name] = grad_sample.detach()
         if not rows:
             remedy = "no tensor has rows; the loss must be computed by the module it is given"
             raise ParameterError("loss", type(self.module).__name__, remedy)
-        count = record_count([parameters[name] for name in rows], list(rows.values()))
+        with_rows = [parameters[name] for name in rows]
+        count = record_count(with_rows, list(rows.values()))
         if count != self.records.count:
             remedy = "put records first in every tensor"
             value = f"{count} rows of {self.records.count} records"
@@ -297,9 +302,12 @@ class Probe:
         positions = list(range(self.records.count))
         batch = self._replaced(replaced)
         rows = self._rows(private, batch)
-        state = {name: _dense(tensor).clone() for name, tensor in state_of(private._module).items()}
+        state: dict[str, Tensor] = {}
+        for name, tensor in state_of(private._module).items():
+            state[name] = _dense(tensor).clone()
         _seed(1)
-        later_rows = self._rows(private, self.records.batch(positions[::-1]))
+        reversed_batch = self.records.batch(positions[::-1])
+        later_rows = self._rows(private, reversed_batch)
         return _Trace(rows=rows, state=state, later=later_rows)
 
     def _replaced(self, replaced: tuple[int, bool] | None) -> Any:
@@ -332,7 +340,9 @@ class Probe:
             raise self._refusal(remedy)
 
     def _mixed(self, before: Rows, after: Rows) -> _MixedError:
-        counts = {name: _changed_rows({name: before[name]}, {name: after[name]}) for name in before}
+        counts: dict[str, int] = {}
+        for name in before:
+            counts[name] = _changed_rows({name: before[name]}, {name: after[name]})
         name = max(counts, key=counts.__getitem__)
         remedy = (
             f"replacing one record changes {max(counts[name], 2)} of {self.records.count} rows of "
@@ -387,46 +397,54 @@ _CLOSE = 1e-5
 def _distant_rows(before: Rows, after: Rows) -> int:
     """How many rows of a pass are near none of another."""
     rows = _flat(before)
-    nearest = torch.cdist(rows, _flat(after)).min(dim=1).values
-    return int((nearest > _CLOSE * rows.norm(dim=1).max()).sum())
+    distances = torch.cdist(rows, _flat(after))
+    nearest = distances.min(dim=1).values
+    largest_norm = rows.norm(dim=1).max()
+    is_distant = nearest > _CLOSE * largest_norm
+    return int(is_distant.sum())
 
 
 def _fingerprints(rows: Rows) -> list[bytes]:
-    tensors = [
-        gradient_row.float().flatten(1).cpu().contiguous().numpy() for gradient_row in rows.values()
-    ]
-    return [
-        _fingerprint([row_array[row_index] for row_array in tensors])
-        for row_index in range(len(tensors[0]))
-    ]
+    tensors = [tensor.float().flatten(1).cpu().contiguous().numpy() for tensor in rows.values()]
+    rows_of_records = zip(*tensors, strict=True)
+    return [_fingerprint(parts) for parts in rows_of_records]
 
 
 def _fingerprint(parts: Sequence[Any]) -> bytes:
     digest = hashlib.sha256()
     for row_part in parts:
-        digest.update((row_part + np.float32(0)).tobytes())  # -0 becomes 0
+        without_negative_zeros = row_part + np.float32(0)
+        digest.update(without_negative_zeros.tobytes())
     return digest.digest()
 
 
 def _differences(rows: Rows, expected: Rows) -> dict[str, float]:
     """By tensor, the largest distance of a row, relative to the largest gradient of a record."""
-    sizes = torch.stack([tensor.float().flatten(1).norm(dim=1) for tensor in expected.values()])
+    sizes = torch.stack([_norms(tensor.float()) for tensor in expected.values()])
     smallest_scale = _SMALL * float(sizes.norm(dim=0).max())
     differences: dict[str, float] = {}
     for name, tensor in expected.items():
-        scale = max(float(tensor.float().flatten(1).norm(dim=1).max()), smallest_scale, 1e-30)
-        distance = (rows[name].float() - tensor.float()).flatten(1).norm(dim=1).max()
-        differences[name] = float(distance) / scale
+        largest_gradient = float(_norms(tensor.float()).max())
+        scale = max(largest_gradient, smallest_scale, 1e-30)
+        distances = _norms(rows[name].float() - tensor.float())
+        differences[name] = float(distances.max()) / scale
     return differences
 
 
+def _norms(rows: Tensor) -> Tensor:
+    """(n,) L2 norms of a tensor's rows."""
+    return rows.flatten(1).norm(dim=1)
+
+
 def _flat(rows: Rows) -> Tensor:
-    return torch.cat([gradient_row.float().flatten(1) for gradient_row in rows.values()], dim=1)
+    flat_tensors = [tensor.float().flatten(1) for tensor in rows.values()]
+    return torch.cat(flat_tensors, dim=1)
 
 
 def _nearest(rows: Rows, expected: Rows) -> Rows:
     """Rows in the order of the gradients that they are nearest to, if that is an order."""
-    positions = torch.cdist(_flat(expected), _flat(rows)).argmin(dim=1)
+    distances = torch.cdist(_flat(expected), _flat(rows))
+    positions = distances.argmin(dim=1)
     if len(set(positions.tolist())) < len(positions):
         return rows
     return {name: gradient_row[positions] for name, gradient_row in rows.items()}
@@ -436,7 +454,9 @@ def _common_factor(rows: Rows, expected: Rows) -> float:
     """The factor that brings gradients of single records nearest to the rows."""
     wanted = _flat(expected)
     present = _flat(rows)
-    return float((wanted * present).sum() / (wanted * wanted).sum().clamp(min=1e-30))
+    product = (wanted * present).sum()
+    square = (wanted * wanted).sum()
+    return float(product / square.clamp(min=1e-30))
 
 
 def _perturbed(module: Module, seed: int) -> Module:
@@ -448,7 +468,8 @@ def _perturbed(module: Module, seed: int) -> Module:
         for parameter in perturbed.parameters():
             if not parameter.is_floating_point():
                 continue
-            spread = float(parameter.float().square().mean().sqrt()) * _NOISE or _NOISE
+            root_mean_square = float(parameter.float().square().mean().sqrt())
+            spread = root_mean_square * _NOISE or _NOISE
             noise = torch.randn(parameter.shape, generator=generator) * spread
             parameter.add_(noise.to(parameter.device, parameter.dtype))
     return perturbed
@@ -507,12 +528,11 @@ def _made_up_loss(module: Module, inputs: Any, device: Any) -> Loss | None:
         summed_loss = torch.zeros((), device=device)
         for tensor in outputs_by_record(private, batch):
             flat_outputs = tensor.float().flatten(1)
-            weights = torch.cos(torch.arange(flat_outputs.shape[1], device=device) + 1.0)
-            summed_loss = (
-                summed_loss
-                + (flat_outputs * weights).sum()
-                + (flat_outputs.square() * weights).sum()
-            )
+            numbers = torch.arange(flat_outputs.shape[1], device=device)
+            weights = torch.cos(numbers + 1.0)
+            linear_part = (flat_outputs * weights).sum()
+            square_part = (flat_outputs.square() * weights).sum()
+            summed_loss = summed_loss + linear_part + square_part
         return summed_loss
 
     try:
@@ -565,7 +585,8 @@ class FixedDraws(TorchDispatchMode):
 def _fixed(operation: Any, arguments: Any, result: Any) -> Any:
     name = operation.name()
     if "native_dropout" in name:
-        return arguments[0].clone(), torch.ones_like(arguments[0], dtype=torch.bool)
+        values = arguments[0]
+        return values.clone(), torch.ones_like(values, dtype=torch.bool)
     if not isinstance(result, Tensor):
         return result
     if "randperm" in name:

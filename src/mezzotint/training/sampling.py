@@ -246,7 +246,8 @@ def mixture_curve(first: Shifts, second: Shifts) -> Curve:
         first, second: P and Q; no mean of Q exceeds one of P, so that the ratio of their densities
             rises.
     """
-    farthest = _BEYOND + max(np.abs(first.means).max(), np.abs(second.means).max())
+    largest_mean = np.abs([*first.means, *second.means]).max()
+    farthest = _BEYOND + largest_mean
     coarse_points = np.linspace(-farthest, farthest, _COARSE)
     coarse_ratios, _ = _log_ratio(first, second, coarse_points)
 
@@ -262,8 +263,9 @@ def mixture_curve(first: Shifts, second: Shifts) -> Curve:
         ratios = ratios[ratios < _LARGEST]
         heights = _half_line_heights(first, second, points, ratios)
         factors = np.exp(np.minimum(target, _LARGEST))
-        known_factors = np.concatenate([[0.0], np.exp(ratios)])
-        return np.interp(factors, known_factors, np.concatenate([[1.0], heights]))
+        known_factors = np.append(0.0, np.exp(ratios))
+        known_heights = np.append(1.0, heights)
+        return np.interp(factors, known_factors, known_heights)
 
     return curve
 
@@ -274,11 +276,14 @@ def _half_line_heights(
     """P(A) - e^t Q(A) of half-lines A from points on, where e^t is the ratio of densities; rounded
     up.
     """
-    under_first = ndtr(first.means - points[:, None]) @ first.weights + first.missing
-    log_tails = np.log(second.weights) + log_ndtr(second.means - points[:, None])
-    under_second = np.exp(np.minimum(ratios[:, None] + log_tails, 0.0)).sum(axis=1)
-    heights = under_first * (1 + RELATIVE_ERROR)
-    heights = heights - np.minimum(under_second, 1.0) * (1 - RELATIVE_ERROR)
+    begins = points[:, None]
+    under_first = ndtr(first.means - begins) @ first.weights + first.missing
+    log_tails = np.log(second.weights) + log_ndtr(second.means - begins)
+    log_parts = np.minimum(ratios[:, None] + log_tails, 0.0)
+    under_second = np.exp(log_parts).sum(axis=1)
+    most_under_first = under_first * (1 + RELATIVE_ERROR)
+    least_under_second = np.minimum(under_second, 1.0) * (1 - RELATIVE_ERROR)
+    heights = most_under_first - least_under_second
     floor_heights = np.maximum(0.0, -np.expm1(np.minimum(ratios, 0.0)))
     return np.clip(heights, floor_heights, 1.0)
 
@@ -292,22 +297,29 @@ def _log_ratio(first: Shifts, second: Shifts, points: FloatArray) -> tuple[Float
 
 def _log_density(shifts: Shifts, points: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Logarithm of a mixture's density over the standard normal one, and its derivative."""
-    exponents = np.log(shifts.weights) + shifts.means * (points[:, None] - shifts.means / 2)
+    from_middles = points[:, None] - shifts.means / 2
+    exponents = np.log(shifts.weights) + shifts.means * from_middles
     largest = exponents.max(axis=1)
     masses = np.exp(exponents - largest[:, None])
     mixture_total = masses.sum(axis=1)
-    return largest + np.log(mixture_total), masses @ shifts.means / mixture_total
+    log_density = largest + np.log(mixture_total)
+    derivative = masses @ shifts.means / mixture_total
+    return log_density, derivative
 
 
 def _inner(target: FloatArray, rate: float) -> FloatArray:
     """s with e^t = 1 + rate (e^s - 1), t >= 0."""
     # log(1 + (e^t - 1)/rate) = t + log(e^-t + (1 - e^-t)/rate) does not overflow.
-    return target + np.log(np.exp(-target) - np.expm1(-target) / rate)
+    remaining = np.exp(-target) - np.expm1(-target) / rate
+    return target + np.log(remaining)
 
 
 def _reach(curve: Curve) -> float:
     loss_reach = 1.0
-    while loss_reach < _FARTHEST and curve(np.array([loss_reach]))[0] > _NEGLIGIBLE:
+    while loss_reach < _FARTHEST:
+        height = curve(np.array([loss_reach]))[0]
+        if not height > _NEGLIGIBLE:
+            break
         loss_reach *= 1.25
     return loss_reach
 
@@ -322,10 +334,13 @@ def _losses(ahead: Curve, behind: Curve, spacing: float) -> Any:
     loss_reach = max(map(_reach, {ahead, behind}))
     index = np.arange(math.ceil(loss_reach / spacing) + 1)
     target = np.asarray(index * spacing, dtype=np.float64)
-    heights = {height_curve: _falling(height_curve(target)) for height_curve in {ahead, behind}}
+    ahead_heights = _falling(ahead(target))
+    behind_heights = ahead_heights
+    if behind is not ahead:
+        behind_heights = _falling(behind(target))
     # H_-t(P, Q) = 1 - e^-t + e^-t H_t(Q, P).
-    negative = -np.expm1(-target) + np.exp(-target) * heights[behind]
-    deltas = np.concatenate([negative[:0:-1], heights[ahead]])
+    negative = -np.expm1(-target) + np.exp(-target) * behind_heights
+    deltas = np.concatenate([negative[:0:-1], ahead_heights])
     grid = np.concatenate([-index[:0:-1], index])
     return pld_pmf.create_pmf_pessimistic_connect_dots(spacing, grid, _falling(deltas))
 
