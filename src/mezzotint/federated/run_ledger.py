@@ -380,7 +380,7 @@ class Checkpoint:
             raise FileFormatError(f"{path}: no checkpoint to resume from ({error})") from None
 
 
-def _told_of(arrays: Mapping[str, npt.NDArray[Any]]) -> JsonObject:
+def _told_of(arrays: Mapping[str, FloatArray]) -> JsonObject:
     """The report in a checkpoint, whose losses may be infinite; nothing before there was one."""
     if "told" not in arrays:
         return {}
