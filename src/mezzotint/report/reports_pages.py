@@ -50,14 +50,9 @@ def reports_page(source: Path, *, column: str | None = None, confidence: float =
         True
     """
     is_saved = source.suffix == ".json"
-    if is_saved:  # counts do not say which column they are about
-        code_counts = mz.collect.load_counts(source)
-        column_name = ""
-        page_title = f"Reports in {source.name}"
-    else:
-        code_counts = mz.collect.read_counts(source, column=column)
-        codes_column = column or next(iter(_tables(source)))
-        column_name = codes_column.removesuffix("_code")
+    code_counts, column_name = _counts_of(source, column)
+    page_title = f"Reports in {source.name}"
+    if column_name:
         page_title = f"Reports of {column_name} in {source.name}"
     if code_counts.mechanism.categories is not None:
         frequencies = cast(
@@ -91,6 +86,15 @@ def reports_page(source: Path, *, column: str | None = None, confidence: float =
         sections=tuple(sections),
         attachment=mechanism_part.attachment,
     )
+
+
+def _counts_of(source: Path, column: str | None) -> tuple[mz.collect.CodeCounts, str]:
+    """The counts of a source, and the column that they are about; saved ones do not say: ""."""
+    if source.suffix == ".json":
+        return mz.collect.load_counts(source), ""
+    code_counts = mz.collect.read_counts(source, column=column)
+    codes_column = column or next(iter(_tables(source)))
+    return code_counts, codes_column.removesuffix("_code")
 
 
 def _tables(source: Path) -> Mapping[str, Mechanism]:

@@ -15,6 +15,7 @@ from scipy.stats import beta, binom
 from mezzotint.core.arguments import check_count, check_delta, check_probability
 from mezzotint.core.errors import ParameterError, as_reals, refuse_nan
 from mezzotint.core.search import bracket
+from mezzotint.core.types import BoolArray, FloatArray
 
 
 @final
@@ -201,12 +202,7 @@ def audit_one_run(
     check_count("guesses", guesses, most=canaries)
     check_delta(delta)
     check_probability("confidence", confidence)
-    score_order = np.argsort(-evidence, kind="stable")
-    guessed_in = (guesses + 1) // 2
-    guessed_out = guesses - guessed_in
-    correct_in = int(coin_values[score_order[:guessed_in]].sum())
-    correct_out = int((~coin_values[score_order[canaries - guessed_out :]]).sum())
-    correct = correct_in + correct_out
+    correct = _correct_guesses(evidence, coin_values, guesses)
     return OneRunAudit(
         epsilon=_refuted(correct, guesses, canaries, delta, 1 - confidence),
         delta=delta,
@@ -215,6 +211,18 @@ def audit_one_run(
         guesses=guesses,
         right=correct,
     )
+
+
+def _correct_guesses(evidence: FloatArray, is_included: BoolArray, guesses: int) -> int:
+    """How many of the canaries guessed, half of them at either end of the scores, are as guessed."""
+    score_order = np.argsort(-evidence, kind="stable")
+    guessed_in = (guesses + 1) // 2
+    guessed_out = guesses - guessed_in
+    largest = score_order[:guessed_in]
+    smallest = score_order[evidence.size - guessed_out :]
+    correct_in = is_included[largest].sum()
+    correct_out = (~is_included[smallest]).sum()
+    return int(correct_in + correct_out)
 
 
 def chance_of(right: int, guesses: int, canaries: int, *, epsilon: float, delta: float) -> float:
