@@ -288,18 +288,11 @@ def estimate_groups(
     seeded = seeded_together(group.counts.seeded for group in groups.values())
     refuse_seeded(seeded, allowed=allow_seeded)
     request = Request.of(mechanism, above=above, histogram=histogram, quantiles=quantiles)
-    number = _intervals_of(groups, request, against=against, sizes=sizes)
-    number += totals * len(groups)
+    number = _intervals_of(groups, request, against=against, sizes=sizes, totals=totals)
     each = each_confidence(check_confidence(confidence), number, simultaneous=simultaneous)
-    estimated: dict[str, GroupAnswers] = {}
-    answers: list[Answer] = []
-    for group_name, group in groups.items():
-        of_group = GroupAnswers.of(group, request, confidence=each, compared=against is not None)
-        estimated[group_name] = of_group
-        answers += _rows(group_name, of_group.n, of_group.intervals)
-        if totals:
-            answers += _rows(group_name, of_group.n, {"total": total(group, confidence=each)})
     same = same_people or any(group.counts.provenance.memoised for group in groups.values())
+    estimated = _estimated(groups, request, confidence=each, compared=against is not None)
+    answers = _of_groups(groups, estimated, totals=totals, confidence=each)
     if against is not None:
         answers += _differences(estimated, against, same_people=same)
     if sizes is not None:
@@ -312,6 +305,34 @@ def estimate_groups(
         seeded=seeded,
         notes=_notes(groups, compared=against is not None or sizes is not None, same=same),
     )
+
+
+def _estimated(
+    groups: Mapping[str, Group], request: Request, *, confidence: float, compared: bool
+) -> dict[str, GroupAnswers]:
+    estimated: dict[str, GroupAnswers] = {}
+    for group_name, group in groups.items():
+        estimated[group_name] = GroupAnswers.of(
+            group, request, confidence=confidence, compared=compared
+        )
+    return estimated
+
+
+def _of_groups(
+    groups: Mapping[str, Group],
+    estimated: Mapping[str, GroupAnswers],
+    *,
+    totals: bool,
+    confidence: float,
+) -> list[Answer]:
+    """What was estimated of each group, and on request its total."""
+    answers: list[Answer] = []
+    for group_name, of_group in estimated.items():
+        answers += _rows(group_name, of_group.n, of_group.intervals)
+        if totals:
+            group_total = total(groups[group_name], confidence=confidence)
+            answers += _rows(group_name, of_group.n, {"total": group_total})
+    return answers
 
 
 def _notes(groups: Mapping[str, Group], *, compared: bool, same: bool) -> tuple[str, ...]:
@@ -335,11 +356,12 @@ def _intervals_of(
     *,
     against: str | None,
     sizes: Mapping[str, float] | None,
+    totals: bool,
 ) -> int:
     """How many intervals hold at once: of each group, of each difference, and of the population."""
     mechanism = next(iter(groups.values())).counts.mechanism
     quantities = len(mechanism.categories or ("mean",))
-    number = (quantities + request.size) * len(groups)
+    number = (quantities + request.size + totals) * len(groups)
     if against is not None:
         number += (quantities + request.size) * (len(groups) - 1)
     if sizes is not None:
