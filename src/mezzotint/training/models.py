@@ -157,7 +157,7 @@ class _Transformer(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         # Per-record gradients want records first.
-        places = self.get_buffer("places").expand(len(x), -1)
+        places = self.get_buffer("places").expand(x.shape[0], -1)
         tokens = self.blocks(self.into(x) + self.place(places))
         record = self.norm(tokens).mean(dim=1)
         return self.classes(record)

@@ -24,6 +24,7 @@ def records_first(module: Module, name: str) -> Module:
     Raises:
         ParameterError: no layer of that name.
     Example:
+        >>> import torch
         >>> class Placed(torch.nn.Module):
         ...     def __init__(self) -> None:
         ...         super().__init__()
