@@ -10,6 +10,7 @@ import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -293,6 +294,30 @@ def test_the_same_bits_are_charged_once_and_attempts_each(tmp_path: Path) -> Non
     assert ledger.person_spent("bob", key=KEY).releases == 1
     with pytest.raises(ParameterError, match="once"):
         ledger.withdraw(first, reason="again")
+
+
+def test_the_same_bits_are_one_charge_at_one_price_alone(tmp_path: Path) -> None:
+    # Everything that proves two charges one is varied by itself; the delta of people is always 0.
+    ledger = Ledger(tmp_path / "p.ledger")
+    bits = "0" * 64
+    line = charge(ledger, "w", ["ann"], fingerprint=bits)
+    first = release("w", 1.0, bits)
+    changes: tuple[dict[str, Any], ...] = (
+        {"epsilon": math.nextafter(1.0, 2.0)},
+        {"epsilon": 0.5},
+        {"identity": "x"},
+        {"fingerprint": "1" * 64},
+        {"fingerprint": ""},
+    )
+    with ledger.counting(KEY) as counter:
+        counter.add(["ann"])
+        segment = counter.finish()
+        assert ledger._same_people(replace(first, description="again"), segment) == line
+        assert ledger._same_people(first, replace(segment, sha256="1" * 64)) is None
+        for change in changes:
+            assert ledger._same_people(replace(first, **change), segment) is None
+    with ledger.counting(KEY) as counter, pytest.raises(ParameterError, match="pure"):
+        ledger.charge_people(counter, replace(first, delta=1e-9))
 
 
 def test_shards_are_merged_by_segment(tmp_path: Path) -> None:

@@ -121,12 +121,12 @@ def test_rare_extremes_do_not_make_grids_wide() -> None:
     core, masses = [-0.1, 0.0, 0.1], [0.3, 0.36, 0.34]
     profile = profile_of([-64.0, *core, 64.0], [1e-30, *masses, 1e-30])
     trimmed = profile._trimmed(1e-21)
-    assert trimmed.largest == 0.1
+    assert trimmed.largest_size == 0.1
     assert trimmed.infinite >= 1e-30
     assert trimmed.masses.sum() + trimmed.infinite >= profile.masses.sum()
     for epsilon in (-70.0, -1.0, 0.0, 0.05, 1.0, 70.0):
         assert curve_of(trimmed, epsilon) >= curve_of(profile, epsilon)
-    assert profile._trimmed(1e-31).largest == 64.0
+    assert profile._trimmed(1e-31).largest_size == 64.0
     plain = profile_of(core, masses).compose(20, 1e-4)
     # The grid of losses, ten times.
     assert profile.compose(20, 1e-4).epsilon(1e-6) == pytest.approx(plain.epsilon(1e-6), abs=1e-3)
@@ -204,7 +204,9 @@ def test_a_concave_kink_at_one_is_bridged_by_a_chord() -> None:
 def test_grid_steps_divide_the_largest_loss_and_say_when_they_cannot() -> None:
     profile = Profile.of_rows(families.randomized_response(epsilon=1.0).weights)
     step = grid_step(profile, 100, 1e-4)
-    assert profile.largest / step == pytest.approx(round(profile.largest / step), abs=MANY)
+    assert profile.largest_size / step == pytest.approx(
+        round(profile.largest_size / step), abs=MANY
+    )
     assert profile.compose(10**6, 1e-4) is not None
     assert profile.compose(10**15, 1e-4) is None
 

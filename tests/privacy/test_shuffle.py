@@ -186,6 +186,12 @@ def test_claims_of_a_shuffle():
     fewer = scheme.claim(trust="shuffler", clients=10_000, corrupted=9_000, delta=1e-6)
     assert fewer.honest_clients == 1000
     assert fewer.epsilon > claim.epsilon
+    # Of few clients in many rounds the claim is that of a local observer, below the sum of rounds.
+    table = randomized_response(lower=-1, upper=1, epsilon=1.0)
+    many_rounds = {"rounds": 200, "delta": 1e-6}
+    seen = account(table, trust="local", **many_rounds)
+    hidden = account(table, trust="shuffler", clients=3, **many_rounds)
+    assert hidden.epsilon == seen.epsilon < 200 * table.epsilon
     seeds = own_seeds(50)
     assert len(set(seeds)) == 50
     vectors = np.random.default_rng(1).normal(size=(50, 100))

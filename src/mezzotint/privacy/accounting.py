@@ -50,8 +50,9 @@ def account(released: Release | Released, **fields: Any) -> Claim:
     Guarantees:
         epsilon is never below the exact worst case over all inputs, and adaptive choices of them.
         Within 1e-3 of it for up to 8 reports of small tables; of many rows, the dominating pair's
-        (T7). Never above rounds * dimension * mechanism.epsilon. The claim's delta is that of the
-        release, or 0 where it would lower epsilon by less than a thousandth.
+        (T7). Never above rounds * dimension * mechanism.epsilon. Of a shuffle never above
+        its claim with trust="local" either, which is one of its alternatives. The claim's delta is
+        that of the release, or 0 where it would lower epsilon by less than a thousandth.
 
     Edge cases: delta=0: pure composition. A table with epsilon=inf has a claim when its delta
         allows one, else inf.

@@ -177,8 +177,8 @@ class Profile:
         )
 
     @property
-    def largest(self) -> float:
-        """Largest size of a finite loss."""
+    def largest_size(self) -> float:
+        """The largest absolute value of a finite loss, be it a gain or a loss."""
         return float(np.abs(self.losses).max(initial=0.0))
 
     @property
@@ -368,7 +368,7 @@ class Profile:
         error = self.error + ROUNDED
         total = math.fsum([*first.tolist(), *second.tolist(), infinite])
         remaining = max(0.0, 1.0 - total)
-        size = 1 + self.largest
+        size = 1 + self.largest_size
         upper_losses = _raised(mixed_losses, size)
         upper_mirrored = _raised(-mixed_losses, size)
         return _ordered(
@@ -391,7 +391,7 @@ class Profile:
         losses = np.append(_mixed_losses(self.losses, rate), absent_loss)
         mixed_masses = rate * self.masses + (1 - rate) * second
         return _ordered(
-            losses=_raised(losses, 1 + self.largest),
+            losses=_raised(losses, 1 + self.largest_size),
             masses=np.append(mixed_masses, (1 - rate) * missing),
             infinite=self.infinite * rate,
             error=error,
@@ -409,7 +409,7 @@ class Profile:
         capped = np.minimum(mixed_losses, ceiling)
         losses = np.append(capped, ceiling)
         masses = np.append(self.masses, self.infinite)
-        raised = _raised(losses, 1 + self.largest)
+        raised = _raised(losses, 1 + self.largest_size)
         return _ordered(losses=raised, masses=masses, infinite=0.0, error=self.error + ROUNDED)
 
     # Composition
@@ -578,8 +578,8 @@ def _mixed_losses(losses: FloatArray, rate: float) -> FloatArray:
 
 def window(profile: Profile, count: int) -> float:
     """How wide the losses of `count` releases together are, but for their rarest extremes, nats."""
-    likely = 24 * profile.deviation * math.sqrt(count) + 40 * profile.largest
-    return min(2 * count * profile.largest, likely)
+    likely = 24 * profile.deviation * math.sqrt(count) + 40 * profile.largest_size
+    return min(2 * count * profile.largest_size, likely)
 
 
 def grid_step(profile: Profile, count: int, tolerance: float) -> float:
@@ -588,7 +588,7 @@ def grid_step(profile: Profile, count: int, tolerance: float) -> float:
     No finer than `tolerance` (nats, in all) asks for. The largest loss is a multiple of it, so that
     the extreme releases stand on the grid exactly.
     """
-    largest = profile.largest
+    largest = profile.largest_size
     if largest == 0:
         return 1.0
     # Moving an atom to its two grid neighbours adds at most step**2 / 8 to its mean and step**2 / 4

@@ -32,7 +32,7 @@ from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.divergences import rdp_to_epsilon
 from mezzotint.privacy.sums import Lattice, find_lattice
-from mezzotint.privacy.sums.cost import PURE_L2, RENYI_L2, others_noise
+from mezzotint.privacy.sums.cost import PURE_L2, RENYI_L2, all_others_take_part, others_noise
 from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, squared_distance
 from mezzotint.privacy.sums.noise import NoiseMixture
 from mezzotint.privacy.tradeoffs import gaussian_epsilon
@@ -263,8 +263,8 @@ class TableScheme(VectorScheme):
         the L2 bound."""
         release.require_only("secure_sum", *SUMMED)
         by_coordinates = self._coordinate_release(release)
-        # The L2 bound counts the noise of all clients named, which random participants need not add.
-        if self.clip_norm is None or release.participation == "poisson":
+        # The L2 bound counts the noise of all others, and no amplification by the rate.
+        if self.clip_norm is None or not all_others_take_part(release):
             return account(by_coordinates)
         epsilons = self.under_l2(release)
         least_epsilon = min(epsilons.values())

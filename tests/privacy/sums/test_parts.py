@@ -15,6 +15,7 @@ import pytest
 from mezzotint import Mechanism, ParameterError
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.types import TOTAL
+from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Release
 from mezzotint.privacy.divergences import rdp_public_sampling, rdp_to_epsilon
 from mezzotint.privacy.local import _CUT
@@ -27,6 +28,7 @@ from mezzotint.privacy.sums.convolution import sum_pmf
 from mezzotint.privacy.sums.cost import central_epsilon, dominating_profile
 from mezzotint.privacy.sums.cover import cover, division, find_groups
 from mezzotint.privacy.sums.noise import NoiseMixture, no_noise
+from mezzotint.vectors import tables
 from reference.sums import random_rows
 from strategies import random_table
 from tolerances import FEW, MANY, UNIT
@@ -154,6 +156,35 @@ def test_the_best_order_is_found_without_looking_at_all(
             **words,
         }
         assert cost._renyi_l2(_release(**changed)) == math.inf
+
+
+@pytest.mark.parametrize("sampling", ["public", "without_replacement", "poisson"])
+@pytest.mark.parametrize("rate", [1.0, 0.5, 1e-3])
+def test_renyi_bounds_count_the_noise_of_those_alone_who_surely_take_part(
+    monkeypatch: pytest.MonkeyPatch, sampling: str, rate: float
+) -> None:
+    # Of 29 others, 4 of them corrupted, nobody is certain to come where each decides by chance.
+    by_chance = sampling == "poisson" and rate < 1
+    certain = 0 if by_chance else 25
+    counted: list[int] = []
+
+    def noise_of(mechanism: Mechanism, others: int) -> NoiseMixture:
+        counted.append(others)
+        return no_noise()
+
+    monkeypatch.setattr(cost, "others_noise", noise_of)
+    monkeypatch.setattr(tables, "others_noise", noise_of)
+    monkeypatch.setattr(cost, "_composed", lambda run: math.inf)
+    words = {"sampling": sampling, "sampling_rate": rate, "clip_norm": 0.5, "corrupted": 4}
+    run = _release(**words)
+    assert cost.all_others_take_part(run) is not by_chance
+    cost._renyi_l2(run)
+    scheme = tables.TableScheme(mechanism=TABLE, size=1, clients=30, clip_norm=0.5)
+    del words["clip_norm"]
+    account(_release(mechanism=scheme, **words))
+    assert max(counted, default=0) <= certain
+    if rate == 1:
+        assert set(counted) == {25}
 
 
 def test_pure_losses_of_rounds_are_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -427,7 +427,7 @@ def _single(run: Release, curve_delta: float) -> tuple[Profile, float]:
     And the probability that too few others took part for it.
     """
     rows, lattice = run.summed
-    if run.participation != "poisson":
+    if all_others_take_part(run):
         profile = dominating_profile(
             rows,
             clients=int(run.clients or 1),
@@ -487,6 +487,15 @@ def _composed(run: Release) -> float:
     return composed_epsilon(profile, run, remaining, (PRECISION, 1e-2, 1.0))
 
 
+def all_others_take_part(run: Release) -> bool:
+    """Whether the noise of all `run.others` is in every sum that the one protected is in.
+
+    Bounds that count all of it hold only then: where each decides by chance, any number of them may
+    be absent.
+    """
+    return run.participation != "poisson"
+
+
 def others_noise(mechanism: Mechanism, others: int) -> NoiseMixture:
     """Noise that `others` honest clients' reports of the table hold in common.
 
@@ -505,11 +514,15 @@ def others_noise(mechanism: Mechanism, others: int) -> NoiseMixture:
 def _renyi_l2(run: Release) -> float:
     """Epsilon from kappa ||x - x'||^2 <= 4 kappa C^2 per round; inf where it proves none.
 
-    kappa counts the noise of all `run.others`, which random participants need not add.
+    Of participation in secret it claims nothing.
     """
     if run.clip_norm is None or run.delta == 0:
         return math.inf
-    if run.participation in ("poisson", "without_replacement"):
+    if not all_others_take_part(run):
+        return math.inf
+    if run.participation == "without_replacement":
+        # Everybody who is counted takes part, but the source derives how losses shrink with the
+        # rate for participation that is seen, and no more.
         return math.inf
     noise = others_noise(run.table, run.others)
     square = squared_distance(run.table, coordinates=run.dimension, clip_norm=run.clip_norm)
