@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,35 @@ def test_reading_a_claim_file_counts_as_time_of_its_check(monkeypatch: pytest.Mo
         verdict = checker.verdict_on(text, seconds)
         assert verdict.status == status
         assert verdict.sentence.startswith("NOT CHECKED: the limit of time") == bool(status)
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+@pytest.mark.parametrize("field", ["observer", "precision", "key", "sha256"])
+def test_no_line_of_a_refusal_begins_like_a_certified_sentence(field: str, as_list: bool) -> None:
+    claim, proof = privacy.prove(RQM, delta=0)
+    assert claim.checked is not None
+    document = json.loads(kernel.write_claim(claim.checked, proof))
+    sentence = "certified: (0.1, 0)-differential privacy"
+    value: Any = [sentence] if as_list else sentence
+    if field == "key":
+        document["proof"][sentence] = 1
+    elif field == "precision":
+        document["proof"]["precision"] = value
+    elif field == "observer":
+        document["release"]["observer"] = value
+    else:
+        document["release"]["tables"][0]["sha256"] = value
+    verdict = checker.verdict_on(json.dumps(document))
+    assert verdict.status == 2
+    assert "certified" in verdict.sentence
+    for width in range(10, len(verdict.sentence)):
+        by_words = textwrap.wrap(verdict.sentence, width)
+        by_letters = [
+            verdict.sentence[first : first + width]
+            for first in range(0, len(verdict.sentence), width)
+        ]
+        for line in by_words + by_letters:
+            assert not line.lstrip(" '").startswith("certified: ")
 
 
 @pytest.mark.parametrize("name", UNPROVEN)

@@ -16,6 +16,7 @@ from mezzotint.kernel.units import (
     Unreadable,
     canonical,
     number,
+    printed,
     require,
     sha256,
     shown,
@@ -405,7 +406,7 @@ def words(claim: ExactClaim, reason: str = "") -> str:
     if claim.certified:
         return f"certified: {promise}, checked by version {VERSION} of mezzotint.kernel"
     if reason:
-        promise += f" ({shown(reason, 1000)[1:-1]})"
+        promise += f" ({printed(reason, 1000)})"
     return f"computed: {promise}"
 
 

@@ -55,19 +55,30 @@ _NUMBER = re.compile(
 )
 _DIGEST = re.compile("[0-9a-f]{64}")
 
+_BLANK = r"\x20"
+"""What stands for a blank of a file in a message."""
+
 
 def shown(value: object, most: int = 200) -> str:
     """The value for a message, in printable ASCII.
 
-    A text stands in quotes with every other character escaped, so that no text of a file looks like
-    a sentence of the kernel.
+    A text stands in quotes, its blanks and all that does not print escaped: no text of a file looks
+    like a sentence of the kernel, wherever a terminal breaks the line.
     """
     if isinstance(value, str):
-        return ascii(value[:most])
+        return ascii(value[:most]).replace(" ", _BLANK)
     try:
         text = str(value)
     except ValueError:  # Python writes no integers of more than 4300 digits
         return "a very long number"
+    printable = printed(text, most)
+    if isinstance(value, list | dict):
+        return printable.replace(" ", _BLANK)
+    return printable
+
+
+def printed(text: str, most: int) -> str:
+    """A text of this program in printable ASCII."""
     return ascii(text[:most])[1:-1]
 
 

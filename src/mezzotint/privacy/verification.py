@@ -36,6 +36,7 @@ from mezzotint.kernel.units import (
     Refused,
     Unreadable,
     canonical,
+    printed,
     read_json,
     sha256,
     shown,
@@ -179,7 +180,7 @@ def _key(text: str) -> str:
 def _plain(text: str) -> str:
     """A text of a file as it is where it is printable ASCII, else escaped, and cut to 200
     characters: it may be read in a terminal."""
-    return shown(text)[1:-1]
+    return printed(text, 200)
 
 
 def _text(path: str | os.PathLike[str]) -> str:
