@@ -421,8 +421,10 @@ def propose_sum(
             delta = max(delta, TYPICAL_DELTA)
         for draft in _drafts(rows, release.others, delta, seconds / _TIME_MARGIN, points):
             prover = partial(sealed, kind="sum", **claim_part, **draft.content)
-            # Of composed sums no least epsilon is known.
-            yield prover, draft.epsilon if release.releases == 1 else 0.0
+            least_epsilon = 0.0
+            if release.releases == 1:
+                least_epsilon = draft.epsilon
+            yield prover, least_epsilon
 
     return beyond_pure(release, exact_release(release), epsilon, attempts, seconds=seconds)
 
