@@ -73,6 +73,7 @@ class Dialect:
         ParameterError: a mark of another length or kind.
     """
 
+    # Fields are keys of the records of folders of a run, which refuse a run with others.
     delimiter: str | None = None
     missing_values: tuple[str, ...] | None = None
     decimal: str = "."

@@ -49,6 +49,7 @@ class Lot(Record):
         (2, 4)
     """
 
+    # Fields are keys of the records of folders of a run, which refuse a run with others.
     people: str
     question: int
     questions: int

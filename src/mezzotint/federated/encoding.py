@@ -256,6 +256,8 @@ class FixedPointEncoding(Encoding):
         {}
     """
 
+    # Fields are keys of descriptions, in files and messages; an old name stays in
+    # `encoding_of_today`.
     clip: float
     grid_bits: int = 16
     clip_norm: float | None = None
@@ -365,6 +367,8 @@ class TableEncoding(SchemeEncoding[TableScheme]):
         ['central', 'local']
     """
 
+    # Fields are keys of descriptions, in files and messages; an old name stays in
+    # `encoding_of_today`.
     mechanism: Mechanism
     clip_norm: float | None = None
     seed: int = 0
@@ -456,6 +460,8 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
         {'local': 68.05, 'central': 3.75}
     """
 
+    # Fields are keys of descriptions, in files and messages; an old name stays in
+    # `encoding_of_today`.
     clip_norm: float
     granularity: float
     modulus_bits: int

@@ -95,6 +95,7 @@ class Policy:
         2.0
     """
 
+    # Fields are keys of policy files; an old name stays in `_policy_of_today`.
     minimum: int = 2
     corrupted: float = CORRUPTED
     roster: Roster | None = None

@@ -126,6 +126,7 @@ class RunSettings(Record):
         2
     """
 
+    # Fields are keys of run configurations; an old name stays in `settings_of_today`.
     dataset: str = "digits"
     data: str = ""
     model: str = "softmax"

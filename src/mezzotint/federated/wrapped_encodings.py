@@ -114,6 +114,8 @@ class WeightedEncoding(WrappedEncoding):
         True
     """
 
+    # Fields are keys of descriptions, in files and messages; an old name stays in
+    # `encoding_of_today`.
     most_examples: int
 
     def __post_init__(self) -> None:
@@ -270,6 +272,8 @@ class MetricsEncoding(WrappedEncoding):
         ('loss',)
     """
 
+    # Fields are keys of descriptions, in files and messages; an old name stays in
+    # `encoding_of_today`.
     ranges: tuple[tuple[str, float, float], ...]
 
     def __post_init__(self) -> None:

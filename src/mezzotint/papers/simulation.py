@@ -45,6 +45,7 @@ EVALUATED = 500
 class Point:
     """An evaluation: after so many rounds, test loss in nats, and accuracy in [0, 1]."""
 
+    # Fields are keys of the lines of files of finished runs.
     round: int
     loss: float
     accuracy: float
@@ -90,6 +91,7 @@ class Experiment:
         device: "cpu" or "cuda".
     """
 
+    # Fields are keys of files of finished runs: with another field, all are done again.
     model: str = "softmax"
     rounds: int = 400
     clients_per_round: int = 40
@@ -180,6 +182,7 @@ def network(name: str, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
 class State:
     """Where a run stands: parameters after so many rounds, and the evaluations until then."""
 
+    # Fields are keys of saved simulations.
     parameters: torch.Tensor
     round: int = 0
     points: list[Point] = field(default_factory=list)

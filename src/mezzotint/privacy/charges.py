@@ -80,6 +80,8 @@ class Charge:
         1.0
     """
 
+    # Fields are keys of the lines of ledgers: with another field, none that is on disk could be
+    # read.
     identity: str
     client: str
     epsilon: float

@@ -716,6 +716,8 @@ class PeopleLine:
         withdrawn: why it costs nothing after all; empty for a charge that counts.
     """
 
+    # Fields are keys of the lines of ledgers: with another field, none that is on disk could be
+    # read.
     token: str
     identity: str
     description: str

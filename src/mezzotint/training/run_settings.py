@@ -31,6 +31,7 @@ class Standing:
         seeded: the run is a simulation; not private, whatever epsilon says.
     """
 
+    # Fields are keys of the lines of a run's log, which a resumed run reads.
     step: int
     loss: float
     train_accuracy: float
@@ -79,6 +80,7 @@ class TrainingSettings:
         ParameterError: naming the parameter, its value and the remedy.
     """
 
+    # Fields are keys of checkpoints and their ledgers, which refuse a run with others.
     steps: int
     batch_size: int
     step_size: float

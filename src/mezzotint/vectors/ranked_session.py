@@ -32,6 +32,7 @@ class Answer:
         nonce: of the draw; it tells a repeated answer from a second draw, equal bits or not.
     """
 
+    # Fields are keys of the lines of files of answers.
     slot: int
     report: int
     nonce: str
