@@ -29,6 +29,7 @@ from mezzotint.collect.intervals import (
 )
 from mezzotint.collect.spreads import Spread, spread_of
 from mezzotint.collect.support_points import nodes_of
+from mezzotint.core.types import TOTAL
 from reference.outcomes import ones_of_fixed, outcomes, probabilities, score_accepts
 from tolerances import FEW, MANY
 
@@ -521,3 +522,27 @@ def test_a_share_within_which_rows_differ_has_no_event() -> None:
         counts = CodeCounts(mechanism=table, counts=np.full(table.levels.size, 50))
         evidence = Betting(counts, confidence=0.95, edges=np.array([edge]), deal=5)
         assert (evidence.event_of_share(edge, table.upper) is not None) == decides
+
+
+def test_no_mean_within_the_range_is_passed_over() -> None:
+    """Noise hundreds of times the range, and most of it for inputs in the middle: 2.6 times the level before."""
+    rows = [[0.2348, 0.0397, 0.501], [0.5061, 0.0025, 0.0034], [0.1674, 0.338, 0.3319]]
+    weights = np.rint(np.array(rows) * TOTAL).astype(np.int64)
+    weights = np.column_stack([weights, TOTAL - weights.sum(axis=1)])
+    table = Mechanism(
+        knots=[0.0, 0.5, 1.0], levels=[-343.186, 0.264, 0.893, 356.893], weights=weights, name="far"
+    )
+    every = outcomes(3, 4)
+    target = target_of_mean(table)
+    quantiles = np.array([normal_quantile(confidence) for confidence in LEVELS])
+    distances = []
+    for counts in every:
+        reports = Sums.of_counts(counts)
+        distances.append((target.value(reports), *target.sides(reports, quantiles)))
+    for x in (0.0, 0.2, 0.4, 0.5, 0.6, 0.8, 1.0):
+        (pmf,) = table.pmf(np.array([x]))
+        expected = float(pmf @ table.levels)
+        missed = np.zeros(len(LEVELS))
+        for chance, (value, below, above) in zip(probabilities(every, pmf), distances, strict=True):
+            missed += chance * ((expected < value - below) | (expected > value + above))
+        assert (missed <= (1 - np.array(LEVELS)) * (1 + FEW)).all(), (x, missed)

@@ -27,7 +27,7 @@ from mezzotint.collect.provenance import (
     REPEATED_REPORTS,
     SAME_PEOPLE,
 )
-from mezzotint.core.errors import BudgetError, ParameterError
+from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from tolerances import FEW
 
 MECHANISM = families.randomized_response(lower=0, upper=1, epsilon=0.5)
@@ -324,6 +324,41 @@ def test_a_finished_folder_with_resume_is_a_success_that_does_nothing(
         collect.privatize(source, f"{tmp_path}/out/", mechanism=other, resume=True, **options)
     with pytest.raises(ParameterError, match="holds a finished run"):
         collect.privatize(source, f"{tmp_path}/out/", mechanism=MECHANISM, **options)
+
+
+def test_a_finished_folder_is_not_taken_for_that_of_other_files(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The rows of the other file would be reported nowhere."""
+    MECHANISM.save(tmp_path / "m.json")
+    second = tmp_path / "second.parquet"
+    pq.write_table(pa.table({"x": [0.5] * 777}), second)
+    words = ["--column", "x", "--mechanism", str(tmp_path / "m.json"), "--out", f"{tmp_path}/out/"]
+    assert run_verb(["privatize", str(source), *words]) == 0
+    capsys.readouterr()
+    assert run_verb(["privatize", str(second), *words, "--resume"]) == 2
+    assert "the files are not those of that run" in capsys.readouterr().err.replace(": ", " ", 2)
+    assert run_verb(["privatize", str(source), *words, "--resume"]) == 0
+    printed = capsys.readouterr().out
+    assert "written" not in printed
+    assert "1,000 reports existed already, and nothing was drawn or charged" in printed
+    # The manifest names no file; of runs that wrote no hash nothing is known.
+    manifest = tmp_path / "out" / "_mezzotint.json"
+    document = json.loads(manifest.read_text())
+    assert "in.parquet" not in manifest.read_text()
+    del document["files"]
+    manifest.write_text(json.dumps(document))
+    assert run_verb(["privatize", str(second), *words, "--resume"]) == 0
+
+
+def test_a_folder_holds_the_parts_of_its_own_run(source: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        out = f"{tmp_path}/{name}/"
+        collect.privatize(source, out, column="x", mechanism=MECHANISM, block_rows=300)
+    part = "part-000001.parquet"
+    shutil.copy(tmp_path / "one" / part, tmp_path / "two" / part)
+    with pytest.raises(FileFormatError, match="which its manifest does not name"):
+        collect.read_counts(tmp_path / "two")
 
 
 @pytest.mark.parametrize(

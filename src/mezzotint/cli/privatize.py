@@ -298,6 +298,11 @@ def _memo(users: str | None, key_file: Path | None, new_key: bool) -> mz.collect
 
 def _lines(result: PrivatizeResult, numeric: set[str]) -> list[str]:
     """What is printed; only values of numeric columns can be clipped."""
+    if result.resumed and result.resumed == result.blocks:
+        return [
+            f"the run in {result.out} is finished: all {result.blocks} parts with their "
+            f"{result.reports:,} reports existed already, and nothing was drawn or charged"
+        ]
     rate = f"{result.reports / max(result.seconds, 1e-9):,.0f}"
     written = f"written to {result.out} ({result.seconds:.2f} s, {rate}"
     bits = sum(column.bits for column in result.columns)
@@ -310,12 +315,7 @@ def _lines(result: PrivatizeResult, numeric: set[str]) -> list[str]:
         sentences.append(f"claim: {result.claim or common.SEEDED}")
         tallies = [(f"{column.column} ", column) for column in result.columns]
     clippable = [(label, tally) for label, tally in tallies if tally.column in numeric]
-    if result.resumed and result.resumed == result.blocks:
-        sentences.append(
-            f"the run in {result.out} is finished: all {result.blocks} parts existed already, and "
-            "nothing was drawn"
-        )
-    elif result.resumed:
+    if result.resumed:
         sentences.append(
             f"{result.resumed} of {result.blocks} parts existed already; the counts below leave "
             "them out"

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mezzotint.collect.columns import ColumnReader
-from mezzotint.collect.folders import MANIFEST, STATE, read_manifest
+from mezzotint.collect.folders import MANIFEST, STATE, Manifest, read_manifest
 from mezzotint.collect.listing import STREAM, SourceFile, find_files
 from mezzotint.collect.provenance import Provenance, refuse_two_runs
 from mezzotint.collect.reports import (
@@ -249,11 +249,15 @@ def total_of(
     if total is None or not reports:
         remedy = f"is empty: {source_name} holds no reports"
         raise ParameterError("column", column or "codes", remedy)
-    if expected is not None and reports != expected:
-        message = f"its parts hold {reports} reports, its manifest says {expected}"
+    if expected is not None and reports != expected.reports:
+        message = f"its parts hold {reports} reports, its manifest says {expected.reports}"
         raise FileFormatError(f"{source_name}: {message}")
     provenance, run_of_file = _named_runs(files, memoised=total.provenance.memoised)
     if expected is not None:  # one run's folder is one release, in many parts
+        others = provenance.run_names - {expected.document.get("run")}
+        if others and "run" in expected.document:
+            message = f"holds reports of run {min(others)}, which its manifest does not name"
+            raise FileFormatError(f"{source_name}: {message}")
         provenance = replace(provenance, memoised=min(provenance.memoised, 1))
     return Total(counted=total, provenance=provenance, run_of_file=run_of_file)
 
@@ -291,11 +295,11 @@ def _named_runs(files: Sequence[SourceFile], *, memoised: int) -> tuple[Provenan
     return provenance, {file_name: run_name for run_name, file_name in file_of_run.items()}
 
 
-def expected_reports(source: AnyPath) -> int | None:
-    """How many reports a folder that we made must hold."""
+def expected_reports(source: AnyPath) -> Manifest | None:
+    """What a folder that we made must hold; None for other sources."""
     folder = Path(source)
     if (folder / MANIFEST).is_file():
-        return read_manifest(folder).reports
+        return read_manifest(folder)
     if (folder / STATE).is_file():
         remedy = "holds an unfinished run; continue it with: mezzotint privatize --resume"
         raise ParameterError("source", str(folder), remedy)

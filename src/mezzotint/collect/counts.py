@@ -41,6 +41,17 @@ VERSION = 1
 _OPTIONAL_KEYS = {"seeded", "runs", "sources", "memoised"}
 
 
+MOST_REPORTS = 2**53
+"""Sums of so many are exact, as integers and as floats."""
+
+
+def refuse_too_many(counts: npt.NDArray[np.integer]) -> None:
+    """Raises ParameterError for counts that nobody collected: their sum would not be exact."""
+    total = sum(counts.ravel().tolist())
+    if total > MOST_REPORTS:
+        raise ParameterError("counts", total, f"more than {MOST_REPORTS:,} reports in all")
+
+
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CodeCounts(Record):
@@ -79,6 +90,7 @@ class CodeCounts(Record):
         if (counts < 0).any():
             remedy = "a count cannot be negative; count reports per code"
             raise ParameterError("counts", int(counts.min()), remedy)
+        refuse_too_many(counts)
         owned = counts.astype(np.int64, copy=True)
         owned.setflags(write=False)
         object.__setattr__(self, "counts", owned)
@@ -255,7 +267,7 @@ def load_counts(path: AnyPath) -> CodeCounts:
         raise FileFormatError(f"{file_name}: {problem}; {remedy}")
     try:
         return CodeCounts.from_dict(document)
-    except FileFormatError as error:
+    except (FileFormatError, ParameterError) as error:
         raise FileFormatError(f"{file_name}: {error}") from None
 
 

@@ -483,7 +483,7 @@ def _check(
     refuse_seeded(counts.seeded, allowed=allow_seeded)
     check_choice("method", method, ("asymptotic", "safe"))
     if counts.n == 0:
-        raise ParameterError("counts", 0, "there are no reports to estimate from")
+        raise ParameterError("counts", 0, "no reports; there is nothing to estimate from")
     is_drawn = counts.mechanism.weights.any(axis=0)
     impossible = np.flatnonzero((counts.counts > 0) & ~is_drawn)
     if impossible.size:

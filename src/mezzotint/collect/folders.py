@@ -76,6 +76,9 @@ MANIFEST_FORMAT = "mezzotint-data-set"
 VERSION = 1
 
 
+FILES_DIGITS = 32
+"""Hexadecimal digits of the hash that names the files of a source."""
+
 TAKEN_OVER = {"run", "block_rows"}
 """What a resumed run takes over from the record instead of having to bring it."""
 
@@ -236,14 +239,18 @@ class FolderRun:
             return None
         manifest = read_manifest(self.out)
         wanted = self._manifest(Origin(), [])
-        for setting in ("tables", "seeded", "memoised"):
-            if manifest.document.get(setting) != wanted[setting]:
-                problem = f"is not what the run began with: {self.out} holds a finished run"
-                raise ParameterError(
-                    setting,
-                    "what was given",
-                    f"{problem}; name another folder",
-                )
+        wanted["files"] = self._files_print(str(manifest.document.get("run")))
+        settings = ["tables", "seeded", "memoised"]
+        if "files" in manifest.document:  # which runs of before did not write
+            settings.append("files")
+        for setting in settings:
+            if manifest.document.get(setting) == wanted[setting]:
+                continue
+            changed, problem = "what was given", "is not what the run began with"
+            if setting == "files":
+                setting, changed, problem = "source", "the files", "are not those of that run"
+            remedy = f"{self.out} holds a finished run; name another folder"
+            raise ParameterError(setting, changed, f"{problem}: {remedy}")
         return PrivatizeResult.of(
             self.encoder,
             Tally(),
@@ -361,12 +368,21 @@ class FolderRun:
             "seeded": encoder.seeded,
             "memoised": encoder.memo is not None,
             "tables": _hashes(encoder),
+            "files": self._files_print(str(origin.run)),
         }
         if origin.source is not None and encoder.memo is None:
             manifest["source"] = origin.source
         if not encoder.seeded:  # what is reproducible is not private: there is nothing to claim
             manifest["claim"] = report_claim(encoder.mechanisms).as_dict()
         return manifest
+
+    def _files_print(self, run: str) -> str:
+        """Names the files of the source by a hash of their names, sizes and times, which are no
+        secrets: whoever has them recognises them.
+        """
+        stamps = [[file.name, *stamp(file.path)] for file in self.source.files]
+        bits = json.dumps([run, stamps]).encode()
+        return hashlib.sha256(b"mezzotint files" + bits).hexdigest()[:FILES_DIGITS]
 
     # What an unfinished run works on --------------------------------------------------------------
 

@@ -379,18 +379,29 @@ def score_sides(
     farthest = farthest + discreteness * reports.step
 
     def side(direction: int) -> FloatArray:
-        def last_accepted(away: FloatArray) -> FloatArray:
+        def accepts(away: FloatArray) -> BoolArray:
             widths = score_widths(
                 spread, reports, mean_report + direction * away, variance + away**2,
                 quantiles=z, reports_above=direction < 0,
             )  # fmt: skip
-            index = away.shape[1] - 1 - np.argmax((away <= widths)[:, ::-1], axis=1)
+            return away <= widths
+
+        def last_accepted(away: FloatArray) -> FloatArray:
+            index = away.shape[1] - 1 - np.argmax(accepts(away)[:, ::-1], axis=1)
             return np.take_along_axis(away, index[:, None], axis=1)
 
         step = farthest / _STEPS
-        start = last_accepted(step * np.arange(_STEPS + 1))
         fine = step / _FINER_STEPS
+        start = last_accepted(step * np.arange(_STEPS + 1))
         interval_end = last_accepted(start + fine * np.arange(_FINER_STEPS + 1))
+        # Where the noise is far greater than the range, a step passes over means that a table
+        # answers with more variance than those beside them.
+        turns = np.maximum(direction * (spread.turns - mean_report), 0.0)
+        candidates = np.tile(turns, (quantiles.size, 1))
+        passed = np.where(accepts(candidates), candidates, 0.0).max(axis=1)[:, None]
+        if (passed > interval_end).any():
+            start = np.where(passed > interval_end, passed, start)
+            interval_end = last_accepted(start + fine * np.arange(_FINER_STEPS + 1))
         return (interval_end + fine)[:, 0]  # what lies between two candidates is given away
 
     return side(-1), side(1)

@@ -14,6 +14,7 @@ from mezzotint.collect.coded import open_reports, total_of
 from mezzotint.collect.counts import (
     CodeCounts,
     refuse_seeded,
+    refuse_too_many,
     seeded_together,
 )
 from mezzotint.collect.evidence import CrossFitted
@@ -76,6 +77,7 @@ class PairCounts:
         if self.counts.shape != shape or (self.counts < 0).any():
             remedy = f"need integers from 0 on, one per pair of codes: {shape}"
             raise ParameterError("counts", self.counts.shape, remedy)
+        refuse_too_many(self.counts)
         if self.first.weights.size * self.second.weights.size > MAX_CELLS:
             remedy = "these tables are too large together; use tables of fewer levels or categories"
             raise ParameterError("counts", shape, remedy)

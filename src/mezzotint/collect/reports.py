@@ -54,7 +54,12 @@ class Limit:
         if isinstance(people, dict):
             at_most = people.get("at_most")
             per = people.get("per")
-            if isinstance(at_most, int | None) and isinstance(per, str | None):
+            if (
+                isinstance(at_most, int | None)
+                and not isinstance(at_most, bool)
+                and (at_most is None or at_most >= 1)
+                and isinstance(per, str | None)
+            ):
                 return cls(at_most=at_most, per=per)
         raise FileFormatError("its description must say how many rows of a person it holds")
 
@@ -240,7 +245,7 @@ def _read(document: Json) -> Description:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise FileFormatError(f'its description is not of format "{FORMAT}"')
     version = document.get("version")
-    if version != VERSION:
+    if type(version) is not int or version != VERSION:
         remedy = f"this release reads version {VERSION}; upgrade mezzotint or privatize again"
         raise FileFormatError(f"description version={version!r}: {remedy}")
     entries = document.get("reports")
@@ -250,6 +255,8 @@ def _read(document: Json) -> Description:
     if not isinstance(seeded, bool | None):
         raise FileFormatError("its description must say true or false: seeded")
     tables = dict(_entry(entry, seeded) for entry in entries)
+    if len(tables) != len(entries):
+        raise FileFormatError("its description names a field twice")
     return Description(tables=tables, seeded=seeded, origin=Origin.read(document))
 
 

@@ -111,6 +111,12 @@ class Spread:
         mean_of_greatest, _ = self._peak
         return self.greatest(np.clip(mean_of_greatest, low, high))
 
+    @cached_property
+    def turns(self) -> FloatArray:
+        """Means between which the greatest variance rises or falls: of its hull and its peak."""
+        hull_means = self._upper_hull[:, 0] + self._centre
+        return np.append(hull_means, self._peak[0])
+
     @property
     def greatest_of_all(self) -> float:
         """Greatest variance over all distributions of the input."""
