@@ -52,6 +52,7 @@ class Counter:
         reporter once, by what you know of them.
 
     Example:
+        >>> import json
         >>> mechanism = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
         >>> counter = mz.collect.Counter(mechanism)
         >>> report = {"format": "mezzotint-report", "version": 1, "code": 1}
