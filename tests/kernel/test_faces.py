@@ -56,10 +56,10 @@ def _proven() -> list[tuple[privacy.Claim, Any]]:
     named = families.categorical(categories=["a", "b", "c"], epsilon=1.0)
     return [
         privacy.prove(RQM, delta=0),
-        privacy.prove(RQM),
-        privacy.prove(named, rounds=2),
+        privacy.prove(RQM, delta=0.01),
+        privacy.prove(named, rounds=8, delta=1e-3),
         privacy.prove(privacy.Release(mechanism={"x": RQM, "y": response, "z": RQM}, delta=0.0)),
-        privacy.prove(RQM, rounds=5, sampling="poisson", sampling_rate=0.5),
+        privacy.prove(RQM, rounds=5, sampling="poisson", sampling_rate=0.5, delta=0.01),
         privacy.prove(response, trust="secure_sum", clients=30, delta=1e-3),
         privacy.prove(rqp.training_release([step], delta=0.2)),
     ]
