@@ -1,11 +1,16 @@
 """How dense the source is, subpackage by subpackage, held to ceilings that only fall.
 
     python tools/density.py             print a row for each subpackage
-    python tools/density.py --check     exit with 1 where a measure is beyond its ceiling (`make check`)
+    python tools/density.py --check     exit with 1 where a measure is well beyond its ceiling (`make check`)
     python tools/density.py --tighten   move the ceilings to what is measured, where that is better
 
 A code line is a line with at least one token outside docstrings and comments. A local name is one that
 a function assigns. The ceilings stand in `tools/density.json`.
+
+The check guards against growth, not against single changes: a measure may exceed its ceiling by 2 %,
+or by the slack of its kind where that is more (`SLACK`): 40 lines of a file, 6 of a function, and .1
+tokens, .15 letters, 2 conditional expressions and 1 wide line per 1,000, and .1 percent of names. Nested
+conditionals have no slack. Ceilings are lowered together with a clean-up, and never raised.
 """
 
 from __future__ import annotations
@@ -77,6 +82,29 @@ class Density:
     wide_lines: float
     longest_function: int
     longest_file: int
+
+
+RELATIVE_SLACK = 0.02
+"""By how much of its ceiling any measure may exceed it."""
+
+SLACK: dict[str, float] = {
+    "tokens_per_line": 0.1,
+    "conditionals": 2.0,
+    "nested_conditionals": 0,
+    "missing_letters": 0.15,
+    "pronouns": 0.1,
+    "wide_lines": 1.0,
+    "longest_function": 6,
+    "longest_file": 40,
+}
+"""By how much each measure may exceed its ceiling where 2 % of it are less."""
+
+
+def highest(key: str, ceiling: float) -> float:
+    """The largest value of a measure that passes the check; no nested conditional is tolerated."""
+    if SLACK[key] == 0:
+        return ceiling
+    return ceiling + max(SLACK[key], RELATIVE_SLACK * ceiling)
 
 
 LONG_NAME = 12
@@ -198,16 +226,16 @@ def faults(
     densities: dict[str, Density],
     ceilings: dict[str, dict[str, float]],
 ) -> list[str]:
-    """A line for each measure beyond its ceiling, and for each subpackage without ceilings."""
+    """A line for each measure well beyond its ceiling, and for each subpackage without ceilings."""
     messages: list[str] = []
     for name, density in densities.items():
         if name not in ceilings:
             messages.append(f"{name}: has no ceilings; run python tools/density.py --tighten")
             continue
         for key, value in asdict(density).items():
-            ceiling = ceilings[name][key]
-            if round(value, 2) > ceiling:
-                messages.append(f"{name}: {key} is {value:.2f}, above its ceiling {ceiling:g}")
+            limit = highest(key, ceilings[name][key])
+            if round(value, 2) > limit:
+                messages.append(f"{name}: {key} is {value:.2f}, at most {limit:.4g} passes")
     return messages
 
 

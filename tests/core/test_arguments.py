@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import mezzotint as mz
+from mezzotint.core.arguments import check_options
 from mezzotint.core.errors import ParameterError
 
 
@@ -240,3 +241,15 @@ def test_what_is_no_real_number_is_not_made_one(values: Any) -> None:
     ):
         with pytest.raises(ParameterError):
             use(values)
+
+
+def test_options_that_are_passed_on_are_refused_by_name_with_the_remedy() -> None:
+    def receiver(*, rounds: int = 1, trust: str = "local") -> None: ...
+
+    check_options({"rounds": 3}, receiver, trust="these are sums")
+    with pytest.raises(ParameterError, match=r"^trust=central: leave it out: these are sums$"):
+        check_options({"trust": "central"}, receiver, trust="these are sums")
+    with pytest.raises(ParameterError, match=r"^round=3: use rounds, trust$"):
+        check_options({"round": 3}, receiver)
+    with pytest.raises(ParameterError, match="no such option"):
+        check_options({"round": 3}, lambda values: values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -66,6 +66,19 @@ def test_the_ratchet_refuses_more_and_only_falls() -> None:
     assert density.faults({"two": sparse}, ceilings)
     assert density.tightened({"one": dense}, ceilings) == ceilings
     assert density.tightened({"one": sparse}, density.tightened({"one": dense}, {})) == ceilings
+
+
+def test_small_sound_changes_pass_and_growth_does_not() -> None:
+    ceilings = {"one": asdict(density.measure([SOURCE]))}
+    base = density.Density(**ceilings["one"])
+    assert density.SLACK.keys() == ceilings["one"].keys()
+    for key, slack in density.SLACK.items():
+        ceiling = ceilings["one"][key]
+        allowance = max(slack, density.RELATIVE_SLACK * ceiling) if slack else 0
+        within = replace(base, **{key: ceiling + allowance})
+        beyond = replace(base, **{key: ceiling + allowance + 0.02})
+        assert density.faults({"one": within}, ceilings) == []
+        assert len(density.faults({"one": beyond}, ceilings)) == 1
 
 
 def test_every_subpackage_has_ceilings() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
+from importlib.resources import files
 
 import pytest
 
@@ -145,3 +146,23 @@ def test_a_slider_carries_its_frames_in_millionths() -> None:
     tree = _parsed(text[0])
     bars = [float(each.get("height", 0)) for each in tree.iter("rect")]
     assert bars == pytest.approx([data["unit"] * 500_000] * 2, abs=0.06)  # type: ignore[operator]
+
+
+PRESENTATION = {"fill", "stroke", "stroke-width", "stroke-dasharray", "font-size", "opacity"}
+"""Attributes of SVG that any rule of a style sheet overrides."""
+
+
+def test_no_attribute_says_what_the_style_sheet_decides() -> None:
+    """A font size written as an attribute was never used: the sheet's rule for all text won."""
+    bars = Curve(
+        name="bars", x=("a name that takes more than one line", "b"), y=(1.0, 2.0), style="bars"
+    )
+    wide = Figure(key="wide", title="t", x_label="", y_label="y", curves=(bars,))
+    plain = Figure(
+        key="plain", title="t", x_label="x", y_label="y", curves=(_curve(1.0, 2.0, 3.0),)
+    )
+    pages = [figure_html(figure) for figure in (wide, plain)]
+    written = set(re.findall(r' ([a-z-]+)="', "".join(pages)))
+    assert not written & PRESENTATION
+    assert any('class="small"' in page for page in pages)
+    assert ".small {" in (files("mezzotint.report") / "assets" / "figures.css").read_text()

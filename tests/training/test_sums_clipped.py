@@ -86,6 +86,7 @@ def test_floats_that_lie_about_the_norm_change_nothing(
         factors = summed.factors([plain(rows)])
         each = codes([plain(rows)], factors)
         assert (factors > 0).sum() == survivors
+        assert summed([plain(rows)])[1] == 8 - survivors
         assert max((record**2).sum() for record in each) <= summed.units**2
 
 

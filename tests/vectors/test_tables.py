@@ -52,6 +52,15 @@ def test_table_scheme_estimates_the_sum_without_bias(clip_norm):
     assert (np.abs(estimates.mean(axis=0) - truth) <= 5 * error).all()
 
 
+@pytest.mark.parametrize(
+    ("option", "value"), [("trust", "central"), ("mechanism", TABLE), ("round", 3)]
+)
+def test_options_that_a_claim_sets_itself_or_does_not_know_are_refused(option, value):
+    scheme = TableScheme(mechanism=one_bit(1.0, 1.0), size=4, clients=50)
+    with pytest.raises(ParameterError, match=option):
+        scheme.claim(clients=50, **{option: value})
+
+
 def test_table_scheme_claims_are_those_of_its_coordinates():
     def few(**changes):
         return TableScheme(mechanism=one_bit(1.0, 1.0), size=4, clients=50, **changes).claim(

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from mezzotint.core import brought_by
-from mezzotint.core.arguments import check_choice
+from mezzotint.core.arguments import check_choice, check_options
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.sampler import key_from, privatize
@@ -59,6 +59,7 @@ def arrow_codes(values: Any, mechanism: Mechanism, **options: Any) -> Values:
         >>> len(mz.collect.arrow_codes(pa.array([0.2, 0.7]), mechanism))
         2
     """
+    check_options(options, _coder)
     return _coder(mechanism, **options)(values)
 
 
@@ -142,6 +143,7 @@ def polars_codes(
     with brought_by("polars"):
         import polars
 
+    check_options(options, _coder)
     coder = _coder(mechanism, **options)
     code_type = {8: polars.UInt8, 16: polars.UInt16}[_coded_bits(mechanism)]
     expression = column
@@ -192,6 +194,7 @@ def register_duckdb_function(
     """
     import duckdb
 
+    check_options(options, _coder, rng="queries draw from the cryptographic generator")
     coder = _coder(mechanism, rng=None, **options)
     value_type = "VARCHAR"
     if mechanism.categories is None:

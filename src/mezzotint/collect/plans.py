@@ -23,7 +23,7 @@ from mezzotint.collect.questions import (
     Question,
     Tables,
 )
-from mezzotint.core.arguments import check_count, check_numbers
+from mezzotint.core.arguments import check_count, check_numbers, check_options
 from mezzotint.core.errors import (
     InfeasibleError,
     ParameterError,
@@ -287,6 +287,7 @@ def plan(
         assumed |= {"lower": mechanism.lower, "upper": mechanism.upper}
     elif mechanism is not None:
         mechanism = lru_cache(maxsize=TABLES_KEPT)(mechanism)
+    check_options(assumed, Question, tables="give a mechanism")
     for sample in SAMPLES & assumed.keys():
         assumed[sample] = _sample(assumed[sample])
     if isinstance(assumed.get("categories"), int):

@@ -47,6 +47,7 @@ from mezzotint.collect.sink import (
     require_schema,
 )
 from mezzotint.collect.source import Batch, Source
+from mezzotint.core.arguments import check_options
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing
 from mezzotint.core.mechanism import Mechanism
@@ -90,6 +91,7 @@ def privatize(
         >>> result.reports
         327346
     """
+    check_options(options, Settings)
     return privatize_columns(source, out, mechanisms={column: mechanism}, **options)
 
 
@@ -139,6 +141,7 @@ def privatize_columns(
         >>> result.reports, round(result.claim.epsilon, 6)
         (100, 4.0)
     """
+    check_options(options, Settings)
     settings = Settings(**options)
     encoder = Encoder.of(mechanisms, settings)
     files = tuple(find_files(source))

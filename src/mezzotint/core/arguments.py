@@ -153,6 +153,28 @@ def _warn_of(old: str, today: str) -> None:
     warnings.warn(f"{old} is now called {today}", FutureWarning, stacklevel=3)
 
 
+def check_options(
+    options: Mapping[str, object], receiver: Callable[..., object], /, **reasons: str
+) -> None:
+    """Raises ParameterError for an option that whom it is passed on to cannot take.
+
+    Arguments:
+        options: of a function that passes them on.
+        receiver: the function or class that takes them, by keyword.
+        reasons: of its parameters that the function gives itself, why: trust="these are sums".
+    """
+    accepted: list[str] = []
+    for parameter in inspect.signature(receiver).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in reasons:
+            accepted.append(parameter.name)
+    for name, value in options.items():
+        if name in reasons:
+            raise ParameterError(name, value, f"leave it out: {reasons[name]}")
+        if name not in accepted:
+            remedy = f"use {', '.join(accepted) or 'no such option'}"
+            raise ParameterError(name, value, remedy)
+
+
 def check_count(
     name: str,
     value: object,

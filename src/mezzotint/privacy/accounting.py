@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 import mezzotint as mz
+from mezzotint.core.arguments import check_options
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import float_above
 from mezzotint.core.mechanism import Mechanism
@@ -35,7 +36,7 @@ from mezzotint.privacy.sums.cost import PURE_L2, account_sum
 from mezzotint.privacy.sums.proposals import propose_sum
 
 
-def account(released: Release | Released, **fields: Any) -> Claim:
+def account(released: Release | Released, /, **fields: Any) -> Claim:
     """Computes the claim of the best valid method, the others beside it.
 
     Arguments:
@@ -111,10 +112,7 @@ def _release(released: Release | Released, fields: Mapping[str, Any]) -> Release
             remedy = "the release says everything; use dataclasses.replace"
             raise ParameterError(next(iter(fields)), "given", remedy)
         return released
-    unknown = sorted(fields.keys() - Release.__dataclass_fields__.keys())
-    if unknown:
-        remedy = f"use {', '.join(Release.__dataclass_fields__)}"
-        raise ParameterError(unknown[0], fields[unknown[0]], remedy)
+    check_options(fields, Release, mechanism="it is the first argument")
     words: dict[str, Any] = {"mechanism": released, "delta": 1e-6, **fields}
     return Release(**words)
 
@@ -179,6 +177,7 @@ def _float_above(decimal: str) -> float:
 
 def prove(
     released: Release | Released,
+    /,
     *,
     seconds: int = 60,
     **fields: Any,

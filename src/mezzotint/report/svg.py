@@ -385,10 +385,10 @@ def _names(row_centers: dict[str, float]) -> str:
         name_lines = textwrap.wrap(escaped(bar_name), NAME_LETTERS) or [""]
         first_baseline = row_center + 4 - 5.5 * (len(name_lines) - 1)
         for line_index, name_line in enumerate(name_lines):
-            size_attribute = ' font-size="10"' if len(name_lines) > 1 else ""
+            class_attribute = ' class="small"' if len(name_lines) > 1 else ""
             text_elements.append(
                 f'<text x="{NAME_WIDTH - 6}" y="{first_baseline + 11 * line_index:.1f}" '
-                f'text-anchor="end"{size_attribute}>'
+                f'text-anchor="end"{class_attribute}>'
                 f"{html.escape(name_line)}</text>"
             )
     return f'<g class="grid">{"".join(text_elements)}</g>'

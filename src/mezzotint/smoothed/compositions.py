@@ -497,7 +497,7 @@ def search_compositions(setting: Setting, vertices: Sequence[Distribution]) -> F
         deltas = delta_grid(rows, records, setting.loss, arithmetic)
         delta_error = 0.0
         if not arithmetic.is_exact:
-            delta_error = float_error(setting, len(laws.outputs))
+            delta_error = float_error(setting, len(laws.outputs), laws.largest_miss)
     log_worst = _log_fraction(arithmetic.fraction(deltas.max()))
     if composition_operations > FLOAT_OPERATIONS // 4:
         largest_mean, composition = improved_composition(deltas, records, vertices)
@@ -537,12 +537,14 @@ def _is_pairwise(setting: Setting, work: int) -> bool:
     return True
 
 
-def float_error(setting: Setting, outputs: int) -> float:
+def float_error(setting: Setting, outputs: int, largest_miss: float = 0.0) -> float:
     """How far delta of a histogram, and its expectation, may be off in floats.
 
     Absolute, for chances are at most 1. A chance is a sum of positive terms over at most n steps of
     `types` + 2 roundings each, or of the sampler's terms; a delta is a sum of `outputs` differences
-    P - E Q; an expectation has n more steps, or a product with a multinomial.
+    P - E Q; an expectation has n more steps, or a product with a multinomial. Where chances miss 1
+    by `largest_miss`, the laws meant differ from those stated by as much in total: a divergence by
+    1 + E times that, as do its averages.
     """
     types = setting.types
     sampler_terms = histogram_count(setting.totals[-1], types)
@@ -550,7 +552,7 @@ def float_error(setting: Setting, outputs: int) -> float:
     rounding_count = setting.records * (types + 2) + added_terms
     largest_ratio = Fraction(10**12)
     ratio = float(min(setting.loss.ratio, largest_ratio))
-    return 2 * UNIT * rounding_count * (2 + ratio)
+    return (2 * UNIT * rounding_count + largest_miss) * (2 + ratio)
 
 
 def _closed(

@@ -275,14 +275,20 @@ def _read_draws(sampled: int | None, records: int, replacement: bool) -> int:
 Distribution = tuple[Fraction, ...]
 
 
-_SUM_ERROR = Fraction(1, 10**9)
-"""How far decimal chances may miss 1 together."""
+_FLOAT_ERROR = Fraction(1, 2**52)
+"""How far floats that were divided by their sum may miss 1, for each of them.
+
+The sum of k errs by (k - 1) 2**-53 at most, its quotients and their shortest decimals by 2**-53 each,
+relatively.
+"""
 
 
 def read_vertices(vertices: Sequence[Rational | Sequence[Rational]]) -> tuple[Distribution, ...]:
     """Distributions over the types, exactly.
 
-    Each is a share of the first of two types, or one chance per type.
+    Each is a share of the first of two types, or one chance per type. Chances sum to 1 exactly, but
+    for floats, which rounding may keep from it: then the largest takes the difference. So no type
+    that was stated to be impossible becomes possible, and none of any chance impossible.
     """
     is_unordered = isinstance(vertices, (Real, str, Mapping, Set))
     if is_unordered or not isinstance(vertices, Sized) or len(vertices) == 0:
@@ -301,20 +307,35 @@ def _read_vertex(name: str, vertex: Rational | Sequence[Rational]) -> Distributi
         raise ParameterError(name, vertex, "needs the probabilities in the order of the types")
     if isinstance(vertex, (int, float, Real, str)):
         share = read_rational(name, vertex)
-        chances = [share, 1 - share]
-    else:
-        chances = [read_rational(name, value) for value in vertex]
-    if any(not 0 <= value <= 1 for value in chances):
-        raise ParameterError(name, vertex, "must lie in [0, 1]: the probability of a type")
-    chance_sum = sum(chances, Fraction(0))
-    if len(chances) < 2 or abs(chance_sum - 1) > _SUM_ERROR:
-        raise ParameterError(name, vertex, "needs one probability per type, summing to 1")
-    # Decimal thirds do not sum to 1 exactly; the last chance takes the difference, and stays in
-    # [0, 1].
-    last_chance = 1 - sum(chances[:-1], Fraction(0))
-    if last_chance < 0:
-        return tuple(value / chance_sum for value in chances)
-    return (*chances[:-1], last_chance)
+        return _checked_distribution(name, vertex, [share, 1 - share], allowed_miss=Fraction(0))
+    stated = list(vertex)
+    chances = [read_rational(name, value) for value in stated]
+    float_count = sum(isinstance(value, float) for value in stated)
+    return _checked_distribution(name, stated, chances, allowed_miss=float_count * _FLOAT_ERROR)
+
+
+def _checked_distribution(
+    name: str,
+    stated: Rational | Sequence[Rational],
+    chances: list[Fraction],
+    *,
+    allowed_miss: Fraction,
+) -> Distribution:
+    """Chances that sum to 1; the largest takes what they miss, up to `allowed_miss`."""
+    if any(not 0 <= chance <= 1 for chance in chances):
+        raise ParameterError(name, stated, "must lie in [0, 1]: the probability of a type")
+    if len(chances) < 2:
+        raise ParameterError(name, stated, "needs one probability for each of two or more types")
+    miss = 1 - sum(chances, Fraction(0))
+    if abs(miss) > allowed_miss:
+        remedy = (
+            "needs one probability per type, summing to 1 exactly: write thirds as 1/3, or divide "
+            "floats by their sum"
+        )
+        raise ParameterError(name, stated, remedy)
+    largest = chances.index(max(chances))
+    chances[largest] += miss
+    return tuple(chances)
 
 
 def hull_vertices(points: Sequence[Distribution]) -> tuple[Distribution, ...]:
@@ -518,7 +539,7 @@ class Expected(Record):
         status: "closed", "bracketed" or "sampled".
         confidence: for a sampled value, its level and log10 interval (low, high); else None.
         records, sampled, epsilon: n, T and the loss.
-        vertices: the corners of the hull of the distributions, as given.
+        vertices: the corners of the hull of the distributions, as given; floats made to sum to 1.
         split: how many records follow each of them in the worst composition found.
         method: "single vertex", "certificate", "all splits", "enumeration", "bracket" or "Monte
             Carlo".

@@ -67,11 +67,13 @@ class Laws:
     Arguments:
         rows: histogram -> chances, one for each output; outputs: their names.
         is_exact: whether all chances are rationals.
+        largest_miss: by how much the chances of a histogram miss 1, at most; 0 for rationals.
     """
 
     rows: dict[Counts, list[Any]]
     outputs: tuple[Hashable, ...]
     is_exact: bool
+    largest_miss: float
 
 
 def laws_of(setting: Setting) -> Laws:
@@ -89,7 +91,10 @@ def laws_of(setting: Setting) -> Laws:
     for counts, law in raw.items():
         chances = [law.get(output, 0) for output in outputs]
         rows[counts] = _checked(counts, chances, is_exact)
-    return Laws(rows=rows, outputs=outputs, is_exact=is_exact)
+    largest_miss = 0.0
+    if not is_exact:
+        largest_miss = max(abs(math.fsum(chances) - 1.0) for chances in rows.values())
+    return Laws(rows=rows, outputs=outputs, is_exact=is_exact, largest_miss=largest_miss)
 
 
 def _raw_laws(setting: Setting) -> dict[Counts, Mapping[Hashable, Any]]:

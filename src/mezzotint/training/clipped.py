@@ -217,7 +217,9 @@ class ClippedSums:
         return self.clip_norm / self.units
 
     def __call__(self, gradients: Sequence[Gradients]) -> tuple[IntArray, int]:
-        """The sums, and how many records were left out as their gradients are not finite.
+        """The sums, and how many records were left out.
+
+        Their gradients are not finite, or no shortening brought them within the norm.
 
         Arguments:
             gradients: of the records in each parameter tensor.
@@ -303,7 +305,7 @@ AT_ONCE = 1 << 24
 def clipped_sum(gradients: Sequence[Factored], sums: ClippedSums) -> tuple[Tensor, int]:
     """What `sums` makes of the records' gradients, on their device.
 
-    Returns: (D,) int64 sums, and how many records were left out as their gradients are not finite.
+    Returns: (D,) int64 sums, and how many records were left out, as by `ClippedSums`.
     Guarantees: each record's integers have an L2 norm of at most `units`, as checked in exact
         arithmetic.
     """

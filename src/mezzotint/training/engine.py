@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from typing import Any, final
 
+from mezzotint.core.arguments import check_options
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.accountant import Accountant
 from mezzotint.training.models import Module, torch
@@ -15,6 +16,8 @@ from mezzotint.training.records import refuse_layers
 
 _DEFAULTS = {"poisson_sampling": True, "clipping": "flat", "batch_first": True}
 """Options of Opacus with one value that is accounted for here."""
+
+_OF_OPACUS = "the engine sets it, as Opacus does"
 
 _IGNORED = ("noise_generator", "criterion", "wrap_model", "alphas")
 """Options of Opacus that have no meaning here."""
@@ -168,4 +171,5 @@ def _settings(options: dict[str, Any], **given: Any) -> Settings:
     if not isinstance(given["max_grad_norm"], int | float):
         remedy = "a record's norm is taken over all tensors together; give one number"
         raise ParameterError("max_grad_norm", given["max_grad_norm"], remedy)
+    check_options(remaining, Settings, **dict.fromkeys(given, _OF_OPACUS))
     return Settings(**given, **remaining)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from mezzotint.core import brought_by
-from mezzotint.core.arguments import check_choice
+from mezzotint.core.arguments import check_choice, check_options
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.training.packed import Inputs, PackedModel
@@ -36,6 +36,7 @@ def export_model(
     if ending not in savers:
         remedy = f"the ending says the format; use one of {', '.join(savers)}"
         raise ParameterError("path", ending, remedy)
+    check_options(settings, savers[ending])
     return savers[ending](packed, path, overwrite=overwrite, **settings)
 
 

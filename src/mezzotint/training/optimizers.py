@@ -367,8 +367,9 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
             from a step, one that no batch was drawn for, or rows that are not the records of the
             batch.
     Warns:
-        LeftOutWarning: once, when a record's gradient is not finite. It then counts as zero: a run
-            that stopped for it would tell, without noise, that it was there.
+        LeftOutWarning: once, when a record's gradient is not finite, or no shortening brings it
+            within the clip norm. It then counts as zero: a run that stopped for it would tell,
+            without noise, that it was there.
     Guarantees:
         What is released is the rounded output of the Gaussian mechanism of noise multiplier z,
         exactly: a record changes the integer sum by an L2 norm of at most one clip norm, and the
@@ -572,8 +573,8 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         if left_out and not self._warned:
             self._warned = True
             warnings.warn(
-                f"the gradients of {left_out} record(s) are not finite and count as zero; lower "
-                "the step size, or look for overflowing features (said once)",
+                f"{left_out} record(s) count as zero: their gradients are not finite, or too long to "
+                "be clipped; lower the step size, or look for overflowing features (said once)",
                 LeftOutWarning,
                 stacklevel=2,
             )

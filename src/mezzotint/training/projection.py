@@ -147,7 +147,7 @@ class ContractionWarning(TrainingWarning):
 
 
 class LeftOutWarning(TrainingWarning):
-    """Records whose gradients are not finite count as zero."""
+    """Records whose gradients are not finite, or too long to be clipped, count as zero."""
 
 
 def warn_about(

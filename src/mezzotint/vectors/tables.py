@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import (
     check_count,
+    check_options,
     check_positive,
     check_residues,
     check_vector,
@@ -94,15 +95,13 @@ class VectorScheme(ABC):
         delta: float = 1e-6,
         **options: Any,
     ) -> Claim:
-        """The claim of secure sums of `clients` vectors; `options` are further fields of `Release`."""
-        release = Release(
-            mechanism=self,
-            trust="secure_sum",
-            clients=clients,
-            delta=delta,
-            **options,
-        )
-        return account(release)
+        """The claim of secure sums of `clients` vectors; `options` are further fields of `Release`.
+
+        Raises:
+            ParameterError: what `account` refuses; `trust` or `mechanism` among the options.
+        """
+        check_options(options, Release, trust="these are secure sums", mechanism="it is the scheme")
+        return account(self, trust="secure_sum", clients=clients, delta=delta, **options)
 
     @property
     def bits(self) -> int:
