@@ -168,5 +168,14 @@ class InfeasibleError(MezzotintError, ValueError):
     """
 
 
+class SolverError(MezzotintError, RuntimeError):
+    """The numerical solver gave no usable answer to a problem that has one; the message holds its
+    status.
+
+    A search for a table that can be certified goes on at the next, smaller epsilon after this error
+    as after InfeasibleError, and after no other.
+    """
+
+
 class MissingExtraError(MezzotintError, ImportError):
     """An optional library is not installed; the message names the extra that provides it."""

@@ -46,8 +46,11 @@ def ratio_below(epsilon: float) -> Fraction:
 
 
 _NEGATIVE_TOLERANCE = 1e-9
-_SUM_TOLERANCE = 1e-6
-"""What solvers may leave: probabilities below 0, and sums of rows off 1."""
+SUM_TOLERANCE = 1e-6
+"""What solvers may leave: probabilities below 0, and sums of rows off 1.
+
+Rows are divided by their sum: what is certified is the integer table, which callers measure anew.
+"""
 
 
 def _check_probabilities(probabilities: npt.ArrayLike) -> FloatArray:
@@ -65,7 +68,7 @@ def _check_probabilities(probabilities: npt.ArrayLike) -> FloatArray:
     probability_rows = np.maximum(probability_rows, 0.0)
     row_sums = probability_rows.sum(axis=1, keepdims=True)
     deviations = np.abs(row_sums - 1)
-    if (deviations > _SUM_TOLERANCE).any():
+    if (deviations > SUM_TOLERANCE).any():
         worst_row = int(np.argmax(deviations))
         worst_sum = float(row_sums.ravel()[worst_row])
         raise ParameterError("probabilities", worst_sum, "rows must sum to 1")

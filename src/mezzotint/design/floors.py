@@ -14,6 +14,7 @@ from typing import Literal, cast, final
 import numpy as np
 
 from mezzotint.core import priors
+from mezzotint.core.errors import SolverError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import SamplePrior
 from mezzotint.core.types import FloatArray
@@ -33,7 +34,7 @@ from mezzotint.design.integer_windows import (
 from mezzotint.design.integer_windows import table as table_of_windows
 from mezzotint.design.problem import FloatDesign, Problem, ratio_above
 from mezzotint.design.program import BETWEEN, program_on, proven_design
-from mezzotint.design.solver import SolverError, solve
+from mezzotint.design.solver import solve
 from mezzotint.design.windows import (
     average,
     best_ends,

@@ -26,14 +26,13 @@ from scipy import optimize
 from scipy.linalg import block_diag
 
 from mezzotint.core.arguments import check_finite
-from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.errors import InfeasibleError, ParameterError, SolverError
 from mezzotint.core.priors import Law, SamplePrior, UniformPrior, cell_means, law_of
 from mezzotint.core.search import bracket, descend
 from mezzotint.core.types import TOTAL, FloatArray
 from mezzotint.design.floor_search import overhang
 from mezzotint.design.problem import Problem
 from mezzotint.design.program import KnottedProblem, solve_pairs
-from mezzotint.design.solver import SolverError
 from mezzotint.design.windows import Value, Windows, average, make_windows, outer_rows, peaks
 
 _MOST_STARTS = 16

@@ -14,7 +14,14 @@ import numpy.typing as npt
 
 from mezzotint.core import rounding
 from mezzotint.core.arguments import check_choice, check_count, check_finite
-from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError, as_real, as_reals
+from mezzotint.core.errors import (
+    InfeasibleError,
+    MezzotintError,
+    ParameterError,
+    SolverError,
+    as_real,
+    as_reals,
+)
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import Prior, as_prior, cost_matrix
 from mezzotint.core.records import JsonObject, Record
@@ -309,12 +316,15 @@ Made = TypeVar("Made")
 
 
 def first_certified(build: Callable[[float], Made], *, epsilon: float) -> Made:
-    """The first of `MARGINS` at which `build(epsilon * (1 - margin))` succeeds; InfeasibleError
-    where none does.
+    """The first of `MARGINS` at which `build(epsilon * (1 - margin))` succeeds.
+
+    Raises:
+        InfeasibleError, SolverError: of the last margin, where none succeeds: a smaller epsilon may
+            mend both. Any other error ends the search at once.
     """
     *first_margins, last_margin = MARGINS
     for margin in first_margins:
-        with contextlib.suppress(InfeasibleError):
+        with contextlib.suppress(InfeasibleError, SolverError):
             return build(epsilon * (1 - margin))
     return build(epsilon * (1 - last_margin))
 

@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 
 from mezzotint.core import rounding
-from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
+from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError, SolverError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import TOTAL, FloatArray, IndexArray
 from mezzotint.design.cones import (
@@ -25,7 +25,7 @@ from mezzotint.design.cones import (
 )
 from mezzotint.design.constraints import Rows
 from mezzotint.design.problem import FloatDesign, Problem, without_unused
-from mezzotint.design.solver import Solution, SolverError, nearly_equal, safe_bound, solve
+from mezzotint.design.solver import Solution, nearly_equal, safe_bound, solve
 
 ON_KNOTS = "tables with these levels on these knots"
 BETWEEN = (0.25, 0.5, 0.75)

@@ -11,17 +11,12 @@ import clarabel as untyped
 import numpy as np
 import scipy.sparse as sparse
 
-from mezzotint.core.errors import MezzotintError
+from mezzotint.core.errors import SolverError
+from mezzotint.core.rounding import SUM_TOLERANCE
 from mezzotint.core.types import FloatArray, IndexArray
 from mezzotint.design.cones import ConeBlock, Program
 
 clarabel: Any = untyped  # the extension module carries no type information
-
-
-class SolverError(MezzotintError, RuntimeError):
-    """The numerical solver gave no usable answer to a problem that has one; the message holds its
-    status.
-    """
 
 
 @final
@@ -61,8 +56,6 @@ _INFEASIBLE_TOLERANCE = 1e-14
 
 _MOST_ITERATIONS = 1000
 
-_MASS_TOLERANCE = 1e-6
-"""By which the rows of a point may miss a sum of 1 and still be taken for a table."""
 _FOLDED = 4
 """Levels from which on half a program under pure epsilon is worth the work of folding it."""
 
@@ -287,7 +280,7 @@ def _is_nearly_a_table(program: Program, point: FloatArray) -> bool:
         return False
     entries = np.maximum(point[program.entries], 0.0)
     misses = np.abs(entries.sum(axis=1) - 1)
-    return bool((misses <= _MASS_TOLERANCE).all())
+    return bool((misses <= SUM_TOLERANCE).all())
 
 
 def _solution(

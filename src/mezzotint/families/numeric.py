@@ -24,15 +24,13 @@ from mezzotint.core.arguments import (
 from mezzotint.core.errors import ParameterError, as_reals, refuse_nan
 from mezzotint.core.loss import check_epsilon, check_order
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.rounding import table
+from mezzotint.core.rounding import SUM_TOLERANCE, table
 from mezzotint.core.types import MAX_LEVELS, FloatArray
 
 Choices = Sequence[Values]
 """Selection probabilities, one row per number of bins on that side: [[q_1(1)], [q_2(1), q_2(2)],
 ...].
 """
-
-_SUM_TOLERANCE = 1e-6
 
 
 def checked_choices(
@@ -58,7 +56,7 @@ def checked_choices(
         rules = (
             (row.shape == (length,), f"must hold exactly {length} probabilities"),
             (are_probabilities, "must hold finite probabilities >= 0"),
-            (excess <= _SUM_TOLERANCE, f"must sum to 1; divide it by {row.sum():.9g}"),
+            (excess <= SUM_TOLERANCE, f"must sum to 1; divide it by {row.sum():.9g}"),
         )
         for holds, remedy in rules:
             if not holds:

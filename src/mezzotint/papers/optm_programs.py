@@ -20,9 +20,9 @@ import numpy.typing as npt
 from scipy import optimize
 
 from mezzotint.core.arguments import check_covering
-from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.errors import InfeasibleError, ParameterError, SolverError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.rounding import table
+from mezzotint.core.rounding import SUM_TOLERANCE, table
 from mezzotint.core.types import FloatArray
 from mezzotint.design.pair_selection import SelectionTables, best_pairs, solve_rows, table_of
 from mezzotint.design.problem import (
@@ -213,7 +213,7 @@ class FourBins:
         open_bounds = (bound for bound, _, _ in open_boxes)
         return min([smallest_loss, *open_bounds]), variables
 
-    def table(self, budget: float) -> Mechanism:
+    def certified(self, budget: float) -> Mechanism:
         """The certified table of the best member at `budget`, a little less than the problem's
         epsilon.
 
@@ -221,10 +221,13 @@ class FourBins:
 
         Raises:
             InfeasibleError: no member at `budget`, or its integers exceed the problem's epsilon.
+            SolverError: rows that miss a sum of 1 by more than a solver's tolerance.
         """
         _, variables = self.solve(budget)
         probabilities = np.clip(self.forms @ variables, 0.0, 1.0)
-        probabilities /= probabilities.sum(axis=1, keepdims=True)
+        miss = float(np.abs(probabilities.sum(axis=1) - 1).max())
+        if not miss <= SUM_TOLERANCE:
+            raise SolverError(f"no table was found: rows miss a sum of 1 by {miss:g}")
         return table(
             knots=self.knots,
             levels=self.bins,
@@ -295,7 +298,7 @@ def optm_exact(
     )
     search = FourBins(problem=problem, bins=_four_bins(bins, problem, "bins"))
     lower_bound, _ = search.solve(problem.epsilon)
-    mechanism = first_certified(search.table, epsilon=problem.epsilon)
+    mechanism = first_certified(search.certified, epsilon=problem.epsilon)
     draft = FloatDesign(
         lower_bound=lower_bound,
         scope="pair selections on these four bins",
