@@ -273,3 +273,22 @@ def test_a_mean_of_draws_is_called_an_estimate() -> None:
     estimate = ("--epsilon", "1", "--method", "monte_carlo", "--draws", "20")
     assert "is an estimate from random draws, its 99 % interval" in _printed(*sampled, *estimate)
     assert "estimate" not in _printed(*sampled, "--epsilon", "1", "--method", "bracket")
+
+
+def test_thirds_are_one_distribution_of_three_types_in_any_spelling() -> None:
+    base = ("expected", "--n", "9", "--loss-rate", "1/3", "--epsilon", "1", "--vertices")
+    facts = _json(*base, "1/3,1/3,1/3")
+    assert facts["vertices"] == [[1 / 3] * 3]
+    assert _json(*base, "1/3,1/3,1/3;1/3,1/3,1/3")["vertices"] == [[1 / 3] * 3]
+    with pytest.raises(ParameterError, match="summing to 1 exactly"):
+        RUNNER.invoke(app, [*base, "0.3333,0.3333,0.3333"], catch_exceptions=False)
+
+
+def test_options_that_a_method_ignores_are_refused() -> None:
+    base = ("expected", "--n", "9", "--loss-rate", "1/3", "--epsilon", "1", "--vertices", "0.3")
+    with pytest.raises(ParameterError, match="draws=7"):
+        RUNNER.invoke(app, [*base, "--draws", "7"], catch_exceptions=False)
+    asked = _json(*base)["asked"]
+    assert set(asked) == {
+        *("n", "vertices", "loss_rate", "sampled", "epsilon", "ratio", "method", "draws", "seed"),
+    }

@@ -15,6 +15,7 @@ from laws.registry import judges
 from mezzotint import ParameterError
 from mezzotint.cli.advise import candidates
 from mezzotint.core.errors import InfeasibleError
+from mezzotint.families import rqm
 from mezzotint.privacy.tradeoffs import gaussian_epsilon, gaussian_shift
 from mezzotint.vectors import (
     Advice,
@@ -25,6 +26,7 @@ from mezzotint.vectors import (
     round_seeds,
 )
 from mezzotint.vectors.advice import ONE_BIT
+from mezzotint.vectors.calibration import table_error
 from mezzotint.vectors.cost_search import CLOSE, search
 from tolerances import FEW, MANY, SOLVED
 
@@ -365,3 +367,29 @@ def test_ranked_codebooks_are_an_option_for_vectors_that_everybody_sees(changes)
     assert not [
         one for one in advise(setting(dimension=20)).options if one.name == "ranked codebook"
     ]
+
+
+@pytest.mark.parametrize("dimension", [1, 20, 400])
+def test_the_error_of_a_table_is_that_of_drawn_vectors(dimension: int) -> None:
+    """Against drawn uniform scalars, or normal coordinates: variance over clients, and the bias of clipping."""
+    setting = Setting(
+        clients=50, dimension=dimension, rounds=1, trust="local", epsilon=1.0, delta=1e-6
+    )
+    reach = 2.0 / math.sqrt(dimension) if dimension > 1 else 0.5
+    table = rqm(lower=-reach, upper=reach, levels=4, extension=reach, q=0.5)
+    rng = np.random.default_rng(11)
+    if dimension == 1:
+        points = rng.uniform(-1, 1, 100_000)
+    else:
+        points = rng.normal(0, 1 / math.sqrt(dimension), 100_000)
+    clipped = np.clip(points, -reach, reach)
+    probabilities = np.array([table.pmf(point) for point in np.linspace(-reach, reach, 401)])
+    means = probabilities @ table.levels
+    variances = probabilities @ table.levels**2 - means**2
+    grid = np.linspace(-reach, reach, 401)
+    errors = (
+        np.interp(clipped, grid, variances) / 50 + (np.interp(clipped, grid, means) - points) ** 2
+    )
+    spread = errors.std() / math.sqrt(errors.size)
+    # Five standard errors of the mean, and what interpolation and quadrature of a kink miss.
+    assert abs(table_error(setting, table) - errors.mean()) <= 5 * spread + 0.01 * errors.mean()

@@ -58,6 +58,8 @@ def identity(
     with replacing(file) as temporary:
         temporary.touch(mode=0o600)
         temporary.write_bytes(os.urandom(32))
+    # The key comes first, as the ledger bears its identity. Where the ledger then fails, the key
+    # signs nothing: clients refuse an identity without a ledger, and a second call refuses the file.
     introduced = _introduced(file, "file")
     begin_lifetime(records, read_introduction(introduced).identity.hex())
     _print_card(introduced, as_json)

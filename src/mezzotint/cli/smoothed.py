@@ -80,7 +80,16 @@ def profile(
     """Compute delta of one database at one epsilon exactly, and the worst case over all
     databases.
     """
-    question = _asked(locals())
+    question: JsonObject = {
+        "counts": _counts(counts, election),
+        "loss_rate": loss_rate,
+        "sampled": sampled,
+        "epsilon": epsilon,
+        "ratio": ratio,
+        "replacement": replacement,
+        "poisson": poisson,
+        "noise_ratio": noise_ratio,
+    }
     _finish("profile", question, mz.smoothed.profile(**question), as_json, at_most)
 
 
@@ -105,7 +114,14 @@ def utility(
     """Compute the adversary's utility: how well someone who knows all other records can guess one
     record.
     """
-    question = _asked(locals())
+    question: JsonObject = {
+        "threshold": threshold,
+        "counts": _counts(counts, election),
+        "loss_rate": loss_rate,
+        "sampled": sampled,
+        "replacement": replacement,
+        "poisson": poisson,
+    }
     _finish("utility", question, mz.smoothed.utility(**question), as_json, at_most)
 
 
@@ -134,15 +150,27 @@ def expected(
         Literal["auto", "certificate", "all_splits", "enumeration", "bracket", "monte_carlo"],
         option("The first three for two types, the last three for more:"),
     ] = "auto",
-    draws: Annotated[int, option("Random histograms for monte_carlo.")] = 1000,
-    seed: Seed = 0,
+    draws: Annotated[
+        int | None, option("Random histograms for monte_carlo; 1000 by default.")
+    ] = None,
+    seed: Annotated[int | None, option("Seed of these histograms; 0 by default.")] = None,
     at_most: AtMost = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute smoothed delta: the largest expected delta over compositions of the given
     distributions.
     """
-    question = _asked(locals())
+    question: JsonObject = {
+        "n": n,
+        "vertices": _vertices(vertices),
+        "loss_rate": loss_rate,
+        "sampled": sampled,
+        "epsilon": epsilon,
+        "ratio": ratio,
+        "method": method,
+        "draws": draws,
+        "seed": seed,
+    }
     with progress.busy("smoothed delta"):
         result = mz.smoothed.expected(**question)
     _finish("expected", question, result, as_json, at_most)
@@ -293,26 +321,20 @@ def gradients(
     """Estimate smoothed delta of one gradient step on 8-bit gradients: the average exact delta of
     random databases.
     """
-    question = _asked(locals())
-    question["distributions"] = question.pop("distribution") or ["gaussian:0:0.12"]
-    chances = [_distribution(text) for text in question["distributions"]]
+    distributions = distribution or ["gaussian:0:0.12"]
+    question: JsonObject = {
+        "n": n,
+        "distributions": distributions,
+        "sampled": sampled,
+        "epsilon": epsilon,
+        "ratio": ratio,
+        "draws": draws,
+        "seed": seed,
+    }
+    chances = [_distribution(text) for text in distributions]
     with progress.busy("gradients"):
         result = mz.smoothed.expected_gradients(**{**question, "distributions": chances})
     _finish("gradients", question, dataclasses.replace(result, vertices=()), as_json, None)
-
-
-def _asked(options: JsonObject) -> JsonObject:
-    """A verb's options as its function takes them; the options of printing left out."""
-    question = {
-        name: value
-        for name, value in options.items()
-        if name not in ("as_json", "at_most", "election")
-    }
-    if "election" in options:
-        question["counts"] = _counts(options["counts"], options["election"])
-    if "vertices" in options:
-        question["vertices"] = _vertices(options["vertices"])
-    return question
 
 
 def _counts(counts: str | None, election: str | None) -> list[int]:
@@ -344,12 +366,15 @@ def _vertices(text: str) -> list[str] | list[list[str]]:
     # Three or more chances that sum to one are one distribution over many types; else shares of the
     # first of two.
     if len(chances) > 2:
-        try:
-            if abs(sum(map(float, chances)) - 1.0) < 1e-9:
-                return [chances]
-        except ValueError:
-            pass
+        exact_sum = sum(mz.smoothed.read_rational("vertices", chance) for chance in chances)
+        # The library refuses a distribution whose sum is 1 but for a slip of the pen.
+        if abs(exact_sum - 1) < _NEARLY_ONE:
+            return [chances]
     return chances
+
+
+_NEARLY_ONE = 1e-3
+"""Distance from 1 of a sum of three or more chances that are meant as one distribution."""
 
 
 def _distribution(text: str) -> Any:

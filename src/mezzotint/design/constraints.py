@@ -138,8 +138,9 @@ class Constraint(ABC):
         """Whether reports of `bottom` and `top` alone obey it.
 
         Arguments:
-            means: (n,) of the reports at n inputs, each in [bottom, top]: a report is `top` with
-                probability (mean - bottom) / (top - bottom).
+            means: (n,) increasing, of the reports at n inputs, each in [bottom, top]: a report is
+                `top` with probability (mean - bottom) / (top - bottom). Where the guarantee depends
+                on distances (`by_distance`), reports are unbiased, and these are the n inputs.
         """
 
     def check_knots(self, knots: FloatArray) -> None:  # noqa: B027
@@ -332,12 +333,12 @@ class AbsoluteMetric(Constraint):
         pairs: IndexArray,
         epsilon: float,
     ) -> ProgramPart:
-        distance = np.abs(rows.knots[pairs[:, 0]] - rows.knots[pairs[:, 1]])
+        distances = np.abs(rows.knots[pairs[:, 0]] - rows.knots[pairs[:, 1]])
         # Between knots rows are linear: their slope counts, not the exponential.
         return partial(
             pair_ratio_part,
             pairs=pairs,
-            ratios=1 + epsilon * distance,
+            ratios=1 + epsilon * distances,
             spare=rows.spare,
         )
 
@@ -347,8 +348,8 @@ class AbsoluteMetric(Constraint):
         values: FloatArray,
         epsilon: float,
     ) -> FloatArray:
-        distance = np.abs(rows.knots[:, None] - rows.knots)
-        return _losses(values, rows.spare)[0].max(axis=2) - epsilon * distance
+        distances = np.abs(rows.knots[:, None] - rows.knots)
+        return _losses(values, rows.spare)[0].max(axis=2) - epsilon * distances
 
     def spent(self, mechanism: Mechanism) -> float:
         return metric_epsilon(mechanism, "absolute")
@@ -377,6 +378,10 @@ class SquaredMetric(Constraint):
     _LARGEST_LOSS: ClassVar[float] = 40.0
     """Beyond every ratio of 32-bit weights."""
 
+    def _allowed(self, first: FloatArray, second: FloatArray, epsilon: float) -> FloatArray:
+        """The largest loss between inputs, the guarantee itself; `spent` measures the same."""
+        return epsilon * (first - second) ** 2
+
     def check_knots(self, knots: FloatArray) -> None:
         spacing_of(knots)
 
@@ -386,8 +391,8 @@ class SquaredMetric(Constraint):
         pairs: IndexArray,
         epsilon: float,
     ) -> ProgramPart:
-        distance = np.abs(rows.knots[pairs[:, 0]] - rows.knots[pairs[:, 1]])
-        ratios = np.exp(np.minimum(epsilon * distance**2, self._LARGEST_LOSS))
+        allowed = self._allowed(rows.knots[pairs[:, 0]], rows.knots[pairs[:, 1]], epsilon)
+        ratios = np.exp(np.minimum(allowed, self._LARGEST_LOSS))
         return partial(
             pair_ratio_part,
             pairs=pairs,
@@ -402,7 +407,7 @@ class SquaredMetric(Constraint):
         epsilon: float,
     ) -> FloatArray:
         losses = _losses(values, rows.spare)[0].max(axis=2)
-        return losses - epsilon * (rows.knots[:, None] - rows.knots) ** 2
+        return losses - self._allowed(rows.knots[:, None], rows.knots, epsilon)
 
     def spent(self, mechanism: Mechanism) -> float:
         return metric_epsilon(mechanism, "squared")
@@ -418,7 +423,7 @@ class SquaredMetric(Constraint):
         rows = _two_level_rows(bottom, top, means)
         ratios = rows[:, :, None] / rows[:, None, :]
         losses = np.abs(np.log(ratios)).max(axis=0)
-        allowed = self.epsilon * _ONE_ROUNDING * (means[:, None] - means) ** 2
+        allowed = self._allowed(means[:, None], means, self.epsilon * _ONE_ROUNDING)
         return bool((losses <= allowed).all())
 
 

@@ -88,7 +88,7 @@ def _rows_inside(
     ratio: float,
     tilt: float,
 ) -> tuple[float, FloatArray]:
-    """Mass of the inner levels, and rows (2, m) at -1 and 1 strictly within the ratio, inner levels
+    """Mass of each inner level in the larger row, and rows (2, m) at -1 and 1 strictly within the ratio, inner levels
     tilted.
     """
     target_means = np.array([-1.0, 1.0])
@@ -421,14 +421,14 @@ def best_floors(
     problem: FloorProblem,
     *,
     near: Optimum | None = None,
-    share: float = 1.0,
+    distance: float = 1.0,
 ) -> Optimum:
     """Minimises the expected loss of windows over the floors of these levels.
 
     Nothing here needs to be trusted: `lower_bound` holds for any floors and multipliers.
 
     Arguments:
-        near, share: the optimum for a law that differs a little: the search starts so (relatively)
+        near, distance: the optimum for a law that differs a little: the search starts so (relatively)
             far from it.
 
     Raises:
@@ -439,11 +439,11 @@ def best_floors(
         with contextlib.suppress(ConvergenceError):
             reach = make_reach()
             start = reach.point
-            start_share = 1.0
+            start_distance = 1.0
             if near is not None and near.point.size == reach.point.size:  # a point of the same kind
-                start = share * start + (1 - share) * near.point
-                start_share = share
-            method = _NewtonMethod(problem, reach, start, start_share)
+                start = distance * start + (1 - distance) * near.point
+                start_distance = distance
+            method = _NewtonMethod(problem, reach, start, start_distance)
             gap, optimum = method.run()
             results.append((gap, optimum))
             if problem.doubt is not None or gap < 1e-6:
@@ -485,7 +485,7 @@ class _NewtonMethod:
         problem: FloorProblem,
         reach: _Reach,
         start: FloatArray,
-        start_share: float,
+        start_distance: float,
     ) -> None:
         self.problem = problem
         self.reach = reach
@@ -496,7 +496,7 @@ class _NewtonMethod:
         if not slacks.min() > 0:
             raise ConvergenceError("between floats there is no room inside these levels' reach")
         loss = float(self.value.loss)
-        self.duals = start_share * loss / slacks.size / slacks
+        self.duals = start_distance * loss / slacks.size / slacks
         self.ends: FloatArray = np.zeros((2, 2))
         self.bound = -math.inf
         self.bound_ends = self.ends

@@ -194,7 +194,7 @@ def _by_newton(problem: Problem, levels: FloatArray) -> FloatDesign:
         optimum = best_floors(
             prior.floor_problem(spread),
             near=optimum,
-            share=start_share,
+            distance=start_share,
         )
         iterations += optimum.iterations
         spread_bound = prior.bound(optimum, spread)

@@ -162,8 +162,9 @@ def begin_lifetime(folder: str | Path, identity: str) -> Path:
     """Make a client's folder of records and begin its ledgers there, of sums and of single reports;
     returns its path.
 
-    Only an enrolment calls this, with a folder for one identity alone: the ledger of single reports
-    does not tell identities apart. A client whose ledger is missing must not begin another one: it
+    Only an enrolment calls this. Each client has a folder of its own: sums have a ledger for each
+    identity, but single reports one that does not tell identities apart, and counts the charges of
+    all clients of a folder against each. A client whose ledger is missing must not begin another one: it
     would have forgotten what it signed, and what it spent.
     """
     Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)

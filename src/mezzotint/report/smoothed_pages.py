@@ -141,6 +141,10 @@ def _asked(facts: JsonObject) -> tuple[JsonObject, JsonObject]:
         for option_name, option_value in facts["asked"].items()
         if option_value is not None
     }
+    # Files of before name draws and a seed beside methods that make none.
+    if chosen_options.get("method", "monte_carlo") != "monte_carlo":
+        chosen_options.pop("draws", None)
+        chosen_options.pop("seed", None)
     return chosen_options, {
         option_name: chosen_options[option_name]
         for option_name in _SAMPLING

@@ -428,8 +428,9 @@ def expected_gradients(
         split: how many records follow each distribution; None tries every pure composition and the
             even one, and takes the largest estimate.
         draws, seed: databases per composition, and the seed.
-    Returns: an `Expected` with status "sampled": a mean of exact delta(x) with a 99 % interval
-        (central limit theorem) for the composition `split`; its bounds are 0 and the sampling rate.
+    Returns: an `Expected` with status "sampled": a mean of exact delta(x) with an interval of the
+        level `monte_carlo.CONFIDENCE` (central limit theorem) for the composition `split`; its
+        bounds are 0 and the sampling rate.
     Raises:
         ParameterError: if a parameter is out of range.
     Guarantees: log10_upper is the sampling rate, which no composition exceeds.

@@ -53,8 +53,8 @@ def expected(
     mechanism: object = "histogram",
     sampling: Sampling | None = None,
     method: str = "auto",
-    draws: int = 1000,
-    seed: int = 0,
+    draws: int | None = None,
+    seed: int | None = None,
 ) -> Expected:
     """Smoothed delta of an anonymous mechanism: the largest expectation of delta(x) where each of n
     records independently follows a distribution that an adversary chooses from a set.
@@ -71,7 +71,8 @@ def expected(
             None: all records (but the histogram is sampled in any case).
         method: for the histogram without replacement: "auto"; "all_splits" (two types, O(n^2));
             "bracket", "enumeration" or "monte_carlo" (three or more types).
-        draws, seed: for "monte_carlo", the number of random histograms and the seed.
+        draws, seed: for "monte_carlo" alone, the number of random histograms (None for 1000) and
+            the seed (None for 0).
     Returns: an `Expected`; the truth lies in its [log10_lower, log10_upper], whatever the status.
     Raises:
         ParameterError: a parameter is out of range, or the mechanism's chances are no law.
@@ -88,7 +89,12 @@ def expected(
     distributions = read_vertices(vertices)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
     anonymous = mechanisms.read_mechanism(mechanism)
+    if method != "monte_carlo":
+        _refuse_ignored("draws", draws, 'method="monte_carlo"')
+        _refuse_ignored("seed", seed, 'method="monte_carlo"')
     if sampling is not None or anonymous != mechanisms.Histogram():
+        if method != "auto":
+            _refuse_ignored("method", method, "the histogram without sampling=")
         any_sample = _read_any_sample(records, loss_rate, sampled, sampling)
         types = len(distributions[0])
         setting = Setting(
@@ -102,6 +108,12 @@ def expected(
         return _sampled(sample, loss, corners, started, draws=draws, seed=seed)
     search_range = _histogram_range(sample, loss, corners, method)
     return expected_record(sample, loss, corners, search_range, started)
+
+
+def _refuse_ignored(name: str, value: object, purpose: str) -> None:
+    """Raises ParameterError for an option that is given where it would have no effect."""
+    if value is not None:
+        raise ParameterError(name, value, f"is for {purpose} alone; leave it out")
 
 
 def _check_method(method: str, types: int) -> None:
@@ -142,18 +154,26 @@ def _histogram_range(
     return many_types.bracket(sample, loss, corners)
 
 
+_DRAWS = 1000
+"""Random histograms of a Monte Carlo estimate where no number is given."""
+
+
 def _sampled(
     sample: Sample,
     loss: Loss,
     corners: tuple[Distribution, ...],
     started: float,
     *,
-    draws: int,
-    seed: int,
+    draws: int | None,
+    seed: int | None,
 ) -> Expected:
     """A Monte Carlo estimate at the worst composition of the bracket, cut to its bounds."""
     bounds = many_types.bracket(sample, loss, corners)
-    check_draws(draws, "random histograms", 1000)
+    if draws is None:
+        draws = _DRAWS
+    if seed is None:
+        seed = 0
+    check_draws(draws, "random histograms", _DRAWS)
     estimate = monte_carlo(
         sample=sample, loss=loss, vertices=corners, composition=bounds.split, draws=draws, seed=seed
     )
@@ -168,7 +188,11 @@ def _read_any_sample(
     sampled: int | None,
     sampling: Sampling | None,
 ) -> Sample | None:
-    """How a mechanism's records are sampled; None where it sees them all."""
+    """How a mechanism's records are sampled; None where neither a sampler nor a number is named.
+
+    Not None for `sampled` = n, which is the sample of all: the histogram needs a sampler, and is
+    refused without.
+    """
     if sampling is None and sampled is None and loss_rate is None:
         return None
     check_choice("sampling", sampling or "without_replacement", get_args(Sampling))

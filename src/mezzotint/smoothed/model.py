@@ -286,7 +286,8 @@ relatively.
 def read_vertices(vertices: Sequence[Rational | Sequence[Rational]]) -> tuple[Distribution, ...]:
     """Distributions over the types, exactly.
 
-    Each is a share of the first of two types, or one chance per type. Chances sum to 1 exactly, but
+    Each is a share of the first of two types, or one chance per type: their number is the number of
+    types, which is stated nowhere else, so that impossible ones need a 0. Chances sum to 1 exactly, but
     for floats, which rounding may keep from it: then the largest takes the difference. So no type
     that was stated to be impossible becomes possible, and none of any chance impossible.
     """

@@ -394,6 +394,11 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
     _records = 0
     """Records that are in the sums."""
 
+    _warned = False
+    """Whether records left out were warned of. What a batch changes has its first value on the
+    class, which objects that were pickled before it existed have, too.
+    """
+
     def __init__(
         self,
         inner: torch.optim.Optimizer,
@@ -422,7 +427,6 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         if not 0 <= noise_multiplier < math.inf:
             raise ParameterError("noise_multiplier", noise_multiplier, "need a finite number >= 0")
         self.rng = rng
-        self._warned = False
         self._law_of_noise()
 
     @property

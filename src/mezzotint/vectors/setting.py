@@ -13,7 +13,8 @@ from mezzotint.privacy.tradeoffs import gaussian_shift
 from mezzotint.vectors.rotation import MAX_DIMENSION
 from mezzotint.vectors.tables import VectorScheme
 
-Trust = Literal["local", "sum"]
+View = Literal["local", "sum"]
+"""What is seen of the vectors. The `Trust` of a claim names it "local" and "secure_sum"."""
 
 MAX_COUNT = 10**9
 """Most clients, and most rounds, of a setting."""
@@ -56,7 +57,7 @@ class Setting:
     clients: int
     dimension: int
     rounds: int
-    trust: Trust
+    trust: View
     epsilon: float
     delta: float
     bits: int | None = None
