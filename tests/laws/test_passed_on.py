@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,10 @@ SOURCE = Path(mz.__file__).parent
 def _passing_on() -> Iterator[tuple[str, ast.FunctionDef, str]]:
     """Public functions that give `**options` to a call that sets further arguments itself."""
     for file in sorted(SOURCE.rglob("*.py")):
-        for function in ast.walk(ast.parse(file.read_text("utf-8"))):
+        source = file.read_text("utf-8")
+        if re.search(r"\*\*\w+: ", source) is None:  # no function with options: not worth parsing
+            continue
+        for function in ast.walk(ast.parse(source)):
             if not isinstance(function, ast.FunctionDef) or function.args.kwarg is None:
                 continue
             if not function.name.startswith("_"):
