@@ -103,6 +103,9 @@ def test_where_a_lot_is_better_than_a_split() -> None:
     memoised = collect.plan(epsilon=1.0, people=10_000, levels=2, waves=52, distinct=2)
     assert memoised.options[0].strategy == "memoised"
     assert memoised.report_epsilon == 0.5
+    # The plan holds what was asked; what is printed of it does not.
+    assert (memoised.asking.waves, memoised.asking.distinct) == (52, 2)
+    assert "asking" not in memoised.as_dict()
 
 
 def test_power_by_the_normal_formula() -> None:

@@ -24,6 +24,13 @@ from mezzotint.datasets import (
 )
 
 
+def test_the_share_that_is_kept_for_testing_is_the_one_in_words() -> None:
+    page = Path(__file__).parents[2] / "docs" / "training.md"
+    share = {5: "fifth"}[labelled.EVERY]
+    for text in (str(table_file.__doc__), page.read_text("utf-8")):
+        assert f"a {share} of the r" in text.lower()
+
+
 def test_breast_cancer() -> None:
     pytest.importorskip("sklearn")
     data = breast_cancer(split=3)

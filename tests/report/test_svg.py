@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 from importlib.resources import files
+from typing import get_args
 
 import pytest
 
-from mezzotint.report.contents import Curve, Figure, Slider
+from mezzotint.core.errors import ParameterError
+from mezzotint.report.contents import Curve, Figure, Slider, Style
 from mezzotint.report.svg import (
     HEIGHT,
     MARGIN_BOTTOM,
@@ -32,6 +34,28 @@ def _parsed(text: str) -> ElementTree.Element:
 
 def _curve(*ys: float, name: str = "curve", **fields: object) -> Curve:
     return Curve(name=name, x=tuple(range(len(ys))), y=ys, **fields)  # type: ignore[arg-type]
+
+
+def test_every_style_has_a_look_of_its_own_and_no_other_is_drawn() -> None:
+    classes: set[str] = set()
+    for style in get_args(Style):
+        curves = _curve(1.0, 2.0, style=style), _curve(1.0, 2.0, name="other")
+        root = _parsed(figure_html(Figure.of("key", "title", ("x", "y"), *curves)))
+        swatch = root.find(".//li/svg")
+        assert swatch is not None
+        drawn_class = swatch.attrib["class"]
+        assert root.find(f".//g[@class='{drawn_class}']") is not None
+        classes.add(drawn_class)
+    assert len(classes) == len(get_args(Style))
+    with pytest.raises(ParameterError, match="style"):
+        _curve(1.0, style="areas")
+    with pytest.raises(ParameterError, match="style"):
+        Curve.of("curve", [1.0], [2.0], "areas")  # type: ignore[arg-type]
+
+
+def test_bars_on_a_logarithmic_axis_begin_at_its_low_end() -> None:
+    axis = Axis(low=1.0, high=100.0, start=258.0, end=10.0, logarithmic=True)
+    assert axis.position(0.0) == axis.position(1.0) == 258.0
 
 
 def test_an_axis_is_linear_or_logarithmic() -> None:

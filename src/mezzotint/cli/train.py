@@ -179,7 +179,10 @@ def _warnings_as_lines() -> Iterator[None]:
 
 
 def prepare(described: RunFile, place: Place | None, *, overwrite: bool) -> Trainer:
-    """The trainer of a run, where its folder left off."""
+    """The trainer of a run, where its folder left off.
+
+    What it says of the data is for the operator alone: no claim covers it (`Dataset`).
+    """
     with messages.renamed(dict.fromkeys(("train_x", "train_y", "test_x", "test_y"), "data")):
         data = _data(described.data, described.label, described.users, described.neighboring)
     if abs(data.train_x).max() > FAR:

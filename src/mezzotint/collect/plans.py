@@ -107,6 +107,7 @@ class Plan(Record):
             steps of the table's cells.
         mechanism: the table of a report.
         question: what was planned for, to plan on: `half_widths` draws its curves.
+        asking: how often one person is asked: the columns, waves and distinct values of the plan.
 
     Example:
         >>> plan = mz.collect.plan(epsilon=1.0, half_width=0.05, levels=2)
@@ -126,6 +127,7 @@ class Plan(Record):
     assumption: str
     mechanism: Mechanism
     question: Question
+    asking: Asking
 
     @property
     def report_epsilon(self) -> float:
@@ -136,7 +138,7 @@ class Plan(Record):
         """Plain values for JSON; the table by its hash."""
         shown = {**vars(self), "mechanism": self.mechanism.sha256}
         shown["report_epsilon"] = self.report_epsilon
-        del shown["question"]
+        del shown["question"], shown["asking"]
         return {
             field_name: plain(shown_value)
             for field_name, shown_value in shown.items()
@@ -416,6 +418,7 @@ class Goal:
             assumption=question.assumption,
             mechanism=question.table(best.report_epsilon),
             question=question,
+            asking=self.asking,
         )
 
     def reached(self, epsilon: float, people: float) -> bool:

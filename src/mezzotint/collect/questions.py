@@ -73,6 +73,10 @@ mild ones more.
 """
 
 
+USUAL_CONFIDENCE = 0.95
+"""Of an interval for which none is given."""
+
+
 SEARCHED = ("mean", "difference", "slope", "total")
 """Estimands whose best table has as many levels as one likes."""
 
@@ -145,7 +149,7 @@ class Question:
     first_share: float = 0.5
     population: int | None = None
     weights: FloatArray | None = None
-    confidence: float = 0.95
+    confidence: float = USUAL_CONFIDENCE
     simultaneous: bool = False
 
     def __post_init__(self) -> None:

@@ -172,6 +172,10 @@ class Dataset:
         note: what was done to the features that no privacy claim covers; empty if nothing.
         train_users: (n,) whose record each is; None where nobody says.
 
+    No claim about a training covers the number of training records, nor `classes` or `note`: the
+    operator may see them, but they are not for release (docs/training.md, "What the claims do not
+    cover").
+
     Raises:
         ParameterError: lengths that do not match, no records, labels out of range, features that
             are not finite.
@@ -283,7 +287,7 @@ def idx_folder(
 # Tables and folders that are not split ------------------------------------------------------------
 
 EVERY = 5
-"""A fifth of the records is kept for testing."""
+"""One record in so many is kept for testing: a fifth, as pages and docstrings say."""
 
 
 def _by_hash(keys: Iterable[bytes]) -> npt.NDArray[np.bool_]:
@@ -331,8 +335,8 @@ class _Records:
             for features, class_number in zip(self.x, class_names, strict=True)
         )
 
-    def split(self) -> Dataset:
-        """Most for training, a fifth for testing."""
+    def dataset(self) -> Dataset:
+        """Most for training, the others for testing."""
         is_test = self.tested()
         if is_test.all() or not is_test.any():
             remedy = f"one record, or user, in {EVERY} tests, at least one: give more"
@@ -409,7 +413,7 @@ def table_file(
         neighboring=neighboring,
         users=row_users,
     )
-    return records.split()
+    return records.dataset()
 
 
 def _read_table(path: Path) -> pa.Table:
@@ -455,8 +459,8 @@ def _feature(table: pa.Table, name: str, file: str) -> FloatArray:
 
 
 def image_folder(folder: str | Path, *, neighboring: Neighboring = "add_or_remove_one") -> Dataset:
-    """Images in one folder for each class; a fifth of all, chosen as in `table_file`, is kept for
-    testing.
+    """Images in one folder for each class; some are kept for testing, as many and chosen as in
+    `table_file`.
 
     Arguments:
         folder: holds a folder for each class, of images of one size that Pillow reads. Grey images
@@ -495,7 +499,7 @@ def image_folder(folder: str | Path, *, neighboring: Neighboring = "add_or_remov
         classes=[class_folder.name for class_folder in classes],
         neighboring=neighboring,
     )
-    return records.split()
+    return records.dataset()
 
 
 def _image(file: Path) -> Features:

@@ -161,8 +161,8 @@ def metric_epsilon(mechanism: Mechanism, metric: str) -> float:
             has a finite epsilon (docs/proofs/design.md, "Metrics").
 
             In both, inputs that are not on knots count as up to 2.25 * 2**-32 of their segment
-            farther apart than they are: the row is drawn for a position rounded to 2**-32 of it
-            (docs/proofs/sampling.md, S1).
+            farther apart than they are, twice `geometry.POSITION_ERROR`: the row of each is drawn
+            for a position rounded to 2**-32 of it (docs/proofs/sampling.md, S1).
 
     Returns: epsilon, rounded up; inf if there is none.
 

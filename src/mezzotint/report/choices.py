@@ -8,11 +8,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, final
 
 import mezzotint as mz
-from mezzotint.collect.plans import Question as Estimate
 from mezzotint.collect.plans import half_widths
+from mezzotint.collect.questions import USUAL_CONFIDENCE, Question
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import Record, above, number
+from mezzotint.core.records import Record, above, confidence_percent, number
 from mezzotint.report.contents import Curve, Figure, Table
 from mezzotint.report.mechanism_pages import NAMES
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 LOSSES = {"optm": "mae"}
 """Families that minimise another loss than the mean squared error."""
+
+_PERCENTAGE = confidence_percent(USUAL_CONFIDENCE)
+"""Of the intervals on the page."""
 
 
 @final
@@ -58,8 +61,8 @@ class Choice(Record):
         name: of its family.
         mse, mae, max_bias: of one report, under the situation's prior; data units, squared for the
             first.
-        half_width: of the 95 % interval of the mean, in data units, at the inputs for which it is
-            widest.
+        half_width: of the interval of the mean at `USUAL_CONFIDENCE`, in data units, at the inputs
+            for which it is widest.
         command: the line that makes it.
         mechanism: the table.
     """
@@ -123,7 +126,7 @@ def _sample(prior: str) -> npt.NDArray[np.floating] | None:
 
 def _half_width(mechanism: Mechanism, situation: Situation) -> float:
     """As `collect.plan` predicts it."""
-    mean_question = Estimate(
+    mean_question = Question(
         estimand="mean", tables=mechanism, lower=situation.lower, upper=situation.upper
     )
     return float(half_widths(mean_question, mechanism.epsilon, [situation.people])[0])
@@ -155,7 +158,7 @@ def table(chosen: tuple[Choice, ...]) -> Table:
         "MSE (squared data units)",
         "MAE (data units)",
         "greatest bias (data units)",
-        "95 % half width of the mean (data units)",
+        f"{_PERCENTAGE} half width of the mean (data units)",
     )
     table_rows = []
     for choice in chosen:
@@ -178,12 +181,12 @@ def widths(choice: Choice, situation: Situation) -> Figure:
     people_counts = [
         max(10, round(situation.people * 10 ** (grid_step / 8))) for grid_step in range(-12, 13)
     ]
-    mean_question = Estimate(
+    mean_question = Question(
         estimand="mean", tables=choice.mechanism, lower=situation.lower, upper=situation.upper
     )
     interval_widths = half_widths(mean_question, choice.mechanism.epsilon, people_counts).tolist()
     width_curve = Curve.of(choice.name, people_counts, interval_widths)
-    figure_title = f"Half width of the 95 % interval of the mean: {choice.name}"
+    figure_title = f"Half width of the {_PERCENTAGE} interval of the mean: {choice.name}"
     return Figure.of(
         "widths", figure_title, ("people", "half width (data units)"), width_curve, log="xy"
     )

@@ -6,13 +6,18 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, cast, final
+from typing import Literal, TypeAlias, cast, final, get_args
 
 import numpy as np
 
+from mezzotint.core.arguments import check_choice
 from mezzotint.core.records import confidence_percent
 
 Style: TypeAlias = Literal["line", "dashed", "bars"]
+"""How a curve is drawn: by `svg`, whose classes figures.css styles, and by `drawings`.
+
+Both draw it standing, over numbers, and lying, over words, and in legends: a new style needs each.
+"""
 
 
 @final
@@ -27,6 +32,9 @@ class Curve:
         low, high: the ends of an interval around each height, or empty.
         style: "line", "dashed" or "bars".
 
+    Raises:
+        ParameterError: another style.
+
     Example:
         >>> curve = mz.report.Curve(name="error", x=(1.0, 2.0), y=(4.0, 0.8))
         >>> curve.style
@@ -39,6 +47,9 @@ class Curve:
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     style: Style = "line"
+
+    def __post_init__(self) -> None:
+        check_choice("style", self.style, get_args(Style))
 
     @classmethod
     def of(

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
+from statistics import NormalDist
 from typing import final
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 import mezzotint as mz
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, above, counted, number, percent
+from mezzotint.core.records import JsonObject, above, confidence_percent, counted, number, percent
 from mezzotint.core.types import FloatArray
 from mezzotint.design.comparison import Row
 from mezzotint.privacy.accounting import report_claim
@@ -218,9 +219,6 @@ MOST_ALIGNED = 1e6
 
 NEEDED_SHARES = (0.1, 0.03, 0.01, 0.001)
 """Half widths for which reports are counted, as shares of the range."""
-
-NORMAL = 1.959963984540054
-"""97.5 % quantile of the normal distribution."""
 
 
 def mechanism_page(mechanism: Mechanism, *, file: str = "m.json") -> Page:
@@ -516,10 +514,12 @@ def what_reports_buy(mechanism: Mechanism) -> Section:
     uniform_inputs = lower_end + range_width * (np.arange(512) + 0.5) / 512
     worst_question = Question(estimand="mean", tables=mechanism, lower=lower_end, upper=upper_end)
     uniform_question = replace(worst_question, inputs=uniform_inputs)
-    without_privacy = NORMAL * range_width / np.sqrt(12 * report_counts)
+    percentage = confidence_percent(worst_question.confidence)
+    normal_quantile = NormalDist().inv_cdf((1 + worst_question.confidence) / 2)
+    without_privacy = normal_quantile * range_width / np.sqrt(12 * report_counts)
     interval_figure = Figure.of(
         "interval",
-        "Half width of the 95 % interval for the mean",
+        f"Half width of the {percentage} interval for the mean",
         ("number of reports n", "half width (data units)"),
         Curve.of(
             "worst inputs", report_counts, half_widths(worst_question, epsilon, report_counts)
@@ -543,6 +543,7 @@ def what_reports_buy(mechanism: Mechanism) -> Section:
 def _reports_needed(mechanism: Mechanism) -> Table:
     """People for half widths of the mean, whatever the inputs are."""
     from mezzotint.collect.plans import people_for
+    from mezzotint.collect.questions import USUAL_CONFIDENCE
 
     range_width = mechanism.upper - mechanism.lower
     table_rows = []
@@ -557,7 +558,11 @@ def _reports_needed(mechanism: Mechanism) -> Table:
                 people_needed,
             )
         )
-    headings = ("half width of the 95 % interval (data units)", "reports needed (worst inputs)")
+    percentage = confidence_percent(USUAL_CONFIDENCE)
+    headings = (
+        f"half width of the {percentage} interval (data units)",
+        "reports needed (worst inputs)",
+    )
     return Table(headings=headings, rows=tuple(table_rows))
 
 

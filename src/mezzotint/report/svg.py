@@ -80,7 +80,10 @@ class Axis:
         return math.isfinite(value) and (value > 0 or not self.logarithmic)
 
     def position(self, value: float) -> float:
-        """Of a value that `shows` accepts, at the nearer end where it lies outside."""
+        """Of a finite value, at the nearer end where it lies outside.
+
+        So bars on a logarithmic axis, which begin at 0, begin at its low end.
+        """
         value = min(max(value, self.low), self.high)
         if self.logarithmic:
             axis_share = math.log(value / self.low) / math.log(self.high / self.low)

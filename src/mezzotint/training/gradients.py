@@ -230,23 +230,26 @@ class PrivateModule(GradSampleModule):
         self,
         module: Module,
         _forward_input: Any,
-        forward_output: Any,
+        output_gradients: Any,
         loss_reduction: str,
         batch_first: bool,
     ) -> None:
-        """Takes the gradients of a layer's parameters, from that of its output."""
+        """Takes the gradients of a layer's parameters, from that of its output.
+
+        Opacus's name of `output_gradients` is forward_output, whatever it holds.
+        """
         is_elsewhere = not self.training and not getattr(module, "activations", None)
         if not self.hooks_enabled or is_elsewhere:
             return  # gradients of inputs, of a module that is not being trained
         trained = _trained(module)
         _check_calls(module, trained)
-        _check_precision(trained[0], forward_output[0], loss_reduction)
+        _check_precision(trained[0], output_gradients[0], loss_reduction)
         if self._factored and _is_simple(module, trained):
-            self._keep_factors(module, forward_output[0].detach(), loss_reduction)
+            self._keep_factors(module, output_gradients[0].detach(), loss_reduction)
             return
         try:
             super().capture_backprops_hook(
-                module, _forward_input, forward_output, loss_reduction, batch_first
+                module, _forward_input, output_gradients, loss_reduction, batch_first
             )
         except (TypeError, ValueError, IndexError, RuntimeError) as error:
             raise _unfollowed(module, error) from error
@@ -375,7 +378,13 @@ def _check_calls(module: Any, trained: list[Any]) -> None:
     record.
 
     Opacus adds the gradients of several calls row by row: those of a call with fewer rows would be
-    added to the first records.
+    added to the first records. What it hangs onto others, and this relies on:
+
+    - `activations` of a layer: the inputs of each call whose gradient has not come back, one less
+      after each. Only the first to come back sees all of them here, but any mismatch fails there.
+    - `max_batch_len` of a layer: the most rows of these calls, from the first gradient to the last.
+    - `_current_grad_sample` of a parameter: the sum so far, until `_forward_counter`, the number of
+      calls that it is in and whose gradients have not come back, is 0 (`_is_simple` reads it).
     """
     if isinstance(module, RNNLinear):
         return  # of a packed sequence, whose later steps have fewer records

@@ -59,7 +59,11 @@ _MOST_PARTS_LOG = 5
 """Octaves of gathered ratios are cut into at most 2 to this power parts."""
 
 POSITION_ERROR = 1.125 * 2.0**-32
-"""Share of its segment by which the position differs at most that a row is drawn for (S1)."""
+"""Share of its segment by which the position that a row is drawn for lies off an input, at most (S1).
+
+Either way: across a knot without a jump, too, where both segments have the same row, but never
+across a jump (S3). Two inputs may so be farther apart, or nearer, by twice this.
+"""
 
 
 def series(alpha: float, reach: float = 0.5) -> tuple[float, float, float, float, float, float]:
