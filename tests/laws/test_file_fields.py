@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import re
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -83,6 +84,7 @@ OTHER_USES = {
 }
 """Modules that go through all fields of a record, and what for."""
 
+WORDS = r"asdict|astuple|\bvars\(|\bfields\b|__dict__|__dataclass_fields__"
 NAMES = {"asdict", "astuple", "vars"}
 
 
@@ -112,11 +114,12 @@ def _uses(tree: ast.Module) -> Iterator[str]:
 
 
 def test_every_module_that_goes_through_fields_is_listed() -> None:
-    using = {
-        file.relative_to(SOURCE).as_posix()
-        for file in SOURCE.rglob("*.py")
-        if set(_uses(ast.parse(file.read_text("utf-8"))))
-    }
+    using: set[str] = set()
+    for file in SOURCE.rglob("*.py"):
+        text = file.read_text("utf-8")
+        # Parsing takes time, and most modules have none of these words.
+        if re.search(WORDS, text) and set(_uses(ast.parse(text))):
+            using.add(file.relative_to(SOURCE).as_posix())
     assert not FILE_USES.keys() & OTHER_USES.keys()
     assert using == FILE_USES.keys() | OTHER_USES.keys()
 
@@ -124,6 +127,9 @@ def test_every_module_that_goes_through_fields_is_listed() -> None:
 @pytest.mark.parametrize("record", KEYS)
 def test_fields_that_are_keys_of_files_are_as_files_have_them(record: str) -> None:
     module, _, name = record.rpartition(".")
+    if module.startswith(("training", "federated")):
+        pytest.importorskip("torch")
+        pytest.importorskip("flwr")
     kind = getattr(import_module(f"mezzotint.{module}"), name)
     assert [field.name for field in dataclasses.fields(kind)] == KEYS[record].split()
     assert "# Fields are keys of" in inspect.getsource(kind)
