@@ -410,3 +410,18 @@ def test_a_delta_that_buys_a_smaller_epsilon_is_spent(fields: Any) -> None:
     claim = account(COIN, delta=1e-5, **fields)
     assert claim.delta == 1e-5
     assert claim.epsilon * (1 + WORTHLESS) < account(COIN, delta=0.0, **fields).epsilon
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *[("trust", value) for value in (None, ["local"], {}, "sum")],
+        *[("distinct", value) for value in (True, 2.0, "2", 0, 6)],
+        *[("sampling", value) for value in (None, ["public"])],
+        ("neighboring", [1]),
+    ],
+)
+def test_what_is_no_word_and_no_count_is_refused_by_its_own_name(field: str, value: Any) -> None:
+    with pytest.raises(ParameterError) as refused:
+        account(COIN, **{"rounds": 5, "delta": 0.0, field: value})
+    assert refused.value.parameter == field

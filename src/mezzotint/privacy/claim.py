@@ -480,7 +480,7 @@ class Release:
                 "such as a vector scheme"
             )
             raise ParameterError("mechanism", type(self.mechanism).__name__, remedy)
-        if self.trust not in OBSERVERS:
+        if self.trust not in list(OBSERVERS):  # a list has no hash, and is no word
             remedy = (
                 "use 'local' (every report is visible), 'secure_sum' (only sums are), 'shuffler' "
                 "or 'central'"
@@ -543,7 +543,8 @@ class Release:
             check_positive("clip_norm", self.clip_norm, remedy)
 
     def _check_memoised(self, distinct: int) -> None:
-        if not 1 <= distinct <= self.rounds:
+        check_count("distinct", distinct)
+        if distinct > self.rounds:
             remedy = f"between 1 and the number of rounds, {self.rounds}"
             raise ParameterError("distinct", distinct, remedy)
         each_seen = self.trust == "local" and self.sampling_rate == 1
