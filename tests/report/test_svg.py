@@ -13,11 +13,17 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.report.contents import Curve, Figure, Slider, Style
 from mezzotint.report.svg import (
     HEIGHT,
+    LABEL_BASELINE,
     MARGIN_BOTTOM,
     MARGIN_LEFT,
     MARGIN_RIGHT,
     MARGIN_TOP,
+    NARROW_TEXT_SIZE,
     PER_MILLION,
+    ROW_HEIGHT,
+    SMALL_TEXT_SIZE,
+    TEXT_SIZE,
+    TICK_GAP,
     WIDTH,
     Axis,
     figure_html,
@@ -190,3 +196,18 @@ def test_no_attribute_says_what_the_style_sheet_decides() -> None:
     assert not written & PRESENTATION
     assert any('class="small"' in page for page in pages)
     assert ".small {" in (files("mezzotint.report") / "assets" / "figures.css").read_text()
+
+
+DIGIT = 0.6
+"""Width of a digit over the size of its text, in common fonts."""
+
+
+def test_the_left_margin_holds_a_label_and_six_digits_at_every_size_of_the_style_sheet() -> None:
+    sheet = (files("mezzotint.report") / "assets" / "figures.css").read_text()
+    assert f".figure text {{ fill: var(--figure-ink); font-size: {TEXT_SIZE}px; }}" in sheet
+    assert f".figure text.small {{ font-size: {SMALL_TEXT_SIZE}px; }}" in sheet
+    assert f".figure text:not(.small) {{ font-size: {NARROW_TEXT_SIZE}px; }}" in sheet
+    largest = max(TEXT_SIZE, NARROW_TEXT_SIZE)
+    # A quarter of the size lies below the baseline of the label.
+    assert LABEL_BASELINE + largest / 4 + 6 * DIGIT * largest + TICK_GAP <= MARGIN_LEFT
+    assert 2 * (SMALL_TEXT_SIZE + 1) <= ROW_HEIGHT

@@ -22,6 +22,15 @@ HEIGHT = 300
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 82, 14, 10, 42
 """The left one holds a label and numbers of six digits, as large as narrow windows show them."""
 
+TEXT_SIZE, NARROW_TEXT_SIZE, SMALL_TEXT_SIZE = 12, 14, 10
+"""Of texts, of texts in narrow windows, and of names in two lines: `assets/figures.css` sets them."""
+
+LABEL_BASELINE = 13
+"""From the left edge to the baseline of the vertical axis's label, which is read upwards."""
+
+TICK_GAP = 6
+"""Between an axis, or lying bars, and the numbers or names left of it."""
+
 ROW_HEIGHT = 24
 """Of a bar that stands for a thing, whose name takes a line or two."""
 
@@ -267,7 +276,8 @@ def _grid(horizontal_axis: Axis, vertical_axis: Axis) -> str:
             f'<path d="M{horizontal_axis.start:g} {tick_height:.1f}H{horizontal_axis.end:g}"/>'
         )
         grid_elements.append(
-            f'<text x="{horizontal_axis.start - 6:g}" y="{tick_height + 4:.1f}" text-anchor="end">'
+            f'<text x="{horizontal_axis.start - TICK_GAP:g}" y="{tick_height + 4:.1f}" '
+            f'text-anchor="end">'
             f"{tick_label}</text>"
         )
     return f'<g class="grid">{"".join(grid_elements)}</g>'
@@ -277,7 +287,7 @@ def _labels(x_label: str, y_label: str, height: float) -> str:
     center = (MARGIN_LEFT + WIDTH - MARGIN_RIGHT) / 2
     axis_middle = (MARGIN_TOP + height - MARGIN_BOTTOM) / 2
     horizontal_attributes = f'x="{center:g}" y="{height - 6:g}"'
-    vertical_attributes = f'transform="translate(13 {axis_middle:g}) rotate(-90)"'
+    vertical_attributes = f'transform="translate({LABEL_BASELINE} {axis_middle:g}) rotate(-90)"'
     return (
         f'<text class="axis" {horizontal_attributes} text-anchor="middle">{text_of(x_label)}</text>'
         f'<text class="axis" {vertical_attributes} text-anchor="middle">{text_of(y_label)}</text>'
@@ -386,11 +396,13 @@ def _names(row_centers: dict[str, float]) -> str:
     text_elements = []
     for bar_name, row_center in row_centers.items():
         name_lines = textwrap.wrap(escaped(bar_name), NAME_LETTERS) or [""]
-        first_baseline = row_center + 4 - 5.5 * (len(name_lines) - 1)
+        line_height = SMALL_TEXT_SIZE + 1
+        first_baseline = row_center + TEXT_SIZE / 3 - line_height / 2 * (len(name_lines) - 1)
         for line_index, name_line in enumerate(name_lines):
             class_attribute = ' class="small"' if len(name_lines) > 1 else ""
             text_elements.append(
-                f'<text x="{NAME_WIDTH - 6}" y="{first_baseline + 11 * line_index:.1f}" '
+                f'<text x="{NAME_WIDTH - TICK_GAP}" '
+                f'y="{first_baseline + line_height * line_index:.1f}" '
                 f'text-anchor="end"{class_attribute}>'
                 f"{html.escape(name_line)}</text>"
             )
