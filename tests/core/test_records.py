@@ -189,7 +189,7 @@ def test_an_estimate_prints_a_line_for_each_interval_and_says_what_a_report_cost
     names = [line.partition("  ")[0] for line in shown.splitlines()]
     assert names == [
         "reports", "mean", "variance", "quantile 0.5", "share in 0 to 5", "share in 5 to 10",
-        "standard error", "confidence", "epsilon", "certified", "observer",
+        "standard error of the mean", "confidence", "epsilon", "certified", "observer",
     ]  # fmt: skip
     found = collect.estimate(COUNTS)
     assert (

@@ -44,17 +44,22 @@ def by_name(function: Callable[P, R]) -> Callable[P, R]:
     """The function; a value given by place that it takes by name alone is refused with an error
     that says how.
     """
-    parameters = inspect.signature(function).parameters.values()
-    names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-    positional_count = len(parameters) - len(names)
+    keyword_names: list[str] = []
+    positional_count = 0
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            keyword_names.append(parameter.name)
+        else:
+            positional_count += 1
 
     @functools.wraps(function)
     def checked(*values: P.args, **options: P.kwargs) -> R:
-        surplus = dict(zip(names, values[positional_count:], strict=False))
-        if surplus:
-            named_values = [f"{name}={value!r}" for name, value in surplus.items()]
+        surplus = values[positional_count:]
+        if surplus and keyword_names:
+            pairs = zip(keyword_names, surplus, strict=False)
+            named_values = [f"{name}={value!r}" for name, value in pairs]
             remedy = "give it by name: " + ", ".join(named_values)
-            raise ParameterError(names[0], values[positional_count], remedy)
+            raise ParameterError(keyword_names[0], surplus[0], remedy)
         return function(*values, **options)
 
     return checked
@@ -76,6 +81,7 @@ def with_keys_of_today(
     Raises:
         ParameterError: a value by both names.
     """
+    words_by_name = old_words or {}
     current_values: dict[str, Any] = {}
     for key, value in values.items():
         current_key = names.get(key, key)
@@ -83,7 +89,8 @@ def with_keys_of_today(
             remedy = f"is now called {current_key}, which is there too; give that name alone"
             raise ParameterError(key, value, remedy)
         if isinstance(value, str):
-            value = (old_words or {}).get(key, {}).get(value, value)
+            current_words = words_by_name.get(key, {})
+            value = current_words.get(value, value)
         current_values[current_key] = value
     return current_values
 
@@ -108,9 +115,9 @@ def with_old_names(
             if names.keys().isdisjoint(options):
                 return function(*values, **options)
             current_options = with_keys_of_today(options, names, old_words)
-            for old, today in names.items():
-                if old in options:
-                    _warn_of(old, today)
+            for old_name, current_name in names.items():
+                if old_name in options:
+                    _warn_of(old_name, current_name)
             options.clear()
             options.update(current_options)
             return function(*values, **options)
@@ -129,28 +136,41 @@ def with_old_fields(
     """
 
     def decorate(cls: type[T]) -> type[T]:
-        setattr(cls, "__init__", with_old_names(old_words, **names)(cls.__init__))  # noqa: B010
-        for old, today in names.items():
-            words = (old_words or {}).get(old, {})
-            field_of_today = functools.partial(_field_of_today, old=old, today=today, words=words)
-            setattr(cls, old, property(field_of_today))
+        accepting = with_old_names(old_words, **names)(cls.__init__)
+        setattr(cls, "__init__", accepting)  # noqa: B010
+        for old_name, current_name in names.items():
+            current_words = (old_words or {}).get(old_name, {})
+            current_field = functools.partial(
+                _current_field,
+                old_name=old_name,
+                current_name=current_name,
+                current_words=current_words,
+            )
+            setattr(cls, old_name, property(current_field))
         return cls
 
     return decorate
 
 
-def _field_of_today(record: object, *, old: str, today: str, words: Mapping[str, str]) -> object:
-    _warn_of(old, today)
-    value = getattr(record, today)
-    for old_word, word in words.items():
-        if value == word:
+def _current_field(
+    record: object,
+    *,
+    old_name: str,
+    current_name: str,
+    current_words: Mapping[str, str],
+) -> object:
+    """The value of a renamed field, in its word of before if that was renamed, too."""
+    _warn_of(old_name, current_name)
+    value = getattr(record, current_name)
+    for old_word, current_word in current_words.items():
+        if value == current_word:
             return old_word
     return value
 
 
-def _warn_of(old: str, today: str) -> None:
+def _warn_of(old_name: str, current_name: str) -> None:
     """Warns whoever called the library by an old name."""
-    warnings.warn(f"{old} is now called {today}", FutureWarning, stacklevel=3)
+    warnings.warn(f"{old_name} is now called {current_name}", FutureWarning, stacklevel=3)
 
 
 def check_options(
@@ -189,7 +209,8 @@ def check_count(
         number = operator.index(cast(SupportsIndex, value))
     except TypeError:
         number = least - 1
-    if type(value) in (bool, np.bool_) or not least <= number <= most:
+    is_flag = type(value) in (bool, np.bool_)
+    if is_flag or not least <= number <= most:
         limit = f"{most:,}" if most < 10**6 else f"{most:.4g}"
         raise ParameterError(name, value, f"need an integer >= {least}, at most {limit}")
     return number
@@ -244,11 +265,11 @@ def check_choice(
     known: Iterable[Word],
 ) -> Word:
     """The word itself; ParameterError unless it is one of these."""
-    words = list(known)
-    if value not in words:
-        remedy = f"use one of {', '.join(words)}"
-        if len(words) == 2:
-            remedy = f'use "{words[0]}" or "{words[1]}"'
+    choices = list(known)
+    if value not in choices:
+        remedy = f"use one of {', '.join(choices)}"
+        if len(choices) == 2:
+            remedy = f'use "{choices[0]}" or "{choices[1]}"'
         raise ParameterError(name, value, remedy)
     return cast(Word, value)
 
@@ -358,9 +379,8 @@ def check_range(lower: object, upper: object) -> tuple[float, float]:
         remedy = f"must lie below upper={upper_end:g}; swap them, or widen the range"
         raise ParameterError("lower", lower_end, remedy)
     range_width = upper_end - lower_end
-    if not math.isfinite(range_width) or range_width <= NARROWEST_RANGE * max(
-        abs(lower_end), abs(upper_end)
-    ):
+    narrowest = NARROWEST_RANGE * max(abs(lower_end), abs(upper_end))
+    if not math.isfinite(range_width) or range_width <= narrowest:
         remedy = f"upper - lower = {range_width!r} is too narrow for float64; rescale the data"
         raise ParameterError("upper", upper_end, remedy)
     return lower_end, upper_end
@@ -405,7 +425,8 @@ def check_indices(name: str, values: npt.ArrayLike, size: int) -> IntArray:
 def check_total(total: npt.ArrayLike, length: int) -> npt.NDArray[np.integer]:
     """(length,) sum of reports; ParameterError unless it is that many integers."""
     values = np.asarray(total)
-    if np.ma.is_masked(total) or values.dtype.kind not in "iu" or values.shape != (length,):
+    are_integers = values.dtype.kind in "iu" and not np.ma.is_masked(total)
+    if not are_integers or values.shape != (length,):
         raise wrong_kind("total", values, "iu", f"need {length} integers")
     return values
 
@@ -416,7 +437,8 @@ def check_residues(
     modulus: int,
 ) -> IntArray:
     """(length,) residues 0 .. modulus - 1; ParameterError unless `total` is that many integers."""
-    return (check_total(total, length) % modulus).astype(np.int64)
+    residues = check_total(total, length) % modulus
+    return residues.astype(np.int64)
 
 
 def check_increasing(name: str, values: npt.ArrayLike) -> FloatArray:
@@ -466,14 +488,6 @@ def grid_or_values(
     `check_covering`.
     """
     if isinstance(values, Integral) or np.ndim(values) == 0:
-        return np.linspace(
-            lower,
-            upper,
-            check_count(
-                name,
-                values,
-                least=2,
-                most=MAX_LEVELS,
-            ),
-        )
+        size = check_count(name, values, least=2, most=MAX_LEVELS)
+        return np.linspace(lower, upper, size)
     return check_covering(name, values, lower=lower, upper=upper)

@@ -25,7 +25,7 @@ from mezzotint.core.kernels import (
     draw_uniform,
 )
 from mezzotint.core.table import Table
-from mezzotint.core.types import NumberArray
+from mezzotint.core.types import ClipCounts, NumberArray
 
 _torch = cast(Any, torch)
 
@@ -35,12 +35,14 @@ def to_device(array: NumberArray, device: torch.device) -> torch.Tensor:
 
     It is queued, not waited for: memory that is not pinned has been read when this returns.
     """
-    return _torch.from_numpy(array.copy()).to(device, non_blocking=True)
+    tensor = _torch.from_numpy(array.copy())
+    return tensor.to(device, non_blocking=True)
 
 
 def to_integers(x: torch.Tensor) -> tuple[int, ...]:
     """The elements of a 1-D integer tensor. Waits for the device."""
-    return tuple(cast("list[int]", cast(Any, x).tolist()))
+    values: list[int] = cast(Any, x).tolist()
+    return tuple(values)
 
 
 @final
@@ -85,16 +87,21 @@ class Tables:
 
 def _ends_of_type(lower: float, upper: float, dtype: np.dtype[np.floating]) -> NumberArray:
     """(2,) of `dtype`: the least number from `lower` on, and the largest up to `upper`."""
+    infinity = dtype.type(np.inf)
     ends = np.array([lower, upper]).astype(dtype)
     # numpy would round a Python number to `dtype` before it compares.
     if float(ends[0]) < lower:
-        ends[0] = np.nextafter(ends[0], dtype.type(np.inf))
+        ends[0] = np.nextafter(ends[0], infinity)
     if float(ends[1]) > upper:
-        ends[1] = np.nextafter(ends[1], dtype.type(-np.inf))
+        ends[1] = np.nextafter(ends[1], -infinity)
     return ends
 
 
 _WHOLE = 0xFFFFFFFF
+"""The largest word of 32 bits."""
+
+CELL_BYTES = 4
+"""Of an alias cell, a word of 32 bits."""
 
 
 def high_bits(bits: int) -> int:
@@ -150,14 +157,20 @@ def _error_of_places(
         slope, intercept: as float32, and exactly.
         points: of the whole range.
     """
-    farthest = max(abs(Fraction(mechanism.lower)), abs(Fraction(mechanism.upper)))
-    used_slope, used_intercept = Fraction(float(slope[0])), Fraction(float(intercept[0]))
-    share = farthest * abs(used_slope - slope[1]) + abs(used_intercept - intercept[1])
+    farthest = max(abs(mechanism.lower), abs(mechanism.upper))
+    largest_input = Fraction(farthest)
+    used_slope = Fraction(float(slope[0]))
+    used_intercept = Fraction(float(intercept[0]))
+    slope_error = abs(used_slope - slope[1])
+    intercept_error = abs(used_intercept - intercept[1])
+    share_error = largest_input * slope_error + intercept_error
     # A device may round the product as well as the sum. (What is above 1 is cut.)
-    share += HALF_DIGIT * (farthest * used_slope + 1)
-    product = 0 if points & (points - 1) == 0 else points * HALF_DIGIT
+    share_error += HALF_DIGIT * (largest_input * used_slope + 1)
+    is_power_of_two = points & (points - 1) == 0
+    product_error = 0 if is_power_of_two else points * HALF_DIGIT
     # The place is rounded to a whole point; in float64 positions are good to 2 units of 2^-32.
-    return points * share + product + Fraction(1, 2) + Fraction(2 * points, 2**32)
+    rounding_error = Fraction(1, 2) + Fraction(2 * points, 2**32)
+    return points * share_error + product_error + rounding_error
 
 
 def _leading_cells(
@@ -165,10 +178,13 @@ def _leading_cells(
     bits: int,
 ) -> NumberArray:
     """The entries of a `Line`."""
-    row_cells = flat_cells.reshape(-1, 2, 1 << bits)[:, 0].reshape(-1).astype(np.int64)
+    row_pairs = flat_cells.reshape(-1, 2, 1 << bits)
+    left_rows = row_pairs[:, 0]
+    row_cells = left_rows.reshape(-1).astype(np.int64)
     alias = row_cells & ((1 << bits) - 1)
-    thresholds = -(-(row_cells >> bits) >> high_bits(bits))  # rounded up
-    unit_bits = 32 - bits - high_bits(bits)
+    trailing_bits = high_bits(bits)
+    thresholds = -(-(row_cells >> bits) >> trailing_bits)  # rounded up
+    unit_bits = 32 - bits - trailing_bits
     entries = (thresholds << (32 - unit_bits)) | alias
     # 2^32 has no room, and a word that is as great as this is left open.
     entries = np.where(thresholds == 1 << unit_bits, _WHOLE, entries)
@@ -184,12 +200,15 @@ def _line_of(mechanism: Table, lookup: Lookup, dtype: np.dtype[np.floating]) -> 
     segment_count = mechanism.knots.size - 1
     if lookup.kernel is not draw_uniform or dtype != np.float32 or bits > 8:
         return None
-    if (np.diff(mechanism.knots) == 0).any() or (segment_count + 1) << fraction_bits > ROOM:
+    row_points = (segment_count + 1) << fraction_bits
+    has_jumps = (np.diff(mechanism.knots) == 0).any()
+    if has_jumps or row_points > ROOM:
         return None
-    lower, upper = Fraction(mechanism.lower), Fraction(mechanism.upper)
-    exact_slope = 1 / (upper - lower)
+    lower = Fraction(mechanism.lower)
+    exact_slope = 1 / (Fraction(mechanism.upper) - lower)
     exact_intercept = -lower * exact_slope
-    slope, intercept = np.float32(float(exact_slope)), np.float32(float(exact_intercept))
+    slope = np.float32(float(exact_slope))
+    intercept = np.float32(float(exact_intercept))
     if not (0 < slope < np.inf and np.isfinite(intercept)):
         return None
     points = segment_count << fraction_bits
@@ -199,11 +218,14 @@ def _line_of(mechanism: Table, lookup: Lookup, dtype: np.dtype[np.floating]) -> 
         return None
     row_scale = 2.0 ** -high_bits(bits)
     row_start = ROOM - ROOM * row_scale + (1 << bits) - 0.5
-    numbers = [slope, intercept, points, row_scale, row_start, ROOM, 0.0, 0.0, 0.0]
-    line_numbers = np.array(numbers, dtype=np.float32)
+    floats = [slope, intercept, points, row_scale, row_start, ROOM]
     point = 1 << (32 - fraction_bits)
-    line_numbers.view(np.int32)[6:] = margin * point, -point, 4
-    return Line(numbers=line_numbers, cells=_leading_cells(lookup.arguments[-2], bits))
+    integers = [margin * point, -point, CELL_BYTES]
+    numbers = np.zeros(len(floats) + len(integers), dtype=np.float32)
+    numbers[: len(floats)] = floats
+    numbers.view(np.int32)[len(floats) :] = integers
+    flat_cells = lookup.arguments[-2]
+    return Line(numbers=numbers, cells=_leading_cells(flat_cells, bits))
 
 
 @lru_cache(maxsize=32)
@@ -235,8 +257,11 @@ def tables_on(
     numbers = np.array([lower_end, upper_end, scale, 0.5, THRESHOLD_SCALE + 0.5])
     ends = _ends_of_type(lower_end, upper_end, dtype)
     line = _line_of(mechanism, lookup, dtype)
-    line_numbers = np.zeros(9, dtype=np.float32) if line is None else line.numbers
-    row_cells = np.zeros(1, dtype=np.uint32) if line is None else line.cells
+    line_numbers: NumberArray = np.zeros(9, dtype=np.float32)
+    row_cells: NumberArray = np.zeros(1, dtype=np.uint32)
+    if line is not None:
+        line_numbers = line.numbers
+        row_cells = line.cells
     return Tables(
         search=search,
         ends=to_device(ends, device),
@@ -312,13 +337,15 @@ _DIAGONALS = ((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14))
 
 def key_on(key: bytes, device: torch.device) -> torch.Tensor:
     """The 32 bytes of a key as (8,) int32 on `device`. The caller overwrites it after use."""
-    return to_device(np.frombuffer(key, dtype="<i4").astype(np.int32), device)
+    words = np.frombuffer(key, dtype="<i4")
+    return to_device(words.astype(np.int32), device)
 
 
 # torch's unsigned types know few operations. Signed ones add and shift left modulo 2^32 just the
 # same; only the shift right drags the sign along, and the mask takes it off.
 def _rotate(x: torch.Tensor, count: int) -> torch.Tensor:
-    return (x << count) | ((x >> (32 - count)) & ((1 << count) - 1))
+    mask = (1 << count) - 1
+    return (x << count) | ((x >> (32 - count)) & mask)
 
 
 def _quarter_round(
@@ -350,21 +377,15 @@ def _keystream(
     zero = torch.zeros_like(counters, dtype=torch.int32)
     initial = [zero + constant for constant in _CONSTANTS]
     initial += [zero + key[index] for index in range(8)]
-    initial += [counters.to(torch.int32), (counters >> 32).to(torch.int32)]
+    high_halves = counters >> 32
+    initial += [counters.to(torch.int32), high_halves.to(torch.int32)]
     initial += [zero + word for word in nonce]
     state = list(initial)
-    for _ in range(double_rounds):
+    for _double_round in range(double_rounds):
         for indices in _COLUMNS + _DIAGONALS:
             _quarter_round(state, indices)
-    return [key_word + initial_word for key_word, initial_word in zip(state, initial, strict=True)]
-
-
-def _counters(
-    first: int,
-    blocks: int,
-    device: torch.device,
-) -> torch.Tensor:
-    return torch.arange(first, first + blocks, dtype=torch.int64, device=device)
+    pairs = zip(state, initial, strict=True)
+    return [final_word + initial_word for final_word, initial_word in pairs]
 
 
 def halves(
@@ -388,7 +409,8 @@ def halves(
 
     Source: Bernstein (2008), ChaCha, a variant of Salsa20; RFC 8439, 2.3.
     """
-    words = _keystream(key, _counters(first, blocks, key.device), nonce, double_rounds)
+    counters = torch.arange(first, first + blocks, dtype=torch.int64, device=key.device)
+    words = _keystream(key, counters, nonce, double_rounds)
     return torch.stack(words, dim=1).reshape(-1, 2)
 
 
@@ -404,8 +426,10 @@ def draw_words(
         from mezzotint.core import fused
 
         return fused.draw_words(key, first, count)
-    pairs = halves(key, first, -(-count // WORDS_PER_BLOCK))
-    return pairs.contiguous().view(torch.int64).flatten()[:count]
+    block_count = -(-count // WORDS_PER_BLOCK)
+    pairs = halves(key, first, block_count)
+    words = pairs.contiguous().view(torch.int64)
+    return words.flatten()[:count]
 
 
 CHUNK = 1 << 20
@@ -424,10 +448,11 @@ def _even(
     tables: Tables,
     value: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    lower, _, scale, _, _ = tables.numbers
+    lower, _upper, scale, _half, _whole_and_half = tables.numbers
     position = (value - lower) * scale
     # Rounded, and not carried into the next segment: there may be a jump between.
-    threshold = (((2 * position).long() & _FIXED_MASK) + 1) >> 1
+    twice = (2 * position).long()
+    threshold = ((twice & _FIXED_MASK) + 1) >> 1
     return position.long() >> 32, threshold
 
 
@@ -435,12 +460,12 @@ def _bucketed(
     tables: Tables,
     value: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    lower, _, scale, half, down = tables.numbers
+    lower, _upper, scale, half, whole_and_half = tables.numbers
     bucket = ((value - lower) * scale).long()
     knot = tables.knots[bucket]
     is_right = value >= knot
     segment = tables.first[bucket].long() + is_right
-    base = torch.where(is_right, half, down)
+    base = torch.where(is_right, half, whole_and_half)
     threshold = (value - knot) * tables.slope[segment] + base
     return segment, threshold.long()
 
@@ -450,11 +475,12 @@ def _searched(
     value: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     segment = torch.zeros_like(value, dtype=torch.int64)
-    for step in range(tables.steps - 1, -1, -1):
+    for step in reversed(range(tables.steps)):
         is_beyond = value >= tables.knots[segment + (1 << step)]
         segment = segment + (is_beyond.long() << step)
     half = tables.numbers[3]
-    threshold = (value - tables.knots[segment]) * tables.slope[segment] + half
+    distance = value - tables.knots[segment]
+    threshold = distance * tables.slope[segment] + half
     return segment, threshold.long()
 
 
@@ -469,7 +495,8 @@ def _level(
     bits = tables.bits
     alias_mask = (1 << bits) - 1
     cell = low >> (32 - bits)
-    entry = tables.cells[(rows << bits) | cell].long() & _WHOLE
+    index = (rows << bits) | cell
+    entry = tables.cells[index].long() & _WHOLE
     cell_unit = ((low << bits) & _WHOLE) | alias_mask
     return torch.where(cell_unit < entry, cell, entry & alias_mask)
 
@@ -479,7 +506,8 @@ def _in_tiles(stream: torch.Tensor) -> torch.Tensor:
     them: a tile's elements are 4 groups of 4 for each lane, a lane's block their 16 words.
     """
     by_lane = stream.reshape(-1, LANES, 4, 4)
-    return by_lane.transpose(1, 2).reshape(-1).long() & _WHOLE
+    by_group = by_lane.transpose(1, 2)
+    return by_group.reshape(-1).long() & _WHOLE
 
 
 def _words_of_draws(
@@ -496,10 +524,12 @@ def _words_of_draws(
     leading = _in_tiles(halves(*blocks, (0, 0), DRAW_DOUBLE_ROUNDS))[:size]
     trailing = _in_tiles(halves(*blocks, (1, 0), DRAW_DOUBLE_ROUNDS))[:size]
     share = high_bits(bits)
-    rest = 32 - share
-    inverted = ((leading >> bits) & ((1 << share) - 1)) << rest | (trailing >> share)
+    share_mask = (1 << share) - 1
+    first_bits = (leading >> bits) & share_mask
+    inverted = first_bits << (32 - share) | (trailing >> share)
     cell = leading & ((1 << bits) - 1)
-    unit = (leading >> (share + bits) << share) | (trailing & ((1 << share) - 1))
+    first_unit_bits = leading >> (share + bits)
+    unit = first_unit_bits << share | (trailing & share_mask)
     return _WHOLE - inverted, (cell << (32 - bits)) | unit
 
 
@@ -512,11 +542,13 @@ def _draw_chunk(
     """Overwrites `codes`; returns (3,) how many inputs lay below, above, and were NaN, on the
     device.
     """
-    lower, upper = tables.numbers[0], tables.numbers[1]
+    lower = tables.numbers[0]
+    upper = tables.numbers[1]
     inputs = x.double()
     below_count = (inputs < lower).sum()
     above_count = (inputs > upper).sum()
-    clip_counts = torch.stack([below_count, above_count, inputs.isnan().sum()])
+    nan_count = inputs.isnan().sum()
+    clip_counts = torch.stack([below_count, above_count, nan_count])
     # NaN fails the first comparison and becomes `lower`: no index leaves its table.
     clipped = torch.where(inputs >= lower, inputs, lower)
     clipped = torch.where(clipped <= upper, clipped, upper)
@@ -541,7 +573,8 @@ def draw_plainly(
     for chunk_start in range(0, x.numel(), CHUNK):
         span = slice(chunk_start, chunk_start + CHUNK)
         inputs = x[span]
-        random_words = _words_of_draws(key, chunk_start // TILE, inputs.numel(), tables.bits)
+        first_tile = chunk_start // TILE
+        random_words = _words_of_draws(key, first_tile, inputs.numel(), tables.bits)
         clip_counts += _draw_chunk(tables, inputs, random_words, codes[span])
     return clip_counts
 
@@ -566,17 +599,19 @@ def as_floats(x: torch.Tensor) -> torch.Tensor:
         remedy = "need a dense tensor of real numbers"
         raise ParameterError("x", f"tensor of {x.dtype}, {x.layout}", remedy)
     is_single = x.is_floating_point() and x.element_size() <= 4
+    float_type = torch.float32 if is_single else torch.float64
     # resolve_neg: `z.conj().imag` is a view of z.imag with a mark to negate it, which raw memory
     # does not show.
-    return x.detach().resolve_neg().to(torch.float32 if is_single else torch.float64)
+    return x.detach().resolve_neg().to(float_type)
 
 
 def engine_for(device: torch.device) -> Engine:
     """The fused kernel on CUDA devices where a Triton that compiles it is installed, plain torch
     elsewhere.
     """
-    major, minor, *_ = torch.__version__.split(".")
-    compiles = (int(major), int(minor)) >= FUSED_SINCE and find_spec("triton") is not None
+    major, minor = torch.__version__.split(".")[:2]
+    is_recent = (int(major), int(minor)) >= FUSED_SINCE
+    compiles = is_recent and find_spec("triton") is not None
     return "fused" if device.type == "cuda" and compiles else "plain"
 
 
@@ -585,7 +620,7 @@ def draw(
     x: torch.Tensor,
     key: bytes,
     engine: Engine | None = None,
-) -> tuple[torch.Tensor, tuple[int, int, int]]:
+) -> tuple[torch.Tensor, ClipCounts]:
     """One report per element, drawn where x lies.
 
     Arguments:
@@ -611,16 +646,17 @@ def draw(
     not release them.
     """
     values = as_floats(x)
+    device = values.device
     flat_values = values.contiguous().reshape(-1)
-    input_type = np.float32 if flat_values.dtype == torch.float32 else np.float64
-    device_tables = tables_on(mechanism, np.dtype(input_type), flat_values.device)
+    input_type = np.float32 if values.dtype == torch.float32 else np.float64
+    device_tables = tables_on(mechanism, np.dtype(input_type), device)
     codes = torch.empty(
         flat_values.numel(),
         dtype=device_tables.code_type,
-        device=flat_values.device,
+        device=device,
     )
-    device_key = key_on(key, flat_values.device)
-    chosen_engine = engine or engine_for(flat_values.device)
+    device_key = key_on(key, device)
+    chosen_engine = engine or engine_for(device)
     if chosen_engine == "fused" and device_tables.cells.numel() <= FUSED_CELLS:
         from mezzotint.core import fused
 
@@ -643,7 +679,8 @@ def find(
     """
     inputs = as_floats(x).double()
     if problem == "nan":
-        is_bad = inputs.isnan()
+        has_problem = inputs.isnan()
     else:
-        is_bad = (inputs < mechanism.lower) | (inputs > mechanism.upper)
-    return to_integers(is_bad.nonzero()[0])
+        has_problem = (inputs < mechanism.lower) | (inputs > mechanism.upper)
+    first_index = has_problem.nonzero()[0]
+    return to_integers(first_index)

@@ -29,7 +29,16 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.table import Table
-from mezzotint.core.types import TOTAL, Codes, FloatArray, Floats, IndexArray, IntArray, Words
+from mezzotint.core.types import (
+    TOTAL,
+    ClipCounts,
+    Codes,
+    FloatArray,
+    Floats,
+    IndexArray,
+    IntArray,
+    Words,
+)
 
 Cells = npt.NDArray[np.uint32]
 
@@ -41,11 +50,16 @@ R = TypeVar("R")
 def uninterrupted() -> Generator[None]:
     """Defers an interrupt (Ctrl-C, a cancelled Ray task) until the block has ended."""
     handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or not callable(handler):
         yield  # only the main thread is interrupted, and only by a handler that raises
         return
     interrupts: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda number, frame: interrupts.append((number, frame)))
+
+    def note_interrupt(number: int, frame: FrameType | None) -> None:
+        interrupts.append((number, frame))
+
+    signal.signal(signal.SIGINT, note_interrupt)
     try:
         yield
     finally:
@@ -424,7 +438,8 @@ def draw_searched(
             # Arithmetic on the comparison: a conditional expression became a branch here.
             stride = np.int64(1) << step
             segment += stride * np.int64(clipped >= look_up(start, segment + stride))
-        threshold = np.int64((clipped - look_up(start, segment)) * look_up(slope, segment) + 0.5)
+        distance = clipped - look_up(start, segment)
+        threshold = np.int64(distance * look_up(slope, segment) + 0.5)
         put(codes, index, _level(cells, segment, threshold, take(words, index), bits))
     return below_count, above_count, nan_count
 
@@ -524,12 +539,16 @@ SCALE_DIGITS = (0, 1, -1, 2, -2, 4, -4)
 """Last-digit changes of a scale that are tried to put inputs beside a jump on its right side."""
 
 
+Kernel: TypeAlias = Callable[..., ClipCounts]
+"""A loop over inputs, words and codes, such as `draw_uniform`."""
+
+
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Lookup:
     """One of the kernels above and what it takes after (x, words, codes), for one mechanism."""
 
-    kernel: Callable[..., tuple[int, int, int]]
+    kernel: Kernel
     arguments: tuple[Any, ...]
     code_dtype: np.dtype[np.unsignedinteger]
 
@@ -538,14 +557,14 @@ class Lookup:
         x: Floats,
         words: Words,
         codes: Codes,
-    ) -> tuple[int, int, int]:
+    ) -> ClipCounts:
         """Overwrites `codes`; returns how many inputs lay below, above, and were NaN. All arrays
         1-D, contiguous.
         """
         return self.kernel(x, words, codes, *self.arguments)
 
 
-_Way: TypeAlias = tuple[Callable[..., tuple[int, int, int]], tuple[object, ...]]
+_Way: TypeAlias = tuple[Kernel, tuple[object, ...]]
 """A kernel, and what it takes between `upper` and `cells`."""
 
 
@@ -557,13 +576,14 @@ def compile_lookup(
     """The tables to draw from `table` for inputs of type float32 or float64; the 32 used last are
     kept.
     """
-    starting_rows = np.flatnonzero(
-        np.diff(table.knots) > 0
-    )  # a jump has no width: no input falls into it
+    # A jump has no width: no input falls into it.
+    starting_rows = np.flatnonzero(np.diff(table.knots) > 0)
     segment_edges = np.append(table.knots[starting_rows], table.upper)
     row_cells = alias_cells(table.weights, table.bits)
+    left_cells = row_cells[starting_rows]
+    right_cells = row_cells[starting_rows + 1]
+    segment_pairs = np.stack([left_cells, right_cells], axis=1)
     end_pair = row_cells[-1:, None, :].repeat(2, axis=1)
-    segment_pairs = np.stack([row_cells[starting_rows], row_cells[starting_rows + 1]], axis=1)
     flat_cells = np.concatenate([segment_pairs, end_pair]).reshape(-1)
     jumps = np.flatnonzero(np.diff(starting_rows) > 1) + 1
     way = None
@@ -595,7 +615,8 @@ def _uniform(
         return None
     positions = (edges - edges[0]) * segments_per_unit
     unevenness = positions - np.arange(segment_count + 1)
-    if np.abs(unevenness[1:-1]).max(initial=0.0) > EVEN or unevenness[-1] > EVEN:
+    largest_inside = np.abs(unevenness[1:-1]).max(initial=0.0)
+    if largest_inside > EVEN or unevenness[-1] > EVEN:
         return None
     scale = _scale_at_jumps(edges, jumps, dtype, segments_per_unit)
     if scale is None:
@@ -617,12 +638,12 @@ def _scale_at_jumps(
     first_inside = knots.astype(dtype)
     next_float = np.nextafter(first_inside, dtype.type(np.inf))
     first_inside = np.where(first_inside < knots, next_float, first_inside)
-    last_outside = np.nextafter(first_inside, dtype.type(-np.inf))
-    last_outside = last_outside.astype(np.float64)
+    last_outside = np.nextafter(first_inside, dtype.type(-np.inf)).astype(np.float64)
+    first_inside = first_inside.astype(np.float64)
     positions = jumps * FIXED
     for digits in SCALE_DIGITS:
         scale = FIXED * segments_per_unit * (1 + digits * 2.0**-52)
-        lands_inside = (first_inside.astype(np.float64) - lower) * scale >= positions
+        lands_inside = (first_inside - lower) * scale >= positions
         stays_outside = (last_outside - lower) * scale < positions
         if (lands_inside & stays_outside).all():
             return float(scale)
@@ -640,8 +661,10 @@ def _bucketed(edges: FloatArray) -> _Way | None:
         scale = bucket_count / float(edges[-1] - edges[0])
         # upper * scale may round to `count`, hence one bucket more.
         buckets = ((starts - edges[0]) * scale).astype(np.int64)
-        if np.unique(buckets[1:]).size == buckets.size - 1:
-            last_segment = np.searchsorted(buckets, np.arange(bucket_count + 1), side="right") - 1
+        inner_buckets = buckets[1:]
+        if np.unique(inner_buckets).size == inner_buckets.size:
+            all_buckets = np.arange(bucket_count + 1)
+            last_segment = np.searchsorted(buckets, all_buckets, side="right") - 1
             first = (last_segment - 1).astype(np.int32)
             slopes = TOTAL / np.diff(edges)
             return draw_bucketed, (scale, first, starts[last_segment], slopes)

@@ -59,30 +59,35 @@ def worst_ratio(weights: IntArray) -> WorstRatio:
     Levels without mass in any row are dropped: they are never reported. A constant table gives 1/1.
     """
     checked_weights = check_weights(weights)
-    largest = checked_weights.max(axis=0)
-    smallest = checked_weights.min(axis=0)
-    level = _worst_level(largest, smallest)
+    level = _worst_level(checked_weights.max(axis=0), checked_weights.min(axis=0))
+    level_weights: list[int] = checked_weights[:, level].tolist()
+    largest = max(level_weights)
+    smallest = min(level_weights)
     return WorstRatio(
-        numerator=int(largest[level]),
-        denominator=int(smallest[level]),
+        numerator=largest,
+        denominator=smallest,
         level=level,
-        row_high=int(np.argmax(checked_weights[:, level])),
-        row_low=int(np.argmin(checked_weights[:, level])),
+        row_high=level_weights.index(largest),
+        row_low=level_weights.index(smallest),
     )
 
 
 def _worst_level(largest: IntArray, smallest: IntArray) -> int:
     """The level at which largest / smallest is largest; the first wins a tie."""
-    unbounded = np.flatnonzero((largest > 0) & (smallest == 0))
+    is_reported = largest > 0
+    unbounded = np.flatnonzero(is_reported & (smallest == 0))
     if unbounded.size:
-        return int(unbounded[np.argmax(largest[unbounded])])
-    reported = np.flatnonzero(largest > 0)
+        position = np.argmax(largest[unbounded])
+        return int(unbounded[position])
+    reported = np.flatnonzero(is_reported)
     ratios = largest[reported] / smallest[reported]
     # Rounding keeps order: the quotient that is exactly the largest is among the largest floats.
-    candidates: list[int] = reported[ratios == ratios.max()].tolist()
+    is_candidate = ratios == ratios.max()
+    candidates: list[int] = reported[is_candidate].tolist()
     exact_ratios: list[Fraction] = []
     for level in candidates:
-        exact_ratios.append(Fraction(int(largest[level]), int(smallest[level])))
+        exact_ratio = Fraction(int(largest[level]), int(smallest[level]))
+        exact_ratios.append(exact_ratio)
     return candidates[exact_ratios.index(max(exact_ratios))]
 
 
@@ -147,7 +152,8 @@ def exp_below(epsilon: float) -> Fraction:
     Above 40 it stays at e**40, which is more than any finite ratio of weights.
     """
     capped_epsilon = min(epsilon, _ABOVE_EVERY_RATIO)
-    floored = Fraction(math.exp(capped_epsilon)) * (1 - _EXP_ALLOWANCE)
+    nearest = Fraction(math.exp(capped_epsilon))
+    floored = nearest * (1 - _EXP_ALLOWANCE)
     # e**epsilon >= 1 holds anyway.
     return max(Fraction(1), floored)
 
@@ -220,21 +226,19 @@ def delta(weights: IntArray, epsilon: float) -> float:
     row_count = len(float_rows)
     screened = np.empty((row_count, row_count))
     for second_index, second_row in enumerate(float_rows):
-        screened[:, second_index] = np.maximum(float_rows - float(ratio) * second_row, 0.0).sum(
-            axis=1
-        )
+        differences = float_rows - float(ratio) * second_row
+        screened[:, second_index] = np.maximum(differences, 0.0).sum(axis=1)
     # A positive term has ratio * W_b <= W_a up to rounding, so its error is at most 4 * UNIT * W_a;
     # the terms add up to at most 2**32 and summing m of them adds m * UNIT: together (m + 4) * UNIT
     # * 2**32. Twice that separates pairs.
     term_count = distinct_rows.shape[1] + 8
     margin = term_count * 2 * UNIT * TOTAL
     nearly_worst = np.argwhere(screened >= screened.max() - margin)
-    exact_excess = max(
-        _exact_hockey_stick(
-            distinct_rows[first_index].tolist(), distinct_rows[second_index].tolist(), ratio
-        )
-        for first_index, second_index in nearly_worst[:_EXACT_PAIRS].tolist()
-    )
+    exact_excess = 0
+    for row_pair in nearly_worst[:_EXACT_PAIRS]:
+        first_row, second_row = distinct_rows[row_pair].tolist()
+        excess = _exact_hockey_stick(first_row, second_row, ratio)
+        exact_excess = max(exact_excess, excess)
     upper_bound = Fraction(exact_excess, ratio.denominator * TOTAL)
     if len(nearly_worst) > _EXACT_PAIRS:
         screened_units = float(screened.max()) + margin
@@ -449,7 +453,8 @@ def renyi(weights: IntArray, alpha: float) -> float:
     """
     order = check_order(alpha)
     limit = pure_epsilon(weights)
-    if limit == 0 or order >= _CERTAIN_ORDER or (math.isinf(limit) and order >= 1):
+    is_unbounded = math.isinf(limit) and order >= 1
+    if limit == 0 or order >= _CERTAIN_ORDER or is_unbounded:
         return limit
     distinct_rows = np.unique(check_weights(weights), axis=0)
     divergences = renyi_pairs(distinct_rows, order)
@@ -501,8 +506,10 @@ class Certificate:
         """Return plain values for JSON: integers as integers, max_bias as "a/b", an unbounded
         epsilon as "inf".
         """
-        values: JsonObject = {"epsilon": self.epsilon, **vars(self)}
-        return {name: plain(value) for name, value in values.items()}
+        values: JsonObject = {"epsilon": plain(self.epsilon)}
+        for name, value in vars(self).items():
+            values[name] = plain(value)
+        return values
 
     def __str__(self) -> str:
         return f"One report of table {self.sha256[:12]}{self._privacy()}{self._accuracy()}."

@@ -5,6 +5,7 @@ file.
 from __future__ import annotations
 
 import math
+import operator
 import os
 from dataclasses import dataclass
 from fractions import Fraction
@@ -133,8 +134,9 @@ class Mechanism(Table):
         segment = knots_below - 1
         segment = np.minimum(segment, self.knots.size - 2)
         segment_start = self.knots[segment]
-        segment_stop = self.knots[segment + 1]
-        return segment, (clipped - segment_start) / (segment_stop - segment_start)
+        segment_width = self.knots[segment + 1] - segment_start
+        position = (clipped - segment_start) / segment_width
+        return segment, position
 
     def _interpolate(
         self,
@@ -162,7 +164,8 @@ class Mechanism(Table):
     def variance(self, x: npt.ArrayLike) -> FloatArray:
         """Variance of the decoded report at inputs x, squared data units, shape of x."""
         # Centred before squaring: E B^2 - (E B)^2 would cancel where levels are far from 0.
-        deviation = self.levels - self.mean(x)[..., None]
+        means = self.mean(x)
+        deviation = self.levels - means[..., None]
         probabilities = self.pmf(x)
         return np.einsum("...i,...i->...", probabilities, deviation**2)
 
@@ -202,18 +205,16 @@ class Mechanism(Table):
         knot (T4).
         """
         # Floats are dyadic: over one common power of two the row means are integer sums.
-        ratios = [float(level).as_integer_ratio() for level in self.levels]
-        denominator_scale = max(denominator for _, denominator in ratios)
-        integers = [
-            numerator * (denominator_scale // denominator) for numerator, denominator in ratios
-        ]
+        levels = [Fraction(float(level)) for level in self.levels]
+        denominator = max(level.denominator for level in levels)
+        integers = [int(level * denominator) for level in levels]
+        knots: list[float] = self.knots.tolist()
+        weight_rows: list[list[int]] = self.weights.tolist()
         largest_bias = Fraction(0)
-        for knot, weight_row in zip(self.knots.tolist(), self.weights.tolist(), strict=True):
-            integer_mean = sum(
-                weight * integer for weight, integer in zip(weight_row, integers, strict=True)
-            )
-            bias = Fraction(integer_mean, denominator_scale * TOTAL) - Fraction(knot)
-            largest_bias = max(largest_bias, abs(bias))
+        for knot, weight_row in zip(knots, weight_rows, strict=True):
+            integer_mean = sum(map(operator.mul, weight_row, integers))
+            row_mean = Fraction(integer_mean, denominator * TOTAL)
+            largest_bias = max(largest_bias, abs(row_mean - Fraction(knot)))
         return largest_bias
 
     @property
@@ -248,13 +249,15 @@ class Mechanism(Table):
 
         Returns: inf where the table does not tell the cells apart.
         """
-        if not isinstance(cast("object", cells), (int, np.integer)) or cells < 1:
+        is_integer = isinstance(cast("object", cells), (int, np.integer))
+        if not is_integer or cells < 1:
             raise ParameterError("cells", cells, "need a number of cells, at least 1")
         edges = np.linspace(self.lower, self.upper, int(cells) + 1)
         moments = self._prior(prior).moments(edges)
-        shares = np.maximum(moments[:, 0], _RAREST_CELL)
+        cell_masses = np.maximum(moments[:, 0], _RAREST_CELL)
+        shares = cell_masses / cell_masses.sum()
         centres = (edges[1:] + edges[:-1]) / 2
-        variance = cdf_variance(self.pmf(centres), shares / shares.sum())
+        variance = cdf_variance(self.pmf(centres), shares)
         return math.sqrt(variance)
 
     def worst_mse(self) -> float:
@@ -408,7 +411,8 @@ class Mechanism(Table):
         """Exact pure epsilon of one report, replace-one neighbours, any two inputs; rounded up; inf
         if none (T3).
         """
-        return losses.log_ratio(self.worst_ratio.numerator, self.worst_ratio.denominator)
+        worst = self.worst_ratio
+        return losses.log_ratio(worst.numerator, worst.denominator)
 
     def delta(self, epsilon: float) -> float:
         """Exact worst-case hockey-stick divergence over all input pairs at `epsilon` >= 0, rounded

@@ -99,11 +99,11 @@ class SamplePrior(Prior):
 
     @cached_property
     def _blocks(self) -> _Blocks:
-        padding = -self.points.size % _BLOCK
-        points = np.pad(self.points, (0, padding), mode="edge")
-        points = points.reshape(-1, _BLOCK)
-        masses = np.pad(self.masses, (0, padding))
-        masses = masses.reshape(-1, _BLOCK)
+        padding = (0, -self.points.size % _BLOCK)
+        padded_points = np.pad(self.points, padding, mode="edge")
+        padded_masses = np.pad(self.masses, padding)
+        points = padded_points.reshape(-1, _BLOCK)
+        masses = padded_masses.reshape(-1, _BLOCK)
         distances = points - points[:, :1]
         moments = np.einsum("bpo,bp->bo", _powers(distances), masses)
         return _Blocks(points, masses, moments)
@@ -134,7 +134,8 @@ def _add(
 ) -> None:
     """result[rows] += terms, rows repeated."""
     for order in range(ORDERS):
-        sums = np.bincount(rows, terms[:, order], minlength=len(result))
+        order_terms = terms[:, order]
+        sums = np.bincount(rows, order_terms, minlength=len(result))
         result[:, order] += sums
 
 
@@ -212,9 +213,10 @@ class _TailIntegral:
     cdf_at_edges: FloatArray
 
     def _integrand(self, pieces: IndexArray, x: FloatArray) -> FloatArray:
-        cdf = np.asarray(self.cdf(x.ravel()))
+        flat_cdf = np.asarray(self.cdf(x.ravel()))
+        cdf = flat_cdf.reshape(x.shape)
         cdf_at_stops = self.cdf_at_edges[pieces + 1]
-        tails = cdf_at_stops[:, None] - cdf.reshape(x.shape)
+        tails = cdf_at_stops[:, None] - cdf
         starts = self.edges[pieces]
         distances = x - starts[:, None]
         powers = distances[..., None] ** (_TAIL_ORDERS - 1)
@@ -227,7 +229,8 @@ class _TailIntegral:
         stop: FloatArray,
     ) -> _Quadrature:
         piece_width = (stop - start)[:, None]
-        nodes = start[:, None] + piece_width * (_NODES + 1) / 2
+        node_distances = piece_width * (_NODES + 1) / 2
+        nodes = start[:, None] + node_distances
         integrand_values = self._integrand(pieces, nodes)
         ends = np.stack([start, stop], axis=1)
         end_values = self._integrand(pieces, ends)
@@ -247,7 +250,7 @@ class _TailIntegral:
         coarse_integrals = self._quadrature(pieces, piece_starts, piece_stops).integrals
         range_width = self.edges[-1] - self.edges[0]
         tolerance = range_width**_TAIL_ORDERS * _TAIL_ACCURACY
-        for _ in range(_DEEPEST):
+        for _halving in range(_DEEPEST):
             middle = (piece_starts + piece_stops) / 2
             left_half = self._quadrature(pieces, piece_starts, middle)
             right_half = self._quadrature(pieces, middle, piece_stops)
@@ -260,11 +263,12 @@ class _TailIntegral:
             if not is_rough.any():
                 return integrals
             pieces = np.tile(pieces[is_rough], 2)
-            rough_starts, rough_stops = piece_starts[is_rough], piece_stops[is_rough]
-            piece_starts = np.concatenate([rough_starts, middle[is_rough]])
-            piece_stops = np.concatenate([middle[is_rough], rough_stops])
-            halves = [left_half.integrals[is_rough], right_half.integrals[is_rough]]
-            coarse_integrals = np.concatenate(halves)
+            rough_middle = middle[is_rough]
+            piece_starts = np.concatenate([piece_starts[is_rough], rough_middle])
+            piece_stops = np.concatenate([rough_middle, piece_stops[is_rough]])
+            left_integrals = left_half.integrals[is_rough]
+            right_integrals = right_half.integrals[is_rough]
+            coarse_integrals = np.concatenate([left_integrals, right_integrals])
         np.add.at(integrals, pieces, coarse_integrals)
         return integrals
 
@@ -295,20 +299,25 @@ def as_prior(
     if isinstance(prior, Prior):
         return prior
     # A histogram needs no parameters to be frozen.
-    if callable(getattr(prior, "freeze", None)) and type(prior).__name__ != "rv_histogram":
+    type_name = type(prior).__name__
+    if _has_method(prior, "freeze") and type_name != "rv_histogram":
         remedy = "give a frozen distribution: with its parameters, as in norm(0, 1)"
-        raise ParameterError("prior", type(prior).__name__, remedy)
-    cdf = cast("Callable[[npt.ArrayLike], FloatArray] | None", getattr(prior, "cdf", None))
-    if not callable(cdf):
+        raise ParameterError("prior", type_name, remedy)
+    if not _has_method(prior, "cdf"):
         return _sample(prior, lower, upper)
+    cdf = cast(Any, prior).cdf
     cdf_at_lower = float(cdf(lower))
     cdf_at_upper = float(cdf(upper))
     if not 0 <= cdf_at_lower <= cdf_at_upper <= 1:
         remedy = "its cdf at lower and upper: check its parameters"
         raise ParameterError("prior", (cdf_at_lower, cdf_at_upper), remedy)
-    if callable(getattr(prior, "pmf", None)) and not callable(getattr(prior, "pdf", None)):
+    if _has_method(prior, "pmf") and not _has_method(prior, "pdf"):
         return _discrete(prior, lower, upper)
     return DistributionPrior(cdf=cdf)
+
+
+def _has_method(candidate: object, name: str) -> bool:
+    return callable(getattr(candidate, name, None))
 
 
 def _discrete(
@@ -318,18 +327,19 @@ def _discrete(
 ) -> Prior:
     # scipy's discrete distributions live on loc + integers.
     shift = float(distribution.ppf(0.5)) % 1.0
-    first_point = int(np.ceil(lower - shift))
-    last_point = int(np.floor(upper - shift))
-    whole_points = np.arange(first_point, last_point + 1, dtype=np.float64)
-    points = whole_points + shift
-    masses = np.asarray(distribution.pmf(points), dtype=np.float64)
-    mass_up_to_lower = masses[points <= lower].sum()
+    first_integer = math.ceil(lower - shift)
+    last_integer = math.floor(upper - shift)
+    integers = np.arange(first_integer, last_integer + 1, dtype=np.float64)
+    inner_points = integers + shift
+    inner_masses = np.asarray(distribution.pmf(inner_points), dtype=np.float64)
+    mass_up_to_lower = inner_masses[inner_points <= lower].sum()
     mass_below = float(distribution.cdf(lower)) - mass_up_to_lower
-    mass_above = max(0.0, 1.0 - mass_below - masses.sum())
-    least_mass = max(0.0, mass_below)
+    mass_above = 1.0 - mass_below - inner_masses.sum()
+    mass_at_lower = max(0.0, mass_below)
+    mass_at_upper = max(0.0, mass_above)
     return SamplePrior(
-        points=np.concatenate([[lower], points, [upper]]),
-        masses=np.concatenate([[least_mass], masses, [mass_above]]),
+        points=np.concatenate([[lower], inner_points, [upper]]),
+        masses=np.concatenate([[mass_at_lower], inner_masses, [mass_at_upper]]),
     )
 
 
@@ -358,7 +368,7 @@ def cell_means(
 ) -> SamplePrior:
     """Point masses at the means of 2048 cells: where a search reads a prior again and again."""
     edges = np.linspace(lower, upper, SEARCH_CELLS + 1)
-    means, _ = _means(prior, edges)
+    means, _mean_square = _means(prior, edges)
     return means
 
 
@@ -366,13 +376,15 @@ def _means(prior: Prior, edges: FloatArray) -> tuple[SamplePrior, float]:
     """Point masses at the means of cells, and the mean square distance of an input from its own."""
     moments = prior.moments(edges)
     has_mass = moments[:, 0] > 0
-    cell_masses, first_moments, second_moments, _ = moments[has_mass].T
-    total_spread = float((second_moments - first_moments**2 / cell_masses).sum())
-    cell_means = edges[:-1][has_mass] + first_moments / cell_masses
-    return SamplePrior(
-        points=cell_means,
+    cell_masses, first_moments, second_moments, _third_moments = moments[has_mass].T
+    cell_spreads = second_moments - first_moments**2 / cell_masses
+    total_spread = float(cell_spreads.sum())
+    cell_starts = edges[:-1][has_mass]
+    point_masses = SamplePrior(
+        points=cell_starts + first_moments / cell_masses,
         masses=cell_masses,
-    ), max(0.0, total_spread)
+    )
+    return point_masses, max(0.0, total_spread)
 
 
 def cost_matrix(
@@ -398,7 +410,8 @@ def cost_matrix(
     if loss == "mae":
         is_inner = (levels > knots[0]) & (levels < knots[-1])
         inner_levels = levels[is_inner]
-    edges = np.unique(np.concatenate([knots, inner_levels]))
+    all_edges = np.concatenate([knots, inner_levels])
+    edges = np.unique(all_edges)
     moments = prior.moments(edges)
     piece_starts = edges[:-1]
     segment = np.searchsorted(knots, piece_starts, side="right") - 1
@@ -406,8 +419,9 @@ def cost_matrix(
     position = (piece_starts - knots[segment]) / segment_width
 
     loss_terms = _loss_terms(edges, levels, loss)
+    next_moments = moments[:, 1:]  # of y times the input's powers
     loss_integral = np.einsum("opi,po->pi", loss_terms, moments[:, :3])
-    tilted_integral = np.einsum("opi,po->pi", loss_terms, moments[:, 1:])  # of loss * y
+    tilted_integral = np.einsum("opi,po->pi", loss_terms, next_moments)
 
     # Row k+1 is drawn with probability t(y) = position + y / width, row k otherwise.
     tilted_share = tilted_integral / segment_width[:, None]
@@ -486,7 +500,8 @@ class Law:
         for power in (1, 2, 3):
             growth = np.diff(edges**power)
             cell_integrals.append(growth * density / power)
-        first_atom = low * np.array([1.0, -1.0, 1.0])
+        powers_at_start = np.array([1.0, -1.0, 1.0])
+        first_atom = low * powers_at_start
         all_integrals = np.stack(cell_integrals, axis=1)
         cumulated = np.cumsum(all_integrals, axis=0)
         below = np.concatenate([first_atom[None], first_atom + cumulated])
@@ -502,11 +517,12 @@ class Law:
         the same.
         """
         sign = self._lean()
-        atom_low = round(float(self.below[0, 0]), _MIRROR_DIGITS)
+        mass_low = float(self.below[0, 0])
         mass_high = float(self.totals[0] - self.below[-1, 0])
-        atom_high = round(mass_high, _MIRROR_DIGITS)
         if sign < 0:
-            atom_low, atom_high = atom_high, atom_low
+            mass_low, mass_high = mass_high, mass_low
+        atom_low = round(mass_low, _MIRROR_DIGITS)
+        atom_high = round(mass_high, _MIRROR_DIGITS)
         signed_edges = sign * self.edges[::sign]
         mirrored_edges = np.round(signed_edges, _MIRROR_DIGITS)
         cell_masses = self.density * np.diff(self.edges)
@@ -515,12 +531,13 @@ class Law:
         is_apart = np.diff(mirrored_edges) > 0
         is_wide = np.append(is_apart, True)
         rounded_masses = np.diff(below[is_wide]).round(_MIRROR_DIGITS)
-        return Law.of(
+        mirrored_law = Law.of(
             mirrored_edges[is_wide],
             rounded_masses,
             low=atom_low,
             high=atom_high,
-        ), sign
+        )
+        return mirrored_law, sign
 
     def _lean(self) -> int:
         """1 where the first of these that is not 0 is negative, else -1; 1 where all are 0: the
@@ -547,9 +564,10 @@ class Law:
             growth = x**power - cell_start**power
             growths.append(density * growth / power)
         inside = self.below[cell] + np.stack(growths, axis=-1)
-        is_above, is_below = x >= 1, x <= -1
-        up_to_end = np.where(is_above[..., None], self.totals, inside)
-        return np.where(is_below[..., None], 0.0, up_to_end)
+        is_above = (x >= 1)[..., None]
+        is_below = (x <= -1)[..., None]
+        up_to_end = np.where(is_above, self.totals, inside)
+        return np.where(is_below, 0.0, up_to_end)
 
     def density_at(self, x: FloatArray) -> FloatArray:
         return self.density[self.cell(x)]
@@ -588,7 +606,9 @@ def _spread_interval(
     points: FloatArray,
     spread: float,
 ) -> tuple[FloatArray, FloatArray]:
-    return np.maximum(points - spread, -1.0), np.minimum(points + spread, 1.0)
+    spread_start = np.maximum(points - spread, -1.0)
+    spread_stop = np.minimum(points + spread, 1.0)
+    return spread_start, spread_stop
 
 
 def _inputs(
@@ -597,7 +617,8 @@ def _inputs(
     upper: float,
 ) -> FloatArray:
     """Centred units, from -1 to 1, as data units."""
-    inputs = lower + (upper - lower) * (edges + 1) / 2
+    range_width = upper - lower
+    inputs = lower + range_width * (edges + 1) / 2
     return np.clip(inputs, lower, upper)
 
 
@@ -611,7 +632,7 @@ def _cells(
     """
     edges = np.linspace(-1.0, 1.0, _GRID + 1)
     cumulated = _mass_below(prior, edges, lower, upper)
-    for _ in range(_HALVINGS):
+    for _halving in range(_HALVINGS):
         is_heavy = np.diff(cumulated) > _HEAVY
         if not is_heavy.any():
             break
@@ -630,10 +651,12 @@ def _mass_below(
 ) -> FloatArray:
     edge_inputs = _inputs(edges, lower, upper)
     if isinstance(prior, SamplePrior):
-        points_below = np.searchsorted(prior.points, edge_inputs)
-        points_below[0] = np.searchsorted(prior.points, lower, side="right")
-        cumulated = np.concatenate([[0.0], np.cumsum(prior.masses)])
-        return cumulated[points_below]
+        points = prior.points
+        points_below = np.searchsorted(points, edge_inputs)
+        points_below[0] = np.searchsorted(points, lower, side="right")
+        cumulated = np.cumsum(prior.masses)
+        masses_below = np.concatenate([[0.0], cumulated])
+        return masses_below[points_below]
     distribution = cast(DistributionPrior, prior)
     return np.asarray(distribution.cdf(edge_inputs), dtype=np.float64)
 
@@ -649,15 +672,18 @@ def law_of(
     uniform over `spread`.
     """
     if isinstance(prior, UniformPrior):
-        return Law.of(np.array([-1.0, 1.0]), np.ones(1))
+        whole_range = np.array([-1.0, 1.0])
+        return Law.of(whole_range, np.ones(1))
     if isinstance(prior, SamplePrior) and has_few_atoms(prior):
         return _atoms(*centred_atoms(prior, lower, upper), spread)
-    edges, below, _ = _cells(prior, lower, upper)
+    edges, masses_below, _is_narrow = _cells(prior, lower, upper)
+    cell_masses = np.maximum(np.diff(masses_below), 0.0)
+    mass_above = 1 - float(masses_below[-1])
     return Law.of(
         edges,
-        np.maximum(np.diff(below), 0.0),
-        low=float(below[0]),
-        high=max(1 - float(below[-1]), 0.0),
+        cell_masses,
+        low=float(masses_below[0]),
+        high=max(mass_above, 0.0),
     )
 
 
@@ -675,7 +701,7 @@ def condensed(
     """
     if isinstance(prior, UniformPrior) or has_few_atoms(prior):
         return prior, 0.0
-    edges, _, is_narrow = _cells(prior, lower, upper)
+    edges, _masses_below, is_narrow = _cells(prior, lower, upper)
     if not is_narrow:
         return prior, 0.0
     distinct_inputs = np.unique(_inputs(edges, lower, upper))
@@ -702,7 +728,8 @@ def split_atoms(
     spread_width = spread_stop - spread_start
     position = (edge_column - spread_start) / spread_width
     spread_below = np.clip(position, 0.0, 1.0)
-    atom_below = np.where(points < 0, edge_column > points, edge_column >= points)
+    is_at_lower = points < 0
+    atom_below = np.where(is_at_lower, edge_column > points, edge_column >= points)
     below = np.where(is_inside, spread_below, atom_below)
     below[0] = 0.0
     below[-1] = 1.0

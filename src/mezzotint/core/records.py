@@ -44,7 +44,8 @@ def plain(value: object) -> Json:
     if isinstance(value, Record):
         return value.as_dict()
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        names = [field.name for field in fields(value)]
+        return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         entries = cast("Mapping[object, object]", value).items()
         return {str(key): plain(inner) for key, inner in entries}
@@ -101,7 +102,9 @@ def above(value: float, digits: int = 6) -> str:
     # The shortest decimal, not the binary one: 1e-05 lies just above a hundred-thousandth, and
     # would read 1.00001e-05.
     upwards = Context(prec=digits, rounding=ROUND_CEILING)
-    return number(float(upwards.create_decimal(repr(float(value)))), digits)
+    shortest_decimal = repr(float(value))
+    rounded = upwards.create_decimal(shortest_decimal)
+    return number(float(rounded), digits)
 
 
 def below(value: float, digits: int = 6) -> str:
@@ -183,7 +186,7 @@ class Record:
                 values[field.name] = field_value
         for field_name in self.beside:
             values[field_name] = getattr(self, field_name)
-        return {field_name: plain(field_value) for field_name, field_value in values.items()}
+        return {name: plain(value) for name, value in values.items()}
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -255,7 +258,8 @@ class Records(list[Item]):
     def __str__(self) -> str:
         table = self._table()
         text_rows = [table.names, *table.rows]
-        widths = [max(map(len, column)) for column in zip(*text_rows, strict=True)]
+        columns = zip(*text_rows, strict=True)
+        widths = [max(map(len, column)) for column in columns]
         lines: list[str] = []
         for text_row in text_rows:
             padded_row = map(str.ljust, text_row, widths)
@@ -269,33 +273,32 @@ class Records(list[Item]):
         import html
 
         table = self._table()
-        heading = [("th", name) for name in table.names]
-        rows = [[("td", text) for text in row] for row in table.rows]
-        markup = _html([heading, *rows])
+        tagged_rows = [[("th", name) for name in table.names]]
+        for row in table.rows:
+            tagged_rows.append([("td", text) for text in row])
+        markup = _html(tagged_rows)
         if table.shared:
             markup += f"<p>{html.escape(table.shared)}</p>"
         return markup
 
     def _table(self) -> _TextTable:
-        cell_rows = [_cells_of(record.as_dict()) for record in self]
-        field_names = list(
-            dict.fromkeys(field_name for record_cells in cell_rows for field_name in record_cells)
-        )
+        records = [_cells_of(record.as_dict()) for record in self]
+        texts_by_field: dict[str, list[str]] = {}
+        for field_name in dict.fromkeys(itertools.chain.from_iterable(records)):
+            texts_by_field[field_name] = [cells.get(field_name, "") for cells in records]
         shared: list[str] = []
-        columns: list[str] = []
-        for field_name in field_names:
-            texts = {record_cells.get(field_name, "") for record_cells in cell_rows}
-            if len(cell_rows) == 1 or len(texts) > 1:
-                columns.append(field_name)
-            elif cell_rows[0][field_name]:
-                shared.append(f"{field_name} {cell_rows[0][field_name]}")
-        cells = [
-            [record_cells.get(field_name, "") for field_name in columns]
-            for record_cells in cell_rows
-        ]
+        columns: dict[str, list[str]] = {}
+        for field_name, texts in texts_by_field.items():
+            if len(records) == 1 or len(set(texts)) > 1:
+                columns[field_name] = texts
+            elif texts[0]:
+                shared.append(f"{field_name} {texts[0]}")
+        rows: list[list[str]] = []
+        for index in range(len(records)):
+            rows.append([texts[index] for texts in columns.values()])
         return _TextTable(
-            names=columns,
-            rows=cells,
+            names=list(columns),
+            rows=rows,
             shared=", ".join(shared),
         )
 
@@ -310,8 +313,8 @@ def _frame(rows: Sequence[Json]) -> Any:
 
 def html_of(facts: JsonObject) -> str:
     """The table that notebooks show of these facts."""
-    rows = [[("th", name), ("td", text)] for name, text in _cells_of(facts).items()]
-    return _html(rows)
+    cells = _cells_of(facts)
+    return _html([("th", name), ("td", text)] for name, text in cells.items())
 
 
 def _html(rows: Iterable[Iterable[tuple[str, str]]]) -> str:
@@ -326,7 +329,11 @@ def _html(rows: Iterable[Iterable[tuple[str, str]]]) -> str:
 
 
 def _cells_of(facts: JsonObject) -> dict[str, str]:
-    return {name.replace("_", " "): _field_text(name, value) for name, value in facts.items()}
+    cells: dict[str, str] = {}
+    for name, value in facts.items():
+        heading = name.replace("_", " ")
+        cells[heading] = _field_text(name, value)
+    return cells
 
 
 def _field_text(name: str, value: Json) -> str:

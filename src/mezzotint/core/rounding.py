@@ -86,32 +86,33 @@ def _largest_remainder(rows: FloatArray) -> IntArray:
         missing = TOTAL - int(weight_row.sum())
         while missing != 0:
             # Largest remainder first; a surplus is taken where most was added, never down to zero.
+            step = np.sign(missing)
             is_allowed = (exact_row > 0) if missing > 0 else (weight_row > 1)
-            gains = (exact_row - weight_row) * np.sign(missing)
-            remainder = np.where(is_allowed, gains, -np.inf)
+            gains = (exact_row - weight_row) * step
+            remainders = np.where(is_allowed, gains, -np.inf)
             change_count = min(abs(missing), int(is_allowed.sum()))
-            changed = np.argsort(-remainder, kind="stable")[:change_count]
-            weight_row[changed] += np.sign(missing)
+            descending = np.argsort(-remainders, kind="stable")
+            weight_row[descending[:change_count]] += step
             missing = TOTAL - int(weight_row.sum())
     return weights
 
 
 def _boxes(weights: IntArray, ratio: Fraction) -> tuple[IntArray, IntArray]:
     """Per level a box [low, high] with high <= ratio * low that costs the rows little."""
-    low = weights.min(axis=0)
+    smallest = weights.min(axis=0)
     # Rounding to nearest leaves an excess of a few units: raising the small end a little costs the
     # rows least.
-    largest: list[int] = weights.max(axis=0).tolist()
-    needed_units = [math.ceil(Fraction(units) / ratio) for units in largest]
+    largest_units: list[int] = weights.max(axis=0).tolist()
+    needed_units = [math.ceil(Fraction(units) / ratio) for units in largest_units]
     needed = np.array(needed_units, dtype=np.int64)
-    raised = np.minimum(needed, low + 2)
-    raised = np.maximum(low, raised)
-    low = np.where(low > 0, raised, 0)
-    smallest: list[int] = low.tolist()
-    limits: list[int] = []
-    for units in smallest:
-        limits.append(min(math.floor(units * ratio), TOTAL))
-    return low, np.array(limits, dtype=np.int64)
+    raised = np.minimum(needed, smallest + 2)
+    raised = np.maximum(smallest, raised)
+    floors = np.where(smallest > 0, raised, 0)
+    ceiling_units: list[int] = []
+    for units in floors.tolist():
+        highest = math.floor(units * ratio)
+        ceiling_units.append(min(highest, TOTAL))
+    return floors, np.array(ceiling_units, dtype=np.int64)
 
 
 def _weight_limits(
@@ -120,9 +121,12 @@ def _weight_limits(
 ) -> tuple[IntArray, IntArray]:
     """(rows, m) least and largest weights within epsilon."""
     if math.isinf(epsilon):
-        return np.minimum(weights, 1), np.where(weights > 0, TOTAL, 0)
-    low, high = _boxes(weights, ratio_below(epsilon))
-    return np.broadcast_to(low, weights.shape), np.broadcast_to(high, weights.shape)
+        least = np.minimum(weights, 1)
+        return least, least * TOTAL
+    floors, ceilings = _boxes(weights, ratio_below(epsilon))
+    floor_rows = np.broadcast_to(floors, weights.shape)
+    ceiling_rows = np.broadcast_to(ceilings, weights.shape)
+    return floor_rows, ceiling_rows
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -208,9 +212,9 @@ def _cancel_residual(row: IntArray, box: _RowBox) -> None:
             return
         # What one unit from giver to taker adds to the mean.
         unit_effect = deviations[takers] - deviations[givers][:, None]
-        given_units = (row - box.low)[givers][:, None]
-        taken_units = (box.high - row)[takers]
-        most_units = np.minimum(given_units, taken_units)
+        available_units = (row - box.low)[givers]
+        accepted_units = (box.high - row)[takers]
+        most_units = np.minimum(available_units[:, None], accepted_units)
         wanted_units = np.divide(
             residual,
             unit_effect,
@@ -221,7 +225,8 @@ def _cancel_residual(row: IntArray, box: _RowBox) -> None:
         moved_units = np.minimum(whole_units, most_units)
         residuals = np.abs(residual - moved_units * unit_effect)
         # Of the moves that come close enough, the smallest disturbs the row least.
-        is_close = residuals <= max(float(residuals.min()), close_enough)
+        least_residual = float(residuals.min())
+        is_close = residuals <= max(least_residual, close_enough)
         close_units = np.where(is_close, moved_units, np.inf)
         smallest = int(np.argmin(close_units))
         giver, taker = np.unravel_index(smallest, residuals.shape)
@@ -245,7 +250,8 @@ def _check_request(
     if levels.shape != (level_count,) or not is_increasing:
         remedy = f"need {level_count} increasing levels, one per column"
         raise ParameterError("levels", levels.tolist(), remedy)
-    if target_means.shape != (row_count,) or not np.isfinite(target_means).all():
+    are_finite = np.isfinite(target_means).all()
+    if target_means.shape != (row_count,) or not are_finite:
         remedy = f"need {row_count} finite means, one per row"
         raise ParameterError("target_means", target_means.tolist(), remedy)
     if not epsilon >= 0:

@@ -12,11 +12,11 @@ import math
 import operator
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar, final
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError, wrong_kind
 from mezzotint.core.table import Table
-from mezzotint.core.types import Codes, Floats, NumberArray, Seed, Words
+from mezzotint.core.types import ClipCounts, Codes, Floats, NumberArray, Seed, Words
 
 if TYPE_CHECKING:
     import torch
@@ -168,9 +168,11 @@ class ElementWords:
         self._next = first
         range_number, skipped = divmod(first, PART)
         odd_words = skipped % WORDS_PER_COUNT
-        self._stream = Keystream(key, fast_start(range_number) + skipped - odd_words)
+        even_start = fast_start(range_number) + skipped - odd_words
+        self._stream = Keystream(key, even_start)
         if odd_words:
-            self._stream.fill(np.empty(1, dtype=np.uint64))
+            unused_word = np.empty(1, dtype=np.uint64)
+            self._stream.fill(unused_word)
 
     def fill(self, words: Words) -> None:
         """Overwrites `words` (contiguous, at most BLOCK) with the words of the next elements.
@@ -178,9 +180,9 @@ class ElementWords:
         """
         filled = 0
         while filled < words.size:
-            position = self._next % PART
+            range_number, position = divmod(self._next, PART)
             if position == 0:
-                self._stream = Keystream(self._key, fast_start(self._next // PART))
+                self._stream = Keystream(self._key, fast_start(range_number))
             word_count = min(words.size - filled, PART - position)
             self._stream.fill(words[filled : filled + word_count])
             filled += word_count
@@ -197,7 +199,9 @@ GPU = ("cuda",)
 
 T = TypeVar("T")
 
-Find = Callable[[Literal["nan", "outside"]], tuple[int, ...]]
+Problem: TypeAlias = Literal["nan", "outside"]
+
+Find = Callable[[Problem], tuple[int, ...]]
 """Index of the first input that is NaN, or that lies outside."""
 
 
@@ -246,14 +250,14 @@ def privatize(
         from mezzotint.core import gpu as device
 
         codes, clip_counts = device.draw(table, x, key_from(rng))
-        find_input = partial(device.find, table, x)
-        return codes, _checked_counts(
+        stats = _checked_counts(
             table=table,
             total=x.numel(),
             counts=clip_counts,
             on_out_of_range=on_out_of_range,
-            find=find_input,
+            find=partial(device.find, table, x),
         )
+        return codes, stats
     from mezzotint.core.kernels import compile_lookup
 
     values, wrap = _as_array(x)
@@ -262,13 +266,12 @@ def privatize(
     flat_values = np.ascontiguousarray(values).reshape(-1)
     codes = np.empty(flat_values.size, dtype=lookup.code_dtype)
     clip_counts = _draw_all(lookup, flat_values, codes, key, threads)
-    find_input = partial(_find, table, values)
     stats = _checked_counts(
         table=table,
         total=values.size,
         counts=clip_counts,
         on_out_of_range=on_out_of_range,
-        find=find_input,
+        find=partial(_find, table, values),
     )
     return wrap(codes.reshape(values.shape)), stats
 
@@ -285,7 +288,7 @@ def codes_from_words(
     """
     from mezzotint.core.kernels import compile_lookup
 
-    values, _ = _as_array(x)
+    values, _wrap = _as_array(x)
     random_words = np.asarray(words)
     if random_words.dtype != np.uint64 or random_words.shape != values.shape:
         description = f"{random_words.dtype} of shape {random_words.shape}"
@@ -294,7 +297,8 @@ def codes_from_words(
     lookup = compile_lookup(table, values.dtype)
     codes = np.empty(values.size, dtype=lookup.code_dtype)
     flat_values = np.ascontiguousarray(values).reshape(-1)
-    clip_counts = lookup.draw(flat_values, np.ascontiguousarray(random_words).reshape(-1), codes)
+    flat_words = np.ascontiguousarray(random_words).reshape(-1)
+    clip_counts = lookup.draw(flat_values, flat_words, codes)
     _checked_counts(
         table=table,
         total=values.size,
@@ -336,7 +340,8 @@ def _as_array(x: object) -> tuple[Floats, Callable[[Codes], object]]:
         raise wrong_kind("x", numbers, "fiu", "need real numbers; convert or drop the rest")
     is_single = numbers.dtype.kind == "f" and numbers.dtype.itemsize <= 4
     # The native dtype: asarray copies only what needs casting.
-    float_values: Floats = np.asarray(numbers, dtype=np.float32 if is_single else np.float64)
+    float_type = np.float32 if is_single else np.float64
+    float_values: Floats = np.asarray(numbers, dtype=float_type)
     # An array of no dimension becomes a scalar, others stay.
     return float_values, lambda codes: codes[()]
 
@@ -349,8 +354,7 @@ def _of_objects(array: npt.NDArray[Any]) -> Floats:
 
     listed = inputs(array.reshape(-1), None)
     if listed.present is not None:
-        index = np.unravel_index(int(np.argmin(listed.present)), array.shape)
-        label = _spelled(tuple(map(int, index)))
+        label = _spelled(_first_index(~listed.present, array.shape))
         raise ParameterError(f"x[{label}]", None, "is missing; drop it first")
     return listed.values.reshape(array.shape)
 
@@ -370,22 +374,29 @@ def _draw_range(
     codes: Codes,
     key: bytes,
     first: int,
-) -> tuple[int, int, int]:
+) -> ClipCounts:
     """Elements from number `first` on: each has its own word, so seeded draws do not depend on how
     work is split.
     """
     element_words = ElementWords(key, first)
     buffer = np.empty(min(BLOCK, x.size), dtype=np.uint64)
-    below_count = above_count = nan_count = 0
+    block_counts: list[ClipCounts] = []
     for block_start in range(0, x.size, BLOCK):
         block_words = buffer[: min(BLOCK, x.size - block_start)]
         element_words.fill(block_words)
         block = slice(block_start, block_start + block_words.size)
-        block_counts = lookup.draw(x[block], block_words, codes[block])
-        below_count += block_counts[0]
-        above_count += block_counts[1]
-        nan_count += block_counts[2]
-    return below_count, above_count, nan_count
+        block_counts.append(lookup.draw(x[block], block_words, codes[block]))
+    return _added(block_counts)
+
+
+def _added(all_counts: Iterable[ClipCounts]) -> ClipCounts:
+    """The counts of all parts of an array, from those of each."""
+    below_total = above_total = nan_total = 0
+    for below_count, above_count, nan_count in all_counts:
+        below_total += below_count
+        above_total += above_count
+        nan_total += nan_count
+    return below_total, above_total, nan_total
 
 
 def usable_cores() -> int:
@@ -416,7 +427,7 @@ def _draw_all(
     codes: Codes,
     key: bytes,
     threads: int | None,
-) -> tuple[int, int, int]:
+) -> ClipCounts:
     workers = 1
     if x.size >= 2 * PART:
         workers = min(threads or usable_cores(), x.size // PART)
@@ -424,28 +435,24 @@ def _draw_all(
         return _draw_range(lookup, x, codes, key, 0)
     # Whole ranges of the keystream, or fewer threads than asked for.
     share = -(-x.size // (workers * PART)) * PART
-    tasks: list[Callable[[], tuple[int, int, int]]] = []
+    tasks: list[Callable[[], ClipCounts]] = []
     for range_start in range(0, x.size, share):
         span = slice(range_start, range_start + share)
         tasks.append(partial(_draw_range, lookup, x[span], codes[span], key, range_start))
-    below_count = above_count = nan_count = 0
-    for range_counts in in_threads(tasks, threads=workers):
-        below_count += range_counts[0]
-        above_count += range_counts[1]
-        nan_count += range_counts[2]
-    return below_count, above_count, nan_count
+    return _added(in_threads(tasks, threads=workers))
 
 
 def _checked_counts(
     table: Table,
     total: int,
-    counts: tuple[int, int, int],
+    counts: ClipCounts,
     on_out_of_range: str,
     find: Find,
 ) -> PrivatizeStats:
     below_count, above_count, nan_count = counts
     if nan_count:
-        raise ParameterError("x", math.nan, f"input {_spelled(find('nan'))} is NaN; drop it first")
+        label = _spelled(find("nan"))
+        raise ParameterError("x", math.nan, f"input {label} is NaN; drop it first")
     if on_out_of_range == "error" and below_count + above_count:
         # The input itself is private, and messages go to logs.
         remedy = (
@@ -463,17 +470,22 @@ def _checked_counts(
 def _find(
     table: Table,
     values: Floats,
-    problem: Literal["nan", "outside"],
+    problem: Problem,
 ) -> tuple[int, ...]:
     # In float64, as the kernels compare: numpy would round the limits to float32 for float32
     # values.
     inputs = values.astype(np.float64)
     if problem == "nan":
-        is_bad = np.isnan(inputs)
+        has_problem = np.isnan(inputs)
     else:
-        is_bad = (inputs < table.lower) | (inputs > table.upper)
-    index = np.unravel_index(int(np.argmax(is_bad)), values.shape)
-    return tuple(int(axis_index) for axis_index in index)
+        has_problem = (inputs < table.lower) | (inputs > table.upper)
+    return _first_index(has_problem, values.shape)
+
+
+def _first_index(condition: npt.NDArray[np.bool_], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Of the first entry of an array of this shape, in row-major order, for which it holds."""
+    position = int(np.argmax(condition))
+    return tuple(int(axis_index) for axis_index in np.unravel_index(position, shape))
 
 
 def _spelled(index: tuple[int, ...]) -> str:
@@ -481,6 +493,9 @@ def _spelled(index: tuple[int, ...]) -> str:
 
 
 MAX_BITS = 16
+"""Of a code that `pack` takes."""
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 def packed_size(count: int, bits: int) -> int:
@@ -510,21 +525,19 @@ def pack(codes: npt.ArrayLike, bits: int) -> bytes:
     code_array = np.asarray(codes)
     if code_array.size == 0:
         return b""
-    if (
-        code_array.dtype.kind not in "iu"
-        or int(code_array.min()) < 0
-        or int(code_array.max()) >> bits
-    ):
+    are_integers = code_array.dtype.kind in "iu"
+    fit = are_integers and int(code_array.min()) >= 0 and int(code_array.max()) >> bits == 0
+    if not fit:
         remedy = f"codes of {bits} bits are integers from 0 to {2**bits - 1}"
         raise ParameterError("codes", str(code_array.dtype), remedy)
     return pack_words(code_array.ravel(), bits)
 
 
 def unpack(
-    data: bytes | bytearray | memoryview,
+    data: Buffer,
     bits: int,
     count: int,
-) -> npt.NDArray[np.unsignedinteger]:
+) -> Codes:
     """The `count` codes that `pack` put into `data`, 1-D; uint8 up to 8 bits, else uint16.
 
     Raises:
@@ -559,13 +572,13 @@ def word_type(bits: int) -> np.dtype[np.unsignedinteger]:
 
 
 def surplus_bits(
-    data: bytes | bytearray | memoryview,
+    data: Buffer,
     bits: int,
     count: int,
 ) -> int:
     """The value of the last byte's bits that belong to no word."""
-    used = count * bits % 8
-    return data[-1] >> used if used else 0
+    used_bits = count * bits % 8
+    return data[-1] >> used_bits if used_bits else 0
 
 
 def pack_words(words: npt.NDArray[np.integer], bits: int) -> bytes:
@@ -574,33 +587,38 @@ def pack_words(words: npt.NDArray[np.integer], bits: int) -> bytes:
     Two neighbours become one integer of twice the width, until it has 64 bits; eight words fill
     whole bytes.
     """
-    eights = np.empty(-(-words.size // 8), dtype=f"V{bits}")  # a row of bytes for every eight words
+    row_count = -(-words.size // 8)
+    byte_rows = np.empty(row_count, dtype=f"V{bits}")  # a row of bytes for every eight words
     for batch_start in range(0, words.size, _BATCH):
-        batch = np.ascontiguousarray(
-            words[batch_start : batch_start + _BATCH], dtype=word_type(bits)
-        )
-        if batch.size % 8:
-            batch = np.pad(batch, (0, -batch.size % 8))
+        batch_words = words[batch_start : batch_start + _BATCH]
+        batch = np.ascontiguousarray(batch_words, dtype=word_type(bits))
+        padding = -batch.size % 8
+        if padding:
+            batch = np.pad(batch, (0, padding))
         joined, width = _joined_neighbours(batch, bits)
         integers = joined.reshape(-1, 8 * bits // width)
-        lanes = np.empty((len(integers), -(-bits // 8)), dtype="<u8")
-        for integer_column, (lane_index, shift) in zip(
-            integers.T, _lane_positions(width, bits), strict=True
-        ):
+        lanes = np.empty((len(integers), _lane_count(bits)), dtype="<u8")
+        lane_positions = _lane_positions(width, bits)
+        for integer_column, (lane_index, shift) in zip(integers.T, lane_positions, strict=True):
             if shift:
                 lanes[:, lane_index] |= integer_column << shift
             else:
                 lanes[:, lane_index] = integer_column
             if shift + width > _LANE_BITS:
                 lanes[:, lane_index + 1] = integer_column >> (_LANE_BITS - shift)
-        byte_rows = np.ndarray(
+        batch_rows = np.ndarray(
             len(lanes),
-            dtype=eights.dtype,
+            dtype=byte_rows.dtype,
             buffer=lanes,
             strides=lanes.strides[:1],
         )
-        eights[batch_start // 8 :][: len(lanes)] = byte_rows
-    return eights.tobytes()[: packed_size(words.size, bits)]
+        byte_rows[batch_start // 8 :][: len(lanes)] = batch_rows
+    return byte_rows.tobytes()[: packed_size(words.size, bits)]
+
+
+def _lane_count(bits: int) -> int:
+    """How many lanes of 64 bits hold eight words."""
+    return -(-bits // 8)
 
 
 def _joined_neighbours(
@@ -611,38 +629,41 @@ def _joined_neighbours(
     while words.itemsize < 8:
         half_bits = 8 * words.itemsize
         words = words.view(f"<u{2 * words.itemsize}")
-        second = words >> half_bits
-        second <<= width
-        words = np.bitwise_or(second, words & ((1 << half_bits) - 1), out=second)
+        first_half = words & ((1 << half_bits) - 1)
+        second_half = words >> half_bits
+        second_half <<= width
+        words = np.bitwise_or(second_half, first_half, out=second_half)
         width *= 2
     return words, width
 
 
 def unpack_words(
-    data: bytes | bytearray | memoryview,
+    data: Buffer,
     bits: int,
     count: int,
-) -> npt.NDArray[np.unsignedinteger]:
+) -> Codes:
     """The `count` integers that `pack_words` put into `data`, in the smallest `word_type`."""
     words = np.empty(count, dtype=word_type(bits))
-    bytes_of_data = np.frombuffer(data, dtype=np.uint8)
+    data_bytes = np.frombuffer(data, dtype=np.uint8)
     for batch_start in range(0, count, _BATCH):
         batch = words[batch_start : batch_start + _BATCH]
         row_count = -(-batch.size // 8)
-        source = bytes_of_data[batch_start * bits // 8 :][: row_count * bits]
-        padded = np.pad(source, (0, row_count * bits - source.size))
-        lanes = np.zeros((row_count, -(-bits // 8)), dtype="<u8")
-        lanes.view(np.uint8)[:, :bits] = padded.reshape(row_count, bits)
+        byte_count = row_count * bits
+        batch_bytes = data_bytes[batch_start * bits // 8 :][:byte_count]
+        padded = np.pad(batch_bytes, (0, byte_count - batch_bytes.size))
+        lanes = np.zeros((row_count, _lane_count(bits)), dtype="<u8")
+        lane_bytes = lanes.view(np.uint8)
+        lane_bytes[:, :bits] = padded.reshape(row_count, bits)
         width = bits * 8 // words.itemsize
         joined = np.empty((row_count, 8 * bits // width), dtype="<u8")
-        for integer_column, (lane_index, shift) in zip(
-            joined.T, _lane_positions(width, bits), strict=True
-        ):
+        lane_positions = _lane_positions(width, bits)
+        for integer_column, (lane_index, shift) in zip(joined.T, lane_positions, strict=True):
             integer_column[:] = lanes[:, lane_index] >> shift
             if shift + width > _LANE_BITS:
                 integer_column |= lanes[:, lane_index + 1] << (_LANE_BITS - shift)
         separated = _separated_neighbours(joined, width, words.itemsize)
-        batch[:] = separated.ravel()[: batch.size] & (2**bits - 1)
+        batch_words = separated.ravel()[: batch.size]
+        batch[:] = batch_words & (2**bits - 1)
     return words
 
 
@@ -657,8 +678,9 @@ def _separated_neighbours(
     while joined.itemsize > itemsize:
         half_bits = 4 * joined.itemsize
         width //= 2
-        first = joined & ((1 << width) - 1)
-        joined = (joined >> width << half_bits) | first
+        first_half = joined & ((1 << width) - 1)
+        second_half = joined >> width
+        joined = (second_half << half_bits) | first_half
         joined = joined.view(f"<u{joined.itemsize // 2}")
     return joined
 
@@ -667,4 +689,5 @@ def _lane_positions(width: int, bits: int) -> list[tuple[int, int]]:
     """Where the integers of `width` bits begin that together make eight words: lane of 64 bits, bit
     in it.
     """
-    return [divmod(first_bit, _LANE_BITS) for first_bit in range(0, 8 * bits, width)]
+    first_bits = range(0, 8 * bits, width)
+    return [divmod(first_bit, _LANE_BITS) for first_bit in first_bits]

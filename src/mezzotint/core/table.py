@@ -240,7 +240,8 @@ def _check_knots(knots: FloatArray) -> None:
     with np.errstate(over="ignore"):
         distances = np.diff(knots)
         spread = knots[-1] - knots[0]
-    too_close = bool(((distances > 0) & (distances < NARROWEST)).any())
+    is_segment = distances > 0
+    too_close = bool((is_segment & (distances < NARROWEST)).any())
     jumps = distances == 0
     rules = (
         (

@@ -18,6 +18,9 @@ Codes = npt.NDArray[np.unsignedinteger]
 BoolArray = npt.NDArray[np.bool_]
 ByteArray = npt.NDArray[np.uint8]
 
+ClipCounts: TypeAlias = tuple[int, int, int]
+"""How many inputs lay below the range, lay above it, and were NaN."""
+
 AnyPath: TypeAlias = "str | os.PathLike[str]"
 
 TOTAL = 2**32

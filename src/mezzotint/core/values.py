@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast, final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -159,9 +159,10 @@ def arrow_array(
         if hasattr(values, "iloc"):  # a pandas series
             return _one_chunk(pa.array(values, from_pandas=True))
         if isinstance(values, np.ndarray | np.generic):
-            numpy_column: npt.NDArray[Any] = np.atleast_1d(cast(Any, values))
+            numpy_column = _numpy_column(values)
             if numpy_column.dtype != object:
-                return pa.array(numpy_column, from_pandas=numpy_column.dtype.kind in "fmM")
+                may_miss = numpy_column.dtype.kind in "fmM"
+                return pa.array(numpy_column, from_pandas=may_miss)
             return pa.array(numpy_column.tolist(), from_pandas=True)
         return pa.array(_entries(values), from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -171,11 +172,15 @@ def arrow_array(
 def _entries(values: Any) -> list[Any]:
     """The Python values of a list or an array; a single one is a list of itself."""
     if isinstance(values, np.ndarray | np.generic):
-        numpy_column: npt.NDArray[Any] = np.atleast_1d(cast(Any, values))
-        return list(cast(Any, numpy_column))
+        return list(_numpy_column(values))
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         return [values]
     return list(values)
+
+
+def _numpy_column(values: Any) -> npt.NDArray[Any]:
+    """An array of one dimension at least."""
+    return np.atleast_1d(values)
 
 
 def _mixed(
@@ -192,17 +197,18 @@ def _mixed(
     entries = _entries(values)
     if not entries:
         return ParameterError(parameter, name, remedy)
-    # The first `good` of them are a column, the first `bad` are none.
-    good = 0
-    bad = len(entries)
-    while bad - good > 1:
-        middle = (good + bad) // 2
+    # So many of the first entries are a column, and so many are none.
+    column_size = 0
+    mixed_size = len(entries)
+    while mixed_size - column_size > 1:
+        middle = (column_size + mixed_size) // 2
         try:
             pa.array(entries[:middle], from_pandas=True)
-            good = middle
+            column_size = middle
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            bad = middle
-    return ParameterError(f"{parameter}[{good}]", type(entries[good]).__name__, remedy)
+            mixed_size = middle
+    type_name = type(entries[column_size]).__name__
+    return ParameterError(f"{parameter}[{column_size}]", type_name, remedy)
 
 
 def _one_chunk(values: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -216,22 +222,13 @@ def stripped(array: pa.Array) -> pa.Array:
         if isinstance(outer_type, pa.BaseExtensionType):
             array = array.storage
         elif of.is_dictionary(outer_type):
-            array = _decoded(array)
+            array = stripped(array.dictionary).take(array.indices)
         elif of.is_run_end_encoded(outer_type):
             array = compute.run_end_decode(array)
         elif of.is_string_view(outer_type):
             array = array.cast(pa.large_string())
         else:
             return array
-
-
-def _decoded(array: pa.Array) -> pa.Array:
-    words = array.dictionary
-    if of.is_string_view(words.type):
-        words = words.cast(pa.large_string())
-    if isinstance(words.type, pa.BaseExtensionType) or of.is_run_end_encoded(words.type):
-        words = stripped(words)
-    return words.take(array.indices)
 
 
 # Ids of people ------------------------------------------------------------------------------------
@@ -333,19 +330,23 @@ def first_without_id(ids: pa.Array, markers: frozenset[str] = frozenset()) -> in
     """
     if ids.null_count:
         return int(np.argmin(validity(ids)))
-    if not (of.is_string(ids.type) or of.is_large_string(ids.type)):
+    if not _is_text(ids.type):
         return None
-    longest = max(len(marker.encode()) for marker in ("", *markers))
-    lengths = plain(compute.binary_length(ids))
-    short_rows = np.flatnonzero(lengths <= max(MOST_BLANKS, longest))
+    marker_lengths = [len(marker.encode()) for marker in markers]
+    longest = max([MOST_BLANKS, *marker_lengths])
+    id_lengths = plain(compute.binary_length(ids))
+    short_rows = np.flatnonzero(id_lengths <= longest)
     if not short_rows.size:
         return None
-    trimmed = compute.utf8_trim_whitespace(ids.take(arrow(short_rows)))
+    short_ids = ids.take(arrow(short_rows))
+    trimmed = compute.utf8_trim_whitespace(short_ids)
     missing_words = texts_of(["", *sorted(markers)], trimmed.type)
-    missing = compute.indices_nonzero(compute.is_in(trimmed, missing_words))
-    if not len(missing):
+    is_missing = compute.is_in(trimmed, missing_words)
+    missing_positions = compute.indices_nonzero(is_missing)
+    if not len(missing_positions):
         return None
-    return int(short_rows[plain(missing)[0]])
+    first_missing = plain(missing_positions)[0]
+    return int(short_rows[first_missing])
 
 
 def stripped_type(kind: Any) -> pa.DataType:
@@ -382,11 +383,14 @@ def plain(array: pa.Array) -> npt.NDArray[Any]:
 
 def validity(array: pa.Array) -> BoolArray:
     """A mask of the entries that are not null."""
+    size = len(array)
     bitmap = array.buffers()[0]
     if bitmap is None:
-        return np.full(len(array), not of.is_null(array.type))
-    bits = np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8), bitorder="little")
-    return bits[array.offset : array.offset + len(array)].astype(bool)
+        return np.full(size, not of.is_null(array.type))
+    bitmap_bytes = np.frombuffer(bitmap, dtype=np.uint8)
+    all_bits = np.unpackbits(bitmap_bytes, bitorder="little")
+    array_bits = all_bits[array.offset :][:size]
+    return array_bits.astype(bool)
 
 
 def arrow(
@@ -397,26 +401,31 @@ def arrow(
     booleans, copied.
     """
     if values.dtype == np.bool_:
-        bits = np.packbits(values.astype(np.bool_, copy=False), bitorder="little")
-        return pa.Array.from_buffers(pa.bool_(), values.size, [None, pa.py_buffer(bits)])
-    bitmap = None
-    if present is not None:
-        bitmap = pa.py_buffer(np.packbits(present, bitorder="little"))
+        flags = values.astype(np.bool_, copy=False)
+        return pa.Array.from_buffers(pa.bool_(), values.size, [None, _bitmap(flags)])
+    bitmap = None if present is None else _bitmap(present)
     arrow_type = pa.from_numpy_dtype(values.dtype)
-    return pa.Array.from_buffers(arrow_type, values.size, [bitmap, pa.py_buffer(values)])
+    buffers = [bitmap, pa.py_buffer(values)]
+    return pa.Array.from_buffers(arrow_type, values.size, buffers)
+
+
+def _bitmap(flags: BoolArray) -> pa.Buffer:
+    packed_bits = np.packbits(flags, bitorder="little")
+    return pa.py_buffer(packed_bits)
 
 
 def texts_of(words: Sequence[str], kind: pa.DataType) -> pa.Array:
     """Some words as an array of strings or large strings."""
     encoded = [word.encode() for word in words]
-    offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
+    word_count = len(encoded)
+    offsets = np.zeros(word_count + 1, dtype=np.int64)
     lengths = [len(word) for word in encoded]
     np.cumsum(lengths, out=offsets[1:])
     if of.is_string(kind):
         offsets = offsets.astype(np.int32)
     text = b"".join(encoded)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
-    return pa.Array.from_buffers(kind, len(encoded), buffers)
+    return pa.Array.from_buffers(kind, word_count, buffers)
 
 
 # Numbers ------------------------------------------------------------------------------------------
@@ -443,14 +452,17 @@ def _is_numeric(kind: pa.DataType) -> bool:
     return of.is_integer(kind) or of.is_floating(kind) or of.is_decimal(kind)
 
 
+def _is_text(kind: pa.DataType) -> bool:
+    return of.is_string(kind) or of.is_large_string(kind)
+
+
 def category_fault(kind: pa.DataType, name: str | None = None) -> str:
     """The remedy for a type that holds no categories; empty for a type that does."""
     value_type = stripped_type(kind)
     if of.is_temporal(value_type):
         return f"holds {kind}, not categories; {derived_remedy(value_type, name)}"
-    is_text = of.is_string(value_type) or of.is_large_string(value_type)
     is_flag = of.is_boolean(value_type) or of.is_null(value_type)
-    if is_text or is_flag or _is_numeric(value_type):
+    if _is_text(value_type) or is_flag or _is_numeric(value_type):
         return ""
     return f"holds {kind}, not categories (text, integers, true and false); convert it first"
 
@@ -579,10 +591,9 @@ def _respell(
     pending_cells = text.take(pa.array(pending)).dictionary_encode()
     distinct = pending_cells.dictionary
     may_respell = compute.match_substring_regex(distinct, _RESPELLED)
-    if markers:
-        is_marker = compute.is_in(distinct, pa.array(list(markers), text.type))
-        may_respell = compute.or_(may_respell, is_marker)
-    may_respell = compute.or_(may_respell, compute.equal(distinct, ""))
+    missing_words = texts_of(["", *sorted(markers)], text.type)
+    is_missing = compute.is_in(distinct, missing_words)
+    may_respell = compute.or_(may_respell, is_missing)
     position_of_spelling = np.full(len(distinct), UNLISTED)
     for spelling_index in np.flatnonzero(_booleans(may_respell)):
         spelling = distinct[int(spelling_index)].as_py()
@@ -639,17 +650,18 @@ def category_text(array: pa.Array, column: _ColumnName) -> pa.Array:
 
 def _whole_floats(array: pa.Array, column: _ColumnName) -> pa.Array:
     """Floats that are integers, as integers; NaN is null."""
-    limit = EXACT_INTEGERS[array.type]
     as_doubles = array.cast(pa.float64())
     values = plain(compute.fill_null(as_doubles, np.nan))
-    missing = np.isnan(values)
+    is_missing = np.isnan(values)
     with np.errstate(invalid="ignore"):
-        is_integer = missing | ((np.abs(values) < limit) & (np.floor(values) == values))
-    if not is_integer.all():
-        first_row = int(np.argmin(is_integer))
+        is_exact = np.abs(values) < EXACT_INTEGERS[array.type]
+        is_whole = np.floor(values) == values
+    is_category = is_missing | (is_exact & is_whole)
+    if not is_category.all():
+        first_row = int(np.argmin(is_category))
         raise column.error(f"{column.row(first_row)} {NOT_WHOLE}")
-    integers = np.where(missing, 0.0, values).astype(np.int64)
-    return arrow(integers, ~missing)
+    integers = np.where(is_missing, 0.0, values).astype(np.int64)
+    return arrow(integers, ~is_missing)
 
 
 def _whole_decimals(array: pa.Array, column: _ColumnName) -> pa.Array:
@@ -661,9 +673,9 @@ def _whole_decimals(array: pa.Array, column: _ColumnName) -> pa.Array:
     for cell_index, cell_text in enumerate(distinct_cells.dictionary.to_pylist()):
         decimal_number = decimal.Decimal(cell_text)
         if decimal_number != decimal_number.to_integral_value():
-            first_row = int(
-                np.argmax(_numbered(distinct_cells.indices, otherwise=-1) == cell_index)
-            )
+            row_cells = _numbered(distinct_cells.indices, otherwise=-1)
+            first_row = int(np.argmax(row_cells == cell_index))
             raise column.error(f"{column.row(first_row)} {NOT_WHOLE}")
         spellings.append(str(int(decimal_number)))
-    return pa.array(spellings, pa.large_string()).take(distinct_cells.indices)
+    distinct_text = pa.array(spellings, pa.large_string())
+    return distinct_text.take(distinct_cells.indices)
