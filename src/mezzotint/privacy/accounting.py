@@ -135,10 +135,11 @@ def _account_columns(release: Release, tables: Mapping[str, Mechanism]) -> Claim
     # The likelihood ratio of a tuple of independent reports is the product of the columns' ratios,
     # and each can be at its largest at once: the logarithms of the maxima add up, with equality.
     epsilons = [table.epsilon for table in tables.values()]
-    total = math.inf
+    total_epsilon = math.inf
     if all(map(math.isfinite, epsilons)):
-        total = float_above(sum(map(Fraction, epsilons), Fraction(0)))
-    return release.claim({PURE: total}, dimension=len(tables))
+        exact_total = sum(map(Fraction, epsilons), Fraction(0))
+        total_epsilon = float_above(exact_total)
+    return release.claim({PURE: total_epsilon}, dimension=len(tables))
 
 
 def _account_memoised(release: Release, distinct: int) -> Claim:
@@ -149,7 +150,8 @@ def _account_memoised(release: Release, distinct: int) -> Claim:
     observer who cannot tell AES-256 from random, if the device keeps its key.
     Source: docs/proofs/estimation.md, E7; the effect of changes: Ding, Kulkarni, Yekhanin 2017.
     """
-    claim = account_local(replace(release, rounds=distinct, distinct=None))
+    fresh_rounds = replace(release, rounds=distinct, distinct=None)
+    claim = account_local(fresh_rounds)
     return replace(
         claim,
         release=release,
@@ -246,7 +248,8 @@ def _proposed_table(
 ) -> Outcome | str:
     """Of several reports of one table."""
     if release.distinct is not None:
-        ratio = functools.partial(sealed, kind="ratio", tables=[release.table.canonical()])
+        texts = [release.table.canonical()]
+        ratio = functools.partial(sealed, kind="ratio", tables=texts)
         return accepted(exact_release(release), epsilon, 0.0, ratio, seconds=seconds)
     if release.trust == "shuffler":
         return "no kind of proof is about shuffled reports"
@@ -302,8 +305,9 @@ def check_report(
     for name, value in stated.items():
         statement[name] = repr(float(value))
     ordered: JsonObject = {} if order is None else {"order": repr(float(order))}
+    one_report = ((table.sha256, 1),)
     claim = mz.kernel.ExactClaim(
-        release=mz.kernel.ExactRelease(observer="reports", tables=((table.sha256, 1),)),
+        release=mz.kernel.ExactRelease(observer="reports", tables=one_report),
         statement={**statement, **ordered},
     )
     content = sealed(claim, proof, tables=[table.canonical()], **ordered)

@@ -101,7 +101,7 @@ def calibrate(
             release, claim = trials.computed[most_noise_at]
             raise InfeasibleError(_advice(release, claim, epsilon, most_noise_at))
         # |log(a / b)| <= t where the difference is at most 1 - e^-t of the larger one.
-        parameter, _ = bracket(
+        parameter, _excessive = bracket(
             trials.fits,
             most_noise_at,
             least_noise_at,
@@ -132,8 +132,8 @@ class _Trials:
         """The result, of a parameter that was tried."""
         release, claim = self.computed[parameter]
         tried: list[tuple[float, float]] = []
-        for trial, (_, trial_claim) in self.computed.items():
-            tried.append((trial, trial_claim.epsilon))
+        for tried_parameter, (_release, tried_claim) in self.computed.items():
+            tried.append((tried_parameter, tried_claim.epsilon))
         return Calibration(
             parameter=parameter,
             release=release,
@@ -180,7 +180,7 @@ def _largest_count(name: str, release: Release, budget: float) -> int | None:
     excessive = int(getattr(release, name))
     if excessive == 1 or not meets(1):
         return None
-    largest, _ = bracket(
+    largest, _excessive = bracket(
         lambda count: meets(round(count)),
         1.0,
         excessive,
@@ -197,12 +197,14 @@ def _enough_clients(release: Release, budget: float) -> int | None:
     factor = 2.0
     while factor <= _MOST_CLIENTS:
         clients = math.ceil((release.clients or 1) * factor)
+        summed = replace(release, trust="secure_sum", clients=clients)
         try:
-            epsilon = account(replace(release, trust="secure_sum", clients=clients)).epsilon
+            epsilon = account(summed).epsilon
         except ParameterError:
             return None
         if epsilon <= budget:
             return clients
         # Epsilon falls about with the root of the clients, at first faster.
-        factor *= min(max((epsilon / budget) ** 2, 2.0), 100.0)
+        squared_excess = (epsilon / budget) ** 2
+        factor *= min(max(squared_excess, 2.0), 100.0)
     return None

@@ -181,12 +181,12 @@ class Claim(Record):
         if self.checked is None or not self.checked.certified:
             return False
         # Numbers of a Renyi statement, or of a profile, are no (epsilon, delta).
-        numbers = math.isfinite(self.epsilon) and math.isfinite(self.delta)
-        if not numbers or self.checked.statement["kind"] != "dp":
+        are_finite = math.isfinite(self.epsilon) and math.isfinite(self.delta)
+        if not are_finite or self.checked.statement["kind"] != "dp":
             return False
-        stated = Fraction(repr(self.epsilon)), Fraction(repr(self.delta))
-        within = self.checked.epsilon <= stated[0] and self.checked.delta <= stated[1]
-        return within and self._describes(self.checked.release)
+        epsilon_holds = self.checked.epsilon <= Fraction(repr(self.epsilon))
+        delta_holds = self.checked.delta <= Fraction(repr(self.delta))
+        return epsilon_holds and delta_holds and self._describes(self.checked.release)
 
     def _describes(self, exact: kernel.ExactRelease | None) -> bool:
         """Whether a release that the kernel checked is the one that this claim's sentence is
@@ -197,20 +197,23 @@ class Claim(Record):
         release = self.release
         if exact is None or release is None or release.exact != exact:
             return False
-        honest = exact.clients - exact.corrupted if exact.trust == "secure_sum" else None
-        dimension = sum(count for _, count in exact.tables) or release.dimension
-        users = exact.distinct > 0 or exact.records_per_user > 1
+        honest_clients = None
+        if exact.trust == "secure_sum":
+            honest_clients = exact.clients - exact.corrupted
+        coordinates = [count for _table, count in exact.tables]
+        dimension = sum(coordinates) or release.dimension
+        has_other_neighbours = exact.distinct > 0 or exact.records_per_user > 1
         checked = (
             exact.observer,
             exact.neighboring,
             exact.rounds,
             exact.seeded,
-            honest,
+            honest_clients,
             exact.sampling,
             float(exact.rate),
             dimension,
             release.sha256,
-            users,
+            has_other_neighbours,
             *(release.released, release.between, release.parts),
         )
         shown = (
@@ -227,9 +230,10 @@ class Claim(Record):
             *(self.released, self.between, self.parts),
         )
         # A record is part of a client's data: what hides all of it hides one.
-        covered = exact.unit == self.unit or (exact.unit, self.unit) == ("client", "record")
-        covered = covered and self.unit in ("user", release.unit)
-        return checked == shown and covered
+        same_unit = exact.unit == self.unit
+        hides_more = exact.unit == "client" and self.unit == "record"
+        is_described = self.unit in ("user", release.unit)
+        return checked == shown and (same_unit or hides_more) and is_described
 
     @property
     def basis(self) -> str:
@@ -717,11 +721,15 @@ class Release:
             epsilons: by method.
             more: fields of the claim that this description does not settle.
         """
-        finite = [
-            (method, epsilon) for method, epsilon in epsilons.items() if math.isfinite(epsilon)
-        ]
+        finite: list[tuple[str, float]] = []
+        for bound in epsilons.items():
+            if math.isfinite(bound[1]):
+                finite.append(bound)
         finite.sort(key=lambda bound: bound[1])
-        method, epsilon = finite[0] if finite else (next(iter(epsilons)), math.inf)
+        method = next(iter(epsilons))
+        epsilon = math.inf
+        if finite:
+            method, epsilon = finite[0]
         fields: dict[str, Any] = {
             "epsilon": epsilon,
             "delta": self.delta,

@@ -28,8 +28,7 @@ def hull(across: Sequence[Number], values: Sequence[Number]) -> list[int]:
     vertices: list[int] = []
     for point in range(len(across)):
         while len(vertices) >= 2:
-            start = vertices[-2]
-            vertex = vertices[-1]
+            start, vertex = vertices[-2:]
             chord_run = across[point] - across[start]
             chord_rise = values[point] - values[start]
             vertex_run = across[vertex] - across[start]
@@ -39,9 +38,8 @@ def hull(across: Sequence[Number], values: Sequence[Number]) -> list[int]:
                 break
             vertices.pop()
         if vertices and across[vertices[-1]] == across[point]:
-            vertices[-1] = point
-        else:
-            vertices.append(point)
+            vertices.pop()
+        vertices.append(point)
     return vertices
 
 
@@ -63,10 +61,9 @@ def symmetric_hull(ratios: list[Fraction], deltas: list[Fraction]) -> tuple[list
         mirror_slope = -(1 - delta) / (1 + ratio)
         if len(vertices) == 1:
             return vertices, mirror_slope
-        next_ratio = ratios[vertices[1]]
-        next_delta = deltas[vertices[1]]
-        next_slope = (next_delta - delta) / (next_ratio - ratio)
-        if mirror_slope <= next_slope:
+        next_run = ratios[vertices[1]] - ratio
+        next_rise = deltas[vertices[1]] - delta
+        if mirror_slope <= next_rise / next_run:
             return vertices, mirror_slope
         vertices.pop(0)
 
@@ -94,15 +91,17 @@ def _test_order(first: IntArray, others: IntArray) -> npt.NDArray[np.intp]:
     ordered_weights = np.take_along_axis(others, order, axis=1)
     numerators = ordered_weights.astype(np.uint64)
     ordered_ratios = np.take_along_axis(ratios, order, axis=1)
+    earlier = np.s_[:, :-1]
+    later = np.s_[:, 1:]
     # Rounding keeps order, but quotients that are equal as floats may differ as fractions. Their
     # cross products then differ by far less than 2**63, so that the difference modulo 2**64 is the
     # exact one.
-    cross_later = numerators[:, 1:] * denominators[:, :-1]
-    cross_earlier = numerators[:, :-1] * denominators[:, 1:]
+    cross_later = numerators[later] * denominators[earlier]
+    cross_earlier = numerators[earlier] * denominators[later]
     difference = (cross_later - cross_earlier).astype(np.int64)
-    earlier_ratios = ordered_ratios[:, :-1]
-    later_ratios = ordered_ratios[:, 1:]
-    are_tied = np.isfinite(earlier_ratios) & (later_ratios == earlier_ratios)
+    earlier_ratios = ordered_ratios[earlier]
+    is_equal = ordered_ratios[later] == earlier_ratios
+    are_tied = np.isfinite(earlier_ratios) & is_equal
     misordered = are_tied & (difference > 0)
     for row in np.flatnonzero(misordered.any(axis=1)):
         order[row] = _exact_order(first.tolist(), others[row].tolist())
@@ -111,11 +110,10 @@ def _test_order(first: IntArray, others: IntArray) -> npt.NDArray[np.intp]:
 
 def _corners(points: IntArray) -> IntArray:
     """(c, 2) lower convex hull, exactly, of (n, 2) integer points up to 2**32."""
-    across, values = points[:, 0], points[:, 1]
+    across, values = points.T
     order = np.lexsort((-values, across))
-    ordered = points[order]
-    vertices = hull(ordered[:, 0].tolist(), ordered[:, 1].tolist())
-    return ordered[vertices]
+    vertices = hull(across[order].tolist(), values[order].tolist())
+    return points[order[vertices]]
 
 
 def tradeoff_corners(weights: IntArray) -> tuple[IntArray, IntArray]:
@@ -140,9 +138,9 @@ def tradeoff_corners(weights: IntArray) -> tuple[IntArray, IntArray]:
         misses = TOTAL - detection_rows.ravel()
         # Points clearly above the hull so far cannot become corners.
         hull_misses = np.interp(alarms, corners[:, 0], corners[:, 1])
-        below = misses <= hull_misses + _FLOAT_MARGIN
-        candidates = np.stack([alarms[below], misses[below]], axis=1)
-        points = np.unique(candidates, axis=0)
-        corners = _corners(np.concatenate([corners, points]))
+        is_low = misses <= hull_misses + _FLOAT_MARGIN
+        low_points = np.stack([alarms[is_low], misses[is_low]], axis=1)
+        candidates = np.unique(low_points, axis=0)
+        corners = _corners(np.concatenate([corners, candidates]))
     corners.setflags(write=False)
     return corners[:, 0], corners[:, 1]

@@ -219,11 +219,12 @@ class Ledger:
             totals = self._person_totals()
             units = np.asarray(totals["units"], dtype=np.uint64)
             spent_by_hash: list[tuple[bytes, Spent]] = []
-            for person in largest_totals(units, top):
-                high = int(totals[person]["high"])
-                low = int(totals[person]["low"])
-                hashed = high.to_bytes(8, "big") + low.to_bytes(8, "big")
-                person_spent = self._of_person(high, low, int(units[person]))
+            for position in largest_totals(units, top):
+                person = totals[position]
+                high_half = int(person["high"])
+                low_half = int(person["low"])
+                hashed = high_half.to_bytes(8, "big") + low_half.to_bytes(8, "big")
+                person_spent = self._of_person(high_half, low_half, int(units[position]))
                 spent_by_hash.append((hashed, person_spent))
             return spent_by_hash
 
@@ -242,9 +243,10 @@ class Ledger:
             hashes: of the ledger's key, for the names of people; None for their hashes.
         """
         for charge in self.charges:
-            yield {**_as_line(charge.release, charge.token), "withdrawn": charge.withdrawn}
+            line_fields = _as_line(charge.release, charge.token)
+            yield {**line_fields, "withdrawn": charge.withdrawn}
         for line in self.people:
-            about = {
+            description = {
                 "identity": line.identity,
                 "description": line.description,
                 "epsilon of a row": line.epsilon,
@@ -256,7 +258,7 @@ class Ledger:
                 else:
                     (person,) = hashes.names(hashed[None])
                 price = float(Fraction(rows * line.units, UNITS))
-                yield {"person": person, "rows": rows, "epsilon": price, **about}
+                yield {"person": person, "rows": rows, "epsilon": price, **description}
 
     def shared_people(self, identities: Iterable[str]) -> int | None:
         """How many people were charged by more than one of these runs.
@@ -266,14 +268,17 @@ class Ledger:
 
         Returns: their number; None where one of the runs did not charge people for their own rows.
         """
-        runs = set(identities)
+        run_names = set(identities)
         with self._log.transaction():
-            lines = {line.identity: line for line in self._active() if line.identity in runs}
-            if runs - set(lines):
+            lines_by_run: dict[str, PeopleLine] = {}
+            for line in self._active():
+                if line.identity in run_names:
+                    lines_by_run[line.identity] = line
+            if len(lines_by_run) < len(run_names):
                 return None
             store = self._files()
             store.check(self._people)
-            return store.shared(list(lines.values()))
+            return store.shared(list(lines_by_run.values()))
 
     def person_spent(self, person: str, *, key: bytes) -> Spent:
         """The cost to one person, of their own rows and of releases about everyone.
@@ -284,12 +289,11 @@ class Ledger:
         hashes = IdHash(key)
         with self._log.transaction():
             self._check_people(hashes.check)
-            (halves,) = hashes.of([person]).view(">u8")
-            high, low = halves.tolist()
-            high_words = np.array([high], dtype=np.uint64)
-            low_words = np.array([low], dtype=np.uint64)
-            (units,) = lookup(self._person_totals(), high_words, low_words).tolist()
-            return self._of_person(high, low, units)
+            halves = hashes.of([person]).view(">u8").astype(np.uint64)
+            totals = self._person_totals()
+            (units,) = lookup(totals, halves[:, 0], halves[:, 1]).tolist()
+            high_half, low_half = halves[0].tolist()
+            return self._of_person(high_half, low_half, units)
 
     def _files(self) -> PeopleStore:
         if self._store is None:
@@ -311,8 +315,12 @@ class Ledger:
         if len(self._totals) > 1:
             remedy = "charges people by name; convert it first: mezzotint ledger FILE --convert NEW"
             raise ParameterError("ledger", str(self.path), remedy)
-        if any(line.key != key for line in self._people.values()):
-            remedy = "its people were hashed under another key, and would all be new; restore the key beside it"
+        other_keys = {line.key for line in self._people.values()} - {key}
+        if other_keys:
+            remedy = (
+                "its people were hashed under another key, and would all be new; "
+                "restore the key beside it"
+            )
             raise ParameterError("ledger", str(self.path), remedy)
 
     def _same_people(self, claim: Charge, segment: Segment) -> PeopleLine | None:
@@ -322,9 +330,10 @@ class Ledger:
         """
         if not claim.fingerprint:
             return None
-        bits = (claim.identity, claim.fingerprint, claim.epsilon, segment.sha256)
+        charged_bits = (claim.identity, claim.fingerprint, claim.epsilon, segment.sha256)
         for line in self._active():
-            if (line.identity, line.fingerprint, line.epsilon, line.sha256) == bits:
+            line_bits = (line.identity, line.fingerprint, line.epsilon, line.sha256)
+            if line_bits == charged_bits:
                 return line
         return None
 
@@ -362,11 +371,12 @@ class Ledger:
         )
         if excess is not None:
             (person,) = hashes.names(excess.hashed[None])
-            before = above(float(Fraction(excess.units + common, UNITS)))
+            charged_epsilon = Fraction(excess.units + common, UNITS)
+            earlier = above(float(charged_epsilon))
             remedy = excess.remedy(common=common)
             raise BudgetError(
                 f"release {claim.identity!r} exceeds the budget: person {person!r} has spent epsilon "
-                f"{before} and would pay {above(claim.epsilon)} for each of their rows; the budget "
+                f"{earlier} and would pay {above(claim.epsilon)} for each of their rows; the budget "
                 f"is epsilon {above(epsilon)}. Nothing was charged, and nothing may be released. "
                 f"{remedy}"
             )
@@ -380,7 +390,8 @@ class Ledger:
         """Units of whoever has spent most of their own."""
         if self._store is None or not self._active():
             return 0
-        return int(np.asarray(self._person_totals()["units"]).max(initial=0))
+        units = np.asarray(self._person_totals()["units"])
+        return int(units.max(initial=0))
 
     def _of_person(
         self,
@@ -388,8 +399,9 @@ class Ledger:
         low: int,
         units: int,
     ) -> Spent:
-        runs = sum(self._files().holds(line, high, low) for line in self._active())
-        return self._of_units(units, runs=runs)
+        store = self._files()
+        run_count = sum(store.holds(line, high, low) for line in self._active())
+        return self._of_units(units, runs=run_count)
 
     def _of_units(self, units: int, *, runs: int) -> Spent:
         personal = Total(epsilon=Fraction(units, UNITS), count=runs)
@@ -468,11 +480,12 @@ class Ledger:
         if not reason:
             raise ParameterError("reason", reason, "say why nothing can have left")
         with self._log.transaction() as append:
-            entry = self._charges.get(charge.token) or self._people.get(charge.token)
+            token = charge.token
+            entry = self._charges.get(token) or self._people.get(token)
             if entry is None or entry.withdrawn:
                 remedy = "name one that is in this ledger, once"
-                raise ParameterError("charge", charge.token, remedy)
-            append({"withdraw": charge.token, "reason": reason})
+                raise ParameterError("charge", token, remedy)
+            append({"withdraw": token, "reason": reason})
             if isinstance(entry, PeopleLine):
                 self._files().forget_totals()
 
@@ -495,10 +508,12 @@ class Ledger:
                 self._check_people(line.key)
             new_charges = [charge for charge in other_charges if charge.token not in self._charges]
             self._check_prices([charge.release for charge in new_charges])
-            append(*(_as_line(charge.release, charge.token) for charge in new_charges))
+            new_lines = [_as_line(charge.release, charge.token) for charge in new_charges]
+            append(*new_lines)
             for charge in other_charges:
-                if charge.withdrawn and not self._charges[charge.token].withdrawn:
-                    append({"withdraw": charge.token, "reason": charge.withdrawn})
+                token = charge.token
+                if charge.withdrawn and not self._charges[token].withdrawn:
+                    append({"withdraw": token, "reason": charge.withdrawn})
             for line in other_people:
                 self._merge_people(other, line, append)
 
@@ -509,14 +524,17 @@ class Ledger:
         append: Append,
     ) -> None:
         """Takes over the segment of a run, and whether it was withdrawn."""
-        if line.token not in self._people:
-            self._files().adopt(other._files().segment(line.token), line.token)
+        token = line.token
+        store = self._files()
+        if token not in self._people:
+            segment_path = other._files().segment(token)
+            store.adopt(segment_path, token)
             fields = dict(vars(line))
             del fields["token"], fields["withdrawn"]
-            append({"people": line.token, **fields})
-        if line.withdrawn and not self._people[line.token].withdrawn:
-            append({"withdraw": line.token, "reason": line.withdrawn})
-            self._files().forget_totals()
+            append({"people": token, **fields})
+        if line.withdrawn and not self._people[token].withdrawn:
+            append({"withdraw": token, "reason": line.withdrawn})
+            store.forget_totals()
 
     # Reading
 
@@ -556,12 +574,12 @@ class Ledger:
         with self._log.transaction():
             readings = [self._total(client).spent() for client in self._totals]
             readings.append(self._of_units(self._most_units(), runs=0))
-            releases = sum(total.count for total in self._totals.values())
-            releases += sum(line.persons for line in self._active())
+            release_counts = [total.count for total in self._totals.values()]
+            person_counts = [line.persons for line in self._active()]
             return Spent(
-                epsilon=max(spent.epsilon for spent in readings),
-                delta=max(spent.delta for spent in readings),
-                releases=releases,
+                epsilon=max(reading.epsilon for reading in readings),
+                delta=max(reading.delta for reading in readings),
+                releases=sum(release_counts) + sum(person_counts),
             )
 
     def by_client(self) -> dict[str, Spent]:
@@ -672,7 +690,8 @@ class Ledger:
         delta: float,
     ) -> str:
         total = self._with(sums_by_client(added), person).spent()
-        person_charges = [charge for charge in added if charge.client in (person, GLOBAL)]
+        payers = (person, GLOBAL)
+        person_charges = [charge for charge in added if charge.client in payers]
         budget = f"epsilon {above(epsilon)} and delta {above(delta)}"
         if self.slack:
             budget += f", {above(self.slack)} of it slack"
@@ -707,7 +726,8 @@ class Ledger:
         for token in self._by_identity.get(release.identity, ()):
             entry = self._charges[token]
             same_bits = entry.release.fingerprint == release.fingerprint
-            if same_bits and entry.release.price == release.price and not entry.withdrawn:
+            same_price = entry.release.price == release.price
+            if same_bits and same_price and not entry.withdrawn:
                 return entry
         return None
 
@@ -751,22 +771,26 @@ class Ledger:
         elif "withdraw" in line:
             self._take_withdrawal(line["withdraw"], str(line["reason"]))
         else:
-            epsilon, delta = checked_budget((float(line["budget"]), line["delta"]))
-            self._fixed = (epsilon, delta, checked_slack(line["slack"]))
+            budget = (float(line["budget"]), line["delta"])
+            self._fixed = (*checked_budget(budget), checked_slack(line["slack"]))
 
     def _take_withdrawal(self, token: str, reason: str) -> None:
         if token in self._people:
-            self._people[token] = replace(self._people[token], withdrawn=reason)
+            line = self._people[token]
+            self._people[token] = replace(line, withdrawn=reason)
             return
         entry = self._charges[token]
+        release = entry.release
         self._charges[token] = replace(entry, withdrawn=reason)
-        self._totals[entry.release.client].add(entry.release, -1)
+        self._totals[release.client].add(release, -1)
 
     def _take_people(self, line: JsonObject) -> None:
-        fields = set(PeopleLine.__dataclass_fields__) - {"token", "withdrawn"}
         token = str(line["people"])
-        charged = PeopleLine(token=token, **{field: line[field] for field in fields})
-        if token in self._people or not re.fullmatch("[0-9a-f]{16}", token):
+        field_names = set(PeopleLine.__dataclass_fields__) - {"token", "withdrawn"}
+        fields: JsonObject = {name: line[name] for name in field_names}
+        charged = PeopleLine(token=token, **fields)
+        is_token = re.fullmatch("[0-9a-f]{16}", token)
+        if token in self._people or not is_token:
             raise ValueError("a charge is listed twice, or under no token")
         self._people[token] = charged
 
@@ -781,7 +805,8 @@ class Ledger:
         tokens = self._by_identity.setdefault(release.identity, [])
         tokens.append(token)
         self._charges[token] = Entry(release=release, attempt=len(tokens), token=token)
-        self._totals.setdefault(release.client, Total()).add(release)
+        client_total = self._totals.setdefault(release.client, Total())
+        client_total.add(release)
 
 
 def _as_line(release: Charge, token: str) -> JsonObject:

@@ -58,9 +58,10 @@ def _rough_epsilon(run: Release) -> float:
         count = run.rounds
     if math.isinf(epsilon):
         return 1.0
-    mean = count * epsilon * math.tanh(epsilon / 2)
-    spread = epsilon * math.sqrt(2 * count * math.log(1 / run.delta))
-    return min(count * epsilon, mean + spread)
+    mean_loss = count * epsilon * math.tanh(epsilon / 2)
+    log_tail = math.log(1 / run.delta)
+    deviation = epsilon * math.sqrt(2 * count * log_tail)
+    return min(count * epsilon, mean_loss + deviation)
 
 
 def composed_epsilon(
@@ -89,15 +90,16 @@ def composed_epsilon(
 
     if run.participation == "none":
         return composed(profile, run.releases)
-    finer = tolerances[0] / max(1.0, run.sampling_rate * run.rounds)
-    one_round = profile.compose(run.dimension, finer, tail=tail / run.rounds)
+    expected_rounds = run.sampling_rate * run.rounds
+    round_tolerance = tolerances[0] / max(1.0, expected_rounds)
+    one_round = profile.compose(run.dimension, round_tolerance, tail=tail / run.rounds)
     if one_round is None:
         return math.inf
     # Of sums: absent or replaced, the outputs differ by one replaced report (or silence), and all
     # pairs are covered.
     visible = run.participation == "public"
-    worlds = one_round.sampled(run.sampling_rate, seen=visible, neighboring=run.neighboring)
-    return max(composed(world, run.rounds) for world in worlds)
+    directions = one_round.sampled(run.sampling_rate, seen=visible, neighboring=run.neighboring)
+    return max(composed(direction, run.rounds) for direction in directions)
 
 
 def account_local(run: Release, *, precision: float = PRECISION) -> Claim:

@@ -68,9 +68,8 @@ _BLOCK = 16
 _LONG_MARK = 0xFF
 """Stands where short ids have their length."""
 
-_LETTERS_OF_LENGTH = np.where(
-    np.arange(SHORT_ID) < np.arange(SHORT_ID + 1)[:, None], np.uint8(0xFF), np.uint8(0)
-)
+_LENGTHS = np.arange(SHORT_ID + 1)[:, None]
+_LETTERS_OF_LENGTH = np.where(np.arange(SHORT_ID) < _LENGTHS, np.uint8(0xFF), np.uint8(0))
 """(16, 15) a mask of the letters of an id of each length."""
 
 _ASCII_END = 0x80
@@ -89,7 +88,8 @@ def budget_units(epsilon: float) -> int:
     """A budget in units, rounded down; what units can hold where there is none."""
     if math.isinf(epsilon):
         return MAX_UNITS
-    return min(MAX_UNITS, math.floor(Fraction(epsilon) * UNITS))
+    units = math.floor(Fraction(epsilon) * UNITS)
+    return min(MAX_UNITS, units)
 
 
 # Hashes of ids
@@ -108,9 +108,10 @@ class IdHash:
 
     def __init__(self, key: bytes) -> None:
         derived = hmac.new(key, b"mezzotint people", hashlib.sha256).digest()
+        key_check = hmac.new(derived, b"check", hashlib.sha256)
         self._key = derived
         self._cipher = Cipher(algorithms.AES(derived), modes.ECB())  # one block each, a permutation
-        self.check = hmac.new(derived, b"check", hashlib.sha256).hexdigest()[:16]
+        self.check = key_check.hexdigest()[:16]
 
     def of(self, ids: Sequence[str]) -> Bytes:
         """(n, 16) hashes of ids in Unicode's normal form C."""
@@ -130,21 +131,26 @@ class IdHash:
         if longest <= SHORT_ID and (lengths == longest).all():
             blocks[:, 1 : 1 + longest] = text.reshape(lengths.size, longest)
         else:
-            padded = np.append(text, np.zeros(SHORT_ID, dtype=np.uint8))
+            padding = np.zeros(SHORT_ID, dtype=np.uint8)
+            padded = np.append(text, padding)
             windows = np.lib.stride_tricks.sliding_window_view(padded, SHORT_ID)
-            masks = _LETTERS_OF_LENGTH[np.minimum(lengths, SHORT_ID)]
+            short_lengths = np.minimum(lengths, SHORT_ID)
+            masks = _LETTERS_OF_LENGTH[short_lengths]
             blocks[:, 1:] = windows[offsets[:-1]] & masks
         for index in np.flatnonzero(lengths > SHORT_ID).tolist():
             start = offsets[index]
             end = offsets[index + 1]
-            digest = self._digest(text[start:end].tobytes())
+            long_id = text[start:end].tobytes()
+            digest = self._digest(long_id)
             blocks[index, 1:] = np.frombuffer(digest, dtype=np.uint8)
         encrypted = self._cipher.encryptor().update(blocks.tobytes())
-        return np.frombuffer(encrypted, dtype=np.uint8).reshape(-1, _BLOCK)
+        encrypted_bytes = np.frombuffer(encrypted, dtype=np.uint8)
+        return encrypted_bytes.reshape(-1, _BLOCK)
 
     def _digest(self, long_id: bytes) -> bytes:
         """What stands in the block of an id that does not fit into it."""
-        return hashlib.blake2b(long_id, key=self._key, digest_size=SHORT_ID).digest()
+        keyed_hash = hashlib.blake2b(long_id, key=self._key, digest_size=SHORT_ID)
+        return keyed_hash.digest()
 
     def names(self, hashed: Bytes) -> list[str]:
         """The ids of hashes; of long ones, which no key gives back, "#" and the hash."""
@@ -154,10 +160,11 @@ class IdHash:
         for start in range(0, len(decrypted), _BLOCK):
             length = decrypted[start]
             if length <= SHORT_ID:
-                letters = decrypted[start + 1 : start + 1 + length]
+                letters = decrypted[start + 1 :][:length]
                 names.append(letters.decode("utf-8", "replace"))
             else:
-                names.append("#" + encrypted[start : start + _BLOCK].hex())
+                block = encrypted[start:][:_BLOCK]
+                names.append(f"#{block.hex()}")
         return names
 
 
@@ -179,12 +186,13 @@ def _buffers_of(array: Any) -> tuple[Bytes, npt.NDArray[np.int64]]:
     count = len(array)
     if not count:
         return np.zeros(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
-    _, raw_offsets, raw_text = array.buffers()
+    _validity, raw_offsets, raw_text = array.buffers()
     all_offsets = np.frombuffer(raw_offsets, dtype=np.int64)
     all_text = np.frombuffer(raw_text or b"", dtype=np.uint8)
-    offsets = all_offsets[array.offset : array.offset + count + 1]
-    text = all_text[offsets[0] : offsets[-1]]
-    return text, offsets - offsets[0]
+    offsets = all_offsets[array.offset :][: count + 1]
+    first_offset = offsets[0]
+    text = all_text[first_offset : offsets[-1]]
+    return text, offsets - first_offset
 
 
 # Segments
@@ -258,24 +266,27 @@ class PersonCounter:
         """Add rows: ids as a list or Arrow array of text, each once or with its number of rows."""
         if self._size >= RUN:
             self._spill()
-        hashes_of = self.hashes.of if isinstance(ids, list) else self.hashes.of_arrow
-        hashed = hashes_of(cast("Any", ids))
+        if isinstance(ids, list):
+            hashed = self.hashes.of(cast("list[str]", ids))
+        else:
+            hashed = self.hashes.of_arrow(ids)
         self._waiting.append((hashed, counts))
         self._size += len(hashed)
 
     def _sorted(self) -> tuple[Hashes, Hashes, Words]:
         """The people that wait, whose hashes are given up."""
         high = np.empty(self._size, dtype=np.uint64)
-        low = np.empty(self._size, dtype=np.uint64)
-        rows = np.ones(self._size, dtype=np.uint64)
-        stop = 0
+        low = np.empty_like(high)
+        rows = np.ones_like(high)
+        start = 0
         for hashed, counts in self._waiting:
-            start, stop = stop, stop + len(hashed)
+            span = slice(start, start + len(hashed))
             halves = hashed.view(">u8")
-            high[start:stop] = halves[:, 0]
-            low[start:stop] = halves[:, 1]
+            high[span] = halves[:, 0]
+            low[span] = halves[:, 1]
             if counts is not None:
-                rows[start:stop] = counts
+                rows[span] = counts
+            start = span.stop
         self._waiting = []
         self._size = 0
         return sums_by_hash(high, low, rows)
@@ -298,8 +309,10 @@ class PersonCounter:
             yield last_run
             return
         runs = [mapped_records(path, TOTAL) for path in self._runs]
-        for records in ranges_of([*runs, records_of(last_run, TOTAL)]):
-            yield merged_sums([columns_of([run_records]) for run_records in records])
+        runs.append(records_of(last_run, TOTAL))
+        for records in ranges_of(runs):
+            run_columns = [columns_of([run_records]) for run_records in records]
+            yield merged_sums(run_columns)
 
     def finish(self) -> Segment:
         """Write the segment under a name that nobody reads yet, and sync it."""
@@ -405,11 +418,11 @@ class PeopleStore:
         current: Records = np.zeros(0, dtype=TOTAL)
         tokens = [line.token for line in lines]
         for path in self._totals_files():
-            _, digits, token = path.name.split("-")
-            covered = int(digits)
-            if token_in(tokens, covered, token):
-                if covered > line_count:
-                    line_count = covered
+            _prefix, digits, token = path.name.split("-")
+            covered_count = int(digits)
+            if token_in(tokens, covered_count, token):
+                if covered_count > line_count:
+                    line_count = covered_count
                     current = mapped_records(path, TOTAL)
             elif token in tokens:
                 path.unlink(missing_ok=True)
@@ -523,14 +536,10 @@ class PeopleStore:
         """How many people are in more than one of these runs."""
         shared_count = 0
         for segments in ranges_of([self.records(line) for line in lines]):
-            high, low, _ = columns_of(segments)
-            order = np.lexsort((low, high))
-            high = high[order]
-            low = low[order]
-            is_repeated = np.zeros(high.size + 1, dtype=bool)
-            is_repeated[1:-1] = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
-            is_first_repetition = is_repeated[1:] & ~is_repeated[:-1]
-            shared_count += int(is_first_repetition.sum())
+            high, low, rows = columns_of(segments)
+            # Rows become how often each person is there: once in each segment.
+            segment_counts = sums_by_hash(high, low, np.ones_like(rows))[2]
+            shared_count += int((segment_counts > 1).sum())
         return shared_count
 
     def commit(self, segment: Segment, token: str) -> None:
@@ -631,8 +640,8 @@ def _with_charges(
     assert limit <= MAX_UNITS, "two amounts within it do not wrap"
     earlier = columns_of([totals])
     high, low, row_charges = columns_of([segment])
-    amounts_fit = int(earlier[2].max(initial=0)) <= limit
-    amounts_fit &= int(row_charges.max(initial=0)) * units <= limit
+    highest_price = int(row_charges.max(initial=0)) * units
+    amounts_fit = highest_price <= limit and _largest_amount(earlier) <= limit
     excess = None
     if not amounts_fit:  # somebody exceeds the limit, perhaps others than those of the segment
         excess = _excess(totals, segment, units=units, limit=limit)
@@ -640,9 +649,14 @@ def _with_charges(
         return excess
     row_charges *= np.uint64(min(units, MAX_UNITS + 1))  # a higher price exceeds every limit
     charged_columns = merged_sums([earlier, (high, low, row_charges)])
-    if amounts_fit and int(charged_columns[2].max(initial=0)) <= limit:
+    if amounts_fit and _largest_amount(charged_columns) <= limit:
         return charged_columns
     return _excess(totals, segment, units=units, limit=limit) or charged_columns
+
+
+def _largest_amount(columns: Columns) -> int:
+    """Of anybody; 0 of nobody."""
+    return int(columns[2].max(initial=0))
 
 
 def _excess(
@@ -655,18 +669,21 @@ def _excess(
     """A person of a segment whose rows do not fit; None where there is none."""
     high, low, rows = columns_of([segment])
     charged_units = lookup(totals, high, low)
-    remaining_units = np.uint64(limit) - np.minimum(charged_units, np.uint64(limit))
+    word_limit = np.uint64(limit)
+    remaining_units = word_limit - np.minimum(charged_units, word_limit)
     exceeds = charged_units > limit
     if units:
-        exceeds |= rows > remaining_units // np.uint64(min(units, MAX_UNITS + 1))
+        price = np.uint64(min(units, MAX_UNITS + 1))
+        exceeds |= rows > remaining_units // price
     if not exceeds.any():
         return None
     person = int(np.argmax(exceeds))
     remaining = int(remaining_units[exceeds].min())
     # Exact, where words of 64 bits could wrap.
     totals_needed: list[int] = []
-    counts = zip(charged_units[exceeds].tolist(), rows[exceeds].tolist(), strict=True)
-    for charged, row_count in counts:
+    charged_amounts: list[int] = charged_units[exceeds].tolist()
+    row_counts: list[int] = rows[exceeds].tolist()
+    for charged, row_count in zip(charged_amounts, row_counts, strict=True):
         totals_needed.append(charged + row_count * units)
     return Excess(
         hashed=bytes_of(high[person : person + 1], low[person : person + 1])[0],

@@ -127,8 +127,12 @@ class Profile:
         infinite = outside + float(first[disclosing].sum())
         first = first[~disclosing]
         second = second[~disclosing]
-        losses = np.log(first / second)
-        return _ordered(losses=losses, masses=first, infinite=infinite, error=2 * error + ROUNDED)
+        return _ordered(
+            losses=np.log(first / second),
+            masses=first,
+            infinite=infinite,
+            error=2 * error + ROUNDED,
+        )
 
     @staticmethod
     def of_curve(epsilons: FloatArray, deltas: FloatArray) -> Profile:
@@ -163,16 +167,16 @@ class Profile:
         infinite = bounds[vertices[-1]]
         if ratios[vertices[0]] == 1:
             del vertices[0], masses[0], mirrored[0]
-        mirrored_mass = sum(mirrored, Fraction(0))
-        total = infinite + sum(masses, Fraction(0)) + mirrored_mass
+        total = sum([*masses, *mirrored], infinite)
         remaining = max(Fraction(0), 1 - total)
         exact_masses = [*mirrored[::-1], remaining, *masses]
+        float_masses = [float(mass) for mass in exact_masses]
         positive_losses = epsilons[vertices]
         negative_losses = -positive_losses[::-1]
         losses = np.concatenate([negative_losses, [0.0], positive_losses])
         return Profile(
             losses=_raised(losses),
-            masses=np.array([float(mass) for mass in exact_masses]),
+            masses=np.array(float_masses),
             infinite=float(infinite),
         )
 
@@ -189,14 +193,16 @@ class Profile:
             return 0.0
         mean = float(self.masses @ self.losses) / total
         squares = (self.losses - mean) ** 2
-        return math.sqrt(float(self.masses @ squares) / total)
+        variance = float(self.masses @ squares) / total
+        return math.sqrt(variance)
 
     # Reading: the only place where errors count
 
     @property
     def _slack(self) -> float:
         """The error of the masses, and of sums over them (R3)."""
-        return (1 + COARSEST) * self.error + 4 * (self.masses.size + 64) * UNIT
+        summation_error = 4 * (self.masses.size + 64) * UNIT
+        return (1 + COARSEST) * self.error + summation_error
 
     def deltas(self, epsilons: npt.ArrayLike) -> FloatArray:
         """Upper bounds on the curve at any real epsilons, the error added.
@@ -212,8 +218,8 @@ class Profile:
         first_larger = np.searchsorted(self.losses, shifted, side="right")
         first_sums = _sums_from(self.masses)[first_larger]
         second_sums = _sums_from(self._second_masses)[first_larger]
-        second_shares = np.exp(shifted) * second_sums
-        curve = first_sums * (1 + slack) - second_shares
+        upper_first = first_sums * (1 + slack)
+        curve = upper_first - np.exp(shifted) * second_sums
         certain = self.infinite * (1 + slack)
         bounds = np.maximum(curve, 0.0) + certain
         return np.minimum(bounds, 1.0)
@@ -229,8 +235,9 @@ class Profile:
         if self.error > COARSEST:
             return 1.0
         slack = self._slack
-        curve = self._above(epsilon - slack * (1 + abs(epsilon)))
-        return min((curve + self.infinite) * (1 + slack), 1.0)
+        lowered = epsilon - slack * (1 + abs(epsilon))
+        curve = self._above(lowered) + self.infinite
+        return min(curve * (1 + slack), 1.0)
 
     def epsilon(self, delta: float) -> float:
         """The least epsilon >= 0 at which the curve is at most delta, the error added.
@@ -245,7 +252,8 @@ class Profile:
             return 0.0
         losses = self.losses
         # The first loss at which the curve has come down to the target: at the last one it is 0.
-        too_small = int(np.searchsorted(losses, -slack, side="right")) - 1
+        first_larger = int(np.searchsorted(losses, -slack, side="right"))
+        too_small = first_larger - 1
         sufficient = losses.size - 1
         while sufficient - too_small > 1:
             middle = (too_small + sufficient) // 2
@@ -262,8 +270,8 @@ class Profile:
         if too_small >= 0:
             solution = max(solution, float(losses[too_small]))
         if allowance < second_mass:
-            lowered = math.log1p(-allowance / second_mass)
-            solution = max(solution, next_loss + lowered)
+            log_remainder = math.log1p(-allowance / second_mass)
+            solution = max(solution, next_loss + log_remainder)
         return solution + slack * (1 + abs(solution))
 
     @property
@@ -273,11 +281,13 @@ class Profile:
         Detection is concave, and linear between two corners.
         Source: Dong, Roth and Su 2022, Proposition 2.5.
         """
+        # Of the tests that reject where the loss is large, the strictest first.
         alarm_sums = np.cumsum(self._second_masses[::-1])
         detection_sums = np.cumsum(self.masses[::-1])
         alarms = np.append(0.0, alarm_sums)
-        detections = self.infinite + np.append(0.0, detection_sums)
-        if alarms[-1] < 1 - self._slack:  # the second distribution has outputs of its own
+        detections = np.append(0.0, detection_sums) + self.infinite
+        has_other_outputs = alarms[-1] < 1 - self._slack  # the second distribution
+        if has_other_outputs:
             alarms = np.append(alarms, 1.0)
             detections = np.append(detections, detections[-1])
         alarms[-1] = 1.0
@@ -296,13 +306,15 @@ class Profile:
         """
         if not 0 <= false_alarm <= 1:
             raise ParameterError("false_alarm", false_alarm, "a probability lies between 0 and 1")
-        detection = float(np.interp(false_alarm, *self.corners))
+        alarms, detections = self.corners
+        detection = float(np.interp(false_alarm, alarms, detections))
         return min(1.0, detection * (1 + self._slack))
 
     def _above(self, epsilon: float) -> float:
         """The curve of the finite losses by its definition: positive terms, free of cancellation."""
         first_larger = int(np.searchsorted(self.losses, epsilon, side="right"))
-        shares = -np.expm1(epsilon - self.losses[first_larger:])
+        larger_losses = self.losses[first_larger:]
+        shares = -np.expm1(epsilon - larger_losses)
         return float(self.masses[first_larger:] @ shares)
 
     # Taking part at random
@@ -362,18 +374,20 @@ class Profile:
         # e**-s mass.
         mixed_losses = _mixed_losses(losses, rate)
         likelihoods = np.exp(-losses)  # of the second distribution against the first
-        first = masses * (rate + (1 - rate) * likelihoods)
+        mixture = rate + (1 - rate) * likelihoods
+        first = masses * mixture
         second = masses * likelihoods
         infinite = self.infinite * rate
         error = self.error + ROUNDED
-        total = math.fsum([*first.tolist(), *second.tolist(), infinite])
+        finite_masses = np.concatenate([first, second])
+        total = math.fsum([*finite_masses.tolist(), infinite])
         remaining = max(0.0, 1.0 - total)
         size = 1 + self.largest_size
         upper_losses = _raised(mixed_losses, size)
         upper_mirrored = _raised(-mixed_losses, size)
         return _ordered(
             losses=np.concatenate([upper_losses, upper_mirrored, [0.0]]),
-            masses=np.concatenate([first, second, [remaining + error]]),
+            masses=np.append(finite_masses, remaining + error),
             infinite=infinite,
             error=error,
         )
@@ -409,8 +423,12 @@ class Profile:
         capped = np.minimum(mixed_losses, ceiling)
         losses = np.append(capped, ceiling)
         masses = np.append(self.masses, self.infinite)
-        raised = _raised(losses, 1 + self.largest_size)
-        return _ordered(losses=raised, masses=masses, infinite=0.0, error=self.error + ROUNDED)
+        return _ordered(
+            losses=_raised(losses, 1 + self.largest_size),
+            masses=masses,
+            infinite=0.0,
+            error=self.error + ROUNDED,
+        )
 
     # Composition
 
@@ -437,7 +455,8 @@ class Profile:
         step = grid_step(trimmed, count, tolerance)
         if window(trimmed, count) > 4 * MAX_POINTS * step:
             return None
-        return trimmed._on_grid(step)._power(count, step, tail)
+        single = trimmed._on_grid(step)
+        return single._power(count, step, tail)
 
     def _repeated(self, count: int) -> Profile:
         """This profile `count` times, where no finite loss has mass or it is taken once."""
@@ -461,13 +480,15 @@ class Profile:
         first = int(np.searchsorted(lower_tails, tail, side="right"))
         if end <= first:
             return self
+        least_loss = self.losses[first]
         upper_tail = float(self.masses[end:].sum())
+        summation_error = self.masses.size * UNIT
         return replace(
             self,
-            losses=np.maximum(self.losses[:end], self.losses[first]),
+            losses=np.maximum(self.losses[:end], least_loss),
             masses=self.masses[:end],
             infinite=self.infinite + upper_tail,
-            error=self.error + self.masses.size * UNIT,
+            error=self.error + summation_error,
         )
 
     def _on_grid(self, step: float) -> Profile:
@@ -479,15 +500,16 @@ class Profile:
         """
         losses = _raised(self.losses)
         multiples = np.floor(losses / step)
-        distances = np.clip(losses - multiples * step, 0.0, step)
+        remainders = losses - multiples * step
+        distances = np.clip(remainders, 0.0, step)
         real_shares = np.expm1(-distances) / math.expm1(-step)
         upper_shares = np.minimum(real_shares, 1.0)
+        lower_shares = 1 - upper_shares
         indices = multiples.astype(np.int64)
         start = int(indices.min())
         positions = indices - start
         masses = np.zeros(int(positions.max()) + 2)
-        lower_masses = self.masses * (1 - upper_shares)
-        np.add.at(masses, positions, lower_masses)
+        np.add.at(masses, positions, self.masses * lower_shares)
         np.add.at(masses, positions + 1, self.masses * upper_shares)
         additions = 2 * int(np.bincount(positions).max())
         return Profile(
@@ -505,9 +527,11 @@ class Profile:
     ) -> Profile:
         """The sum of `count` independent losses on the grid of this step."""
         total = math.fsum(self.masses.tolist())
-        summed = sum_pmf([self.masses / total], [[count]], tail=tail, from_above=True)
+        shares = self.masses / total
+        summed = sum_pmf([shares], [[count]], tail=tail, from_above=True)
         # Every term of (total + infinite)**count but total**count has an infinite loss in it.
-        scale = math.exp(min(LARGEST, count * math.log(total)))
+        log_scale = count * math.log(total)
+        scale = math.exp(min(LARGEST, log_scale))
         growth = count * math.log1p(self.infinite / total)
         certain = scale * math.expm1(min(1.0, growth))
         if growth > 1:
@@ -523,17 +547,19 @@ class Profile:
         smallest = round(float(self.losses[0]) / step)  # in steps, of one release
         first = smallest * count + int(summed.start[0]) + start
         masses = pmf[start:end] * scale
+        cut_mass = scale * float(summed.outside[0])
         return Profile(
             losses=_grid(first, masses.size, step),
             masses=masses,
-            infinite=scale * float(summed.outside[0]) + certain,
+            infinite=cut_mass + certain,
             error=count * (self.error + ROUNDED) + summed.error,
         )
 
 
 def _grid(first: int, size: int, step: float) -> FloatArray:
     """(size,) consecutive multiples of a step."""
-    return (first + np.arange(size, dtype=np.float64)) * step
+    multiples = first + np.arange(size, dtype=np.float64)
+    return multiples * step
 
 
 def _raised(losses: FloatArray, size: float | FloatArray = 1.0) -> FloatArray:
@@ -571,15 +597,18 @@ def _mixed_losses(losses: FloatArray, rate: float) -> FloatArray:
     near_zero = np.log1p(rate * np.expm1(clipped))
     positive = np.maximum(losses, 0.0)
     # For s > 0: s + log(rate + (1 - rate) e**-s).
-    mixture = rate * np.exp(losses - positive) + (1 - rate) * np.exp(-positive)
-    elsewhere = positive + np.log(mixture)
-    return np.where(np.abs(losses) > 1.0, elsewhere, near_zero)
+    present = rate * np.exp(losses - positive)
+    absent = (1 - rate) * np.exp(-positive)
+    elsewhere = positive + np.log(present + absent)
+    is_large = np.abs(losses) > 1.0
+    return np.where(is_large, elsewhere, near_zero)
 
 
 def window(profile: Profile, count: int) -> float:
     """How wide the losses of `count` releases together are, but for their rarest extremes, nats."""
-    likely = 24 * profile.deviation * math.sqrt(count) + 40 * profile.largest_size
-    return min(2 * count * profile.largest_size, likely)
+    largest = profile.largest_size
+    likely = 24 * profile.deviation * math.sqrt(count) + 40 * largest
+    return min(2 * count * largest, likely)
 
 
 def grid_step(profile: Profile, count: int, tolerance: float) -> float:
@@ -598,4 +627,5 @@ def grid_step(profile: Profile, count: int, tolerance: float) -> float:
     drift = count / 8 + math.sqrt(count) / deviation
     coarsest = min(math.sqrt(tolerance / drift), largest / 64)
     finest = max(window(profile, count), 2 * largest) / MAX_POINTS
-    return largest / max(1, math.floor(largest / max(coarsest, finest)))
+    step_count = math.floor(largest / max(coarsest, finest))
+    return largest / max(1, step_count)

@@ -86,13 +86,14 @@ def _coin_epsilon(
     delta = check_delta(delta)
     if not 0 <= epsilon < math.inf:
         raise ParameterError("epsilon", epsilon, "need a finite pure epsilon >= 0")
-    mass = math.floor(chance * (1 - 8 * UNIT) * TOTAL)
-    if delta == 0 or others == 0 or mass == 0 or epsilon == 0:
+    coin_mass = math.floor(chance * (1 - 8 * UNIT) * TOTAL)
+    if 0 in (delta, others, coin_mass, epsilon):
         return epsilon
-    coins = Component(shape=two_point(1), shifts=np.array([[mass]]))
+    coins = Component(shape=two_point(1), shifts=np.array([[coin_mass]]))
     blanket = Blanket(components=(coins,), name="clones")
     noise = blanket_noise(blanket, others, budget=_CELLS, tail=1e-4 * delta)
-    rare = 1 / (1 + math.exp(epsilon))
-    first = np.array([rare, 1 - rare])
-    second = np.array([1 - rare, rare])
-    return min(epsilon, pair_profile(noise, first, second).epsilon(delta))
+    rarer_share = 1 / (1 + math.exp(epsilon))
+    first = np.array([rarer_share, 1 - rarer_share])
+    second = np.array([1 - rarer_share, rarer_share])
+    profile = pair_profile(noise, first, second)
+    return min(epsilon, profile.epsilon(delta))

@@ -44,8 +44,9 @@ Columns = tuple[Hashes, Hashes, Words]
 
 
 def bytes_of(high: Hashes, low: Hashes) -> Bytes:
-    pairs = np.stack([high, low], axis=1).astype(">u8")
-    return pairs.view(np.uint8).reshape(len(high), 16)
+    halves = np.stack([high, low], axis=1)
+    big_endian = halves.astype(">u8")
+    return big_endian.view(np.uint8).reshape(len(high), 16)
 
 
 def sums_by_hash(
@@ -57,20 +58,25 @@ def sums_by_hash(
     order = _order(high)
     sorted_high = high[order]
     sorted_low = low[order]
-    same_half = sorted_high[1:] == sorted_high[:-1]
+    same_half = ~_changes(sorted_high)
     if not same_half.any():
         return sorted_high, sorted_low, amounts[order]
-    other_half_differs = sorted_low[1:] != sorted_low[:-1]
+    other_half_differs = _changes(sorted_low)
     if (same_half & other_half_differs).any():  # of two people: nearly never
         order = np.lexsort((low, high))
         sorted_high = high[order]
         sorted_low = low[order]
-        other_half_differs = sorted_low[1:] != sorted_low[:-1]
+        other_half_differs = _changes(sorted_low)
     is_new = np.ones(high.size, dtype=bool)
     is_new[1:] = ~same_half | other_half_differs
-    starts = np.flatnonzero(is_new)
-    sums = np.add.reduceat(amounts[order], starts)
-    return sorted_high[starts], sorted_low[starts], sums
+    first_positions = np.flatnonzero(is_new)
+    sums = np.add.reduceat(amounts[order], first_positions)
+    return sorted_high[first_positions], sorted_low[first_positions], sums
+
+
+def _changes(values: Hashes) -> Booleans:
+    """(n - 1,) whether each entry differs from the one before it."""
+    return values[1:] != values[:-1]
 
 
 def _order(high: Hashes) -> IndexArray:
@@ -88,7 +94,8 @@ def _order(high: Hashes) -> IndexArray:
     positioned &= position_mask
     positions = positioned.view(np.int64)
     sorted_hashes = high[positions]
-    if (sorted_hashes[1:] < sorted_hashes[:-1]).any():
+    is_misplaced = sorted_hashes[1:] < sorted_hashes[:-1]
+    if is_misplaced.any():
         return np.argsort(high)
     return positions
 
@@ -104,10 +111,16 @@ def merged_sums(parts: Sequence[Columns]) -> Columns:
         merged_parts = unpaired
         for first, second in pairs:
             most_records = first[0].size + second[0].size
-            high, low, amounts = [np.empty(most_records, dtype=np.uint64) for _ in range(3)]
-            record_count = merge(*first, *second, high, low, amounts)
-            merged_parts.append((high[:record_count], low[:record_count], amounts[:record_count]))
+            high, low, amounts = _empty_columns(most_records)
+            count = merge(*first, *second, high, low, amounts)
+            merged_parts.append((high[:count], low[:count], amounts[:count]))
     return merged_parts[0]
+
+
+def _empty_columns(record_count: int) -> Columns:
+    """Columns to be written to."""
+    high = np.empty(record_count, dtype=np.uint64)
+    return high, np.empty_like(high), np.empty_like(high)
 
 
 def mapped_records(path: Path, kind: np.dtype[Any]) -> Records:
@@ -119,7 +132,8 @@ def mapped_records(path: Path, kind: np.dtype[Any]) -> Records:
 
 def records_of(columns: Columns, kind: np.dtype[Any]) -> Records:
     """Records of `RECORD` or `TOTAL`."""
-    records = np.empty(columns[0].size, dtype=kind)
+    record_count = columns[0].size
+    records = np.empty(record_count, dtype=kind)
     _fill(records, columns)
     return records
 
@@ -132,27 +146,26 @@ def _fill(records: Records, columns: Columns) -> None:
 
 def pieces_of(columns: Columns, kind: np.dtype[Any]) -> Iterator[memoryview]:
     """The bytes of records of `RECORD` or `TOTAL`; each piece is valid until the next."""
-    record_count = columns[0].size
-    records = np.empty(min(record_count, WRITTEN_RECORDS), dtype=kind)
-    for first_record in range(0, record_count, WRITTEN_RECORDS):
-        filled_records = records[: record_count - first_record]
-        high, low, amounts = [
-            column[first_record : first_record + len(filled_records)] for column in columns
-        ]
-        _fill(filled_records, (high, low, amounts))
+    high, low, amounts = columns
+    records = np.empty(min(high.size, WRITTEN_RECORDS), dtype=kind)
+    for first_record in range(0, high.size, WRITTEN_RECORDS):
+        filled_records = records[: high.size - first_record]
+        span = slice(first_record, first_record + len(filled_records))
+        _fill(filled_records, (high[span], low[span], amounts[span]))
         yield filled_records.view(np.uint8).data
 
 
 def columns_of(files: Sequence[Records]) -> Columns:
     """The columns of records, one file after the other, whatever their amounts are."""
     record_count = sum(map(len, files))
-    high, low, amounts = [np.empty(record_count, dtype=np.uint64) for _ in range(3)]
-    end_record = 0
+    high, low, amounts = _empty_columns(record_count)
+    first_record = 0
     for records in files:
-        first_record, end_record = end_record, end_record + len(records)
-        high[first_record:end_record] = records["high"]
-        low[first_record:end_record] = records["low"]
-        amounts[first_record:end_record] = records[_amount(records)]
+        span = slice(first_record, first_record + len(records))
+        high[span] = records["high"]
+        low[span] = records["low"]
+        amounts[span] = records[_amount(records)]
+        first_record = span.stop
     return high, low, amounts
 
 
@@ -168,12 +181,14 @@ def ranges_of(files: Sequence[Records]) -> Iterator[list[Records]]:
     range_count = 1
     while range_count < MOST_RANGES and record_count > range_count * RANGE_RECORDS:
         range_count *= 2
-    edges = np.arange(1, range_count) * (MOST_RANGES // range_count)
+    first_byte_count = MOST_RANGES // range_count
+    edges = np.arange(1, range_count) * first_byte_count
     cuts_by_file = [_cuts(records, edges) for records in files]
     for index in range(range_count):
         slices: list[Records] = []
         for records, cuts in zip(files, cuts_by_file, strict=True):
-            slices.append(records[cuts[index] : cuts[index + 1]])
+            start, stop = cuts[index : index + 2]
+            slices.append(records[start:stop])
         yield slices
 
 
@@ -188,8 +203,9 @@ def _first_bytes(records: Records) -> Bytes:
     """(n,) the first byte of each record, which is the highest of its hash."""
     assert records.dtype.fields is not None
     assert records.dtype.fields["high"] == (np.dtype(">u8"), 0), "the hash comes first"
-    octets = np.asarray(records).view(np.uint8)
-    return octets.reshape(len(records), records.dtype.itemsize)[:, 0]
+    all_bytes = np.asarray(records).view(np.uint8)
+    record_bytes = all_bytes.reshape(len(records), records.dtype.itemsize)
+    return record_bytes[:, 0]
 
 
 def position_of(records: Records, high: int) -> int:
@@ -217,14 +233,16 @@ def _positions(
     pending = np.flatnonzero(positions < sorted_high.size)
     while pending.size:
         # Of records with the same upper half, one after the other is compared.
-        has_same_half = sorted_high[positions[pending]] == high[pending]
-        pending = pending[has_same_half]
+        candidate_halves = sorted_high[positions[pending]]
+        pending = pending[candidate_halves == high[pending]]
         candidates = sorted_low[positions[pending]]
         wanted = low[pending]
-        is_present[pending[candidates == wanted]] = True
+        matched = pending[candidates == wanted]
+        is_present[matched] = True
         pending = pending[candidates < wanted]
         positions[pending] += 1
-        pending = pending[positions[pending] < sorted_high.size]
+        is_inside = positions[pending] < sorted_high.size
+        pending = pending[is_inside]
     return positions, is_present
 
 

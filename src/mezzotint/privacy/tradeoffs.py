@@ -70,13 +70,16 @@ def hockey_stick(shift: float | FloatArray, log_factor: FloatArray) -> FloatArra
     # Both terms err relatively, so their difference errs by that much of the first, which is the
     # larger one.
     largest_shifted = shifted_mass * (1 + RELATIVE_ERROR)
-    difference = largest_shifted - central_mass * (1 - RELATIVE_ERROR)
+    smallest_central = central_mass * (1 - RELATIVE_ERROR)
+    difference = largest_shifted - smallest_central
     total_difference = -np.expm1(np.minimum(log_factor, 0.0))  # of all outputs, A the real line
-    return np.clip(difference, np.maximum(0.0, total_difference), 1.0)
+    least_difference = np.maximum(0.0, total_difference)
+    return np.clip(difference, least_difference, 1.0)
 
 
 def _delta(shift: float, epsilon: float) -> float:
-    return float(hockey_stick(shift, np.array([epsilon]))[0])
+    (delta,) = hockey_stick(shift, np.array([epsilon])).tolist()
+    return delta
 
 
 def gaussian_epsilon(shift: float, delta: float) -> float:
@@ -94,16 +97,15 @@ def gaussian_epsilon(shift: float, delta: float) -> float:
         return math.inf
     if shift == 0 or _delta(shift, 0.0) <= delta:
         return 0.0
-    tail = math.sqrt(2 * math.log(2 / delta))
-    sufficient = shift * (shift / 2 + tail)
+    log_tail = math.log(2 / delta)
+    sufficient = shift * (shift / 2 + math.sqrt(2 * log_tail))
     while _delta(shift, sufficient) > delta:
         sufficient *= 2
 
     def suffices(epsilon: float) -> bool:
         return _delta(shift, epsilon) <= delta
 
-    least_epsilon, _ = bracket(suffices, sufficient, 0.0, tolerance=1e-12)
-    return least_epsilon
+    return bracket(suffices, sufficient, 0.0, tolerance=1e-12)[0]
 
 
 def gaussian_shift(epsilon: float, delta: float) -> float:
@@ -120,8 +122,7 @@ def gaussian_shift(epsilon: float, delta: float) -> float:
     while is_close(excessive):
         allowed = excessive
         excessive *= 2
-    largest_shift, _ = bracket(is_close, allowed, excessive)
-    return largest_shift
+    return bracket(is_close, allowed, excessive)[0]
 
 
 UNEVEN = 1e-8
@@ -236,7 +237,7 @@ def _absolute(mechanism: Mechanism) -> float:
     # min(a, b)). A supremum of slopes is the supremum of all difference quotients of log p.
     steepest = Fraction(0)
     knots = [Fraction(knot) for knot in mechanism.knots.tolist()]
-    lengths = [right - left for left, right in pairwise(knots)]
+    lengths = [end - start for start, end in pairwise(knots)]
     row_pairs = pairwise(mechanism.weights)
     for length, (left_row, right_row) in zip(lengths, row_pairs, strict=True):
         smaller = np.minimum(left_row, right_row)
@@ -252,8 +253,9 @@ def _absolute(mechanism: Mechanism) -> float:
         # floats.
         is_largest = quotients == quotients.max()
         for level in np.flatnonzero(is_largest).tolist():
-            change = Fraction(int(difference[level]), int(smaller[level]))
-            steepest = max(steepest, change / length)
+            smallest_weight = int(smaller[level])
+            relative_change = Fraction(int(difference[level]), smallest_weight)
+            steepest = max(steepest, relative_change / length)
     return float_above(steepest)
 
 
@@ -322,9 +324,11 @@ def _real_profile(losses: FloatArray, spacing: float) -> tuple[FloatArray, Float
     # small step.
     slope = math.expm1(losses[0]) / spacing
     knot_losses = np.concatenate([[0.0], losses])
-    steps = np.arange(1, losses.size * _SEGMENTS + 1)
+    step_count = losses.size * _SEGMENTS
+    steps = np.arange(1, step_count + 1)
     knots_apart, remainder = np.divmod(steps, _SEGMENTS)
-    by_dithering = knot_losses[knots_apart + (remainder > 0)]
+    rounded_up = knots_apart + (remainder > 0)
+    by_dithering = knot_losses[rounded_up]
     distance_beyond = remainder / _SEGMENTS * spacing
     by_slope = knot_losses[knots_apart] + distance_beyond * slope
     bounds = np.minimum(by_dithering, by_slope)
@@ -333,8 +337,10 @@ def _real_profile(losses: FloatArray, spacing: float) -> tuple[FloatArray, Float
     # the profile starts like a square root, above every chord from 0, and many coordinates share
     # small distances: the first step is halved again and again.
     first_step = spacing / _SEGMENTS
-    halved_steps = first_step * 0.5 ** np.arange(_HALVINGS, -1, -1)
-    left_ends = np.concatenate([[0.0], halved_steps, steps[1:-1] * first_step])
+    halvings = np.arange(_HALVINGS, -1, -1)
+    halved_steps = first_step * 0.5**halvings
+    later_steps = steps[1:-1] * first_step
+    left_ends = np.concatenate([[0.0], halved_steps, later_steps])
     bounds_near_zero = np.minimum(halved_steps * slope, bounds[0])
-    bounds = np.concatenate([bounds_near_zero, bounds[1:]])
-    return left_ends**2, np.maximum.accumulate(bounds)
+    all_bounds = np.concatenate([bounds_near_zero, bounds[1:]])
+    return left_ends**2, np.maximum.accumulate(all_bounds)

@@ -153,7 +153,8 @@ def _twelve(value: float) -> str:
 
     As the rest of the package shows it, by code of this module's own.
     """
-    digits = Context(prec=12, rounding=ROUND_CEILING).create_decimal(repr(value))
+    upwards = Context(prec=12, rounding=ROUND_CEILING)
+    digits = upwards.create_decimal(repr(value))
     return f"{float(digits):.12g}"
 
 
@@ -166,9 +167,11 @@ def _odd_keys(value: object, keys: list[str], subject: str = "") -> list[str]:
     """The faults of a JSON object that must have these keys, and no others."""
     if not isinstance(value, dict):
         return [f"{subject}is not a JSON object"]
-    odd = sorted({*cast("Document", value)} ^ {*keys})
-    if odd:
-        return [f"{subject}keys missing or unknown: {', '.join(map(_key, odd[:20]))}"]
+    present_keys = {*cast("Document", value)}
+    odd_keys = sorted(present_keys ^ {*keys})
+    if odd_keys:
+        listed = ", ".join(map(_key, odd_keys[:20]))
+        return [f"{subject}keys missing or unknown: {listed}"]
     return []
 
 
@@ -226,17 +229,21 @@ def _table_problems(table: Document) -> list[str]:
     knots: list[float] = table["knots"]
     levels: list[float] = table["levels"]
     names: list[object] = table.get("categories", [])
-    numbered = "categories" not in table or knots == [*range(len(names))]
-    text = all(isinstance(name, str) for name in names)
+    are_numbered = "categories" not in table or knots == [*range(len(names))]
+    are_text = all(isinstance(name, str) for name in names)
+    are_distinct = not are_text or len({*names}) == len(names)
+    are_several = len(knots) >= 2 and len(levels) >= 2
+    are_sorted = all(before <= after for before, after in pairwise(knots))
+    are_increasing = all(low < high for low, high in pairwise(levels))
     return _broken(
-        (len(knots) >= 2 and len(levels) >= 2, "fewer than 2 knots or 2 levels"),
-        (all(before <= after for before, after in pairwise(knots)), "knots are not sorted"),
+        (are_several, "fewer than 2 knots or 2 levels"),
+        (are_sorted, "knots are not sorted"),
         (not _jumps_at_an_end(knots), "a jump at the first or last knot"),
         (not _stands_thrice(knots), "a knot stands more than twice"),
-        (all(low < high for low, high in pairwise(levels)), "levels do not increase strictly"),
-        (text, "categories holds something that is not text"),
-        (not text or len({*names}) == len(names), "a category occurs twice"),
-        (numbered, "knots are not the numbers of the categories"),
+        (are_increasing, "levels do not increase strictly"),
+        (are_text, "categories holds something that is not text"),
+        (are_distinct, "a category occurs twice"),
+        (are_numbered, "knots are not the numbers of the categories"),
     )
 
 
@@ -258,7 +265,8 @@ def _max_bias(table: Document) -> Fraction:
     integers = [int(level * scale) for level in levels]
     biases: list[Fraction] = []
     for knot, row in zip(table["knots"], table["weights"], strict=True):
-        mean = Fraction(sum(map(int.__mul__, row, integers)), TOTAL * scale)
+        integer_mean = sum(map(int.__mul__, row, integers))
+        mean = Fraction(integer_mean, TOTAL * scale)
         biases.append(abs(mean - Fraction(knot)))
     return max(biases)
 
