@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
 
-from mezzotint.kernel.claim import ExactClaim, ExactRelease, Target
+from mezzotint.kernel.claim import NEIGHBORINGS, ExactClaim, ExactRelease, Target
 from mezzotint.kernel.measures import (
     SILENCE,
     SILENT,
@@ -53,18 +53,35 @@ def sampled_curves(
         pair: for replacing a record, the curve of the sampled round itself at c >= 1, if it is
             known.
     """
-    # The rate p is present / all_rounds, and c is numerator / denominator in what follows.
     present = release.rate.numerator
-    all_rounds = release.rate.denominator
-    absent = all_rounds - present
-    require(0 < present <= all_rounds, "sampling", "the rate is not a probability above 0")
+    total = release.rate.denominator
+    require(0 < present <= total, "sampling", "the rate is not a probability above 0")
 
     def public(numerator: int, denominator: int) -> int:
-        """p h(c) + (1 - p) (1 - c)+."""
+        """p h(c) + (1 - p) (1 - c)+, p = present / total, c = numerator / denominator."""
         equal_rows = max(0, denominator - numerator) * WHOLE
         reported = certain(numerator, denominator) * denominator
-        total = present * reported + absent * equal_rows
-        return ceil_div(total, all_rounds * denominator)
+        mixed = present * reported + (total - present) * equal_rows
+        return ceil_div(mixed, total * denominator)
+
+    if release.sampling == "none":
+        return [certain]
+    if release.sampling == "public":
+        return [Curve(public)]
+    require(release.sampling == "poisson", "sampling", "nothing is proved about this sampling")
+    require(release.neighboring in NEIGHBORINGS, "sampling", "unknown relation")
+    return _secret_curves(release, certain, far, pair)
+
+
+def _secret_curves(
+    release: ExactRelease,
+    certain: Curve,
+    far: Curve | None,
+    pair: Curve | None,
+) -> list[Curve]:
+    """`sampled_curves` of a round in which nobody sees who takes part."""
+    present = release.rate.numerator
+    total = release.rate.denominator
 
     def replace_one(numerator: int, denominator: int) -> int:
         """p ((1 - b) h(s) + b far(s)) with s = 1 + (c - 1)/p, b = c/s at c >= 1; mirrored below."""
@@ -75,38 +92,32 @@ def sampled_curves(
         if pair is not None:
             return pair(numerator, denominator)
         scaled = denominator * present
-        inner = scaled + excess * all_rounds
+        inner = scaled + excess * total
         near_value = certain(inner, scaled)
         far_value = near_value if far is None else far(inner, scaled)
         far_weight = numerator * present
         mixed = (inner - far_weight) * near_value + far_weight * far_value
-        return ceil_div(present * mixed, all_rounds * inner)
+        return ceil_div(present * mixed, total * inner)
 
     def add(numerator: int, denominator: int) -> int:
         """p h(s) with s = 1 + (c - 1)/p where s > 0, else 1 - c."""
         excess = numerator - denominator
         scaled = denominator * present
-        inner = scaled + excess * all_rounds
+        inner = scaled + excess * total
         if inner <= 0:
             return ceil_div(-excess * WHOLE, denominator)
-        return ceil_div(present * certain(inner, scaled), all_rounds)
+        return ceil_div(present * certain(inner, scaled), total)
 
     def remove(numerator: int, denominator: int) -> int:
         """t h(p c / t) with t = 1 - (1 - p) c where t > 0, else 0."""
-        whole = denominator * all_rounds
-        remaining = whole - numerator * absent
+        whole = denominator * total
+        remaining = whole - numerator * (total - present)
         if remaining <= 0:
             return 0
         return ceil_div(remaining * certain(numerator * present, remaining), whole)
 
-    if release.sampling == "none":
-        return [certain]
-    if release.sampling == "public":
-        return [Curve(public)]
-    require(release.sampling == "poisson", "sampling", "nothing is proved about this sampling")
     if release.neighboring == "replace_one":
         return [Curve(replace_one)]
-    require(release.neighboring == "add_or_remove_one", "sampling", "unknown relation")
     return [Curve(add), Curve(remove)]
 
 

@@ -226,11 +226,7 @@ def divergences(table: Table, steps: Steps, factor: int, grid: Grid | None) -> l
         if grid is None:
             bits_of_mass += factor_bits
         require_memory(len(rows) * masses_of_row, bits_of_mass)
-        observed: list[list[int]] = []
-        for row in rows:
-            tick()
-            convolved = row * noise.poly
-            observed.append([int(mass) for mass in convolved.coeffs()])
+        observed = _with_noise(rows, noise)
         lifted = scaled = observed
         if grid is None:
             lifted = [[mass << FACTOR for mass in masses] for masses in observed]
@@ -259,6 +255,16 @@ def divergences(table: Table, steps: Steps, factor: int, grid: Grid | None) -> l
             divergence = ceil_div(value, unit) + disclosed
             largest[position] = max(largest[position], divergence)
     return largest
+
+
+def _with_noise(rows: Sequence[polynomial], noise: Measure) -> list[list[int]]:
+    """The masses of what is observed of every row, in units of 2**-BITS / TOTAL."""
+    observed: list[list[int]] = []
+    for row in rows:
+        tick()
+        convolved = row * noise.poly
+        observed.append([int(mass) for mass in convolved.coeffs()])
+    return observed
 
 
 def measure_of(grid: Grid, values: Sequence[int], cut: int) -> Measure:

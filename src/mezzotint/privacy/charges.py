@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Protocol, final
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.records import above
+from mezzotint.core.records import JsonObject, above, plain
 
 GLOBAL = "*"
 """The name under which releases about everyone stand."""
@@ -132,6 +132,13 @@ class Charge:
     def price(self) -> tuple[str, float, float]:
         """The payer and the price."""
         return self.client, self.epsilon, self.delta
+
+    def as_line(self, token: str) -> JsonObject:
+        """The line of a ledger that charges it under this token."""
+        line: JsonObject = {"charge": token}
+        for name, value in vars(self).items():
+            line[name] = plain(value)
+        return line
 
 
 @final
@@ -271,8 +278,13 @@ class Total:
         return bound * (1 + _ADVANCED_ROUNDING)
 
 
-def who(client: str) -> str:
-    return "everyone" if client == GLOBAL else f"client {client!r}"
+def refusal(charge: Charge, client: str, total: Spent, budget: str) -> str:
+    """The message that a charge is refused for: it would bring a client to this total."""
+    name = "everyone" if client == GLOBAL else f"client {client!r}"
+    return (
+        f"release {charge.identity!r} exceeds the budget: with it, {name} would have "
+        f"spent {total}; the budget is {budget}. Nothing was charged, and nothing may be released"
+    )
 
 
 def sum_of(releases: Iterable[Charge]) -> Total:

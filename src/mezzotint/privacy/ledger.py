@@ -43,8 +43,8 @@ from mezzotint.privacy.charges import (
     checked_budget,
     checked_slack,
     normal_name,
+    refusal,
     sums_by_client,
-    who,
 )
 from mezzotint.privacy.people import (
     UNITS,
@@ -243,8 +243,7 @@ class Ledger:
             hashes: of the ledger's key, for the names of people; None for their hashes.
         """
         for charge in self.charges:
-            line_fields = _as_line(charge.release, charge.token)
-            yield {**line_fields, "withdrawn": charge.withdrawn}
+            yield {**charge.release.as_line(charge.token), "withdrawn": charge.withdrawn}
         for line in self.people:
             description = {
                 "identity": line.identity,
@@ -270,15 +269,12 @@ class Ledger:
         """
         run_names = set(identities)
         with self._log.transaction():
-            lines_by_run: dict[str, PeopleLine] = {}
-            for line in self._active():
-                if line.identity in run_names:
-                    lines_by_run[line.identity] = line
-            if len(lines_by_run) < len(run_names):
+            lines = {line.identity: line for line in self._active() if line.identity in run_names}
+            if len(lines) < len(run_names):
                 return None
             store = self._files()
             store.check(self._people)
-            return store.shared(list(lines_by_run.values()))
+            return store.shared(list(lines.values()))
 
     def person_spent(self, person: str, *, key: bytes) -> Spent:
         """The cost to one person, of their own rows and of releases about everyone.
@@ -508,7 +504,7 @@ class Ledger:
                 self._check_people(line.key)
             new_charges = [charge for charge in other_charges if charge.token not in self._charges]
             self._check_prices([charge.release for charge in new_charges])
-            new_lines = [_as_line(charge.release, charge.token) for charge in new_charges]
+            new_lines = [charge.release.as_line(charge.token) for charge in new_charges]
             append(*new_lines)
             for charge in other_charges:
                 token = charge.token
@@ -690,15 +686,11 @@ class Ledger:
         delta: float,
     ) -> str:
         total = self._with(sums_by_client(added), person).spent()
-        payers = (person, GLOBAL)
-        person_charges = [charge for charge in added if charge.client in payers]
+        person_charges = [charge for charge in added if charge.client in (person, GLOBAL)]
         budget = f"epsilon {above(epsilon)} and delta {above(delta)}"
         if self.slack:
             budget += f", {above(self.slack)} of it slack"
-        return (
-            f"release {person_charges[-1].identity!r} exceeds the budget: with it, {who(person)} would have "
-            f"spent {total}; the budget is {budget}. Nothing was charged, and nothing may be released"
-        )
+        return refusal(person_charges[-1], person, total, budget)
 
     def _check_fixed(self, epsilon: float, delta: float) -> bool:
         """Whether this reservation fixes the filter's budget; raises when one was fixed otherwise."""
@@ -757,7 +749,7 @@ class Ledger:
             bits = (release.identity, release.fingerprint or new_token)
             token = tokens_by_bits.setdefault(bits, new_token)
             if token == new_token:
-                lines.append(_as_line(release, token))
+                lines.append(release.as_line(token))
             tokens.append(token)
         append(*lines)
         return tuple(self._charges[token] for token in tokens)
@@ -776,8 +768,7 @@ class Ledger:
 
     def _take_withdrawal(self, token: str, reason: str) -> None:
         if token in self._people:
-            line = self._people[token]
-            self._people[token] = replace(line, withdrawn=reason)
+            self._people[token] = replace(self._people[token], withdrawn=reason)
             return
         entry = self._charges[token]
         release = entry.release
@@ -805,12 +796,4 @@ class Ledger:
         tokens = self._by_identity.setdefault(release.identity, [])
         tokens.append(token)
         self._charges[token] = Entry(release=release, attempt=len(tokens), token=token)
-        client_total = self._totals.setdefault(release.client, Total())
-        client_total.add(release)
-
-
-def _as_line(release: Charge, token: str) -> JsonObject:
-    line: JsonObject = {"charge": token}
-    for name, value in vars(release).items():
-        line[name] = plain(value)
-    return line
+        self._totals.setdefault(release.client, Total()).add(release)
