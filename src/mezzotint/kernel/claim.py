@@ -43,29 +43,22 @@ def _whole(least: int, most: int = MOST) -> Reader:
     return lambda fields, key: fields.integer(key, least, most)
 
 
-_SUM: dict[str, Reader] = {
-    "clients": _whole(1),
-    "corrupted": _whole(0),
-    "lattice": lambda fields, key: tuple(fields.integers(key)),
-}
-_MEMOISED: dict[str, Reader] = {
-    "distinct": _whole(1),
-}
 _MODEL: dict[str, Reader] = {
     "noise_multiplier": Fields.number,
     "kept": Fields.number,
     "levels": _whole(2, 2**16),
 }
-_USERS: dict[str, Reader] = {
-    "records_per_user": _whole(2, MOST_RECORDS),
-}
 # Kinds of releases, and the fields that each has besides the common ones.
 KINDS: dict[str, dict[str, Reader]] = {
     "reports": {},
-    "memoised": _MEMOISED,
-    "secure_sum": _SUM,
+    "memoised": {"distinct": _whole(1)},
+    "secure_sum": {
+        "clients": _whole(1),
+        "corrupted": _whole(0),
+        "lattice": lambda fields, key: tuple(fields.integers(key)),
+    },
     "model": _MODEL,
-    "model_of_users": _MODEL | _USERS,
+    "model_of_users": {**_MODEL, "records_per_user": _whole(2, MOST_RECORDS)},
 }
 OBSERVERS = {
     "reports": "local",
