@@ -134,9 +134,9 @@ def parse_object(text: str | bytes, *, name: str, finite: bool = True) -> JsonOb
     return cast("JsonObject", value)
 
 
-def read_object(path: str | os.PathLike[str]) -> JsonObject:
+def read_object(path: str | os.PathLike[str], *, finite: bool = True) -> JsonObject:
     """The JSON object that a file holds; FileFormatError as by `read_text` and `parse_object`."""
-    return parse_object(read_text(path), name=os.fspath(path))
+    return parse_object(read_text(path), name=os.fspath(path), finite=finite)
 
 
 def read_arrays(

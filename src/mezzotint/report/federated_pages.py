@@ -148,7 +148,7 @@ def _read(path: Path) -> JsonObject:
             f"{path.parent.name}: holds no {path.name}; "
             f"if a run has not ended, go on: {resume_command}"
         )
-    return read_object(path)
+    return read_object(path, finite=False)  # a run that diverged has infinite losses
 
 
 def _cost_in_words(run: Run) -> str:
