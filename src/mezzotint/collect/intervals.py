@@ -381,9 +381,13 @@ def score_sides(
     def side(direction: int) -> FloatArray:
         def accepts(away: FloatArray) -> BoolArray:
             widths = score_widths(
-                spread, reports, mean_report + direction * away, variance + away**2,
-                quantiles=z, reports_above=direction < 0,
-            )  # fmt: skip
+                spread,
+                reports,
+                mean_report + direction * away,
+                variance + away**2,
+                quantiles=z,
+                reports_above=direction < 0,
+            )
             return away <= widths
 
         def last_accepted(away: FloatArray) -> FloatArray:

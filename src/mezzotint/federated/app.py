@@ -447,9 +447,12 @@ def _outcome(strategy: RoundStrategy[Any], scores: Scores) -> str:
         summands = "reports"
     outcome = f"{summands} of {strategy.counted} clients"
     if not strategy.counted and strategy.incidents:
-        outcome = f"nothing was learnt ({' '.join(strategy.incidents[-1].what.split())})"
+        reason = " ".join(strategy.incidents[-1].what.split())
+        outcome = f"nothing was learnt ({reason})"
     line = f"{outcome}, accuracy {scores.accuracy:.4f}, loss {scores.loss:.4f}"
-    return line + "".join(f", {score_name} {score:.4g}" for score_name, score in scores.own.items())
+    for score_name, score in scores.own.items():
+        line += f", {score_name} {score:.4g}"
+    return line
 
 
 def _refusals(strategy: RoundStrategy[Any]) -> tuple[tuple[int, str, str], ...]:
@@ -463,11 +466,10 @@ def _configured(context: Context, folder: Path | None) -> RunSettings:
     by default.
     """
     settings = RunSettings.from_config(context.run_config)
-    files = {"mechanism": settings.mechanism, "roster": settings.roster}
-    local_files = {
-        setting: str(folder / file_name) if folder is not None and file_name else file_name
-        for setting, file_name in files.items()
-    }
+    local_files = {"mechanism": settings.mechanism, "roster": settings.roster}
+    for setting, file_name in local_files.items():
+        if folder is not None and file_name:
+            local_files[setting] = str(folder / file_name)
     out = Path(settings.out or f"mezzotint-run-{context.run_id}").resolve()
     log(INFO, "mezzotint: model, ledger and report go to %s", out)
     return replace(settings, **local_files, out=str(out), data=data_here(settings.data))

@@ -131,7 +131,12 @@ def with_evaluations(updates: Claim, measured: Claim) -> Claim:
         claim.honest_clients for claim in (updates, measured) if claim.honest_clients is not None
     ]
     return replace(
-        updates, epsilon=epsilon, delta=updates.delta + measured.delta, method=method, alternatives=((method, epsilon),),
-        honest_clients=min(honest, default=None), release=None,
+        updates,
+        epsilon=epsilon,
+        delta=updates.delta + measured.delta,
+        method=method,
+        alternatives=((method, epsilon),),
+        honest_clients=min(honest, default=None),
+        release=None,
         parts=(("updates", updates.epsilon), ("evaluations", measured.epsilon)),
-    )  # fmt: skip
+    )

@@ -25,9 +25,18 @@ if TYPE_CHECKING:
 
 PARAMETERS = "parameters"
 TOLD = (
-    "dataset", "data", "model", "population", "clients_per_round", "dirichlet", "seed",
-    "algorithm", "steps", "client_learning_rate", "batch",
-)  # fmt: skip
+    "dataset",
+    "data",
+    "model",
+    "population",
+    "clients_per_round",
+    "dirichlet",
+    "seed",
+    "algorithm",
+    "steps",
+    "client_learning_rate",
+    "batch",
+)
 """Settings sent to clients; all public."""
 
 

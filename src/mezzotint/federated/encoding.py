@@ -268,9 +268,14 @@ class FixedPointEncoding(Encoding):
         if self.clip_norm is not None:
             check_scale("clip_norm", self.clip_norm)
         self._hold(
-            span=2**self.grid_bits - 2, overflow="impossible", report_bits=self.grid_bits, report_epsilon=math.inf,
-            sha256="fixed", largest=self.clip, norm=self.clip_norm,
-        )  # fmt: skip
+            span=2**self.grid_bits - 2,
+            overflow="impossible",
+            report_bits=self.grid_bits,
+            report_epsilon=math.inf,
+            sha256="fixed",
+            largest=self.clip,
+            norm=self.clip_norm,
+        )
 
     @property
     def step(self) -> float:
@@ -283,7 +288,8 @@ class FixedPointEncoding(Encoding):
             vector = clip(vector, norm="l2", bound=self.clip_norm)
         vector = np.clip(vector, -self.clip, self.clip)
         # Towards zero: rounding must not lengthen a clipped vector.
-        return np.trunc(vector / self.step).astype(np.int64) + self.span // 2
+        steps = np.trunc(vector / self.step)
+        return steps.astype(np.int64) + self.span // 2
 
     def decode(self, total: Integers, *, count: int, size: int) -> Vector:
         mean = check_total(total, size) / check_count("count", count)
@@ -326,7 +332,8 @@ class SchemeEncoding(Encoding, Generic[S]):
         return self.scheme(vector.size).encode(vector, rng)
 
     def decode(self, total: Integers, *, count: int, size: int) -> Vector:
-        return self.scheme(size, count).decode_sum(np.asarray(total), count) / count
+        decoded_sum = self.scheme(size, count).decode_sum(np.asarray(total), count)
+        return decoded_sum / count
 
     @abstractmethod
     def _local(self, sums: Sums) -> Claim:
@@ -336,7 +343,8 @@ class SchemeEncoding(Encoding, Generic[S]):
         return {"local": self._local(sums), "central": self.central(sums)}
 
     def central(self, sums: Sums) -> Claim:
-        return self.scheme(sums.size, sums.clients).claim(
+        scheme = self.scheme(sums.size, sums.clients)
+        return scheme.claim(
             clients=sums.clients, rounds=sums.rounds, corrupted=sums.corrupted, delta=sums.delta
         )
 
@@ -380,10 +388,14 @@ class TableEncoding(SchemeEncoding[TableScheme]):
         check_count("seed", self.seed, least=0, most=2**64)
         check_scale("mechanism", float(np.max(np.abs(table.levels))))
         self._hold(
-            span=self.lattice.span, overflow="impossible", report_bits=table.bits,
-            report_epsilon=table.epsilon, sha256=table.sha256,
-            largest=max(abs(table.lower), abs(table.upper)), norm=self.clip_norm,
-        )  # fmt: skip
+            span=self.lattice.span,
+            overflow="impossible",
+            report_bits=table.bits,
+            report_epsilon=table.epsilon,
+            sha256=table.sha256,
+            largest=max(abs(table.lower), abs(table.upper)),
+            norm=self.clip_norm,
+        )
 
     @cached_property
     def lattice(self) -> Lattice:
@@ -482,9 +494,14 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
         norm_steps = f"{self.clip_norm / self.granularity:.10g}"
         description = canonical({"deviation": self.deviation, "steps": norm_steps})
         self._hold(
-            span=2**self.modulus_bits - 1, overflow="modular", report_bits=self.modulus_bits, report_epsilon=math.inf,
-            sha256=hashlib.sha256(description.encode()).hexdigest(), largest=self.clip_norm, norm=self.clip_norm,
-        )  # fmt: skip
+            span=2**self.modulus_bits - 1,
+            overflow="modular",
+            report_bits=self.modulus_bits,
+            report_epsilon=math.inf,
+            sha256=hashlib.sha256(description.encode()).hexdigest(),
+            largest=self.clip_norm,
+            norm=self.clip_norm,
+        )
 
     @classmethod
     def _planned(
@@ -559,8 +576,10 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
         """
         largest = self.largest_honest_norm(count=count, size=size)
         modulus = self.span + 1
-        centred = (np.asarray(total, dtype=np.int64) + modulus // 2) % modulus - modulus // 2
-        norm = self.granularity * float(np.linalg.norm(centred.astype(np.float64)))
+        half = modulus // 2
+        residues = (np.asarray(total, dtype=np.int64) + half) % modulus
+        centred = (residues - half).astype(np.float64)
+        norm = self.granularity * float(np.linalg.norm(centred))
         if norm > largest:
             honest = f"that of {count} clients within their clipping norm exceeds {largest:.4g}"
             raise OutOfRangeInteger(

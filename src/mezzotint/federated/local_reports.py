@@ -163,8 +163,12 @@ def _check_lasting(policy: Policy, context: Context) -> None:
         )
     ledger_path = Path(str(context.node_config["records"])) / REPORTS
     if not ledger_path.exists():
-        log(WARNING, "mezzotint: %s is missing: restore it, or enrol under a new identity "
-            "(`mezzotint roster identity`)", ledger_path)  # fmt: skip
+        log(
+            WARNING,
+            "mezzotint: %s is missing: restore it, or enrol under a new identity "
+            "(`mezzotint roster identity`)",
+            ledger_path,
+        )
         raise PolicyRefusal("records: the ledger of reports is missing; its log says what to do")
 
 

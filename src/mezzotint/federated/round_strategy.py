@@ -83,14 +83,16 @@ def arriving(
     node_of = {**late, **waiting}
     last_arrival = time.monotonic()  # when something came
     deadline = last_arrival + timeout
-    batch_size = max(1, min(_AT_ONCE, _FETCHED_BYTES // max(1, answer_bytes)))
+    fetchable = _FETCHED_BYTES // max(1, answer_bytes)
+    batch_size = max(1, min(_AT_ONCE, fetchable))
     try:
         while waiting or late:
-            is_last_poll = not waiting or time.monotonic() >= deadline  # then this is the last poll
+            is_last_poll = not waiting or time.monotonic() >= deadline
             numbers = [*waiting, *late]
             before = len(waiting)
             for offset in range(0, len(numbers), batch_size):
-                answers = list(grid.pull_messages(numbers[offset : offset + batch_size]))
+                batch_numbers = numbers[offset : offset + batch_size]
+                answers = list(grid.pull_messages(batch_numbers))
                 while answers:
                     answer = answers.pop(0)
                     replied = answer.metadata.reply_to_message_id
@@ -103,8 +105,10 @@ def arriving(
             moment = time.monotonic()
             if len(waiting) < before:
                 last_arrival = moment
-            pause = min(max((moment - last_arrival) / _PART, _SHORTEST), _LONGEST)
-            time.sleep(min(pause, max(0.0, deadline - moment)))
+            silence = moment - last_arrival
+            pause = min(max(silence / _PART, _SHORTEST), _LONGEST)
+            remaining = max(0.0, deadline - moment)
+            time.sleep(min(pause, remaining))
     finally:
         late.update(waiting)
 

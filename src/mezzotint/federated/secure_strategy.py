@@ -230,10 +230,16 @@ class SecureStrategy(RoundStrategy[_Secure]):
             "delta": None,
         }
         evaluator = SecureStrategy(
-            encoding=evaluation.encoding, clients_per_round=self.clients_per_round, roster=self.roster,
-            corrupted=self.trust.corrupted, dropped=self.dropped, rounds=rounds, retries=0, ahead=0,
+            encoding=evaluation.encoding,
+            clients_per_round=self.clients_per_round,
+            roster=self.roster,
+            corrupted=self.trust.corrupted,
+            dropped=self.dropped,
+            rounds=rounds,
+            retries=0,
+            ahead=0,
             **{**options, **replaced},
-        )  # fmt: skip
+        )
         evaluator.excluded = self.excluded
         evaluator._introductions = self._introductions
         evaluator._counted_as = "evaluation"

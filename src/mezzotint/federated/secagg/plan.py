@@ -44,9 +44,17 @@ _RULES: dict[str, tuple[str, ...]] = {
 }
 """One byte each on the wire: the index of the word."""
 _WIDTHS = {
-    "round": 4, "clients": 2, "members": 2, "quorum": 2, "picks": 2, "least": 2, "minimum": 2,
-    "coordinates": 4, "span": 4, "bits": 1,
-}  # fmt: skip
+    "round": 4,
+    "clients": 2,
+    "members": 2,
+    "quorum": 2,
+    "picks": 2,
+    "least": 2,
+    "minimum": 2,
+    "coordinates": 4,
+    "span": 4,
+    "bits": 1,
+}
 """Bytes of the numbers of a plan, in their order on the wire."""
 _DIGESTS = ("binding", "task", "roster")
 
@@ -175,12 +183,11 @@ class RoundPlan:
 
     def __str__(self) -> str:
         """The plan in words, with digests shortened to their first digits."""
-        binding = {"encoding": self.binding, "task": self.task, "roster": self.roster}
-        bindings = [
-            f"{field_name} {digest.hex()[:16]}"
-            for field_name, digest in binding.items()
-            if any(digest)
-        ]
+        digests = {"encoding": self.binding, "task": self.task, "roster": self.roster}
+        bindings: list[str] = []
+        for field_name, digest in digests.items():
+            if any(digest):
+                bindings.append(f"{field_name} {digest.hex()[:16]}")
         drawing = "anew" if self.draw == "anew" else "in turn"
         return (
             f"round {self.round} of session {self.session.hex()[:16]} ({self.purpose}): {self.clients} clients, drawn "
@@ -208,20 +215,15 @@ class RoundPlan:
 
     def to_bytes(self) -> bytes:
         """The plan on the wire."""
-        number_bytes = b"".join(
-            number(getattr(self, field_name), width) for field_name, width in _WIDTHS.items()
-        )
-        rule_bytes = b"".join(
-            number(choices.index(getattr(self, field_name)), 1)
-            for field_name, choices in _RULES.items()
-        )
-        return (
-            _VERSION
-            + self.session
-            + number_bytes
-            + rule_bytes
-            + b"".join(getattr(self, field_name) for field_name in _DIGESTS)
-        )
+        parts = [_VERSION, self.session]
+        for field_name, width in _WIDTHS.items():
+            parts.append(number(getattr(self, field_name), width))
+        for field_name, choices in _RULES.items():
+            choice = choices.index(getattr(self, field_name))
+            parts.append(number(choice, 1))
+        for field_name in _DIGESTS:
+            parts.append(getattr(self, field_name))
+        return b"".join(parts)
 
     @classmethod
     def from_reader(cls, reader: Reader) -> RoundPlan:
@@ -350,7 +352,8 @@ def split(*, clients: int, corrupted: int, minimum: int, picks: int, least: int)
     smaller = np.arange(1, honest // 2 + 1)  # size of the smaller of two unconnected parts
     if smaller.size == 0:
         return -math.inf
-    return float(np.logaddexp2.reduce(_cut_off(clients, corrupted, minimum, picks, least, smaller)))
+    log_chances = _cut_off(clients, corrupted, minimum, picks, least, smaller)
+    return float(np.logaddexp2.reduce(log_chances))
 
 
 def _cut_off(
@@ -358,15 +361,16 @@ def _cut_off(
 ) -> Floats:
     """log2 of a bound on P(some part of each size can be cut off from a part at least as large)."""
     honest = clients - corrupted
-    within = np.array(
-        [_tail(clients - 1, corrupted + int(size) - 1, picks, least) for size in smaller]
-    )
+    others = clients - 1
+    tails: list[float] = []
+    for size in smaller.tolist():
+        pickable = corrupted + size - 1
+        tails.append(_tail(others, pickable, picks, least))
     # All honest clients outside that pick into the part must be dropped, but not the larger part.
-    avoidance = _choose(clients - 1 - smaller, picks) - _choose(clients - 1, picks)
+    avoidance = _choose(others - smaller, picks) - _choose(others, picks)
     droppable = np.minimum(clients - minimum, honest - 2 * smaller)
-    return (
-        _choose(honest, smaller) + smaller * within + _few(honest - smaller, droppable, avoidance)
-    )
+    isolated = _few(honest - smaller, droppable, avoidance)
+    return _choose(honest, smaller) + smaller * np.array(tails) + isolated
 
 
 @cache
@@ -381,7 +385,8 @@ def corrupted_in(*, population: int, share: float, clients: int, bits: float) ->
     """
     marked = math.ceil(share * population)
     tails = _tails(population, marked, clients)
-    return int(np.flatnonzero(tails <= -bits)[0]) - 1
+    rare = np.flatnonzero(tails <= -bits)
+    return int(rare[0]) - 1
 
 
 @cache
@@ -390,9 +395,13 @@ def _committee(
 ) -> tuple[int, int]:
     for members in range(1, clients + 1):
         # The first entry that is rare enough: that many corrupted members must not suffice to fork.
-        honest_needed = int(np.flatnonzero(_tails(clients, corrupted, members) <= -security)[0])
+        rare = np.flatnonzero(_tails(clients, corrupted, members) <= -security)
+        honest_needed = int(rare[0])
         quorum = max((members + honest_needed + 1) // 2, members // 2 + 1)
-        if quorum <= members and _tail(clients, dropped, members, members - quorum + 1) <= -failure:
+        if quorum > members:
+            continue
+        fatal_drop_outs = members - quorum + 1
+        if _tail(clients, dropped, members, fatal_drop_outs) <= -failure:
             return members, quorum
     raise _infeasible(clients, corrupted, dropped, "no committee keeps them apart from the rest")
 
@@ -403,15 +412,17 @@ def _partners(
 ) -> tuple[int, int]:
     for picks in range(1, clients):
         lonely = math.log2(clients) + _tails(clients - 1, dropped, picks)
-        least = picks + 1 - int(np.flatnonzero(lonely <= -failure)[0])
+        rare = np.flatnonzero(lonely <= -failure)
+        least = picks + 1 - int(rare[0])
         if least < 1:
             continue
-        if _cut_off(clients, corrupted, minimum, picks, least, np.array([1]))[0] > -security:
+        of_one_client = _cut_off(clients, corrupted, minimum, picks, least, np.array([1]))
+        if of_one_client[0] > -security:
             continue  # one client alone is too easily cut off already
-        if (
-            split(clients=clients, corrupted=corrupted, minimum=minimum, picks=picks, least=least)
-            <= -security
-        ):
+        of_any_part = split(
+            clients=clients, corrupted=corrupted, minimum=minimum, picks=picks, least=least
+        )
+        if of_any_part <= -security:
             return picks, least
     raise _infeasible(clients, corrupted, dropped, "masks do not connect the rest")
 
@@ -428,7 +439,8 @@ def _log_factorials(count: int) -> Floats:
     """log2 of 0!, 1!, ..., (count - 1)!; SciPy has them too, but its import takes a client as long
     as all else that it imports.
     """
-    return np.array([math.lgamma(number + 1) for number in range(count)]) / math.log(2)
+    logs = np.array([math.lgamma(number + 1) for number in range(count)])
+    return logs / math.log(2)
 
 
 def _choose(total: int | IntArray, chosen: int | IntArray) -> Floats:
@@ -438,8 +450,10 @@ def _choose(total: int | IntArray, chosen: int | IntArray) -> Floats:
     total = np.where(is_possible, total, 0)
     chosen = np.where(is_possible, chosen, 0)
     # Tables of a few sizes, each up to a power of 2.
-    logs = _log_factorials(1 << int(total.max()).bit_length())
-    return np.where(is_possible, logs[total] - logs[chosen] - logs[total - chosen], -math.inf)
+    table_size = 1 << int(total.max()).bit_length()
+    logs = _log_factorials(table_size)
+    coefficients = logs[total] - logs[chosen] - logs[total - chosen]
+    return np.where(is_possible, coefficients, -math.inf)
 
 
 def _tails(population: int, marked: int, drawn: int) -> Floats:
@@ -450,13 +464,16 @@ def _tails(population: int, marked: int, drawn: int) -> Floats:
         + _choose(population - marked, drawn - counts)
         - _choose(population, drawn)
     )
-    tail_sums = np.logaddexp2.accumulate(log_odds[::-1])[::-1]
-    return np.minimum(0.0, np.append(tail_sums, -math.inf))
+    from_the_end = np.logaddexp2.accumulate(log_odds[::-1])
+    tail_sums = np.append(from_the_end[::-1], -math.inf)
+    return np.minimum(0.0, tail_sums)
 
 
 def _tail(population: int, marked: int, drawn: int, least: int) -> float:
     """log2 P(at least `least` of `drawn` are marked)."""
-    return float(_tails(population, marked, drawn)[min(max(0, least), drawn + 1)])
+    tails = _tails(population, marked, drawn)
+    index = min(max(0, least), drawn + 1)
+    return float(tails[index])
 
 
 def _few(trials: IntArray, most: IntArray, miss: Floats) -> Floats:
@@ -465,10 +482,12 @@ def _few(trials: IntArray, most: IntArray, miss: Floats) -> Floats:
     """
     hit_chance = -np.expm1(miss * math.log(2))
     hit_share = most / np.maximum(trials, 1)
+    miss_share = 1 - hit_share
     with np.errstate(divide="ignore", invalid="ignore"):
-        missed = np.where(hit_share < 1, (1 - hit_share) * (np.log2(1 - hit_share) - miss), 0.0)
-        hit_cost = np.where(
-            hit_share > 0, hit_share * (np.log2(hit_share) - np.log2(hit_chance)), 0.0
-        )
-        log_bound = np.where(hit_share < hit_chance, -trials * (missed + hit_cost), 0.0)
+        miss_cost = miss_share * (np.log2(miss_share) - miss)
+        hit_cost = hit_share * (np.log2(hit_share) - np.log2(hit_chance))
+        # Both are 0 in the limit of a share of 0.
+        divergence = np.where(miss_share > 0, miss_cost, 0.0)
+        divergence += np.where(hit_share > 0, hit_cost, 0.0)
+        log_bound = np.where(hit_share < hit_chance, -trials * divergence, 0.0)
     return np.where(most < 0, -math.inf, log_bound)
