@@ -91,7 +91,8 @@ class Encoding(ABC):
     """L2 norm to which updates are clipped; None does not clip."""
 
     def _hold(self, **facts: object) -> None:
-        """Set attributes of a frozen encoding that follow from its fields."""
+        """Set attributes of a frozen encoding that follow from its fields: all of them."""
+        assert facts.keys() == set(FACTS)
         vars(self).update(facts)
 
     def bits(self, clients: int) -> int:
