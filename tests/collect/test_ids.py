@@ -69,7 +69,7 @@ def test_one_person_pays_for_all_spellings(tmp_path: Path) -> None:
         charged(ids, tmp_path)
     ledger = privacy.Ledger(tmp_path / "ledger")
     assert ledger.persons == 1
-    assert ledger.worst().epsilon == pytest.approx(len(SEVENS) * 0.5, rel=FEW)
+    assert ledger.worst().epsilon == pytest.approx(len(SEVENS) * TABLE.epsilon, rel=FEW)
 
 
 @pytest.mark.parametrize(("values", "words"), REFUSED)
