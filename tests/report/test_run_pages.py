@@ -191,7 +191,7 @@ def test_a_federated_run_by_folder_report_or_ledger(folder: Path) -> None:
         assert claim["text"] in _text(page)
     assert "2 rounds; accuracy 60 %" in page.summary
     charges = _figure(page, "charges").curves[0]
-    assert charges.x == ("1 rounds", "2 rounds")
+    assert charges.x == ("1 round", "2 rounds")
     assert charges.y == (15.0, 15.0)
     tables = {section.title: section.table for section in page.sections}
     assert (
@@ -282,7 +282,7 @@ def test_a_run_without_a_table_names_its_noise_and_no_file_that_is_not_there(fol
     (folder / "encoding.json").write_text(json.dumps(noise.as_dict()), encoding="utf-8")
     facts, code = parts()
     assert facts["mechanism"] == "rounded Gaussian"
-    assert (facts["clip norm"], facts["noise multiplier of the smallest sum"]) == ("0.5", "8")
+    assert (facts["clip norm"], facts["noise multiplier of the smallest sum"]) == ("0.5", "7.99999")
     assert code == "$ mezzotint ledger ledger.jsonl"
     table = TableEncoding(mechanism=rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.4))
     (folder / "encoding.json").write_text(json.dumps(table.as_dict()), encoding="utf-8")

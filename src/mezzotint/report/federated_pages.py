@@ -13,7 +13,7 @@ import mezzotint as mz
 from mezzotint.core.errors import FileFormatError, MezzotintError
 from mezzotint.core.files import read_object
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, above, number
+from mezzotint.core.records import JsonObject, above, below, counted, number
 from mezzotint.privacy.claim import basis
 from mezzotint.report.contents import Curve, Figure, Page, Section, Table, nearest_percent
 from mezzotint.report.mechanism_pages import what_it_does, what_it_guarantees
@@ -236,7 +236,7 @@ def _facts_of_encoding(run: Run) -> JsonObject:
         encoding_facts["clip_norm"] = encoding["clip_norm"]
     noise_multiplier = _noise_of_smallest_sum(run)
     if noise_multiplier:
-        encoding_facts["noise multiplier of the smallest sum"] = number(noise_multiplier)
+        encoding_facts["noise multiplier of the smallest sum"] = below(noise_multiplier)
     return encoding_facts
 
 
@@ -267,7 +267,7 @@ def _cost_of_sums(run: Run) -> Section:
             "randomness; one about single reports relies on nothing but the client's own."
         )
     clients_by_rounds = sorted(Counter(run.ledger["charges"].values()).items())
-    bar_names = [f"{rounds} rounds" for rounds, _ in clients_by_rounds]
+    bar_names = [counted(rounds, "round") for rounds, _ in clients_by_rounds]
     client_bars = Curve.of(
         "clients", bar_names, [clients for _, clients in clients_by_rounds], "bars"
     )
@@ -287,8 +287,12 @@ def _table_of_claims(claims: Mapping[str, JsonObject]) -> Table:
         epsilons = claim.get("alternatives") or {claim["method"]: claim["epsilon"]}
         delta_cell = above(float(claim["delta"]), 4)
         for accounting, epsilon in epsilons.items():
-            table_rows.append((OBSERVERS[observer], accounting, _epsilon(epsilon), delta_cell))
-    headings = ("against", "accounting", "epsilon (computed)", "delta")
+            is_proved = claim.get("certified", False) and epsilon == claim["epsilon"]
+            standing = "certified" if is_proved else "computed"
+            table_rows.append(
+                (OBSERVERS[observer], accounting, _epsilon(epsilon), standing, delta_cell)
+            )
+    headings = ("against", "accounting", "epsilon", "is", "delta")
     return Table(headings=headings, rows=tuple(table_rows))
 
 
