@@ -12,6 +12,7 @@ import pytest
 from mezzotint import privacy, smoothed
 from mezzotint.cli import run
 from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.records import plain
 from mezzotint.families import rqm
 from mezzotint.federated import TableEncoding, gaussian_encoding
 from mezzotint.privacy import account
@@ -311,7 +312,7 @@ def test_a_run_without_a_table_names_its_noise_and_no_file_that_is_not_there(fol
 def test_a_run_without_a_claim_or_an_end(folder: Path) -> None:
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     (folder / "report.json").write_text(
-        json.dumps({**report, "claims": {}, "mse": math.nan}), encoding="utf-8"
+        json.dumps({**report, "claims": {}, "mse": plain(math.nan)}), encoding="utf-8"
     )
     assert "No epsilon can be claimed" in _text(page_of(folder))
     (folder / "report.json").write_text(
