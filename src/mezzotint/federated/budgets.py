@@ -8,7 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar, final
 
-from mezzotint.core.arguments import check_count, check_delta, check_limit, check_positive
+from mezzotint.core.arguments import (
+    check_count,
+    check_delta,
+    check_limit,
+    check_numbers,
+    check_positive,
+)
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.records import above
 from mezzotint.core.search import bracket
@@ -42,6 +48,7 @@ class Sums:
     delta: float
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         check_count("size", self.size, least=0)
         check_count("clients", self.clients)
         check_count("rounds", self.rounds)
