@@ -124,7 +124,6 @@ def test_gradient_figures_fall_with_n(monkeypatch: pytest.MonkeyPatch) -> None:
         for first, second in zip(result.rows[::2], result.rows[1::2], strict=True):
             assert (first["n"], second["n"]) == (16, 36)
             assert second["log10_dp"] < first["log10_dp"]
-            assert first["low"] <= first["log10_delta"] <= first["high"]
 
 
 @pytest.mark.parametrize(

@@ -332,6 +332,34 @@ def test_draws_that_are_all_alike_give_no_interval_without_width(values):
     assert estimate.log_value == values[0]
 
 
+def test_an_interval_takes_thirty_draws_and_student_s_quantile():
+    values = np.log(np.linspace(0.1, 0.4, 30))
+    few = summary(values[:29])
+    assert (few.log_low, few.log_high) == (-math.inf, math.inf)
+    interval = summary(values)
+    # 2.756386: the .995 quantile of Student's t with 29 degrees of freedom, from tables.
+    half_width = 2.756386 * np.exp(values).std(ddof=1) / math.sqrt(30)
+    assert math.exp(interval.log_high) == pytest.approx(0.25 + half_width, abs=printed(6))
+    assert math.exp(interval.log_low) == pytest.approx(0.25 - half_width, abs=printed(6))
+
+
+def test_intervals_of_skewed_deltas_cover_nearly_as_often_as_they_say():
+    """Deltas of a binomial's tail, thirty to an interval of 99 %: 98 % is the least that is borne."""
+    generator = np.random.default_rng(7)
+    deltas = np.array([0.0, 0.05, 0.3, 0.6])
+    chances = np.array([0.4, 0.3, 0.2, 0.1])
+    mean = float(deltas @ chances)
+    runs = 3000
+    missed = 0
+    with np.errstate(divide="ignore"):
+        log_values = np.log(generator.choice(deltas, size=(runs, 30), p=chances))
+    for row in log_values:
+        interval = summary(row)
+        missed += not math.exp(interval.log_low) <= mean <= math.exp(interval.log_high)
+    # Three standard deviations of a count at 2 %.
+    assert missed <= runs * 0.02 + 3 * math.sqrt(runs * 0.02)
+
+
 def test_an_interval_ends_at_the_rigorous_bounds():
     """Of two equal draws it is as wide as these; the truth, from the enumeration, lies within."""
     question = {"n": 12, "vertices": [["0.5", "0.3", "0.2"]], "sampled": 5, "epsilon": 1.0}

@@ -304,7 +304,7 @@ def elections(
 @app.command(
     cls=VerbHelp,
     name="gradients",
-    epilog="Example: mezzotint smoothed gradients --n 400 --epsilon 1 --draws 20 --json",
+    epilog="Example: mezzotint smoothed gradients --n 400 --epsilon 1 --draws 30 --json",
 )
 def gradients(
     n: Annotated[int, option("Number of records.")],
@@ -314,7 +314,7 @@ def gradients(
     sampled: Annotated[int | None, option("Batch size; the square root of n by default.")] = None,
     epsilon: Epsilon = None,
     ratio: Ratio = None,
-    draws: Annotated[int, option("Random databases per composition.")] = 20,
+    draws: Annotated[int, option("Random databases per composition; an interval takes 30.")] = 30,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -470,7 +470,8 @@ def _finish(
     if confidence is not None:
         sentences += (
             f" log10_delta is an estimate from random draws, its {confidence_percent(confidence[0])} "
-            "interval, by the central limit theorem, no guarantee; log10_upper is one."
+            "interval, by the central limit theorem (of fewer than 30 draws: the bounds), no "
+            "guarantee; log10_upper is one."
         )
     console.show(
         {"verb": verb, **json_fields, "asked": question},

@@ -135,7 +135,6 @@ def curves(
     name: str,
     panel: str = "",
     error: str = "",
-    ends: tuple[str, str] | None = None,
 ) -> tuple[Series, ...]:
     """A curve through the rows of each panel and name, in order of appearance.
 
@@ -144,7 +143,6 @@ def curves(
         x, y: columns.
         name, panel: patterns that a row's columns fill in, as "epsilon = {epsilon:g}".
         error: column of what is drawn on both sides of y.
-        ends: columns of the two ends of an interval instead.
     """
     rows_by_curve: dict[tuple[str, str], list[JsonObject]] = {}
     for figure_row in rows:
@@ -169,10 +167,6 @@ def curves(
             lower_ends = tuple(height - spread for height, spread in heights_and_errors)
             upper_ends = tuple(height + spread for height, spread in heights_and_errors)
             drawn_curve = replace(drawn_curve, low=lower_ends, high=upper_ends)
-        elif ends is not None:
-            drawn_curve = replace(
-                drawn_curve, low=column(members, ends[0]), high=column(members, ends[1])
-            )
         drawn_curves.append(drawn_curve)
     return tuple(drawn_curves)
 

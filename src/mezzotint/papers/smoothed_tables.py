@@ -394,7 +394,7 @@ def _distributions() -> dict[str, tuple[FloatArray, FloatArray]]:
 _GRADIENT_NOTE = (
     "Means of exact delta(x) over {draws} databases, the worst of three compositions (all of one "
     "distribution, all of the "
-    "other, halves); 99 % intervals. Dashed: DP, whatever epsilon. Dotted: least squares in n, as "
+    "other, halves); too few for intervals. Dashed: DP, whatever epsilon. Dotted: least squares in n, as "
     "in the paper{second}. In "
     "sqrt(n) log10 n the values are straight: delta is of the order of a power of 1/C(n, sqrt(n)), "
     "so not exp(-Theta(n)). "
@@ -420,15 +420,12 @@ def gradient_row(
         draws=draws,
         seed=GRADIENT_SEED,
     )
-    _, lower_end, upper_end = smoothed_delta.confidence or (0.0, -math.inf, 0.0)
     return {
         "panel": panel,
         "epsilon": epsilon,
         "n": smoothed_delta.records,
         "sampled": smoothed_delta.sampled,
         "log10_delta": smoothed_delta.log10_delta,
-        "low": lower_end,
-        "high": upper_end,
         "log10_dp": smoothed_delta.log10_worst_case,
     }
 
@@ -454,7 +451,6 @@ def _gradient_curves(rows: Sequence[JsonObject]) -> tuple[Series, ...]:
         "log10_delta",
         name=name_pattern,
         panel="{panel}",
-        ends=("low", "high"),
     )
 
 

@@ -427,7 +427,7 @@ def expected_gradients(
         loss_rate, epsilon, ratio: as in `profile`.
         split: how many records follow each distribution; None tries every pure composition and the
             even one, and takes the largest estimate.
-        draws, seed: databases per composition, and the seed.
+        draws, seed: databases per composition, and the seed. An interval takes 30 draws.
     Returns: an `Expected` with status "sampled": a mean of exact delta(x) with an interval of the
         level `monte_carlo.CONFIDENCE` (central limit theorem) for the composition `split`; its
         bounds are 0 and the sampling rate.

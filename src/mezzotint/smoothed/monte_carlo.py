@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import statistics
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
 from mezzotint.core.arguments import check_count
 from mezzotint.smoothed.landscapes import log_masses
@@ -15,9 +15,12 @@ from mezzotint.smoothed.model import LOG_TEN, Distribution, Loss, Sample
 from mezzotint.smoothed.profiles import histogram_profile, log_pair
 
 CONFIDENCE = 0.99
-_UPPER_LEVEL = 0.5 + CONFIDENCE / 2.0
-_STANDARD_ERRORS = statistics.NormalDist().inv_cdf(_UPPER_LEVEL)
-"""On each side of a mean: its interval of this level by the central limit theorem."""
+"""Level of the interval of a mean."""
+
+FEWEST_DRAWS = 30
+"""Of an interval. Deltas are skewed: in three problems that were enumerated, intervals of 30 draws
+missed the mean in .9 % to 1.8 % of 20,000 runs, of 5 draws in up to 11 %.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,16 +137,20 @@ def _log_tilt(histogram: np.ndarray, tilt: tuple[np.ndarray, np.ndarray]) -> flo
 def summary(log_values: np.ndarray) -> SampledMean:
     """The mean of exp(logs) and its interval, as logarithms.
 
-    Draws that are all alike say nothing about others: the interval is then unlimited, but for
-    bounds that the caller has.
+    Draws that are all alike, or fewer than `FEWEST_DRAWS`, say nothing about others: the interval
+    is then unlimited, but for bounds that the caller has.
     """
+    draws = log_values.size
     peak = float(log_values.max())
     if peak == float(log_values.min()):
         return SampledMean(log_value=peak, log_low=-math.inf, log_high=math.inf)
     scaled = np.exp(log_values - peak)
     mean = float(scaled.mean())
+    if draws < FEWEST_DRAWS:
+        return SampledMean(log_value=peak + math.log(mean), log_low=-math.inf, log_high=math.inf)
     deviation = float(scaled.std(ddof=1))
-    half_width = _STANDARD_ERRORS * deviation / math.sqrt(log_values.size)
+    standard_errors = float(stats.t.ppf(0.5 + CONFIDENCE / 2.0, df=draws - 1))
+    half_width = standard_errors * deviation / math.sqrt(draws)
     log_low = -math.inf
     if half_width < mean:
         log_low = peak + math.log(mean - half_width)
