@@ -10,7 +10,6 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -93,13 +92,6 @@ def _modules() -> list[str]:
     return sorted(".".join(("mezzotint", *file.parts)).removesuffix(".__init__") for file in files)
 
 
-class _Finder(doctest.DocTestFinder):
-    """Finds the examples of decorated functions, too, whose globals are the decorator's module's."""
-
-    def _from_module(self, module: Any, object: Any) -> bool:  # named in doctest
-        return super()._from_module(module, inspect.unwrap(object))  # type: ignore[misc]
-
-
 @pytest.mark.parametrize("module", _modules())
 def test_examples_print_what_stands_below_them(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -108,7 +100,7 @@ def test_examples_print_what_stands_below_them(
     loaded = importlib.import_module(module)
     found = [
         one
-        for one in _Finder().find(loaded, globs={**vars(loaded), "mz": mz, "np": np})
+        for one in doctest.DocTestFinder().find(loaded, globs={**vars(loaded), "mz": mz, "np": np})
         if one.examples
     ]
     assert found
