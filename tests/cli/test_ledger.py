@@ -105,6 +105,14 @@ def test_one_client_is_not_taken_for_the_one_who_spent_most(
     assert {entry["client"] for entry in document["clients"]} == {"*", client}
 
 
+def test_a_budget_is_printed_as_it_was_given(
+    invoke: Callable[..., Any], charged: tuple[Path, Any]
+) -> None:
+    """To six digits it would be 1.23457, more than was allowed."""
+    printed = invoke("ledger", charged[0], "--client", "eve", "--budget", "1.23456789")
+    assert "Budget: epsilon 1.23456789, " in printed.out
+
+
 def test_another_attempt_is_told(invoke: Callable[..., Any], tmp_path: Path) -> None:
     ledger = privacy.Ledger(tmp_path / "l.jsonl")
     weekly = privacy.Charge(identity="w47", client="ann", epsilon=0.5, delta=0.0)

@@ -358,6 +358,14 @@ def test_an_uneven_table_is_named_by_its_file(
         (("design", "--epsilon", 1, "--bits", 2), "--levels 4 makes reports of 2 bits"),
         (("estimate", "r.parquet", "--median"), "--quantiles 0.5 estimates the median"),
         (("plan", "--estimand", "share", "--epsilon", 1), "--estimand frequency --categories 2"),
+        (
+            ("plan", "--estimand", "hitters", "--categories", 9, "--out", "new.json"),
+            "privatize --domain makes the table of heavy hitters",
+        ),
+        (
+            ("plan", "--estimand", "frequency", "--categories", 9, "--family", "rqm"),
+            "families are tables of numbers",
+        ),
         (("show", "r.parquet"), "name a mechanism file (.json)"),
         (("account", "in.parquet"), "name a mechanism file (.json)"),
         (("verify", "r.parquet"), "--proof of privatize"),

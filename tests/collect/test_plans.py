@@ -82,6 +82,29 @@ def test_a_heavy_hitter_of_the_reference() -> None:
     assert found.half_width == pytest.approx(0.0309, abs=2e-4)
 
 
+@pytest.mark.parametrize(
+    ("estimand", "asked"),
+    [
+        ("frequency", {"categories": 10}),
+        ("cell", {"categories": (4, 3)}),
+        ("hitters", {"categories": 4}),
+        ("mean", {}),
+    ],
+)
+def test_a_table_of_another_question_is_refused(estimand: Any, asked: dict[str, Any]) -> None:
+    table = families.categorical(categories=list("abcd"), epsilon=0.5)
+    for tables in (table, lambda epsilon: table):
+        with pytest.raises(ParameterError, match="mechanism"):
+            collect.plan(estimand, epsilon=1.0, people=1000, mechanism=tables, **asked)
+
+
+def test_the_table_of_heavy_hitters_is_that_of_their_cells() -> None:
+    planned = collect.plan("hitters", categories=100, epsilon=2.0, people=1000)
+    domain = families.hashed(categories=list(range(100)), epsilon=2.0)
+    assert planned.mechanism.probabilities.shape == domain.mechanism.probabilities.shape
+    assert planned.mechanism.epsilon == domain.mechanism.epsilon
+
+
 @judges("collect.plans.Goal.epsilon", "collect.plans.Plan.report_epsilon")
 def test_where_a_lot_is_better_than_a_split() -> None:
     """Of W = 2 questions both are as good where tanh^2(E / 4) = sqrt 2 - 1."""

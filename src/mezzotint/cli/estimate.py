@@ -166,9 +166,12 @@ def _note_limits(sources: list[str]) -> None:
 
 def note_row_claim(sources: list[str]) -> mz.privacy.Claim | None:
     """The claim about a complete row, told beside the estimate of one of its columns."""
+    from mezzotint.collect.counts import COUNTS_REMARK
     from mezzotint.collect.reports import row_claim
 
     _note_limits(sources)
+    if len(_report_files(sources)) < len(sources):
+        console.note(COUNTS_REMARK)
     claims = []
     for source in _report_files(sources):
         claim = row_claim(source)

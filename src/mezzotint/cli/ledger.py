@@ -408,6 +408,11 @@ def _words(json_fields: JsonObject, top: int) -> Sequence[str]:
     return sentences
 
 
+def _exactly(budget: float) -> str:
+    """A budget as it was given: rounded, it could read as less than a total that keeps to it."""
+    return repr(float(budget)).removesuffix(".0")
+
+
 def _budget_words(json_fields: JsonObject) -> list[str]:
     """What is left of the budget that was asked about, and of the one that the ledger fixed."""
     sentences = []
@@ -419,7 +424,7 @@ def _budget_words(json_fields: JsonObject) -> list[str]:
         state = "exceeded"
         if entry["epsilon"] <= json_fields["budget"]:
             state = f"{below(entry['left'])} of it left for {whom}"
-        sentences.append(f"Budget: epsilon {json_fields['budget']:g}, {state}.")
+        sentences.append(f"Budget: epsilon {_exactly(json_fields['budget'])}, {state}.")
     if "fixed" in json_fields:
         epsilon, delta, slack = json_fields["fixed"].values()
         sentences.append(
@@ -467,7 +472,7 @@ def _show_sums(
         state = "exceeded"
         if epsilon <= budget:
             state = f"{below(budget - epsilon)} of it left"
-        sentences += f"\nBudget: epsilon {budget:g}, {state}."
+        sentences += f"\nBudget: epsilon {_exactly(budget)}, {state}."
     console.show({"file": str(file), **json_fields}, as_json, lambda: sentences)
     if budget is not None and epsilon > budget:
         raise typer.Exit(1)

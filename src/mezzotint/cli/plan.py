@@ -118,6 +118,14 @@ def command(options: PlanOptions) -> None:
     common.refuse_outputs(".json", overwrite=options.overwrite, out=options.out)
     if options.mechanism is not None and options.family is not None:
         raise ParameterError("family", options.family, "give --mechanism or --family, not both")
+    if options.out is not None and options.estimand == "hitters":
+        remedy = "privatize --domain makes the table of heavy hitters; leave it out"
+        raise ParameterError("out", str(options.out), remedy)
+    if options.family is not None and options.categories is not None:
+        remedy = (
+            "families are tables of numbers, and categories have one of their own; leave it out"
+        )
+        raise ParameterError("family", options.family, remedy)
     planned = _planned(options)
     if options.out is not None:
         planned.mechanism.save(options.out, overwrite=options.overwrite)
@@ -217,24 +225,26 @@ def next_step(planned: Plan, *, mechanism: Path | None, family: str | None) -> s
         if count > 3:
             names += ",..."
         return f"mezzotint design {epsilon} --categories {names} --out m.json"
+    levels = question.levels
+    if family is not None:
+        design_command = f"mezzotint design --family {family} {epsilon} {span}"
+        if family != "randomized_response":
+            design_command += f" --levels {levels}"
+        return f"{design_command} --out m.json"
     if planned.estimand == "share":
         options = f"--estimand share --above {question.above:.12g} --people {planned.people}"
         return f"mezzotint plan {options} {epsilon} {span} --out m.json"
-    levels = question.levels
     if planned.estimand == "quantile":
         sizes = f"--knots {levels + 1} --levels {2 * levels}"
         return f"mezzotint design --loss cdf {epsilon} {span} {sizes} --out m.json"
-    design_command = "mezzotint design"
-    if family is not None:
-        design_command += f" --family {family}"
-    return f"{design_command} {epsilon} {span} --levels {levels} --out m.json"
+    return f"mezzotint design {epsilon} {span} --levels {levels} --out m.json"
 
 
 def _picture(planned: Plan, basis: str) -> tables.TerminalTable:
-    title = (
-        f"{planned.estimand}: {planned.people:,} people, epsilon {above(planned.epsilon)} each in "
-        f"all ({basis})"
-    )
+    people = f"{planned.people:,} people"
+    if planned.people == 1:
+        people = "1 person"
+    title = f"{planned.estimand}: {people}, epsilon {above(planned.epsilon)} each in all ({basis})"
     columns = ("way of asking", "epsilon of a report", "people per question", "half width")
     table_rows = [
         (

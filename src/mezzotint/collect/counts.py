@@ -41,6 +41,13 @@ VERSION = 1
 _OPTIONAL_KEYS = {"seeded", "runs", "sources", "memoised"}
 
 
+COUNTS_REMARK = (
+    "saved counts are of one column: they do not say what a complete row of the reports costs, nor "
+    "how many rows a person gave; the reports and the ledger do"
+)
+"""What is said beside estimates from them."""
+
+
 MOST_REPORTS = 2**53
 """Sums of so many are exact, as integers and as floats."""
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, cast, final, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, final, get_args
 
 import numpy as np
 from scipy import optimize, special, stats
@@ -37,6 +37,9 @@ from mezzotint.core.arguments import check_choice, check_count, check_numbers
 from mezzotint.core.errors import ParameterError, as_real
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import FloatArray
+
+if TYPE_CHECKING:
+    from mezzotint.families.hashing import HashedDomain
 
 Estimand = Literal[
     "mean",
@@ -179,7 +182,12 @@ class Question:
                 )
 
     def _check_needed(self) -> None:
-        """Raises ParameterError for an argument without which the estimand cannot be planned."""
+        """Raises ParameterError for an argument without which the estimand cannot be planned, or
+        that it has no use for.
+        """
+        if self.estimand == "hitters" and self.tables is not None:
+            remedy = "heavy hitters are found by hashes, whose table follows from epsilon"
+            raise ParameterError("mechanism", "a table", f"{remedy}; leave it out")
         for argument_name in NEEDED.get(self.estimand, ()):
             if getattr(self, argument_name) is None:
                 remedy = f"a plan for a {self.estimand} needs it"
@@ -232,9 +240,11 @@ class Question:
     def table(self, epsilon: float, column: int = 0) -> Mechanism:
         """The table of one report at this epsilon."""
         if isinstance(self.tables, Mechanism):
-            return self.tables
+            return self._fitting(self.tables, column)
         if self.tables is not None:
-            return self.tables(epsilon)
+            return self._fitting(self.tables(epsilon), column)
+        if self.estimand == "hitters":
+            return _hashed(epsilon, self.categories[0]).mechanism
         span = (self.lower, self.upper)
         if self.estimand in ("frequency", "cell"):
             return _categorical(epsilon, self.categories[column])
@@ -242,6 +252,21 @@ class Question:
             lower, upper = span
             return threshold_table(epsilon, lower=lower, upper=upper, threshold=self.above)
         return _optimal(epsilon, span, self.levels, self.estimand == "quantile")
+
+    def _fitting(self, table: Mechanism, column: int) -> Mechanism:
+        """A table that was given, where it reports what the estimand is about; else
+        ParameterError: its numbers would be those of another question.
+        """
+        remedy = ""
+        if self.estimand in ("frequency", "cell"):
+            count = self.categories[column]
+            if len(table.probabilities) != count:
+                remedy = f"is no table of {count} categories; give one, or none"
+        elif table.categories is not None:
+            remedy = f"reports categories, and a {self.estimand} is of numbers; give another table"
+        if remedy:
+            raise ParameterError("mechanism", table.name, remedy)
+        return table
 
     def price(self, budget: float) -> float | None:
         """The epsilon of one report within this budget; None where a table that is given costs
@@ -503,10 +528,16 @@ def _categorical(epsilon: float, categories: int) -> Mechanism:
 @lru_cache(maxsize=TABLES_KEPT)
 def _chances_of_support(size: int, epsilon: float) -> tuple[float, float]:
     """The chances that a report supports the category that it is about, and another one."""
+    return _hashed(epsilon, size).chances
+
+
+@lru_cache(maxsize=1)
+def _hashed(epsilon: float, size: int) -> HashedDomain:
+    """The reports of a large domain; one is kept, as its names may be many."""
     from mezzotint import families
 
     names = [str(index) for index in range(size)]
-    return families.hashed(categories=names, epsilon=epsilon).chances
+    return families.hashed(categories=names, epsilon=epsilon)
 
 
 @lru_cache(maxsize=TABLES_KEPT)

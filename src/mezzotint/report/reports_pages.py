@@ -49,7 +49,6 @@ def reports_page(source: Path, *, column: str | None = None, confidence: float =
         >>> len(mz.report.reports_page(Path("r.parquet")).sections) > 2
         True
     """
-    is_saved = source.suffix == ".json"
     code_counts, column_name = _counts_of(source, column)
     page_title = f"Reports in {source.name}"
     if column_name:
@@ -59,7 +58,7 @@ def reports_page(source: Path, *, column: str | None = None, confidence: float =
             mz.collect.Frequencies,
             mz.collect.estimate(code_counts, confidence=confidence, allow_seeded=True),
         )
-        about = () if is_saved else _about_rows(source, seeded=code_counts.seeded)
+        about = _about_rows(source, seeded=code_counts.seeded)
         return _categories_page(page_title, column_name or "category", frequencies, about)
     estimate = cast(
         mz.collect.Estimate,
@@ -76,8 +75,7 @@ def reports_page(source: Path, *, column: str | None = None, confidence: float =
     # A page about the mechanism would state claims that do not hold for seeded reports.
     if code_counts.seeded:
         return Page(title=page_title, summary=summary, sections=(SEEDED, *sections))
-    if not is_saved:
-        sections += _about_rows(source, seeded=code_counts.seeded)
+    sections += _about_rows(source, seeded=code_counts.seeded)
     mechanism_part = mechanism_page(code_counts.mechanism, file="mechanism.json")
     sections += mechanism_part.sections
     return Page(
@@ -207,8 +205,11 @@ def _about_rows(source: Path, *, seeded: bool | None) -> tuple[Section, ...]:
     """What estimates of rows are about, where people were charged for theirs, and what a complete
     row pays, where it has reports of several columns.
     """
+    from mezzotint.collect.counts import COUNTS_REMARK
     from mezzotint.collect.reports import limits_of, row_claim
 
+    if source.suffix == ".json":
+        return (Section(title="Rows and people", words=tuple(_reliance([COUNTS_REMARK]))),)
     sections: list[Section] = []
     limits = _reliance(sorted(limit.note for limit in limits_of(source)))
     if limits:
