@@ -15,13 +15,18 @@ import pytest
 from mpmath import mpf
 
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.types import TOTAL, FloatArray
+from mezzotint.core.types import TOTAL, UNIT, FloatArray
 from mezzotint.privacy.divergences import rdp_public_sampling, rdp_to_epsilon
 from mezzotint.privacy.profile import ROUNDED, Profile
 from mezzotint.privacy.sums.convolution import sum_pmf
 from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, squared_distance
 from mezzotint.privacy.sums.noise import NoiseMixture, no_noise, pair_profile, screen
-from mezzotint.privacy.tradeoffs import RELATIVE_ERROR, gaussian_epsilon, gaussian_shift
+from mezzotint.privacy.tradeoffs import (
+    RELATIVE_ERROR,
+    gaussian_epsilon,
+    gaussian_shift,
+    hockey_stick,
+)
 from strategies import random_table
 from tolerances import FEW
 
@@ -271,6 +276,25 @@ def test_gaussians() -> None:
             assert _gaussian_delta(mpf(mu), lower) + lost > delta
         shift = gaussian_shift(epsilon, delta)
         assert _gaussian_delta(mpf(shift), mpf(epsilon)) <= delta
+
+
+def test_gaussians_far_apart() -> None:
+    for generator in _generators("far apart", 300):
+        mu, distance = float(10 ** generator.uniform(1, 6)), float(generator.uniform(-8, 12))
+        epsilon = mu * (mu / 2 + distance)
+        if epsilon <= 0:
+            continue
+        exact = _gaussian_delta(mpf(mu), mpf(epsilon))
+        (ours,) = hockey_stick(mu, np.array([epsilon])).tolist()
+        assert exact <= ours
+        # Where the half-line begins is off by a few roundings of the shift, and the logarithm of
+        # either mass by that times its distance to the mean.
+        lost = 32 * mpf(UNIT) * mpf(mu) * (abs(distance) + 1) + 4 * mpf(RELATIVE_ERROR)
+        assert ours <= exact + lost * mpmath.ncdf(-mpf(distance))
+        delta = _delta(generator)
+        sufficient = gaussian_epsilon(mu, delta)
+        assert _gaussian_delta(mpf(mu), mpf(sufficient)) <= delta
+        assert _gaussian_delta(mpf(mu), mpf(sufficient) * (1 - mpf(10) ** -9)) > delta
 
 
 def _gaussian_delta(mu: mpmath.mpf, epsilon: mpmath.mpf) -> mpmath.mpf:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from fractions import Fraction
 from functools import cache
-from itertools import combinations_with_replacement, permutations, product
+from itertools import combinations, combinations_with_replacement, pairwise, permutations, product
 
 import mpmath
 import numpy as np
@@ -94,6 +94,43 @@ def product_row(rows: list[Row]) -> Row:
 
 def _real(value: Fraction) -> mpmath.mpf:
     return mpmath.mpf(value.numerator) / value.denominator
+
+
+def dominating_pair(weights: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Masses of the outputs of the pair that dominates all pairs of rows, units of 2**-32, exactly.
+
+    Every set of levels is a test, of every row against every other: its detections and false alarms are a
+    point. The pair's own tests are the least concave curve above all points.
+    """
+    rows = np.unique(weights, axis=0).tolist()
+    levels = range(len(rows[0]))
+    points: set[tuple[int, int]] = {(0, 0), (sum(rows[0]), sum(rows[0]))}
+    for size in levels:
+        for chosen in combinations(levels, size):
+            masses = [sum(row[level] for level in chosen) for row in rows]
+            points.update((second, first) for first, second in permutations(masses, 2))
+    corners: list[tuple[int, int]] = []
+    for x, y in sorted(points):
+        while len(corners) >= 2:
+            (x0, y0), (x1, y1) = corners[-2:]
+            if (y1 - y0) * (x - x0) > (y - y0) * (x1 - x0):
+                break
+            corners.pop()
+        corners.append((x, y))
+    return [(y1 - y0, x1 - x0) for (x0, y0), (x1, y1) in pairwise(corners)]
+
+
+def product_delta(pair: list[tuple[int, int]], count: int, ratio: Fraction) -> Fraction:
+    """Exact sum of max(P - ratio Q, 0) for `count` independent draws from a pair of distributions."""
+    joint: Counter[tuple[int, int]] = Counter({(1, 1): 1})
+    for _ in range(count):
+        longer: Counter[tuple[int, int]] = Counter()
+        for (p, q), times in joint.items():
+            for a, b in pair:
+                longer[p * a, q * b] += times
+        joint = longer
+    excess = sum(times * max(p - ratio * q, 0) for (p, q), times in joint.items())
+    return Fraction(excess) / TOTAL**count
 
 
 def worst_releases(

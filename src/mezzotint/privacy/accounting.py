@@ -50,8 +50,9 @@ def account(released: Release | Released, /, **fields: Any) -> Claim:
 
     Guarantees:
         epsilon is never below the exact worst case over all inputs, and adaptive choices of them.
-        Within 1e-3 of it for up to 8 reports of small tables; of many rows, the dominating pair's
-        (T7). Never above rounds * dimension * mechanism.epsilon. Of a shuffle never above
+        Of reports that are seen it is their dominating pair's (T7), up to the grid of losses. That
+        is the worst case if one pair of rows has the largest divergence at every epsilon; of a
+        lopsided table it may be a third above it. Never above rounds * dimension * mechanism.epsilon. Of a shuffle never above
         its claim with trust="local" either, which is one of its alternatives. The claim's delta is
         that of the release, or 0 where it would lower epsilon by less than a thousandth.
 

@@ -2,8 +2,8 @@
 
 By pure composition and by the privacy loss distribution. One pair of distributions dominates all
 pairs of rows (T7), so that its losses, composed, bound every sequence of inputs, adaptively chosen
-ones included. For a lopsided table no single sequence may be as bad in every respect; what that
-overstates is at most a few percent (docs/proofs/privacy-composition.md).
+ones included. For a lopsided table no single sequence may be as bad in every respect: its claim
+may lie well above the worst of them (docs/proofs/privacy-composition.md).
 """
 
 from __future__ import annotations

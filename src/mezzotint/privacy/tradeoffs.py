@@ -20,7 +20,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import float_above, log_ratio
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.search import bracket
-from mezzotint.core.types import FloatArray, IntArray
+from mezzotint.core.types import UNIT, FloatArray, IntArray
 from mezzotint.privacy.profile import Profile
 from mezzotint.privacy.sums.geometry import POSITION_ERROR, concave_majorant
 
@@ -52,21 +52,27 @@ def tradeoff(mechanism: Mechanism) -> Profile:
 
 
 RELATIVE_ERROR = 1e-12
-"""scipy's ndtr, ndtri and log_ndtr err by a few 1e-15 relative where they are used here; 1e-12 is
-given away."""
+"""scipy's ndtr, ndtri, log_ndtr and erfcx err by a few 1e-15 relative where they are used here; 1e-12
+is given away."""
+
+_ROOT_TWO = math.sqrt(2)
 
 
 def hockey_stick(shift: float | FloatArray, log_factor: FloatArray) -> FloatArray:
     """sup_A of N(mu,1)(A) - e**log_factor N(0,1)(A) for mu > 0, the shift; never understated.
 
-    At any real log_factor.
+    At any real log_factor and however large a shift.
     Source: Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2022, Corollary 2.13.
     """
-    # A is the half-line x >= log_factor / mu + mu / 2.
+    # A is the half-line x >= log_factor / mu + mu / 2. It begins `from_shifted` below the one mean
+    # and `from_central` below the other. Both are off by two roundings of their terms, which grow
+    # with the shift: 2e-10 for a million.
     offset = log_factor / shift
-    shifted_mass = scipy.special.ndtr(shift / 2 - offset)
-    log_central_mass = log_factor + scipy.special.log_ndtr(-shift / 2 - offset)
-    central_mass = np.exp(np.minimum(log_central_mass, 0.0))
+    from_shifted = shift / 2 - offset
+    from_central = -shift / 2 - offset
+    rounding = np.where(np.isfinite(offset), 4 * UNIT * (shift / 2 + np.abs(offset)), 0.0)
+    shifted_mass = scipy.special.ndtr(from_shifted + rounding)
+    central_mass = _central_mass(log_factor, from_shifted, from_central, rounding)
     # Both terms err relatively, so their difference errs by that much of the first, which is the
     # larger one.
     largest_shifted = shifted_mass * (1 + RELATIVE_ERROR)
@@ -75,6 +81,32 @@ def hockey_stick(shift: float | FloatArray, log_factor: FloatArray) -> FloatArra
     total_difference = -np.expm1(np.minimum(log_factor, 0.0))  # of all outputs, A the real line
     least_difference = np.maximum(0.0, total_difference)
     return np.clip(difference, least_difference, 1.0)
+
+
+def _central_mass(
+    log_factor: FloatArray,
+    from_shifted: FloatArray,
+    from_central: FloatArray,
+    rounding: FloatArray,
+) -> FloatArray:
+    """e**log_factor N(0,1)(A), not overstated.
+
+    Arguments:
+        from_shifted, from_central: how far below the means mu and 0 the half-line A begins.
+        rounding: what both may be off by.
+    """
+    # The densities' ratio is e**log_factor where A begins. So the mass is the density of the
+    # shifted distribution there times Mills' ratio of the central one: log_factor, whose rounding
+    # an exponential would magnify, cancels.
+    farthest = np.abs(from_shifted) + rounding
+    depth = np.maximum(0.0, rounding - from_central)
+    with np.errstate(over="ignore"):
+        density = np.exp(-(farthest**2) / 2)
+    beyond_mean = density * scipy.special.erfcx(depth / _ROOT_TWO) / 2
+    factor = np.exp(np.minimum(log_factor, 0.0))
+    before_mean = factor * scipy.special.ndtr(from_central - rounding)
+    mass: FloatArray = np.where(from_central <= 0, beyond_mean, before_mean)
+    return mass
 
 
 def _delta(shift: float, epsilon: float) -> float:
