@@ -54,7 +54,8 @@ KEYS = {
 """Record -> its fields, in order. Before one is changed here: are files on disk still read, or refused in words?"""
 
 FILE_USES = {
-    "privacy/ledger.py": "Charge, PeopleLine",
+    "privacy/charges.py": "Charge",
+    "privacy/ledger.py": "PeopleLine",
     "vectors/ranked_session.py": "Answer",
     "cli/train.py": "Standing",
     "training/trainer.py": "TrainingSettings",
