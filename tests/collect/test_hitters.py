@@ -153,6 +153,24 @@ def test_hashes_say_nothing_about_values_and_follow_a_seed(words: Path, tmp_path
     assert ((seen - expected) ** 2 / expected).sum() < stats.chi2(domain.hashes - 1).isf(1e-6)
 
 
+@pytest.mark.parametrize(
+    "wrong", [-1, 0.5, 2**60], ids=["negative", "fractions", "sum is not exact"]
+)
+def test_hashed_counts_that_cannot_be_are_refused(wrong: float) -> None:
+    domain = families.hashed(categories=["a", "b", "c"], epsilon=1.0)
+    shape = (domain.hashes, domain.mechanism.levels.size)
+    with pytest.raises(ParameterError, match=r"^counts="):
+        collect.HashedCounts(domain=domain, counts=np.full(shape, wrong))
+    with pytest.raises(ParameterError, match=r"^counts=.*one per hash and code"):
+        collect.HashedCounts(domain=domain, counts=np.ones(shape, dtype=int)[:, :1])
+    counts = np.ones(shape, dtype=int)
+    kept = collect.HashedCounts(domain=domain, counts=counts)
+    counts[0, 0] = 7
+    assert kept.n == counts.size
+    with pytest.raises(ValueError, match="read-only"):
+        kept.counts[0, 0] = 7
+
+
 def test_what_cannot_be(words: Path, tmp_path: Path) -> None:
     memo = collect.Memo(users="day", key=bytes(32))
     with pytest.raises(ParameterError, match="hashed reports are not memoised"):

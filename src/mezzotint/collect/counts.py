@@ -52,11 +52,22 @@ MOST_REPORTS = 2**53
 """Sums of so many are exact, as integers and as floats."""
 
 
-def refuse_too_many(counts: npt.NDArray[np.integer]) -> None:
-    """Raises ParameterError for counts that nobody collected: their sum would not be exact."""
-    total = sum(counts.ravel().tolist())
-    if total > MOST_REPORTS:
-        raise ParameterError("counts", total, f"more than {MOST_REPORTS:,} reports in all")
+def check_counts(values: npt.ArrayLike, shape: tuple[int, ...], remedy: str) -> IntArray:
+    """A copy of the counts that nobody can change; ParameterError unless they are integers from 0
+    on, in an array of this shape, whose sum is exact.
+    """
+    counts = np.asarray(values)
+    if counts.dtype.kind not in "iu" or counts.shape != shape:
+        raise wrong_kind("counts", counts, "iu", remedy)
+    if (counts < 0).any():
+        raise ParameterError("counts", int(counts.min()), "a count cannot be negative")
+    if int(counts.max()) > MOST_REPORTS // counts.size:
+        total = sum(counts.ravel().tolist())  # in integers of any size
+        if total > MOST_REPORTS:
+            raise ParameterError("counts", total, f"more than {MOST_REPORTS:,} reports in all")
+    owned = counts.astype(np.int64, copy=True)
+    owned.setflags(write=False)
+    return owned
 
 
 @final
@@ -90,17 +101,9 @@ class CodeCounts(Record):
     provenance: Provenance = UNKNOWN
 
     def __post_init__(self) -> None:
-        counts = np.asarray(self.counts)
-        if counts.dtype.kind not in "iu" or counts.shape != self.mechanism.levels.shape:
-            remedy = f"need {self.mechanism.levels.size} integers, one per level"
-            raise wrong_kind("counts", counts, "iu", remedy)
-        if (counts < 0).any():
-            remedy = "a count cannot be negative; count reports per code"
-            raise ParameterError("counts", int(counts.min()), remedy)
-        refuse_too_many(counts)
-        owned = counts.astype(np.int64, copy=True)
-        owned.setflags(write=False)
-        object.__setattr__(self, "counts", owned)
+        remedy = f"need {self.mechanism.levels.size} integers, one per level"
+        counts = check_counts(self.counts, self.mechanism.levels.shape, remedy)
+        object.__setattr__(self, "counts", counts)
 
     @property
     def n(self) -> int:

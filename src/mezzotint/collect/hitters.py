@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from mezzotint.collect.coded import OpenReports, codes_in, open_reports, total_of
 from mezzotint.collect.counts import (
+    check_counts,
     claim_of,
     refuse_seeded,
     seeded_together,
@@ -55,6 +56,11 @@ class HashedCounts:
     counts: IntArray
     seeded: bool | None = None
     provenance: Provenance = UNKNOWN
+
+    def __post_init__(self) -> None:
+        shape = (self.domain.hashes, self.domain.mechanism.levels.size)
+        remedy = f"need integers from 0 on, one per hash and code: {shape}"
+        object.__setattr__(self, "counts", check_counts(self.counts, shape, remedy))
 
     @classmethod
     def from_reports(

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from mezzotint.collect.coded import open_reports, total_of
 from mezzotint.collect.counts import (
     CodeCounts,
+    check_counts,
     refuse_seeded,
-    refuse_too_many,
     seeded_together,
 )
 from mezzotint.collect.evidence import CrossFitted
@@ -74,10 +74,8 @@ class PairCounts:
 
     def __post_init__(self) -> None:
         shape = (self.first.levels.size, self.second.levels.size)
-        if self.counts.shape != shape or (self.counts < 0).any():
-            remedy = f"need integers from 0 on, one per pair of codes: {shape}"
-            raise ParameterError("counts", self.counts.shape, remedy)
-        refuse_too_many(self.counts)
+        remedy = f"need integers from 0 on, one per pair of codes: {shape}"
+        object.__setattr__(self, "counts", check_counts(self.counts, shape, remedy))
         if self.first.weights.size * self.second.weights.size > MAX_CELLS:
             remedy = "these tables are too large together; use tables of fewer levels or categories"
             raise ParameterError("counts", shape, remedy)
