@@ -338,7 +338,7 @@ def test_levels_only_outside_or_only_inside() -> None:
         ({"epsilon": math.nan}, "epsilon"),
         ({"epsilon": math.inf}, "epsilon"),
         ({"epsilon": 30.0}, "epsilon"),
-        ({"lower": 1.0, "upper": 1.0}, "upper"),
+        ({"lower": 1.0, "upper": 1.0}, "lower"),
         ({"lower": math.inf}, "lower"),
         ({"levels": [1.0]}, "levels"),
         ({"levels": [3, 1]}, "levels"),
@@ -504,3 +504,21 @@ def test_the_largest_bias_is_kept_in_integers() -> None:
 def test_impossible_times_for_proofs_are_named(seconds: Any, remedy: str) -> None:
     with pytest.raises(ParameterError, match=f"seconds=.*{remedy}"):
         design.optimal(1.0, levels=[-3, 3], prove=True, seconds=seconds)
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1.0, 1e12])
+def test_the_units_of_the_data_do_not_decide_what_is_called_optimal(unit: float) -> None:
+    # At this epsilon integers are too coarse to come near the bound.
+    result = design.optimal(22.0, lower=-unit, upper=unit, levels=4)
+    assert result.gap is not None
+    assert result.gap > result.loss / 100
+    assert result.status == "feasible"
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "remedy"),
+    [(1.0, 1.0, "must lie below"), (-1e308, 1e308, "overflows"), (1.0, 1 + 2**-50, "too narrow")],
+)
+def test_a_range_without_room_is_refused(lower: float, upper: float, remedy: str) -> None:
+    with pytest.raises(ParameterError, match=remedy):
+        design.optimal(1.0, lower=lower, upper=upper)

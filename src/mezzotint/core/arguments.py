@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError, as_real, as_reals, wrong_kind
-from mezzotint.core.types import MAX_LEVELS, FloatArray, IntArray, NumberArray
+from mezzotint.core.types import MAX_LEVELS, MAX_PROBABILITIES, FloatArray, IntArray, NumberArray
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -380,10 +380,37 @@ def check_range(lower: object, upper: object) -> tuple[float, float]:
         raise ParameterError("lower", lower_end, remedy)
     range_width = upper_end - lower_end
     narrowest = NARROWEST_RANGE * max(abs(lower_end), abs(upper_end))
-    if not math.isfinite(range_width) or range_width <= narrowest:
-        remedy = f"upper - lower = {range_width!r} is too narrow for float64; rescale the data"
+    if not math.isfinite(range_width):
+        raise ParameterError("upper", upper_end, f"upper - lower={lower_end:g} overflows float64")
+    if range_width <= narrowest:
+        remedy = (
+            f"upper - lower = {range_width!r} is too narrow for float64; subtract a number near "
+            "them from the data"
+        )
         raise ParameterError("upper", upper_end, remedy)
     return lower_end, upper_end
+
+
+def check_table_size(
+    name: str,
+    value: object,
+    *,
+    rows: int,
+    levels: int,
+) -> None:
+    """Raises ParameterError for a table of more probabilities than are computed: before it takes
+    the machine's memory.
+
+    Arguments:
+        name, value: of the parameter that makes the table large.
+        rows, levels: of the table.
+    """
+    if rows * levels > MAX_PROBABILITIES:
+        remedy = (
+            f"makes {rows:,} rows of {levels:,} probabilities, more than {MAX_PROBABILITIES:,} "
+            "in all; ask for fewer"
+        )
+        raise ParameterError(name, value, remedy)
 
 
 def check_vector(

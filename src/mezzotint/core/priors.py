@@ -306,8 +306,12 @@ def as_prior(
     if not _has_method(prior, "cdf"):
         return _sample(prior, lower, upper)
     cdf = cast(Any, prior).cdf
-    cdf_at_lower = float(cdf(lower))
-    cdf_at_upper = float(cdf(upper))
+    try:
+        cdf_at_lower = float(cdf(lower))
+        cdf_at_upper = float(cdf(upper))
+    except (TypeError, ValueError, IndexError):
+        remedy = "give a distribution of one number: its cdf at lower is not a number"
+        raise ParameterError("prior", type_name, remedy) from None
     if not 0 <= cdf_at_lower <= cdf_at_upper <= 1:
         remedy = "its cdf at lower and upper: check its parameters"
         raise ParameterError("prior", (cdf_at_lower, cdf_at_upper), remedy)
@@ -320,6 +324,13 @@ def _has_method(candidate: object, name: str) -> bool:
     return callable(getattr(candidate, name, None))
 
 
+MOST_INTEGERS = 2**22
+"""Of a discrete prior: the masses of all of them are read."""
+
+LARGEST_INTEGER = 2**53
+"""Up to it all integers are floats."""
+
+
 def _discrete(
     distribution: Any,
     lower: float,
@@ -327,8 +338,17 @@ def _discrete(
 ) -> Prior:
     # scipy's discrete distributions live on loc + integers.
     shift = float(distribution.ppf(0.5)) % 1.0
-    first_integer = math.ceil(lower - shift)
-    last_integer = math.floor(upper - shift)
+    smallest, largest = distribution.support()
+    first_integer = math.ceil(max(lower, smallest) - shift)
+    last_integer = math.floor(min(upper, largest) - shift)
+    integer_count = last_integer - first_integer + 1
+    farthest = max(abs(first_integer), abs(last_integer))
+    if integer_count > MOST_INTEGERS or farthest > LARGEST_INTEGER:
+        remedy = (
+            f"takes {integer_count:.3g} integers up to {farthest:.3g}: more than {MOST_INTEGERS:,},"
+            " or beyond 2**53; give a narrower range, a sample or a continuous distribution"
+        )
+        raise ParameterError("prior", type(distribution).__name__, remedy)
     integers = np.arange(first_integer, last_integer + 1, dtype=np.float64)
     inner_points = integers + shift
     inner_masses = np.asarray(distribution.pmf(inner_points), dtype=np.float64)

@@ -29,6 +29,9 @@ TOTAL = 2**32
 MAX_LEVELS = 2**16
 """More levels than this do not fit the 16-bit codes."""
 
+MAX_PROBABILITIES = 2**25
+"""Of a table that is computed, rows times levels: seconds, and about a gigabyte."""
+
 UNIT = 2.0**-53
 """Unit roundoff: relative error of one correctly rounded float64 operation."""
 

@@ -67,6 +67,9 @@ that is more: so far out the two innermost bins of an even grid alone are random
 _MOST_POINTS = 1024
 """Of k-ary response."""
 
+_MOST_SEARCHED = 256
+"""Levels of a family whose shape is searched: each member takes their number cubed."""
+
 _LEAST_EPSILON = 1e-8
 """2**32 units cannot tell inputs apart that are more alike."""
 
@@ -394,6 +397,9 @@ def _searched(
     """Searches at epsilon; then lowers the privacy parameter little by little until the rounded
     table is certified.
     """
+    if request.count > _MOST_SEARCHED:
+        remedy = f"at most {_MOST_SEARCHED} where a family is searched; use fewer"
+        raise ParameterError("levels", request.count, remedy)
     problem = request.problem
     aims = _aims(problem.epsilon)
     half_range = problem.width / 2

@@ -18,7 +18,7 @@ from mezzotint.core.arguments import (
 )
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.types import FloatArray
+from mezzotint.core.types import MAX_LEVELS, FloatArray
 from mezzotint.design.optimum import optimal
 from mezzotint.design.problem import (
     DesignResult,
@@ -139,7 +139,7 @@ def imvu(
         True
     """
     started = time.perf_counter()
-    knots = check_count("knots", knots, least=2)
+    knots = check_count("knots", knots, least=2, most=MAX_LEVELS)
     problem = make_problem(epsilon=epsilon, lower=lower, upper=upper)
     inputs = np.linspace(problem.lower, problem.upper, knots)
     solve_ends = partial(mvu, levels=levels, input_bits=1, **problem.span)

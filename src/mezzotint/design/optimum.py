@@ -17,7 +17,6 @@ from mezzotint.core.arguments import (
 )
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import Progress
-from mezzotint.core.types import MAX_LEVELS
 from mezzotint.design.cdf import design_cells
 from mezzotint.design.constraints import make_constraint
 from mezzotint.design.floors import design_fixed
@@ -36,6 +35,12 @@ from mezzotint.design.problem import (
     weighed,
 )
 from mezzotint.design.program import design_general, refine_even
+
+MOST_SEARCHED = 128
+"""Levels whose places are searched: the search takes about a minute."""
+
+MOST_GIVEN = 2048
+"""Levels that are given: their program takes about a minute."""
 
 
 @by_name
@@ -134,7 +139,7 @@ def _designed(
     inputs = None if knots is None else check_knots(knots, problem)
     is_searched = isinstance(levels, int | np.integer) and not isinstance(levels, bool)
     if is_searched:
-        level_count = check_count("levels", levels, least=2, most=MAX_LEVELS)
+        level_count = check_count("levels", levels, least=2, most=MOST_SEARCHED)
         values = search_levels(
             problem,
             level_count,
@@ -146,6 +151,9 @@ def _designed(
         raise ParameterError("max_level", max_level, remedy)
     else:
         values = check_increasing("levels", levels)
+        if values.size > MOST_GIVEN:
+            remedy = f"at most {MOST_GIVEN:,} levels; more gain next to nothing"
+            raise ParameterError("levels", values.size, remedy)
     range_ends = np.array([problem.lower, problem.upper])
     check_reach(problem, values, range_ends if inputs is None else inputs)
     if problem.is_pure and problem.max_bias == 0:

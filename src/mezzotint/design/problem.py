@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core import rounding
-from mezzotint.core.arguments import check_choice, check_count, check_finite
+from mezzotint.core.arguments import check_choice, check_count, check_range
 from mezzotint.core.errors import (
     InfeasibleError,
     MezzotintError,
@@ -123,12 +123,9 @@ def pose(
     max_bias: float,
 ) -> Problem:
     """A checked `Problem` under this constraint."""
-    lower = check_finite("lower", lower)
-    upper = check_finite("upper", upper)
+    lower, upper = check_range(lower, upper)
     remedy = "0 for unbiased, a bound in data units, or inf for no bound"
     max_bias = as_real("max_bias", max_bias, lambda value: value == 0 or value >= 1e-300, remedy)
-    if not lower < upper or not math.isfinite(upper - lower):
-        raise ParameterError("upper", upper, f"must exceed lower={lower:g}")
     check_choice("loss", loss, get_args(Loss))
     return Problem(
         constraint=constraint,
@@ -358,8 +355,9 @@ def weighed(
         raise BoundError(
             f"loss {loss!r} is below its lower bound {bound!r}: please report this problem"
         )
-    # "optimal" claims a proven gap; anything wider is said to be what it is.
-    is_proven = gap is not None and abs(gap) <= _PROVEN_GAP * max(abs(loss), math.ulp(1.0))
+    # "optimal" claims a proven gap; anything wider is said to be what it is. Relative, so that the
+    # units of the data decide nothing.
+    is_proven = gap is not None and abs(gap) <= _PROVEN_GAP * abs(loss)
     return {
         "lower_bound": bound,
         "gap": gap,

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ive
 
-from mezzotint.core.arguments import check_count, check_finite
+from mezzotint.core.arguments import check_count, check_finite, check_table_size
 from mezzotint.core.errors import ParameterError, wrong_kind
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import MAX_LEVELS, TOTAL, FloatArray, IntArray, Seed
@@ -264,9 +264,11 @@ class IntegerNoise:
         if self.modulus is not None:
             remedy = "wrapped reports are biased; build the noise without modulus"
             raise ParameterError("modulus", self.modulus, remedy)
+        knot_count = high - low + 1
+        level_count = knot_count + self.offsets.size - 1
+        check_table_size("upper", high, rows=knot_count, levels=level_count)
         knots = np.arange(low, high + 1.0)
         lowest_level = low + int(self.offsets[0])
-        level_count = knots.size + self.offsets.size - 1
         levels = np.arange(float(level_count)) + lowest_level
         weights = np.zeros((knots.size, levels.size), dtype=np.int64)
         for index in range(knots.size):

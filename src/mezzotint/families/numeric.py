@@ -20,6 +20,7 @@ from mezzotint.core.arguments import (
     check_covering,
     check_finite,
     check_range,
+    check_table_size,
 )
 from mezzotint.core.errors import ParameterError, as_reals, refuse_nan
 from mezzotint.core.loss import check_epsilon, check_order
@@ -139,6 +140,27 @@ def pair_rows(
     return np.array(knots), np.stack(rows, axis=-2)
 
 
+MOST_PAIRS = 2**32
+"""Of bins, over all cells: pair selections are computed pair by pair, so many in seconds."""
+
+
+def check_pairs(
+    name: str,
+    bins: FloatArray,
+    *,
+    lower: float,
+    upper: float,
+) -> None:
+    """Raises ParameterError for bins whose pair selection would take too long, or too much room."""
+    check_table_size(name, bins.size, rows=bins.size, levels=bins.size)
+    counts = np.arange(1, bins.size, dtype=np.float64)
+    is_met = (bins[1:] >= lower) & (bins[:-1] <= upper)
+    pair_count = float(np.sum(counts * (bins.size - counts), where=is_met))
+    if 2 * pair_count > MOST_PAIRS:
+        remedy = f"makes {2 * pair_count:.3g} pairs of bins, more than {MOST_PAIRS:.3g}; use fewer"
+        raise ParameterError(name, bins.size, remedy)
+
+
 class PairSelection(NamedTuple):
     """A checked pair selection: the range, the bins, and the choices of both sides."""
 
@@ -159,6 +181,7 @@ def check_selection(
     """The range, the bins and the choices of both sides; ParameterError for the first bad one."""
     low, high = check_range(lower, upper)
     levels = check_covering("bins", bins, lower=low, upper=high)
+    check_pairs("bins", levels, lower=low, upper=high)
     left_choices = checked_choices("left", left, levels.size)
     right_choices = left_choices
     if right is not None:
@@ -321,6 +344,8 @@ def rqm(
     keep = check_finite("q", q)
     if not 0 <= keep <= 1:
         raise ParameterError("q", keep, "is a probability; choose it in [0, 1]")
+    grid = rqm_bins(lower=low, upper=high, levels=bin_count, extension=reach)
+    check_pairs("levels", grid, lower=low, upper=high)
     bins, knots, rows = rqm_rows(
         lower=low,
         upper=high,
@@ -408,6 +433,7 @@ def erm(
     low, high = check_range(lower, upper)
     levels = check_covering("bins", bins, lower=low, upper=high)
     decay = check_finite("gamma", gamma)
+    check_pairs("bins", levels, lower=low, upper=high)
     knots, rows = erm_rows(
         levels,
         lower=low,
@@ -675,6 +701,7 @@ def pbm(
         theta=theta,
     )
     knot_count = check_count("knots", knots, least=2, most=MAX_LEVELS)
+    check_table_size("knots", knot_count, rows=knot_count, levels=raw.trials + 1)
     inputs = np.linspace(raw.lower, raw.upper, knot_count)
     name = f"PBM(trials={raw.trials}, theta={raw.theta:g}, knots={knot_count})"
     return table(

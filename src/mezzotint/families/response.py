@@ -12,6 +12,7 @@ from mezzotint.core.arguments import (
     check_count,
     check_epsilon,
     check_range,
+    check_table_size,
     grid_or_values,
 )
 from mezzotint.core.errors import ParameterError
@@ -68,6 +69,7 @@ def k_randomized_response(
         remedy = f"must run from lower={low:g} to upper={high:g} exactly"
         raise ParameterError("levels", points.tolist(), remedy)
     epsilon = check_epsilon(epsilon)
+    check_table_size("levels", points.size, rows=points.size, levels=points.size)
     capped_epsilon = min(epsilon, LARGEST_EPSILON)
     other_units, same_units = _response_units(points.size, capped_epsilon)
 
@@ -155,6 +157,7 @@ def stochastic_rounding(
     is_inner = (outputs > low) & (outputs < high)
     inner_levels = outputs[is_inner]
     knots = np.concatenate([[low], inner_levels, [high]])
+    check_table_size("levels", outputs.size, rows=knots.size, levels=outputs.size)
     levels_below = np.searchsorted(outputs, knots, side="right")
     level_below = np.clip(levels_below - 1, 0, outputs.size - 2)
     spacing = outputs[level_below + 1] - outputs[level_below]

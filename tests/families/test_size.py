@@ -1,0 +1,52 @@
+"""What a family cannot compute in seconds is refused before it takes the machine's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mezzotint import design, families
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.types import MAX_LEVELS
+from tolerances import MANY
+
+FAR_BINS = np.concatenate(
+    [np.linspace(-3, -2, MAX_LEVELS // 2), np.linspace(2, 3, MAX_LEVELS // 2)]
+)
+POISSON = stats.poisson(5)
+
+LARGE_REQUESTS: dict[str, Callable[[], object]] = {
+    "stochastic rounding": lambda: families.stochastic_rounding(levels=MAX_LEVELS),
+    "response": lambda: families.k_randomized_response(levels=MAX_LEVELS, epsilon=5.0),
+    "rqm": lambda: families.rqm(levels=MAX_LEVELS),
+    "rqm, many pairs": lambda: families.rqm(levels=4096),
+    "erm": lambda: families.erm(bins=FAR_BINS),
+    "pbm": lambda: families.pbm(trials=MAX_LEVELS - 1, knots=MAX_LEVELS),
+    "noise": lambda: families.discrete_laplace(scale=2.0).mechanism(lower=0, upper=2**31),
+    "searched levels": lambda: design.optimal(1.0, levels=MAX_LEVELS),
+    "given levels": lambda: design.optimal(1.0, levels=np.linspace(-3, 3, 4096)),
+    "calibrated": lambda: design.calibrate("rqm", epsilon=1.0, levels=MAX_LEVELS),
+    "discrete prior": lambda: design.optimal(1.0, lower=0, upper=1e9, prior=POISSON),
+    "far integers": lambda: design.optimal(1.0, lower=1e17, upper=1.1e17, prior=POISSON),
+}
+
+
+@pytest.mark.parametrize("request_name", LARGE_REQUESTS)
+def test_what_takes_too_long_is_refused(request_name: str) -> None:
+    with pytest.raises(ParameterError, match=r"more than|at most"):
+        LARGE_REQUESTS[request_name]()
+
+
+def test_a_discrete_prior_reads_only_the_integers_that_it_can_take() -> None:
+    wide = families.randomized_response(lower=0.0, upper=1e9, epsilon=1.0)
+    values = np.array([0.0, 1.0, 2.0])
+    expected = wide.mse(values)
+    assert wide.mse(stats.randint(0, 3)) == pytest.approx(expected, rel=MANY)
+
+
+def test_a_prior_of_several_numbers_is_refused() -> None:
+    with pytest.raises(ParameterError, match="one number"):
+        design.optimal(1.0, prior=stats.multivariate_normal([0, 0]))
