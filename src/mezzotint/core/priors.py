@@ -344,10 +344,7 @@ def _discrete(
     integer_count = last_integer - first_integer + 1
     farthest = max(abs(first_integer), abs(last_integer))
     if integer_count > MOST_INTEGERS or farthest > LARGEST_INTEGER:
-        remedy = (
-            f"takes {integer_count:.3g} integers up to {farthest:.3g}: more than {MOST_INTEGERS:,},"
-            " or beyond 2**53; give a narrower range, a sample or a continuous distribution"
-        )
+        remedy = f"takes {integer_count:.3g} integers up to {farthest:.3g}; give a narrower range"
         raise ParameterError("prior", type(distribution).__name__, remedy)
     integers = np.arange(first_integer, last_integer + 1, dtype=np.float64)
     inner_points = integers + shift

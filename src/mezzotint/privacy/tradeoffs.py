@@ -102,11 +102,11 @@ def _central_mass(
     depth = np.maximum(0.0, rounding - from_central)
     with np.errstate(over="ignore"):
         density = np.exp(-(farthest**2) / 2)
-    beyond_mean = density * scipy.special.erfcx(depth / _ROOT_TWO) / 2
+    mills_ratio: FloatArray = scipy.special.erfcx(depth / _ROOT_TWO)
+    beyond_mean = density * mills_ratio / 2
     factor = np.exp(np.minimum(log_factor, 0.0))
-    before_mean = factor * scipy.special.ndtr(from_central - rounding)
-    mass: FloatArray = np.where(from_central <= 0, beyond_mean, before_mean)
-    return mass
+    central_mass: FloatArray = scipy.special.ndtr(from_central - rounding)
+    return np.where(from_central <= 0, beyond_mean, factor * central_mass)
 
 
 def _delta(shift: float, epsilon: float) -> float:
