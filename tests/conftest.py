@@ -24,6 +24,10 @@ settings.register_profile(
 )
 settings.load_profile("mezzotint")
 
+# Stored results of training are those of one thread: more of them add up in another order.
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
 os.environ.pop("COLUMNS", None)  # complaints in one line, whatever terminal or xdist says
 
 
