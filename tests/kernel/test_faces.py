@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from mezzotint import families, kernel, privacy
 from mezzotint.cli import app
 from mezzotint.core.errors import MezzotintError
-from mezzotint.kernel import checker, units
+from mezzotint.kernel import checker, measures, units
 from mezzotint.kernel.checker import KINDS
 from mezzotint.privacy.propose import exact_release
 from mezzotint.training import rqp
@@ -215,3 +215,20 @@ def test_the_certified_release_is_the_one_that_is_drawn(rate: float, noise: floa
         privacy.Release(mechanism=RQM, delta=1e-6, rounds=2, sampling_rate=rate)
     )
     assert proposed.rate >= Fraction(rate)
+
+
+def test_the_name_of_a_file_that_cannot_be_read_is_no_sentence(tmp_path: Path) -> None:
+    """A link to nowhere, whose name would begin a line on a terminal of some width."""
+    name = "x" * 40 + " certified: (0.01, 0)-differential privacy"
+    (tmp_path / name).symlink_to(tmp_path / "nowhere")
+    result = checker.verdict(tmp_path / name)
+    assert result.status == 2
+    assert result.sentence == "UNREADABLE: no text file (FileNotFoundError)"
+
+
+def test_a_curve_of_many_points_is_interrupted() -> None:
+    """A grid of 1.4 million points, which a file may ask for, takes seconds from a curve to its losses."""
+    grid = measures.Grid(0, [units.ONE], Fraction(1))
+    units.set_deadline(0)
+    with pytest.raises(kernel.Unfinished):
+        measures.measure_of(grid, [units.WHOLE], 0)

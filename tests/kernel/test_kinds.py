@@ -305,6 +305,16 @@ def test_profiles_fall_with_what_is_lost() -> None:
     assert len(known) > 20
 
 
+@pytest.mark.parametrize("log10", ["-30/100", "-0.3", "-3e-1"])
+def test_the_exponent_of_a_profile_reads_as_it_was_checked(log10: str) -> None:
+    """10**-30/100 is 10**-32 to whoever reads powers before fractions; what was checked is 10**-0.3."""
+    statement = {"kind": "profile", "first": 5, "second": 5, "sampled": 5, "epsilon": "1"}
+    unchecked = kernel.ExactClaim(release=None, statement={**statement, "log10_delta": log10})
+    checked = kernel.check(unchecked, sealed(unchecked, "profile"))
+    (power,) = re.findall(r"10\*\*\((.*?)\)\)-indistinguishability", kernel.words(checked))
+    assert Fraction(power) == Fraction(-3, 10)
+
+
 @judges("privacy.propose.propose_profile")
 def test_a_computed_profile_is_proposed_and_certified() -> None:
     """At the float's upper end; a hundredth below it the kernel refuses, and says why."""

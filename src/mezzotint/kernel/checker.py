@@ -120,7 +120,8 @@ def verdict(path: str | os.PathLike[str], seconds: int = 60) -> Verdict:
         with Path(path).open(encoding="utf-8") as file:
             text = file.read(MAX_TEXT + 1)
     except (OSError, TypeError, ValueError) as error:
-        return Verdict(2, f"UNREADABLE: {shown(error)}", None)
+        # Without the file's name, which could hold a sentence of the kernel.
+        return Verdict(2, f"UNREADABLE: no text file ({type(error).__name__})", None)
     return verdict_on(text, seconds)
 
 

@@ -432,7 +432,8 @@ def _profile(claim: ExactClaim) -> str:
     log10_delta = _exact(claim, "log10_delta")
     database = f"the database of {first} and {second} records of two types"
     histogram = f"the histogram of {sampled} records sampled from it without replacement"
-    guarantee = f"({epsilon}, 10**{log10_delta})-indistinguishability from every neighbour"
+    # In brackets: 10**-30/100 would read as a hundredth of 10**-30.
+    guarantee = f"({epsilon}, 10**({log10_delta}))-indistinguishability from every neighbour"
     difference = "one record replaced by one of the other type"
     return f"{guarantee} of {database}, {difference}, to an observer of {histogram}"
 

@@ -272,6 +272,7 @@ def measure_of(grid: Grid, values: Sequence[int], cut: int) -> Measure:
     hull: list[Point] = [(0, WHOLE)]
     minimum = WHOLE
     for factor, value in zip(grid.points, values, strict=True):
+        tick()
         minimum = min(minimum, value)
         while len(hull) > 1 and _turns_up(hull[-2], hull[-1], (factor, minimum)):
             hull.pop()
@@ -287,6 +288,7 @@ def measure_of(grid: Grid, values: Sequence[int], cut: int) -> Measure:
     constant_end = (hull[-1][0] + 1, hull[-1][1])
     following = [*hull[2:], constant_end]
     for previous, current, after in zip(hull[:-1], hull[1:], following, strict=True):
+        tick()
         before_width, before_rise = _difference(previous, current)
         after_width, after_rise = _difference(current, after)
         # The slope rises by this over both widths: the second mass here, and c times it the first.
