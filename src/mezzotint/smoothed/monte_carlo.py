@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from mezzotint.core.arguments import check_count
 from mezzotint.smoothed.landscapes import log_masses
@@ -149,7 +149,7 @@ def summary(log_values: np.ndarray) -> SampledMean:
     if draws < FEWEST_DRAWS:
         return SampledMean(log_value=peak + math.log(mean), log_low=-math.inf, log_high=math.inf)
     deviation = float(scaled.std(ddof=1))
-    standard_errors = float(stats.t.ppf(0.5 + CONFIDENCE / 2.0, df=draws - 1))
+    standard_errors = float(special.stdtrit(draws - 1, 0.5 + CONFIDENCE / 2.0))
     half_width = standard_errors * deviation / math.sqrt(draws)
     log_low = -math.inf
     if half_width < mean:
