@@ -369,9 +369,9 @@ def test_ranked_codebooks_are_an_option_for_vectors_that_everybody_sees(changes)
     ]
 
 
-@pytest.mark.parametrize("dimension", [1, 20, 400])
+@pytest.mark.parametrize("dimension", [1, 2, 5, 20, 400])
 def test_the_error_of_a_table_is_that_of_drawn_vectors(dimension: int) -> None:
-    """Against drawn uniform scalars, or normal coordinates: variance over clients, and the bias of clipping."""
+    """Against drawn uniform scalars, or unit vectors: variance over clients, and the bias of clipping."""
     setting = Setting(
         clients=50, dimension=dimension, rounds=1, trust="local", epsilon=1.0, delta=1e-6
     )
@@ -381,7 +381,10 @@ def test_the_error_of_a_table_is_that_of_drawn_vectors(dimension: int) -> None:
     if dimension == 1:
         points = rng.uniform(-1, 1, 100_000)
     else:
-        points = rng.normal(0, 1 / math.sqrt(dimension), 100_000)
+        # One coordinate of each of so many normal vectors, over their norms.
+        coordinates = rng.normal(size=100_000)
+        other_squares = rng.chisquare(dimension - 1, size=100_000)
+        points = coordinates / np.sqrt(coordinates**2 + other_squares)
     clipped = np.clip(points, -reach, reach)
     probabilities = np.array([table.pmf(point) for point in np.linspace(-reach, reach, 401)])
     means = probabilities @ table.levels
@@ -393,3 +396,18 @@ def test_the_error_of_a_table_is_that_of_drawn_vectors(dimension: int) -> None:
     spread = errors.std() / math.sqrt(errors.size)
     # Five standard errors of the mean, and what interpolation and quadrature of a kink miss.
     assert abs(table_error(setting, table) - errors.mean()) <= 5 * spread + 0.01 * errors.mean()
+
+
+@pytest.mark.parametrize("dimension", [2, 3, 8, 16])
+def test_tables_that_cover_every_coordinate_are_not_said_to_clip(dimension: int) -> None:
+    """Up to 16 coordinates tables reach as far as unit vectors do: all of the error is variance, that of one bit
+    at +-A being A^2 - 1 / d a coordinate.
+    """
+    clients = 10**9
+    setting = Setting(
+        clients=clients, dimension=dimension, rounds=1, trust="local", epsilon=8.0, delta=0.0
+    )
+    assert setting.reach == 1.0
+    table = ONE_BIT.build(1.0, setting.reach)
+    variance = float(table.levels.max()) ** 2 - 1 / dimension
+    assert table_error(setting, table) == pytest.approx(variance / clients, rel=SOLVED)
