@@ -87,6 +87,7 @@ def test_reference_cells(array: pa.Array, name: str, expected: list[Any]) -> Non
         (pa.array(["2026-10-05"]), "hour", "row 0 holds a date"),
         (pa.array(["2026-10-05", "5.10.2026"]), "date", "row 1 holds no complete date"),
         (pa.array(["2026-02-30"]), "date", "row 0 holds no complete date"),
+        (pa.array(["2026-10-05T12:00+99:99"]), "day", "row 0 holds no complete date"),
         (pa.array(["2026-10-05T12:00Z", "2026-10-05T12:00"]), "hour", "row 1 holds a time without"),
         (pa.array([1.0]), "hour", "has no part hour"),
         (pa.array([2**62], pa.timestamp("s", "UTC")), "year", "outside the years"),

@@ -542,9 +542,8 @@ class CsvReader(TextReader):
 
     def _numbers(self, text: pa.Array, column: str) -> pa.Array:
         """Cells as float64; markers and blank cells are null."""
-        trimmed = compute.utf8_trim_whitespace(text)
-        is_missing = compute.is_in(trimmed, pa.array(self._nulls, pa.string()))
-        cells = compute.if_else(is_missing, pa.scalar(None, pa.string()), trimmed)
+        cells = without_markers(text, self._nulls)
+        spelled = cells
         if self._decimal == ",":
             # A point would be a separator of thousands, which no cell may have.
             cells = compute.replace_substring(cells, ".", "?")
@@ -553,7 +552,7 @@ class CsvReader(TextReader):
             return cells.cast(pa.float64())
         except pa.ArrowInvalid:
             index = first_misfit(cells, pa.float64())
-            self._refuse_cell(trimmed[index].as_py(), index, column)
+            self._refuse_cell(spelled[index].as_py(), index, column)
 
     def _refuse_cell(self, cell: str, index: int, column: str) -> NoReturn:
         """Raises ParameterError for a cell that is not a number; never with the cell, which is
@@ -570,6 +569,15 @@ class CsvReader(TextReader):
         )
         message = f"{self.row_words(index)} {problem}; other columns: {others}"
         raise ParameterError("column", column, message)
+
+
+def without_markers(text: pa.Array, markers: Sequence[str]) -> pa.Array:
+    """Trimmed cells, null where they mean a missing value; without markers the text as it is."""
+    if not markers:
+        return text
+    trimmed = compute.utf8_trim_whitespace(text)
+    is_missing = compute.is_in(trimmed, pa.array(["", *markers], pa.string()))
+    return compute.if_else(is_missing, pa.scalar(None, pa.string()), trimmed)
 
 
 def first_misfit(cells: pa.Array, kind: pa.DataType) -> int:

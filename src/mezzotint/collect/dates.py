@@ -19,21 +19,22 @@ clock is there.
 from __future__ import annotations
 
 import datetime
-import re
 import zoneinfo
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mezzotint.collect.columns import first_misfit
+from mezzotint.collect.columns import first_misfit, without_markers
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.types import BoolArray, FloatArray, IntArray
 from mezzotint.core.values import (
+    arrow,
     of,
     plain,
     stripped,
@@ -73,12 +74,10 @@ _BIN_SECONDS = 900
 
 _ISO = (
     r"^(?P<date>\d{4}-\d{2}-\d{2})"
-    r"(?:[T ](?P<minute>\d{2}:\d{2})(?P<second>:\d{2}(?:\.\d{1,9})?)?"
+    r"(?:(?P<minute>[T ]\d{2}:\d{2})(?:(?P<second>:\d{2})(?P<fraction>\.\d{1,9})?)?"
     r"(?P<zone>Z|[+-]\d{2}:?\d{2})?)?$"
 )
 _NOT_ISO = "holds no complete date or time of ISO 8601, as 2026-10-05 or 2026-10-05T12:30:00+02:00"
-ZONE_NAMES = {"Z": "UTC"}
-_FIXED_ZONE = re.compile(r"([+-])(\d{2}):?(\d{2})")
 
 
 @final
@@ -143,13 +142,12 @@ def output_name(column: str) -> str:
 @lru_cache(maxsize=32)
 def _clock(zone: str, name: str = "") -> datetime.tzinfo:
     """The clock of a zone; `name` is the column's, for messages."""
-    fixed = _FIXED_ZONE.fullmatch(zone)
-    if fixed:
-        sign, hours, minutes = fixed.groups()
-        minutes_ahead = int(f"{sign}1") * (60 * int(hours) + int(minutes))
-        return datetime.timezone(datetime.timedelta(minutes=minutes_ahead))
+    with suppress(ValueError):
+        fixed = datetime.datetime.strptime(zone, "%z").tzinfo  # as +02:00, or Z
+        assert fixed is not None
+        return fixed
     try:
-        return zoneinfo.ZoneInfo(ZONE_NAMES.get(zone, zone))
+        return zoneinfo.ZoneInfo(zone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         remedy = f"{zone!r} is no time zone that this machine knows; name one, as Europe/Vienna"
         raise ParameterError("column", name or zone, remedy) from None
@@ -243,7 +241,7 @@ def derive(
     array = stripped(array)
     arrow_type: Any = array.type
     if _is_text(arrow_type):
-        array = _without_markers(array.cast(pa.string()), markers)
+        array = without_markers(array.cast(pa.string()), markers)
     column = _Column(derived=derived, row=row, present=validity(array))
     problem = part_fault(derived, arrow_type)
     if problem:
@@ -260,7 +258,10 @@ def derive(
     seconds = stored // unit
     fraction = (stored % unit) / unit
     if of.is_timestamp(arrow_type):
-        return column.of_instants(seconds, fraction, arrow_type.tz)
+        column.require_years(seconds)
+        if arrow_type.tz is None:
+            return column.of_clock(seconds, fraction)
+        return column.of_instants(seconds, fraction, derived.zone or arrow_type.tz)
     return column.part_of(seconds, fraction=fraction)
 
 
@@ -293,14 +294,9 @@ class _Column:
         inside = (seconds >= FIRST_SECOND) & (seconds <= LAST_SECOND)
         self.require(inside, "lies outside the years 1 to 9999")
 
-    def of_instants(self, seconds: IntArray, fraction: FloatArray, zone: str | None) -> pa.Array:
-        """Times on the clock of `@Zone`, else of their own zone, else on a clock without a
-        place.
-        """
-        self.require_years(seconds)
-        if zone is None:
-            return self.of_clock(seconds, fraction)
-        offset = self.offsets(seconds, self.derived.zone or zone)
+    def of_instants(self, seconds: IntArray, fraction: FloatArray, zone: str) -> pa.Array:
+        """Times on the clock of a zone."""
+        offset = self.offsets(seconds, zone)
         return self.part_of(seconds + offset, offset=offset, fraction=fraction)
 
     def of_clock(self, clock: IntArray, fraction: FloatArray) -> pa.Array:
@@ -308,76 +304,55 @@ class _Column:
         zone = self.derived.zone
         if self.derived.part != "epoch" or zone is None:
             return self.part_of(clock, fraction=fraction)
-        # The two offsets that may have held: those in force a day before and a day after.
-        early = self.offsets(clock - DAY_SECONDS, zone)
-        late = self.offsets(clock + DAY_SECONDS, zone)
-        early_fits = self.offsets(clock - early, zone) == early
-        late_fits = self.offsets(clock - late, zone) == late
-        once = (early_fits != late_fits) | (early_fits & (early == late))
-        self.require(once, f"is skipped or shown twice by the clock of {zone}")
-        return self.part_of(clock, offset=np.where(early_fits, early, late), fraction=fraction)
+        first, second = (self.offsets(clock, zone, fold=fold) for fold in (0, 1))
+        self.require(first == second, f"is skipped or shown twice by the clock of {zone}")
+        return self.part_of(clock, offset=first, fraction=fraction)
 
-    def offsets(self, seconds: IntArray, zone: str) -> IntArray:
-        """(n,) seconds that the clock of a zone is ahead of UTC at these instants."""
-        clock = _clock(zone)
-        instants = np.where(self.present, seconds, 0)
-        bins, bin_of_row = np.unique(instants // _BIN_SECONDS, return_inverse=True)
+    def offsets(self, seconds: IntArray, zone: str, *, fold: int | None = None) -> IntArray:
+        """(n,) `_offset` at these seconds."""
+        bins, bin_of_row = np.unique(seconds // _BIN_SECONDS, return_inverse=True)
         starts = (bins * _BIN_SECONDS).tolist()
-        first = np.array([_offset(clock, start) for start in starts])
-        last = np.array([_offset(clock, start + _BIN_SECONDS - 1) for start in starts])
+        first = np.array([_offset(zone, start, fold) for start in starts])
+        last = np.array([_offset(zone, start + _BIN_SECONDS - 1, fold) for start in starts])
         offsets = first[bin_of_row]
         for index in np.flatnonzero((first != last)[bin_of_row]):
-            offsets[index] = _offset(clock, int(instants[index]))
+            offsets[index] = _offset(zone, int(seconds[index]), fold)
         return offsets
 
     def of_text(self, text: pa.Array) -> pa.Array:
         """Times that text spells in ISO 8601: all with a zone, or none."""
-        part_name = self.derived.part
-        zone = self.derived.zone
         matches = compute.extract_regex(text, _ISO)
         self.require(validity(matches), _NOT_ISO)
-        date, minute, second, zones = (
-            compute.fill_null(compute.struct_field(matches, group_name), "")
-            for group_name in ("date", "minute", "second", "zone")
-        )
-        seconds, fraction = self.clock_of(date, minute, second)
-        self.require_years(seconds)
+        date, minute, second, fraction, zone = matches.flatten()
+        fractions = compute.binary_join_element_wise("0", fraction, "").cast(pa.float64())
+        fraction_of_second = plain(compute.fill_null(fractions, 0.0))
+        clock = self.parsed("", date, minute, second)
+        self.require_years(clock)
         has_time = _is_filled(minute)
-        has_zone = _is_filled(zones)
-        if part_name in CLOCK_PARTS:
-            self.require(has_time, f"holds a date, which has no {part_name}")
+        has_zone = _is_filled(zone)
+        if self.derived.part in CLOCK_PARTS:
+            self.require(has_time, f"holds a date, which has no {self.derived.part}")
         if not has_zone.any():
             problem = ""
-            if has_time.any() or zone is not None:
+            if has_time.any() or self.derived.zone is not None:
                 problem = _timestamp_fault(self.derived, has_zone=False)
             if problem:
                 raise self.error(problem)
-            return self.of_clock(seconds, fraction)
+            return self.of_clock(clock, fraction_of_second)
         self.require(has_zone, "holds a time without a zone, other rows have one")
-        clock = seconds
-        offset = _spelled_offsets(zones)
-        if zone is not None:
-            instants = seconds - offset
-            offset = self.offsets(instants, zone)
-            clock = instants + offset
-        return self.part_of(clock, offset=offset, fraction=fraction)
+        instants = self.parsed("UTC", date, minute, second, zone)
+        if self.derived.zone is not None:
+            return self.of_instants(instants, fraction_of_second, self.derived.zone)
+        return self.part_of(clock, offset=clock - instants, fraction=fraction_of_second)
 
-    def clock_of(
-        self, date: pa.Array, minute: pa.Array, second: pa.Array
-    ) -> tuple[IntArray, FloatArray]:
-        """Whole seconds that a clock shows, and the fraction of a second besides."""
-        dates = _or_else(date, "1970-01-01")
-        minutes = _or_else(minute, "00:00")
-        times = compute.binary_join_element_wise(dates, minutes, "T")
+    def parsed(self, zone: str, *pieces: pa.Array) -> IntArray:
+        """Whole seconds that pieces of text spell together, on a clock or, with a zone, of UTC."""
+        spelled = compute.binary_join_element_wise(*pieces, "")
+        kind = pa.timestamp("s", zone)
         try:
-            clock = _integers(times.cast(pa.timestamp("s")))
+            return _integers(spelled.cast(kind))
         except pa.ArrowInvalid:
-            raise self.error(_NOT_ISO, first_misfit(times, pa.timestamp("s"))) from None
-        digits = compute.utf8_slice_codeunits(_or_else(second, ":0"), 1)
-        seconds = plain(digits.cast(pa.float64()))
-        self.require(seconds < 60, _NOT_ISO)
-        whole_seconds = np.floor(seconds)
-        return clock + whole_seconds.astype(np.int64), seconds - whole_seconds
+            raise self.error(_NOT_ISO, first_misfit(spelled, kind)) from None
 
     def part_of(
         self, clock: IntArray, *, offset: IntArray | int = 0, fraction: FloatArray | float = 0.0
@@ -389,25 +364,40 @@ class _Column:
             offset: seconds that the clock is ahead of UTC.
             fraction: (n,) of a second.
         """
-        days = clock // DAY_SECONDS
-        seconds = clock % DAY_SECONDS
-        if self.derived.part == "date":
-            return _dates(days, self.present)
-        if self.derived.part == "week":
-            return _weeks(days, self.present)
-        months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
-        parts: dict[str, Any] = {
-            "hour": seconds // 3600,
-            "minute_of_day": seconds // 60,
-            "weekday": (days + 3) % 7 + 1,
-            "month": months % 12 + 1,
-            "year": months // 12 + 1970,
-            "day": days,
-            "epoch": clock - offset + fraction,
-            "seconds": clock + fraction,
-        }
-        values = parts[self.derived.part].astype(np.float64)
-        return pa.array(values, pa.float64(), mask=~self.present)
+        part_name = self.derived.part
+        if part_name in ("epoch", "seconds"):
+            return pa.array(clock - offset + fraction, pa.float64(), mask=~self.present)
+        times = arrow(clock, self.present).view(pa.timestamp("s"))
+        return _CALENDAR[part_name](times).cast(self.derived.kind)
+
+
+def _days(times: pa.Array) -> pa.Array:
+    return times.cast(pa.date32())
+
+
+def _minute_of_day(times: pa.Array) -> pa.Array:
+    return compute.add(compute.multiply(compute.hour(times), 60), compute.minute(times))
+
+
+def _week(times: pa.Array) -> pa.Array:
+    """Weeks of ISO 8601: from Monday on, of the year that holds their Thursday."""
+    year, week, _ = compute.iso_calendar(times).flatten()
+    years = compute.utf8_lpad(year.cast(pa.string()), 4, "0")
+    weeks = compute.utf8_lpad(week.cast(pa.string()), 2, "0")
+    return compute.binary_join_element_wise(years, weeks, "-W")
+
+
+_CALENDAR: dict[str, Callable[[pa.Array], pa.Array]] = {
+    "hour": compute.hour,
+    "minute_of_day": _minute_of_day,
+    "weekday": partial(compute.day_of_week, count_from_zero=False, week_start=1),
+    "month": compute.month,
+    "year": compute.year,
+    "day": lambda times: _days(times).cast(pa.int32()),
+    "date": _days,
+    "week": _week,
+}
+"""Part of what a clock shows -> its values."""
 
 
 def _integers(array: pa.Array) -> IntArray:
@@ -416,58 +406,21 @@ def _integers(array: pa.Array) -> IntArray:
 
 
 @lru_cache(maxsize=1 << 17)
-def _offset(clock: datetime.tzinfo, second: int) -> int:
-    """Seconds that a clock is ahead of UTC at an instant."""
+def _offset(zone: str, second: int, fold: int | None) -> int:
+    """Seconds that the clock of a zone is ahead of UTC at an instant; with a fold, where the clock
+    shows these seconds, for the first (0) or the second (1) time.
+    """
     inside = min(max(second, FIRST_SECOND), LAST_SECOND)
-    instant = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    instant = datetime.datetime.fromtimestamp(0, datetime.UTC)
     instant += datetime.timedelta(seconds=inside)
-    offset = instant.astimezone(clock).utcoffset()
+    if fold is None:
+        local = instant.astimezone(_clock(zone))
+    else:
+        local = instant.replace(tzinfo=_clock(zone), fold=fold)
+    offset = local.utcoffset()
     assert offset is not None
     return round(offset.total_seconds())
 
 
-def _without_markers(text: pa.Array, markers: Sequence[str]) -> pa.Array:
-    """Trimmed cells, null where they mean a missing value; typed values as they are."""
-    if not markers:
-        return text
-    trimmed = compute.utf8_trim_whitespace(text)
-    is_missing = compute.is_in(trimmed, pa.array(["", *markers], pa.string()))
-    return compute.if_else(is_missing, pa.scalar(None, pa.string()), trimmed)
-
-
 def _is_filled(text: pa.Array) -> BoolArray:
-    return plain(compute.binary_length(text)) > 0
-
-
-def _or_else(text: pa.Array, otherwise: str) -> pa.Array:
-    """Text, and a default where it is empty."""
-    return compute.if_else(compute.equal(text, ""), otherwise, text)
-
-
-def _spelled_offsets(zones: pa.Array) -> IntArray:
-    """(n,) seconds of offsets that are spelled, as +02:00; Z and nothing are 0."""
-    coded = zones.dictionary_encode()
-    spelled = coded.dictionary.to_pylist()
-    offsets = [_offset(_clock(zone or "Z"), 0) for zone in spelled]
-    return np.array(offsets, dtype=np.int64)[plain(coded.indices)]
-
-
-def _dates(days: IntArray, present: BoolArray) -> pa.Array:
-    distinct, index_of_row = np.unique(days, return_inverse=True)
-    spelled = np.datetime_as_string(distinct.astype("datetime64[D]")).tolist()
-    spelled_text = pa.array(spelled, pa.string()).take(pa.array(index_of_row))
-    return compute.if_else(pa.array(present), spelled_text, pa.scalar(None, pa.string()))
-
-
-def _weeks(days: IntArray, present: BoolArray) -> pa.Array:
-    """Weeks of ISO 8601: from Monday on, of the year that holds their Thursday."""
-    mondays, index_of_row = np.unique(days - (days + 3) % 7, return_inverse=True)
-    thursdays = (mondays + 3).astype("datetime64[D]")
-    years = thursdays.astype("datetime64[Y]")
-    weeks = (thursdays - years.astype("datetime64[D]")).astype(np.int64) // 7 + 1
-    spelled_years = np.datetime_as_string(years).tolist()
-    spelled = [
-        f"{year}-W{week:02d}" for year, week in zip(spelled_years, weeks.tolist(), strict=True)
-    ]
-    spelled_text = pa.array(spelled, pa.string()).take(pa.array(index_of_row))
-    return compute.if_else(pa.array(present), spelled_text, pa.scalar(None, pa.string()))
+    return plain(compute.fill_null(compute.binary_length(text), 0)) > 0
