@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mezzotint.cli.runfile import read_document
-from mezzotint.cli.train_run import EXAMPLE_RUN, PLAIN_KEYS
+from mezzotint.cli.train_run import EXAMPLE_RUN, FORMAT
 from mezzotint.core.errors import ParameterError
 
 
@@ -16,7 +16,7 @@ def changed(folder: Path, *changes: str) -> dict[str, Any]:
     """The example's tables after changes."""
     path = folder / "train.toml"
     path.write_text(EXAMPLE_RUN, encoding="utf-8")
-    return read_document(path, changes, verb="train", plain_keys=PLAIN_KEYS)
+    return read_document(path, changes, FORMAT)
 
 
 def test_data_of_ones_own_take_the_place_of_the_examples(tmp_path: Path) -> None:

@@ -294,7 +294,10 @@ def test_a_killed_run_goes_on(tmp_path: Path, seed: int | None) -> None:
         (["--target-epsilon", "inf"], "target_epsilon=inf"),
         (["--target-epsilon", "0"], "target_epsilon=0"),
         (["--target-epsilon", "one"], r"budget\.target_epsilon=one"),
-        (["--target-epsilon", "1", "--set", "run.stepz=3"], r"run\.stepz=3: has no use here"),
+        (
+            ["--target-epsilon", "1", "--set", "run.stepz=3"],
+            r"run\.stepz=3: no such key; there are steps",
+        ),
         (["--target-epsilon", "1", "--set", "steps"], "set=steps: write table"),
     ],
 )

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar, final, get_type_hints
+from typing import Any, final
 
 import mezzotint as mz
 from mezzotint.cli import common, console
-from mezzotint.cli.runfile import read_document
+from mezzotint.cli.runfile import RunFormat, read_document, record_of
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import above, counted
@@ -45,8 +46,6 @@ delta = 1e-6
 kind = "rounded-gaussian"
 clip_norm = 1.0
 """
-
-Table = TypeVar("Table")
 
 
 @final
@@ -222,40 +221,65 @@ class RunFile:
         out_name = ""
         if out is not None:
             out_name = str(out.resolve())
+        settings: dict[str, Any] = {
+            parameter: attrgetter(key)(self) for parameter, key in SETTINGS.items()
+        }
         return RunSettings(
-            dataset=self.data.set, data=self.data.folder, population=self.data.population,
-            dirichlet=self.data.dirichlet, seed=self.data.seed, model=self.model.name,
-            algorithm=self.training.algorithm, steps=self.training.steps,
-            client_learning_rate=self.training.learning_rate, batch=self.training.batch,
-            rounds=self.rounds.count, clients_per_round=self.rounds.clients_per_round, spare=self.rounds.spare,
-            minimum=self.rounds.minimum, sampling=self.rounds.order,
-            epsilon=self.privacy.epsilon, delta=self.privacy.delta, corrupted=self.privacy.corrupted,
-            server_learning_rate=self.server.learning_rate, server_optimizer=self.server.optimizer,
-            roster=self.server.roster, colluding=self.server.colluding, dropping=self.server.dropping,
-            stage_timeout=self.server.timeout, evaluate_every=self.evaluate.every,
-            evaluate_noise=self.evaluate.noise_multiplier, largest_loss=self.evaluate.largest_loss,
-            observer=self.observer, clip_norm=norm, clip=getattr(self.mechanism, "clip", 0.4), out=out_name,
-        )  # fmt: skip
+            **settings,
+            observer=self.observer,
+            clip_norm=norm,
+            clip=getattr(self.mechanism, "clip", 0.4),
+            out=out_name,
+        )
 
 
-NAMES = {
-    "dataset": "data.set", "data": "data.folder", "population": "data.population", "dirichlet": "data.dirichlet",
-    "seed": "data.seed", "model": "model.name", "algorithm": "training.algorithm", "steps": "training.steps",
-    "learning_rate": "training.learning_rate", "client_learning_rate": "training.learning_rate", "batch": "training.batch",
-    "rounds": "rounds.count", "clients_per_round": "rounds.clients_per_round", "spare": "rounds.spare",
+SETTINGS = {
+    "dataset": "data.set",
+    "data": "data.folder",
+    "population": "data.population",
+    "dirichlet": "data.dirichlet",
+    "seed": "data.seed",
+    "model": "model.name",
+    "algorithm": "training.algorithm",
+    "steps": "training.steps",
+    "client_learning_rate": "training.learning_rate",
+    "batch": "training.batch",
+    "rounds": "rounds.count",
+    "clients_per_round": "rounds.clients_per_round",
+    "spare": "rounds.spare",
     "minimum": "rounds.minimum",
-    "sampling": "rounds.order", "epsilon": "privacy.epsilon", "delta": "privacy.delta",
-    "corrupted": "privacy.corrupted", "server_learning_rate": "server.learning_rate",
-    "server_optimizer": "server.optimizer", "roster": "server.roster", "colluding": "server.colluding",
-    "dropping": "server.dropping", "stage_timeout": "server.timeout", "evaluate_every": "evaluate.every",
-    "evaluate_noise": "evaluate.noise_multiplier", "largest_loss": "evaluate.largest_loss",
-    "clip_norm": "mechanism.clip_norm", "clip": "mechanism.clip", "noise_multiplier": "mechanism.noise_multiplier",
-    "most_examples": "mechanism.most_examples", "bits": "mechanism.bits",
-}  # fmt: skip
+    "sampling": "rounds.order",
+    "epsilon": "privacy.epsilon",
+    "delta": "privacy.delta",
+    "corrupted": "privacy.corrupted",
+    "server_learning_rate": "server.learning_rate",
+    "server_optimizer": "server.optimizer",
+    "roster": "server.roster",
+    "colluding": "server.colluding",
+    "dropping": "server.dropping",
+    "stage_timeout": "server.timeout",
+    "evaluate_every": "evaluate.every",
+    "evaluate_noise": "evaluate.noise_multiplier",
+    "largest_loss": "evaluate.largest_loss",
+}
+"""Setting of a run -> key of a run file."""
+
+NAMES = SETTINGS | {"learning_rate": "training.learning_rate"}
+NAMES |= {
+    parameter: f"mechanism.{parameter}"
+    for parameter in ("clip_norm", "clip", "noise_multiplier", "most_examples", "bits")
+}
 """Parameter of the library -> key of a run file, in errors."""
 
-_PLAIN = {"model": "name", "rounds": "count"}
-"""Tables that may be written as one value, and the key that it stands for."""
+FORMAT = RunFormat(
+    plain_keys={"model": "name", "rounds": "count", "mechanism": "kind"},
+    old_keys={
+        "data.clients": "data.population",
+        "rounds.clients": "rounds.clients_per_round",
+        "training.rate": "training.learning_rate",
+        "mechanism.l2_norm": "mechanism.clip_norm",
+    },
+)
 
 
 def read_run(path: Path, changes: Sequence[str]) -> RunFile:
@@ -271,55 +295,22 @@ def read_run(path: Path, changes: Sequence[str]) -> RunFile:
             type.
         FileFormatError: not TOML.
     """
-    return _run_of(read_document(path, changes, verb="federate", plain_keys=_PLAIN))
+    document = read_document(path, changes, FORMAT)
+    mechanism = document.pop("mechanism", None)
+    run = record_of(RunFile, "", document, FORMAT)
+    if mechanism is None:
+        return run
+    return replace(run, mechanism=_mechanism_of(mechanism))
 
 
-def _run_of(document: Mapping[str, Any]) -> RunFile:
-    table_types = get_type_hints(RunFile)
-    tables: dict[str, Any] = {}
-    for name, values in document.items():
-        if name not in table_types:
-            raise ParameterError(
-                name, str(values), f"no such table; there are {', '.join(table_types)}"
-            )
-        if name in _PLAIN and not isinstance(values, dict):
-            values = {_PLAIN[name]: values}
-        if not isinstance(values, dict):
-            raise ParameterError(name, str(values), f"must be a table, such as [{name}]")
-        if name == "mechanism":
-            tables[name] = _mechanism_of(values)
-        else:
-            tables[name] = _record(table_types[name], name, values)
-    return RunFile(**tables)
-
-
-def _mechanism_of(values: Mapping[str, Any]) -> Kind:
-    mechanism_kind = values.get("kind")
-    if not isinstance(mechanism_kind, str) or mechanism_kind not in KINDS:
-        raise ParameterError(
-            "mechanism.kind", str(mechanism_kind), f"use one of {', '.join(KINDS)}"
-        )
-    others = {key: value for key, value in values.items() if key != "kind"}
-    return _record(KINDS[mechanism_kind], f"mechanism, of kind {mechanism_kind}", others)
-
-
-def _record(record_type: type[Table], name: str, values: Mapping[str, Any]) -> Table:
-    """A table's record; whole numbers are taken for others."""
-    types = get_type_hints(record_type)
-    checked: dict[str, Any] = {}
-    for key, value in values.items():
-        if key not in types:
-            raise ParameterError(
-                f"{name}.{key}", str(value), f"no such key; there are {', '.join(types)}"
-            )
-        if types[key] is float and type(value) is int:
-            value = float(value)
-        if type(value) is not types[key]:
-            raise ParameterError(
-                f"{name}.{key}", str(value), f"need a value of type {types[key].__name__}"
-            )
-        checked[key] = value
-    return record_type(**checked)
+def _mechanism_of(values: object) -> Kind:
+    table: dict[str, Any] = {"kind": values}
+    if isinstance(values, dict):
+        table = dict(values)
+    kind = str(table.pop("kind", None))
+    if kind not in KINDS:
+        raise ParameterError("mechanism.kind", kind, f"use one of {', '.join(KINDS)}")
+    return record_of(KINDS[kind], f"mechanism, of kind {kind}", table, FORMAT)
 
 
 # Mechanisms ----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import typer
 import mezzotint as mz
 from mezzotint.cli import common, console, messages, progress, tables
 from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, ProofOption, argument, option
-from mezzotint.cli.train_run import EXAMPLE_RUN, MODELS, Method, RunFile, read_run
+from mezzotint.cli.train_run import EXAMPLE_RUN, Data, Method, RunFile, read_run
 from mezzotint.core import brought_by
 from mezzotint.core.arguments import Neighboring, check_choice
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
@@ -110,7 +110,7 @@ def command(
     with _warnings_as_lines():
         trainer = prepare(described, place, overwrite=overwrite)
         _refuse_without_steps(trainer, described, place)
-        if trainer.taken >= described.steps:
+        if trainer.taken >= described.run.steps:
             console.note(f"the run in {out} is finished: no step is left to take")
         history = _run(trainer, described, outputs, resumed=trainer.taken > 0)
         json_fields = finish(trainer, history, described, outputs)
@@ -184,7 +184,7 @@ def prepare(described: RunFile, place: Place | None, *, overwrite: bool) -> Trai
     What it says of the data is for the operator alone: no claim covers it (`Dataset`).
     """
     with messages.renamed(dict.fromkeys(("train_x", "train_y", "test_x", "test_y"), "data")):
-        data = _data(described.data, described.label, described.users, described.neighboring)
+        data = _data(described.data, described.budget.neighboring)
     if abs(data.train_x).max() > FAR:
         console.warn(
             "some features lie far from [-1, 1]: they dominate the clipped gradients, and little "
@@ -192,18 +192,18 @@ def prepare(described: RunFile, place: Place | None, *, overwrite: bool) -> Trai
             "private data are a release of their own)"
         )
     task = mz.training.models.task(
-        described.model, shape=data.train_x.shape[1:], classes=data.classes
+        described.model.name, shape=data.train_x.shape[1:], classes=data.classes
     )
     if described.method.master:
         _onto_master_weights(task, described)
     settings = mz.training.trainer.TrainingSettings(
-        steps=described.steps,
-        batch_size=described.batch_size,
-        step_size=described.step_size,
-        averaging=described.averaging,
-        optimizer=described.optimizer,
-        schedule=described.schedule,
-        records_per_user=described.records_per_user,
+        steps=described.run.steps,
+        batch_size=described.run.batch_size,
+        step_size=described.run.optimizer.learning_rate,
+        averaging=described.run.averaging,
+        optimizer=described.run.optimizer.kind,
+        schedule=described.run.schedule,
+        records_per_user=described.data.records_per_user,
     )
     _probe(task, data)
     with messages.renamed({"max_grad_norm": "clip_norm"}):
@@ -245,7 +245,7 @@ def _resume(run: Trainer, described: RunFile, place: Place, *, overwrite: bool) 
 def _onto_master_weights(task: Task, described: RunFile) -> None:
     method = described.method
     bound = method.bound
-    if bound is None and described.model in LINEAR:
+    if bound is None and described.model.kind in LINEAR:
         bound = LINEAR_BOUND
     mz.training.quantize_aware(task.module, bits=method.bits, bound=bound, q=method.code_share)
 
@@ -264,30 +264,28 @@ def _probe(task: Task, data: mz.datasets.Dataset) -> None:
     mz.training.check_records(task.module, loss, (features, labels), reduction="sum")
 
 
-def _data(
-    data_name: str, label: str | None, users: str | None, neighboring: Neighboring
-) -> mz.datasets.Dataset:
-    data_path = Path(data_name)
-    if data_path.suffix in (".csv", ".parquet"):
-        if label is None:
+def _data(described: Data, neighboring: Neighboring) -> mz.datasets.Dataset:
+    source = described.source
+    path = Path(source)
+    if path.suffix in (".csv", ".parquet"):
+        if described.label is None:
             raise ParameterError("label", None, "name the column to predict, in [data]")
-        return mz.datasets.table_file(data_path, label=label, users=users, neighboring=neighboring)
-    for parameter, column in (("label", label), ("users", users)):
-        if column is not None:
-            raise ParameterError(
-                parameter, column, "only tables (.csv, .parquet) have columns; leave it out"
-            )
-    if data_name == "breast-cancer":
+        return mz.datasets.table_file(
+            path, label=described.label, users=described.users, neighboring=neighboring
+        )
+    remedy = "only tables (.csv, .parquet) have columns; leave it out"
+    common.refuse_given(common.picked(described, "label", "users"), remedy)
+    if source == "breast-cancer":
         return mz.datasets.breast_cancer()
-    if not data_path.is_dir():
+    if not path.is_dir():
         remedy = (
             "give breast-cancer, a .csv or .parquet file, or a folder of IDX files or of images by "
             "class"
         )
-        raise ParameterError("data", data_name, remedy)
-    if any(data_path.glob("*-ubyte*")):
-        return mz.datasets.idx_folder(data_name)
-    return mz.datasets.image_folder(data_name, neighboring=neighboring)
+        raise ParameterError("data", source, remedy)
+    if any(path.glob("*-ubyte*")):
+        return mz.datasets.idx_folder(source)
+    return mz.datasets.image_folder(source, neighboring=neighboring)
 
 
 LINEAR, LINEAR_BOUND = ("logreg", "svm", "softmax"), 0.3
@@ -302,21 +300,21 @@ def _private_settings(described: RunFile) -> PrivateSettings:
         target = budget.target_epsilon
     return mz.training.private.Settings(
         delta=budget.delta,
-        planned_steps=described.steps,
+        planned_steps=described.run.steps,
         target_epsilon=target,
         noise_multiplier=budget.noise_multiplier,
         noiseless=method.kind == "none",
         max_grad_norm=method.clip_norm,
-        neighboring=described.neighboring,
+        neighboring=budget.neighboring,
         noise=_noise(method.bands),
-        seed=described.seed,
+        seed=described.run.seed,
     )
 
 
-def _noise(bands: int | Literal["auto"]) -> Noise:
+def _noise(bands: int | str) -> Noise:
     if bands == 1:
         return mz.training.Fresh()
-    return mz.training.Banded(bands)
+    return mz.training.Banded(cast('int | Literal["auto"]', bands))
 
 
 def _levels(described: RunFile, task: Task) -> Levels | None:
@@ -331,7 +329,7 @@ def _levels(described: RunFile, task: Task) -> Levels | None:
 
 def _projection(method: Method) -> Projection:
     if method.mechanism is not None:
-        return mz.training.projection.projection_from(common.load_mechanism(method.mechanism))
+        return mz.training.projection.projection_from(common.load_mechanism(Path(method.mechanism)))
     rounding = check_choice("rounding", method.rounding or "stochastic", ("stochastic", "nearest"))
     return mz.training.projection.projection(
         bits=method.bits,
@@ -343,7 +341,7 @@ def _projection(method: Method) -> Projection:
 def _bounds(described: RunFile, task: Task) -> float | tuple[float, ...]:
     if described.method.bound is not None:
         return described.method.bound
-    if described.model in LINEAR:
+    if described.model.kind in LINEAR:
         return LINEAR_BOUND
     # Twice the largest initial weight of each tensor: public, as the initial weights are.
     return tuple(
@@ -357,9 +355,9 @@ def _run(run: Trainer, described: RunFile, outputs: Outputs, *, resumed: bool) -
     history: list[Standing] = []
     if place is not None and resumed:
         history = _earlier(run, place)
-    every = described.every or max(1, described.steps // 20)
+    every = described.run.every or max(1, described.run.steps // 20)
     with ExitStack() as opened:
-        reports = [history.append, opened.enter_context(_live(described.steps))]
+        reports = [history.append, opened.enter_context(_live(described.run.steps))]
         if place is not None:
             place.folder.mkdir(parents=True, exist_ok=True)
             reports.append(opened.enter_context(_lines(run, described, outputs, resumed=resumed)))
@@ -448,7 +446,7 @@ def _lines(
     with outputs.place.log.open(mode, encoding="utf-8") as file:
         if not (resumed and run.taken >= run.settings.steps):
             header: JsonObject = {
-                "model": described.model,
+                "model": described.model.name,
                 "data": run.data.name,
                 "method": described.method.kind,
                 **run.describe(),
@@ -544,7 +542,7 @@ def finish(
             mz.report.sheet([mz.report.history_figure(history)]).savefig(temporary, format="png")
     return {
         "data": run.data.name,
-        "model": described.model,
+        "model": described.model.name,
         **run.privacy_facts,
         "method": described.method.kind,
         "weights": _weights(described.method),
@@ -556,7 +554,7 @@ def finish(
         "bits": packed.bits,
         "model_bytes": packed.packed_bytes,
         "float32_bytes": packed.float_bytes,
-        "seed": described.seed,
+        "seed": described.run.seed,
         "seeded": run.seeded,
         "claim": sentence,
         "caveat": run.data.note,
@@ -578,12 +576,12 @@ def _note(run: Trainer, described: RunFile, sentence: str) -> JsonObject:
     note: JsonObject = {
         "claim": sentence,
         "data": run.data.name,
-        "model": described.model,
+        "model": described.model.name,
         "caveat": run.data.note,
     }
-    if described.model in MODELS:  # modules of the user's are not in the package
+    if described.model.factory is None:  # modules of the user's are not in the package
         shape, classes = list(run.data.train_x.shape[1:]), run.data.classes
-        note["architecture"] = {"model": described.model, "shape": shape, "classes": classes}
+        note["architecture"] = {"model": described.model.kind, "shape": shape, "classes": classes}
     return note
 
 

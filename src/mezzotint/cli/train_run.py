@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, final
 
-from mezzotint.cli.runfile import Section, read_document
+from mezzotint.cli.runfile import RunFormat, read_document, record_of
 from mezzotint.core.arguments import Neighboring, check_count, check_positive
 from mezzotint.core.errors import ParameterError
 
@@ -25,14 +25,17 @@ kind = "dp-sgd"
 clip_norm = 0.45
 """
 
-PLAIN_KEYS = {
-    "data": "name",
-    "model": "kind",
-    "run.optimizer": "kind",
-    "method": "kind",
-    "method.noise": "kind",
-}
-"""Tables that may be written as one value, and the key that it stands for."""
+FORMAT = RunFormat(
+    plain_keys={
+        "data": "name",
+        "model": "kind",
+        "run.optimizer": "kind",
+        "method": "kind",
+        "method.noise": "kind",
+    },
+    old_keys={"run.optimizer.lr": "run.optimizer.learning_rate"},
+    alternatives={"data": ("name", "file", "folder")},
+)
 
 METHODS: dict[str, tuple[str, ...]] = {
     "none": (),
@@ -42,12 +45,86 @@ METHODS: dict[str, tuple[str, ...]] = {
 }
 """Keys of a method beside its kind, clip norm and bits."""
 
-OPTIMIZERS, SCHEDULES = ("sgd", "momentum", "adam"), ("constant", "linear", "cosine")
-
-MODELS = ("logreg", "svm", "softmax", "cnn", "transformer")
-
 DEFAULT_CODE_SHARE = 0.99
 """Probability to keep a code under random replacement."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """`[data]`: a set by its name, a table in a file, or a folder."""
+
+    name: str | None = None
+    file: str | None = None
+    folder: str | None = None
+    label: str | None = None
+    users: str | None = None
+    records_per_user: int | None = None
+
+    def __post_init__(self) -> None:
+        if len(self._sources) != 1:
+            remedy = (
+                'give data = "breast-cancer", {file="t.csv", label="column"} or {folder="images"}'
+            )
+            raise ParameterError("data", self._sources or None, remedy)
+        if (self.users is None) != (self.records_per_user is None):
+            remedy = "users and records_per_user go together; give both"
+            raise ParameterError("users", self.users, remedy)
+
+    @property
+    def _sources(self) -> list[str]:
+        sources = (self.name, self.file, self.folder)
+        return [source for source in sources if source is not None]
+
+    @property
+    def source(self) -> str:
+        """The name, the file or the folder."""
+        return self._sources[0]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """`[model]`: a model by its name, or a module of the user's."""
+
+    kind: Literal["logreg", "svm", "softmax", "cnn", "transformer", "module"] = "logreg"
+    factory: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.kind == "module") != (self.factory is not None):
+            remedy = 'write {kind="module", factory="net.py:Net"} for a module of your own'
+            raise ParameterError("model", self.name, remedy)
+
+    @property
+    def name(self) -> str:
+        """The factory of a module, or the kind."""
+        return self.factory or self.kind
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Optimizer:
+    """`[run.optimizer]`."""
+
+    kind: Literal["sgd", "momentum", "adam"] = "sgd"
+    learning_rate: float = 1.0
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """`[run]`: steps and batches."""
+
+    steps: int = 100
+    batch_size: int = 32
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    averaging: float = 0.0
+    seed: int | None = None
+    every: int = 0
+
+    def __post_init__(self) -> None:
+        check_count("every", self.every, least=0)
 
 
 @final
@@ -55,26 +132,83 @@ DEFAULT_CODE_SHARE = 0.99
 class Budget:
     """What a run may cost: `[budget]`."""
 
-    target_epsilon: float | None
-    noise_multiplier: float | None
-    delta: float
-    neighboring: Neighboring | None
+    target_epsilon: float | None = None
+    noise_multiplier: float | None = None
+    delta: float = 1e-6
+    neighboring: Neighboring = "add_or_remove_one"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """`[method.noise]`."""
+
+    kind: Literal["fresh", "banded"] = "fresh"
+    bands: int | str | None = None
+
+    def __post_init__(self) -> None:
+        if self.bands is None:
+            return
+        if self.kind == "fresh":
+            remedy = "fresh noise has no bands; use banded, or leave it out"
+            raise ParameterError("method.noise.bands", self.bands, remedy)
+        if self.bands != "auto":
+            check_count("bands", self.bands)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """How gradients become private: `[method]`."""
+    """How gradients become private: `[method]`; None where a key was not given."""
 
-    kind: str
-    clip_norm: float
-    bits: int
-    bands: int | Literal["auto"]
-    rounding: str | None
-    bound: float | None
-    master: bool
-    q: float | None
-    mechanism: Path | None
+    kind: Literal["none", "dp-sgd", "proj-dp-sgd", "rqp"] = "dp-sgd"
+    clip_norm: float = 0.45
+    bits: int = 4
+    noise: Noise | None = None
+    rounding: str | None = None
+    bound: float | None = None
+    weights: str | None = None
+    q: float | None = None
+    mechanism: str | None = None
+
+    def __post_init__(self) -> None:
+        check_count("bits", self.bits, most=8)
+        for key in ("noise", "rounding", "bound", "weights", "q", "mechanism"):
+            value = getattr(self, key)
+            if value is not None and key not in METHODS[self.kind]:
+                methods = [method for method, keys in METHODS.items() if key in keys]
+                remedy = f"does not apply to {self.kind}, only to {', '.join(methods)}"
+                raise ParameterError(f"method.{key}", getattr(value, "kind", value), remedy)
+        allowed_weights = (self.plain_weights, "master")
+        if self.weights is not None and self.weights not in allowed_weights:
+            remedy = f"use one of {', '.join(allowed_weights)}"
+            raise ParameterError("method.weights", self.weights, remedy)
+        for key in ("rounding", "q"):
+            if self.mechanism is not None and getattr(self, key) is not None:
+                remedy = "the table of mechanism replaces it; leave it out"
+                raise ParameterError(key, getattr(self, key), remedy)
+        if self.master and self.mechanism is not None:
+            remedy = "master weights stand on even levels; leave it out"
+            raise ParameterError("mechanism", self.mechanism, remedy)
+
+    @property
+    def plain_weights(self) -> str:
+        """What weights are but for master weights."""
+        if self.kind in ("none", "dp-sgd"):
+            return "floats"
+        return "levels"
+
+    @property
+    def master(self) -> bool:
+        """Whether weights in floats stand behind those in levels."""
+        return self.weights == "master"
+
+    @property
+    def bands(self) -> int | str:
+        """Bands of the noise; 1 where it is fresh."""
+        if self.noise is None or self.noise.kind == "fresh":
+            return 1
+        return self.noise.bands or "auto"
 
     @property
     def code_share(self) -> float:
@@ -91,26 +225,35 @@ class Method:
 class RunFile:
     """A run, as its file describes it."""
 
-    data: str
-    label: str | None
-    users: str | None
-    records_per_user: int | None
-    model: str
-    steps: int
-    batch_size: int
-    step_size: float
-    optimizer: str
-    schedule: str
-    averaging: float
-    seed: int | None
-    every: int
-    budget: Budget
-    method: Method
+    data: Data = field(default_factory=Data)
+    model: Model = field(default_factory=Model)
+    run: Run = field(default_factory=Run)
+    budget: Budget = field(default_factory=Budget)
+    method: Method = field(default_factory=Method)
 
-    @property
-    def neighboring(self) -> Neighboring:
-        """The relation of the claim."""
-        return self.budget.neighboring or "add_or_remove_one"
+    def __post_init__(self) -> None:
+        """Refuses what does not go together."""
+        budget, method = self.budget, self.method
+        if self.data.users is not None and method.bands != 1:
+            remedy = "a user's records would fall into several parts; use fresh noise with users"
+            raise ParameterError("bands", method.bands, remedy)
+        if self.data.users is not None and method.kind in ("none", "rqp"):
+            remedy = f"does not apply to {method.kind}; use dp-sgd or proj-dp-sgd"
+            raise ParameterError("users", self.data.users, remedy)
+        if method.kind == "none":
+            for key in ("target_epsilon", "noise_multiplier"):
+                if getattr(budget, key) is not None:
+                    remedy = "does not apply to method none, which adds no noise"
+                    raise ParameterError(key, getattr(budget, key), remedy)
+            return
+        if budget.target_epsilon is not None:
+            remedy = "need a finite epsilon above 0; a run without noise is of method none"
+            check_positive("target_epsilon", budget.target_epsilon, remedy)
+        if budget.target_epsilon is None and budget.noise_multiplier is None:
+            remedy = "give one of target_epsilon and noise_multiplier in [budget], or both"
+            raise ParameterError("target_epsilon", None, remedy)
+        if method.bands == "auto" and (budget.target_epsilon is None or budget.noise_multiplier):
+            raise ParameterError("bands", "auto", "needs target_epsilon without noise_multiplier")
 
 
 def read_run(path: Path, changes: Sequence[str]) -> RunFile:
@@ -119,140 +262,4 @@ def read_run(path: Path, changes: Sequence[str]) -> RunFile:
     Raises:
         ParameterError: a key that has no use here, a value of another kind, what is missing.
     """
-    document = Section("", read_document(path, changes, verb="train", plain_keys=PLAIN_KEYS))
-    data = document.section("data", plain="name")
-    model = document.section("model", plain="kind")
-    run = document.section("run")
-    optimizer = run.section("optimizer", plain="kind")
-    users = data.take("users", str)
-    described = RunFile(
-        data=_data_name(data),
-        label=data.take("label", str),
-        users=users,
-        records_per_user=data.take("records_per_user", int),
-        model=_model_name(model),
-        steps=run.take("steps", int, 100),
-        batch_size=run.take("batch_size", int, 32),
-        step_size=optimizer.take("learning_rate", float, 1.0),
-        optimizer=optimizer.choose("kind", OPTIMIZERS, "sgd"),
-        schedule=run.choose("schedule", SCHEDULES, "constant"),
-        averaging=run.take("averaging", float, 0.0),
-        seed=run.take("seed", int),
-        every=check_count("every", run.take("every", int, 0), least=0),
-        budget=_budget(document.section("budget")),
-        method=_method(document.section("method", plain="kind"), users=users is not None),
-    )
-    for section in (optimizer, run, model, data, document):
-        section.finish()
-    _check(described)
-    return described
-
-
-def _data_name(data: Section) -> str:
-    names = [data.take(key, str) for key in ("name", "file", "folder")]
-    named = [setting_name for setting_name in names if setting_name is not None]
-    if len(named) != 1:
-        remedy = 'give data = "breast-cancer", {file="t.csv", label="column"} or {folder="images"}'
-        raise ParameterError("data", named or None, remedy)
-    return named[0]
-
-
-def _model_name(model: Section) -> str:
-    kind = model.choose("kind", (*MODELS, "module"), "logreg")
-    factory = model.take("factory", str)
-    if (kind == "module") != (factory is not None):
-        remedy = 'write {kind="module", factory="net.py:Net"} for a module of your own'
-        raise ParameterError("model", factory or kind, remedy)
-    return factory or kind
-
-
-def _budget(budget: Section) -> Budget:
-    read = Budget(
-        target_epsilon=budget.take("target_epsilon", float),
-        noise_multiplier=budget.take("noise_multiplier", float),
-        delta=budget.take("delta", float, 1e-6),
-        neighboring=budget.take("neighboring", str),
-    )
-    budget.finish()
-    return read
-
-
-def _method(method: Section, *, users: bool) -> Method:
-    kind = method.choose("kind", tuple(METHODS), "dp-sgd")
-    keys = METHODS[kind]
-    for key in ("noise", "rounding", "bound", "weights", "q", "mechanism"):
-        if key in method and key not in keys:
-            taking_methods = [
-                setting_name for setting_name, method_keys in METHODS.items() if key in method_keys
-            ]
-            takers = ", ".join(taking_methods)
-            remedy = f"does not apply to {kind}, only to {takers}"
-            raise ParameterError(method.parameter(key), method.take_any(key), remedy)
-    file = method.take("mechanism", str)
-    mechanism = None
-    if file is not None:
-        mechanism = Path(file)
-    plain = "levels"
-    if kind in ("none", "dp-sgd"):
-        plain = "floats"
-    chosen = Method(
-        kind=kind,
-        clip_norm=method.take("clip_norm", float, 0.45),
-        bits=check_count("bits", method.take("bits", int, 4), most=8),
-        bands=_bands(method.section("noise", plain="kind"), users=users),
-        rounding=method.take("rounding", str),
-        bound=method.take("bound", float),
-        master=method.choose("weights", (plain, "master"), plain) == "master",
-        q=method.take("q", float),
-        mechanism=mechanism,
-    )
-    method.finish()
-    return chosen
-
-
-def _bands(noise: Section, *, users: bool) -> int | Literal["auto"]:
-    kind = noise.choose("kind", ("fresh", "banded"), "fresh")
-    if kind == "fresh":
-        noise.finish()
-        return 1
-    bands = noise.take_any("bands", "auto")
-    noise.finish()
-    if users:
-        remedy = "a user's records would fall into several parts; use fresh noise with users"
-        raise ParameterError("bands", bands, remedy)
-    if bands == "auto":
-        return "auto"
-    return check_count("bands", bands)
-
-
-def _check(run: RunFile) -> None:
-    """Refuses what does not go together."""
-    if (run.users is None) != (run.records_per_user is None):
-        raise ParameterError(
-            "users", run.users, "users and records_per_user go together; give both"
-        )
-    budget, method = run.budget, run.method
-    if run.users is not None and method.kind in ("none", "rqp"):
-        remedy = f"does not apply to {method.kind}; use dp-sgd or proj-dp-sgd"
-        raise ParameterError("users", run.users, remedy)
-    if method.kind == "none":
-        for setting_name in ("target_epsilon", "noise_multiplier"):
-            if getattr(budget, setting_name) is not None:
-                remedy = "does not apply to method none, which adds no noise"
-                raise ParameterError(setting_name, getattr(budget, setting_name), remedy)
-        return
-    if budget.target_epsilon is not None:
-        remedy = "need a finite epsilon above 0; a run without noise is of method none"
-        check_positive("target_epsilon", budget.target_epsilon, remedy)
-    if budget.target_epsilon is None and budget.noise_multiplier is None:
-        remedy = "give one of target_epsilon and noise_multiplier in [budget], or both"
-        raise ParameterError("target_epsilon", None, remedy)
-    if method.bands == "auto" and (budget.target_epsilon is None or budget.noise_multiplier):
-        raise ParameterError("bands", "auto", "needs target_epsilon without noise_multiplier")
-    for setting_name in ("rounding", "q"):
-        if method.mechanism is not None and getattr(method, setting_name) is not None:
-            remedy = "the table of mechanism replaces it; leave it out"
-            raise ParameterError(setting_name, getattr(method, setting_name), remedy)
-    if method.master and method.mechanism is not None:
-        remedy = "master weights stand on even levels; leave it out"
-        raise ParameterError("mechanism", str(method.mechanism), remedy)
+    return record_of(RunFile, "", read_document(path, changes, FORMAT), FORMAT)
