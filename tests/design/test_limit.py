@@ -20,7 +20,7 @@ from mezzotint.design import solver as solvers
 from mezzotint.design.cones import ratio_part
 from mezzotint.design.level_proofs import least_of_quadratics
 from mezzotint.design.levels import UnboundedLevelsWarning, search_levels, value_and_gradient
-from mezzotint.design.limits import real_roots
+from mezzotint.design.limits import limit_of
 from mezzotint.design.problem import make_problem
 from mezzotint.design.program import program_on
 from mezzotint.design.solver import safe_bound, solve
@@ -105,9 +105,11 @@ def test_least_of_quadratics_against_a_fine_grid(
 ) -> None:
     a, b, c = np.array([(0.01, 0.0, 1.0), *terms]).T
     coefficients = np.stack([c, b, a])
-    found, place = least_of_quadratics(
-        coefficients, real_roots(coefficients), np.array([-np.inf, np.inf]), ratio
-    )
+    with np.errstate(all="ignore"):
+        half = -(b + np.copysign(np.sqrt(b**2 - 4 * a * c), b)) / 2
+        roots = np.concatenate([[0.0], half / a, c / half, -c / b])
+    roots = roots[np.abs(roots) < 1e100]
+    found, place = least_of_quadratics(coefficients, roots, np.array([-np.inf, np.inf]), ratio)
     least = float(found[0])
     points = np.linspace(-40, 40, 2001)
     grid = continuous_dual(lambda x: (a * x + b) * x + c, ratio, points)
@@ -128,6 +130,10 @@ def test_limits_refuse_what_they_do_not_know() -> None:
         design.limit(1.0, loss="minimax")
     with pytest.raises(ParameterError):
         design.limit(-1.0)
+    for options in ({"delta": 0.01}, {"max_bias": 0.1}):
+        problem = make_problem(epsilon=1.0, lower=-1, upper=1, **options)
+        with pytest.raises(ParameterError, match="limits are known"):
+            limit_of(problem, None)
 
 
 @pytest.mark.parametrize("loss", ["mse", "mae"])

@@ -250,10 +250,9 @@ def _refuse_mixtures(options: DesignOptions) -> None:
         "missing": options.missing,
     }
     common.refuse_given(of_categories, "this option needs --categories")
-    impure = options.delta or options.alpha or options.metric
-    if options.limit and (impure or options.loss not in ("mse", "mae")):
+    if options.limit and (options.constraint or options.loss not in ("mse", "mae")):
         raise ParameterError(
-            "limit", True, "limits are known only for pure epsilon and --loss mse or mae"
+            "limit", True, "limits are known only for pure epsilon, no bias and --loss mse or mae"
         )
     if options.parameters.given:
         of_a_search = {**options.constraint, "max_level": options.max_level, "knots": options.knots}

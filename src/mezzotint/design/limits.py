@@ -19,18 +19,15 @@ from mezzotint.design.level_proofs import (
     BOUND_ROUNDING,
     cut_at,
     distinct,
-    least_of_quadratics,
 )
 from mezzotint.design.levels import level_bounds
 from mezzotint.design.problem import (
     DesignResult,
     Problem,
-    check_knots,
     make_problem,
     ratio_above,
     record,
 )
-from mezzotint.design.program import design_general
 from mezzotint.design.solver import safe_bound, solve
 
 EVERY_MECHANISM = "all mechanisms, any number of levels anywhere"
@@ -96,7 +93,7 @@ def _mse_limit(
         levels = distinct(levels, 1e-7)
 
 
-# With a bias budget, or for the MAE: programs over averages ---------------------------------------
+# For the MAE: a program over averages -------------------------------------------------------------
 
 
 @final
@@ -161,72 +158,6 @@ def averages(problem: Problem, edges: FloatArray) -> Averages:
     )
 
 
-def _biased_limit(problem: Problem, reach: float) -> float:
-    """The limit of the MSE with a bias budget: multipliers from dense levels, the least over all
-    real ones.
-    """
-    half_range = problem.width / 2
-    budget = problem.max_bias / half_range
-    edges = np.linspace(problem.lower, problem.upper, _INPUT_CELLS + 1)
-    rows = averages(problem, edges)
-    row_count = rows.target_means.size
-    levels = np.linspace(-reach, reach, 2 * _SHOWN_LEVELS - 1)
-    # (B - x)^2 - x^2 is linear in x; no mechanism can change the mean of x^2.
-    slopes = -2 * rows.masses * rows.ends
-    zeros = np.zeros(row_count)
-    coefficients = np.stack([zeros, slopes, rows.masses])
-    program = assemble(
-        target_means=rows.target_means,
-        levels=levels,
-        costs=coefficients.T @ levels ** np.arange(3)[:, None],
-        parts=[partial(ratio_part, epsilon=problem.epsilon)],
-        max_bias=budget,
-    )
-    dual = solve(program).dual
-    mass_prices = -dual[:row_count]
-    mean_prices = np.zeros(row_count)
-    if budget < math.inf:
-        upper_prices = dual[2 * row_count : 3 * row_count]
-        lower_prices = dual[row_count : 2 * row_count]
-        mean_prices = (upper_prices - lower_prices) / max(1.0, reach)
-    priced_means = mean_prices * rows.target_means
-    constant = math.fsum([*mass_prices, *priced_means])
-    if mean_prices.any():
-        constant -= float(budget * np.abs(mean_prices).sum())
-    priced = np.stack([mass_prices, mean_prices, zeros])
-    coefficients = coefficients - priced
-    ratio = ratio_above(problem.epsilon)
-    line = np.array([-np.inf, np.inf])
-    least_values, _ = least_of_quadratics(
-        coefficients=coefficients, roots=real_roots(coefficients), axis=line, ratio=ratio
-    )
-    lowest = min(0.0, float(least_values[0]))
-    magnitude = float(np.abs(coefficients).sum())
-    rounding_error = _SUM_ROUNDING * ratio * magnitude
-    ends = np.array([problem.lower, problem.upper])
-    moments = problem.prior.moments(ends)
-    _, first_moment, second_moment = moments[0, :3]
-    mean_square = float(second_moment / half_range**2 - 2 * first_moment / half_range + 1)
-    return (constant + mean_square + lowest - rounding_error) * half_range**2
-
-
-def real_roots(coefficients: FloatArray) -> FloatArray:
-    """All real roots of quadratics (3, n)."""
-    constant, slope, square = coefficients
-    with np.errstate(
-        divide="ignore",
-        invalid="ignore",
-        over="ignore",
-    ):
-        root = np.sqrt(slope**2 - 4 * square * constant)
-        signed_root = np.where(slope >= 0, root, -root)
-        stable_sum = -(slope + signed_root) / 2
-        quotients = [stable_sum / square, constant / stable_sum, -constant / slope]
-        roots = np.concatenate(quotients)
-    is_finite = np.abs(roots) < 1e100
-    return np.unique(np.append(roots[is_finite], 0.0))
-
-
 def _mae_limit(problem: Problem, largest: float) -> float:
     """The certified limit of the MAE over levels within `largest` (centred units) of the middle.
 
@@ -253,7 +184,6 @@ def _mae_limit(problem: Problem, largest: float) -> float:
         levels=levels,
         costs=costs,
         parts=[partial(ratio_part, epsilon=epsilon_above)],
-        max_bias=problem.max_bias / half_range,
     )
     return safe_bound(program, solve(program).dual) * half_range
 
@@ -262,21 +192,18 @@ def limit_of(
     problem: Problem,
     max_level: float | None,
 ) -> tuple[float, FloatArray]:
-    """The certified limit of a pure-epsilon problem, and dense levels (data units) on which it is
+    """The certified limit of an unbiased pure-epsilon problem, and dense levels (data units) on which it is
     nearly attained.
     """
-    if not problem.is_pure or problem.loss not in ("mse", "mae"):
-        remedy = 'limits are known for pure epsilon and loss "mse" or "mae"'
+    is_pure = problem.is_pure and problem.max_bias == 0
+    if not is_pure or problem.loss not in ("mse", "mae"):
+        remedy = 'limits are known for pure epsilon, no bias and loss "mse" or "mae"'
         raise ParameterError("loss", problem.loss, remedy)
     least, largest = level_bounds(problem, max_level)
-    level_reach = min(1.6 * least + 0.4, largest)
     if problem.loss == "mae":
         inner_levels = np.linspace(-1, 1, 2 * _SHOWN_LEVELS - 3)
         levels = np.concatenate([[-largest], inner_levels, [largest]])
         limit_bound = _mae_limit(problem, largest)
-    elif problem.max_bias:
-        levels = np.linspace(-level_reach, level_reach, _SHOWN_LEVELS)
-        limit_bound = _biased_limit(problem, level_reach)
     else:
         limit_bound, levels = _mse_limit(problem, least, largest)
     scaled_levels = levels * problem.width / 2
@@ -291,15 +218,14 @@ def limit(
     upper: float = 1.0,
     loss: str = "mse",
     prior: object = None,
-    max_bias: float = 0.0,
     max_level: float | None = None,
 ) -> DesignResult:
-    """The best loss that any number of bits can reach under pure epsilon: a certified lower bound.
+    """The best loss that unbiased mechanisms of any number of bits can reach under pure epsilon: a
+    certified lower bound.
 
     Arguments:
         epsilon, lower, upper, prior: as in `optimal`, pure.
         loss: "mse" (squared data units) or "mae" (data units).
-        max_bias: 0 for unbiased mechanisms, else the bias allowed, data units.
         max_level: largest distance of a level from the middle of the range. For "mae" the loss
             keeps falling as levels grow, so a bound is needed: without one, 1 + 2 max(overhang,
             1/2) half-ranges are assumed.
@@ -314,12 +240,12 @@ def limit(
     Warns:
         UnboundedLevelsWarning: loss "mae" without `max_level`.
 
-    Guarantees: every mechanism with real-valued reports, whatever their number, that is epsilon-DP
-        over all pairs of inputs and within `max_bias`, has an expected loss of at least
-        `lower_bound` (docs/proofs/design.md, "Limit").
+    Guarantees: every unbiased mechanism with real-valued reports, whatever their number, that is
+        epsilon-DP over all pairs of inputs has an expected loss of at least `lower_bound`
+        (docs/proofs/design.md, "Limit").
 
     Edge cases: for uniform inputs the bound is within 0.2 % of `loss` for epsilon up to 4, within 1
-        % at 8; with a bias budget it is loose from 5 on, at worst 0.
+        % at 8.
 
     Example:
         >>> round(mz.design.limit(3.0).lower_bound, 3)
@@ -332,12 +258,8 @@ def limit(
         upper=upper,
         loss=loss,
         prior=prior,
-        max_bias=max_bias,
     )
     bound, levels = limit_of(problem, max_level)
-    if max_bias:
-        draft, mechanism = design_general(problem, levels, check_knots(_SHOWN_LEVELS, problem))
-    else:
-        draft, mechanism = design_fixed(problem, levels, None)
+    draft, mechanism = design_fixed(problem, levels, None)
     draft = replace(draft, lower_bound=bound, scope=EVERY_MECHANISM)
     return record(problem, draft, mechanism, started=started)
