@@ -1,5 +1,7 @@
 """Runs that die before their k-th change of a file, or in the middle of a write: every k can be tried.
 
+Or whose k-th change fails, as on a full disk.
+
 A process of its own loads the package once and forks for every run: what dies there is a fresh run each time.
 """
 
@@ -68,11 +70,16 @@ class Runs:
             assert process.stdin is not None
             process.stdin.close()
 
-    def __call__(self, *words: object, at: int = 0, torn: bool = False) -> Ended:
-        """Runs to the end, or until its `at`-th change (from 1 on); `torn`: half of it is made if it is a write."""
+    def __call__(self, *words: object, at: int = 0, torn: bool = False, fails: int = 0) -> Ended:
+        """Runs to the end, or until its `at`-th change (from 1 on); `torn`: half of it is made if it is a write.
+
+        With an error number in `fails` the run is not killed there, but that change fails with it.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([[str(word) for word in words], at, torn]) + "\n")
+        self._process.stdin.write(
+            json.dumps([[str(word) for word in words], at, torn, fails]) + "\n"
+        )
         self._process.stdin.flush()
         return Ended(**json.loads(self._process.stdout.readline()))
 
@@ -99,13 +106,15 @@ def _count(name: str, marks: str) -> None:
     setattr(owner, last, marked)
 
 
-def _watched(run: Callable[[], int], at: int, torn: bool) -> None:
+def _watched(run: Callable[[], int], at: int, torn: bool, fails: int) -> None:
     """Makes the run in this process, and ends it."""
     write, sync, changes = os.write, os.fsync, 0
 
     def change() -> None:
         nonlocal changes
         changes += 1
+        if changes == at and fails:
+            raise OSError(fails, os.strerror(fails))
         if changes == at:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -134,20 +143,21 @@ def _watched(run: Callable[[], int], at: int, torn: bool) -> None:
         status = error.code if isinstance(error.code, int) else 1
     except BaseException:  # the parent shows it
         traceback.print_exc()
+    at = 0  # what the interpreter writes at its end is no change
     sys.stdout.flush()
     sys.stderr.flush()
     write(1, f"\n{changes}".encode())
     os._exit(int(status or 0))
 
 
-def _fork(run: Callable[[], int], at: int, torn: bool) -> dict[str, Any]:
+def _fork(run: Callable[[], int], at: int, torn: bool, fails: int) -> dict[str, Any]:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         os.close(reading)
         os.dup2(writing, 1)
         os.dup2(writing, 2)
-        _watched(run, at, torn)
+        _watched(run, at, torn, fails)
     os.close(writing)
     with open(reading, "rb") as file:
         output = file.read().decode(errors="replace")
@@ -165,9 +175,10 @@ def _serve(call: str, counted: str, marks: str, *loads: str) -> None:
     if counted:
         _count(counted, marks)
     for line in sys.stdin:
-        words, at, torn = json.loads(line)
+        words, at, torn, fails = json.loads(line)
         print(
-            json.dumps(_fork(lambda words=words: getattr(owner, last)(words), at, torn)), flush=True
+            json.dumps(_fork(lambda words=words: getattr(owner, last)(words), at, torn, fails)),
+            flush=True,
         )
 
 

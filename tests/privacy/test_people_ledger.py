@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import shutil
 import signal
 import time
@@ -26,7 +28,7 @@ from laws.registry import judges
 from mezzotint import privacy
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.core.files import RepairWarning
-from mezzotint.privacy import people, sorted_records
+from mezzotint.privacy import people, people_store, sorted_records
 from mezzotint.privacy.charges import GLOBAL, Charge
 from mezzotint.privacy.ledger import Ledger
 from mezzotint.privacy.people import UNITS, IdHash, budget_units, units_of
@@ -226,7 +228,7 @@ def test_nobody_is_charged_beyond_a_limit(limit: int, units: int) -> None:
     for rows in ({1: 1}, {3: 2, 4: 1}, {2: 1, 3: 4}, {5: 1}, {}):
         after = {one: earlier.get(one, 0) + many * units for one, many in rows.items()}
         too_many = [one for one, total in after.items() if total > limit]
-        outcome = people._with_charges(
+        outcome = people.with_charges(
             _people_records(earlier, sorted_records.TOTAL),
             _people_records(rows, sorted_records.RECORD),
             units=units,
@@ -476,6 +478,75 @@ def test_damage_that_no_crash_explains_is_refused(tmp_path: Path) -> None:
         _ = Ledger(ledger.path).persons
 
 
+def test_totals_that_were_cut_are_made_again(tmp_path: Path) -> None:
+    """A copy of a folder may end on a full disk: whoever comes last would have all their budget again."""
+    ledger = Ledger(tmp_path / "p.ledger")
+    charge(ledger, "first", ["ann", "bob", "eve"], budget=1.0)
+    folder = tmp_path / "p.ledger.people"
+    whole = next(folder.glob("totals-*")).read_bytes()
+    for records in range(3):
+        next(folder.glob("totals-*")).write_bytes(whole[: 24 * records])
+        for person in ("ann", "bob", "eve"):
+            with pytest.raises(BudgetError):
+                charge(Ledger(ledger.path), "second", [person], budget=1.0)
+            assert Ledger(ledger.path).person_spent(person, key=KEY).epsilon == 1.0
+    # Those of before, whose names do not say how many people are in them, are made again.
+    path = next(folder.glob("totals-*"))
+    path.rename(path.with_name(path.name.rpartition("-")[0])).write_bytes(b"")
+    assert Ledger(ledger.path).persons == 3
+
+
+def test_a_ledger_that_was_set_back_and_restored_is_whole(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "p.ledger")
+    charge(ledger, "first", ["ann"])
+    path = tmp_path / "p.ledger"
+    older = path.read_bytes()
+    charge(ledger, "second", ["ann"])
+    newer = path.read_bytes()
+    path.write_bytes(older)
+    with pytest.raises(FileFormatError, match="ahead of its ledger"):
+        charge(Ledger(path), "third", ["ann"])
+    path.write_bytes(newer)
+    assert Ledger(path).person_spent("ann", key=KEY).epsilon == 2.0
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_withdrawal_that_died_before_its_totals_counts(
+    tmp_path: Path, place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(tmp_path / "p.ledger")
+    runs = [charge(ledger, name, ["ann", name]) for name in ("first", "second")]
+    with monkeypatch.context() as patch:
+        patch.setattr(people_store.PeopleStore, "forget_totals", lambda store: None)
+        ledger.withdraw(runs[place], reason="nothing was sent")
+    assert Ledger(ledger.path).person_spent("ann", key=KEY).epsilon == 1.0
+    charge(Ledger(ledger.path), "third", ["ann"])
+    assert Ledger(ledger.path).person_spent("ann", key=KEY).epsilon == 2.0
+
+
+def test_a_charge_stands_where_its_totals_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line is the charge: a refusal after it would say that nothing was charged."""
+    ledger = Ledger(tmp_path / "p.ledger")
+    charge(ledger, "first", ["ann"])
+
+    def full(path: Path, target: Path) -> Path:
+        raise OSError(errno.ENOSPC, f"no room for {target} beside {path}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Path,
+            "rename",
+            lambda path, target: (
+                full(path, target) if path.name.startswith("draft-") else os.rename(path, target)
+            ),
+        )
+        line = charge(ledger, "second", ["ann"])
+    assert line.identity == "second"
+    assert Ledger(ledger.path).person_spent("ann", key=KEY).epsilon == 2.0
+
+
 def test_files_of_people_are_their_owners_alone(tmp_path: Path) -> None:
     charge(Ledger(tmp_path / "p.ledger"), "first", ["ann"])
     folder = tmp_path / "p.ledger.people"
@@ -522,3 +593,26 @@ def test_an_old_ledger_is_converted_losslessly(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="exists already"):
         privacy.convert_ledger(old, tmp_path / "new.ledger", key=KEY)
     assert len(old.charges) == 62
+    assert not list(tmp_path.glob(".*"))
+
+
+def converted(words: list[str]) -> int:
+    """A conversion."""
+    old, new = words
+    privacy.convert_ledger(Ledger(old), new, key=KEY)
+    return 0
+
+
+def test_a_conversion_that_died_leaves_no_ledger_that_forgot_something(tmp_path: Path) -> None:
+    old = Ledger(tmp_path / "old.jsonl")
+    old.charge(release("all", 0.25))
+    for run in ("May", "June"):
+        old.charge(Charge(identity=f"{run} of ann", client="ann", epsilon=0.5, delta=0.0))
+    with Runs.of("privacy.test_people_ledger:converted", loads=COMPILED) as runs:
+        changes = runs(tmp_path / "old.jsonl", tmp_path / "whole").changes
+        assert changes > 20
+        for at in range(1, changes + 1, 3):
+            new = tmp_path / f"new{at}"
+            assert runs(tmp_path / "old.jsonl", new, at=at).status is None
+            if new.exists():
+                assert Ledger(new).person_spent("ann", key=KEY).epsilon == 1.25

@@ -349,6 +349,12 @@ def _complain(message: str) -> int:
     return BAD_INPUT
 
 
+def _with_notes(line: str, error: BaseException) -> str:
+    """The line of an error, with what was noted on its way: what is charged or left all the same."""
+    notes = [messages.in_words_of(note, None) for note in getattr(error, "__notes__", ())]
+    return "; ".join([line, *notes])
+
+
 def _operating_system(error: OSError) -> str:
     reason = error.strerror or str(error)
     if error.filename:
@@ -388,8 +394,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _close_quietly()
     except OSError as error:
-        return _complain(_operating_system(error))
-    except (KeyboardInterrupt, typer.Abort):
+        return _complain(_with_notes(_operating_system(error), error))
+    except (KeyboardInterrupt, typer.Abort) as error:
+        interruption = error.__cause__ or error  # the parser raises an error of its own
+        if getattr(interruption, "__notes__", ()):
+            _complain(_with_notes("interrupted", interruption))
         return INTERRUPTED
     except Exception as error:
         return _complain_of_usage(error)
@@ -408,7 +417,7 @@ def _run_verb(words: list[str]) -> int:
         sys.stdout.flush()
     except MezzotintError as error:
         line = messages.complaint(error, messages.named_verb(program, words))
-        return _complain("; ".join([line, *getattr(error, "__notes__", ())]))
+        return _complain(_with_notes(line, error))
     if isinstance(status, int):
         return status
     return 0

@@ -6,9 +6,10 @@ import hashlib
 import hmac
 import math
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import final
@@ -25,6 +26,7 @@ from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.files import publish
 from mezzotint.core.records import above, below
 from mezzotint.core.sampler import fresh_key
+from mezzotint.core.types import AnyPath
 from mezzotint.privacy import Ledger
 from mezzotint.privacy.accounting import report_claim
 from mezzotint.privacy.charges import Charge, Entry, upwards
@@ -271,7 +273,7 @@ class RunCharge:
             fingerprint=hashlib.sha256(bits).hexdigest() if self.once else "",
         )
 
-    def pay(self) -> Charged | None:
+    def pay(self) -> Entry | PeopleLine | None:
         """Charges the run, BEFORE anything of it can be read; None where there is no ledger.
 
         Raises:
@@ -283,8 +285,7 @@ class RunCharge:
         ledger = ledger_of(self.settings)
         if self.settings.charge_by is not None:
             return self._charge_people(ledger, self.settings.charge_by)
-        entry = self._charge_everybody(ledger)
-        return self._charged(ledger, epsilon=entry.release.epsilon, attempt=entry.attempt)
+        return self._charge_everybody(ledger)
 
     def _charge_everybody(self, ledger: Ledger) -> Entry:
         """Charges one record to everybody; without a budget an infinite epsilon may be charged, too."""
@@ -292,17 +293,13 @@ class RunCharge:
             return ledger.charge(self.release)
         return ledger.reserve(self.release, budget=(self.settings.budget, 0.0))
 
-    def _charge_people(self, ledger: Ledger, column: str) -> Charged:
+    def _charge_people(self, ledger: Ledger, column: str) -> PeopleLine:
         """Charges each person for their rows; raises BudgetError where somebody's do not fit."""
         if self.counter is not None:
-            line = self._charge_counted(ledger, self.counter)
-        else:
-            with counting(ledger) as counter:
-                self._count(counter, column)
-                line = self._charge_counted(ledger, counter)
-        attempts = [earlier.identity == line.identity for earlier in ledger.people]
-        greatest = upwards(line.most * Fraction(line.epsilon))
-        return self._charged(ledger, epsilon=greatest, attempt=sum(attempts), people=line.persons)
+            return self._charge_counted(ledger, self.counter)
+        with counting(ledger) as counter:
+            self._count(counter, column)
+            return self._charge_counted(ledger, counter)
 
     def _charge_counted(self, ledger: Ledger, counter: PersonCounter) -> PeopleLine:
         budget = math.inf if self.settings.budget is None else self.settings.budget
@@ -321,16 +318,65 @@ class RunCharge:
             rows += batch.rows
             self.settings.report_progress(rows, share=batch.done)
 
-    def _charged(
-        self, ledger: Ledger, *, epsilon: float, attempt: int, people: int | None = None
-    ) -> Charged:
+    def receipt(self, entry: Entry | PeopleLine) -> Charged:
+        """The ledger's record of what `pay` charged."""
+        ledger = ledger_of(self.settings)
+        if isinstance(entry, PeopleLine):
+            attempts = [earlier.identity == entry.identity for earlier in ledger.people]
+            attempt = sum(attempts)
+            epsilon = upwards(entry.most * Fraction(entry.epsilon))
+        else:
+            attempt = entry.attempt
+            epsilon = entry.release.epsilon
         worst = ledger.worst()
         budget = self.settings.budget
         return Charged(
             path=None if ledger.path is None else str(ledger.path),
-            people=people,
+            people=entry.persons if isinstance(entry, PeopleLine) else None,
             epsilon=epsilon,
             attempt=attempt,
             spent=worst.epsilon,
             left=None if budget is None else worst.left(budget),
         )
+
+
+@final
+@dataclass(kw_only=True)
+class Payment:
+    """The payment of a run, made once, whichever of its threads asks first.
+
+    Attributes:
+        entry: of the ledger; None before the run is charged, and where there is no ledger.
+        published: the file that holds all reports of the run; None before.
+    """
+
+    entry: Entry | PeopleLine | None = None
+    published: AnyPath | None = None
+    _made: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def make(self, charge: RunCharge) -> None:
+        """Charges the run unless it was."""
+        with self._lock:
+            if not self._made:
+                self.entry = charge.pay()
+                self._made = True
+
+    def receipt(self, charge: RunCharge) -> Charged | None:
+        """What was charged, now or before; None where there is no ledger."""
+        self.make(charge)
+        return None if self.entry is None else charge.receipt(self.entry)
+
+    @contextmanager
+    def remembered(self, settings: Settings) -> Iterator[None]:
+        """Adds to whatever ends a run into one file early that it was charged, where it was."""
+        try:
+            yield
+        except BaseException as error:
+            if self.entry is not None:
+                path = ledger_of(settings).path or "its ledger"
+                remedy = "to run it again draws other reports, and is charged again"
+                if self.published is not None:
+                    remedy = f"{os.fspath(self.published)} holds its reports, whole"
+                error.add_note(f"the run is charged to {path} all the same; {remedy}")
+            raise

@@ -20,11 +20,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, final
@@ -32,7 +31,7 @@ from typing import Any, BinaryIO, final
 import pyarrow.parquet as pq
 
 from mezzotint.collect.charging import (
-    Charged,
+    Payment,
     RunCharge,
     check_budget,
     fingerprint,
@@ -47,7 +46,7 @@ from mezzotint.collect.settings import Settings
 from mezzotint.collect.sink import Draft, ReportsWriter, check_source
 from mezzotint.collect.source import Block, Source, blocks_of
 from mezzotint.collect.workers import each_block
-from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.errors import FileFormatError, ParameterError, StorageError
 from mezzotint.core.files import (
     locked,
     parse_json,
@@ -227,8 +226,9 @@ class FolderRun:
         if not self.settings.resume:  # of a run that goes on the charge knows that it is paid for
             check_budget(self.encoder, self.settings)
         check_source(self.encoder, self.source, "parquet")
-        with self._state() as state:
-            return self._write(state, started)
+        payment = Payment()
+        with self._state(payment) as state:
+            return self._write(state, started, payment)
 
     def _finished(self) -> PrivatizeResult | None:
         """The result of a resumed run that had ended: nothing is left to do, to draw or to
@@ -261,7 +261,7 @@ class FolderRun:
             resumed=manifest.parts,
         )
 
-    def _write(self, state: JsonObject, started: float) -> PrivatizeResult:
+    def _write(self, state: JsonObject, started: float, payment: Payment) -> PrivatizeResult:
         """Makes the parts that are missing, and the manifest."""
         blocks = blocks_of(self.source.files, block_rows=state["block_rows"])
         parts = [self.out / part_name(block.index) for block in blocks]
@@ -277,7 +277,7 @@ class FolderRun:
             run=state["run"],
             checked=self.encoder,
         )
-        payment = _Payment(charge=charge.pay)
+        pay = partial(payment.make, charge)
         writer = PartWriter(
             encoder=self.encoder.without_keys(),
             source=source,
@@ -285,11 +285,13 @@ class FolderRun:
             origin=origin,
         )
         try:
-            tally = self._write_parts(writer, missing, len(blocks), payment)
-        except (ParameterError, FileFormatError) as error:
-            error.add_note(self._remains(len(blocks), payment))
+            tally = self._write_parts(writer, missing, len(blocks), pay)
+            reports = self._finish(origin, parts, tally)
+            charged = payment.receipt(charge)
+        except BaseException as error:
+            for sentence in self._remains(error, len(blocks), payment):
+                error.add_note(sentence)
             raise
-        reports = self._finish(origin, parts, tally)
         return PrivatizeResult.of(
             self.encoder,
             tally,
@@ -298,37 +300,48 @@ class FolderRun:
             reports=reports,
             blocks=len(blocks),
             resumed=len(blocks) - len(missing),
-            charged=payment.make(),
+            charged=charged,
             shift=source.shift,
             lot=self.settings.lot,
         )
 
-    def _remains(self, blocks: int, payment: _Payment) -> str:
-        """What a run that a row stopped leaves, and how to go on."""
+    def _remains(self, error: BaseException, blocks: int, payment: Payment) -> Iterator[str]:
+        """What a run that ended early leaves, and how to go on; nothing where it left nothing."""
         reports = [pq.read_metadata(path).num_rows for path in self.out.glob("part-*.parquet")]
         state = f"{len(reports)} of {blocks} parts are written"
+        at_fault = isinstance(error, ParameterError | FileFormatError)
+        if not at_fault or isinstance(error, StorageError):
+            if payment.entry is not None:
+                path = ledger_of(self.settings).path
+                yield (
+                    f"{state} and the run is charged to {path}; resume=True (--resume) goes on "
+                    "with it, and is charged nothing more"
+                )
+            return
         remedy = f"mend the file, delete {self.out} where it exists, and run again"
         if self.settings.ledger is None:
-            return f"{state}; {remedy}"
+            yield f"{state}; {remedy}"
+            return
         # A part with reports gets its name when it is paid for.
-        if not any(reports) and not any(payment.receipts):
-            return f"{state} and nothing was charged; {remedy}"
+        if not any(reports) and payment.entry is None:
+            yield f"{state} and nothing was charged; {remedy}"
+            return
         path = ledger_of(self.settings).path
-        return f"{state} and the run is charged to {path}; {remedy}: a new run, charged anew"
+        yield f"{state} and the run is charged to {path}; {remedy}: a new run, charged anew"
 
     def _write_parts(
         self,
         writer: PartWriter,
         blocks: Sequence[Block],
         total: int,
-        payment: _Payment,
+        pay: Callable[[], None],
     ) -> Tally:
         """Makes the parts of blocks, of so many in total."""
         tally = Tally()
         before = total - len(blocks)
-        write: Callable[[Block], Tally | None] = partial(writer.write, pay=payment.make)
+        write: Callable[[Block], Tally | None] = partial(writer.write, pay=pay)
         if self.settings.engine == "ray":
-            payment.make()  # workers elsewhere cannot: before the first of them begins
+            pay()  # workers elsewhere cannot: before the first of them begins
             write = writer.write
         with closing(each_block(write, blocks, self.settings)) as finished:
             for count, part_tally in enumerate(finished, start=before + 1):
@@ -387,7 +400,7 @@ class FolderRun:
     # What an unfinished run works on --------------------------------------------------------------
 
     @contextmanager
-    def _state(self) -> Iterator[JsonObject]:
+    def _state(self, payment: Payment) -> Iterator[JsonObject]:
         """The record of this run, made or found again, and locked; checked to be that of the same
         run.
         """
@@ -397,7 +410,8 @@ class FolderRun:
         is_new = not self.out.exists()
         self.out.mkdir(exist_ok=True)
         sync_folder(self.out.parent)
-        if not record_path.exists():
+        begins_here = not record_path.exists()
+        if begins_here:
             write_text(record_path, json.dumps(wanted))
         with record_path.open("r+b") as handle, self._locked(handle):
             record = self._agreed(handle, wanted)
@@ -406,7 +420,9 @@ class FolderRun:
             try:
                 yield record
             except BaseException:
-                if not self._drew():  # a run that drew nothing is no run
+                # A run that drew nothing is no run; but the record of one that was charged, now or
+                # before, names what is paid for.
+                if begins_here and payment.entry is None and not self._drew():
                     record_path.unlink(missing_ok=True)
                     if is_new:
                         with suppress(OSError):
@@ -530,23 +546,6 @@ class FolderRun:
                 [source_file.name, *stamp(source_file.path)] for source_file in self.source.files
             ],
         }
-
-
-@final
-@dataclass(kw_only=True)
-class _Payment:
-    """A charge that several threads ask for, made once."""
-
-    charge: Callable[[], Charged | None]
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    receipts: list[Charged | None] = field(default_factory=list)
-
-    def make(self) -> Charged | None:
-        """What was charged, now or before."""
-        with self.lock:
-            if not self.receipts:
-                self.receipts.append(self.charge())
-            return self.receipts[0]
 
 
 def _hashes(encoder: Encoder) -> JsonObject:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from mezzotint.collect.charging import (
+    Payment,
     check_budget,
     counting,
     counts_along,
@@ -48,7 +49,7 @@ from mezzotint.collect.sink import (
 )
 from mezzotint.collect.source import Batch, Source
 from mezzotint.core.arguments import check_options
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import ParameterError, StorageError
 from mezzotint.core.files import refuse_existing
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import AnyPath
@@ -208,6 +209,14 @@ def _one_file(
     """Privatizes into one file or standard output; nothing is charged or named before the last
     check has passed.
     """
+    payment = Payment()
+    with payment.remembered(settings):
+        return _written(encoder, source, out, settings, payment)
+
+
+def _written(
+    encoder: Encoder, source: Source, out: AnyPath, settings: Settings, payment: Payment
+) -> PrivatizeResult:
     started = time.perf_counter()
     file_format: FileKind = file_kind(out, parameter="out", written=True)
     target = None if file_format == "stream" else Path(out)
@@ -219,7 +228,6 @@ def _one_file(
     run_name = encoder.new_run()
     source = replace(source, selection=selection_of(settings, source, run_name))
     tally = Tally()
-    charged = None
     with ExitStack() as stack, ThreadPoolExecutor(max_workers=2) as pool:
         counter = None
         if counts_along(encoder, settings, source, target):
@@ -232,18 +240,20 @@ def _one_file(
         origin, charge = origin_and_charge(encoder, source, settings, run=run_name, counter=counter)
         description = describe(encoder.mechanisms, seeded=encoder.seeded, origin=origin)
         with open_output(target, file_format, schema, description, encoder.columns) as output:
-            assert counter is None or not output.early, "of a draft that has no name"
+            if counter is not None and output.early:
+                remedy = "has room for no file without a name any more; make some, and run again"
+                raise StorageError("out", os.fspath(out), remedy)
             if output.early:
-                charged = charge.pay()
+                payment.make(charge)
             for record_batch, share in chain([first], coded):
                 output.writer.write(record_batch)
                 settings.report_progress(tally.rows, share=share)
             output.writer.close()
-            if not output.early:
-                charged = charge.pay()
+            payment.make(charge)
             if not output.publish(overwrite=settings.overwrite):
                 refuse_existing(out, parameter="out")
-    facts = {"charged": charged, "shift": source.shift, "lot": settings.lot}
+            payment.published = out
+    facts = {"charged": payment.receipt(charge), "shift": source.shift, "lot": settings.lot}
     return PrivatizeResult.of(encoder, tally, out=out, started=started, **facts)
 
 

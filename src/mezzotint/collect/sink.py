@@ -236,7 +236,14 @@ class Draft:
                 return False
         if overwrite:
             os.replace(link_path, self.target)
-        sync_folder(self.target.parent)
+        try:
+            sync_folder(self.target.parent)
+        except OSError as error:
+            remedy = (
+                f"is written and whole, but its folder cannot be synced ({error.strerror}), and a "
+                "power cut may lose it; copy it to another disk"
+            )
+            raise StorageError("out", str(self.target), remedy) from None
         return True
 
     def _link(self, name: Path) -> bool:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
+import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.files import publish
 from mezzotint.core.records import Progress
 from mezzotint.privacy.charges import GLOBAL, Charge, Entry
 from mezzotint.privacy.ledger import Ledger
@@ -32,6 +36,9 @@ def convert_ledger(
 
     Returns: the new ledger. People of one run and one price become one line.
 
+    Guarantees: the file `path` appears with all charges or not at all: a part of them would be a
+        ledger that forgot the others.
+
     Raises:
         ParameterError: a path that exists; a charge of a person with a delta or an infinite
         epsilon.
@@ -44,12 +51,38 @@ def convert_ledger(
         >>> new.persons, new.person_spent("ann", key=bytes(32)).epsilon
         (2, 1.0)
     """
-    if Path(path).exists():
-        raise ParameterError("path", os.fspath(path), "exists already; name a new file")
+    target = Path(path)
+    for taken in (target, _people_folder(target)):
+        if taken.exists():
+            raise ParameterError("path", str(taken), "exists already; name a new file")
     entries = old.charges
     for entry in entries:
         _check_convertible(entry.release)
-    new = Ledger(path)
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}.partial")
+    try:
+        _write(entries, Ledger(draft), key=key, progress=progress)
+        _publish(draft, target)
+    finally:
+        draft.unlink(missing_ok=True)
+        shutil.rmtree(_people_folder(draft), ignore_errors=True)
+    return Ledger(target)
+
+
+def _people_folder(path: Path) -> Path:
+    """The folder of the people of the ledger there."""
+    return Path(f"{path.resolve()}.people")
+
+
+def _publish(draft: Path, target: Path) -> None:
+    """Gives a complete ledger its name; the file comes last, since it is what makes a ledger."""
+    if _people_folder(draft).exists():
+        _people_folder(draft).rename(_people_folder(target))
+    if not publish(draft, target):
+        raise ParameterError("path", str(target), "exists already; name a new file")
+
+
+def _write(entries: Sequence[Entry], new: Ledger, *, key: bytes, progress: Progress | None) -> None:
+    """Charges all that was charged to a new ledger, which nobody else uses."""
     clients_by_run: dict[_Run, list[str]] = {}
     for entry in entries:
         release = entry.release
@@ -69,7 +102,6 @@ def convert_ledger(
         converted_count += len(clients)
         if progress is not None:
             progress(converted_count, len(entries))
-    return new
 
 
 def _check_convertible(release: Charge) -> None:

@@ -23,7 +23,7 @@ import os
 import re
 import secrets
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -31,7 +31,7 @@ from typing import final
 
 import numpy as np
 
-from mezzotint.core.errors import BudgetError, ParameterError
+from mezzotint.core.errors import BudgetError, ParameterError, StorageError
 from mezzotint.core.files import Append, AppendLog
 from mezzotint.core.records import JsonObject, above, plain
 from mezzotint.privacy.charges import (
@@ -50,13 +50,12 @@ from mezzotint.privacy.people import (
     UNITS,
     IdHash,
     PeopleLine,
-    PeopleStore,
     PersonCounter,
     Segment,
     budget_units,
-    totals_name,
     units_of,
 )
+from mezzotint.privacy.people_store import PeopleStore, totals_name
 from mezzotint.privacy.sorted_records import Records, largest_totals, lookup
 
 FORMAT = "mezzotint-ledger"
@@ -178,7 +177,6 @@ class Ledger:
             raise ParameterError("claim", (claim.epsilon, claim.delta), remedy)
         with self._log.transaction() as append:
             self._check_people(counter.hashes.check)
-            store.check(self._people)
             earlier = self._same_people(claim, segment)
             if earlier is not None:
                 return earlier
@@ -198,7 +196,8 @@ class Ledger:
                 "key": counter.hashes.check,
             }
             append(line)
-            store.adopt_totals(totals_file)
+            with suppress(StorageError):  # made again from segments where this fails
+                store.adopt_totals(totals_file)
             return self._people[counter.token]
 
     @property
@@ -359,7 +358,7 @@ class Ledger:
                 "released. Allow more (--budget), or keep another ledger for other people"
             )
         excess = store.charged(
-            store.totals(self._active()),
+            self._person_totals(),
             segment.records,
             name=name,
             units=units_of(claim.epsilon),
@@ -380,7 +379,7 @@ class Ledger:
     def _person_totals(self) -> Records:
         store = self._files()
         store.check(self._people)
-        return store.totals(self._active())
+        return store.totals(self._active(), set(self._people))
 
     def _most_units(self) -> int:
         """Units of whoever has spent most of their own."""

@@ -16,8 +16,8 @@ import hmac
 import math
 import os
 import secrets
-import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from mezzotint.core.errors import FileFormatError, ParameterError, StorageError
-from mezzotint.core.files import PRIVATE_FILE, sync_folder
+from mezzotint.core.errors import ParameterError, StorageError
+from mezzotint.core.files import PRIVATE_FILE
 from mezzotint.core.records import above, below, counted
 from mezzotint.core.types import Words
 from mezzotint.privacy.sorted_records import (
@@ -44,7 +44,6 @@ from mezzotint.privacy.sorted_records import (
     mapped_records,
     merged_sums,
     pieces_of,
-    position_of,
     ranges_of,
     records_of,
     sums_by_hash,
@@ -252,14 +251,16 @@ class PersonCounter:
         exclusive = os.O_RDWR | os.O_CREAT | os.O_EXCL
         try:
             self._descriptor = os.open(self.partial, exclusive, PRIVATE_FILE)
+            # Until it is renamed or left: it is in use.
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         except OSError as error:
-            raise _unwritable(self.partial, error) from None
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX)  # until it is renamed or left: it is in use
+            raise unwritable(self.partial, error) from None
         return self
 
     def __exit__(self, *_: object) -> None:
         for path in (*self._runs, self.partial):
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # whoever opens the ledger next removes it; the charge stands
+                path.unlink(missing_ok=True)
         os.close(self._descriptor)
 
     def add(self, ids: Any, counts: Words | None = None) -> None:
@@ -300,7 +301,7 @@ class PersonCounter:
                 for records in pieces_of(self._sorted(), TOTAL):
                     file.write(records)
         except OSError as error:
-            raise _unwritable(path, error) from None
+            raise unwritable(path, error) from None
 
     def _people(self) -> Iterator[tuple[Hashes, Hashes, Words]]:
         """Everybody, sorted by hash, one range of the hashes at a time."""
@@ -333,7 +334,7 @@ class PersonCounter:
                     row_count += int(rows.sum())
             os.fsync(self._descriptor)
         except OSError as error:
-            raise _unwritable(self.partial, error) from None
+            raise unwritable(self.partial, error) from None
         return Segment(
             path=self.partial,
             persons=person_count,
@@ -343,230 +344,11 @@ class PersonCounter:
         )
 
 
-def _unwritable(path: Path, error: OSError) -> StorageError:
+def unwritable(path: Path, error: OSError) -> StorageError:
+    """The refusal where a file of people cannot be written, before anything is charged."""
     consequence = "nothing was charged and nothing may be released"
     reason = f"cannot be written ({error.strerror}); {consequence}"
     return StorageError("ledger", str(path), reason)
-
-
-def _emptied(path: Path) -> int:
-    """Descriptor of a file that is written anew, readable by its owner alone."""
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
-
-
-# Totals
-
-
-@final
-class PeopleStore:
-    """The folder beside a ledger that holds its segments and totals; every method runs under the
-    ledger's lock.
-
-    Arguments:
-        folder: made when it is first needed.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def prepare(self) -> None:
-        """Makes the folder, readable by its owner alone."""
-        try:
-            self.folder.mkdir(mode=0o700, exist_ok=True)
-        except OSError as error:
-            raise _unwritable(self.folder, error) from None
-
-    def segment(self, token: str) -> Path:
-        """The file of a run."""
-        return self.folder / f"{token}.segment"
-
-    def check(self, lines: dict[str, PeopleLine]) -> None:
-        """Set aside segments that no line names, remove what nobody writes any more, and miss none.
-
-        Raises:
-            FileFormatError: a line whose segment is missing or of another size.
-        """
-        if not self.folder.is_dir():
-            if lines:
-                raise FileFormatError(f"{self.folder}: is missing; restore it with its ledger")
-            return
-        for path in sorted(self.folder.iterdir()):
-            token = path.name.partition(".")[0]
-            if path.suffix == ".segment" and token not in lines:
-                path.rename(path.with_suffix(".orphan"))
-            elif path.suffix == ".partial" and _forsaken(self.folder / f"{token}.partial"):
-                path.unlink(missing_ok=True)
-            elif path.name.startswith("draft-") or path.suffix == ".adopted":
-                path.unlink(missing_ok=True)  # who wrote it held the lock that is ours now
-        for token, line in lines.items():
-            path = self.segment(token)
-            if not path.is_file():
-                raise FileFormatError(f"{path}: is missing; restore it with its ledger")
-            if path.stat().st_size != line.persons * RECORD.itemsize:
-                raise FileFormatError(f"{path}: has another size; restore it with its ledger")
-
-    def totals(self, lines: Sequence[PeopleLine]) -> Records:
-        """(persons,) hash and units of everybody, over all lines that count.
-
-        Rolled forward or made again.
-
-        Raises:
-            FileFormatError: totals of lines that the ledger does not have, or a segment that was
-                changed.
-        """
-        line_count = 0
-        current: Records = np.zeros(0, dtype=TOTAL)
-        tokens = [line.token for line in lines]
-        for path in self._totals_files():
-            _prefix, digits, token = path.name.split("-")
-            covered_count = int(digits)
-            if token_in(tokens, covered_count, token):
-                if covered_count > line_count:
-                    line_count = covered_count
-                    current = mapped_records(path, TOTAL)
-            elif token in tokens:
-                path.unlink(missing_ok=True)
-            else:
-                message = "is ahead of its ledger, which lost lines; restore the ledger"
-                raise FileFormatError(f"{path}: {message}")
-        for line in lines[line_count:]:
-            line_count += 1
-            self._verify(line)
-            name = totals_name(line_count, line.token)
-            excess = self.charged(
-                current,
-                self.records(line),
-                name=name,
-                units=line.units,
-                limit=MAX_UNITS,
-            )
-            if excess is not None:  # of merged ledgers alone: a charge is refused beforehand
-                message = f"merged charges of one person exceed epsilon {MAX_UNITS // UNITS:,}"
-                raise FileFormatError(f"{self.folder}: {message}; keep the ledgers apart")
-            current = self.adopt_totals(name)
-        return current
-
-    def _totals_files(self) -> list[Path]:
-        return sorted(self.folder.glob("totals-*"))
-
-    def _verify(self, line: PeopleLine) -> None:
-        with self.segment(line.token).open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest != line.sha256:
-            raise FileFormatError(f"{self.segment(line.token)}: was changed; restore it")
-
-    def charged(
-        self,
-        totals: Records,
-        records: Records,
-        *,
-        name: str,
-        units: int,
-        limit: int,
-    ) -> Excess | None:
-        """Drafts totals with a segment charged, under a name that nobody reads until `adopt_totals`.
-
-        Arguments:
-            records: of the segment.
-            name: that the totals will have.
-            units: price of a row.
-            limit: units that nobody's total may exceed.
-
-        Returns: a person whom their rows would bring above the limit, and what would help all such
-            people; None where all fit.
-        """
-        draft = self.folder / f"draft-{name}"
-        excess = None
-        try:
-            with open(_emptied(draft), "wb") as file:
-                for earlier, segment in ranges_of([totals, records]):
-                    outcome = _with_charges(earlier, segment, units=units, limit=limit)
-                    if isinstance(outcome, Excess):
-                        excess = outcome.beside(excess)
-                    elif excess is None:
-                        for piece in pieces_of(outcome, TOTAL):
-                            file.write(piece)
-                if excess is not None:
-                    draft.unlink()
-                    return excess
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise _unwritable(draft, error) from None
-        return None
-
-    def adopt_totals(self, name: str) -> Records:
-        """Replaces the earlier totals by a draft, after the line of the log that they end with."""
-        path = self.folder / name
-        try:
-            os.replace(self.folder / f"draft-{name}", path)
-        except OSError as error:
-            raise _unwritable(path, error) from None
-        for earlier in self._totals_files():
-            if earlier != path:
-                earlier.unlink(missing_ok=True)
-        return mapped_records(path, TOTAL)
-
-    def records(self, line: PeopleLine) -> Records:
-        """The records of a run."""
-        return mapped_records(self.segment(line.token), RECORD)
-
-    def listed(self, line: PeopleLine) -> Iterator[tuple[Bytes, int]]:
-        """The hash and the rows of each person of a run."""
-        for (records,) in ranges_of([self.records(line)]):
-            high, low, rows = columns_of([records])
-            yield from zip(bytes_of(high, low), rows.tolist(), strict=True)
-
-    def holds(
-        self,
-        line: PeopleLine,
-        high: int,
-        low: int,
-    ) -> bool:
-        """Whether a run charged this person."""
-        records = self.records(line)
-        position = position_of(records, high)
-        while position < len(records) and int(records["high"][position]) == high:
-            if int(records["low"][position]) == low:
-                return True
-            position += 1
-        return False
-
-    def shared(self, lines: Sequence[PeopleLine]) -> int:
-        """How many people are in more than one of these runs."""
-        shared_count = 0
-        for segments in ranges_of([self.records(line) for line in lines]):
-            high, low, rows = columns_of(segments)
-            # Rows become how often each person is there: once in each segment.
-            segment_counts = sums_by_hash(high, low, np.ones_like(rows))[2]
-            shared_count += int((segment_counts > 1).sum())
-        return shared_count
-
-    def commit(self, segment: Segment, token: str) -> None:
-        """Gives a segment its name; the line that counts it comes next."""
-        try:
-            os.rename(segment.path, self.segment(token))
-            sync_folder(self.folder)
-        except OSError as error:
-            raise _unwritable(self.segment(token), error) from None
-
-    def adopt(self, path: Path, token: str) -> None:
-        """Copy a segment of another ledger under this name; the line that counts it comes next."""
-        draft = self.folder / f"{token}.adopted"
-        try:
-            with path.open("rb") as source, open(_emptied(draft), "wb") as target:
-                shutil.copyfileobj(source, target)
-                target.flush()
-                os.fsync(target.fileno())
-            os.rename(draft, self.segment(token))
-            sync_folder(self.folder)
-        except OSError as error:
-            raise _unwritable(self.segment(token), error) from None
-
-    def forget_totals(self) -> None:
-        """Remove totals, to be made again from segments."""
-        for path in self._totals_files():
-            path.unlink(missing_ok=True)
 
 
 LEAST_USEFUL = 1e-3
@@ -629,7 +411,7 @@ class Excess:
         )
 
 
-def _with_charges(
+def with_charges(
     totals: Records,
     segment: Records,
     *,
@@ -692,31 +474,6 @@ def _excess(
         rows=remaining // max(1, units),
         needed=max(totals_needed),
     )
-
-
-def totals_name(count: int, token: str) -> str:
-    """The file of totals over so many lines, of which that one is the last."""
-    return f"totals-{count}-{token}"
-
-
-def token_in(tokens: Sequence[str], count: int, token: str) -> bool:
-    """Whether the first lines, so many, end with that token."""
-    return 0 < count <= len(tokens) and tokens[count - 1] == token
-
-
-def _forsaken(partial: Path) -> bool:
-    """Whether no process holds the lock of a segment that is being written."""
-    try:
-        descriptor = os.open(partial, os.O_RDWR)
-    except FileNotFoundError:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
 
 
 @final

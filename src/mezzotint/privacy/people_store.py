@@ -1,0 +1,337 @@
+"""The folder beside a ledger that holds the segments of its people, and the totals made of them.
+
+Segments are part of the ledger; totals are derived from them, and made again where they are
+missing, cut, or of other lines than those that count.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import numpy as np
+
+from mezzotint.core.errors import FileFormatError
+from mezzotint.core.files import PRIVATE_FILE, sync_folder
+from mezzotint.privacy.people import (
+    MAX_UNITS,
+    UNITS,
+    Excess,
+    PeopleLine,
+    Segment,
+    unwritable,
+    with_charges,
+)
+from mezzotint.privacy.sorted_records import (
+    RECORD,
+    TOTAL,
+    Bytes,
+    Records,
+    bytes_of,
+    columns_of,
+    mapped_records,
+    pieces_of,
+    position_of,
+    ranges_of,
+    sums_by_hash,
+)
+
+
+def _emptied(path: Path) -> int:
+    """Descriptor of a file that is written anew, readable by its owner alone."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
+
+
+@final
+class PeopleStore:
+    """The folder beside a ledger that holds its segments and totals; every method runs under the
+    ledger's lock.
+
+    Arguments:
+        folder: made when it is first needed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def prepare(self) -> None:
+        """Makes the folder, readable by its owner alone."""
+        try:
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            sync_folder(self.folder.parent)
+        except OSError as error:
+            raise unwritable(self.folder, error) from None
+
+    def segment(self, token: str) -> Path:
+        """The file of a run."""
+        return self.folder / f"{token}.segment"
+
+    def check(self, lines: dict[str, PeopleLine]) -> None:
+        """Set aside segments that no line names, remove what nobody writes any more, and miss none.
+
+        Raises:
+            FileFormatError: a line whose segment is missing or of another size.
+        """
+        if not self.folder.is_dir():
+            if lines:
+                raise FileFormatError(f"{self.folder}: is missing; restore it with its ledger")
+            return
+        try:
+            for path in sorted(self.folder.iterdir()):
+                self._tidy(path, lines)
+        except OSError as error:
+            raise unwritable(self.folder, error) from None
+        for token, line in lines.items():
+            path = self.segment(token)
+            if not path.is_file():
+                raise FileFormatError(f"{path}: is missing; restore it with its ledger")
+            if path.stat().st_size != line.persons * RECORD.itemsize:
+                raise FileFormatError(f"{path}: has another size; restore it with its ledger")
+
+    def _tidy(self, path: Path, lines: dict[str, PeopleLine]) -> None:
+        """Sets a file aside, removes it or leaves it, as `check` says."""
+        token = path.name.partition(".")[0]
+        if path.suffix == ".segment" and token not in lines:
+            path.rename(path.with_suffix(".orphan"))
+        elif path.suffix == ".orphan" and token in lines:
+            # Set aside while an older copy of the ledger stood here.
+            path.rename(path.with_suffix(".segment"))
+        elif path.suffix == ".partial" and _forsaken(self.folder / f"{token}.partial"):
+            path.unlink(missing_ok=True)
+        elif path.name.startswith("draft-") or path.suffix == ".adopted":
+            path.unlink(missing_ok=True)  # who wrote it held the lock that is ours now
+
+    def totals(self, lines: Sequence[PeopleLine], tokens_of_ledger: Set[str]) -> Records:
+        """(persons,) hash and units of everybody, over all lines that count.
+
+        Rolled forward or made again.
+
+        Arguments:
+            lines: those that count.
+            tokens_of_ledger: of all lines, withdrawn ones too.
+
+        Raises:
+            FileFormatError: totals of lines that the ledger does not have, or a segment that was
+                changed.
+        """
+        line_count = 0
+        current: Records = np.zeros(0, dtype=TOTAL)
+        tokens = [line.token for line in lines]
+        for path in self._totals_files():
+            covered = _Totals.of(path)
+            if covered.token not in tokens_of_ledger:
+                message = "is ahead of its ledger, which lost lines; restore the ledger"
+                raise FileFormatError(f"{path}: {message}")
+            if not covered.is_whole or not token_in(tokens, covered.lines, covered.token):
+                self._remove(path)
+            elif covered.lines > line_count:
+                line_count = covered.lines
+                current = mapped_records(path, TOTAL)
+        for line in lines[line_count:]:
+            line_count += 1
+            self._verify(line)
+            name = totals_name(line_count, line.token)
+            excess = self.charged(
+                current,
+                self.records(line),
+                name=name,
+                units=line.units,
+                limit=MAX_UNITS,
+            )
+            if excess is not None:  # of merged ledgers alone: a charge is refused beforehand
+                message = f"merged charges of one person exceed epsilon {MAX_UNITS // UNITS:,}"
+                raise FileFormatError(f"{self.folder}: {message}; keep the ledgers apart")
+            current = self.adopt_totals(name)
+        return current
+
+    def _totals_files(self) -> list[Path]:
+        return sorted(self.folder.glob("totals-*"))
+
+    def _verify(self, line: PeopleLine) -> None:
+        with self.segment(line.token).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != line.sha256:
+            raise FileFormatError(f"{self.segment(line.token)}: was changed; restore it")
+
+    def charged(
+        self,
+        totals: Records,
+        records: Records,
+        *,
+        name: str,
+        units: int,
+        limit: int,
+    ) -> Excess | None:
+        """Drafts totals with a segment charged, under a name that nobody reads until `adopt_totals`.
+
+        Arguments:
+            records: of the segment.
+            name: that the totals will have.
+            units: price of a row.
+            limit: units that nobody's total may exceed.
+
+        Returns: a person whom their rows would bring above the limit, and what would help all such
+            people; None where all fit.
+        """
+        draft = self.folder / f"draft-{name}"
+        excess = None
+        try:
+            with open(_emptied(draft), "wb") as file:
+                for earlier, segment in ranges_of([totals, records]):
+                    outcome = with_charges(earlier, segment, units=units, limit=limit)
+                    if isinstance(outcome, Excess):
+                        excess = outcome.beside(excess)
+                    elif excess is None:
+                        for piece in pieces_of(outcome, TOTAL):
+                            file.write(piece)
+                if excess is not None:
+                    draft.unlink()
+                    return excess
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise unwritable(draft, error) from None
+        return None
+
+    def adopt_totals(self, name: str) -> Records:
+        """Replaces the earlier totals by a draft, after the line of the log that they end with.
+
+        Raises:
+            StorageError: the draft cannot be renamed, or the earlier totals not removed.
+        """
+        draft = self.folder / f"draft-{name}"
+        try:
+            persons = draft.stat().st_size // TOTAL.itemsize
+            path = draft.rename(self.folder / f"{name}-{persons}")
+        except OSError as error:
+            raise unwritable(draft, error) from None
+        for earlier in self._totals_files():
+            if earlier != path:
+                self._remove(earlier)
+        return mapped_records(path, TOTAL)
+
+    def _remove(self, path: Path) -> None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise unwritable(path, error) from None
+
+    def records(self, line: PeopleLine) -> Records:
+        """The records of a run."""
+        return mapped_records(self.segment(line.token), RECORD)
+
+    def listed(self, line: PeopleLine) -> Iterator[tuple[Bytes, int]]:
+        """The hash and the rows of each person of a run."""
+        for (records,) in ranges_of([self.records(line)]):
+            high, low, rows = columns_of([records])
+            yield from zip(bytes_of(high, low), rows.tolist(), strict=True)
+
+    def holds(
+        self,
+        line: PeopleLine,
+        high: int,
+        low: int,
+    ) -> bool:
+        """Whether a run charged this person."""
+        records = self.records(line)
+        position = position_of(records, high)
+        while position < len(records) and int(records["high"][position]) == high:
+            if int(records["low"][position]) == low:
+                return True
+            position += 1
+        return False
+
+    def shared(self, lines: Sequence[PeopleLine]) -> int:
+        """How many people are in more than one of these runs."""
+        shared_count = 0
+        for segments in ranges_of([self.records(line) for line in lines]):
+            high, low, rows = columns_of(segments)
+            # Rows become how often each person is there: once in each segment.
+            segment_counts = sums_by_hash(high, low, np.ones_like(rows))[2]
+            shared_count += int((segment_counts > 1).sum())
+        return shared_count
+
+    def commit(self, segment: Segment, token: str) -> None:
+        """Gives a segment its name; the line that counts it comes next."""
+        try:
+            os.rename(segment.path, self.segment(token))
+            sync_folder(self.folder)
+        except OSError as error:
+            raise unwritable(self.segment(token), error) from None
+
+    def adopt(self, path: Path, token: str) -> None:
+        """Copy a segment of another ledger under this name; the line that counts it comes next."""
+        draft = self.folder / f"{token}.adopted"
+        try:
+            with path.open("rb") as source, open(_emptied(draft), "wb") as target:
+                shutil.copyfileobj(source, target)
+                target.flush()
+                os.fsync(target.fileno())
+            os.rename(draft, self.segment(token))
+            sync_folder(self.folder)
+        except OSError as error:
+            raise unwritable(self.segment(token), error) from None
+
+    def forget_totals(self) -> None:
+        """Remove totals, to be made again from segments."""
+        for path in self._totals_files():
+            self._remove(path)
+
+
+def totals_name(count: int, token: str) -> str:
+    """The file of totals over so many lines, of which that one is the last; the number of people
+    follows when it is known.
+    """
+    return f"totals-{count}-{token}"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Totals:
+    """What the name of a file of totals says, and whether the file is as long as it says.
+
+    A copy that ended on a full disk is shorter: it would forget what the last people have spent.
+    """
+
+    lines: int
+    token: str
+    is_whole: bool
+
+    @staticmethod
+    def of(path: Path) -> _Totals:
+        """Files of before, whose names do not state the number of people, are not whole: they are
+        made again.
+        """
+        _prefix, line_count, token, *persons = path.name.split("-")
+        sizes = [int(count) * TOTAL.itemsize for count in persons]
+        return _Totals(
+            lines=int(line_count),
+            token=token,
+            is_whole=sizes == [path.stat().st_size],
+        )
+
+
+def token_in(tokens: Sequence[str], count: int, token: str) -> bool:
+    """Whether the first lines, so many, end with that token."""
+    return 0 < count <= len(tokens) and tokens[count - 1] == token
+
+
+def _forsaken(partial: Path) -> bool:
+    """Whether no process holds the lock of a segment that is being written."""
+    try:
+        descriptor = os.open(partial, os.O_RDWR)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
