@@ -211,7 +211,11 @@ def spent_by(ledger: Path, person: str) -> float:
     return privacy.Ledger(ledger).person_spent(person, key=key).epsilon
 
 
-@judges("collect.charging.RunCharge.pay")
+@judges(
+    "collect.charging.Payment.receipt",
+    "collect.charging.RunCharge.pay",
+    "collect.charging.RunCharge.receipt",
+)
 @pytest.mark.parametrize("out", ["r.parquet", "folder/"])
 def test_people_pay_for_their_own_rows(tmp_path: Path, out: str) -> None:
     """Ann has two rows, the others one: the second run of the same file is refused for her, and charges nobody."""
