@@ -341,13 +341,11 @@ class SchemeEncoding(Encoding, Generic[S]):
         """The claim about each report."""
 
     def claims(self, sums: Sums) -> dict[str, Claim]:
-        return {"local": self._local(sums), "central": self.central(sums)}
-
-    def central(self, sums: Sums) -> Claim:
         scheme = self.scheme(sums.size, sums.clients)
-        return scheme.claim(
+        central = scheme.claim(
             clients=sums.clients, rounds=sums.rounds, corrupted=sums.corrupted, delta=sums.delta
         )
+        return {"local": self._local(sums), "central": central}
 
 
 @with_old_fields(l2_norm="clip_norm")

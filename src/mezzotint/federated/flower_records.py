@@ -119,11 +119,11 @@ def protocol_record(message: Message) -> ConfigRecord | None:
     return message.content.config_records.get(RECORD)
 
 
-def further_answers(record: ConfigRecord, count: int) -> list[ConfigRecord]:
+def further_answers(record: ConfigRecord | None, count: int) -> list[ConfigRecord]:
     """The answers to so many invitations to further rounds, as if each had come alone; none where
     the client refused the whole message.
     """
-    if Key.NEXT not in record:
+    if record is None or Key.NEXT not in record:
         return []
     dealings = record[Key.NEXT]
     reasons = record.get(Key.NEXT_REASONS)

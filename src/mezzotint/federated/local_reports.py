@@ -282,6 +282,8 @@ class LocalStrategy(RoundStrategy[_Local]):
         super().__init__(clients_per_round=clients_per_round, **options)
         self.scheme = replace(scheme, beacon=f"{scheme.beacon} {self.session.hex()}".strip())
 
+    counted_view = "local"
+
     @staticmethod
     def usual_minimum(clients_per_round: int) -> int:
         return 1
@@ -301,9 +303,6 @@ class LocalStrategy(RoundStrategy[_Local]):
             delta: that may be spent.
         """
         return self.scheme.claim(rounds=rounds, delta=delta)
-
-    def spent(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
-        return self.claims(size=size, delta=delta, corrupted=corrupted).get("local")
 
     def cost(self, rounds: int, *, size: int, delta: float, corrupted: int) -> float:
         return self.claim(rounds, delta=delta).epsilon

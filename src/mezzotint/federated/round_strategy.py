@@ -8,12 +8,12 @@ import os
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from logging import INFO, WARNING
-from typing import Generic, Literal, TypedDict, TypeVar, final, get_args
+from typing import ClassVar, Generic, Literal, TypedDict, TypeVar, final, get_args
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
@@ -32,6 +32,7 @@ from mezzotint.core.types import FloatArray
 from mezzotint.federated.flower_records import (
     Key,
     flatten,
+    further_answers,
     log,
     one_line,
     parameters,
@@ -299,9 +300,13 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
         """The claims for the client charged most so far, by view ("local", "central")."""
 
-    @abstractmethod
+    counted_view: ClassVar[str]
+    """The view whose claim counts against a budget."""
+
     def spent(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
         """The one of these claims that counts against a budget, if any."""
+        claims = self.claims(size=size, delta=delta, corrupted=corrupted)
+        return claims.get(self.counted_view)
 
     @abstractmethod
     def cost(self, rounds: int, *, size: int, delta: float, corrupted: int) -> float:
@@ -389,14 +394,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self.counted = 0
         self._model_size = parameters(arrays)
         current = self._dealt_ahead(grid)
-        charges = self.ledger.charges.values()
-        all_known = len(charges) >= len(list(grid.get_node_ids()))
-        is_spent = self.most_rounds is not None and min(charges, default=0) >= self.most_rounds
-        if all_known and is_spent:
-            rounds = min(charges)
-            self.stopped = (
-                f"every client was charged for {rounds} rounds; one more would exceed the budget"
-            )
+        self.stopped = self._shortage(grid)
+        if self.stopped:
             log(WARNING, "mezzotint: %s", self.stopped)
             if current is not None:
                 self.ledger.fail(current.number, BudgetError.__name__)
@@ -510,9 +509,27 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             if charges.get(client_name, 0) < self.most_rounds
         }
         if len(unspent) < max(1, self.minimum) <= len(names):
-            shortage = f"only {len(unspent)} of {len(names)} clients were charged for fewer than {self.most_rounds} rounds"
-            raise BudgetError(f"{shortage}; one more would exceed the budget of the others")
+            raise BudgetError(self._shortage_of(len(unspent), len(names)))
         return unspent
+
+    def _shortage(self, grid: Grid) -> str:
+        """Why no further round may begin, if all clients are known and too few may be charged
+        again.
+        """
+        if self.most_rounds is None:
+            return ""
+        charges = self._charges().values()
+        unspent = sum(charge < self.most_rounds for charge in charges)
+        all_known = len(charges) >= len(list(grid.get_node_ids()))
+        if all_known and unspent < max(2, self.minimum):
+            return self._shortage_of(unspent, len(charges))
+        return ""
+
+    def _shortage_of(self, unspent: int, clients: int) -> str:
+        return (
+            f"only {unspent} of {clients} clients were charged for fewer than {self.most_rounds} "
+            "rounds; one more would exceed the budget of the others"
+        )
 
     def _charges(self) -> Mapping[str, int]:
         """The rounds that each client is charged for, or may be."""
@@ -539,19 +556,36 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             values = {Key.STAGE: stage, Key.PAYLOAD: payload, **extra}
             yield request(current.nodes[position], self.message_type, values, task or {})
 
-    def _ask(self, current: R, messages: Iterable[Message]) -> None:
-        """Send the messages of a stage and take answers as they arrive, until there are enough."""
+    def _ask(
+        self,
+        current: R,
+        messages: Iterable[Message],
+        *,
+        rounds_by_node: Mapping[int, Sequence[R]] | None = None,
+        awaited: Sequence[R] = (),
+    ) -> None:
+        """Send the messages of a stage and take answers as they arrive, until there are enough.
+
+        Arguments:
+            rounds_by_node: the rounds that a node's message is about; by default this one.
+            awaited: further rounds that need enough answers.
+        """
         stage = self._stage(current)
         beginning = time.monotonic()
-        for node, answer in arriving(
+        answers = arriving(
             current.grid,
             messages,
             timeout=self.stage_timeout,
             answer_bytes=self._answer_bytes(current),
-        ):
-            if self._is_answer(current, node, answer):
-                self._take_one(current, current.places[node], protocol_record(answer))
-            if self._enough(current):
+        )
+        for node, answer in answers:
+            asked_rounds = (rounds_by_node or {}).get(node, [current])
+            if self._is_answer(asked_rounds[0], node, answer):
+                record = protocol_record(answer)
+                records = [record, *further_answers(record, len(asked_rounds) - 1)]
+                for asked_round, part in zip(asked_rounds, records, strict=False):
+                    self._take_one(asked_round, asked_round.places[node], part)
+            if all(map(self._enough, (current, *awaited))):
                 break
         self.seconds[stage] = time.monotonic() - beginning
 
@@ -567,9 +601,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         if not answer.has_error():
             return True
         client = current.name(current.places[node])
-        reason = one_line(answer.error.reason)
-        incident = Incident(round=current.number, client=client, name="ClientError", what=reason)
-        self.incidents.append(incident)
+        self._log_incident(current.number, client, "ClientError", one_line(answer.error.reason))
         return False
 
     def _dealt_ahead(self, grid: Grid) -> R | None:
@@ -587,12 +619,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         if record is not None and Key.REFUSED in record:
             refusal = one_line(record[Key.REFUSED]), one_line(record.get(Key.REASON, ""))
         if record is None or Key.REFUSED in record:
-            refusal_name, reason = refusal
-            template = "mezzotint: %s %d, client %s refused: %s"
-            log(WARNING, template, self._counted_as, current.number, client_name, reason)
-            self.incidents.append(
-                Incident(round=current.number, client=client_name, name=refusal_name, what=reason)
-            )
+            self._log_incident(current.number, client_name, *refusal)
             self._refused(current, place)
             return
         # Popped: Flower's records form reference cycles, which live until the garbage collector
@@ -612,13 +639,14 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """Handle a client's refusal to answer."""
 
     def _note(self, number: int, client: str, error: Exception) -> None:
+        self._log_incident(number, client, type(error).__name__, str(error))
+
+    def _log_incident(self, number: int, client: str, name: str, what: str) -> None:
         subject = ""
         if client:
             subject = f", client {client}"
-        log(WARNING, "mezzotint: %s %d%s: %s", self._counted_as, number, subject, error)
-        self.incidents.append(
-            Incident(round=number, client=client, name=type(error).__name__, what=str(error))
-        )
+        log(WARNING, "mezzotint: %s %d%s: %s", self._counted_as, number, subject, what)
+        self.incidents.append(Incident(round=number, client=client, name=name, what=what))
 
     def _abort(self, number: int, error: ProtocolError | BudgetError) -> None:
         """End a round before anything was released."""

@@ -263,30 +263,14 @@ class RunLedger:
         who took part, so no amplification by sampling is claimed; a client is charged for the
         rounds that it was in.
         """
-        sums = self._worst_sums(size=size, delta=delta, corrupted=corrupted)
-        if sums is None:
-            return {}
-        return encoding.claims(sums)
-
-    def spent(
-        self, encoding: Encoding, *, size: int, delta: float, corrupted: int = 0
-    ) -> Claim | None:
-        """The "central" one of `claims`."""
-        sums = self._worst_sums(size=size, delta=delta, corrupted=corrupted)
-        if sums is None:
-            return None
-        return encoding.central(sums)
-
-    def _worst_sums(self, *, size: int, delta: float, corrupted: int) -> Sums | None:
-        """The sums of the client charged most, each with as few summands as the smallest; None
-        before the first.
-        """
-        self._log.refresh()
-        rounds = max(map(len, self._charged().values()), default=0)
+        rounds = max(self.charges.values(), default=0)
         if not rounds:
-            return None
+            return {}
+        # Each of them with as few summands as the smallest.
         clients = max(corrupted + 1, self.smallest_sum)
-        return Sums(size=size, clients=clients, rounds=rounds, corrupted=corrupted, delta=delta)
+        return encoding.claims(
+            Sums(size=size, clients=clients, rounds=rounds, corrupted=corrupted, delta=delta)
+        )
 
     def as_dict(self) -> JsonObject:
         """Plain values for JSON."""

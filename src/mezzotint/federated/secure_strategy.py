@@ -11,7 +11,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from logging import INFO, WARNING
 from typing import Any, Unpack, final
 
@@ -34,10 +34,8 @@ from mezzotint.federated.encoding_files import packed
 from mezzotint.federated.flower_records import (
     RECORD,
     Key,
-    further_answers,
     log,
     parameters,
-    protocol_record,
     request,
     task_digest,
 )
@@ -47,7 +45,6 @@ from mezzotint.federated.round_strategy import (
     RoundStrategy,
     RoundTask,
     Running,
-    arriving,
     check_most_rounds,
     halfway,
 )
@@ -87,6 +84,8 @@ class _Secure(Running):
     server: Server
     holding: frozenset[int]
     """Places whose clients hold the roster themselves."""
+    outbox: Mapping[int, bytes] = field(default_factory=dict[int, bytes])
+    """The messages of an exchange that other rounds may share, by place."""
     united: bool = False
     """Whether all who dealt are in the sum: the committee then opens without agreeing first."""
     is_dealt: bool = False
@@ -258,6 +257,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
             return Key.METRICS
         return self.returns
 
+    counted_view = "central"
+
     @staticmethod
     def usual_minimum(clients_per_round: int) -> int:
         return clients_per_round // 2 + 1
@@ -343,34 +344,16 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
         """Claims for updates and for clients' metrics, added up, each at half of delta."""
-        evaluated = self._evaluated
-        if evaluated is None:
+        evaluator = self.evaluator
+        if evaluator is None or not evaluator.ledger.charges:
             return self.ledger.claims(self.encoding, size=size, delta=delta, corrupted=corrupted)
         half_delta = delta / 2
         updates = self.ledger.claims(
             self.encoding, size=size, delta=half_delta, corrupted=corrupted
         )
-        measured = evaluated.claims(size=size, delta=half_delta, corrupted=corrupted)
+        measured = evaluator.claims(size=size, delta=half_delta, corrupted=corrupted)
         views = updates.keys() & measured.keys()
         return {view: with_evaluations(updates[view], measured[view]) for view in sorted(views)}
-
-    def spent(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
-        evaluated = self._evaluated
-        if evaluated is None:
-            return self.ledger.spent(self.encoding, size=size, delta=delta, corrupted=corrupted)
-        half_delta = delta / 2
-        updates = self.ledger.spent(self.encoding, size=size, delta=half_delta, corrupted=corrupted)
-        measured = evaluated.spent(size=size, delta=half_delta, corrupted=corrupted)
-        if updates is None or measured is None:
-            return None
-        return with_evaluations(updates, measured)
-
-    @property
-    def _evaluated(self) -> SecureStrategy | None:
-        """The strategy that summed clients' metrics; None before any such sum was charged."""
-        if self.evaluator is None or not self.evaluator.ledger.charges:
-            return None
-        return self.evaluator
 
     def cost(self, rounds: int, *, size: int, delta: float, corrupted: int) -> float:
         measured = 0.0
@@ -632,7 +615,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         """Open up to so many rounds after this one, for clients to deal in with an exchange of it."""
         fitting = max(1, _DEALT_BYTES // current.server.dealt_bytes)
         for _ in range(min(count, self._rounds_left, fitting)):
-            if self._is_budget_spent(current.grid):
+            if self._shortage(current.grid):
                 return
             number = self.ledger.start()
             try:
@@ -651,17 +634,6 @@ class SecureStrategy(RoundStrategy[_Secure]):
         for later_round in self._dealt:
             charges.update(later_round.names.values())
         return charges
-
-    def _is_budget_spent(self, grid: Grid) -> bool:
-        """Whether all clients are known, and too few may be charged again; this round and those
-        dealt in count as charged.
-        """
-        if self.most_rounds is None:
-            return False
-        charges = self._charges().values()
-        unspent = sum(charge < self.most_rounds for charge in charges)
-        all_known = len(charges) >= len(list(grid.get_node_ids()))
-        return all_known and unspent < max(2, self.minimum)
 
     def _released(self) -> int:
         """The number of rounds released so far."""
@@ -685,50 +657,29 @@ class SecureStrategy(RoundStrategy[_Secure]):
         """Send this outbox of the current round, and invitations to deal in these rounds, in one
         exchange.
         """
-        stage = self._stage(current)
-        beginning = time.monotonic()
-        parts_of_node = {current.nodes[position]: [(current, outbox)] for position in outbox}
+        current.outbox = outbox
+        rounds_by_node = {current.nodes[position]: [current] for position in outbox}
         for later_round in rounds:
-            invitations = later_round.server.invitations(later_round.holding)
+            later_round.outbox = later_round.server.invitations(later_round.holding)
             for node in later_round.places:
-                parts_of_node.setdefault(node, []).append((later_round, invitations))
-        messages = self._joint_messages(parts_of_node)
-        for node, answer in arriving(current.grid, messages, timeout=self.stage_timeout):
-            parts = parts_of_node.get(node, [(current, outbox)])
-            its_rounds = [asked_round for asked_round, _ in parts]
-            if self._is_answer(its_rounds[0], node, answer):
-                self._take_joint(its_rounds, node, protocol_record(answer))
-            if all(self._enough(asked_round) for asked_round in (current, *rounds)):
-                break
-        self.seconds[stage] = time.monotonic() - beginning
+                rounds_by_node.setdefault(node, []).append(later_round)
+        messages = self._joint_messages(rounds_by_node)
+        self._ask(current, messages, rounds_by_node=rounds_by_node, awaited=rounds)
 
-    def _joint_messages(
-        self, asked: Mapping[int, Sequence[tuple[_Secure, Mapping[int, bytes]]]]
-    ) -> Iterator[Message]:
+    def _joint_messages(self, rounds_by_node: Mapping[int, Sequence[_Secure]]) -> Iterator[Message]:
         """One message to each node: its first part is a stage's own, the others are invitations."""
         encoding = packed(self.encoding)
-        for node, asked_rounds in asked.items():
-            payloads: list[bytes] = []
-            for asked_round, outbox in asked_rounds:
-                place = asked_round.places[node]
-                payloads.append(outbox[place])
-            payload, *further = payloads
-            stage = self._stage(asked_rounds[0][0])
+        for node, asked_rounds in rounds_by_node.items():
+            payload, *further = [
+                asked_round.outbox[asked_round.places[node]] for asked_round in asked_rounds
+            ]
+            stage = self._stage(asked_rounds[0])
             values: dict[str, Any] = {Key.STAGE: stage, Key.PAYLOAD: payload}
             if further:
                 values[Key.NEXT] = further
             if further or stage == "deal":
                 values[Key.ENCODING] = encoding
             yield request(node, self.message_type, values, {})
-
-    def _take_joint(self, rounds: list[_Secure], node: int, record: ConfigRecord | None) -> None:
-        """Take a node's answer about these rounds."""
-        further: list[ConfigRecord] = []
-        if record is not None:
-            further = further_answers(record, len(rounds) - 1)
-        self._take_one(rounds[0], rounds[0].places[node], record)
-        for later_round, answer in zip(rounds[1:], further, strict=False):
-            self._take_one(later_round, later_round.places[node], answer)
 
     def _exclude(self, current: _Secure, culprits: tuple[int, ...]) -> None:
         """Exclude clients from all later rounds, and save the proofs against them."""
@@ -776,32 +727,19 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     def summary(self) -> None:
         """Log the settings."""
-        plan = self.plan(self.invited, 1, 1)
-        log(
-            INFO,
-            "\t├──> Secure sums of %d clients of %d drawn (%s)",
-            self.clients_per_round,
-            self.invited,
-            self.sampling,
-        )
-        log(INFO, "\t├──> %d bits a coordinate, integers up to %d", plan.bits, plan.span)
-        log(
-            INFO,
-            "\t├──> each masks with %d of its own choice; minimum %d",
-            plan.picks,
-            plan.minimum,
-        )
-        log(
-            INFO,
-            "\t├──> a committee of %d, of whom %d sign who is in the sum",
-            plan.members,
-            plan.quorum,
-        )
         metrics_text = "nothing"
         if self.evaluator is not None and isinstance(self.evaluator.encoding, MetricsEncoding):
             metrics_text = (
                 f"{', '.join(self.evaluator.encoding.names)} every {counted(self.every, 'round')}"
             )
+        plan = self.plan(self.invited, 1, 1)
+        sizes_text = (
+            f"Secure sums of {self.clients_per_round} clients of {plan.clients} drawn "
+            f"({self.sampling}): {plan.bits} bits a coordinate, integers up to {plan.span}; "
+            f"each masks with {plan.picks} of its own choice; minimum {plan.minimum}; "
+            f"a committee of {plan.members}, of whom {plan.quorum} sign who is in the sum"
+        )
+        log(INFO, "\t├──> %s", sizes_text)
         log(INFO, "\t└──> clients measure %s", metrics_text)
         warning = self.encoding.noise_warning(self.clients_per_round)
         if warning:

@@ -6,7 +6,7 @@ import math
 from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
@@ -36,9 +36,6 @@ from mezzotint.federated.secagg.plan import Purpose
 from mezzotint.privacy.claim import Claim
 from mezzotint.vectors import clip
 
-if TYPE_CHECKING:
-    pass
-
 
 @dataclass(frozen=True, kw_only=True)
 class WrappedEncoding(Encoding, ABC):
@@ -62,14 +59,8 @@ class WrappedEncoding(Encoding, ABC):
 
     def claims(self, sums: Sums) -> dict[str, Claim]:
         """The inner encoding's claims, for the vector that it encodes."""
-        return self.inner.claims(self._inner_sums(sums))
-
-    def central(self, sums: Sums) -> Claim | None:
-        return self.inner.central(self._inner_sums(sums))
-
-    def _inner_sums(self, sums: Sums) -> Sums:
-        """The same sums of the vectors that the inner encoding encodes."""
-        return replace(sums, size=self._inside(sums.size))
+        inner_size = self._inside(sums.size)
+        return self.inner.claims(replace(sums, size=inner_size))
 
     def mse(self) -> float:
         return self.inner.mse()
