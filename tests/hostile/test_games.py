@@ -223,16 +223,16 @@ class _Game:
             person.restore_before(branch.server.plan, branch.stage)
         try:
             if branch.stage == "deal":
-                answer = signer.deal("train", message, DESCRIPTION)
+                answer = signer.deal(message, DESCRIPTION, kind="train")
             elif branch.stage == "sum":
                 model = branch.model
                 if self.rng.random() < 0.1:
                     model = 1 - model
                     message = _announcing(message, model, branch.server.plan)
                 signer.expect(message, _task(model))
-                answer = signer.sum(message, SIZE, person.update(model))
+                answer = signer.sum(message, person.update(model).tobytes(), parameters=SIZE)
             else:
-                answer = signer.member(branch.stage, message)
+                answer = signer.member(message, stage=branch.stage)
         except MezzotintError:
             self.refusals += 1
             return None

@@ -171,19 +171,21 @@ def _thief(loot: dict[str, Any]) -> ClientApp:
         if stage == "card":
             for call in ("save", "secret", "seed", "client", "policy", "ledger", "sign", "unseal"):
                 with contextlib.suppress(PolicyRefusal, ParameterError):
-                    attempts.append((call, signer._call(call)))
-            answers = {Key.PAYLOAD: signer.card(payload), Key.NAME: signer.identity().hex()}
+                    attempts.append((call, signer.ask(call)))  # type: ignore[arg-type]
+            identity = signer.ask("identity").hex()
+            answers = {Key.PAYLOAD: signer.ask("card", payload), Key.NAME: identity}
         elif stage == "deal":
-            answers = {Key.PAYLOAD: signer.deal("train", payload, bytes(record[Key.ENCODING]))}  # type: ignore[arg-type]
+            encoding = bytes(record[Key.ENCODING])  # type: ignore[arg-type]
+            answers = {Key.PAYLOAD: signer.ask("deal", payload, encoding, kind="train")}
         elif stage == "sum":
-            first = signer.sum(payload, SIZE, np.full(SIZE, 1e9))
+            first = signer.ask("sum", payload, np.full(SIZE, 1e9).tobytes(), parameters=SIZE)
             try:
-                loot["second"] = signer.sum(payload, SIZE, np.zeros(SIZE))
+                loot["second"] = signer.ask("sum", payload, bytes(8 * SIZE), parameters=SIZE)
             except SignerRefusal as error:
                 loot["second"] = error.name
             answers = {Key.PAYLOAD: first}
         else:
-            answers = {Key.PAYLOAD: signer.member(stage, payload)}
+            answers = {Key.PAYLOAD: signer.ask("member", payload, stage=stage)}
         return reply(message, answers)
 
     return app
@@ -267,7 +269,7 @@ def test_a_frame_that_is_none_ends_its_connection_alone(
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.connect(str(machines[0].socket))
         link.sendall(frame)
-    assert RemoteSigner(path=machines[0].socket).identity() == card(0).identity
+    assert RemoteSigner(path=machines[0].socket).ask("identity") == card(0).identity
 
 
 @pytest.mark.parametrize("call", ["deal", "sum", "expect", "card", "member"])
@@ -277,7 +279,7 @@ def test_calls_without_what_they_need_are_faults_without_words(
     """No text of a foreign error leaves: it could be about data."""
     remote = RemoteSigner(path=machines[0].socket)
     with pytest.raises((ParameterError, SignerRefusal)) as caught:
-        remote._call(call)
+        remote.ask(call)  # type: ignore[arg-type]
     assert "index" not in str(caught.value)
     assert "list" not in str(caught.value)
 
@@ -313,7 +315,7 @@ def test_another_user_is_not_answered(
     """Who connects is what the kernel says, not what a frame says."""
     machines[0].process.users.clear()
     with pytest.raises(ParameterError, match="does not answer"):
-        RemoteSigner(path=machines[0].socket).identity()
+        RemoteSigner(path=machines[0].socket).ask("identity")
 
 
 @pytest.mark.slow
@@ -333,8 +335,8 @@ def test_the_command_holds_keys_in_a_process_of_its_own(tmp_path: Path) -> None:
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
             remote = RemoteSigner(path=Path(path))
-            assert remote.identity() == Client(identity=Path(key).read_bytes()).identity
+            assert remote.ask("identity") == Client(identity=Path(key).read_bytes()).identity
             with pytest.raises(SignerRefusal):
-                remote.deal("train", b"no invitation", packed(ENCODING))
+                remote.ask("deal", b"no invitation", packed(ENCODING), kind="train")
             process.kill()
         Path(path).unlink()

@@ -184,14 +184,14 @@ class SecureUpdates(Updates):
         kind = message.metadata.message_type.partition(".")[0]
         payload = as_bytes(record.get(Key.PAYLOAD))
         signer = self._signer(context)
-        signer.check_purpose(kind, stage, payload)
+        signer.ask("check_purpose", payload, kind=kind, stage=stage)
         invitations: list[object] = []
         try:
             invitations = _invitations(stage, record)
             answer = self._asked(signer, stage, payload, message, context, call_next)
         except Exception as error:
             answer = _refusal(error)
-            signer.abandon(payload)
+            signer.ask("abandon", payload)
         answer |= _further_dealings(signer, kind, invitations, record.get(Key.ENCODING))
         _keep(context, signer)
         return reply(message, answer)
@@ -208,15 +208,15 @@ class SecureUpdates(Updates):
         """The answer to a stage."""
         kind = message.metadata.message_type.partition(".")[0]
         if stage == Key.CARD:
-            client_name = name_of(context) or signer.identity().hex()
-            return {Key.PAYLOAD: signer.card(payload), Key.NAME: client_name}
+            client_name = name_of(context) or signer.ask("identity").hex()
+            return {Key.PAYLOAD: signer.ask("card", payload), Key.NAME: client_name}
         if stage == "deal":
             encoding = as_bytes(message.content.config_records[RECORD].get(Key.ENCODING))
-            return {Key.PAYLOAD: signer.deal(kind, payload, encoding)}
+            return {Key.PAYLOAD: signer.ask("deal", payload, encoding, kind=kind)}
         if stage == "sum":
             policy = self._policy(context)
             return {Key.PAYLOAD: _masked(signer, payload, message, call_next, context, policy)}
-        return {Key.PAYLOAD: signer.member(stage, payload)}
+        return {Key.PAYLOAD: signer.ask("member", payload, stage=stage)}
 
     def _signer(self, context: Context) -> Signing:
         """The process that the node's configuration names under "signer"; or a signer here, as the
@@ -260,7 +260,7 @@ def _further_dealings(
         dealing = b""
         reason = ""
         try:
-            dealing = signer.deal(kind, as_bytes(invitation), as_bytes(encoding))
+            dealing = signer.ask("deal", as_bytes(invitation), as_bytes(encoding), kind=kind)
         except Exception as error:
             refused = _refusal(error)
             reason = f"{refused[Key.REFUSED]}: {refused[Key.REASON]}"
@@ -300,7 +300,7 @@ def _masked(
     """The masked input; before the app runs, everything that the message alone makes fail is
     refused.
     """
-    encoding = read_encoding(signer.expect(payload, task_digest(message.content)))
+    encoding = read_encoding(signer.ask("expect", payload, task_digest(message.content)))
     parameter_count = parameters(only(message.content.array_records.values()))
     if _returns(message) not in _ANSWERS[encoding.purpose]:
         raise PolicyRefusal(
@@ -312,7 +312,10 @@ def _masked(
         lambda: None,
         "adding nothing but noise",
     )
-    return signer.sum(payload, parameter_count, update)
+    parts = [payload]
+    if update is not None:
+        parts.append(update.astype("<f8").tobytes())
+    return signer.ask("sum", *parts, parameters=parameter_count)
 
 
 def _rehearse(

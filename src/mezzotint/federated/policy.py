@@ -7,11 +7,10 @@ import tomllib
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from mezzotint.core.arguments import check_rules, with_keys_of_today, with_old_fields
+from mezzotint.core.arguments import check_numbers, check_rules, with_keys_of_today, with_old_fields
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.files import read_text
 from mezzotint.core.records import JsonObject
@@ -22,14 +21,6 @@ from mezzotint.federated.secagg.roster import DEALINGS, ROUNDS
 if TYPE_CHECKING:
     from mezzotint.federated.encoding import Encoding
     from mezzotint.vectors import RankedCodebook
-
-
-def _is_number(value: object) -> bool:
-    """Whether it is a number that a float can hold; infinity is one."""
-    try:
-        return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
-    except OverflowError:  # an integer of more than 308 digits
-        return False
 
 
 def _is_setting(value: object) -> bool:
@@ -146,17 +137,7 @@ class Policy:
 
     def _check_types(self) -> None:
         """A value in quotes, or NaN, would pass for one that allows everything."""
-        numbers = [
-            "corrupted",
-            "report_epsilon",
-            "budget",
-            "delta",
-            "noise_multiplier",
-            "evaluate_noise_multiplier",
-        ]
-        numbers += ["largest_value", *(["clip_norm"] if self.clip_norm is not None else [])]
-        counts = ("minimum", "rounds", "dealings")
-        remedy = "need a whole number, without quotes"
+        check_numbers(self)
         tables = self.mechanisms
         settings = self.rehearse
         rehearsal_fits = settings is None or (
@@ -174,14 +155,6 @@ class Policy:
                 "need a table of node settings, such as {data = 'made-up.npz'}",
             ),
             ("mechanisms", tables_fit, "need a list of SHA-256 sums, in brackets"),
-            *(
-                (field_name, type(getattr(self, field_name)) is int, remedy)
-                for field_name in counts
-            ),
-            *(
-                (field_name, _is_number(getattr(self, field_name)), "need a number, without quotes")
-                for field_name in numbers
-            ),
         )
 
     @property

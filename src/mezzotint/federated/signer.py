@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Any, Literal, Protocol, final, get_args
 
 import numpy as np
 
@@ -43,7 +43,7 @@ from mezzotint.federated.secagg.messages import read_invitation
 from mezzotint.federated.secagg.roster import read_identity
 
 if TYPE_CHECKING:
-    from mezzotint.federated.encoding import Encoding, Vector
+    from mezzotint.federated.encoding import Encoding
 
 _MEMBER_STAGES = ("agree", "open", "unite")
 
@@ -70,43 +70,23 @@ def lasting_ledger(
     return LifetimeLedger(path, identity=identity)
 
 
+Call = Literal["identity", "card", "check_purpose", "deal", "expect", "sum", "member", "abandon"]
+
+
 class Signing(Protocol):
-    """What a mod asks of a signer, in its own process or in another. All raise PolicyRefusal or
-    ProtocolError.
-    """
+    """What a mod asks of a signer, in its own process or in another."""
 
-    def identity(self) -> bytes:
-        """The public identity, 32 bytes."""
-        ...
+    def ask(self, call: Call, *parts: bytes, **head: str | int) -> bytes:
+        """The answer of the method of `Signer` that is called so.
 
-    def card(self, question: bytes) -> bytes:
-        """The answer to a server's `Challenge`."""
-        ...
+        Arguments:
+            call: the method's name.
+            parts: bytes of messages and updates, in the order of its arguments.
+            head: its further arguments.
 
-    def check_purpose(self, kind: str, stage: str, payload: bytes) -> None:
-        """Refuse a message of another kind than its round; nothing changes."""
-        ...
-
-    def deal(self, kind: str, invitation: bytes, encoding: bytes) -> bytes:
-        """The answer to an invitation, under this description of an encoding."""
-        ...
-
-    def expect(self, partners: bytes, task: bytes) -> bytes:
-        """Check that `sum` would be answered, for this digest of the task; the description of the
-        round's encoding.
+        Raises:
+            PolicyRefusal, ProtocolError: as of the method.
         """
-        ...
-
-    def sum(self, partners: bytes, parameters: int, update: Vector | None) -> bytes:
-        """The masked input, noted and charged; without an update that can be encoded, noise alone."""
-        ...
-
-    def member(self, stage: str, payload: bytes) -> bytes:
-        """The answer of a member of the committee: "agree", "open" or "unite"."""
-        ...
-
-    def abandon(self, payload: bytes) -> None:
-        """Forget the round that a message is about."""
         ...
 
 
@@ -139,20 +119,30 @@ class Signer:
     ledger: LifetimeLedger | None
     warn: Callable[[str], None]
 
+    def ask(self, call: str, *parts: bytes, **head: Any) -> bytes:
+        if call not in get_args(Call):
+            raise PolicyRefusal("signer: an unknown call; mod and signer are of different versions")
+        answer: bytes | None = getattr(self, call)(*parts, **head)
+        return answer or b""
+
     def identity(self) -> bytes:
+        """The public identity, 32 bytes."""
         return self.client.identity
 
     def card(self, question: bytes) -> bytes:
+        """The answer to a server's `Challenge`."""
         return self.client.show(question)
 
-    def check_purpose(self, kind: str, stage: str, payload: bytes) -> None:
+    def check_purpose(self, payload: bytes, *, kind: str, stage: str) -> None:
+        """Refuse a message of another kind than its round; nothing changes."""
         plan = self.client.plan_of(payload)
         if stage == "card":
             _compare_purpose(kind, "train")
         elif stage != "deal" and plan is not None:
             _compare_purpose(kind, plan.purpose)
 
-    def deal(self, kind: str, invitation: bytes, encoding: bytes) -> bytes:
+    def deal(self, invitation: bytes, encoding: bytes, *, kind: str) -> bytes:
+        """The answer to an invitation, under this description of an encoding."""
         policy = self.policy()
         plan = read_invitation(invitation)[0]
         self.client.trust = policy.trust  # the file may have changed
@@ -167,6 +157,9 @@ class Signer:
         return answer
 
     def expect(self, partners: bytes, task: bytes) -> bytes:
+        """Check that `sum` would be answered, for this digest of the task; the description of the
+        round's encoding.
+        """
         encoding = self.client.encoding_of(partners)
         plan = self.client.expect(partners)
         # Again: the policy may have changed since the invitation.
@@ -176,7 +169,10 @@ class Signer:
             raise PolicyRefusal(f"model: {complaint}")
         return encoding
 
-    def sum(self, partners: bytes, parameters: int, update: Vector | None) -> bytes:
+    def sum(self, partners: bytes, update: bytes | None = None, *, parameters: int) -> bytes:
+        """The masked input, noted and charged; without an update (float64) that can be encoded,
+        noise alone.
+        """
         policy = self.policy()
         plan = self.client.expect(partners)
         encoding = read_encoding(self.client.encoding_of(partners))
@@ -184,7 +180,7 @@ class Signer:
         integers = None
         if update is not None:
             try:
-                integers = encoding.encode(update)
+                integers = encoding.encode(np.frombuffer(update, dtype="<f8"))
             except MezzotintError as error:
                 self.warn(f"adding nothing but noise: {error}")
         if integers is None or integers.size != plan.coordinates:
@@ -193,7 +189,8 @@ class Signer:
         self._charge(plan, encoding, policy, encoding.numbers(parameters), masked)
         return masked
 
-    def member(self, stage: str, payload: bytes) -> bytes:
+    def member(self, payload: bytes, *, stage: str) -> bytes:
+        """The answer of a member of the committee: "agree", "open" or "unite"."""
         if stage not in _MEMBER_STAGES:
             raise PolicyRefusal("stage: unknown; server and client run different versions")
         agreement = b""
@@ -206,6 +203,7 @@ class Signer:
         return answer
 
     def abandon(self, payload: bytes) -> None:
+        """Forget the round that a message is about."""
         self.client.abandon(payload)
 
     def _note(
@@ -326,7 +324,7 @@ def _receive(link: socket.socket) -> tuple[JsonObject, list[bytes]]:
     if length > _LARGEST_HEAD:
         raise ConnectionError("a frame's head is too long")
     header = parse_object(_exactly(link, length), name="frame")
-    part_sizes = header.get("sizes")
+    part_sizes = header.pop("sizes", None)
     if not isinstance(part_sizes, list):
         raise ConnectionError("a frame without sizes")
     checked_sizes = [size for size in part_sizes if type(size) is int and size >= 0]
@@ -434,10 +432,11 @@ class SignerProcess:
                 header, parts = _receive(link)
             except (ConnectionError, FileFormatError):
                 return
+            call = str(header.pop("call", ""))
             try:
-                answer = self._answer(header, parts)
+                answer = self.signer.ask(call, *parts, **header)
             except Exception as error:
-                if header.get("call") in _ROUND_CALLS and parts:
+                if call in _ROUND_CALLS and parts:
                     self.signer.abandon(parts[0])
                 refusal_name, reason = refusal_of(error)
                 if refusal_name == "ClientFault":
@@ -445,35 +444,6 @@ class SignerProcess:
                 _send(link, {"refused": refusal_name, "reason": reason})
             else:
                 _send(link, {}, answer)
-
-    def _answer(self, head: Mapping[str, object], parts: list[bytes]) -> bytes:
-        call = str(head.get("call"))
-        signer = self.signer
-        kind = str(head.get("kind", ""))
-        stage = str(head.get("stage", ""))
-        if call == "identity":
-            return signer.identity()
-        if call == "card":
-            return signer.card(parts[0])
-        if call == "check_purpose":
-            signer.check_purpose(kind, stage, parts[0])
-            return b""
-        if call == "deal":
-            return signer.deal(kind, parts[0], parts[1])
-        if call == "expect":
-            return signer.expect(parts[0], parts[1])
-        if call == "sum":
-            update = None
-            if len(parts) > 1:
-                update = np.frombuffer(parts[1], dtype="<f8")
-            parameters = int(str(head["parameters"]))
-            return signer.sum(parts[0], parameters, update)
-        if call == "member":
-            return signer.member(stage, parts[0])
-        if call == "abandon":
-            signer.abandon(parts[0])
-            return b""
-        raise PolicyRefusal("signer: an unknown call; mod and signer are of different versions")
 
 
 @final
@@ -483,7 +453,7 @@ class RemoteSigner:
 
     path: Path
 
-    def _call(self, call: str, *parts: bytes, **head: object) -> bytes:
+    def ask(self, call: Call, *parts: bytes, **head: str | int) -> bytes:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(60.0)
             try:
@@ -500,31 +470,3 @@ class RemoteSigner:
                 raise SignerRefusal(refusal_name, reason)
             raise ParameterError("signer", refusal_name, "its own log says why")
         return received[0]
-
-    def identity(self) -> bytes:
-        return self._call("identity")
-
-    def card(self, question: bytes) -> bytes:
-        return self._call("card", question)
-
-    def check_purpose(self, kind: str, stage: str, payload: bytes) -> None:
-        self._call("check_purpose", payload, kind=kind, stage=stage)
-
-    def deal(self, kind: str, invitation: bytes, encoding: bytes) -> bytes:
-        return self._call("deal", invitation, encoding, kind=kind)
-
-    def expect(self, partners: bytes, task: bytes) -> bytes:
-        return self._call("expect", partners, task)
-
-    def sum(self, partners: bytes, parameters: int, update: Vector | None) -> bytes:
-        parts = [partners]
-        if update is not None:
-            vector = np.ascontiguousarray(update, dtype="<f8")
-            parts.append(vector.tobytes())
-        return self._call("sum", *parts, parameters=parameters)
-
-    def member(self, stage: str, payload: bytes) -> bytes:
-        return self._call("member", payload, stage=stage)
-
-    def abandon(self, payload: bytes) -> None:
-        self._call("abandon", payload)
