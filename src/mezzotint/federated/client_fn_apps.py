@@ -14,7 +14,7 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.federated.flower_records import only
+from mezzotint.federated.flower_records import kind_of, only
 
 Train = Callable[[Message, Context], Message]
 
@@ -39,14 +39,14 @@ def adapted(call_next: Train) -> Train:
     """
 
     def answer(message: Message, context: Context) -> Message:
-        kind = message.metadata.message_type.partition(".")[0]
+        word = _WORDS[kind_of(message)]
         arrays = only(message.content.array_records.values())
         older = copy.copy(message)
-        older.content = _older_content(message, arrays, _WORDS[kind])
+        older.content = _older_content(message, arrays, word)
         reply = call_next(older, context)
         if reply.has_error():
             return reply
-        newer = _newer_content(reply.content, list(arrays), _WORDS[kind])
+        newer = _newer_content(reply.content, list(arrays), word)
         return Message(newer, reply_to=message)
 
     return answer

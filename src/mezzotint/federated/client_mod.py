@@ -28,6 +28,7 @@ from mezzotint.federated.flower_records import (
     RECORD,
     Key,
     flatten,
+    kind_of,
     log,
     only,
     parameters,
@@ -69,7 +70,6 @@ _ANSWERS = {"train": ("weights", "update"), "evaluate": (Key.METRICS,)}
 _REHEARSED = "mezzotint.rehearsed"
 _STATE = "client"
 
-S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -88,13 +88,13 @@ class Updates(ABC):
     def __call__(self, message: Message, context: Context, call_next: Train) -> Message:
         """Flower calls this for every message."""
         try:
-            kind, _, function = message.metadata.message_type.partition(".")
+            kind = kind_of(message)
             record = None
             if kind in self.kinds:
                 record = protocol_record(message)
             if record is not None:
                 # No plan binds the function: some clients could be asked something else.
-                if function not in ("", "default"):
+                if message.metadata.message_type not in (kind, f"{kind}.default"):
                     raise PolicyRefusal(
                         f"{kind}: {self.protocol} asks an app's default function alone"
                     )
@@ -123,13 +123,13 @@ class Updates(ABC):
         """The answer to a message of the protocol."""
 
     def _policy(self, context: Context) -> Policy:
-        if isinstance(self.policy, Policy):
-            return self.policy
-        policy_file = self.policy if self.policy is not None else context.node_config.get("policy")
-        if policy_file is None:
+        policy = self.policy or context.node_config.get("policy")
+        if isinstance(policy, Policy):
+            return policy
+        if policy is None:
             return Policy()
         try:
-            return load_policy(str(policy_file))
+            return load_policy(str(policy))
         except MezzotintError as error:  # the server does not learn what is wrong with the file
             log(WARNING, "mezzotint: %s", error)
             raise PolicyRefusal(
@@ -181,14 +181,14 @@ class SecureUpdates(Updates):
         self, record: ConfigRecord, message: Message, context: Context, call_next: Train
     ) -> Message:
         stage = str(record.get(Key.STAGE))
-        kind = message.metadata.message_type.partition(".")[0]
+        kind = kind_of(message)
         payload = as_bytes(record.get(Key.PAYLOAD))
         signer = self._signer(context)
         signer.ask("check_purpose", payload, kind=kind, stage=stage)
         invitations: list[object] = []
         try:
             invitations = _invitations(stage, record)
-            answer = self._asked(signer, stage, payload, message, context, call_next)
+            answer = self._asked(signer, record, message, context, call_next)
         except Exception as error:
             answer = _refusal(error)
             signer.ask("abandon", payload)
@@ -199,20 +199,20 @@ class SecureUpdates(Updates):
     def _asked(
         self,
         signer: Signing,
-        stage: str,
-        payload: bytes,
+        record: ConfigRecord,
         message: Message,
         context: Context,
         call_next: Train,
     ) -> dict[str, object]:
         """The answer to a stage."""
-        kind = message.metadata.message_type.partition(".")[0]
+        stage = str(record.get(Key.STAGE))
+        payload = as_bytes(record.get(Key.PAYLOAD))
         if stage == Key.CARD:
             client_name = name_of(context) or signer.ask("identity").hex()
             return {Key.PAYLOAD: signer.ask("card", payload), Key.NAME: client_name}
         if stage == "deal":
-            encoding = as_bytes(message.content.config_records[RECORD].get(Key.ENCODING))
-            return {Key.PAYLOAD: signer.ask("deal", payload, encoding, kind=kind)}
+            encoding = as_bytes(record.get(Key.ENCODING))
+            return {Key.PAYLOAD: signer.ask("deal", payload, encoding, kind=kind_of(message))}
         if stage == "sum":
             policy = self._policy(context)
             return {Key.PAYLOAD: _masked(signer, payload, message, call_next, context, policy)}
@@ -227,7 +227,10 @@ class SecureUpdates(Updates):
         policy = self._policy(context)
         saved_state = context.state.config_records.get(RECORD)
         if saved_state is None:
-            client = Client(identity=_identity(context), trust=policy.trust)
+            identity = None
+            if "identity" in context.node_config:
+                identity = read_identity(str(context.node_config["identity"]))
+            client = Client(identity=identity, trust=policy.trust)
         else:
             client = Client.load(as_bytes(saved_state[_STATE]), trust=policy.trust)
         ledger = None
@@ -308,9 +311,7 @@ def _masked(
         )
     _rehearse(message, call_next, context, encoding, policy)
     update = whatever_happens(
-        lambda: _input(message, call_next, context, encoding),
-        lambda: None,
-        "adding nothing but noise",
+        lambda: _input(message, call_next, context, encoding), "adding nothing but noise"
     )
     parts = [payload]
     if update is not None:
@@ -328,8 +329,9 @@ def _rehearse(
     input costs. The rehearsal's context has the policy's settings in place of the node's, and a
     copy of the app's state.
     """
-    kind = message.metadata.message_type.partition(".")[0]
-    if policy.rehearse is None or kind in context.state.config_records.get(_REHEARSED, {}):
+    kind = kind_of(message)
+    rehearsed = context.state.config_records.get(_REHEARSED, ConfigRecord())
+    if policy.rehearse is None or kind in rehearsed:
         return
     made_up = Context(
         run_id=context.run_id,
@@ -346,12 +348,11 @@ def _rehearse(
         log(WARNING, "mezzotint: the app fails on made-up data", exc_info=True)
         failure = f"app: on made-up data its {kind} function fails with {type(error).__name__}"
         raise PolicyRefusal(f"{failure}; nothing was charged") from None
-    before = context.state.config_records.get(_REHEARSED, {})
-    context.state[_REHEARSED] = ConfigRecord({**before, kind: True})
+    context.state[_REHEARSED] = ConfigRecord({**rehearsed, kind: True})
 
 
-def whatever_happens(make: Callable[[], T], nothing: Callable[[], S], told: str) -> T | S:
-    """The result of `make`, or if it fails in any way, of `nothing`; the reason is logged on this
+def whatever_happens(make: Callable[[], T], told: str) -> T | None:
+    """The result of `make`; None if it fails in any way, for a reason that is logged on this
     machine alone.
 
     A missing input can be a fact about the data: the server is not told, and it costs what an input
@@ -362,12 +363,11 @@ def whatever_happens(make: Callable[[], T], nothing: Callable[[], S], told: str)
     except KeyboardInterrupt:
         raise  # from whoever runs this client
     except BaseException as error:  # libraries may exit the process, or raise no Exception
-        substitute = nothing()
         if isinstance(error, MezzotintError):
             log(WARNING, "mezzotint: %s: %s", told, error)
         else:  # the text of others may itself raise
             log(WARNING, "mezzotint: %s: %s", told, type(error).__name__, exc_info=True)
-        return substitute
+        return None
 
 
 def _input(message: Message, call_next: Train, context: Context, encoding: Encoding) -> Vector:
@@ -386,10 +386,8 @@ def trained_update(
     encoding weighs.
     """
     answer = _answered(message, call_next, context)
-    model_arrays, trained_arrays = (
-        only(content_message.content.array_records.values())
-        for content_message in (message, answer)
-    )
+    model_arrays = only(message.content.array_records.values())
+    trained_arrays = only(answer.content.array_records.values())
     returns = _returns(message)
     if shapes(trained_arrays) != shapes(model_arrays):
         raise ParameterError(
@@ -412,10 +410,6 @@ def measured(
 ) -> Vector:
     """The metrics of the app's evaluate function that the encoding names, in order."""
     answer = _answered(message, call_next, context)
-    returns = _returns(message)
-    if returns != Key.METRICS:
-        remedy = f"use {Key.METRICS!r}: a sum of what clients measure"
-        raise ParameterError("returns", returns, remedy)
     metric_names = list(encoding.names)
     if encoding.weighs:
         metric_names.append(EXAMPLES)
@@ -451,22 +445,10 @@ def _metric(answer: Message, name: str) -> float:
     raise ParameterError("metrics", f"without {name!r}", "the sum needs it from the app's function")
 
 
-def _identity(context: Context) -> bytes | None:
-    """The long-term key in the file that the node's configuration names; None without one."""
-    identity_file = context.node_config.get("identity")
-    return None if identity_file is None else read_identity(str(identity_file))
-
-
 def name_of(context: Context) -> str:
     """The client's name in the node's configuration; "" without one."""
-    return next(
-        (
-            str(context.node_config[setting])
-            for setting in ("name", "partition-id")
-            if setting in context.node_config
-        ),
-        "",
-    )
+    settings = context.node_config
+    return str(settings.get("name", settings.get("partition-id", "")))
 
 
 def as_bytes(value: object) -> bytes:

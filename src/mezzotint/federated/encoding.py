@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import Generic, TypeVar, final
 
@@ -303,12 +303,7 @@ class FixedPointEncoding(Encoding):
         """Nothing: the server of the sum has checked its range, and there is no noise to hide in."""
 
     def as_dict(self) -> JsonObject:
-        return {
-            "kind": "fixed",
-            "clip": self.clip,
-            "grid_bits": self.grid_bits,
-            "clip_norm": self.clip_norm,
-        }
+        return {"kind": "fixed", **asdict(self)}
 
     def claims(self, sums: Sums) -> dict[str, Claim]:
         """None: rounding towards zero is deterministic."""
@@ -523,26 +518,10 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
         )
 
     def scheme(self, size: int, clients: int = 1) -> GaussianScheme:
-        return GaussianScheme(
-            size=size,
-            clip_norm=self.clip_norm,
-            granularity=self.granularity,
-            modulus_bits=self.modulus_bits,
-            deviation=self.deviation,
-            seed=self.seed,
-        )
+        return GaussianScheme(size=size, **asdict(self))
 
     def as_dict(self) -> JsonObject:
-        return {
-            "kind": "gaussian",
-            "name": NOISE,
-            "clip_norm": self.clip_norm,
-            "granularity": self.granularity,
-            "modulus_bits": self.modulus_bits,
-            "seed": self.seed,
-            "rotation": ROTATION,
-            "deviation": self.deviation,
-        }
+        return {"kind": "gaussian", "name": NOISE, "rotation": ROTATION, **asdict(self)}
 
     def _local(self, sums: Sums) -> Claim:
         single_report = self.scheme(sums.size).claim(

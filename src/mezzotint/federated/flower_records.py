@@ -74,14 +74,13 @@ def parameters(arrays: ArrayRecord) -> int:
 
 def flatten(arrays: ArrayRecord) -> FloatArray:
     """All parameters of a record as one vector; ParameterError if there are none."""
-    vector = np.empty(parameters(arrays))
-    offset = 0
-    for array_name, array in arrays.items():
-        if is_parameter(array_name, array.dtype):
-            values = array.numpy().reshape(-1)
-            vector[offset : offset + values.size] = values
-            offset += values.size
-    return vector
+    parameters(arrays)  # refuses a model without any
+    flat_arrays = [
+        array.numpy().ravel()
+        for array_name, array in arrays.items()
+        if is_parameter(array_name, array.dtype)
+    ]
+    return np.concatenate(flat_arrays, dtype=np.float64)
 
 
 def unflatten(vector: FloatArray, like: ArrayRecord) -> ArrayRecord:
@@ -117,6 +116,11 @@ def protocol_record(message: Message) -> ConfigRecord | None:
     if not message.has_content():
         return None
     return message.content.config_records.get(RECORD)
+
+
+def kind_of(message: Message) -> str:
+    """The kind of a message, by Flower's name, without the function that it asks."""
+    return message.metadata.message_type.partition(".")[0]
 
 
 def further_answers(record: ConfigRecord | None, count: int) -> list[ConfigRecord]:

@@ -130,15 +130,16 @@ class LocalUpdates(Updates):
                 f"dimension={scheme.dimension}: the model has {parameter_count} parameters"
             )
         session = _session(scheme, context, policy, _answers(saved_state))
-        vector = np.zeros(parameter_count)
+        vector = None
         if number not in session.answers:  # for an answered question nothing is drawn
             vector = whatever_happens(
                 lambda: check_vector(
                     trained_update(message, call_next, context), parameter_count, name="update"
                 ),
-                lambda: vector,
                 "reporting about no update",
             )
+        if vector is None:
+            vector = np.zeros(parameter_count)
         try:
             report = session.answer(vector, round_number=number, slot=slot)
         except BudgetError:
@@ -281,6 +282,7 @@ class LocalStrategy(RoundStrategy[_Local]):
     ) -> None:
         super().__init__(clients_per_round=clients_per_round, **options)
         self.scheme = replace(scheme, beacon=f"{scheme.beacon} {self.session.hex()}".strip())
+        self.message_bits = self.report_bits = scheme.bits
 
     counted_view = "local"
 
@@ -306,14 +308,6 @@ class LocalStrategy(RoundStrategy[_Local]):
 
     def cost(self, rounds: int, *, size: int, delta: float, corrupted: int) -> float:
         return self.claim(rounds, delta=delta).epsilon
-
-    @property
-    def message_bits(self) -> int:
-        return self.scheme.bits
-
-    @property
-    def report_bits(self) -> int:
-        return self.scheme.bits
 
     def report_mse(self) -> float:
         return self.scheme.mse / self.scheme.dimension

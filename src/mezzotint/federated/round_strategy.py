@@ -312,15 +312,10 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     def cost(self, rounds: int, *, size: int, delta: float, corrupted: int) -> float:
         """Epsilon of this many rounds, as counted against the run's budget."""
 
-    @property
-    @abstractmethod
-    def message_bits(self) -> int:
-        """Bits on the wire: per coordinate of a sum, or per report."""
-
-    @property
-    @abstractmethod
-    def report_bits(self) -> int:
-        """Bits of one report by itself, without the room for summing."""
+    message_bits: int
+    """Bits on the wire: per coordinate of a sum, or per report."""
+    report_bits: int
+    """Bits of one report by itself, without the room for summing."""
 
     @abstractmethod
     def report_mse(self) -> float:

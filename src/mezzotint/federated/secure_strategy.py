@@ -184,6 +184,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
     ) -> None:
         super().__init__(clients_per_round=clients_per_round, **options)
         self.encoding = check_instance("encoding", encoding, Encoding)
+        self.message_bits = encoding.bits(self.invited)
+        self.report_bits = encoding.report_bits
         self.roster: Roster | None = None
         if roster is not None:
             self.roster = check_instance("roster", roster, Roster)
@@ -376,14 +378,6 @@ class SecureStrategy(RoundStrategy[_Secure]):
             return claim.epsilon
         total = claim.epsilon + measured
         return math.nextafter(total, math.inf)
-
-    @property
-    def message_bits(self) -> int:
-        return self.encoding.bits(self.invited)
-
-    @property
-    def report_bits(self) -> int:
-        return self.encoding.report_bits
 
     def report_mse(self) -> float:
         return self.encoding.mse()

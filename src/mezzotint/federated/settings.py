@@ -12,6 +12,8 @@ from mezzotint.core.arguments import (
     check_choice,
     check_count,
     check_numbers,
+    check_positive,
+    check_probability,
     check_rules,
     with_keys_of_today,
     with_old_fields,
@@ -164,7 +166,6 @@ class RunSettings(Record):
     def __post_init__(self) -> None:
         check_numbers(self)
         is_local = self.observer == "reports"
-        share_remedy = "need a share of the clients in [0, 1)"
         check_rules(
             self,
             (
@@ -188,7 +189,6 @@ class RunSettings(Record):
                 self.clients_per_round >= 2,
                 "need at least 2 clients in a round",
             ),
-            ("server_learning_rate", self.server_learning_rate > 0, "need a number > 0"),
             (
                 "clip_norm",
                 0 <= self.clip_norm < math.inf,
@@ -204,12 +204,15 @@ class RunSettings(Record):
                 0 <= self.epsilon < math.inf,
                 "need a finite budget >= 0; 0 sets none",
             ),
-            ("delta", 0 < self.delta < 1, "need a probability in (0, 1)"),
-            ("stage_timeout", self.stage_timeout > 0, "need seconds > 0"),
             ("pause", self.pause >= 0, "need seconds >= 0"),
-            ("colluding", 0 <= self.colluding < 1, share_remedy),
-            ("dropping", 0 <= self.dropping < 1, share_remedy),
+            *(
+                (share, 0 <= getattr(self, share) < 1, "need a share of the clients in [0, 1)")
+                for share in ("colluding", "dropping")
+            ),
         )
+        check_probability("delta", self.delta)
+        for setting in ("server_learning_rate", "stage_timeout", "evaluate_noise", "largest_loss"):
+            check_positive(setting, getattr(self, setting))
         self._check_evaluation()
         self._check_draws()
         optimizer_named(self.server_optimizer)
@@ -228,12 +231,6 @@ class RunSettings(Record):
                 not (self.evaluate_every and self.observer == "reports"),
                 "needs secure sums; leave it out where the server sees reports",
             ),
-            (
-                "evaluate_noise",
-                0 < self.evaluate_noise < math.inf,
-                "need a noise multiplier above 0",
-            ),
-            ("largest_loss", 0 < self.largest_loss < math.inf, "need a finite loss above 0"),
         )
 
     def _check_draws(self) -> None:

@@ -17,7 +17,7 @@ from mezzotint.core.files import read_object, write_text
 from mezzotint.federated.secagg import masks, messages
 from mezzotint.federated.secagg.client import mask_key_from_seed
 from mezzotint.federated.secagg.masks import signed
-from mezzotint.federated.secagg.messages import BytesByClient, Deal
+from mezzotint.federated.secagg.messages import BytesByClient, Deal, Portion
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.wire import ProtocolError, Reader
 
@@ -45,6 +45,15 @@ def restored(
     if actual != promised:
         return None
     return secret
+
+
+def is_promised(
+    share: bytes, portion: Portion, plan: RoundPlan, *, owner: int, holder: int, kind: Kind
+) -> bool:
+    """Whether a share is the one that its dealer committed to."""
+    promised = portion.of_self if kind == "self" else portion.of_key
+    actual = masks.commitment(share, plan=plan.base, owner=owner, holder=holder, kind=kind.encode())
+    return actual == promised
 
 
 @final
@@ -93,10 +102,7 @@ class Blame:
         if not 0 <= holder < plan.members:
             raise ParameterError("blame", f"member {holder}", "is not in the committee")
         portion = messages.portion(self.dealing, holder)
-        promised = portion.of_self if self.kind == "self" else portion.of_key
-        kind = self.kind.encode()
-        actual = masks.commitment(share, plan=plan.base, owner=owner, holder=holder, kind=kind)
-        if actual != promised:
+        if not is_promised(share, portion, plan, owner=owner, holder=holder, kind=self.kind):
             subject = f"the share of member {holder}"
             raise ParameterError("blame", subject, "is not the one that was dealt")
 

@@ -43,7 +43,7 @@ from mezzotint.federated.secagg.messages import (
     BytesByClient,
     Deal,
     Portion,
-    SealedShares,
+    SealedByDealer,
     Stage,
     bitmap,
 )
@@ -333,9 +333,9 @@ class Client:
             UnknownSender, SwappedKey: a signature of no member, an invalid signature.
         """
         with self._stage("open", certificate) as current:
-            opening = messages.read_opening(certificate, current.plan, current.dealt)
-            _check_certificate(current, opening.signatures)
-            return self._shares(current, opening.sealed)
+            signatures, sealed = messages.read_opening(certificate, current.plan, current.dealt)
+            _check_certificate(current, signatures)
+            return self._shares(current, sealed)
 
     def unite(self, union: bytes) -> bytes:
         """Open at once, as `agree` and `open` would, when all dealers are in the sum.
@@ -398,7 +398,7 @@ class Client:
         if current.last:
             del self._rounds[round_tag]
 
-    def _shares(self, current: _Round, sealed: Mapping[int, SealedShares]) -> bytes:
+    def _shares(self, current: _Round, sealed: SealedByDealer) -> bytes:
         """One share of each dealer, of the seed if it survived, else of the mask key; as far as
         they can be opened.
         """

@@ -94,6 +94,10 @@ def _ascending(values: BytesByClient) -> bytes:
     return b"".join(values[client] for client in sorted(values))
 
 
+def _read_ascending(reader: Reader, clients: Collection[int], width: int) -> dict[int, bytes]:
+    return {client: reader.take(width) for client in sorted(clients)}
+
+
 def picked(coins: bytes, plan: RoundPlan, index: int) -> frozenset[int]:
     """The mask partners that a client's coins pick among the others: all sets are equally likely."""
     content = plan.base + number(index, INDEX_BYTES) + coins
@@ -189,13 +193,18 @@ _CHANNEL_BEGIN = INDEX_BYTES + KEY_BYTES
 CHANNEL = slice(_CHANNEL_BEGIN, _CHANNEL_BEGIN + KEY_BYTES)
 """The channel's key in a `Deal`."""
 COINS = slice(CHANNEL.stop, CHANNEL.stop + COIN_BYTES)
-_PORTIONS_BEGIN = HEADER_BYTES + DEAL_BYTES + COMMITMENT_BYTES
+PORTIONS_BEGIN = HEADER_BYTES + DEAL_BYTES + COMMITMENT_BYTES
 
 
 def portion(dealing: bytes, holder: int) -> Portion:
     """One member's portion of a dealing that `read_dealing` accepted."""
-    offset = _PORTIONS_BEGIN + holder * PORTION_BYTES
-    reader = Reader(dealing[offset : offset + PORTION_BYTES], "deal")
+    offset = PORTIONS_BEGIN + holder * PORTION_BYTES
+    return read_portion(dealing[offset : offset + PORTION_BYTES])
+
+
+def read_portion(data: bytes) -> Portion:
+    """The portion in PORTION_BYTES bytes."""
+    reader = Reader(data, "deal")
     return Portion(
         sealed=reader.take(SEALED_BYTES),
         of_self=reader.take(COMMITMENT_BYTES),
@@ -230,14 +239,6 @@ def read_dealing(data: bytes, plan: RoundPlan) -> tuple[Deal, bytes]:
         seed_commitment = contents_reader.take(COMMITMENT_BYTES)
         contents_reader.take(plan.members * PORTION_BYTES)
     return deal, seed_commitment
-
-
-def parts(dealing: bytes) -> tuple[bytes, bytes]:
-    """A dealing that `read_dealing` accepted, cut in two: the `Deal` with the commitment to the
-    seed; the portions.
-    """
-    public = dealing[HEADER_BYTES:_PORTIONS_BEGIN]
-    return public, dealing[_PORTIONS_BEGIN:]
 
 
 # Sum ----------------------------------------------------------------------------------------------
@@ -303,15 +304,6 @@ def read_masked(data: bytes, plan: RoundPlan) -> tuple[bytes, bytes]:
 # Agree --------------------------------------------------------------------------------------------
 
 
-class Proposal(NamedTuple):
-    """Survivors that a committee is to certify: coins of all who dealt, signatures of those who
-    survived.
-    """
-
-    coins: dict[int, bytes]
-    signatures: dict[int, bytes]
-
-
 def proposal(plan: RoundPlan, coins: BytesByClient, signatures: BytesByClient) -> bytes:
     """Server to a member: the coins of all who dealt, and the signatures of the survivors among
     them.
@@ -321,14 +313,14 @@ def proposal(plan: RoundPlan, coins: BytesByClient, signatures: BytesByClient) -
     return header("agree", plan) + bitmaps + values
 
 
-def read_proposal(data: bytes, plan: RoundPlan) -> Proposal:
+def read_proposal(data: bytes, plan: RoundPlan) -> tuple[BytesByClient, BytesByClient]:
     """The coins of all who dealt; the survivors' signatures."""
     with body_reader(data, "agree", plan) as reader:
         dealt = _read_bitmap(reader, plan, "agree")
         survivors = _read_bitmap(reader, plan, "agree")
-        coins = {client: reader.take(COIN_BYTES) for client in sorted(dealt)}
-        signatures = {client: reader.take(SIGNATURE_BYTES) for client in sorted(survivors)}
-    return Proposal(coins=coins, signatures=signatures)
+        coins = _read_ascending(reader, dealt, COIN_BYTES)
+        signatures = _read_ascending(reader, survivors, SIGNATURE_BYTES)
+    return coins, signatures
 
 
 def certificate_statement(
@@ -361,21 +353,7 @@ class SealedShares(NamedTuple):
     shares: bytes
 
 
-class Opening(NamedTuple):
-    """Members' signatures of the survivors, and what each dealer sealed for this member."""
-
-    signatures: dict[int, bytes]
-    sealed: dict[int, SealedShares]
-
-
-class Union(NamedTuple):
-    """Coins and signatures of all who dealt, all of whom survived, and what each of them sealed for
-    this member.
-    """
-
-    coins: dict[int, bytes]
-    signatures: dict[int, bytes]
-    sealed: dict[int, SealedShares]
+SealedByDealer = Mapping[int, SealedShares]
 
 
 def opening(plan: RoundPlan, signatures: BytesByClient, sealed: bytes) -> bytes:
@@ -389,15 +367,16 @@ def opening(plan: RoundPlan, signatures: BytesByClient, sealed: bytes) -> bytes:
     return header("open", plan) + counted + sealed
 
 
-def _read_sealed(reader: Reader, dealt: Collection[int]) -> dict[int, SealedShares]:
-    sealed: dict[int, SealedShares] = {}
-    for dealer in sorted(dealt):
-        channel = reader.take(KEY_BYTES)
-        sealed[dealer] = SealedShares(channel=channel, shares=reader.take(SEALED_BYTES))
-    return sealed
+def _read_sealed(reader: Reader, dealt: Collection[int]) -> SealedByDealer:
+    return {
+        dealer: SealedShares(channel=reader.take(KEY_BYTES), shares=reader.take(SEALED_BYTES))
+        for dealer in sorted(dealt)
+    }
 
 
-def read_opening(data: bytes, plan: RoundPlan, dealt: Collection[int]) -> Opening:
+def read_opening(
+    data: bytes, plan: RoundPlan, dealt: Collection[int]
+) -> tuple[BytesByClient, SealedByDealer]:
     """Signatures by member; channel and sealed shares by dealer."""
     signatures: dict[int, bytes] = {}
     with body_reader(data, "open", plan) as reader:
@@ -408,7 +387,7 @@ def read_opening(data: bytes, plan: RoundPlan, dealt: Collection[int]) -> Openin
                 raise DuplicateAnswer("open", f"client {member} is named twice", (member,))
             signatures[member] = reader.take(SIGNATURE_BYTES)
         sealed = _read_sealed(reader, dealt)
-    return Opening(signatures=signatures, sealed=sealed)
+    return signatures, sealed
 
 
 def union(plan: RoundPlan, coins: BytesByClient, signatures: BytesByClient, sealed: bytes) -> bytes:
@@ -419,7 +398,7 @@ def union(plan: RoundPlan, coins: BytesByClient, signatures: BytesByClient, seal
     return header("unite", plan) + bitmap(coins, plan) + values + sealed
 
 
-def read_union(data: bytes, plan: RoundPlan) -> Union:
+def read_union(data: bytes, plan: RoundPlan) -> tuple[BytesByClient, BytesByClient, SealedByDealer]:
     """Coins and signatures of all who dealt; channel and sealed shares by dealer."""
     coins: dict[int, bytes] = {}
     signatures: dict[int, bytes] = {}
@@ -429,7 +408,7 @@ def read_union(data: bytes, plan: RoundPlan) -> Union:
             coins[client] = reader.take(COIN_BYTES)
             signatures[client] = reader.take(SIGNATURE_BYTES)
         sealed = _read_sealed(reader, dealt)
-    return Union(coins=coins, signatures=signatures, sealed=sealed)
+    return coins, signatures, sealed
 
 
 def shares(plan: RoundPlan, opened: BytesByClient) -> bytes:
@@ -444,4 +423,4 @@ def read_shares(data: bytes, plan: RoundPlan, dealt: Collection[int]) -> dict[in
         strangers = sorted(owners.difference(dealt))
         if strangers:
             raise UnknownSender("open", f"clients {strangers} dealt nothing", tuple(strangers))
-        return {client: reader.take(masks.SHARE_BYTES) for client in sorted(owners)}
+        return _read_ascending(reader, owners, masks.SHARE_BYTES)

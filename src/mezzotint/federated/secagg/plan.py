@@ -126,56 +126,31 @@ class RoundPlan:
 
     def __post_init__(self) -> None:
         lengths = {"session": SESSION_BYTES, **dict.fromkeys(_DIGESTS, DIGEST_BYTES)}
-        actual = {field_name: len(getattr(self, field_name)) for field_name in lengths}
-        checks = (
-            *(
-                (
-                    actual[field_name] == need,
-                    f"{field_name}: {actual[field_name]} bytes, need {need}",
-                )
-                for field_name, need in lengths.items()
-            ),
-            (1 <= self.round < 2**32, f"round={self.round}: rounds count from 1"),
-            (
-                2 <= self.clients <= MAX_CLIENTS,
-                f"clients={self.clients}: need 2 to {MAX_CLIENTS}; one hides nothing",
-            ),
-            (1 <= self.coordinates < 2**32, f"coordinates={self.coordinates}: need at least one"),
-            (1 <= self.bits <= MAX_BITS, f"bits={self.bits}: need 1 to {MAX_BITS}"),
-            (
-                1 <= self.span < 2**self.bits,
-                f"span={self.span}: integers lie below the modulus 2**{self.bits}",
-            ),
-            *(
-                (
-                    getattr(self, field_name) in choices,
-                    f"{field_name}={getattr(self, field_name)!r}: use {' or '.join(map(repr, choices))}",
-                )
-                for field_name, choices in _RULES.items()
-            ),
-            (
-                2 <= self.minimum <= self.clients,
-                f"minimum={self.minimum}: need 2 to {self.clients} summands",
-            ),
-            (
-                1 <= self.members <= self.clients,
-                f"members={self.members}: a committee of 1 to {self.clients} clients",
-            ),
-            (
-                self.members // 2 < self.quorum <= self.members,
-                f"quorum={self.quorum}: need {self.members // 2 + 1} to {self.members} of {self.members} members",
-            ),
-            (
-                1 <= self.picks < self.clients,
-                f"picks={self.picks}: each client picks 1 to {self.clients - 1} others",
-            ),
-            (
-                1 <= self.least <= self.picks,
-                f"least={self.least}: need 1 to {self.picks} of {self.picks} picks",
-            ),
-        )
-        for holds, complaint in checks:
-            if not holds:
+        for field_name, length in lengths.items():
+            actual = len(getattr(self, field_name))
+            if actual != length:
+                raise PlanRefused("plan", f"{field_name}: {actual} bytes, need {length}")
+        for field_name, choices in _RULES.items():
+            choice = getattr(self, field_name)
+            if choice not in choices:
+                words = " or ".join(map(repr, choices))
+                raise PlanRefused("plan", f"{field_name}={choice!r}: use {words}")
+        ranges = {
+            "round": (1, 2**32 - 1, "rounds count from 1"),
+            "clients": (2, MAX_CLIENTS, "one alone hides nothing"),
+            "coordinates": (1, 2**32 - 1, "integers of each client"),
+            "bits": (1, MAX_BITS, "of the modulus"),
+            "span": (1, 2**self.bits - 1, "integers lie below the modulus"),
+            "minimum": (2, self.clients, "summands"),
+            "members": (1, self.clients, "a committee of the round's clients"),
+            "quorum": (self.members // 2 + 1, self.members, "more than half of the members"),
+            "picks": (1, self.clients - 1, "each client picks others"),
+            "least": (1, self.picks, "of its picks"),
+        }
+        for field_name, (lowest, highest, why) in ranges.items():
+            value = getattr(self, field_name)
+            if not lowest <= value <= highest:
+                complaint = f"{field_name}={value}: need {lowest} to {highest} ({why})"
                 raise PlanRefused("plan", complaint)
         if self.overflow == "impossible" and self.clients * self.span >> self.bits:
             excess = f"{self.clients} clients x {self.span} can reach 2**{self.bits}"

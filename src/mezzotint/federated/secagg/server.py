@@ -4,16 +4,16 @@ the sum.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, final
+from typing import final
 
 import numpy as np
 
 from mezzotint.core.sampler import word_type
 from mezzotint.core.types import IndexArray, IntArray
 from mezzotint.federated.secagg import masks, messages
-from mezzotint.federated.secagg.blame import Blame, Kind, restored
+from mezzotint.federated.secagg.blame import Blame, Kind, is_promised, restored
 from mezzotint.federated.secagg.client import mask_key_from_seed, pair_mask_key, self_mask_key
 from mezzotint.federated.secagg.client_values import (
     Clients,
@@ -23,7 +23,7 @@ from mezzotint.federated.secagg.client_values import (
     compact,
 )
 from mezzotint.federated.secagg.masks import signed
-from mezzotint.federated.secagg.messages import BytesByClient, Deal, Stage
+from mezzotint.federated.secagg.messages import BytesByClient, Deal, Portion, Stage
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Roster
 from mezzotint.federated.secagg.wire import (
@@ -39,16 +39,6 @@ from mezzotint.federated.secagg.wire import (
 )
 
 _SEALED = slice(0, messages.SEALED_BYTES)
-_SELF_COMMITMENT = slice(_SEALED.stop, _SEALED.stop + masks.COMMITMENT_BYTES)
-_KEY_COMMITMENT = slice(_SELF_COMMITMENT.stop, messages.PORTION_BYTES)
-
-
-class Promise(NamedTuple):
-    """A dealer's commitments to one member's shares, of its seed and of its mask key."""
-
-    owner: int
-    of_self: bytes
-    of_key: bytes
 
 
 @final
@@ -62,11 +52,11 @@ class Dealings(ClientValues[Deal]):
 
     def __init__(self, plan: RoundPlan) -> None:
         super().__init__(np.zeros(plan.clients, dtype=np.bool_))
-        self._plan = plan
-        public_bytes = messages.DEAL_BYTES + masks.COMMITMENT_BYTES
-        self._public = np.zeros((plan.clients, public_bytes), dtype=np.uint8)
-        portions = (plan.clients, plan.members, messages.PORTION_BYTES)
-        self._portions = np.zeros(portions, dtype=np.uint8)
+        message_bytes = messages.PORTIONS_BEGIN + plan.members * messages.PORTION_BYTES
+        self._messages = np.zeros((plan.clients, message_bytes), dtype=np.uint8)
+        self._public = self._messages[:, messages.HEADER_BYTES : messages.PORTIONS_BEGIN]
+        portions = self._messages[:, messages.PORTIONS_BEGIN :]
+        self._portions = portions.reshape(plan.clients, plan.members, messages.PORTION_BYTES)
         self.picks: Clients = np.zeros((plan.clients, plan.picks), dtype=np.uint16)
         """Each client's picks."""
 
@@ -77,7 +67,7 @@ class Dealings(ClientValues[Deal]):
     @property
     def size(self) -> int:
         """Bytes, once all have dealt."""
-        return self._public.nbytes + self._portions.nbytes + self.picks.nbytes
+        return self._messages.nbytes + self.picks.nbytes
 
     @property
     def clients(self) -> IndexArray:
@@ -86,10 +76,7 @@ class Dealings(ClientValues[Deal]):
 
     def add(self, index: int, message: bytes, picks: Collection[int]) -> None:
         """Take a dealing that `messages.read_dealing` accepted, and the picks of its coins."""
-        public, portions = messages.parts(message)
-        self._public[index] = np.frombuffer(public, dtype=np.uint8)
-        portion_bytes = np.frombuffer(portions, dtype=np.uint8)
-        self._portions[index] = portion_bytes.reshape(self._portions.shape[1:])
+        self._messages[index] = np.frombuffer(message, dtype=np.uint8)
         self.picks[index] = compact(picks)
         self._has_value[index] = True
 
@@ -110,15 +97,9 @@ class Dealings(ClientValues[Deal]):
         """The coins of all dealers."""
         return {client: self._public[client, messages.COINS].tobytes() for client in self}
 
-    def promised(self, member: int) -> Iterator[Promise]:
-        """What each dealer committed to towards one member."""
-        for client in self:
-            portion = self._portions[client, member]
-            yield Promise(
-                owner=client,
-                of_self=portion[_SELF_COMMITMENT].tobytes(),
-                of_key=portion[_KEY_COMMITMENT].tobytes(),
-            )
+    def portion(self, dealer: int, member: int) -> Portion:
+        """What a client dealt to one member."""
+        return messages.read_portion(self._portions[dealer, member].tobytes())
 
     def sealed(self, member: int, head: bytes = b"") -> bytes:
         """`head`; then each dealer's channel key and what it sealed for one member, as sent to it."""
@@ -130,8 +111,7 @@ class Dealings(ClientValues[Deal]):
 
     def message(self, index: int) -> bytes:
         """A client's dealing."""
-        header = messages.header("deal", self._plan)
-        return header + self._public[index].tobytes() + self._portions[index].tobytes()
+        return self._messages[index].tobytes()
 
 
 @final
@@ -464,9 +444,10 @@ class Server:
     def _take_shares(self, index: int, answer: bytes) -> None:
         good_shares = messages.read_shares(answer, self.plan, self._dealt)
         misdealt: list[int] = []
-        for promise in self._dealt.promised(index):
-            owner = promise.owner
-            if owner in good_shares and not self._is_promised(good_shares[owner], promise, index):
+        for owner, share in list(good_shares.items()):
+            portion = self._dealt.portion(owner, index)
+            kind = self._kind(owner)
+            if not is_promised(share, portion, self.plan, owner=owner, holder=index, kind=kind):
                 # The member lies, or the dealer did not sign a commitment to the share that it
                 # sealed.
                 misdealt.append(owner)
@@ -480,19 +461,6 @@ class Server:
             self.disputed.setdefault(owner, []).append(index)
         self._shares.add(index, good_shares)
         self._opened.add(index)
-
-    def _is_promised(self, share: bytes, promise: Promise, holder: int) -> bool:
-        """Whether a share is the one that its dealer committed to."""
-        kind = self._kind(promise.owner)
-        expected = promise.of_self if kind == "self" else promise.of_key
-        actual = masks.commitment(
-            share,
-            plan=self.plan.base,
-            owner=promise.owner,
-            holder=holder,
-            kind=kind.encode(),
-        )
-        return actual == expected
 
     def _secret(self, owner: int) -> bytes:
         plan = self.plan
