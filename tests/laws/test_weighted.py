@@ -14,10 +14,7 @@ from mezzotint.federated.wrapped_encodings import WeightedEncoding
 from tolerances import MANY
 
 
-@judges(
-    "federated.wrapped_encodings.WrappedEncoding.claims",
-    "federated.wrapped_encodings.WrappedEncoding.central",
-)
+@judges("federated.wrapped_encodings.WrappedEncoding.claims")
 @pytest.mark.parametrize(
     ("clients", "corrupted", "multiplier", "rounds", "delta"),
     [(1000, 0, 8.0, 4, 1e-5), (500, 100, 5.0, 1, 1e-6), (30, 6, 2.0, 3, 1e-5)],
