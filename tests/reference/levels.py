@@ -24,7 +24,7 @@ def _levels_kernel(
     value = tl.load(x + index, mask=mask, other=0)
     before = tl.load(leading + index, mask=mask, other=0).to(tl.uint32)
     after = tl.load(trailing + index, mask=mask, other=0).to(tl.uint32)
-    bounds = fused._bounds(ends, numbers)
+    bounds = fused._load(ends, 0, 2) + fused._load(numbers, 0, 3)
     tables = (numbers, first, knots, slope)
     farthest = tl.full([1024], 0xFFFFFFFF, tl.uint32)
     if on_line:
@@ -32,7 +32,7 @@ def _levels_kernel(
             value,
             before,
             farthest,
-            fused._load_line(line),
+            fused._load(line, 0, 5) + fused._load_bits(line, 5, 9),
             row_cells - (0x4B000000 + (1 << bits)),
             bits,
             False,

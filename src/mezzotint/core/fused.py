@@ -93,56 +93,36 @@ def _quarter(a: tensor, b: tensor, c: tensor, d: tensor) -> tensor:
 
 
 @triton.jit
-def _double_round(
-    a0: tensor, a1: tensor, a2: tensor, a3: tensor, b0: tensor, b1: tensor, b2: tensor, b3: tensor,
-    c0: tensor, c1: tensor, c2: tensor, c3: tensor, d0: tensor, d1: tensor, d2: tensor, d3: tensor,
-) -> tensor:  # fmt: skip
-    a0, b0, c0, d0 = _quarter(a0, b0, c0, d0)
-    a1, b1, c1, d1 = _quarter(a1, b1, c1, d1)
-    a2, b2, c2, d2 = _quarter(a2, b2, c2, d2)
-    a3, b3, c3, d3 = _quarter(a3, b3, c3, d3)
-    a0, b1, c2, d3 = _quarter(a0, b1, c2, d3)
-    a1, b2, c3, d0 = _quarter(a1, b2, c3, d0)
-    a2, b3, c0, d1 = _quarter(a2, b3, c0, d1)
-    a3, b0, c1, d2 = _quarter(a3, b0, c1, d2)
-    return a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3
+def _round(state: tensor, shift: constexpr) -> tensor:
+    """A round over the columns of the state's 4 rows of 4 words (shift 0), or its diagonals (1)."""
+    quarters = ()
+    for i in tl.static_range(4):
+        a, b = state[i], state[4 + (i + shift) % 4]
+        c, d = state[8 + (i + 2 * shift) % 4], state[12 + (i + 3 * shift) % 4]
+        quarters = quarters + (_quarter(a, b, c, d),)  # noqa: RUF005 (Triton knows no stars)
+    words = ()
+    for row in tl.static_range(4):
+        for i in tl.static_range(4):
+            words = words + (quarters[(i - row * shift) % 4][row],)  # noqa: RUF005
+    return words
 
 
 @triton.jit
-def _rounds(
-    a0: tensor, a1: tensor, a2: tensor, a3: tensor, b0: tensor, b1: tensor, b2: tensor, b3: tensor,
-    c0: tensor, c1: tensor, c2: tensor, c3: tensor, d0: tensor, d1: tensor, d2: tensor, d3: tensor,
-    double_rounds: constexpr,
-) -> tensor:  # fmt: skip
-    # The first stands alone: most of its first half is the same for every block.
-    a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3 = _double_round(
-        a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3
-    )
-    for _double_round_number in range(double_rounds - 1):
-        a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3 = _double_round(
-            a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3
-        )
-    return a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3
+def _load(numbers: tensor, first: constexpr, stop: constexpr) -> tensor:
+    loaded = ()
+    for index in tl.static_range(first, stop):
+        loaded = loaded + (tl.load(numbers + index),)  # noqa: RUF005
+    return loaded
 
 
 @triton.jit
-def _load_bits(numbers: tensor, index: constexpr) -> tensor:
-    """The bits of a number of 32 bits, as uint32."""
-    return tl.load(numbers + index).to(tl.uint32, bitcast=True)
-
-
-@triton.jit
-def _load_key(key: tensor) -> tensor:
-    return (
-        _load_bits(key, 0),
-        _load_bits(key, 1),
-        _load_bits(key, 2),
-        _load_bits(key, 3),
-        _load_bits(key, 4),
-        _load_bits(key, 5),
-        _load_bits(key, 6),
-        _load_bits(key, 7),
-    )
+def _load_bits(numbers: tensor, first: constexpr, stop: constexpr) -> tensor:
+    """The bits of numbers of 32 bits, as uint32."""
+    words = ()
+    for index in tl.static_range(first, stop):
+        word = tl.load(numbers + index).to(tl.uint32, bitcast=True)
+        words = words + (word,)  # noqa: RUF005
+    return words
 
 
 @triton.jit
@@ -154,22 +134,22 @@ def _words(
     double_rounds: constexpr,
 ) -> tensor:
     """The 16 words, (lanes,) uint32 each, of the ChaCha blocks of these numbers: (lanes,) uint32,
-    their low and high half. The names are those of the state's rows and columns (RFC 8439, 2.3).
+    their low and high half (RFC 8439, 2.3).
     """
-    k0, k1, k2, k3, k4, k5, k6, k7 = key_words
     zero = tl.zeros([LANES], tl.uint32)
-    n0, n1 = zero + 0x61707865, zero + 0x3320646E  # "expand 32-byte k"
-    n2, n3 = zero + 0x79622D32, zero + 0x6B206574
-    k0, k1, k2, k3 = zero + k0, zero + k1, zero + k2, zero + k3
-    k4, k5, k6, k7 = zero + k4, zero + k5, zero + k6, zero + k7
-    t0, t1, t2 = low, zero + high, zero + nonce
-    a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3 = _rounds(
-        n0, n1, n2, n3, k0, k1, k2, k3, k4, k5, k6, k7, t0, t1, t2, zero, double_rounds
-    )
-    return (
-        a0 + n0, a1 + n1, a2 + n2, a3 + n3, b0 + k0, b1 + k1, b2 + k2, b3 + k3,
-        c0 + k4, c1 + k5, c2 + k6, c3 + k7, d0 + t0, d1 + t1, d2 + t2, d3,
-    )  # fmt: skip
+    # "expand 32-byte k"
+    initial = (zero + 0x61707865, zero + 0x3320646E, zero + 0x79622D32, zero + 0x6B206574)
+    for index in tl.static_range(8):
+        initial = initial + (zero + key_words[index],)  # noqa: RUF005
+    initial = initial + (low, zero + high, zero + nonce, zero)  # noqa: RUF005
+    # The first stands alone: most of its first half is the same for every block.
+    state = _round(_round(initial, 0), 1)
+    for _double_round in range(double_rounds - 1):
+        state = _round(_round(state, 0), 1)
+    words = ()
+    for index in tl.static_range(16):
+        words = words + (state[index] + initial[index],)  # noqa: RUF005
+    return words
 
 
 @triton.jit
@@ -426,32 +406,6 @@ def _add(counts: tensor, index: constexpr, by_lane: tensor) -> None:
 
 
 @triton.jit
-def _bounds(ends: tensor, numbers: tensor) -> tensor:
-    return (
-        tl.load(ends),
-        tl.load(ends + 1),
-        tl.load(numbers),
-        tl.load(numbers + 1),
-        tl.load(numbers + 2),
-    )
-
-
-@triton.jit
-def _load_line(line: tensor) -> tensor:
-    return (
-        tl.load(line),
-        tl.load(line + 1),
-        tl.load(line + 2),
-        tl.load(line + 3),
-        tl.load(line + 4),
-        _load_bits(line, 5),
-        _load_bits(line, 6),
-        _load_bits(line, 7),
-        _load_bits(line, 8),
-    )
-
-
-@triton.jit
 def _open_below(edge: tensor, bits: constexpr) -> tensor:
     """A draw is open whose distance to a threshold is below this (`_leading_level`, `_even_level`).
 
@@ -473,13 +427,13 @@ def _draw_kernel(
     """Draws what the leading bits settle in `tiles` whole tiles from `first_tile` on, and notes the
     other blocks, numbered from there: how many in `counts[slot]`.
     """
-    bounds = _bounds(ends, numbers)
+    bounds = _load(ends, 0, 2) + _load(numbers, 0, 3)
     tables = (numbers, first, knots, slope)
-    coefficients = _load_line(line)
+    coefficients = _load(line, 0, 5) + _load_bits(line, 5, 9)
     open_below = _open_below(coefficients[6], bits)
     # A row's first cell is counted from the bits of 2^23, and from 2^b on (`gpu.Line`).
     row_cells -= 0x4B000000 + (1 << bits)
-    key_words = _load_key(key)
+    key_words = _load_bits(key, 0, 8)
     # A span starts at a multiple of 2^18 tiles: no sum of block numbers carries within it.
     span_start = first_tile.to(tl.int64)
     first_block = span_start * LANES
@@ -537,9 +491,9 @@ def _settle_kernel(
     """Draws the blocks that `_draw_kernel` noted, and `last_blocks` after its tiles, of `size`
     elements in all, from whole words.
     """
-    bounds = _bounds(ends, numbers)
+    bounds = _load(ends, 0, 2) + _load(numbers, 0, 3)
     tables = (numbers, first, knots, slope)
-    key_words = _load_key(key)
+    key_words = _load_bits(key, 0, 8)
     span_start = first_tile.to(tl.int64)
     lanes = tl.arange(0, LANES)
     noted_count = tl.load(counts + slot).to(tl.int32)
@@ -563,7 +517,7 @@ def _settle_kernel(
             element = first_element + number // 4 * 128 + number % 4
             is_present = (position < block_count) & (element < size)
             value = tl.load(x + element, mask=is_present, other=0)
-            inputs = inputs + (value,)  # noqa: RUF005 (Triton knows no stars)
+            inputs = inputs + (value,)  # noqa: RUF005
         # One after another: sixteen copies of this would take minutes to compile.
         for number in range(16):
             element = first_element + number // 4 * 128 + number % 4
@@ -667,7 +621,7 @@ def _words_kernel(
     block = first + block_number
     block_low = block.to(tl.uint32)
     block_high = (block >> 32).to(tl.uint32)
-    halves = _words(_load_key(key), block_low, block_high, 0, double_rounds)
+    halves = _words(_load_bits(key, 0, 8), block_low, block_high, 0, double_rounds)
     for position in tl.static_range(8):
         low_half = halves[2 * position].to(tl.uint64)
         high_half = halves[2 * position + 1].to(tl.uint64)
