@@ -320,14 +320,6 @@ def test_the_demo(invoke: Invoke, tmp_path: Path) -> None:
         assert abs(row["mean"] - facts["true_mean"]) < 5 * row["standard_error"]
         assert row["ci_low"] < row["mean"] < row["ci_high"]
     assert all(0.999 < row["epsilon"] <= 1 for row in facts["mechanisms"])
-    assert [one["origin"] for one in facts["by_origin"]] == ["EWR", "JFK", "LGA"]
-    assert {"UA", "B6", "EV", "DL"} < {one["carrier"] for one in facts["carriers"][:6]}
-    assert sum(one["value"] for one in facts["carriers"]) == pytest.approx(1, rel=FEW)
-    for one in (*facts["by_origin"], *facts["carriers"]):
-        # Intervals are 1.96 standard errors wide on each side; 5 are no false alarm in 1e5.
-        assert abs(one["value"] - one["truth"]) < 2.6 * max(
-            one["high"] - one["value"], one["value"] - one["low"]
-        )
     assert facts["verified"] is True
     assert privacy.verify(folder / "mechanism.json").valid
     assert json.loads((folder / "mechanism.json").read_text())["format"] == "mezzotint-mechanism"

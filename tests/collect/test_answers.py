@@ -160,14 +160,15 @@ def test_a_cross_table_on_the_command_line(
     asked = (reports, "--by", "town", "--by", "day", "--above", 4, "--quantiles", "0.5,0.9")
     facts = json.loads(told(capsys, *asked, "--against", "a, 1", "--json"))
     assert facts["by"] == "town, day"
-    assert len(facts["groups"]) == 6
-    assert [one["quantity"] for one in facts["groups"][0]["answers"]] == [
+    answers = facts["answers"]
+    assert [one["about"] for one in answers] == ["group"] * 24 + ["difference"] * 20
+    assert [one["quantity"] for one in answers[:4]] == [
+        "mean",
         "share above 4",
         "quantile 0.5",
         "quantile 0.9",
     ]
-    assert len(facts["differences"]) == 5
-    for ending in ("csv", "parquet", "md", "html"):
+    for ending in ("csv", "parquet", "md"):
         out = tmp_path / f"t.{ending}"
         text = told(capsys, *asked, "--out", out)
         assert "share above 4" in text
@@ -177,7 +178,7 @@ def test_a_cross_table_on_the_command_line(
     assert table.column_names == ["group", "reports", "quantity", "value", "low", "high"]
     assert (tmp_path / "t.md").read_text().count("\n") == 6 * 4 + 2
     assert (tmp_path / "t.csv").read_text().splitlines()[0] == ",".join(table.column_names)
-    assert "<td>a, 10</td>" in (tmp_path / "t.html").read_text()
+    assert "| a, 10 |" in (tmp_path / "t.md").read_text()
     assert ".csv or .parquet" in told(capsys, *asked, "--out", tmp_path / "t.txt", status=2)
 
 

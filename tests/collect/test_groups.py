@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections import Counter
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -405,18 +406,28 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: Any, status: int = 0) -
     return json.loads(out) if "--json" in arguments else out + err
 
 
+def answers(facts: Any, about: str, quantity: str) -> dict[str, Any]:
+    """Group -> the answer about it."""
+    return {
+        answer["group"]: answer
+        for answer in facts["answers"]
+        if (answer["about"], answer["quantity"]) == (about, quantity)
+    }
+
+
 def test_by_on_the_command_line(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = told(
         capsys, table, "--column", "x_code", "--by", "region", "--against", "south", "--json", "--weights", "weight",
         "--sizes", "north=100,south=100,west=100,(missing)=0", "--confidence", 0.9999999,
     )  # fmt: skip
     # Reports are private, and new in every run: three intervals miss with chance 3e-7 at most.
-    means = {one["group"]: one["mean"] for one in found["groups"]}
+    means = answers(found, "group", "mean")
     assert set(means) == {"(missing)", "north", "south", "west"}
     assert means["north"]["low"] <= 0.8 <= means["north"]["high"]
-    gaps = {one["group"]: one["mean"] for one in found["differences"]}
-    assert gaps["north"]["low"] <= 0.6 <= gaps["north"]["high"]
-    assert found["population"]["mean"]["low"] <= 0.4 <= found["population"]["mean"]["high"]
+    gap = answers(found, "difference", "mean")["north less south"]
+    assert gap["low"] <= 0.6 <= gap["high"]
+    population = answers(found, "population", "mean")["population"]
+    assert population["low"] <= 0.4 <= population["high"]
     text = told(capsys, table, "--column", "colour_code", "--by", "region", "--against", "north")
     assert all(word in text for word in ("green", "less north", "south"))
     everything = told(
@@ -427,11 +438,11 @@ def test_by_on_the_command_line(table: Path, capsys: pytest.CaptureFixture[str])
     assert (
         everything.count("estimate") == everything.count("┃ reports ") == 1
     )  # headings stand once
-    shares = told(capsys, table, "--column", "colour_code", "--by", "region", "--json")["groups"]
-    assert all(
-        sum(one["value"] for one in entry["frequencies"]) == pytest.approx(1, rel=FEW)
-        for entry in shares
-    )
+    shares = told(capsys, table, "--column", "colour_code", "--by", "region", "--json")["answers"]
+    sums = Counter[str]()
+    for share in shares:
+        sums[share["group"]] += share["value"]
+    assert list(sums.values()) == pytest.approx([1] * 4, rel=FEW)
     assert "both of numbers, or both of categories" in told(
         capsys, table, "--column", "x_code", "--column", "colour_code", status=2
     )
@@ -463,9 +474,10 @@ def test_a_series_of_memoised_reports_names_its_claim(
     found = told(capsys, tmp_path / "r.parquet", "--by", "day", "--against", "d1", "--json")
     assert found["memoised"] is True
     # The same values in both rounds: the same reports, and a difference of exactly 0 inside the sum of both sides.
-    gap = found["differences"][0]["mean"]
+    (gap,) = answers(found, "difference", "mean").values()
     assert gap["value"] == 0.0
-    width = found["groups"][0]["mean"]["high"] - found["groups"][0]["mean"]["low"]
+    first = answers(found, "group", "mean")["d1"]
+    width = first["high"] - first["low"]
     assert gap["high"] == pytest.approx(width, rel=1e-6)  # but for the bias, 1e-9 of the widths
     assert found["series"]["memoised"]["epsilon"] == pytest.approx(2 * BIT.epsilon)
     text = told(capsys, tmp_path / "r.parquet", "--by", "day")

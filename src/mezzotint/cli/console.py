@@ -11,9 +11,8 @@ import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any, TextIO, final
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.segment import Segment
-from rich.text import Text
 
 from mezzotint.core.records import JsonObject, escaped, plain
 
@@ -116,10 +115,7 @@ def show(
 
 def _print(shown: RenderableType, *, style: str | None, on: Console | None) -> None:
     """Print a table as wide as it may be, sentences as `say` does."""
-    if isinstance(shown, Group):
-        for inner in shown.renderables:
-            _print(inner, style=style, on=on)
-    elif isinstance(shown, str | Text):
-        say(str(shown), style=style, on=on)
+    if isinstance(shown, str):
+        say(shown, style=style, on=on)
     else:
         output().print(shown)

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Group, RenderableType
-from rich.text import Text
 
 import mezzotint as mz
 from mezzotint.cli import console, progress, tables
@@ -40,30 +38,6 @@ absolute errors.
 
 SAVED = "optimal table"
 
-CARRIERS = (
-    "9E",
-    "AA",
-    "AS",
-    "B6",
-    "DL",
-    "EV",
-    "F9",
-    "FL",
-    "HA",
-    "MQ",
-    "OO",
-    "UA",
-    "US",
-    "VX",
-    "WN",
-    "YV",
-)
-"""Carriers with schedules within the country then: public knowledge, too. Anyone else is "(other)".
-"""
-
-SHOWN = 5
-"""Carriers that the table shows, most frequent first."""
-
 
 def command(
     folder: Annotated[
@@ -82,11 +56,8 @@ def command(
         folders = dict.fromkeys(FAMILIES, Path(aside))
         folders[SAVED] = folder
         results = [_one(label, folders[label]) for label in FAMILIES]
-    paths = {
-        file_name: folder / file_name
-        for file_name in ("mechanism.json", "reports.parquet", "groups.parquet", "report.md")
-    }
-    grouped = _groups(Mechanism.load(paths["mechanism.json"]), paths["groups.parquet"])
+    file_names = ("mechanism.json", "reports.parquet", "report.md")
+    paths = {file_name: folder / file_name for file_name in file_names}
     checked = mz.privacy.verify(paths["mechanism.json"])
     json_fields = {
         "rows": int(values.size),
@@ -95,14 +66,21 @@ def command(
         "true_mean": float(values.mean()),
         "epsilon_asked": EPSILON,
         "mechanisms": results,
-        **grouped,
         "verified": checked.valid,
         "files": {file_name: str(path) for file_name, path in paths.items()},
         "seconds": time.perf_counter() - started,
     }
+    about, calibrated, verified = _words(json_fields, str(checked))
+    truth, *families = _compared(json_fields)
     with replacing(paths["report.md"], overwrite=True) as temporary:
-        temporary.write_text(_markdown(json_fields, str(checked)), encoding="utf-8")
-    console.show(json_fields, as_json, lambda: _picture(json_fields, str(checked)))
+        markdown = tables.as_markdown(_HEADINGS, [truth, *families])
+        text = f"# A private mean of 2013's flights\n\n{about}\n{calibrated}\n\n{markdown}\n{verified}\n"
+        temporary.write_text(text, encoding="utf-8")
+    table = tables.TerminalTable(_HEADINGS, [truth, None, *families], caption=calibrated)
+    written = (
+        f"Written: {', '.join(map(str, paths.values()))} ({json_fields['seconds']:.1f} s in all)"
+    )
+    console.show(json_fields, as_json, lambda: [about, table, verified, written])
     if not checked.valid:
         raise typer.Exit(1)
 
@@ -148,60 +126,6 @@ def _one(label: str, folder: Path) -> JsonObject:
     }
 
 
-def _groups(mechanism: Mechanism, out: Path) -> JsonObject:
-    """Privatizes the carrier, too, keeps the airport, and estimates by airport, beside the
-    truth.
-    """
-    import pyarrow.parquet as parquet
-
-    carriers = mz.families.categorical(categories=CARRIERS, epsilon=EPSILON, other=True)
-    tables = {mz.datasets.AIR_TIME: mechanism, mz.datasets.CARRIER: carriers}
-    with mz.datasets.flights() as path, progress.bar("carrier", unit="rows") as report_progress:
-        written = mz.collect.privatize_columns(
-            path,
-            out,
-            mechanisms=tables,
-            keep=[mz.datasets.ORIGIN],
-            missing="drop",
-            overwrite=True,
-            progress=report_progress,
-        )
-        truth = parquet.read_table(path).drop_null()
-    minutes = truth[mz.datasets.AIR_TIME].to_numpy().clip(LOWER, UPPER)
-    origins, carriers = truth[mz.datasets.ORIGIN].to_numpy(), truth[mz.datasets.CARRIER].to_numpy()
-    true_means = {
-        group_name: float(minutes[origins == group_name].mean())
-        for group_name in sorted(set(origins))
-    }
-    true_shares = {
-        group_name: float((carriers == group_name).mean()) for group_name in sorted(set(carriers))
-    }
-    by_origin = mz.collect.read_groups(
-        out, by=mz.datasets.ORIGIN, column=f"{mz.datasets.AIR_TIME}_code"
-    )
-    shares = mz.collect.parts_of(
-        mz.collect.read_groups(out, by=None, column=f"{mz.datasets.CARRIER}_code")[""]
-    )
-    return {
-        "record_claim": str(written.claim),
-        "by_origin": [
-            {
-                "origin": group_name,
-                "truth": true_means[group_name],
-                **mz.collect.parts_of(group)["mean"].interval.as_dict(),
-            }
-            for group_name, group in by_origin.items()
-        ],
-        "carriers": sorted(
-            (
-                {"carrier": n, "truth": true_shares.get(n, 0.0), **p.interval.as_dict()}
-                for n, p in shares.items()
-            ),
-            key=lambda entry: -entry["value"],
-        ),
-    }
-
-
 _HEADINGS = (
     "mechanism",
     "epsilon",
@@ -234,22 +158,6 @@ def _compared(json_fields: JsonObject) -> list[tuple[str, ...]]:
     return table_rows
 
 
-def _grouped_rows(json_fields: JsonObject) -> list[tuple[str, ...]]:
-    """What, truth, estimate, interval."""
-    table_rows = [(f"mean from {e['origin']}", e, "{:.2f}") for e in json_fields["by_origin"]]
-    table_rows += [
-        (f"share of {e['carrier']}", e, "{:.4f}") for e in json_fields["carriers"][:SHOWN]
-    ]
-    ends = ("truth", "value", "low", "high")
-    return [
-        (estimand, *(form.format(entry[end]) for end in ends))
-        for estimand, entry, form in table_rows
-    ]
-
-
-_GROUPED = ("by airport, and carriers", "truth", "estimate", "95 % low", "95 % high")
-
-
 def _words(json_fields: JsonObject, checked: str) -> list[str]:
     certified = all(entry["certified"] for entry in json_fields["mechanisms"])
     basis = mz.privacy.basis(certified=certified)
@@ -260,35 +168,4 @@ def _words(json_fields: JsonObject, checked: str) -> list[str]:
         f"Every family is calibrated to an epsilon of at most {EPSILON:g} per report "
         f"({basis}); one-bit response has 2 levels, the others {LEVELS}.",
         f"{json_fields['files']['mechanism.json']}: {checked}",
-        f"Air time and carrier of one flight together: {json_fields['record_claim']} The airport "
-        "was kept as it is.",
-    ]
-
-
-def _picture(json_fields: JsonObject, checked: str) -> list[RenderableType]:
-    about, calibrated, verified, together = _words(json_fields, checked)
-    truth, *families = _compared(json_fields)
-    table = tables.TerminalTable(_HEADINGS, [truth, None, *families], caption=calibrated)
-    grouped = tables.TerminalTable(_GROUPED, _grouped_rows(json_fields), caption=together)
-    written = (
-        f"Written: {', '.join(json_fields['files'].values())} ({json_fields['seconds']:.1f} s in "
-        "all)"
-    )
-    return [Group(Text(about), table, Text(verified), grouped), written]
-
-
-def _markdown(json_fields: JsonObject, checked: str) -> str:
-    about, calibrated, verified, together = _words(json_fields, checked)
-    compared = _pipes(_HEADINGS, _compared(json_fields))
-    lines = ["# A private mean of 2013's flights", "", about, calibrated, "", *compared]
-    lines += ["", verified, "", *_pipes(_GROUPED, _grouped_rows(json_fields)), "", together, ""]
-    lines += [f"Check it again: `mezzotint verify {json_fields['files']['mechanism.json']}`", ""]
-    return "\n".join(lines)
-
-
-def _pipes(headings: tuple[str, ...], table_rows: list[tuple[str, ...]]) -> list[str]:
-    """The lines of a Markdown table."""
-    return [
-        "| " + " | ".join(cells) + " |"
-        for cells in (headings, ["---"] * len(headings), *table_rows)
     ]

@@ -7,8 +7,7 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
-from rich.text import Text
+from rich.console import RenderableType
 
 import mezzotint as mz
 from mezzotint.cli import common, console, estimate_groups, progress, tables
@@ -210,68 +209,42 @@ def _counts(options: EstimateOptions) -> mz.collect.CodeCounts:
     return reduce(lambda counts, more: counts.merge(more), counted)
 
 
-def _picture(result: mz.collect.Estimate | mz.collect.Frequencies, mechanism: Mechanism) -> Group:
+def _picture(
+    result: mz.collect.Estimate | mz.collect.Frequencies, mechanism: Mechanism
+) -> list[RenderableType]:
     title = f"{result.n:,} reports, {common.cost_of(result.claim, result.seeded)}"
     if isinstance(result, mz.collect.Frequencies):
         return _frequencies(result, title)
+    table_rows = []
+    for quantity, interval in result.intervals.items():
+        left_open = ""
+        if interval.identified is not None:
+            left_open = " .. ".join(number(end, 4) for end in interval.identified)
+        numbers = [number(end) for end in interval.ends.values()]
+        table_rows.append((quantity, *numbers, left_open))
     columns = (
         "of the clipped inputs",
         "estimate",
         *interval_headings(result.confidence),
         "left open by the table",
     )
-    sentences = [_split(result), *_blame(result, mechanism)]
-    table_rows = [*_interval_rows(result), *_histogram_rows(result)]
-    return Group(tables.TerminalTable(columns, table_rows, title=title), Text("\n".join(sentences)))
+    table = tables.TerminalTable(columns, table_rows, title=title)
+    return [table, _split(result), *_blame(result, mechanism)]
 
 
-def _frequencies(result: mz.collect.Frequencies, title: str) -> Group:
+def _frequencies(result: mz.collect.Frequencies, title: str) -> list[RenderableType]:
     table_rows = []
     for category, share in zip(result.categories, result.shares, strict=True):
-        table_rows.append((Text(category), f"{share.value:.4f}", *_ends(share)))
+        table_rows.append((category, f"{share.value:.4f}", *_ends(share)))
     columns = ("category", "share", *interval_headings(result.confidence))
     table = tables.TerminalTable(columns, table_rows, title=title)
     if all(share.value >= 0 for share in result.shares):
-        return Group(table)
-    sentences = (
+        return [table]
+    return [
+        table,
         "Estimates are unbiased, so sums and averages of them are right too. The share of a rare "
-        "category may be estimated below 0; read that as near 0."
-    )
-    return Group(table, Text(sentences))
-
-
-def _interval_rows(result: mz.collect.Estimate) -> list[tuple[str, ...]]:
-    """Mean, variance, quantiles and shares above thresholds, each with its interval."""
-    named = {"mean": result.mean, "variance": result.input_variance}
-    for probability, quantile in (result.quantiles or {}).items():
-        named[f"quantile {probability:g}"] = quantile
-    for threshold, share in (result.shares_above or {}).items():
-        named[f"share above {threshold:g}"] = share
-    table_rows = []
-    for label, interval in named.items():
-        ends = ""
-        if interval.identified is not None:
-            ends = _range(*interval.identified)
-        numbers = (number(interval.value), number(interval.low), number(interval.high))
-        table_rows.append((label, *numbers, ends))
-    return table_rows
-
-
-def _range(low: float, high: float) -> str:
-    return f"{number(low, 4)} .. {number(high, 4)}"
-
-
-def _histogram_rows(result: mz.collect.Estimate) -> list[tuple[str, ...]]:
-    bins = result.histogram
-    if bins is None:
-        return []
-    table_rows = []
-    for index, share in enumerate(bins.share):
-        label = f"share in {bins.edges[index]:.4g} .. {bins.edges[index + 1]:.4g}"
-        identified = f"{bins.identified_low[index]:.4f} .. {bins.identified_high[index]:.4f}"
-        interval = (f"{share:.4f}", f"{bins.low[index]:.4f}", f"{bins.high[index]:.4f}")
-        table_rows.append((label, *interval, identified))
-    return table_rows
+        "category may be estimated below 0; read that as near 0.",
+    ]
 
 
 def _blame(result: mz.collect.Estimate, table: Mechanism) -> list[str]:
@@ -357,13 +330,13 @@ def _show_frequent(options: EstimateOptions, domain: Path) -> None:
         if certain:
             remark = f"surely among the first {top}"
         interval = (f"{share.value:.5f}", *_ends(share))
-        table_rows.append((Text(category), *interval, remark))
+        table_rows.append((category, *interval, remark))
     table = tables.TerminalTable(columns, table_rows, left=("category", ""), title=title)
-    others = Text(f"No other category has a share above {above(frequent.unlisted_at_most)}.")
+    others = f"No other category has a share above {above(frequent.unlisted_at_most)}."
     write_rows(frequent._rows(), options)
     _note_limits(options.sources)
     console.warn_each(frequent.notes)
-    console.show(frequent.as_dict(), options.as_json, lambda: Group(table, others))
+    console.show(frequent.as_dict(), options.as_json, lambda: [table, others])
 
 
 def _ends(share: mz.collect.Interval) -> tuple[str, str]:
@@ -411,7 +384,7 @@ def _show_two_columns(options: EstimateOptions) -> None:
     for first, second, interval in table_rows:
         entries.append({columns[0]: first, columns[1]: second, **interval.as_dict()})
         numbers = [number(end, 5) for end in (interval.value, interval.low, interval.high)]
-        cells.append((Text(first), Text(second), *numbers))
+        cells.append((first, second, *numbers))
     title = f"{pairs.n:,} records, {common.cost_of(claim, pairs.seeded)}"
     headings = (*columns, "estimate", *interval_headings(options.confidence))
     table = tables.TerminalTable(headings, cells, left=columns, title=title)

@@ -7,12 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rich.console import Group
-from rich.text import Text
-
 import mezzotint as mz
 from mezzotint.cli import common, console, progress, tables
-from mezzotint.cli.estimate_options import EstimateOptions, price, write_rows
+from mezzotint.cli.estimate_options import EstimateOptions, write_rows
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject, number
 from mezzotint.report.contents import interval_headings
@@ -44,71 +41,23 @@ def show(options: EstimateOptions) -> None:
     console.warn_each(estimates.notes)
     by = ", ".join(options.by or ())
     json_fields: JsonObject = {
-        "confidence": options.confidence,
-        "simultaneous": options.simultaneous,
+        **estimates.as_dict(),
         "by": by or None,
         "weights": options.weights,
         "memoised": memoised,
-        "notes": estimates.notes,
-        **price(estimates.claim),
-        **_by_group(estimates, groups, options),
     }
     write_rows(estimates._rows(), options)
-    series = None
+    sentences: list[str] = []
     if memoised:
-        series = _add_series(json_fields, groups, by)
-    cost = common.cost_of(estimates.claim, estimates.seeded)
-    console.show(json_fields, options.as_json, lambda: _picture(json_fields, series, cost=cost))
-
-
-def _by_group(
-    estimates: GroupEstimates, groups: Mapping[str, mz.collect.Group], options: EstimateOptions
-) -> JsonObject:
-    """The estimates of groups, of differences from one of them, and of the population of strata."""
-    intervals: dict[tuple[str, str], dict[str, mz.collect.Interval]] = {}
-    for answer in estimates.answers:
-        of_group = intervals.setdefault((answer.about, answer.group), {})
-        of_group[answer.quantity] = answer.interval
-    named = _by_categories
-    if next(iter(groups.values())).counts.mechanism.categories is None:
-        named = _by_quantities
-    json_fields: JsonObject = {"groups": []}
-    for group_name, group in groups.items():
-        entry = {"group": group_name, "n": group.counts.n, "seeded": group.counts.seeded}
-        json_fields["groups"].append({**entry, **named(intervals["group", group_name])})
-    if options.against is not None:
-        json_fields["against"] = options.against
-        json_fields["differences"] = []
-        for group_name in groups:
-            if group_name != options.against:
-                gaps = intervals["difference", f"{group_name} less {options.against}"]
-                difference = named(gaps)
-                json_fields["differences"].append({"group": group_name, **difference})
-    if options.sizes is not None:
-        json_fields["population"] = named(intervals["population", "population"])
-    return json_fields
-
-
-def _by_categories(intervals: Mapping[str, mz.collect.Interval]) -> JsonObject:
-    """The frequencies of one group, whatever its categories are called."""
-    frequencies: list[JsonObject] = []
-    for category, share in intervals.items():
-        frequencies.append({"category": category, **share.as_dict()})
-    return {"frequencies": frequencies}
-
-
-def _by_quantities(intervals: Mapping[str, mz.collect.Interval]) -> JsonObject:
-    """The mean of one group, its total, and what else was asked of it."""
-    named: JsonObject = {}
-    answers: list[JsonObject] = []
-    for quantity, interval in intervals.items():
-        if quantity in ("mean", "total"):
-            named[quantity] = interval.as_dict()
-        else:
-            answers.append({"quantity": quantity, **interval.as_dict()})
-    if answers:
-        named["answers"] = answers
-    return named
+        sentences.append(_add_series(json_fields, groups, by))
+    reports = sum(group.counts.n for group in groups.values())
+    title = f"{reports:,} reports"
+    if by:
+        title += f" by {by}"
+    if options.weights:
+        title += ", weighted"
+    title += f", {common.cost_of(estimates.claim, estimates.seeded)}"
+    console.show(json_fields, options.as_json, lambda: [_table(estimates, title), *sentences])
 
 
 def _have_totals(groups: Mapping[str, mz.collect.Group], options: EstimateOptions) -> bool:
@@ -123,10 +72,8 @@ def _have_totals(groups: Mapping[str, mz.collect.Group], options: EstimateOption
     )
 
 
-def _add_series(
-    json_fields: JsonObject, groups: Mapping[str, mz.collect.Group], by: str
-) -> mz.privacy.Claim:
-    """The claim of memoised reports over all groups, which the facts get too."""
+def _add_series(json_fields: JsonObject, groups: Mapping[str, mz.collect.Group], by: str) -> str:
+    """The claim of memoised reports over all groups, which the facts get too, as a sentence."""
     table = next(iter(groups.values())).counts.mechanism
     # Whatever the column is, such a person has at most as many rows as there are groups.
     count = max(1, len(groups))
@@ -138,7 +85,11 @@ def _add_series(
         "memoised": memoised_claim.as_dict(),
         "fresh": mz.privacy.account(fresh).as_dict(),
     }
-    return memoised_claim
+    return (
+        "Memoised reports: a person's equal values repeat the same report in every group, so "
+        "errors of differences add up, and averages over groups are no sharper than one group. For "
+        f"{person}: {memoised_claim}"
+    )
 
 
 def _read(options: EstimateOptions) -> dict[str, mz.collect.Group]:
@@ -199,65 +150,18 @@ def _sizes(text: str) -> dict[str, float]:
     return sizes
 
 
-def _picture(json_fields: JsonObject, series: mz.privacy.Claim | None, *, cost: str) -> Group:
-    reports = sum(entry["n"] for entry in json_fields["groups"])
-    title = f"{reports:,} reports"
-    if json_fields["by"]:
-        title += f" by {json_fields['by']}"
-    if json_fields["weights"]:
-        title += ", weighted"
-    title += f", {cost}"
-    sections = [json_fields["groups"]]
-    if "differences" in json_fields:
-        against = json_fields["against"]
-        named = [
-            {**entry, "group": f"{entry['group']} less {against}"}
-            for entry in json_fields["differences"]
-        ]
-        sections.append(named)
-    if "population" in json_fields:
-        sections.append([{"group": "population", **json_fields["population"]}])
-    table = _group_table(title, sections, confidence=json_fields["confidence"])
-    if series is None:
-        return Group(table)
-    sentences = (
-        "Memoised reports: a person's equal values repeat the same report in every group, so "
-        "errors of differences add up, and averages over groups are no sharper than one group. For "
-        f"{json_fields['series']['of']}: {series}"
-    )
-    return Group(table, Text(sentences))
-
-
-def _group_table(
-    title: str, sections: list[list[JsonObject]], *, confidence: float
-) -> tables.TerminalTable:
-    """One table with one set of headings; a line below each section."""
-    columns = ("group", "reports", "of", "estimate", *interval_headings(confidence))
-    table_rows: list[tuple[str | Text, ...] | None] = []
-    for entries in sections:
-        for entry in entries:
-            table_rows += _group_rows(entry)
-        if entries:
+def _table(estimates: GroupEstimates, title: str) -> tables.TerminalTable:
+    """A row for each answer; groups, differences and the population are set apart by a line."""
+    columns = ("group", "reports", "of", "estimate", *interval_headings(estimates.confidence))
+    table_rows: list[tuple[str, ...] | None] = []
+    about, group = "group", ""
+    for answer in estimates.answers:
+        if answer.about != about:
             table_rows.append(None)
+        first = ("", "")
+        if (answer.about, answer.group) != (about, group):
+            first = (answer.group, "" if answer.n is None else f"{answer.n:,}")
+        about, group = answer.about, answer.group
+        numbers = [number(end, 5) for end in answer.interval.ends.values()]
+        table_rows.append((*first, answer.quantity, *numbers))
     return tables.TerminalTable(columns, table_rows, left=("group", "of"), title=title)
-
-
-def _group_rows(entry: JsonObject) -> list[tuple[str | Text, ...]]:
-    """A row for each estimate of a group; the first names the group and counts its reports."""
-    estimates = [(share["category"], share) for share in entry.get("frequencies", ())]
-    if "mean" in entry:
-        estimates.append(("mean", entry["mean"]))
-    estimates += [(answer["quantity"], answer) for answer in entry.get("answers", ())]
-    if "total" in entry:
-        estimates.append(("total", entry["total"]))
-    reports = ""
-    if "n" in entry:
-        reports = f"{entry['n']:,}"
-    table_rows: list[tuple[str | Text, ...]] = []
-    for quantity, interval in estimates:
-        first: tuple[str | Text, str] = ("", "")
-        if not table_rows:
-            first = (Text(entry["group"]), reports)
-        numbers = [number(interval[end], 5) for end in ("value", "low", "high")]
-        table_rows.append((*first, Text(quantity), *numbers))
-    return table_rows

@@ -82,9 +82,7 @@ class EstimateOptions:
     save_counts: Annotated[
         Path | None, option("Write the counts per code (.json).", panel=OUTPUT)
     ] = None
-    out: Annotated[
-        Path | None, option("Write a table (.csv, .parquet, .md, .html).", panel=OUTPUT)
-    ] = None
+    out: Annotated[Path | None, option("Write a table (.csv, .parquet, .md).", panel=OUTPUT)] = None
     overwrite: Overwrite = False
     as_json: AsJson = False
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, final
 
 import typer
-from rich.console import Group
-from rich.text import Text
+from rich.console import RenderableType
 
 import mezzotint as mz
 from mezzotint.cli import common, console, progress, tables
@@ -351,7 +350,7 @@ def _plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
-def _picture(file: Path, json_fields: JsonObject, top: int) -> Group:
+def _picture(file: Path, json_fields: JsonObject, top: int) -> list[RenderableType]:
     columns = ["client", "releases", "of them repeated", "epsilon", "delta"]
     if "budget" in json_fields:
         columns.append("epsilon left")
@@ -370,7 +369,7 @@ def _picture(file: Path, json_fields: JsonObject, top: int) -> Group:
     if "persons" in json_fields:
         title += f" of {json_fields['persons']:,} people"
     table = tables.TerminalTable(columns, table_rows)
-    return Group(Text(title), table, Text("\n".join(_words(json_fields, top))))
+    return [title, table, *_words(json_fields, top)]
 
 
 def _words(json_fields: JsonObject, top: int) -> Sequence[str]:
@@ -494,7 +493,7 @@ def _show_rounds(
     charged = sorted(json_fields["charges"].items(), key=lambda one: -one[1])
     table = tables.TerminalTable(
         ("client", "rounds charged"),
-        ((Text(client_name), str(count)) for client_name, count in charged[:top]),
+        ((client_name, str(count)) for client_name, count in charged[:top]),
     )
     others = len(charged) - top
     more = ""
@@ -511,7 +510,7 @@ def _show_rounds(
     console.show(
         {"file": str(file), **json_fields},
         as_json,
-        lambda: Group(Text(title), table, Text(sentences)),
+        lambda: [title, table, sentences],
     )
 
 

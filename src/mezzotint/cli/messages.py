@@ -19,7 +19,6 @@ OPTION_OF: Mapping[str, Mapping[str, str]] = {
     "privatize": {"path": "ledger", "users": "memoise_by", "key": "key_file", "rng": "seed"},
     "report": {"source": "file", "counts": "file", "path": "file"},
     "train": {"path": "out"},
-    "gradients": {"distributions": "distribution"},
 }
 """Verb -> parameter of the library -> the verb's parameter that holds it, where their names differ.
 """

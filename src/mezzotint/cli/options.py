@@ -121,6 +121,37 @@ def verb_of(record: type[Options], run: Callable[[Options], None]) -> Callable[.
     return command
 
 
+def family() -> typer.Typer:
+    """An application for the verbs of a verb."""
+    return typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+Verb = TypeVar("Verb", bound=Callable[..., None])
+
+
+def verb(
+    app: typer.Typer, example: str, record: type[object] | None = None
+) -> Callable[[Verb], Verb]:
+    """A decorator that adds a function, by its name, to the verbs of a verb.
+
+    Arguments:
+        app: of the verb, from `family`.
+        example: a command line of both verbs, without the program's name and the first verb.
+        record: of the options; None where the function takes them singly.
+    """
+
+    def add(run: Verb) -> Verb:
+        command: Callable[..., None] = run
+        if record is not None:
+            command = verb_of(record, run)
+        family_name = run.__module__.rpartition(".")[2]
+        epilog = f"Example: mezzotint {family_name} {example}"
+        app.command(cls=VerbHelp, name=run.__name__, epilog=epilog)(command)
+        return run
+
+    return add
+
+
 # Help --------------------------------------------------------------------------------------------
 
 

@@ -6,8 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from rich.console import Group
-from rich.text import Text
+from rich.console import RenderableType
 
 import mezzotint as mz
 from mezzotint.cli import common, console, progress, tables
@@ -128,7 +127,7 @@ def _draw(result: Reproduction, kind: str, path: Path | None, overwrite: bool) -
             result.html(temporary)
 
 
-def _picture(result: Reproduction) -> Group:
+def _picture(result: Reproduction) -> list[RenderableType]:
     """The rows as a table; remarks would squeeze the numbers, so they stand below, each once."""
     headings = [heading for heading in result.columns if heading != "note"]
     numeric_headings: set[str] = set()
@@ -154,7 +153,7 @@ def _picture(result: Reproduction) -> Group:
     for remark, keys in keys_by_remark.items():
         sentences.append(f"{', '.join(keys)}: {remark}.")
     sentences.append(_BASIS)
-    return Group(terminal_table, Text("\n".join(sentences)))
+    return [terminal_table, *sentences]
 
 
 def _cell(value: object) -> str:

@@ -6,34 +6,19 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 import mezzotint as mz
 from mezzotint.cli import console
-from mezzotint.cli.options import AsJson, VerbHelp, VerbsHelp, argument, option
+from mezzotint.cli.options import AsJson, argument, family, option, verb
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import read_text, refuse_existing, replacing
 
 if TYPE_CHECKING:
     from mezzotint.federated.secagg.roster import Card, Roster
 
-app = typer.Typer(
-    cls=VerbsHelp,
-    help=(
-        "Manage client identities and the roster: the list of all clients that each client of "
-        "secure sums holds."
-    ),
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+app = family()
 
 
-@app.command(
-    cls=VerbHelp,
-    name="identity",
-    epilog="Example: mezzotint roster identity identity.key --records records",
-)
+@verb(app, "identity identity.key --records records")
 def identity(
     file: Annotated[
         Path, argument("File of the new secret; it never leaves the client's machine.")
@@ -65,7 +50,7 @@ def identity(
     _print_card(introduced, as_json)
 
 
-@app.command(cls=VerbHelp, name="card", epilog="Example: mezzotint roster card identity.key")
+@verb(app, "card identity.key")
 def card(
     file: Annotated[Path, argument("File written by `roster identity`.")],
     as_json: AsJson = False,
@@ -74,9 +59,7 @@ def card(
     _print_card(_introduced(file, "file"), as_json)
 
 
-@app.command(
-    cls=VerbHelp, name="make", epilog="Example: mezzotint roster make cards.txt --out roster.json"
-)
+@verb(app, "make cards.txt --out roster.json")
 def make(
     cards: Annotated[Path, argument("File with one card per line, of all clients.")],
     out: Annotated[
@@ -112,11 +95,7 @@ def make(
         )
 
 
-@app.command(
-    cls=VerbHelp,
-    name="check",
-    epilog="Example: mezzotint roster check roster.json --identity identity.key",
-)
+@verb(app, "check roster.json --identity identity.key")
 def check(
     file: Annotated[Path, argument("Roster file of a client.")],
     identity: Annotated[Path | None, option("File of the client's own identity.")] = None,
@@ -135,14 +114,7 @@ def check(
     _print_roster(roster, as_json)
 
 
-@app.command(
-    cls=VerbHelp,
-    name="signer",
-    epilog=(
-        "Example: mezzotint roster signer identity.key --records records --policy policy.toml "
-        "--socket signer.sock"
-    ),
-)
+@verb(app, "signer identity.key --records records --policy policy.toml --socket signer.sock")
 def signer(
     file: Annotated[Path, argument("File written by `roster identity`.")],
     records: Annotated[Path, option("Folder of the identity's ledger.")],
@@ -176,9 +148,7 @@ def signer(
         process.close()
 
 
-@app.command(
-    cls=VerbHelp, name="blame", epilog="Example: mezzotint roster blame run/blame-0123.json"
-)
+@verb(app, "blame run/blame-0123.json")
 def blame(
     file: Annotated[Path, argument("Proof written by a run beside its ledger.")],
     as_json: AsJson = False,

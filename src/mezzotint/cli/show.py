@@ -11,8 +11,7 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Group
-from rich.text import Text
+from rich.console import RenderableType
 
 import mezzotint as mz
 from mezzotint.cli import common, console, tables
@@ -104,7 +103,7 @@ def _errors(mechanism: Mechanism, inputs: FloatArray) -> JsonObject:
     }
 
 
-def _picture(mechanism: Mechanism, inputs: FloatArray) -> Group:
+def _picture(mechanism: Mechanism, inputs: FloatArray) -> list[RenderableType]:
     if mechanism.categories is not None:
         return _categories(mechanism, mechanism.categories)
     few_levels = mechanism.levels.size <= _COLUMNS
@@ -130,7 +129,7 @@ def _picture(mechanism: Mechanism, inputs: FloatArray) -> Group:
         f"error {number(mechanism.mae())} (uniform inputs), greatest bias "
         f"{number(mechanism.max_bias, 3)}"
     )
-    return Group(terminal_table, Text(summary), Text(mz.privacy.report_words(mechanism)))
+    return [terminal_table, summary, mz.privacy.report_words(mechanism)]
 
 
 ROUNDING = 1e-12
@@ -149,11 +148,11 @@ def _shown(value: float, mechanism: Mechanism) -> str:
     return number(value)
 
 
-def _categories(mechanism: Mechanism, categories: Sequence[str]) -> Group:
+def _categories(mechanism: Mechanism, categories: Sequence[str]) -> list[RenderableType]:
     columns = ("category", "reports")
     table_rows = []
     for category, probabilities in zip(categories[:_MOST], mechanism.probabilities, strict=False):
-        table_rows.append((Text(category), tables.sparkline(_shrink(probabilities))))
+        table_rows.append((category, tables.sparkline(_shrink(probabilities))))
     terminal_table = tables.TerminalTable(
         columns, table_rows, left=columns, title=_title(mechanism)
     )
@@ -161,7 +160,7 @@ def _categories(mechanism: Mechanism, categories: Sequence[str]) -> Group:
     if len(categories) > _MOST:
         size += f", {len(categories) - _MOST} more categories"
     cost = f"epsilon {_cost(mechanism)}, table {mechanism.sha256[:12]}"
-    return Group(terminal_table, Text(f"{len(categories)} categories, {size}\n{cost}"))
+    return [terminal_table, f"{len(categories)} categories, {size}\n{cost}"]
 
 
 def _cost(mechanism: Mechanism) -> str:

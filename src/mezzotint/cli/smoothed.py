@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 import runpy
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast, final
 
 import typer
-from rich.console import Group
-from rich.text import Text
 
 import mezzotint as mz
 from mezzotint.cli import common, console, progress, tables
-from mezzotint.cli.options import AsJson, VerbHelp, VerbsHelp, argument, option
+from mezzotint.cli.options import AsJson, argument, family, option, verb
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import parse_json, read_text
 from mezzotint.core.records import JsonObject, above, confidence_percent, log10_shown, number
@@ -29,198 +28,194 @@ DEFAULT_RATIO = "51/49"
 _STANDING = {"observer": "model", "trust": "central", "certified": False}
 _BASIS = f"Epsilon and delta: {claim.basis('model')}."
 
-app = typer.Typer(
-    cls=VerbsHelp,
-    help=(
-        "Smoothed differential privacy: how much a published sample of votes or gradients reveals. "
-        "Values are log10."
-    ),
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-Counts = Annotated[str | None, option("Number of records of each type, separated by commas.")]
-Name = Annotated[
-    str | None,
-    option("A bundled election instead of --counts: a year, or a state for 2020.", "--election"),
-]
-LossRate = Annotated[str | None, option("Share of records lost: 0.002 or 1/500.")]
-Sampled = Annotated[int | None, option("Number of records sampled, instead of --loss-rate.")]
-Epsilon = Annotated[float | None, option("Privacy loss (natural logarithm).")]
-Ratio = Annotated[str | None, option("e^epsilon as an exact rational instead, such as 51/49.")]
-Replacement = Annotated[bool, option("Sample with replacement.", "--replacement")]
-Poisson = Annotated[bool, option("Keep each record independently.", "--poisson")]
 AtMost = Annotated[
     float | None, option("Exit with status 1 if the upper bound of log10 delta exceeds this.")
 ]
-Seed = Annotated[int, option("Seed of the random databases.")]
+
+app = family()
 
 
-@app.command(
-    cls=VerbHelp,
-    name="profile",
-    epilog="Example: mezzotint smoothed profile --election 2020 --loss-rate 0.002 --ratio 51/49",
-)
-def profile(
-    counts: Counts = None,
-    election: Name = None,
-    loss_rate: LossRate = None,
-    sampled: Sampled = None,
-    epsilon: Epsilon = None,
-    ratio: Ratio = None,
-    replacement: Replacement = False,
-    poisson: Poisson = False,
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What every verb takes. Options are what the library is asked, but for `UNASKED`."""
+
+    as_json: AsJson = False
+
+    @property
+    def asked(self) -> JsonObject:
+        """What the library is asked, by its own names."""
+        options = dataclasses.asdict(self)
+        return {name: value for name, value in options.items() if name not in UNASKED}
+
+
+UNASKED = ("as_json", "at_most", "election", "ballots")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleOptions(Options):
+    """How records are sampled."""
+
+    loss_rate: Annotated[str | None, option("Share of records lost: 0.002 or 1/500.")] = None
+    sampled: Annotated[int | None, option("Number of records sampled, instead of --loss-rate.")] = (
+        None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossOptions(Options):
+    """The privacy loss."""
+
+    epsilon: Annotated[float | None, option("Privacy loss (natural logarithm).")] = None
+    ratio: Annotated[
+        str | None, option("e^epsilon as an exact rational instead, such as 51/49.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatabaseOptions(SampleOptions):
+    """One database, and how its records are sampled."""
+
+    counts: Annotated[
+        str | None, option("Number of records of each type, separated by commas.")
+    ] = None
+    election: Annotated[
+        str | None,
+        option("A bundled election instead of --counts: a year, or a state for 2020."),
+    ] = None
+    replacement: Annotated[bool, option("Sample with replacement.", "--replacement")] = False
+    poisson: Annotated[bool, option("Keep each record independently.", "--poisson")] = False
+
+    @property
+    def asked(self) -> JsonObject:
+        """With the counts of the election that is named."""
+        return {**super().asked, "counts": _counts(self.counts, self.election)}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions(LossOptions, DatabaseOptions):
+    """Options of the verb."""
+
     noise_ratio: Annotated[
         str | None, option("Exponential-mechanism noise, with this factor per unit in (0, 1).")
-    ] = None,
-    at_most: AtMost = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = None
+    at_most: AtMost = None
+
+
+@verb(app, "profile --election 2020 --loss-rate 0.002 --ratio 51/49", ProfileOptions)
+def profile(options: ProfileOptions) -> None:
     """Compute delta of one database at one epsilon exactly, and the worst case over all
     databases.
     """
-    question: JsonObject = {
-        "counts": _counts(counts, election),
-        "loss_rate": loss_rate,
-        "sampled": sampled,
-        "epsilon": epsilon,
-        "ratio": ratio,
-        "replacement": replacement,
-        "poisson": poisson,
-        "noise_ratio": noise_ratio,
-    }
-    _finish("profile", question, mz.smoothed.profile(**question), as_json, at_most)
+    question = options.asked
+    _finish("profile", question, mz.smoothed.profile(**question), options)
 
 
-@app.command(
-    cls=VerbHelp,
-    name="utility",
-    epilog="Example: mezzotint smoothed utility --election 2020 --loss-rate 0.002 --threshold 0.51",
-)
-def utility(
-    threshold: Annotated[str, option("Accuracy that a guess must exceed, in [1/2, 1).")],
-    counts: Counts = None,
-    election: Name = None,
-    loss_rate: LossRate = None,
-    sampled: Sampled = None,
-    replacement: Replacement = False,
-    poisson: Poisson = False,
+@final
+@dataclass(frozen=True, kw_only=True)
+class UtilityOptions(DatabaseOptions):
+    """Options of the verb."""
+
+    threshold: Annotated[str, option("Accuracy that a guess must exceed, in [1/2, 1).")]
     at_most: Annotated[
         float | None, option("Exit with status 1 if the upper bound of log10 utility exceeds this.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = None
+
+
+@verb(app, "utility --election 2020 --loss-rate 0.002 --threshold 0.51", UtilityOptions)
+def utility(options: UtilityOptions) -> None:
     """Compute the adversary's utility: how well someone who knows all other records can guess one
     record.
     """
-    question: JsonObject = {
-        "threshold": threshold,
-        "counts": _counts(counts, election),
-        "loss_rate": loss_rate,
-        "sampled": sampled,
-        "replacement": replacement,
-        "poisson": poisson,
-    }
-    _finish("utility", question, mz.smoothed.utility(**question), as_json, at_most)
+    question = options.asked
+    _finish("utility", question, mz.smoothed.utility(**question), options)
 
 
-@app.command(
-    cls=VerbHelp,
-    name="expected",
-    epilog=(
-        "Example: mezzotint smoothed expected --n 1000000 --vertices 0.0554 --loss-rate 0.002 "
-        "--epsilon 1"
-    ),
-)
-def expected(
-    n: Annotated[int, option("Number of records.")],
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(LossOptions, SampleOptions):
+    """Distributions of the records, and what is published of them."""
+
+    n: Annotated[int, option("Number of records.")]
     vertices: Annotated[
         str,
         option(
             "Distributions: 0.0554,0.22863 (shares of the first of two types) or "
             "0.5,0.3,0.2;0.4,0.4,0.2"
         ),
-    ],
-    loss_rate: LossRate = None,
-    sampled: Sampled = None,
-    epsilon: Epsilon = None,
-    ratio: Ratio = None,
+    ]
+    at_most: AtMost = None
+
+    @property
+    def asked(self) -> JsonObject:
+        """With the distributions as lists."""
+        return {**super().asked, "vertices": _vertices(self.vertices)}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ExpectedOptions(ModelOptions):
+    """Options of the verb."""
+
     method: Annotated[
         Literal["auto", "certificate", "all_splits", "enumeration", "bracket", "monte_carlo"],
         option("The first three for two types, the last three for more:"),
-    ] = "auto",
-    draws: Annotated[
-        int | None, option("Random histograms for monte_carlo; 1000 by default.")
-    ] = None,
-    seed: Annotated[int | None, option("Seed of these histograms; 0 by default.")] = None,
-    at_most: AtMost = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = "auto"
+    draws: Annotated[int | None, option("Random histograms for monte_carlo; 1000 by default.")] = (
+        None
+    )
+    seed: Annotated[int | None, option("Seed of these histograms; 0 by default.")] = None
+
+
+@verb(
+    app,
+    "expected --n 1000000 --vertices 0.0554 --loss-rate 0.002 --epsilon 1",
+    ExpectedOptions,
+)
+def expected(options: ExpectedOptions) -> None:
     """Compute smoothed delta: the largest expected delta over compositions of the given
     distributions.
     """
-    question: JsonObject = {
-        "n": n,
-        "vertices": _vertices(vertices),
-        "loss_rate": loss_rate,
-        "sampled": sampled,
-        "epsilon": epsilon,
-        "ratio": ratio,
-        "method": method,
-        "draws": draws,
-        "seed": seed,
-    }
+    question = options.asked
     with progress.busy("smoothed delta"):
         result = mz.smoothed.expected(**question)
-    _finish("expected", question, result, as_json, at_most)
+    _finish("expected", question, result, options)
 
 
-@app.command(
-    cls=VerbHelp,
-    name="own",
-    epilog="Example: mezzotint smoothed own --mechanism rules.py:majority --n 12 --vertices 0.3,0.6 --sampled 9 "
-    "--ratio 2",
-)
-def own(
+@final
+@dataclass(frozen=True, kw_only=True)
+class OwnOptions(ModelOptions):
+    """Options of the verb."""
+
     mechanism: Annotated[
         str,
         option(
             "FILE.py:NAME, a function histogram -> {output: chance}; FILE.json, a row of chances "
             "for each histogram; histogram, plurality, borda, stv, or threshold:COUNT."
         ),
-    ],
-    n: Annotated[int, option("Number of records.")],
-    vertices: Annotated[
-        str,
-        option(
-            "Distributions: 0.3,0.6 (shares of the first of two types) or 0.5,0.3,0.2;0.4,0.4,0.2"
-        ),
-    ],
+    ]
     sampling: Annotated[
         Literal["without_replacement", "with_replacement", "poisson"] | None,
         option("How records are drawn for it; by default it sees all:"),
-    ] = None,
-    loss_rate: LossRate = None,
-    sampled: Sampled = None,
-    epsilon: Epsilon = None,
-    ratio: Ratio = None,
+    ] = None
     ballots: Annotated[
         str | None, option("For borda and stv, a ranking for each type: abc,bca,cab.")
-    ] = None,
-    at_most: AtMost = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = None
+
+
+@verb(
+    app,
+    "own --mechanism rules.py:majority --n 12 --vertices 0.3,0.6 --sampled 9 --ratio 2",
+    OwnOptions,
+)
+def own(options: OwnOptions) -> None:
     """Compute smoothed delta of a mechanism of your own, of a voting rule's winner, or of a sampled
     histogram.
     """
-    question = {"mechanism": mechanism, "n": n, "sampling": sampling, "loss_rate": loss_rate}
-    question |= {"sampled": sampled, "epsilon": epsilon, "ratio": ratio}
-    question["vertices"] = _vertices(vertices)
-    chosen = _mechanism(mechanism, ballots)
+    question = options.asked
+    mechanism = _mechanism(options.mechanism, options.ballots)
     with progress.busy("smoothed delta"):
-        result = mz.smoothed.expected(**{**question, "mechanism": chosen})
-    _finish("own", question | {"ballots": ballots}, result, as_json, at_most)
+        result = mz.smoothed.expected(**{**question, "mechanism": mechanism})
+    _finish("own", question | {"ballots": options.ballots}, result, options)
 
 
 def _mechanism(text: str, ballots: str | None) -> Any:
@@ -246,11 +241,7 @@ def _mechanism(text: str, ballots: str | None) -> Any:
     return function
 
 
-@app.command(
-    cls=VerbHelp,
-    name="elections",
-    epilog="Example: mezzotint smoothed elections --loss-rate 0.002 --ratio 51/49 --json",
-)
+@verb(app, "elections --loss-rate 0.002 --ratio 51/49 --json")
 def elections(
     file: Annotated[
         str | None,
@@ -264,9 +255,9 @@ def elections(
         str | None, option("Columns of counts, by commas, if more than two hold counts.")
     ] = None,
     top: Annotated[int, option("Number of leading candidates whose counts are published.")] = 2,
-    loss_rate: LossRate = "0.002",
-    epsilon: Epsilon = None,
-    ratio: Ratio = None,
+    loss_rate: Annotated[str | None, option("Share of votes lost: 0.002 or 1/500.")] = "0.002",
+    epsilon: Annotated[float | None, option("Privacy loss (natural logarithm).")] = None,
+    ratio: Annotated[str | None, option("e^epsilon as an exact rational instead.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute delta and the adversary's utility for many elections, from the bundled data or a CSV
@@ -284,11 +275,11 @@ def elections(
         "epsilon": epsilon,
         "ratio": ratio,
     }
-    remarks: list[Text] = []
+    remarks: list[str] = []
     if file is not None:
         candidates = list(read_elections[0].candidates)
         json_fields["columns"] = candidates
-        remarks.append(Text(f"Columns of counts: {', '.join(candidates)}"))
+        remarks.append(f"Columns of counts: {', '.join(candidates)}")
     json_fields |= {**_STANDING, "elections": table_rows}
     threshold = f"e^epsilon = {ratio}"
     if ratio is None:
@@ -298,43 +289,35 @@ def elections(
     terminal_table = tables.TerminalTable(
         table_rows[0], cells, title=f"Values are {question} {_BASIS}"
     )
-    console.show(json_fields, as_json, lambda: Group(*remarks, terminal_table))
+    console.show(json_fields, as_json, lambda: [*remarks, terminal_table])
 
 
-@app.command(
-    cls=VerbHelp,
-    name="gradients",
-    epilog="Example: mezzotint smoothed gradients --n 400 --epsilon 1 --draws 30 --json",
-)
-def gradients(
-    n: Annotated[int, option("Number of records.")],
-    distribution: Annotated[
-        list[str] | None, option("gaussian:MEAN:DEVIATION or laplace:...; may be repeated.")
-    ] = None,
-    sampled: Annotated[int | None, option("Batch size; the square root of n by default.")] = None,
-    epsilon: Epsilon = None,
-    ratio: Ratio = None,
-    draws: Annotated[int, option("Random databases per composition; an interval takes 30.")] = 30,
-    seed: Seed = 0,
-    as_json: AsJson = False,
-) -> None:
+@final
+@dataclass(frozen=True, kw_only=True)
+class GradientsOptions(LossOptions):
+    """Options of the verb."""
+
+    n: Annotated[int, option("Number of records.")]
+    distributions: Annotated[
+        list[str] | None,
+        option("gaussian:MEAN:DEVIATION or laplace:...; may be repeated.", "--distribution"),
+    ] = None
+    sampled: Annotated[int | None, option("Batch size; the square root of n by default.")] = None
+    draws: Annotated[int, option("Random databases per composition; an interval takes 30.")] = 30
+    seed: Annotated[int, option("Seed of the random databases.")] = 0
+
+
+@verb(app, "gradients --n 400 --epsilon 1 --draws 30 --json", GradientsOptions)
+def gradients(options: GradientsOptions) -> None:
     """Estimate smoothed delta of one gradient step on 8-bit gradients: the average exact delta of
     random databases.
     """
-    distributions = distribution or ["gaussian:0:0.12"]
-    question: JsonObject = {
-        "n": n,
-        "distributions": distributions,
-        "sampled": sampled,
-        "epsilon": epsilon,
-        "ratio": ratio,
-        "draws": draws,
-        "seed": seed,
-    }
+    distributions = options.distributions or ["gaussian:0:0.12"]
+    question = options.asked | {"distributions": distributions}
     chances = [_distribution(text) for text in distributions]
     with progress.busy("gradients"):
         result = mz.smoothed.expected_gradients(**{**question, "distributions": chances})
-    _finish("gradients", question, dataclasses.replace(result, vertices=()), as_json, None)
+    _finish("gradients", question, dataclasses.replace(result, vertices=()), options)
 
 
 def _counts(counts: str | None, election: str | None) -> list[int]:
@@ -453,11 +436,9 @@ def _result_cell(name: str, value: object) -> str:
     return _cell(name, value)
 
 
-def _finish(
-    verb: str, question: JsonObject, result: Any, as_json: bool, at_most: float | None
-) -> None:
+def _finish(name: str, question: JsonObject, result: Any, options: Options) -> None:
     """Prints the result, as JSON with the question beside it; status 1 where its bound is above
-    `at_most`.
+    --at-most.
     """
     json_fields = dataclasses.asdict(result) | _STANDING
     table_rows = []
@@ -474,10 +455,11 @@ def _finish(
             "guarantee; log10_upper is one."
         )
     console.show(
-        {"verb": verb, **json_fields, "asked": question},
-        as_json,
+        {"verb": name, **json_fields, "asked": question},
+        options.as_json,
         lambda: [terminal_table, sentences],
     )
+    at_most = getattr(options, "at_most", None)
     if at_most is not None and result.log10_upper > at_most:
         console.note(f"log10 bound {result.log10_upper:.6g} exceeds {at_most:.6g}")
         raise typer.Exit(CHECK_FAILED)

@@ -5,7 +5,6 @@ ending.
 from __future__ import annotations
 
 import csv
-import html
 import io
 import json
 import sys
@@ -20,8 +19,6 @@ from rich.text import Text
 
 from mezzotint.core.files import replacing
 from mezzotint.core.records import Json, escaped
-
-TABLE_ENDINGS = (".csv", ".parquet", ".md", ".html")
 
 PROSE = 24
 """Words in a column that is wider than this stand below the table where it is too wide."""
@@ -71,13 +68,14 @@ def _cell_text(value: Json) -> str:
     return str(value)
 
 
-def _as_csv(names: list[str], cells: list[list[str]]) -> str:
+def _as_csv(names: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([names, *cells])
     return text.getvalue()
 
 
-def _as_markdown(names: list[str], cells: list[list[str]]) -> str:
+def as_markdown(names: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    """A table of Markdown."""
     lines = []
     for row in (names, ["---"] * len(names), *cells):
         escaped_cells = [cell.replace("|", "\\|") for cell in row]
@@ -85,22 +83,10 @@ def _as_markdown(names: list[str], cells: list[list[str]]) -> str:
     return "".join(lines)
 
 
-def _as_html(names: list[str], cells: list[list[str]]) -> str:
-    lines = ["<table>", _html_row("th", names)]
-    for row in cells:
-        lines.append(_html_row("td", row))
-    lines += ["</table>", ""]
-    return "\n".join(lines)
-
-
-def _html_row(tag: str, cells: list[str]) -> str:
-    """A row of headings or of cells."""
-    elements = [f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells]
-    return f"<tr>{''.join(elements)}</tr>"
-
-
-TEXT_FORMATS = {".csv": _as_csv, ".md": _as_markdown, ".html": _as_html}
+TEXT_FORMATS = {".csv": _as_csv, ".md": as_markdown}
 """Ending -> what writes column names and cells."""
+
+TABLE_ENDINGS = (".parquet", *TEXT_FORMATS)
 
 
 UNICODE_BARS = "▁▂▃▄▅▆▇█"

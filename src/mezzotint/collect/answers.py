@@ -116,7 +116,10 @@ class GroupEstimates(Claimed):
 
     def as_dict(self) -> JsonObject:
         """Plain values for JSON."""
-        return {**super().as_dict(), "answers": self._rows()}
+        answers: list[JsonObject] = []
+        for answer in self.answers:
+            answers.append({"about": answer.about, **answer.row, **answer.interval.as_dict()})
+        return {**super().as_dict(), "answers": answers}
 
     def _told(self) -> JsonObject:
         """What is printed: an interval of each group by its name, then what holds for all."""

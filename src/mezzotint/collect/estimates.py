@@ -316,7 +316,10 @@ class Estimate(Claimed):
             for bin_row in self.histogram._rows():
                 label = f"share in {bin_row['from']:.4g} to {bin_row['to']:.4g}"
                 named[label] = Interval(
-                    value=bin_row["share"], low=bin_row["low"], high=bin_row["high"]
+                    value=bin_row["share"],
+                    low=bin_row["low"],
+                    high=bin_row["high"],
+                    identified=(bin_row["identified_low"], bin_row["identified_high"]),
                 )
         return named
 
