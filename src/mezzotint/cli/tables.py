@@ -86,7 +86,7 @@ def as_markdown(names: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
 TEXT_FORMATS = {".csv": _as_csv, ".md": as_markdown}
 """Ending -> what writes column names and cells."""
 
-TABLE_ENDINGS = (".parquet", *TEXT_FORMATS)
+TABLE_ENDINGS = (".csv", ".parquet", ".md")
 
 
 UNICODE_BARS = "▁▂▃▄▅▆▇█"
