@@ -335,7 +335,8 @@ APART = [
            1e-9, "the largest of logarithms, interpolated at 2^-45 of the range"),
     Issuer(("vectors.tables.round_renyi", "privacy.sums.cost.others_noise", "vectors.tables.TableScheme.renyi"),
            lambda m: [round_renyi(m, no_noise(), 3.0, coordinates=2, clip_norm=0.3),
-                      *TableScheme(mechanism=m, size=2, clients=1, clip_norm=0.3).renyi(others=0, alphas=[2.0, 9.0])],
+                      *(TableScheme(mechanism=m, size=2, clients=1, clip_norm=0.3).renyi(others=0, alpha=alpha)
+                        for alpha in (2.0, 9.0))],
            1e-9, "sums of 512 floats at most, reversed"),
     Issuer(("vectors.tables.TableScheme.account", "federated.encoding.SchemeEncoding.claims"),
            lambda m: [TableScheme(mechanism=m, size=2, clients=1, clip_norm=0.3).claim(clients=1, delta=DELTA).epsilon,

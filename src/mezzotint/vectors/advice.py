@@ -50,7 +50,6 @@ class Option(Record):
 
     Arguments:
         name: of the scheme.
-        feasible: whether some parameter meets the claim and the bits.
         mse: mean squared error per coordinate of the estimated mean of one round, at typical
             vectors (uniform scalars; rotated unit vectors); inf when infeasible.
         wire_bits: per value: of a report in the local view, of the modulus in a secure sum; of a
@@ -71,14 +70,18 @@ class Option(Record):
     """
 
     name: str
-    feasible: bool
-    mse: float
-    wire_bits: int | None
-    client_bits: int | None
-    parameter: str
-    reason: str
+    mse: float = math.inf
+    wire_bits: int | None = None
+    client_bits: int | None = None
+    parameter: str = "none"
+    reason: str = ""
     claim: Claim | None = None
     scheme: VectorScheme | RankedCodebook | None = None
+
+    @property
+    def feasible(self) -> bool:
+        """Whether some parameter meets the claim and the bits."""
+        return self.claim is not None
 
     @property
     def epsilon(self) -> float:
@@ -268,12 +271,10 @@ def _table(setting: Setting, family: Family) -> Option:
     local_epsilon = above(scheme.mechanism.epsilon, 4)
     return Option(
         name=family.name,
-        feasible=True,
         mse=table_error(setting, scheme.mechanism),
         wire_bits=bits,
         client_bits=bits * scheme.length,
         parameter=f"{scheme.mechanism.name}, local epsilon {local_epsilon} a value",
-        reason="",
         claim=claim,
         scheme=scheme,
     )
@@ -284,12 +285,10 @@ def _rounded(setting: Setting) -> Option:
     deviation = scheme.deviation * scheme.granularity
     return Option(
         name=ROUNDED,
-        feasible=True,
         mse=scheme.variance / setting.clients,
         wire_bits=scheme.bits,
         client_bits=scheme.bits * scheme.length,
         parameter=f"deviation {deviation:.4g} a client = {scheme.deviation:.4g} steps",
-        reason="",
         claim=claim,
         scheme=scheme,
     )
@@ -299,27 +298,18 @@ def _ranked(setting: Setting) -> Option:
     scheme = calibrated_ranked(setting)
     return Option(
         name=RANKED,
-        feasible=True,
         mse=scheme.mse / setting.clients / setting.dimension,
         wire_bits=scheme.bits,
         client_bits=scheme.bits,
         parameter=str(scheme),
-        reason="",
         claim=scheme.claim(rounds=setting.rounds, delta=setting.delta),
         scheme=scheme,
     )
 
 
 def _infeasible(setting: Setting, name: str, error: MezzotintError) -> Option:
-    return Option(
-        name=name,
-        feasible=False,
-        mse=math.inf,
-        wire_bits=None,
-        client_bits=None,
-        parameter="none",
-        reason=f"{error}; try {_alternatives(_remedies(setting, error))}",
-    )
+    reason = f"{error}; try {_alternatives(_remedies(setting, error))}"
+    return Option(name=name, reason=reason)
 
 
 def _remedies(setting: Setting, error: MezzotintError) -> list[str]:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from typing import final
 
 import numpy as np
@@ -18,6 +17,7 @@ from mezzotint.core.types import FloatArray
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.divergences import rdp_to_epsilon
 from mezzotint.privacy.tradeoffs import gaussian_shift
+from mezzotint.vectors.codewords import quadrature
 from mezzotint.vectors.cost_search import ACCEPTED, AIM, search
 from mezzotint.vectors.gaussian import GaussianScheme
 from mezzotint.vectors.ranked import RankedCodebook
@@ -314,16 +314,8 @@ def _unit_coordinates(dimension: int, *, cut: float) -> tuple[FloatArray, FloatA
     """
     end = min(math.pi / 2, _MOST_DEVIATIONS / math.sqrt(dimension))
     kink = min(math.asin(min(cut, 1.0)), end)
-    nodes, node_weights = np.polynomial.legendre.leggauss(_NODES)
-    angles: list[FloatArray] = []
-    lengths: list[FloatArray] = []
-    for start, stop in pairwise([-end, -kink, kink, end]):
-        half_width = (stop - start) / 2
-        angles.append((start + stop) / 2 + half_width * nodes)
-        lengths.append(half_width * node_weights)
-    all_angles = np.concatenate(angles)
-    densities = np.cos(all_angles) ** (dimension - 2)
-    return np.sin(all_angles), np.concatenate(lengths) * densities
+    angles, lengths = quadrature([-end, -kink, kink, end], _NODES)
+    return np.sin(angles), lengths * np.cos(angles) ** (dimension - 2)
 
 
 def _gaussian_renyi(cost: float, delta: float) -> float:

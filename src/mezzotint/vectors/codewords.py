@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
 from typing import Literal, final
 
 import numpy as np
@@ -181,9 +180,17 @@ _NODES = 96
 """Gauss-Legendre nodes in each part of an integral."""
 
 
-@lru_cache(maxsize=1)
-def _quadrature() -> tuple[FloatArray, FloatArray]:
-    return np.polynomial.legendre.leggauss(_NODES)
+_legendre = lru_cache(np.polynomial.legendre.leggauss)
+
+
+def quadrature(cuts: Iterable[float], nodes: int) -> tuple[FloatArray, FloatArray]:
+    """Points and weights of Gauss and Legendre's rule of so many nodes between neighbouring cuts."""
+    unit_points, unit_weights = _legendre(nodes)
+    ends = np.array(sorted(cuts))[:, None]
+    half_widths = 0.5 * (ends[1:] - ends[:-1])
+    middles = 0.5 * (ends[1:] + ends[:-1])
+    points = middles + half_widths * unit_points
+    return points.ravel(), (half_widths * unit_weights).ravel()
 
 
 def _on_top(
@@ -204,15 +211,7 @@ def _on_top(
     for multiple in (-9.0, 0.0, 9.0):
         cut = max(centre + multiple * spread, low)
         cuts.add(min(cut, _INTEGRAL_LIMIT))
-    nodes, node_weights = _quadrature()
-    points: list[FloatArray] = []
-    weights: list[FloatArray] = []
-    for start, end in pairwise(sorted(cuts)):
-        middle = 0.5 * (start + end)
-        half_width = 0.5 * (end - start)
-        points.append(middle + half_width * nodes)
-        weights.append(half_width * node_weights)
-    values = np.concatenate(points)
+    values, weights = quadrature(cuts, _NODES)
     squares = values * values
     powers = np.exp(-values * values / 2)
     density = powers / math.sqrt(2 * math.pi)
@@ -221,7 +220,7 @@ def _on_top(
     among_top = scipy.special.betainc(count - top, top, chances_below)
     if low == 0:
         count *= 2
-    masses = count * np.concatenate(weights) * density * among_top
+    masses = count * weights * density * among_top
     return float(masses @ values), float(masses @ squares)
 
 

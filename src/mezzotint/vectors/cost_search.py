@@ -73,7 +73,7 @@ def search(
             scheme_cost = cost(scheme)
         except MezzotintError as refusal:
             last_problem = refusal
-            bracket.exclude(position)
+            bracket.high, bracket.cost_high = position, None
             costly_error = 0.0
         else:
             scheme_error = math.nan if error is None else error(scheme)
@@ -82,11 +82,11 @@ def search(
                 required_share = CLOSE if turn < patience else ACCEPTED
                 if scheme_cost >= required_share * target or position >= math.log(most):
                     break
-                bracket.raise_low(position, scheme_cost)
+                bracket.low, bracket.cost_low = position, _finite_log(scheme_cost)
                 best_error = scheme_error
             else:
                 last_problem = _too_costly(scheme_cost, target)
-                bracket.lower_high(position, scheme_cost)
+                bracket.high, bracket.cost_high = position, _finite_log(scheme_cost)
                 costly_error = scheme_error
         if bracket.width < _NARROW or costly_error >= (1 - _GAIN) * best_error:
             break
@@ -126,19 +126,6 @@ class _Bracket:
     @property
     def width(self) -> float:
         return self.high - self.low
-
-    def exclude(self, position: float) -> None:
-        """End the interval at a position that has no cost."""
-        self.high = position
-        self.cost_high = None
-
-    def raise_low(self, position: float, cost: float) -> None:
-        self.low = position
-        self.cost_low = _finite_log(cost)
-
-    def lower_high(self, position: float, cost: float) -> None:
-        self.high = position
-        self.cost_high = _finite_log(cost)
 
     def next_position(self, turn: int) -> float:
         """Where to look next.

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
+from operator import attrgetter
 from typing import Literal, final
 
 from mezzotint.core.arguments import check_choice, check_count
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.vectors.codewords import KINDS, Kind, gaussian_constant
-from mezzotint.vectors.rank_table import rank_table
+from mezzotint.vectors.rank_table import RankTable, rank_table
 from mezzotint.vectors.ranked import Norms, RankedCodebook
 
 MOST_BITS = 14
@@ -135,47 +138,45 @@ class _Request:
         """The least error with at most `limit` outputs per index."""
         norms = self._norms(limit, indices)
         coordinates = self.dimension + (norms == "slack")
-        designs: list[RankedCodebook] = []
+        share = gaussian_constant(self.epsilon / indices)[1]
+        designs: list[RankedCodebook | None] = []
         for kind, codewords in _candidates(coordinates, limit - (norms == "null"), self.codebook):
-            prototype = _Prototype(
+            make_codebook = partial(
+                RankedCodebook,
                 kind=kind,
                 dimension=self.dimension,
                 norms=norms,
                 indices=indices,
                 beacon=self.beacon,
                 subspace=_subspace(kind, coordinates, self.subspace),
+            )
+            make_table = partial(
+                rank_table,
                 codewords=codewords,
                 epsilon=Fraction(self.epsilon) / indices,
+                null=norms == "null",
             )
-            design = prototype.best_top()
-            if design is not None:
-                designs.append(design)
-        return min(designs, key=lambda design: design.mse, default=None)
+            designs.append(_best_top(codewords, share, make_table, make_codebook))
+        return _of_least_error(designs)
 
     def least_error(self, bits: int) -> RankedCodebook | None:
         """The least error of reports of at most `bits`."""
         bits = min(bits, REPORT_BITS)
-        designs: list[RankedCodebook] = []
+        designs: list[RankedCodebook | None] = []
         for indices in self.splits:
             if bits < indices:
                 break
             index_bits = min(bits // indices, MOST_BITS)
-            design = self.best(2**index_bits, indices)
-            if design is not None:
-                designs.append(design)
-        return min(designs, key=lambda design: design.mse, default=None)
+            designs.append(self.best(2**index_bits, indices))
+        return _of_least_error(designs)
 
     def fewest_bits(self) -> RankedCodebook | None:
         """The fewest bits with which the error is within tolerance; else the least error."""
-        designs: list[RankedCodebook] = []
-        for indices in self.splits:
-            design = self._fewest_index_bits(indices)
-            if design is not None:
-                designs.append(design)
-        good = [design for design in designs if self.good(design)]
+        designs = [self._fewest_index_bits(indices) for indices in self.splits]
+        good = [design for design in designs if design and self.good(design)]
         if good:
-            return min(good, key=lambda design: (design.bits, design.mse))
-        return min(designs, key=lambda design: design.mse, default=None)
+            return min(good, key=attrgetter("bits", "mse"))
+        return _of_least_error(designs)
 
     def _fewest_index_bits(self, indices: int) -> RankedCodebook | None:
         """The fewest bits of an index within tolerance, or else the most.
@@ -249,69 +250,38 @@ def _subspace(kind: Kind, size: int, subspace: int | None) -> int | None:
     return subspace
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class _Prototype:
-    """A codebook but for the number of codewords on top.
+def _of_least_error(designs: Iterable[RankedCodebook | None]) -> RankedCodebook | None:
+    return min(filter(None, designs), key=attrgetter("mse"), default=None)
 
-    Arguments:
-        codewords, epsilon: of its table.
-        kind, dimension, norms, indices, beacon, subspace: of the codebook.
+
+def _best_top(
+    codewords: int,
+    share: float,
+    make_table: Callable[..., RankTable],
+    make_codebook: Callable[..., RankedCodebook],
+) -> RankedCodebook | None:
+    """The least error, which is unimodal in the number of codewords on top; None if no table has
+    them. The search starts near a share of them.
     """
+    designs: dict[int, RankedCodebook | None] = {}
 
-    codewords: int
-    epsilon: Fraction
-    kind: Kind
-    dimension: int
-    norms: Norms
-    indices: int
-    beacon: str
-    subspace: int | None
+    def error(top: int) -> float:
+        if not 1 <= top <= codewords // 2:
+            return math.inf
+        if top not in designs:
+            designs[top] = None
+            with suppress(InfeasibleError):
+                designs[top] = make_codebook(table=make_table(top=top))
+        design = designs[top]
+        return math.inf if design is None else design.mse
 
-    def design(self, top: int) -> RankedCodebook | None:
-        """The codebook with so many codewords on top; None if no table has them."""
-        try:
-            table = rank_table(
-                codewords=self.codewords,
-                top=top,
-                epsilon=self.epsilon,
-                null=self.norms == "null",
-            )
-            return RankedCodebook(
-                table=table,
-                kind=self.kind,
-                dimension=self.dimension,
-                norms=self.norms,
-                indices=self.indices,
-                beacon=self.beacon,
-                subspace=self.subspace,
-            )
-        except InfeasibleError:
-            return None
-
-    def best_top(self) -> RankedCodebook | None:
-        """The least error, which is unimodal in the number of codewords on top."""
-        designs: dict[int, RankedCodebook | None] = {}
-
-        def error(top: int) -> float:
-            if not 1 <= top <= self.codewords // 2:
-                return math.inf
-            if top not in designs:
-                designs[top] = self.design(top)
-            design = designs[top]
-            if design is None:
-                return math.inf
-            return design.mse
-
-        top_share = gaussian_constant(float(self.epsilon))[1]
-        designed = max(1, round(top_share * self.codewords))
-        top = min(designed, self.codewords // 2)
-        stride = max(1, top // 8)
-        while True:
-            neighbour = min((top - stride, top + stride), key=error)
-            if error(neighbour) < error(top):
-                top = neighbour
-            elif stride > 1:
-                stride //= 2
-            else:
-                return designs[top]
+    top = min(max(1, round(share * codewords)), codewords // 2)
+    stride = max(1, top // 8)
+    while True:
+        neighbour = min((top - stride, top + stride), key=error)
+        if error(neighbour) < error(top):
+            top = neighbour
+        elif stride > 1:
+            stride //= 2
+        else:
+            return designs[top]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, final
@@ -111,16 +110,6 @@ class VectorScheme(ABC):
 
 SUMMED = ("rounds", "sampling", "sampling_rate", "neighboring", "clients", "corrupted")
 """What the accounting of summed vectors takes from a release; dimensions and norms are the scheme's."""
-
-
-def check_planned(clients: int, planned: int | None) -> int:
-    """The number of vectors in a sum; ParameterError if the modulus was planned for fewer."""
-    count = check_count("clients", clients)
-    if planned is not None and count > planned:
-        raise ParameterError(
-            "clients", clients, f"the modulus was planned for at most {planned} clients"
-        )
-    return count
 
 
 def round_renyi(
@@ -245,7 +234,10 @@ class TableScheme(VectorScheme):
 
     def decode_sum(self, total: npt.ArrayLike, clients: int) -> FloatArray:
         """Estimate of the sum of the clients' vectors."""
-        count = check_planned(clients, self.clients)
+        count = check_count("clients", clients)
+        if count > self.clients:
+            remedy = f"the modulus was planned for at most {self.clients} clients"
+            raise ParameterError("clients", clients, remedy)
         residues = check_residues(total, self.length, self.modulus)
         largest = int(residues.max())
         if largest > count * self.lattice.span:
@@ -305,8 +297,8 @@ class TableScheme(VectorScheme):
             epsilons[RENYI_L2] = self._at_order(*amounts, alpha)
         return epsilons
 
-    def renyi(self, *, others: int, alphas: Sequence[float]) -> list[float]:
-        """Renyi divergences of one round of a client among `others` honest ones; needs `clip_norm`;
+    def renyi(self, *, others: int, alpha: float) -> float:
+        """Renyi divergence of one round of a client among `others` honest ones; needs `clip_norm`;
         rounded up."""
         if self.clip_norm is None:
             remedy = "Renyi losses of vectors need their L2 norm bounded"
@@ -315,16 +307,15 @@ class TableScheme(VectorScheme):
             noise = others_noise(self.mechanism, others)
             self._round_losses[others] = (noise, {})
         noise, divergences = self._round_losses[others]
-        for alpha in alphas:
-            if alpha not in divergences:
-                divergences[alpha] = round_renyi(
-                    self.mechanism,
-                    noise,
-                    alpha,
-                    coordinates=self.length,
-                    clip_norm=self.clip_norm,
-                )
-        return [divergences[alpha] for alpha in alphas]
+        if alpha not in divergences:
+            divergences[alpha] = round_renyi(
+                self.mechanism,
+                noise,
+                alpha,
+                coordinates=self.length,
+                clip_norm=self.clip_norm,
+            )
+        return divergences[alpha]
 
     @cached_property
     def _round_losses(self) -> dict[int, tuple[NoiseMixture, dict[float, float]]]:
@@ -343,8 +334,7 @@ class TableScheme(VectorScheme):
         """(epsilon, Renyi order): the least epsilon at any order tried, among `others` honest clients."""
         # Losses are nearly linear in the order, which points to the best one; its neighbours are
         # tried too.
-        (divergence,) = self.renyi(others=others, alphas=[2.0])
-        slope = divergence * rounds / 2
+        slope = self.renyi(others=others, alpha=2.0) * rounds / 2
         if math.isinf(slope):
             return math.inf, 2.0
         predicted = math.sqrt(math.log(1 / delta) / max(slope, 1e-12))
@@ -385,5 +375,5 @@ class TableScheme(VectorScheme):
         delta: float,
         alpha: float,
     ) -> float:
-        (divergence,) = self.renyi(others=others, alphas=[alpha])
+        divergence = self.renyi(others=others, alpha=alpha)
         return rdp_to_epsilon(rounds * divergence, alpha, delta)
