@@ -415,7 +415,7 @@ def test_pages_are_made_of_what_mezzotint_writes(
             file,
             "--out",
             page,
-            words=(f"{file.name}: not a file that mezzotint writes", "report --help"),
+            words=(f"{file.name}: not a file with a page", "report --help"),
         )
     refused(
         "report",

@@ -115,25 +115,6 @@ def test_bias_may_be_allowed(invoke: Invoke) -> None:
     assert 0.19 < facts["max_bias"] <= 0.2
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--delta", 0.01),
-        ("--alpha", 2),
-        ("--metric", "absolute"),
-        ("--max-bias", 0.2),
-        ("--loss", "minimax"),
-    ],
-)
-def test_limits_of_other_guarantees_are_refused_before_the_work(
-    invoke: Invoke, tmp_path: Path, options: tuple[object, ...]
-) -> None:
-    outcome = invoke("design", "--epsilon", 1, *options, "--limit", "--out", tmp_path / "m.json")
-    assert outcome.status != 0
-    assert "limit" in outcome.err
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("family", ["rqm", "optm", "mvu"])
 def test_other_guarantees_are_of_the_optimal_family(invoke: Invoke, family: str) -> None:
     outcome = invoke("design", "--epsilon", 1, "--family", family, "--loss", "mae", "--alpha", 2)
@@ -179,22 +160,6 @@ def test_compare_lists_every_family(invoke: Invoke) -> None:
     assert without == "has tables of 3 levels and more, which take 2 bits"
     assert all(row["epsilon"] <= 1 for row in rows if row["epsilon"] is not None)
     assert "% above" in invoke("compare", "--epsilon", 1, "--bits", 1).out
-
-
-@pytest.mark.parametrize("loss", ["mse", pytest.param("mae", marks=pytest.mark.slow)])
-def test_a_design_says_how_far_it_is_above_the_limit(invoke: Invoke, loss: str) -> None:
-    arguments = ("design", "--epsilon", 1, "--levels=-6,-0.5,0.5,6", "--loss", loss, "--limit")
-    facts = invoke(*arguments, "--json").json
-    assert 0 < facts["limit"] <= facts[loss]
-    assert facts["above_limit"] == pytest.approx(100 * (facts[loss] / facts["limit"] - 1), rel=FEW)
-    assert "% above it" in invoke(*arguments).out
-
-
-def test_the_limit_and_a_proof_of_the_levels_go_together(invoke: Invoke) -> None:
-    facts = invoke("design", "--epsilon", 1, "--levels", 2, "--limit", "--prove", "--json").json
-    assert (
-        0 < facts["limit"] <= facts["lower_bound"] <= facts["mse"]
-    )  # any bits, any two levels, this table
 
 
 def test_the_trade_off_is_drawn_and_written(
@@ -372,9 +337,6 @@ def test_what_cannot_be_proven_is_refused_at_once_with_what_to_leave_out(
         assert words in outcome.err
         assert "mezzotint: --prove: proofs over all levels" in outcome.err
         assert "True" not in outcome.err
-    assert (
-        "--limit: limits are known" in invoke("design", "--epsilon", 1, "--alpha", 2, "--limit").err
-    )
 
 
 def test_a_table_above_the_epsilon_asked_for_is_not_listed_as_within_it(

@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mezzotint import families, privacy
 from mezzotint.cli import run
 from mezzotint.families import randomized_response
-from mezzotint.report.file_pages import page_of
-from mezzotint.report.page_html import html_page
 
 
 @pytest.fixture
@@ -64,17 +61,3 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert complaint in error
     assert error.count("\n") == 1
     assert not (folder / "report.html").exists()
-
-
-def test_the_page_of_a_claim_speaks_in_words(tmp_path: Path) -> None:
-    """No Python in it, what the proof relies on, and a name of its own for the file."""
-    table = families.randomized_response(lower=0, upper=1, epsilon=1.0)
-    claim, proof = privacy.prove(privacy.Release(mechanism=table, rounds=2, delta=1e-6))
-    assert proof is not None
-    claim.save(tmp_path / "c.json", proof)
-    page = page_of(tmp_path / "c.json")
-    rows = dict(page.sections[0].table.rows)  # type: ignore[union-attr]
-    assert rows["relies on"].endswith("reports are drawn from the tables")
-    assert rows["tables"].startswith("1 coordinate from table ")
-    assert not any(mark in text for text in rows.values() for mark in "[]{}'_")
-    assert "mechanism file" not in html_page(page)

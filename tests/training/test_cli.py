@@ -79,7 +79,7 @@ def rqp_epsilon(steps: int) -> float:
 def test_dp_sgd_to_a_target(invoke: Invoke, tmp_path: Path) -> None:
     facts, _ = invoke(
         "--target-epsilon", 2, "--delta", 1e-5, "--averaging", 0.5, "--out", tmp_path / "model",
-        "--plot", tmp_path / "run.png", "--every", 5,
+        "--every", 5,
     )  # fmt: skip
     assert 1.99 < facts["epsilon"] <= 2
     assert facts["neighboring"] == "add_or_remove_one"
@@ -102,7 +102,6 @@ def test_dp_sgd_to_a_target(invoke: Invoke, tmp_path: Path) -> None:
     assert lines[1]["epsilon"] < lines[3]["epsilon"] == facts["epsilon"]
     assert lines[-1]["claim"] == facts["claim"]
     assert all(line["seeded"] for line in lines[1:])
-    assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow
@@ -160,20 +159,28 @@ def test_the_same_command_goes_on_and_finishes(invoke: Invoke, tmp_path: Path) -
         invoke("--noise-multiplier", 2, "--out", place)
 
 
-def test_files_of_a_run_are_written_again_by_it_alone(invoke: Invoke, tmp_path: Path) -> None:
-    given = ["--noise-multiplier", 1, "--out", tmp_path / "model", "--plot", tmp_path / "run.png"]
-    first, _ = invoke(*given)
-    # As left by a kill between the plot and the last line of the log.
+def test_files_of_a_run_are_written_again_by_it_alone(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    options = ["--data", "breast-cancer", "--steps", 3, "--noise-multiplier", 1]
+    options += ["--out", tmp_path / "model"]
+    command = ["train", *run_words(tmp_path, *options), "--json", "--proof"]
+
+    def call() -> Any:
+        assert run([*command, str(tmp_path / "claim.json")]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    first = call()
+    # As left by a kill between the proof and the last line of the log.
     log = tmp_path / "model" / "log.jsonl"
     lines = log.read_text().splitlines(keepends=True)
     log.write_text("".join(lines[:-1]))
-    again, _ = invoke(*given)
-    assert again == first
+    assert call() == first
     assert log.read_text() == "".join(lines)
-    (tmp_path / "mine.png").write_bytes(b"mine")
-    with pytest.raises(ParameterError, match=r"plot=.*exists already"):
-        invoke(*given[:-1], tmp_path / "mine.png")
-    assert (tmp_path / "mine.png").read_bytes() == b"mine"
+    (tmp_path / "mine.json").write_bytes(b"mine")
+    assert run([*command, str(tmp_path / "mine.json")]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert (tmp_path / "mine.json").read_bytes() == b"mine"
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
@@ -246,7 +253,7 @@ def test_a_killed_run_goes_on(tmp_path: Path, seed: int | None) -> None:
     reserved = json.loads(ledger[: ledger.rfind("\n")].splitlines()[-1])["reserved"]
     assert 30 <= reserved < 300
     done = subprocess.run(
-        [*command, "--out", str(place), "--plot", str(tmp_path / "run.png")],
+        [*command, "--out", str(place)],
         capture_output=True,
         check=True,
     )

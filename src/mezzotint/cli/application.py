@@ -32,7 +32,6 @@ from mezzotint.cli import (
     show,
     train,
 )
-from mezzotint.cli.estimate_options import EstimateOptions
 from mezzotint.cli.options import (
     VerbHelp,
     VerbsHelp,
@@ -70,22 +69,13 @@ class Verb:
         panel: of the list of verbs.
         summary: its line there.
         example: a command line, below its help.
-        run: its function. Its arguments are the options, or it takes one record of them.
-        options: that record; None where the function takes them singly.
+        run: its function, as `verb_of` takes it.
     """
 
     panel: str
     summary: str
     example: str
     run: Callable[..., None]
-    options: type[object] | None = None
-
-    @property
-    def command(self) -> Callable[..., None]:
-        """What the parser calls."""
-        if self.options is None:
-            return self.run
-        return verb_of(self.options, self.run)
 
 
 VERBS = {
@@ -94,7 +84,6 @@ VERBS = {
         summary="People, epsilon or half width, from the other two",
         example=plan.EXAMPLE,
         run=plan.command,
-        options=plan.PlanOptions,
     ),
     "compare": Verb(
         panel=PLAN,
@@ -119,7 +108,6 @@ VERBS = {
         summary="Design a mechanism for a privacy level",
         example=design.EXAMPLE,
         run=design.command,
-        options=design.DesignOptions,
     ),
     "show": Verb(
         panel=COLLECT,
@@ -132,14 +120,12 @@ VERBS = {
         summary="Privatize columns: one report per row",
         example=privatize.EXAMPLE,
         run=privatize.command,
-        options=privatize.PrivatizeOptions,
     ),
     "estimate": Verb(
         panel=COLLECT,
         summary="Estimate means, shares and quantiles from reports",
         example=estimate.EXAMPLE,
         run=estimate.command,
-        options=EstimateOptions,
     ),
     "report": Verb(
         panel=COLLECT,
@@ -158,14 +144,12 @@ VERBS = {
         summary="Compute the epsilon of a complete release",
         example=account.EXAMPLE,
         run=account.command,
-        options=account.AccountOptions,
     ),
     "ledger": Verb(
         panel=CHECK,
         summary="Show what a ledger charges to whom, and what is left",
         example=ledger.EXAMPLE,
         run=ledger.command,
-        options=ledger.LedgerOptions,
     ),
     "train": Verb(
         panel=LEARN,
@@ -178,7 +162,6 @@ VERBS = {
         summary="Run federated learning, here or as an app of Flower",
         example=federate.EXAMPLE,
         run=federate.command,
-        options=federate.FederateOptions,
     ),
     "reproduce": Verb(
         panel=PAPERS,
@@ -259,7 +242,7 @@ def build(words: Sequence[str]) -> typer.Typer:
     for verb_name, verb in VERBS.items():
         command: Callable[..., None] = _nothing
         if verb_name in words:
-            command = verb.command
+            command = verb_of(verb.run)
         program.command(
             verb_name,
             cls=VerbHelp,

@@ -6,7 +6,7 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,10 +110,6 @@ class DesignOptions:
     missing: Annotated[
         bool, option("Add a category for missing values.", "--missing", panel=CATEGORIES)
     ] = False
-    limit: Annotated[
-        bool,
-        option("Print the distance to a bound for any number of bits.", "--limit", panel=PROVEN),
-    ] = False
     prove: Annotated[
         bool, option("Prove a bound for any levels, as many as these.", "--prove", panel=PROVEN)
     ] = False
@@ -176,7 +172,7 @@ def _design_categories(options: DesignOptions, categories: str) -> None:
     options.parameters.check("categories", options.epsilon)
     numeric = {"levels": options.levels, "prior": options.prior, "knots": options.knots}
     numeric |= options.constraint
-    numeric |= {"limit": options.limit, "prove": options.prove}
+    numeric["prove"] = options.prove
     common.refuse_given(numeric, remedy)
     assert options.epsilon is not None, "checked with the parameters"
     names = categories.split(",")
@@ -250,10 +246,6 @@ def _refuse_mixtures(options: DesignOptions) -> None:
         "missing": options.missing,
     }
     common.refuse_given(of_categories, "this option needs --categories")
-    if options.limit and (options.constraint or options.loss not in ("mse", "mae")):
-        raise ParameterError(
-            "limit", True, "limits are known only for pure epsilon, no bias and --loss mse or mae"
-        )
     if options.parameters.given:
         of_a_search = {**options.constraint, "max_level": options.max_level, "knots": options.knots}
         of_a_search |= {"prove": options.prove}
@@ -275,8 +267,6 @@ def _guaranteed(
         alpha=options.alpha,
         metric=options.metric,
     )
-    if options.limit:
-        json_fields |= _limit(result, problem)
     if options.loss != "cdf" and not options.constraint:
         json_fields["for_shares"] = common.table_for_shares(
             epsilon, options.lower, options.upper, bins=BINS
@@ -343,19 +333,6 @@ def _watched(family: str, levels: Levels, *, prove: bool = False) -> Iterator[Js
         yield {}
 
 
-def _limit(result: mz.design.DesignResult, problem: JsonObject) -> JsonObject:
-    if problem["loss"] == "mae":
-        # The mean absolute error falls as levels move out: its limit is over levels no farther than
-        # these.
-        table = result.mechanism
-        reach = float(abs(table.levels - (table.lower + table.upper) / 2).max())
-        problem = problem | {"max_level": max(reach, problem.get("max_level", reach))}
-    with progress.busy("bounding the loss at any number of bits"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", mz.design.UnboundedLevelsWarning)
-        bound = mz.design.limit(**problem)
-    return {"limit": bound.lower_bound, "above_limit": result.percent_above(bound)}
-
-
 def make(family: str, *, levels: Levels, **problem: Any) -> mz.design.DesignResult:
     """The design of one of FAMILIES for a problem: epsilon, lower, upper, loss, prior, max_level as
     in `mz.design`.
@@ -370,35 +347,32 @@ def make(family: str, *, levels: Levels, **problem: Any) -> mz.design.DesignResu
     return result
 
 
+IMPURE = dict.fromkeys(("delta", "alpha", "metric", "max_bias", "prove", "seconds"))
+FIXED: dict[str, dict[str, str | None]] = {
+    "optm": {"loss": "mae", "max_level": None, "knots": None},
+    "mvu": {"loss": "mse", "max_level": None, "prior": None, "knots": None},
+    "imvu": {"loss": "mse", "max_level": None, "prior": None},
+}
+"""Options that every family but the optimal one fixes, those that one of them does, and to what."""
+
+
 def _make(family: str, levels: Levels, problem: JsonObject) -> mz.design.DesignResult:
     number_or_levels = 4 if levels is None else levels
     if family == "optimal":
         return mz.design.optimal(levels=number_or_levels, **problem)
-    problem = _without(
-        problem,
-        family,
-        delta=None,
-        alpha=None,
-        metric=None,
-        max_bias=None,
-        prove=None,
-        seconds=None,
-    )
+    problem = _without(problem, family, IMPURE | FIXED.get(family, {}))
     if family in CLOSED_FORMS:
         return mz.design.calibrate(family, levels=levels, **problem)
-    if family == "optm":
-        problem = _without(problem, family, loss="mae", max_level=None, knots=None)
-        if isinstance(number_or_levels, list):
-            return mz.design.optm(bins=number_or_levels, **problem)
-        return mz.design.optm(levels=number_or_levels, **problem)
-    problem = _without(problem, family, loss="mse", max_level=None, prior=None)
     if family == "imvu":
         return mz.design.imvu(levels=number_or_levels, **problem)
-    problem = _without(problem, family, knots=None)
-    return mz.design.mvu(levels=number_or_levels, **problem)
+    if family == "mvu":
+        return mz.design.mvu(levels=number_or_levels, **problem)
+    if isinstance(number_or_levels, list):
+        return mz.design.optm(bins=number_or_levels, **problem)
+    return mz.design.optm(levels=number_or_levels, **problem)
 
 
-def _without(problem: JsonObject, family: str, **fixed: str | None) -> JsonObject:
+def _without(problem: JsonObject, family: str, fixed: Mapping[str, str | None]) -> JsonObject:
     """The problem without the options that the family fixes; refuses other values for these."""
     for name, value in fixed.items():
         requested = problem.get(name, value)
@@ -529,8 +503,4 @@ def _bounds(json_fields: JsonObject) -> str:
     if json_fields["lower_bound"] is not None:
         bound = _loss(json_fields["loss"], json_fields["lower_bound"])
         sentence += f"; lower bound for {json_fields['scope']} within the bias limit: {bound}"
-    if json_fields.get("limit") is not None:
-        sentence += f"; for any number of bits: {_loss(json_fields['loss'], json_fields['limit'])}"
-        if json_fields["above_limit"] is not None:
-            sentence += f" ({json_fields['above_limit']:.3g} % above it)"
     return sentence

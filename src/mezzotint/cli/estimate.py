@@ -11,7 +11,7 @@ from rich.console import RenderableType
 
 import mezzotint as mz
 from mezzotint.cli import common, console, estimate_groups, progress, tables
-from mezzotint.cli.estimate_options import EstimateOptions, price, write_rows
+from mezzotint.cli.estimate_options import EstimateOptions, write_rows
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, above, below, number
@@ -391,14 +391,15 @@ def _show_two_columns(options: EstimateOptions) -> None:
     write_rows(entries, options)
     note_row_claim(sources)
     console.warn_each(pairs.provenance.notes)
-    json_fields = {
+    json_fields: JsonObject = {
         "n": pairs.n,
         "confidence": options.confidence,
         "simultaneous": options.simultaneous,
         "seeded": pairs.seeded,
         "notes": pairs.provenance.notes,
-        **price(claim),
     }
+    if claim is not None:
+        json_fields |= {"epsilon": claim.epsilon, **claim.standing}
     console.show({**json_fields, "together": entries}, options.as_json, lambda: table)
 
 

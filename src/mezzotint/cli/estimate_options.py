@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, final
 
-import mezzotint as mz
 from mezzotint.cli import common, tables
 from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, argument, option
 from mezzotint.core.mechanism import Mechanism
@@ -130,10 +129,3 @@ def write_rows(rows: Sequence[Json], options: EstimateOptions) -> None:
     """Write the estimates as a table, where that was asked for."""
     if options.out is not None:
         tables.write_table(rows, options.out, overwrite=options.overwrite, parameter="out")
-
-
-def price(claim: mz.privacy.Claim | None) -> JsonObject:
-    """The JSON fields about the cost of one report; none where it was drawn from a seed."""
-    if claim is None:
-        return {}
-    return {"epsilon": claim.epsilon, **claim.standing}

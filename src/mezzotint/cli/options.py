@@ -43,8 +43,6 @@ PLACEHOLDERS = {
 KINDS: Mapping[object, str] = {int: "integer", float: "float", Path: "path"}
 """Type of a value -> its kind."""
 
-Options = TypeVar("Options")
-
 
 def option(
     text: str,
@@ -93,20 +91,23 @@ Confidence = Annotated[float, option("Confidence of an interval, in (0, 1).")]
 Address = Annotated[str | None, option("Address of a Ray cluster; by default this machine.")]
 
 
-def verb_of(record: type[Options], run: Callable[[Options], None]) -> Callable[..., None]:
-    """The function of a verb whose options are the fields of a frozen record, for the parser.
+def verb_of(run: Callable[..., None]) -> Callable[..., None]:
+    """The function of a verb for the parser, whose arguments are the options.
 
     Arguments:
-        record: a dataclass; its annotations declare the options.
-        run: what the verb does with its options; its docstring is the verb's help.
+        run: what the verb does; its docstring is the verb's help. Its arguments are the options,
+            or it takes one frozen record of them, as `options`.
     """
+    if "options" not in run.__annotations__:
+        return run
+    record = get_type_hints(run)["options"]
     declared = get_type_hints(record, include_extras=True)
 
     def command(**values: Any) -> None:
         run(record(**values))
 
     parameters = []
-    for option_field in dataclasses.fields(record):  # pyright: ignore[reportArgumentType]  # a dataclass
+    for option_field in dataclasses.fields(record):
         default = option_field.default
         if default is dataclasses.MISSING:
             default = inspect.Parameter.empty
@@ -129,24 +130,18 @@ def family() -> typer.Typer:
 Verb = TypeVar("Verb", bound=Callable[..., None])
 
 
-def verb(
-    app: typer.Typer, example: str, record: type[object] | None = None
-) -> Callable[[Verb], Verb]:
+def verb(app: typer.Typer, example: str) -> Callable[[Verb], Verb]:
     """A decorator that adds a function, by its name, to the verbs of a verb.
 
     Arguments:
         app: of the verb, from `family`.
         example: a command line of both verbs, without the program's name and the first verb.
-        record: of the options; None where the function takes them singly.
     """
 
     def add(run: Verb) -> Verb:
-        command: Callable[..., None] = run
-        if record is not None:
-            command = verb_of(record, run)
         family_name = run.__module__.rpartition(".")[2]
         epilog = f"Example: mezzotint {family_name} {example}"
-        app.command(cls=VerbHelp, name=run.__name__, epilog=epilog)(command)
+        app.command(cls=VerbHelp, name=run.__name__, epilog=epilog)(verb_of(run))
         return run
 
     return add

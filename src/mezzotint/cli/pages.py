@@ -42,9 +42,9 @@ def report(
     """Write a self-contained page about a mechanism and its guarantees, or about the results of
     reports or runs.
 
-    FILE is a mechanism, ranked codebook or claim file (.json), reports (.parquet, .csv, .csv.gz, a
-    folder of them, or saved counts), a training log (.jsonl), the folder of a training
-    or federated run, or the --json output of a mezzotint smoothed command.
+    FILE is a mechanism or ranked codebook (.json), reports (.parquet, .csv, .csv.gz, a folder of
+    them, or saved counts), a training log (.jsonl), the folder of a training or federated run, or
+    the --json output of a mezzotint smoothed command.
     """
     if not file.exists():
         raise ParameterError("file", str(file), "no such file; check the path")

@@ -142,34 +142,25 @@ def command(options: PlanOptions) -> None:
     )
 
 
+PASSED_ON = (
+    *("epsilon", "people", "half_width", "effect", "power", "confidence", "simultaneous"),
+    *("lower", "upper", "levels", "above", "probability", "share", "first_share"),
+    *("population", "columns", "waves", "distinct"),
+)
+"""Options that the library takes as they are."""
+
+
 def _planned(options: PlanOptions) -> Plan:
     """The plan, by the library."""
     table = _table(options)
     with progress.busy("planning") as report_progress:
         return mz.collect.plan(
             options.estimand,
-            epsilon=options.epsilon,
-            people=options.people,
-            half_width=options.half_width,
-            effect=options.effect,
-            power=options.power,
-            confidence=options.confidence,
-            simultaneous=options.simultaneous,
             mechanism=table,
-            lower=options.lower,
-            upper=options.upper,
-            levels=options.levels,
             categories=_counts(options.categories),
-            above=options.above,
-            probability=options.probability,
-            share=options.share,
             inputs=common.read_public(options.inputs, parameter="inputs"),
             second=common.read_public(options.second, parameter="second"),
-            first_share=options.first_share,
-            population=options.population,
-            columns=options.columns,
-            waves=options.waves,
-            distinct=options.distinct,
+            **common.picked(options, *PASSED_ON),
             progress=lambda people, epsilon: report_progress(
                 f"{people:,} people, epsilon {epsilon:.4g}"
             ),

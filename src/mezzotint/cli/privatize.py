@@ -12,7 +12,7 @@ from mezzotint.cli import common, console, progress
 from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, ProofOption, argument, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, above, below, counted
+from mezzotint.core.records import above, below, counted
 
 if TYPE_CHECKING:  # imports SciPy, which help does without
     from mezzotint.collect.results import PrivatizeResult
@@ -173,27 +173,19 @@ def _privatized(options: PrivatizeOptions, tables: Tables) -> PrivatizeResult:
     missing_values = None
     if options.missing_values is not None:
         missing_values = options.missing_values.split(",")
-    settings: JsonObject = {
+    settings = common.picked(
+        options,
+        *("missing", "on_out_of_range", "decimal", "backslash_is_text"),
+        *("ledger", "budget", "charge_by", "at_most", "per"),
+        *("overwrite", "resume", "engine", "address", "threads"),
+    )
+    settings |= {
         "keep": options.keep or (),
-        "missing": options.missing,
-        "on_out_of_range": options.on_out_of_range,
-        "overwrite": options.overwrite,
-        "resume": options.resume,
         "memo": _memo(options.memoise_by, options.key_file, options.new_key),
-        "engine": options.engine,
-        "address": options.address,
-        "threads": options.threads,
         "rng": options.seed,
-        "ledger": options.ledger,
-        "budget": options.budget,
-        "charge_by": options.charge_by,
-        "at_most": options.at_most,
-        "per": options.per,
         "lot": _lot(options),
         "delimiter": delimiter,
         "missing_values": missing_values,
-        "decimal": options.decimal,
-        "backslash_is_text": options.backslash_is_text,
     }
     with progress.bar("privatizing", unit="rows") as report_progress:
         settings["progress"] = report_progress

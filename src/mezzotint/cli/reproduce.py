@@ -128,32 +128,16 @@ def _draw(result: Reproduction, kind: str, path: Path | None, overwrite: bool) -
 
 
 def _picture(result: Reproduction) -> list[RenderableType]:
-    """The rows as a table; remarks would squeeze the numbers, so they stand below, each once."""
-    headings = [heading for heading in result.columns if heading != "note"]
-    numeric_headings: set[str] = set()
-    keys_by_remark: dict[str, list[str]] = {}
-    table_rows = []
-    for row in result.rows:
-        for heading in headings:
-            if isinstance(row.get(heading), float):
-                numeric_headings.add(heading)
-        cells = [_cell(row.get(heading)) for heading in headings]
-        table_rows.append(cells)
-        if row.get("note"):
-            keys = " ".join(cells[:KEY_COLUMNS])
-            keys_by_remark.setdefault(str(row["note"]), []).append(keys)
-    terminal_table = tables.TerminalTable(
-        headings,
-        table_rows,
-        left=[heading for heading in headings if heading not in numeric_headings],
-        title=result.title,
-        keys=KEY_COLUMNS,
+    columns = list(result.columns)
+    left: list[str] = []
+    for heading in columns:
+        if not any(isinstance(row.get(heading), float) for row in result.rows):
+            left.append(heading)
+    table_rows = [[_cell(row.get(heading)) for heading in columns] for row in result.rows]
+    table = tables.TerminalTable(
+        columns, table_rows, left=left, title=result.title, keys=KEY_COLUMNS
     )
-    sentences = [result.note]
-    for remark, keys in keys_by_remark.items():
-        sentences.append(f"{', '.join(keys)}: {remark}.")
-    sentences.append(_BASIS)
-    return [terminal_table, *sentences]
+    return [table, result.note, _BASIS]
 
 
 def _cell(value: object) -> str:

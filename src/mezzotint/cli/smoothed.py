@@ -102,7 +102,7 @@ class ProfileOptions(LossOptions, DatabaseOptions):
     at_most: AtMost = None
 
 
-@verb(app, "profile --election 2020 --loss-rate 0.002 --ratio 51/49", ProfileOptions)
+@verb(app, "profile --election 2020 --loss-rate 0.002 --ratio 51/49")
 def profile(options: ProfileOptions) -> None:
     """Compute delta of one database at one epsilon exactly, and the worst case over all
     databases.
@@ -122,7 +122,7 @@ class UtilityOptions(DatabaseOptions):
     ] = None
 
 
-@verb(app, "utility --election 2020 --loss-rate 0.002 --threshold 0.51", UtilityOptions)
+@verb(app, "utility --election 2020 --loss-rate 0.002 --threshold 0.51")
 def utility(options: UtilityOptions) -> None:
     """Compute the adversary's utility: how well someone who knows all other records can guess one
     record.
@@ -166,11 +166,7 @@ class ExpectedOptions(ModelOptions):
     seed: Annotated[int | None, option("Seed of these histograms; 0 by default.")] = None
 
 
-@verb(
-    app,
-    "expected --n 1000000 --vertices 0.0554 --loss-rate 0.002 --epsilon 1",
-    ExpectedOptions,
-)
+@verb(app, "expected --n 1000000 --vertices 0.0554 --loss-rate 0.002 --epsilon 1")
 def expected(options: ExpectedOptions) -> None:
     """Compute smoothed delta: the largest expected delta over compositions of the given
     distributions.
@@ -202,11 +198,7 @@ class OwnOptions(ModelOptions):
     ] = None
 
 
-@verb(
-    app,
-    "own --mechanism rules.py:majority --n 12 --vertices 0.3,0.6 --sampled 9 --ratio 2",
-    OwnOptions,
-)
+@verb(app, "own --mechanism rules.py:majority --n 12 --vertices 0.3,0.6 --sampled 9 --ratio 2")
 def own(options: OwnOptions) -> None:
     """Compute smoothed delta of a mechanism of your own, of a voting rule's winner, or of a sampled
     histogram.
@@ -307,7 +299,7 @@ class GradientsOptions(LossOptions):
     seed: Annotated[int, option("Seed of the random databases.")] = 0
 
 
-@verb(app, "gradients --n 400 --epsilon 1 --draws 30 --json", GradientsOptions)
+@verb(app, "gradients --n 400 --epsilon 1 --draws 30 --json")
 def gradients(options: GradientsOptions) -> None:
     """Estimate smoothed delta of one gradient step on 8-bit gradients: the average exact delta of
     random databases.

@@ -21,7 +21,7 @@ from mezzotint.cli.train_run import EXAMPLE_RUN, Data, Method, RunFile, read_run
 from mezzotint.core import brought_by
 from mezzotint.core.arguments import Neighboring, check_choice
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
-from mezzotint.core.files import parse_object, read_text, replacing
+from mezzotint.core.files import parse_object, read_text
 from mezzotint.core.records import JsonObject, above, number, plain
 
 if TYPE_CHECKING:
@@ -63,6 +63,14 @@ class Place:
     def model(self) -> Path:
         return self.folder / "model.mz"
 
+    @property
+    def logged(self) -> list[JsonObject]:
+        """The lines of the log; none where there is no log."""
+        if not self.log.exists():
+            return []
+        lines = read_text(self.log).splitlines()
+        return [parse_object(line, name=self.log.name) for line in lines]
+
 
 def command(
     run: Annotated[File, argument("Run file; --example prints one.", metavar="RUN.TOML")] = None,
@@ -82,7 +90,6 @@ def command(
         File, option("Folder for event files: loss, accuracy, epsilon.", panel=OUTPUT)
     ] = None,
     proof: ProofOption = None,
-    plot: Annotated[File, option("Plot accuracy against epsilon (.png).", panel=OUTPUT)] = None,
     overwrite: Overwrite = False,
     example: Annotated[
         bool, option("Print a run file and nothing else.", "--example", panel=RUN)
@@ -103,19 +110,18 @@ def command(
     place = None
     if out is not None:
         place = Place(folder=out)
-    outputs = Outputs(place=place, tensorboard=tensorboard, proof=proof, plot=plot)
+    outputs = Outputs(place=place, tensorboard=tensorboard, proof=proof)
     replaces = overwrite or outputs.are_of_the_run()
-    common.refuse_outputs(".png", overwrite=replaces, plot=plot)
     common.refuse_outputs(".json", overwrite=replaces, proof=proof)
     with _warnings_as_lines():
         trainer = prepare(described, place, overwrite=overwrite)
         _refuse_without_steps(trainer, described, place)
         if trainer.taken >= described.run.steps:
             console.note(f"the run in {out} is finished: no step is left to take")
-        history = _run(trainer, described, outputs, resumed=trainer.taken > 0)
-        json_fields = finish(trainer, history, described, outputs)
+        last = _run(trainer, described, outputs, resumed=trainer.taken > 0)
+        json_fields = finish(trainer, last, described, outputs)
         json_fields |= _proven(trainer, proof, overwrite=replaces)
-    if place is not None and _unfinished(place):
+    if place is not None and not any("claim" in entry for entry in place.logged[-1:]):
         with place.log.open("a", encoding="utf-8") as file:
             _line(file, json_fields)  # what mezzotint report quotes
     console.show(json_fields, as_json, lambda: [_summary(json_fields), json_fields["claim"]])
@@ -131,20 +137,20 @@ class Outputs:
     place: Place | None
     tensorboard: Path | None
     proof: Path | None
-    plot: Path | None
 
     @property
     def names(self) -> list[str]:
         """Files beside the folder of the run."""
-        return [str(file.resolve()) for file in (self.proof, self.plot) if file is not None]
+        if self.proof is None:
+            return []
+        return [str(self.proof.resolve())]
 
     def are_of_the_run(self) -> bool:
         """Whether the run in the folder has been told of these files: it may write them again."""
         if self.place is None or not self.place.log.exists():
             return False
         logged_names: set[str] = set()
-        for line in read_text(self.place.log).splitlines():
-            entry = parse_object(line, name=self.place.log.name)
+        for entry in self.place.logged:
             logged_names.update(entry.get("outputs", []))
         return set(self.names) <= logged_names
 
@@ -349,15 +355,16 @@ def _bounds(described: RunFile, task: Task) -> float | tuple[float, ...]:
     )
 
 
-def _run(run: Trainer, described: RunFile, outputs: Outputs, *, resumed: bool) -> list[Standing]:
-    """Takes the steps; returns what was reported, before an interruption as well."""
+def _run(run: Trainer, described: RunFile, outputs: Outputs, *, resumed: bool) -> Standing:
+    """Takes the steps; returns what was reported last, before an interruption where none is left."""
     place = outputs.place
-    history: list[Standing] = []
+    last = None
     if place is not None and resumed:
-        history = _earlier(run, place)
+        last = _last_logged(run, place)
+    taken = run.taken
     every = described.run.every or max(1, described.run.steps // 20)
     with ExitStack() as opened:
-        reports = [history.append, opened.enter_context(_live(described.run.steps))]
+        reports = [opened.enter_context(_live(described.run.steps))]
         if place is not None:
             place.folder.mkdir(parents=True, exist_ok=True)
             reports.append(opened.enter_context(_lines(run, described, outputs, resumed=resumed)))
@@ -384,7 +391,9 @@ def _run(run: Trainer, described: RunFile, outputs: Outputs, *, resumed: bool) -
             console.warn(f"stopped: {run.stopped}")
     if run.stopped and not run.taken:  # another process took what was left
         raise _nothing_left(run, described)
-    return history or [run.standing()]
+    if run.taken > taken:
+        return run.last
+    return last or run.standing()
 
 
 def _refuse_without_steps(run: Trainer, described: RunFile, place: Place | None) -> None:
@@ -409,30 +418,21 @@ def _nothing_left(run: Trainer, described: RunFile) -> BudgetError:
     )
 
 
-def _earlier(run: Trainer, place: Place) -> list[Standing]:
-    """What the log says of the steps that the checkpoint has."""
-    if not place.log.exists():
-        return []
-    standings: list[Standing] = []
-    for line in read_text(place.log).splitlines():
-        entry = parse_object(line, name=place.log.name)
+def _last_logged(run: Trainer, place: Place) -> Standing | None:
+    """What the log says last of the steps that the checkpoint has."""
+    last = None
+    for entry in place.logged:
         try:
             if not 0 < entry.get("step", 0) <= run.taken:
                 continue
             for field_name, value in entry.items():
                 if isinstance(value, str):  # an infinity or NaN, which JSON lacks
                     entry[field_name] = float(value)
-            standings.append(mz.training.trainer.Standing(**entry))
+            last = mz.training.trainer.Standing(**entry)
         except (ValueError, TypeError):
             message = "holds a line that no run has written; restore it, or name another --out"
             raise FileFormatError(f"{place.log.name}: {message}") from None
-    return standings
-
-
-def _unfinished(place: Place) -> bool:
-    """Whether the log lacks its last line, which states the claim."""
-    lines = read_text(place.log).splitlines()
-    return not lines or "claim" not in parse_object(lines[-1], name=place.log.name)
+    return last
 
 
 @contextmanager
@@ -521,11 +521,9 @@ def _live(steps: int) -> Iterator[Callable[[Standing], None]]:
             warnings.showwarning = former
 
 
-def finish(
-    run: Trainer, history: list[Standing], described: RunFile, outputs: Outputs
-) -> JsonObject:
-    """Writes the model and the plot; says what was reached and what it cost."""
-    claim, sentence, last = run.claim(), run.sentence(), history[-1]
+def finish(run: Trainer, last: Standing, described: RunFile, outputs: Outputs) -> JsonObject:
+    """Writes the model; says what was reached and what it cost."""
+    claim, sentence = run.claim(), run.sentence()
     costs: JsonObject = {}
     cost_names = ["epsilon", "delta", "neighboring"]
     if claim is not None:
@@ -537,9 +535,6 @@ def finish(
     if outputs.place is not None:
         file_bytes = packed.save(outputs.place.model, overwrite=True)
         folder = str(outputs.place.folder)
-    if outputs.plot is not None:
-        with replacing(outputs.plot, overwrite=True, parameter="plot") as temporary:
-            mz.report.sheet([mz.report.history_figure(history)]).savefig(temporary, format="png")
     return {
         "data": run.data.name,
         "model": described.model.name,

@@ -22,6 +22,5 @@ if TYPE_CHECKING:
     from mezzotint.report.mechanism_pages import tradeoff_figure as tradeoff_figure
     from mezzotint.report.page_html import html_page as html_page
     from mezzotint.report.reports_pages import reports_page as reports_page
-    from mezzotint.report.training_pages import history_figure as history_figure
 
 __getattr__, __dir__ = on_demand(__name__, __file__)

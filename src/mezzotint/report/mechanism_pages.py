@@ -19,7 +19,7 @@ from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, above, confidence_percent, counted, number, percent
 from mezzotint.core.types import FloatArray
-from mezzotint.design.comparison import Row
+from mezzotint.design.comparison import BIASED
 from mezzotint.privacy.accounting import report_claim
 from mezzotint.report.contents import Curve, Figure, Page, Section, Slider, Table
 
@@ -48,31 +48,17 @@ SLOW = {"optm": 4}
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Rival:
-    """One mechanism of a comparison, on uniform inputs: as `design.Row`, of one that exists."""
-
-    name: str
-    epsilon: float
-    bits: int
-    mse: float
-    mae: float
-    max_bias: float
-    certified: bool
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
 class Comparison:
     """A mechanism, first among its rivals.
 
     Arguments:
-        rivals: the mechanism and its rivals.
+        rivals: the mechanism and its rivals, named as the page names them.
         limit: no exactly unbiased mechanism with this epsilon has a smaller MSE, at any number of
             levels; None where there is no comparison.
         remarks: what could not be compared, and why.
     """
 
-    rivals: tuple[Rival, ...]
+    rivals: tuple[Mechanism, ...]
     limit: float | None
     remarks: tuple[str, ...]
 
@@ -86,15 +72,7 @@ def compare(mechanism: Mechanism) -> Comparison:
     Edge cases: no comparison where epsilon is below 0.001, above 15 or unbounded, or beyond 32
         levels; the remarks say so.
     """
-    subject = Rival(
-        name="this mechanism",
-        epsilon=mechanism.epsilon,
-        bits=mechanism.bits,
-        mse=mechanism.mse(),
-        mae=mechanism.mae(),
-        max_bias=mechanism.max_bias,
-        certified=report_claim(mechanism).certified,
-    )
+    subject = Mechanism.of(mechanism, name="this mechanism")
     obstacle = _obstacle_to_comparison(mechanism)
     if obstacle:
         return Comparison(rivals=(subject,), limit=None, remarks=(obstacle,))
@@ -116,7 +94,10 @@ def compare(mechanism: Mechanism) -> Comparison:
         if compared_row.mechanism is None:
             remarks.append(f"{NAMES[compared_row.family]} is missing: {compared_row.note}.")
             continue
-        compared_rivals.append(_rival(compared_row))
+        rival_name = NAMES[compared_row.family]
+        if compared_row.note == BIASED:
+            rival_name = f"{rival_name} (biased)"
+        compared_rivals.append(Mechanism.of(compared_row.mechanism, name=rival_name))
         if compared_row.mse is not None and compared_row.above_limit is not None:
             error_limits.append(compared_row.mse / (1 + compared_row.above_limit / 100))
     slow_families = [NAMES[family_name] for family_name in NAMES if family_name not in families]
@@ -144,16 +125,6 @@ def _obstacle_to_comparison(mechanism: Mechanism) -> str:
             f"table has {level_count}."
         )
     return ""
-
-
-def _rival(row: Row) -> Rival:
-    rival_name = NAMES[row.family]
-    if row.note == "biased":
-        rival_name = f"{rival_name} (biased)"
-    shared_fields = ("epsilon", "bits", "mse", "mae", "max_bias", "certified")
-    return Rival(
-        name=rival_name, **{field_name: getattr(row, field_name) for field_name in shared_fields}
-    )
 
 
 def tradeoff_figure(points: Sequence[JsonObject]) -> Figure:
@@ -421,14 +392,14 @@ def _renyi(mechanism: Mechanism) -> Figure:
 
 def how_good_it_is(mechanism: Mechanism, comparison: Comparison) -> Section:
     """Its distance from the limit and from every rival at the same epsilon."""
-    ranked_rivals = sorted(comparison.rivals, key=lambda rival: rival.mse)
+    ranked_rivals = sorted(comparison.rivals, key=lambda rival: rival.mse())
     subject = comparison.rivals[0]
     rival_names = [rival.name for rival in ranked_rivals]
-    squared_errors = [rival.mse for rival in ranked_rivals]
+    squared_errors = [rival.mse() for rival in ranked_rivals]
     paragraphs = list(comparison.remarks)
     curves = [Curve.of("mean squared error", rival_names, squared_errors, "bars")]
     if comparison.limit is not None:
-        relative_excess = max(0.0, subject.mse / comparison.limit - 1)
+        relative_excess = max(0.0, subject.mse() / comparison.limit - 1)
         bound_sentence = (
             "No exactly unbiased mechanism with this epsilon has a mean squared error below "
             f"{number(comparison.limit)} on uniform inputs, however many bits it sends (a proven "
@@ -448,9 +419,9 @@ def how_good_it_is(mechanism: Mechanism, comparison: Comparison) -> Section:
     )
 
 
-def _table_of_rivals(ranked: Sequence[Rival], subject: Rival) -> Table:
-    squared_cells = _aligned([rival.mse for rival in ranked])
-    absolute_cells = _aligned([rival.mae for rival in ranked])
+def _table_of_rivals(ranked: Sequence[Mechanism], subject: Mechanism) -> Table:
+    squared_cells = _aligned([rival.mse() for rival in ranked])
+    absolute_cells = _aligned([rival.mae() for rival in ranked])
     table_rows = []
     for rival, squared_cell, absolute_cell in zip(
         ranked, squared_cells, absolute_cells, strict=True
@@ -466,7 +437,7 @@ def _table_of_rivals(ranked: Sequence[Rival], subject: Rival) -> Table:
                 bias_cell,
             )
         )
-    certified = all(rival.certified for rival in ranked)
+    certified = all(report_claim(rival).certified for rival in ranked)
     headings = (
         "mechanism",
         f"epsilon ({mz.privacy.basis(certified=certified)})",

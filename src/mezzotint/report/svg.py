@@ -260,16 +260,7 @@ def _axes(figure: Figure) -> tuple[Axis, Axis]:
 
 
 def _grid(horizontal_axis: Axis, vertical_axis: Axis) -> str:
-    grid_elements = []
-    for tick_value, tick_label in horizontal_axis.ticks:
-        tick_position = horizontal_axis.position(tick_value)
-        grid_elements.append(
-            f'<path d="M{tick_position:.1f} {vertical_axis.start:g}V{vertical_axis.end:g}"/>'
-        )
-        grid_elements.append(
-            f'<text x="{tick_position:.1f}" y="{vertical_axis.start + 16:g}" text-anchor="middle">'
-            f"{tick_label}</text>"
-        )
+    grid_elements = [_grid_across(horizontal_axis, vertical_axis.start)]
     for tick_value, tick_label in vertical_axis.ticks:
         tick_height = vertical_axis.position(tick_value)
         grid_elements.append(

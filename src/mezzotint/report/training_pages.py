@@ -15,7 +15,6 @@ from mezzotint.report.contents import Curve, Figure, Page, Section, Table, neare
 
 if TYPE_CHECKING:
     from mezzotint.training import rqp
-    from mezzotint.training.trainer import Standing
 
 DELTAS = tuple(10.0**-exponent for exponent in range(3, 11))
 """Deltas at which the complete run is accounted again, where the log suffices."""
@@ -167,40 +166,6 @@ def _cell(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return str(value)
-
-
-def history_figure(history: Sequence[Standing]) -> Figure:
-    """Test and training accuracy against epsilon spent (against steps where nothing is private).
-
-    Arguments:
-        history: the `Standing`s of a run.
-
-    Returns: the figure, for a page or `sheet`.
-
-    Example:
-        >>> history = [
-        ...     mz.training.trainer.Standing(
-        ...         step=step, loss=1.0, train_accuracy=0.8, test_accuracy=0.7, epsilon=0.1 * step,
-        ...         seconds=1.0,
-        ...     )
-        ...     for step in (1, 2)
-        ... ]
-        >>> len(mz.report.history_figure(history).curves)
-        2
-    """
-    epsilons_spent = [standing.epsilon for standing in history if standing.epsilon is not None]
-    is_private = len(epsilons_spent) == len(history)
-    positions = epsilons_spent if is_private else [standing.step for standing in history]
-    training_percents = [100 * standing.train_accuracy for standing in history]
-    test_percents = [100 * standing.test_accuracy for standing in history]
-    horizontal_label = "epsilon spent" if is_private else "steps"
-    return Figure.of(
-        "history",
-        "Accuracy",
-        (horizontal_label, "accuracy (%)"),
-        Curve.of("test", positions, test_percents),
-        Curve.of("training (not for release)", positions, training_percents, "dashed"),
-    )
 
 
 # What it cost -----------------------------------------------------------------------------------
