@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import zlib
 from dataclasses import replace
 
@@ -294,6 +295,25 @@ def test_a_policy_on_noise_counts_the_smallest_sum_without_the_corrupted():
             )
     with pytest.raises(ParameterError, match="noise_multiplier"):
         Policy(noise_multiplier=math.nan)
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "asked"),
+    [
+        ("table", "report_epsilon", lambda encoding: encoding.report_epsilon),
+        ("table", "largest_value", lambda encoding: encoding.largest),
+        ("fixed", "clip_norm", lambda encoding: encoding.norm),
+    ],
+)
+def test_a_refusal_shows_two_numbers_of_which_the_first_is_more(name, rule, asked):
+    """By one part in 2**52: rounded to six digits, both would read the same."""
+    encoding = ENCODINGS[name]
+    amount = asked(encoding)
+    Policy(**{rule: amount}).check(encoding, _plan(encoding))
+    with pytest.raises(PolicyRefusal) as refused:
+        Policy(**{rule: math.nextafter(amount, 0)}).check(encoding, _plan(encoding))
+    more, allowed = re.findall(r"\d[\d.e-]*", str(refused.value))
+    assert float(more) == amount > float(allowed)
 
 
 @pytest.mark.parametrize("unit", [5e-324, 1e-310, 1e-60, 1e60, 1.75e308])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
+import re
 import zlib
 from dataclasses import replace
 
@@ -22,7 +25,7 @@ from mezzotint.federated.app import run_server
 from mezzotint.federated.client_app import make_client_app
 from mezzotint.federated.flower_records import RECORD, Key
 from mezzotint.federated.local_reports import LocalStrategy, LocalUpdates
-from mezzotint.federated.policy import Policy
+from mezzotint.federated.policy import Policy, PolicyRefusal
 from mezzotint.federated.run_ledger import RunLedger
 from mezzotint.federated.settings import RunSettings
 from mezzotint.privacy.ledger import Ledger
@@ -208,6 +211,36 @@ def test_answers_are_repeated_and_a_budget_is_kept(tmp_path):
     assert {
         number: _ask(grid, 10, strategy, number, 0)[Key.PAYLOAD] for number in (1, 2)
     } == answers
+
+
+def test_a_full_disk_is_no_business_of_the_servers(tmp_path, monkeypatch):
+    """Nothing leaves, and the refusal names neither the file nor what is wrong with it."""
+    grid = LocalGrid([_app(np.eye(10)[0])], configs={0: {"records": str(tmp_path)}})
+    strategy = _strategy()
+    first = _ask(grid, 10, strategy, 1, 0)
+    with monkeypatch.context() as patch:
+
+        def full(descriptor: int, data: bytes) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        patch.setattr("mezzotint.core.files.os.write", full)
+        refused = _ask(grid, 10, strategy, 2, 0)
+    assert refused[Key.REFUSED] == "ClientFault"
+    assert str(tmp_path) not in refused["reason"]
+    assert Key.PAYLOAD in _ask(grid, 10, strategy, 2, 0)
+    assert _ask(grid, 10, strategy, 1, 0)[Key.PAYLOAD] == first[Key.PAYLOAD]
+    assert Ledger(tmp_path / "reports.jsonl").spent("0").releases == 2
+
+
+@pytest.mark.parametrize("rule", ["report_epsilon", "budget", "clip_norm", "largest_value"])
+def test_a_refusal_shows_that_what_was_asked_is_more_than_what_is_allowed(rule: str) -> None:
+    """By one part in 2**52: rounded to six digits, both would read the same."""
+    asked = SCHEME.clip_norm if rule in ("clip_norm", "largest_value") else SCHEME.epsilon
+    Policy(**{rule: asked}).check_report(SCHEME)
+    with pytest.raises(PolicyRefusal) as refused:
+        Policy(**{rule: np.nextafter(asked, 0)}).check_report(SCHEME)
+    more, allowed = re.findall(r"\d[\d.e-]*", str(refused.value))
+    assert float(more) == asked > float(allowed)
 
 
 def test_a_second_codebook_in_one_run_is_refused():

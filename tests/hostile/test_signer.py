@@ -22,7 +22,7 @@ from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid
 from federated.rounds import card, roster, secret
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import ParameterError, StorageError
 from mezzotint.federated.client_mod import SecureUpdates
 from mezzotint.federated.encoding import gaussian_encoding
 from mezzotint.federated.encoding_files import packed
@@ -132,6 +132,36 @@ def test_rounds_through_signers_are_those_without(machines: list[_Machine]) -> N
         assert strategy.incidents == []
         assert [machine.ledger.sums for machine in machines] == [number] * CLIENTS
     assert all(RECORD not in context.state for context in grid.contexts.values())
+
+
+@pytest.mark.parametrize("stage", ["note", "charge"])
+def test_a_signer_whose_disk_is_full_says_so_to_its_own_log_alone(
+    machines: list[_Machine], monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    """It answers nothing in that round, and the next one as ever."""
+    ledger = machines[2].process.signer.ledger
+    assert ledger is not None
+    ledger_type = type(ledger)
+    usual = getattr(ledger_type, stage)
+
+    def full(self: LifetimeLedger, *values: Any, **options: Any) -> Any:
+        if self is ledger:
+            raise StorageError("path", "its.ledger", "cannot be written (No space left on device)")
+        return usual(self, *values, **options)
+
+    grid = _grid(machines, [_honest(place) for place in range(CLIENTS)])
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger_type, stage, full)
+        strategy = _run(grid)
+    assert strategy.last_sum is not None
+    incidents = [incident for incident in strategy.incidents if incident.client]
+    assert {incident.name for incident in incidents} == {"ClientFault"}
+    assert not [incident for incident in incidents if "its.ledger" in incident.what]
+    assert any("its.ledger" in line for line in machines[2].said)
+    assert machines[2].ledger.sums == 0
+    strategy = _run(grid)
+    assert strategy.incidents == []
+    assert [machine.ledger.sums for machine in machines].count(2) == CLIENTS - 1
 
 
 def test_a_signer_that_died_in_a_round_is_a_drop_out(

@@ -15,7 +15,7 @@ from mezzotint.cli import common, console, messages, tables
 from mezzotint.cli.options import OUTPUT, AsJson, ProofOption, argument, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import write_text
-from mezzotint.core.records import JsonObject, above, counted, number
+from mezzotint.core.records import JsonObject, above, counted, exactly, number
 
 if TYPE_CHECKING:
     from mezzotint.cli.federate_run import RunFile
@@ -216,7 +216,7 @@ def _dry_run(run: RunFile, settings: RunSettings, as_json: bool) -> None:
     ]
     if json_fields["rounds"] < json_fields["wanted"]:
         sentences.append(
-            f"warning: the budget of epsilon {settings.epsilon:g} ends the run after "
+            f"warning: the budget of epsilon {exactly(settings.epsilon)} ends the run after "
             f"{json_fields['rounds']} of {json_fields['wanted']} rounds of a client"
         )
     if json_fields["warning"]:

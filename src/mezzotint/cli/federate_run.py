@@ -16,7 +16,7 @@ from mezzotint.cli import common, console
 from mezzotint.cli.runfile import RunFormat, read_document, record_of
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import above, counted
+from mezzotint.core.records import above, counted, exactly
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.settings import RunSettings, Scheme
 
@@ -468,7 +468,7 @@ def _gaussian(
     )
     console.note(
         f"a noise multiplier of {above(multiplier)} keeps {participation} within epsilon "
-        f"{settings.epsilon:g}"
+        f"{exactly(settings.epsilon)}"
     )
     return encoding
 
@@ -491,7 +491,7 @@ def left_for_updates(settings: RunSettings) -> tuple[float, float]:
         cost = claim.epsilon
     if cost >= settings.epsilon:
         remedy = (
-            f"what clients measure alone costs {cost:g}: use more evaluate.noise_multiplier, or "
+            f"what clients measure alone costs {above(cost)}: use more evaluate.noise_multiplier, or "
             "ask less often"
         )
         raise ParameterError("privacy.epsilon", settings.epsilon, remedy)

@@ -19,9 +19,9 @@ import mezzotint as mz
 from mezzotint.cli import common, console, progress, tables
 from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, argument, option
 from mezzotint.core.arguments import check_probability
-from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.errors import FileFormatError, ParameterError, StorageError
 from mezzotint.core.files import AppendLog, parse_object, replacing
-from mezzotint.core.records import JsonObject, above, below, counted
+from mezzotint.core.records import JsonObject, above, below, counted, exactly
 
 if TYPE_CHECKING:
     from mezzotint.privacy.people import IdHash
@@ -407,11 +407,6 @@ def _words(json_fields: JsonObject, top: int) -> Sequence[str]:
     return sentences
 
 
-def _exactly(budget: float) -> str:
-    """A budget as it was given: rounded, it could read as less than a total that keeps to it."""
-    return repr(float(budget)).removesuffix(".0")
-
-
 def _budget_words(json_fields: JsonObject) -> list[str]:
     """What is left of the budget that was asked about, and of the one that the ledger fixed."""
     sentences = []
@@ -423,12 +418,12 @@ def _budget_words(json_fields: JsonObject) -> list[str]:
         state = "exceeded"
         if entry["epsilon"] <= json_fields["budget"]:
             state = f"{below(entry['left'])} of it left for {whom}"
-        sentences.append(f"Budget: epsilon {_exactly(json_fields['budget'])}, {state}.")
+        sentences.append(f"Budget: epsilon {exactly(json_fields['budget'])}, {state}.")
     if "fixed" in json_fields:
         epsilon, delta, slack = json_fields["fixed"].values()
         sentences.append(
-            f"The budget was fixed at epsilon {above(epsilon)} and delta {above(delta)}, "
-            f"{above(slack)} of it slack for advanced composition: what is reserved may add up to "
+            f"The budget was fixed at epsilon {exactly(epsilon)} and delta {exactly(delta)}, "
+            f"{exactly(slack)} of it slack for advanced composition: what is reserved may add up to "
             "more than this epsilon, and still keep to it."
         )
     return sentences
@@ -446,6 +441,8 @@ def _show_sums(
     if ledger.sums:
         try:
             epsilon = ledger.spent(delta)
+        except StorageError:
+            raise
         except ParameterError:  # sums without noise of the clients' own
             epsilon = math.inf
     json_fields: JsonObject = {
@@ -471,7 +468,7 @@ def _show_sums(
         state = "exceeded"
         if epsilon <= budget:
             state = f"{below(budget - epsilon)} of it left"
-        sentences += f"\nBudget: epsilon {_exactly(budget)}, {state}."
+        sentences += f"\nBudget: epsilon {exactly(budget)}, {state}."
     console.show({"file": str(file), **json_fields}, as_json, lambda: sentences)
     if budget is not None and epsilon > budget:
         raise typer.Exit(1)

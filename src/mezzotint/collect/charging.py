@@ -24,7 +24,7 @@ from mezzotint.collect.sink import draft_of, is_unnamed
 from mezzotint.collect.source import Batch, Selection, Source, Wanted
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.files import publish
-from mezzotint.core.records import above, below
+from mezzotint.core.records import above, below, exactly
 from mezzotint.core.sampler import fresh_key
 from mezzotint.core.types import AnyPath
 from mezzotint.privacy import Ledger
@@ -183,7 +183,7 @@ def _overspending(epsilon: float, *, budget: float, spent: float) -> str:
         remedy = f"{remedy}; for rows of other people keep another ledger"
     return (
         f"this run costs each row epsilon {above(epsilon)}, and {above(spent)} of the budget of "
-        f"{below(budget)} is spent; nothing was read, charged or written: {remedy}"
+        f"{exactly(budget)} is spent; nothing was read, charged or written: {remedy}"
     )
 
 

@@ -121,6 +121,16 @@ def below(value: float, digits: int = 6) -> str:
     return f"-{negated}"
 
 
+def exactly(value: float) -> str:
+    """A limit, or what is held against it, with all its digits: rounded to six, 0.50000001 would be
+    refused as 0.5 where 0.5 is allowed.
+
+    >>> exactly(0.50000001), exactly(2.0)
+    ('0.50000001', '2')
+    """
+    return repr(float(value)).removesuffix(".0")
+
+
 EXACTLY_ZERO = "-infinity: exactly 0"
 """What is printed of the logarithm of 0."""
 

@@ -16,7 +16,7 @@ from mezzotint.core.arguments import (
     check_positive,
 )
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.records import above
+from mezzotint.core.records import above, exactly
 from mezzotint.core.search import bracket
 from mezzotint.privacy.claim import Claim
 
@@ -103,7 +103,7 @@ def noise_within(budget: float, make: Callable[[float], E], sums: Sums) -> tuple
     _ = make(_MOST)  # what is refused with any noise is refused here
     if not suffices(_MOST):
         raise InfeasibleError(
-            f"epsilon={budget:g}: even a noise multiplier of {_MOST:g} gives epsilon "
+            f"epsilon={exactly(budget)}: even a noise multiplier of {_MOST:g} gives epsilon "
             f"{above(last_cost)}; allow more, or take part in fewer rounds"
         )
     multiplier = _LEAST
@@ -126,7 +126,9 @@ def rounds_within(budget: float, spent: Callable[[int], float], rounds: int) -> 
         if least_cost < math.inf:
             cost = f"costs epsilon {above(least_cost)}"
             remedy = "use a noisier mechanism, more clients or fewer parameters, or allow more"
-        raise InfeasibleError(f"epsilon={budget:g}: one round {cost}, nothing was sent; {remedy}")
+        raise InfeasibleError(
+            f"epsilon={exactly(budget)}: one round {cost}, nothing was sent; {remedy}"
+        )
     return 1 + bisect_right(range(2, rounds), budget, key=spent)
 
 

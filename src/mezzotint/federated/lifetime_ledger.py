@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 from mezzotint.core.arguments import check_count, check_limit
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog
-from mezzotint.core.records import JsonObject
+from mezzotint.core.records import JsonObject, above, exactly
 from mezzotint.federated.secagg.roster import DEALINGS
 from mezzotint.federated.secagg.wire import ReplayedRound
 
@@ -279,8 +279,8 @@ class LifetimeLedger:
             if most_epsilon < math.inf:
                 total_epsilon = _total(counts, encodings, single_sum.delta)
             if total_epsilon > most_epsilon:
-                cost = f"epsilon {total_epsilon:g} in all its sums"
-                raise BudgetError(f"{cost} would exceed the budget of {most_epsilon:g}")
+                cost = f"epsilon {above(total_epsilon)} in all its sums"
+                raise BudgetError(f"{cost} would exceed the budget of {exactly(most_epsilon)}")
             if sum_kind.binding not in self._encodings:
                 line["encoding"] = encodings[sum_kind.binding].hex()
             append(line)

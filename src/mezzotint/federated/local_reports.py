@@ -22,9 +22,15 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from mezzotint.core.arguments import check_vector, with_old_fields
-from mezzotint.core.errors import BudgetError, FileFormatError, MezzotintError, ParameterError
+from mezzotint.core.errors import (
+    BudgetError,
+    FileFormatError,
+    MezzotintError,
+    ParameterError,
+    StorageError,
+)
 from mezzotint.core.files import parse_object
-from mezzotint.core.records import JsonObject
+from mezzotint.core.records import JsonObject, exactly
 from mezzotint.federated.client_mod import (
     Train,
     Updates,
@@ -144,8 +150,10 @@ class LocalUpdates(Updates):
             report = session.answer(vector, round_number=number, slot=slot)
         except BudgetError:
             raise PolicyRefusal(
-                f"budget={policy.budget:g}: another report would exceed it; nothing was sent"
+                f"budget={exactly(policy.budget)}: another report would exceed it; nothing was sent"
             ) from None
+        except StorageError:  # whose path is not the server's to know
+            raise
         except ParameterError as error:  # another slot of a round that was answered
             raise PolicyRefusal(str(error)) from None
         _keep(context, described, session.answers)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 from mezzotint.core.arguments import check_numbers, check_rules, with_keys_of_today, with_old_fields
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.files import read_text
-from mezzotint.core.records import JsonObject
+from mezzotint.core.records import JsonObject, exactly
 from mezzotint.federated.secagg import Roster, RoundPlan, Trust
 from mezzotint.federated.secagg.plan import CORRUPTED
 from mezzotint.federated.secagg.roster import DEALINGS, ROUNDS
@@ -208,11 +208,13 @@ class Policy:
         multiplier = encoding.noise_multiplier(max(0, plan.minimum - self.trust.corrupted_of(plan)))
         if not required <= multiplier < math.inf:
             wanted = (
-                f"wants {required:g}"
+                f"wants {exactly(required)}"
                 if required < math.inf
                 else "answers no sums of what it measures"
             )
-            raise PolicyRefusal(f"{rule}={multiplier:g} in the smallest sum: this client {wanted}")
+            raise PolicyRefusal(
+                f"{rule}={exactly(multiplier)} in the smallest sum: this client {wanted}"
+            )
 
     def check_report(self, scheme: RankedCodebook) -> None:
         """Refuse single reports if this client requires sums or more protection.
@@ -226,15 +228,19 @@ class Policy:
             )
         if scheme.epsilon > (allowed := min(self.report_epsilon, self.budget)):
             raise PolicyRefusal(
-                f"epsilon={scheme.epsilon:g} per report: this client allows {allowed:g}"
+                f"epsilon={exactly(scheme.epsilon)} per report: this client allows {exactly(allowed)}"
             )
         if self.mechanisms is not None and scheme.sha256 not in self.mechanisms:
             raise PolicyRefusal(
                 f"mechanism={scheme.sha256}: not among those that this client allows"
             )
         allowed_norm = math.inf if self.clip_norm is None else self.clip_norm
-        if scheme.clip_norm > min(self.largest_value, allowed_norm):
-            raise PolicyRefusal(f"clip_norm={scheme.clip_norm:g}: more than this client allows")
+        largest_norm = min(self.largest_value, allowed_norm)
+        if scheme.clip_norm > largest_norm:
+            raise PolicyRefusal(
+                f"clip_norm={exactly(scheme.clip_norm)}: this client allows at most "
+                f"{exactly(largest_norm)}"
+            )
 
     def _check_mechanism(self, encoding: Encoding) -> None:
         trains = encoding.purpose == "train"  # what clients measure has no norm in data units
@@ -244,11 +250,11 @@ class Policy:
             and (encoding.norm is None or encoding.norm > self.clip_norm)
         ):
             raise PolicyRefusal(
-                f"clip_norm={encoding.norm}: this client allows at most {self.clip_norm:g}"
+                f"clip_norm={encoding.norm}: this client allows at most {exactly(self.clip_norm)}"
             )
         if (epsilon := encoding.report_epsilon) > self.report_epsilon:
             raise PolicyRefusal(
-                f"epsilon={epsilon:g} per report: this client allows {self.report_epsilon:g}"
+                f"epsilon={exactly(epsilon)} per report: this client allows {exactly(self.report_epsilon)}"
             )
         if self.mechanisms is not None and encoding.sha256 not in self.mechanisms:
             raise PolicyRefusal(
@@ -256,7 +262,7 @@ class Policy:
             )
         if trains and encoding.largest > self.largest_value:
             raise PolicyRefusal(
-                f"clip={encoding.largest:g}: this client allows {self.largest_value:g}"
+                f"clip={exactly(encoding.largest)}: this client allows {exactly(self.largest_value)}"
             )
 
 

@@ -27,9 +27,15 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, final, get_args
 
 import numpy as np
 
-from mezzotint.core.errors import BudgetError, FileFormatError, MezzotintError, ParameterError
+from mezzotint.core.errors import (
+    BudgetError,
+    FileFormatError,
+    MezzotintError,
+    ParameterError,
+    StorageError,
+)
 from mezzotint.core.files import parse_object
-from mezzotint.core.records import JsonObject
+from mezzotint.core.records import JsonObject, exactly
 from mezzotint.federated.lifetime_ledger import Answer, LifetimeLedger, lifetime_path
 from mezzotint.federated.policy import Policy, PolicyRefusal, load_policy
 from mezzotint.federated.secagg import (
@@ -151,7 +157,7 @@ class Signer:
         answer = self.client.deal(invitation, encoding=encoding)
         try:
             self._note(plan, "deal", answer, policy)
-        except PolicyRefusal:
+        except MezzotintError:
             self.client.abandon(answer)
             raise
         return answer
@@ -252,8 +258,10 @@ class Signer:
         except BudgetError as error:
             self.warn(str(error))
             raise PolicyRefusal(
-                f"budget={policy.budget:g}: another sum would exceed it; nothing was sent"
+                f"budget={exactly(policy.budget)}: another sum would exceed it; nothing was sent"
             ) from None
+        except StorageError:
+            raise
         except ParameterError:
             raise PolicyRefusal(
                 "budget: nothing is claimed of this encoding's sums against their server"
@@ -440,7 +448,7 @@ class SignerProcess:
                     self.signer.abandon(parts[0])
                 refusal_name, reason = refusal_of(error)
                 if refusal_name == "ClientFault":
-                    self.signer.warn(f"signer: {type(error).__name__}")
+                    self.signer.warn(f"signer: {type(error).__name__}: {error}")
                 _send(link, {"refused": refusal_name, "reason": reason})
             else:
                 _send(link, {}, answer)

@@ -10,7 +10,7 @@ from typing import final
 
 from mezzotint.core.arguments import check_positive
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.records import Record, above
+from mezzotint.core.records import Record, above, exactly
 from mezzotint.core.search import bracket
 from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim, Release
@@ -163,7 +163,7 @@ def _advice(
     return (
         f"calibrate: even at {most_noise_at:g}, the parameter with most noise, the release costs "
         f"epsilon={above(claim.epsilon)} ({claim.basis}) at delta={release.delta:g}, above "
-        f"epsilon={budget:g}; any of these would meet the budget: {'; or '.join(remedies)}"
+        f"epsilon={exactly(budget)}; any of these would meet the budget: {'; or '.join(remedies)}"
     )
 
 

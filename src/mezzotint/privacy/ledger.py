@@ -33,7 +33,7 @@ import numpy as np
 
 from mezzotint.core.errors import BudgetError, ParameterError, StorageError
 from mezzotint.core.files import Append, AppendLog
-from mezzotint.core.records import JsonObject, above, plain
+from mezzotint.core.records import JsonObject, above, exactly, plain
 from mezzotint.privacy.charges import (
     GLOBAL,
     Charge,
@@ -354,7 +354,7 @@ class Ledger:
         if overspent and segment.persons:
             raise BudgetError(
                 f"release {claim.identity!r} exceeds the budget: releases about everyone alone have spent "
-                f"{everyone.spent()}; the budget is epsilon {above(epsilon)}. Nothing was charged, and nothing may be "
+                f"{everyone.spent()}; the budget is epsilon {exactly(epsilon)}. Nothing was charged, and nothing may be "
                 "released. Allow more (--budget), or keep another ledger for other people"
             )
         excess = store.charged(
@@ -372,7 +372,7 @@ class Ledger:
             raise BudgetError(
                 f"release {claim.identity!r} exceeds the budget: person {person!r} has spent epsilon "
                 f"{earlier} and would pay {above(claim.epsilon)} for each of their rows; the budget "
-                f"is epsilon {above(epsilon)}. Nothing was charged, and nothing may be released. "
+                f"is epsilon {exactly(epsilon)}. Nothing was charged, and nothing may be released. "
                 f"{remedy}"
             )
 
@@ -686,9 +686,9 @@ class Ledger:
     ) -> str:
         total = self._with(sums_by_client(added), person).spent()
         person_charges = [charge for charge in added if charge.client in (person, GLOBAL)]
-        budget = f"epsilon {above(epsilon)} and delta {above(delta)}"
+        budget = f"epsilon {exactly(epsilon)} and delta {exactly(delta)}"
         if self.slack:
-            budget += f", {above(self.slack)} of it slack"
+            budget += f", {exactly(self.slack)} of it slack"
         return refusal(person_charges[-1], person, total, budget)
 
     def _check_fixed(self, epsilon: float, delta: float) -> bool:

@@ -24,7 +24,7 @@ from mezzotint.core.arguments import (
     check_positive,
 )
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.records import JsonObject
+from mezzotint.core.records import JsonObject, above, exactly
 from mezzotint.core.types import UNIT
 from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim, Release
@@ -425,8 +425,8 @@ def _least_noise(spent: Callable[[float], float], target: float) -> float:
         cost = spent(noise)
     if cost > target:
         raise InfeasibleError(
-            f"target_epsilon={target:g}: even a noise multiplier of {noise:g} gives epsilon "
-            f"{cost:.4g}; choose a larger target, fewer steps, smaller batches or a larger delta"
+            f"target_epsilon={exactly(target)}: even a noise multiplier of {noise:g} gives epsilon "
+            f"{above(cost)}; choose a larger target, fewer steps, smaller batches or a larger delta"
         )
     excess = math.inf
     while noise > too_low * (1 + _CLOSE) and cost < target * (1 - _CLOSE):
