@@ -273,3 +273,49 @@ def test_a_run_ledger_tells_of_one_client(invoke: Callable[..., Any], tmp_path: 
         "charges"
     ] == {"bob": 0}
     assert "mezzotint report" in invoke("ledger", tmp_path / "run.jsonl", "--budget", "1").err
+
+
+def test_nothing_overwrites_a_ledger_or_its_key(
+    invoke: Callable[..., Any], charged: tuple[Path, Any], tmp_path: Path
+) -> None:
+    """What was spent would be forgotten: neither a run that is charged to it, nor another verb."""
+    ledger, words = charged
+    key = Path(f"{ledger}.key")
+    names = {tmp_path / "l.csv": ledger, tmp_path / "k.csv": key, tmp_path / "l.json": ledger}
+    for link, target in names.items():
+        link.symlink_to(target)
+    before = ledger.read_bytes(), key.read_bytes()
+    run = ["privatize", tmp_path / "0.parquet", *words[:4]]
+    for out in (ledger, tmp_path / "l.csv", key, f"{ledger}.people/", f"{ledger}.people/more/"):
+        for more in ([], ["--overwrite"]):
+            ended = invoke(*run, "--ledger", ledger, "--out", out, *more)
+            assert ended.status == 2
+            assert "is the ledger, or belongs to it" in ended.err
+    other = tmp_path / "other.jsonl"
+    for line in (
+        [*run, "--ledger", other, "--out", tmp_path / "l.csv"],
+        [*run, "--ledger", other, "--out", tmp_path / "k.csv"],
+        ["ledger", ledger, "--export", ledger],
+        ["design", "--epsilon", "1", "--levels", "2", "--out", tmp_path / "l.json"],
+    ):
+        ended = invoke(*line, "--overwrite")
+        assert ended.status == 2
+        assert "nothing overwrites" in ended.err
+    assert (ledger.read_bytes(), key.read_bytes()) == before
+    assert all(link.is_symlink() for link in names)
+    assert not other.exists()
+    table = families.randomized_response(lower=0, upper=10, epsilon=1.0)
+    table.save(tmp_path / "m.json", overwrite=True)  # anything else is
+
+
+def test_a_ledger_behind_links_that_go_in_a_circle_is_refused(
+    invoke: Callable[..., Any], charged: tuple[Path, Any], tmp_path: Path
+) -> None:
+    circle = tmp_path / "circle"
+    circle.symlink_to(circle)
+    for path in (circle, circle / "l.jsonl"):
+        line = ["privatize", tmp_path / "0.parquet", *charged[1][:4], "--out", tmp_path / "o.csv"]
+        ended = invoke(*line, "--ledger", path)
+        assert ended.status == 2
+        assert "leads back to itself" in ended.err
+        assert not (tmp_path / "o.csv").exists()

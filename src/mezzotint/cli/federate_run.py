@@ -15,6 +15,7 @@ import mezzotint as mz
 from mezzotint.cli import common, console
 from mezzotint.cli.runfile import RunFormat, read_document, record_of
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.files import resolved
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import above, counted, exactly
 from mezzotint.federated.encoding import Encoding
@@ -220,7 +221,7 @@ class RunFile:
             raise ParameterError("mechanism.clip_norm", norm, "need a clipping norm > 0")
         out_name = ""
         if out is not None:
-            out_name = str(out.resolve())
+            out_name = str(resolved(out, parameter="out"))
         settings: dict[str, Any] = {
             parameter: attrgetter(key)(self) for parameter, key in SETTINGS.items()
         }

@@ -23,7 +23,7 @@ from mezzotint.collect.settings import Settings
 from mezzotint.collect.sink import draft_of, is_unnamed
 from mezzotint.collect.source import Batch, Selection, Source, Wanted
 from mezzotint.core.errors import BudgetError, ParameterError
-from mezzotint.core.files import publish
+from mezzotint.core.files import publish, resolved
 from mezzotint.core.records import above, below, exactly
 from mezzotint.core.sampler import fresh_key
 from mezzotint.core.types import AnyPath
@@ -32,6 +32,7 @@ from mezzotint.privacy.accounting import report_claim
 from mezzotint.privacy.charges import Charge, Entry, upwards
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.people import LEAST_USEFUL, PeopleLine, PersonCounter
+from mezzotint.privacy.people_store import people_folder
 
 SOURCE = "; source "
 """Before the fingerprint of its source in the description of a charge."""
@@ -68,7 +69,20 @@ def fingerprint(settings: Settings, files: Sequence[SourceFile]) -> str | None:
 
 def key_path(path: str | os.PathLike[str]) -> Path:
     """The file of a ledger's secret: beside the ledger itself, where links to it lead."""
-    return Path(f"{Path(path).resolve()}.key")
+    return Path(f"{resolved(path, parameter='ledger')}.key")
+
+
+def refuse_ledger_as_output(out: str | os.PathLike[str], settings: Settings) -> None:
+    """Raises ParameterError where the reports would be written to the ledger, or to what is its."""
+    ledger = settings.ledger
+    path = ledger.path if isinstance(ledger, Ledger) else ledger
+    if path is None or os.fspath(out) == "-":
+        return
+    target = resolved(out, parameter="out")
+    for place in (resolved(path, parameter="ledger"), key_path(path), people_folder(path)):
+        if target.is_relative_to(place):
+            remedy = "is the ledger, or belongs to it; name another place"
+            raise ParameterError("out", os.fspath(out), remedy)
 
 
 def ledger_key(ledger: Ledger, *, create: bool = True) -> bytes:

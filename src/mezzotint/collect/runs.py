@@ -23,6 +23,7 @@ from mezzotint.collect.charging import (
     counts_along,
     ledger_of,
     people_along,
+    refuse_ledger_as_output,
     selection_of,
 )
 from mezzotint.collect.encoder import Encoder, Tally
@@ -50,7 +51,7 @@ from mezzotint.collect.sink import (
 from mezzotint.collect.source import Batch, Source
 from mezzotint.core.arguments import check_options
 from mezzotint.core.errors import ParameterError, StorageError
-from mezzotint.core.files import refuse_existing
+from mezzotint.core.files import refuse_existing, resolved
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import AnyPath
 from mezzotint.privacy.people import PersonCounter
@@ -148,6 +149,7 @@ def privatize_columns(
     files = tuple(find_files(source))
     rows_source = Source(files=files, wanted=encoder.wanted, dialect=settings.dialect)
     _refuse_inside(source, out)
+    refuse_ledger_as_output(out, settings)
     if is_folder(out):
         return FolderRun(
             encoder=encoder,
@@ -166,9 +168,14 @@ def _refuse_inside(source: SourcePath, out: AnyPath) -> None:
     if not isinstance(source, str | os.PathLike) or os.fspath(out) == "-":
         return
     folder = Path(source)
-    if folder.is_dir() and Path(out).resolve().is_relative_to(folder.resolve()):
+    if folder.is_dir() and _is_inside(out, folder):
         remedy = f"lies inside the source {os.fspath(source)}; name another place"
         raise ParameterError("out", os.fspath(out), remedy)
+
+
+def _is_inside(out: AnyPath, folder: Path) -> bool:
+    place = resolved(out, parameter="out")
+    return place.is_relative_to(resolved(folder, parameter="source"))
 
 
 def _check_one_file(source: Source, out: AnyPath, settings: Settings) -> None:

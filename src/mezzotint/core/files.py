@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import stat
 import threading
 import time
@@ -48,6 +49,10 @@ _CHECKSUM_DIGITS = 16
 """Hexadecimal digits of a line's checksum."""
 
 _CHAIN_KEY = b',"chain":"'
+
+_LOG_LINE = re.compile(rb',"chain":"[0-9a-f]{16}"}\n\Z')
+_KEY_LINE = re.compile(rb"[0-9a-f]{64}\n?")
+_LONGEST_HEADER = 1 << 16
 
 _RECORDED_BYTES = 4096
 """Of a torn line, put on record."""
@@ -183,7 +188,7 @@ def refuse_existing(
     parameter: str = "out",
 ) -> Path:
     """The path, checked: its folder exists, and nothing is there yet unless `overwrite`; None never
-    offers that.
+    offers that. Logs and keys are not overwritten by anybody: what was spent would be forgotten.
     """
     target = Path(path)
     if not target.parent.is_dir():
@@ -195,7 +200,26 @@ def refuse_existing(
     if target.exists() and not overwrite:
         offer = "" if overwrite is None else ", or overwrite=True (--overwrite)"
         raise ParameterError(parameter, str(target), f"exists already; name another file{offer}")
+    if target.is_file() and _is_irreplaceable(target):
+        remedy = "holds a ledger or a key, which nothing overwrites; name another file"
+        raise ParameterError(parameter, str(target), remedy)
     return target
+
+
+def _is_irreplaceable(path: Path) -> bool:
+    """Whether a file is a log, by the end of its first line, or a key."""
+    with path.open("rb") as file:
+        first_line = file.readline(_LONGEST_HEADER)
+    return bool(_LOG_LINE.search(first_line) or _KEY_LINE.fullmatch(first_line))
+
+
+def resolved(path: str | os.PathLike[str], *, parameter: str) -> Path:
+    """The path where links lead; ParameterError where one leads back to itself."""
+    try:
+        return Path(path).resolve()
+    except (OSError, RuntimeError):  # as one release of Python or the other has it
+        remedy = "a link in it leads back to itself; remove that link"
+        raise ParameterError(parameter, os.fspath(path), remedy) from None
 
 
 def sync_folder(folder: Path) -> None:
@@ -445,12 +469,21 @@ class AppendLog:
                 raise self._failed(error) from None
             try:
                 with locked(descriptor, path, wait=max(0.0, deadline - time.monotonic())):
-                    if self._in_place(descriptor, path):
-                        self._catch_up(descriptor)
+                    if self._is_current(descriptor, path):
                         yield descriptor
                         return
             finally:
                 os.close(descriptor)
+
+    def _is_current(self, descriptor: int, path: Path) -> bool:
+        """Whether the open file still has its name; then all lines in it are taken."""
+        try:
+            is_in_place = self._in_place(descriptor, path)
+            if is_in_place:
+                self._catch_up(descriptor)
+        except OSError as error:
+            raise self._failed(error) from None
+        return is_in_place
 
     def _in_place(self, descriptor: int, path: Path) -> bool:
         """Whether the open file still has its name, now that it is locked."""

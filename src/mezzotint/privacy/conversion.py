@@ -16,6 +16,7 @@ from mezzotint.core.files import publish
 from mezzotint.core.records import Progress
 from mezzotint.privacy.charges import GLOBAL, Charge, Entry
 from mezzotint.privacy.ledger import Ledger
+from mezzotint.privacy.people_store import people_folder
 
 
 def convert_ledger(
@@ -52,7 +53,7 @@ def convert_ledger(
         (2, 1.0)
     """
     target = Path(path)
-    for taken in (target, _people_folder(target)):
+    for taken in (target, people_folder(target)):
         if taken.exists():
             raise ParameterError("path", str(taken), "exists already; name a new file")
     entries = old.charges
@@ -64,19 +65,14 @@ def convert_ledger(
         _publish(draft, target)
     finally:
         draft.unlink(missing_ok=True)
-        shutil.rmtree(_people_folder(draft), ignore_errors=True)
+        shutil.rmtree(people_folder(draft), ignore_errors=True)
     return Ledger(target)
-
-
-def _people_folder(path: Path) -> Path:
-    """The folder of the people of the ledger there."""
-    return Path(f"{path.resolve()}.people")
 
 
 def _publish(draft: Path, target: Path) -> None:
     """Gives a complete ledger its name; the file comes last, since it is what makes a ledger."""
-    if _people_folder(draft).exists():
-        _people_folder(draft).rename(_people_folder(target))
+    if people_folder(draft).exists():
+        people_folder(draft).rename(people_folder(target))
     if not publish(draft, target):
         raise ParameterError("path", str(target), "exists already; name a new file")
 

@@ -26,7 +26,6 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import final
 
 import numpy as np
@@ -55,7 +54,7 @@ from mezzotint.privacy.people import (
     budget_units,
     units_of,
 )
-from mezzotint.privacy.people_store import PeopleStore, totals_name
+from mezzotint.privacy.people_store import PeopleStore, people_folder, totals_name
 from mezzotint.privacy.sorted_records import Records, largest_totals, lookup
 
 FORMAT = "mezzotint-ledger"
@@ -108,7 +107,7 @@ class Ledger:
         # Beside the ledger itself, where links to it lead.
         self._store: PeopleStore | None = None
         if path is not None:
-            self._store = PeopleStore(Path(f"{Path(path).resolve()}.people"))
+            self._store = PeopleStore(people_folder(path))
         header = {"format": FORMAT, "version": VERSION}
         self._log = AppendLog(
             path,

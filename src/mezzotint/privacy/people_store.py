@@ -18,7 +18,7 @@ from typing import final
 import numpy as np
 
 from mezzotint.core.errors import FileFormatError
-from mezzotint.core.files import PRIVATE_FILE, sync_folder
+from mezzotint.core.files import PRIVATE_FILE, resolved, sync_folder
 from mezzotint.privacy.people import (
     MAX_UNITS,
     UNITS,
@@ -46,6 +46,11 @@ from mezzotint.privacy.sorted_records import (
 def _emptied(path: Path) -> int:
     """Descriptor of a file that is written anew, readable by its owner alone."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
+
+
+def people_folder(path: str | os.PathLike[str]) -> Path:
+    """Where the people of a ledger are: beside the ledger itself, where links to it lead."""
+    return Path(f"{resolved(path, parameter='path')}.people")
 
 
 @final
