@@ -50,7 +50,6 @@ from rich.table import Table
 
 from mezzotint import collect, families
 from mezzotint.collect.answers import GroupEvidence
-from mezzotint.collect.evidence import CrossFitted
 from mezzotint.collect.groups import Group, parts_of
 from mezzotint.collect.intervals import (
     Sums,
@@ -65,6 +64,7 @@ from mezzotint.core.mechanism import Mechanism
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from reference.fits import fitted_together
 from reference.outcomes import score_accepts
 
 STAGES = ((40, 0.4), (160, 0.8), (600, math.inf))
@@ -504,7 +504,7 @@ def widths(
         ]
         for one in (mechanism, wave)
     ]
-    ours, others = (list(CrossFitted.of_many(sets, confidence=0.95, edges=edges)) for sets in many)
+    ours, others = (list(fitted_together(sets, confidence=0.95, edges=edges)) for sets in many)
     safe = collect.estimate(many[0][0], method="safe", histogram=EDGES)
     assert isinstance(safe, collect.Estimate)
     assert safe.histogram is not None

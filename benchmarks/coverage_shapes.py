@@ -45,12 +45,13 @@ from scipy import special
 from mezzotint import collect
 from mezzotint.collect.bets import Betting
 from mezzotint.collect.decoders import decoder_basis, dominating
-from mezzotint.collect.evidence import CrossFitted, Evidence
+from mezzotint.collect.evidence import Evidence
 from mezzotint.collect.support_points import SupportPoints, nodes_of
 from mezzotint.core.mechanism import Mechanism
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from reference.fits import fitted_together
 from reference.outcomes import outcomes, probabilities
 
 ROUNDING = 1e-12
@@ -229,7 +230,7 @@ def summed_cells(
     if likely.sum() > (MOST_SUMMED if codes == 2 else MOST_SUMMED_OF_MANY):
         return None
     many = [collect.CodeCounts(mechanism=mechanism, counts=counts) for counts in every[likely]]
-    fits = CrossFitted.of_many(many, confidence=levels[0], edges=np.array(EDGES))
+    fits = fitted_together(many, confidence=levels[0], edges=np.array(EDGES))
     evidence = [FittedReports(fit=fit) for fit in fits]
     cells: list[Cell] = []
     for label, law in laws.items():
@@ -368,7 +369,7 @@ def fits_of(
     many = [collect.CodeCounts(mechanism=mechanism, counts=one) for one in counts]
     edges = np.array(EDGES)
     if method == "asymptotic":
-        yield from CrossFitted.of_many(many, confidence=confidence, edges=edges)
+        yield from fitted_together(many, confidence=confidence, edges=edges)
         return
     for one in many:
         deal = int(rng.integers(2**62))

@@ -17,12 +17,13 @@ from mezzotint import collect, datasets, design, families
 from mezzotint.collect import evidence
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.decoders import dominating, greatest_expectation
-from mezzotint.collect.evidence import FLOOR, FOLDS, CrossFitted, folds_of
+from mezzotint.collect.evidence import FLOOR, FOLDS, CrossFitted
 from mezzotint.collect.means import mean_interval
 from mezzotint.collect.spreads import spread_of
 from mezzotint.collect.support_points import nodes_of, quick_fit
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import TOTAL
+from reference.fits import fitted_together
 from strategies import mechanisms
 from tolerances import FEW, MANY, printed
 
@@ -121,9 +122,12 @@ def test_a_solver_that_fails_makes_intervals_wider_and_never_wrong(
 @pytest.mark.parametrize("n", [1, 3, 10**4, 3 * 10**10])
 def test_folds_deal_every_report_once_and_depend_on_the_counts_alone(n: int) -> None:
     counts = np.array([n // 2, n - n // 2, 0, 0])
-    nodes = nodes_of(CodeCounts(mechanism=KRR4, counts=counts))
-    many = nodes.with_counts(np.stack([counts, counts]))
-    folds, again = folds_of(many)
+    reports = CodeCounts(mechanism=KRR4, counts=counts)
+    nodes = nodes_of(reports)
+    again, _ = (
+        one.folds for one in fitted_together([reports, reports], confidence=0.95, edges=None)
+    )
+    folds = CrossFitted(reports, confidence=0.95, edges=None).folds
     assert sum(fold.counts for fold in folds).tolist() == counts.tolist()
     assert sum(fold.share for fold in folds) == pytest.approx(1, rel=FEW)
     assert len(folds) <= FOLDS
@@ -137,8 +141,9 @@ def test_folds_deal_every_report_once_and_depend_on_the_counts_alone(n: int) -> 
 def test_a_fold_does_not_see_its_own_reports() -> None:
     """What a fold expects is a fit of the other parts alone: their fit, put together again, is the same."""
     counts = np.random.default_rng(3).multinomial(500, KRR4.pmf(0.3))
-    nodes = nodes_of(CodeCounts(mechanism=KRR4, counts=counts))
-    for fold in folds_of(nodes.with_counts(counts[None]))[0]:
+    reports = CodeCounts(mechanism=KRR4, counts=counts)
+    nodes = nodes_of(reports)
+    for fold in CrossFitted(reports, confidence=0.95, edges=None).folds:
         rest = nodes.with_counts(nodes.counts - fold.counts)
         masses = quick_fit(rest, steps=evidence.STEPS)
         assert fold.expected == pytest.approx(
@@ -341,7 +346,7 @@ def test_intervals_of_lopsided_tables_cover_by_enumeration(table: Mechanism, n: 
     ]
     found = [
         (one.variance(), one.share(0.0, 0.8), one.share(0.5, 1.0))
-        for one in CrossFitted.of_many(many, confidence=0.95, edges=np.array([0.0, 0.5, 0.8, 1.0]))
+        for one in fitted_together(many, confidence=0.95, edges=np.array([0.0, 0.5, 0.8, 1.0]))
     ]
     for (x, p), pmf in zip(columns, pmfs, strict=True):
         values, shares = np.array(x), np.array(p)

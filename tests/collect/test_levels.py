@@ -17,7 +17,6 @@ from mezzotint.collect import bets, intervals
 from mezzotint.collect.bets import Betting, chunks_of
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.decoders import dominating
-from mezzotint.collect.evidence import CrossFitted
 from mezzotint.collect.intervals import (
     LADDER,
     Sums,
@@ -30,6 +29,7 @@ from mezzotint.collect.intervals import (
 from mezzotint.collect.spreads import Spread, spread_of
 from mezzotint.collect.support_points import nodes_of
 from mezzotint.core.types import TOTAL
+from reference.fits import fitted_together
 from reference.outcomes import ones_of_fixed, outcomes, probabilities, score_accepts
 from tolerances import FEW, MANY
 
@@ -400,7 +400,7 @@ def test_the_variance_of_few_far_reports_holds_at_high_levels() -> None:
     chances = [float(stats.multinomial.pmf(one, 100, shares)) for one in counts]
     assert sum(chances) > 0.0019  # beyond 24 near ones stand 1e-7 of it
     many = [CodeCounts(mechanism=mechanism, counts=one) for one in counts]
-    fits = list(CrossFitted.of_many(many, confidence=0.9999, edges=None))
+    fits = list(fitted_together(many, confidence=0.9999, edges=None))
     missed = 0.0
     for fit, chance in zip(fits, chances, strict=True):
         if fit.variance_end(upper=True) < truth:

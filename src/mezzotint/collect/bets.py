@@ -19,7 +19,7 @@ from scipy import special
 
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.decoders import dominating
-from mezzotint.collect.evidence import FLOOR, STEPS, Evidence, Fold
+from mezzotint.collect.evidence import STEPS, Evidence, Fold, expected_shares
 from mezzotint.collect.means import mean_interval
 from mezzotint.collect.support_points import SupportPoints, quick_fit
 from mezzotint.core.search import bracket
@@ -55,15 +55,14 @@ def chunks_of(nodes: SupportPoints, *, deal: int) -> list[Fold]:
         as long as it does not depend on the reports.
     """
     dealt = np.random.default_rng(deal).multinomial(nodes.counts, CHUNKS).T
-    average = nodes.pmf.mean(axis=0)
     earlier = np.zeros_like(nodes.counts)
     chunks = []
     for counts in dealt:
-        expected = average
+        expected = nodes.pmf.mean(axis=0)
         centre = float(nodes.x.mean())
         if earlier.any():
             masses = quick_fit(nodes.with_counts(earlier), steps=STEPS)
-            expected = (1 - FLOOR) * (masses @ nodes.pmf) + FLOOR * average
+            expected = expected_shares(nodes, masses)
             centre = float(masses @ nodes.x)
         share = float(counts.sum()) / nodes.n
         chunks.append(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import final
@@ -79,48 +79,40 @@ class Fold:
     centre: float
 
 
-def folds_of(nodes: SupportPoints) -> list[tuple[Fold, ...]]:
-    """Reports of each data set, (D, c) counts, dealt into FOLDS parts at random, one by one; empty
-    parts left out.
+def expected_shares(nodes: SupportPoints, masses: FloatArray) -> FloatArray:
+    """(..., c) shares of the codes that decoders are chosen for, where masses were fitted."""
+    return (1 - FLOOR) * (masses @ nodes.pmf) + FLOOR * nodes.pmf.mean(axis=0)
 
-    Guarantees: depends on a data set's counts alone; parts are independent of each other given
-        their sizes.
+
+def dealt(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """(FOLDS, c) reports dealt into parts at random, one by one.
+
+    Guarantees: depends on the counts alone; parts are independent of each other given their sizes.
     """
-    deals: list[npt.NDArray[np.int64]] = []
-    for counts in nodes.counts:
-        deal = np.random.default_rng(FOLD_SEED).multinomial(counts, [1 / FOLDS] * FOLDS)
-        deals.append(deal.T)
-    parts = np.stack(deals)
-    fitted = quick_fit(nodes.with_counts(nodes.counts[:, None] - parts), steps=STEPS)
-    expected = (1 - FLOOR) * (fitted @ nodes.pmf) + FLOOR * nodes.pmf.mean(axis=0)
-    shares = parts.sum(axis=-1) / nodes.counts.sum(axis=-1, keepdims=True)
-    centres = fitted @ nodes.x
-    folds: list[tuple[Fold, ...]] = []
-    for columns in zip(
-        parts,
-        shares.tolist(),
-        expected,
-        centres.tolist(),
-        strict=True,
-    ):
-        of_set: list[Fold] = []
-        for counts, share, codes, centre in zip(*columns, strict=True):
-            if share:
-                of_set.append(
-                    Fold(
-                        counts=counts,
-                        share=share,
-                        expected=codes,
-                        centre=centre,
-                    )
-                )
-        folds.append(tuple(of_set))
-    return folds
+    return np.random.default_rng(FOLD_SEED).multinomial(counts, [1 / FOLDS] * FOLDS).T
+
+
+def folds_of(
+    nodes: SupportPoints, parts: npt.NDArray[np.int64], fitted: FloatArray
+) -> tuple[Fold, ...]:
+    """The parts of reports that are not empty, each with what a fit to the others says."""
+    folds: list[Fold] = []
+    columns = zip(parts, expected_shares(nodes, fitted), (fitted @ nodes.x).tolist(), strict=True)
+    for counts, expected, centre in columns:
+        share = float(counts.sum() / nodes.n)
+        if share:
+            folds.append(Fold(counts=counts, share=share, expected=expected, centre=centre))
+    return tuple(folds)
 
 
 # Evidence -----------------------------------------------------------------------------------------
 
 Edges = tuple[float, float]
+
+Bound = Callable[[FloatArray, Edges], npt.ArrayLike]
+"""Bounds from above, one for each of some levels or a single one, on the expectation of a function:
+(J,) at the nodes, constant between knots and edges.
+"""
 
 
 class Evidence(ABC):
@@ -155,7 +147,7 @@ class Evidence(ABC):
         self.shares = self.masses @ self.base.pmf
         self.centre = float(self.masses @ self.base.x)
         self.cumulated = np.concatenate([[0.0], np.cumsum(self.base.mass_per_cell(self.masses))])
-        self._known: dict[tuple[str, int, bool], float] = {}
+        self._known: dict[tuple[Bound, int, bool], npt.NDArray[np.float64]] = {}
 
     @property
     def tail(self) -> float:
@@ -184,27 +176,34 @@ class Evidence(ABC):
         """Of the inputs between two of the edges."""
         edges = (low, high)
         estimated = float(np.diff(np.interp(edges, self.base.breaks, self.cumulated))[0])
-        inner, outer = self.nodes.inside(low, high)
-        identified = (
-            -self.open_expectation(-inner, edges),
-            self.open_expectation(outer, edges),
-        )
-        ends = (
-            self.share_end(low, high, upper=False),
-            self.share_end(low, high, upper=True),
-        )
+        identified = [
+            float(self._bound_of_share(edges, self.open_expectation, upper=upper))
+            for upper in (False, True)
+        ]
+        ends = [self.share_end(low, high, upper=upper) for upper in (False, True)]
         return _around(estimated, ends, identified, (0.0, 1.0))
 
     def share_end(self, low: float, high: float, *, upper: bool) -> float:
         """One end of the interval of a share, before it is made to hold its point."""
-        event = self.event_of_share(low, high)
+        return float(self._ends_of_share((low, high), self.greatest, self.tail, upper=upper))
+
+    def _ends_of_share(
+        self, edges: Edges, bound: Bound, errors: npt.ArrayLike, *, upper: bool
+    ) -> FloatArray:
+        """The ends on one side: of the event that decides the share, each with its one-sided error,
+        else by a bound at the same levels.
+        """
+        event = self.event_of_share(*edges)
         if event is not None:
-            ends = event.ends(Sums.of_counts(self.nodes.counts), self.tail)
-            return float(ends[int(upper)])
-        inner, outer = self.nodes.inside(low, high)
+            return event.ends(Sums.of_counts(self.nodes.counts), errors)[int(upper)]
+        return self._bound_of_share(edges, bound, upper=upper)
+
+    def _bound_of_share(self, edges: Edges, bound: Bound, *, upper: bool) -> FloatArray:
+        """Greatest or least share of the inputs between two of the edges, by a bound."""
+        inner, outer = self.nodes.inside(*edges)
         if upper:
-            return self.greatest(outer, (low, high))
-        return -self.greatest(-inner, (low, high))
+            return np.asarray(bound(outer, edges))
+        return -np.asarray(bound(-inner, edges))
 
     def event_of_share(self, low: float, high: float) -> Event | None:
         """The codes whose chance alone decides the share between two edges, where the table jumps
@@ -246,11 +245,9 @@ class Evidence(ABC):
         )
 
     def quantile_ends(
-        self,
-        probability: float,
-        bound: Callable[[FloatArray, Edges], float],
+        self, probability: float, bound: Bound, level: int | tuple[()] = ()
     ) -> tuple[float, float]:
-        """Both ends for a quantile, by a bound on expectations."""
+        """Both ends for a quantile, by a bound on expectations, of which this level counts."""
         # The quantile is at least any break up to which even the greatest P(X <= break) falls
         # short, and at most any break from which on even the least P(X < break) suffices. Both are
         # searched for from outside.
@@ -258,10 +255,10 @@ class Evidence(ABC):
         inner = range(1, breaks.size - 1)
 
         def falls_short(index: int) -> bool:
-            return self._cdf(bound, index, greatest=True) < probability
+            return bool(self._cdf(bound, index, greatest=True)[level] < probability)
 
         def suffices(index: int) -> bool:
-            return self._cdf(bound, index, greatest=False) >= probability
+            return bool(self._cdf(bound, index, greatest=False)[level] >= probability)
 
         lower_end = self._last_leading(inner, falls_short, otherwise=0)
         upper_end = self._last_leading(inner[::-1], suffices, otherwise=-1)
@@ -287,20 +284,13 @@ class Evidence(ABC):
             return otherwise
         return indices[start - 1]
 
-    def _cdf(
-        self,
-        bound: Callable[[FloatArray, Edges], float],
-        index: int,
-        *,
-        greatest: bool,
-    ) -> float:
+    def _cdf(self, bound: Bound, index: int, *, greatest: bool) -> FloatArray:
         """Greatest or least share of the inputs up to a break, by a bound."""
-        request_key = (bound.__name__, index, greatest)
-        if request_key not in self._known:
+        key = (bound, index, greatest)
+        if key not in self._known:
             edges = float(self.base.breaks[0]), float(self.base.breaks[index])
-            inner, outer = self.nodes.inside(*edges)
-            self._known[request_key] = bound(outer, edges) if greatest else -bound(-inner, edges)
-        return self._known[request_key]
+            self._known[key] = self._bound_of_share(edges, bound, upper=greatest)
+        return self._known[key]
 
     # Bounds ---------------------------------------------------------------------------------------
 
@@ -399,7 +389,9 @@ class Evidence(ABC):
         """
 
 
-def _around(value: float, ends: Edges, identified: Edges, possible: Edges) -> Interval:
+def _around(
+    value: float, ends: Sequence[float], identified: Sequence[float], possible: Edges
+) -> Interval:
     """The interval that holds the point, the ends and what is open, within what is possible at
     all.
     """
@@ -439,32 +431,11 @@ class CrossFitted(Evidence):
     normal width around it is verified by simulation (benchmarks/coverage.py), not proved.
     """
 
-    @classmethod
-    def of_many(
-        cls,
-        many: Sequence[CodeCounts],
-        *,
-        confidence: float,
-        edges: FloatArray | None,
-    ) -> Iterator[CrossFitted]:
-        """Those of equally large data sets of one table, whose fits are computed together: much
-        faster than in turn.
-        """
-        nodes = nodes_of(many[0])
-        nodes = nodes.with_counts(np.stack([nodes_of(counts).counts for counts in many]))
-        for counts, masses, folds in zip(many, smooth_fit(nodes), folds_of(nodes), strict=True):
-            evidence = cls(
-                counts,
-                confidence=confidence,
-                edges=edges,
-                masses=masses,
-            )
-            evidence.folds = folds
-            yield evidence
-
     @cached_property
     def folds(self) -> tuple[Fold, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return folds_of(self.base.with_counts(self.base.counts[None]))[0]
+        parts = dealt(self.base.counts)
+        others = self.base.with_counts(self.base.counts - parts)
+        return folds_of(self.base, parts, quick_fit(others, steps=STEPS))
 
     def upper_end(
         self,
@@ -510,14 +481,11 @@ class CrossFitted(Evidence):
         Returns: (Z,) each, not cut to what is possible, so that sums and differences of independent
             estimates may combine them; what the table leaves open is in each of them.
         """
-        event = self.event_of_share(*edges)
-        if event is not None:
-            errors = special.ndtr(-quantiles)
-            lows, highs = event.ends(Sums.of_counts(self.nodes.counts), errors)
-        else:
-            inner, outer = self.nodes.inside(*edges)
-            lows = -self.greatest_at(-inner, edges, quantiles)
-            highs = self.greatest_at(outer, edges, quantiles)
+        bound = partial(self.greatest_at, quantiles=quantiles)
+        lows, highs = (
+            self._ends_of_share(edges, bound, special.ndtr(-quantiles), upper=upper)
+            for upper in (False, True)
+        )
         return _sides(share, lows, highs)
 
     def sides_of_quantile(
@@ -530,38 +498,10 @@ class CrossFitted(Evidence):
         """
         rungs = quantiles[::RUNG_STRIDE]
         following = -(-np.arange(quantiles.size) // RUNG_STRIDE)
-        lows = self._quantile_ends_at(probability, rungs, upper=False)[following]
-        highs = self._quantile_ends_at(probability, rungs, upper=True)[following]
+        bound = partial(self.greatest_at, quantiles=rungs)
+        ends = [self.quantile_ends(probability, bound, rung) for rung in range(rungs.size)]
+        lows, highs = np.array(ends)[following].T
         return _sides(quantile, lows, highs)
-
-    def _quantile_ends_at(
-        self, probability: float, rungs: FloatArray, *, upper: bool
-    ) -> FloatArray:
-        """(Z,) the ends on one side for a quantile of the inputs, at these normal quantiles."""
-        breaks = self.base.breaks
-        inner = range(1, breaks.size - 1)
-        if upper:
-            inner = inner[::-1]
-        bounds: dict[int, FloatArray] = {}
-
-        def is_excluded(rung: int, index: int) -> bool:
-            if index not in bounds:
-                bounds[index] = self._cdf_at(index, rungs, greatest=not upper)
-            return bool((bounds[index][rung] < probability) != upper)
-
-        ends = np.empty(rungs.size)
-        for rung in range(rungs.size):
-            excluded = partial(is_excluded, rung)
-            ends[rung] = breaks[self._last_leading(inner, excluded, otherwise=-int(upper))]
-        return ends
-
-    def _cdf_at(self, index: int, quantiles: FloatArray, *, greatest: bool) -> FloatArray:
-        """(Z,) greatest or least share of the inputs up to a break, at these normal quantiles."""
-        edges = float(self.base.breaks[0]), float(self.base.breaks[index])
-        inner, outer = self.nodes.inside(*edges)
-        if greatest:
-            return self.greatest_at(outer, edges, quantiles)
-        return -self.greatest_at(-inner, edges, quantiles)
 
     def _decoders(
         self,
@@ -590,7 +530,7 @@ class CrossFitted(Evidence):
             parts.append(fold_spread)
             total += float(fold.counts @ decoder) / report_count
             largest += fold.share * fold_spread.variance(
-                max(fold_spread.seen, fold_spread.greatest)
+                max(fold_spread.seen, fold_spread.spread.greatest_of_all)
             )
             skewness += fold.share * fold_spread.skewness
         # How far above its reports an expected value may lie; there a report varies by what the
@@ -671,11 +611,6 @@ class _FoldSpread:
             unseen=np.maximum(pseudo_reports * greatest, rare * (quantiles * reach / 2) ** 2),
             skewness=skewness,
         )
-
-    @property
-    def greatest(self) -> float:
-        """Greatest variance whatever the inputs are."""
-        return self.spread.greatest_of_all
 
     def variance(self, believed: npt.ArrayLike) -> FloatArray:
         """The variance to reckon with, of that which is believed and of what few reports do not
