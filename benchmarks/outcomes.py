@@ -78,7 +78,7 @@ def bit_cells(levels: Sequence[float]) -> Iterator[Cell]:
                     target.interval(Sums.of_counts(counts), confidence=confidence)
                     for counts in every
                 ]
-                low, high = np.array(found).T
+                low, high = np.array([(interval.low, interval.high) for interval in found]).T
                 for share in SHARES:
                     place = {
                         "table": f"rr{epsilon:g}",

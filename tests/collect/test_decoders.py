@@ -18,7 +18,7 @@ from mezzotint.collect import evidence
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.decoders import dominating, greatest_expectation
 from mezzotint.collect.evidence import FLOOR, FOLDS, CrossFitted
-from mezzotint.collect.means import mean_interval
+from mezzotint.collect.intervals import Sums, mean_interval
 from mezzotint.collect.spreads import spread_of
 from mezzotint.collect.support_points import nodes_of, quick_fit
 from mezzotint.core.mechanism import Mechanism
@@ -203,7 +203,9 @@ def test_simultaneous_intervals_hold_the_single_ones() -> None:
     assert joint.as_dict()["simultaneous"] is True
     assert joint.confidence == 0.95
     # Eight intervals: each at 1 - 0.05 / 8.
-    assert joint.mean == mean_interval(counts, confidence=1 - 0.05 / 8, method="asymptotic")
+    assert joint.mean == mean_interval(
+        counts.mechanism, Sums.of_counts(counts.counts), confidence=1 - 0.05 / 8
+    )
     assert single.histogram is not None
     assert joint.histogram is not None
     assert (joint.histogram.high >= single.histogram.high).all()
@@ -373,10 +375,7 @@ def test_the_mean_of_hard_columns_is_covered_from_ten_reports_on(n: int) -> None
             )
             hits = 0
             for counts, times in zip(outcomes, often.tolist(), strict=True):
-                found = mean_interval(
-                    CodeCounts(mechanism=mechanism, counts=counts),
-                    confidence=LEVEL,
-                    method="asymptotic",
-                )
+                reports = Sums.of_counts(counts)
+                found = mean_interval(mechanism, reports, confidence=LEVEL)
                 hits += times * (found.low <= truth <= found.high)
             assert hits >= fewest(draws), (mechanism.name, values, hits / draws)

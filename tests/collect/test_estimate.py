@@ -16,7 +16,8 @@ from scipy import stats
 from laws.registry import judges
 from mezzotint import collect, families
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.collect.means import bernstein, mean_interval, report_moments
+from mezzotint.collect.estimates import variance_of_report
+from mezzotint.collect.intervals import Sums, bernstein, mean_interval
 from mezzotint.collect.spreads import Spread, spread_of
 from mezzotint.collect.support_points import (
     deviance,
@@ -59,7 +60,8 @@ def expected(mechanism: Mechanism, x: np.ndarray, n: int) -> CodeCounts:
 
 @given(counts=st.lists(st.integers(0, 10**9), min_size=4, max_size=4).filter(lambda c: sum(c) > 1))
 def test_mean_and_variance_are_those_of_the_decoded_reports(counts: list[int]) -> None:
-    mean, variance = report_moments(CodeCounts(mechanism=RQM, counts=np.array(counts)))
+    mean = Sums.of_counts(counts).mean(RQM.levels)
+    variance = variance_of_report(CodeCounts(mechanism=RQM, counts=np.array(counts)))
     levels = RQM.levels.tolist()
     assert abs(Fraction(mean) - reference.exact_mean(counts, levels)) <= Fraction(1, 10**14)
     exact = max(
@@ -77,15 +79,14 @@ def test_the_mean_is_unbiased_over_every_outcome() -> None:
     for outcome in range(2**8):
         bits = np.array([outcome >> j & 1 for j in range(8)])
         chance = np.prod(np.where(bits == 1, up, 1 - up))
-        total += chance * report_moments(CodeCounts.from_codes(bits, mechanism=RR))[0]
+        total += chance * Sums.of_counts(np.bincount(bits, minlength=2)).mean(RR.levels)
     assert total == pytest.approx(x.mean(), abs=FEW)
 
 
 def test_no_spread_among_few_reports_is_no_certainty() -> None:
     counts = CodeCounts(mechanism=RR, counts=np.array([0, 3]))
-    mean, variance = report_moments(counts)
-    assert mean == RR.levels[1]
-    assert variance == spread_of(RR).variances.min() > 0
+    assert Sums.of_counts(counts.counts).mean(RR.levels) == RR.levels[1]
+    assert variance_of_report(counts) == spread_of(RR).variances.min() > 0
 
 
 @each
@@ -371,10 +372,13 @@ def test_coverage_of_the_mean(mechanism: Mechanism, n: int) -> None:
     for _ in range(RUNS):
         fresh, fixed = drawn(mechanism, rng.beta(2, 5, n), rng), drawn(mechanism, rows, rng)
         for name, counts, truth in (("population", fresh, 2 / 7), ("rows", fixed, rows.mean())):
-            interval = mean_interval(counts, confidence=LEVEL, method="asymptotic")
+            reports = Sums.of_counts(counts.counts)
+            interval = mean_interval(mechanism, reports, confidence=LEVEL)
             hits[name] += interval.low <= truth <= interval.high
         half = bernstein(spread_of(mechanism), n=n, confidence=LEVEL) + mechanism.max_bias
-        hits["safe"] += abs(report_moments(fixed)[0] - rows.mean()) <= half
+        hits["safe"] += (
+            abs(Sums.of_counts(fixed.counts).mean(mechanism.levels) - rows.mean()) <= half
+        )
     assert min(hits.values()) >= FEWEST, hits
 
 

@@ -138,8 +138,8 @@ def test_two_levels_are_covered_at_every_n_and_level(epsilon: float) -> None:
     assert target.proved
     for n, confidence in product((1, 3, 10, 60), LEVELS):
         every = outcomes(n, 2)
-        ends = [target.interval(Sums.of_counts(counts), confidence=confidence) for counts in every]
-        low, high = np.array(ends).T
+        found = [target.interval(Sums.of_counts(counts), confidence=confidence) for counts in every]
+        low, high = np.array([(interval.low, interval.high) for interval in found]).T
         for share in SHARES:
             held = (low <= share + FEW) & (share - FEW <= high)
             assert probabilities(every, table.pmf(share))[held].sum() >= confidence - MANY, (

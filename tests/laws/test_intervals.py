@@ -15,7 +15,7 @@ from laws.changes import OFFSET, SCALE, law_tables, mirrored, rescaled, shifted
 from laws.registry import judges
 from mezzotint import collect, families
 from mezzotint.collect.bets import Betting
-from mezzotint.collect.means import bernstein
+from mezzotint.collect.intervals import bernstein
 from mezzotint.collect.spreads import spread_of
 from mezzotint.core.mechanism import Mechanism
 from reference.privacy import divergence, rows_of
@@ -49,7 +49,7 @@ def ends(interval: collect.Interval) -> np.ndarray:
 
 
 @judges(
-    "collect.means.mean_interval",
+    "collect.intervals.mean_interval",
     "collect.intervals.Target.interval",
     "collect.estimates.estimate",
     "collect.estimates.Estimate.intervals",

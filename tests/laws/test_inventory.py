@@ -8,7 +8,7 @@ from laws.walk import issuers, records
 WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     "reads, checks or passes on a number that a caller gives, or that a record was made with: it computes none": (
         "privacy.propose.bound_document",
-        "collect.intervals.within", "collect.means.possible_mean",
+        "collect.intervals.within",
         "collect.charging.ledger_of", "collect.charging.RunCharge.release",
         "collect.reports.Origin.part", "collect.reports.origin_of",
         "collect.coded.total_of", "collect.counts.claim_of", "collect.folders.origin_and_charge",
@@ -90,7 +90,7 @@ def test_the_walk_finds_what_is_known_to_issue() -> None:
     known = {
         "core.loss.pure_epsilon", "core.mechanism.Mechanism.epsilon", "core.mechanism.Mechanism.delta",
         "privacy.accounting.account", "vectors.tables.TableScheme.account", "collect.estimates.estimate",
-        "collect.means.mean_interval", "smoothed.profiles.profile", "training.rqp.Steps.account",
+        "collect.intervals.mean_interval", "smoothed.profiles.profile", "training.rqp.Steps.account",
         "privacy.ledger.Ledger.spent", "design.optimum.optimal", "families.noise.IntegerNoise.renyi",
     }  # fmt: skip
     assert known <= issuers()

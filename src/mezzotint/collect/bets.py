@@ -20,7 +20,7 @@ from scipy import special
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.decoders import dominating
 from mezzotint.collect.evidence import STEPS, Evidence, Fold, expected_shares
-from mezzotint.collect.means import mean_interval
+from mezzotint.collect.intervals import Sums, mean_interval
 from mezzotint.collect.support_points import SupportPoints, quick_fit
 from mezzotint.core.search import bracket
 from mezzotint.core.types import FloatArray
@@ -167,7 +167,12 @@ class Betting(Evidence):
     def _centre_error(self) -> float:
         # Each chunk has a centre c of its own: Var X = E(X - c)^2 - (E X - c)^2. A quarter of the
         # error for each side.
-        interval = mean_interval(self.counts, confidence=1 - self.tail / 2, method="safe")
+        interval = mean_interval(
+            self.counts.mechanism,
+            Sums.of_counts(self.counts.counts),
+            confidence=1 - self.tail / 2,
+            method="safe",
+        )
         distances = [
             interval_end - chunk.centre
             for chunk in self.folds

@@ -22,13 +22,13 @@ from mezzotint.collect.counts import (
 from mezzotint.collect.evidence import CrossFitted, Evidence
 from mezzotint.collect.intervals import (
     Interval,
+    Method,
     Sums,
     check_confidence,
     each_confidence,
+    mean_interval,
     targets_of_categories,
-    within,
 )
-from mezzotint.collect.means import Method, bernstein, mean_interval, report_moments
 from mezzotint.collect.requests import Request
 from mezzotint.collect.spreads import spread_of
 from mezzotint.collect.support_points import deviance, least_deviance
@@ -113,16 +113,10 @@ def frequencies(
     reports = Sums.of_counts(counts.counts)
     categories = mechanism.categories or ()
     each = each_confidence(confidence, len(categories), simultaneous=simultaneous)
-    shares: list[Interval] = []
-    for target in targets_of_categories(mechanism):
-        estimated = target.value(reports)
-        if method == "asymptotic" or target.proved:
-            lower_end, upper_end = target.interval(reports, confidence=each)
-        else:
-            width = bernstein(target.spread, n=counts.n, confidence=each)
-            lower_end = estimated - width
-            upper_end = estimated + width
-        shares.append(within(estimated, lower_end, upper_end, bounds=(0.0, 1.0)))
+    shares = [
+        target.interval(reports, confidence=each, method=method, bounds=(0.0, 1.0))
+        for target in targets_of_categories(mechanism)
+    ]
     return Frequencies(
         n=counts.n,
         confidence=confidence,
@@ -443,7 +437,8 @@ def _of_numbers(
         betting = Betting(counts, confidence=each, edges=request.edges, deal=deal)
         deal = betting.deal
         evidence = betting
-    _, report_variance = report_moments(counts)
+    reports = Sums.of_counts(counts.counts)
+    report_variance = variance_of_report(counts)
     variance = evidence.variance()
     likeliest = least_deviance(evidence.base, start=evidence.masses)
     histogram = None
@@ -457,7 +452,7 @@ def _of_numbers(
         confidence=confidence,
         method=method,
         simultaneous=simultaneous,
-        mean=mean_interval(counts, confidence=each, method=method),
+        mean=mean_interval(mechanism, reports, confidence=each, method=method),
         input_variance=variance,
         report_variance=report_variance,
         privacy_variance=_added(report_variance, variance, mechanism),
@@ -493,6 +488,22 @@ def _check(
         message = f"code {int(impossible[0])} was reported, which this table never draws"
         raise InfeasibleError(f"estimate: {message}; were the reports made by another one?")
     return check_confidence(confidence)
+
+
+def variance_of_report(counts: CodeCounts) -> float:
+    """The unbiased variance of a decoded report, not less than the table's least; of a single
+    report the greatest variance of a row.
+
+    It is at least the true least variance of a report whatever the inputs are, so few reports that
+    happen to agree do not suggest that there is no noise.
+    """
+    levels = counts.mechanism.levels
+    variances = spread_of(counts.mechanism).variances
+    if counts.n < 2:
+        return float(variances.max())
+    mean_report = Sums.of_counts(counts.counts).mean(levels)
+    variance = float(counts.counts @ (levels - mean_report) ** 2) / (counts.n - 1)
+    return max(variance, float(variances.min()))
 
 
 def _added(total: float, inputs: Interval, mechanism: Mechanism) -> Interval:

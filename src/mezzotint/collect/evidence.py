@@ -28,8 +28,8 @@ from mezzotint.collect.intervals import (
     Interval,
     Sums,
     event_of_chances,
+    mean_interval,
 )
-from mezzotint.collect.means import mean_interval
 from mezzotint.collect.spreads import Spread
 from mezzotint.collect.support_points import (
     SupportPoints,
@@ -546,7 +546,11 @@ class CrossFitted(Evidence):
         return total + np.maximum(widths[0], accepted)
 
     def _centre_error(self) -> float:
-        interval = mean_interval(self.counts, confidence=1 - self.tail, method="asymptotic")
+        interval = mean_interval(
+            self.counts.mechanism,
+            Sums.of_counts(self.counts.counts),
+            confidence=1 - self.tail,
+        )
         errors: list[float] = []
         for interval_end in (interval.low, interval.high):
             errors.append(

@@ -9,9 +9,9 @@ sums and differences of independent estimates combine.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self, final
+from typing import Literal, Self, final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,8 @@ from mezzotint.core.records import Record
 from mezzotint.core.types import FloatArray
 
 BoolArray = npt.NDArray[np.bool_]
+
+Method = Literal["asymptotic", "safe"]
 
 WIDER = 0.09
 """Added to normal quantiles, as variances are seen and not known (docs/proofs/estimation.md, E1).
@@ -309,22 +311,40 @@ class Target:
         lower_end, upper_end = self.event.ends(reports, special.ndtr(-quantiles))
         return np.maximum(estimated - lower_end, 0.0), np.maximum(upper_end - estimated, 0.0)
 
-    def interval(self, reports: Sums, *, confidence: float) -> tuple[float, float]:
-        """Both ends, within the expected values that the table can give."""
+    def interval(
+        self,
+        reports: Sums,
+        *,
+        confidence: float,
+        method: Method = "asymptotic",
+        bias: float = 0.0,
+        bounds: tuple[float, float] = (-math.inf, math.inf),
+    ) -> Interval:
+        """The estimate with its interval, within the expected values that the table can give.
+
+        Where an event decides it is Clopper and Pearson's by either method: proved at every n for
+        reports of equal weights. Elsewhere it is the score interval, or by method "safe" that of
+        Bernstein's inequality, proved at every n.
+
+        Arguments:
+            bias: by which either end may be off besides.
+            bounds: what is possible at all.
+        """
         estimated = self.value(reports)
-        quantile = np.array([normal_quantile(confidence)])
-        below, above = self.sides(reports, quantile)
-        row_means = self.spread.means
-        lower_end, upper_end = np.clip(
-            [
-                estimated - float(below[0]),
-                estimated + float(above[0]),
-            ],
-            row_means.min(),
-            row_means.max(),
-        )
-        rounding = ROUNDING * float(np.abs(self.spread.values).max())
-        return float(lower_end) - rounding, float(upper_end) + rounding
+        if method == "safe" and not self.proved:
+            width = bernstein(self.spread, n=reports.total, confidence=confidence)
+            ends = (estimated - width, estimated + width)
+        else:
+            below, above = self.sides(reports, np.array([normal_quantile(confidence)]))
+            row_means = self.spread.means
+            cut = np.clip(
+                [estimated - float(below[0]), estimated + float(above[0])],
+                row_means.min(),
+                row_means.max(),
+            ).tolist()
+            rounding = ROUNDING * float(np.abs(self.spread.values).max())
+            ends = (cut[0] - rounding, cut[1] + rounding)
+        return within(estimated, ends[0] - bias, ends[1] + bias, bounds=bounds)
 
     @property
     def proved(self) -> bool:
@@ -353,6 +373,37 @@ def targets_of_categories(mechanism: Mechanism) -> list[Target]:
         )
         for category, decoder in enumerate(decoders)
     ]
+
+
+def mean_interval(
+    mechanism: Mechanism, reports: Sums, *, confidence: float, method: Method = "asymptotic"
+) -> Interval:
+    """The mean of the clipped inputs, unbiased up to the table's `max_bias`, which the interval
+    includes; within the range, where it lies for sure.
+
+    What the bias of the table leaves open is `identified`, where it is more than rounding.
+    """
+    bias = mechanism.max_bias
+    bounds = (mechanism.lower, mechanism.upper)
+    interval = target_of_mean(mechanism).interval(
+        reports, confidence=confidence, method=method, bias=bias, bounds=bounds
+    )
+    if bias <= 1e-6 * (mechanism.upper - mechanism.lower):
+        return interval
+    open_low, open_high = np.clip([interval.value - bias, interval.value + bias], *bounds)
+    return replace(interval, identified=(float(open_low), float(open_high)))
+
+
+def bernstein(spread: Spread, *, n: float, confidence: float) -> float:
+    """Half the width of an interval for the expected value of a decoded report, at every n >= 1."""
+    # P(|mean - E mean| >= t) <= 2 exp(-n t^2 / (2 v + 2 R t / 3)) with v >= the average variance
+    # and R >= |B - E B|; setting the right side to 1 - level gives a quadratic in t.
+    lowest = float(spread.means.min())
+    highest = float(spread.means.max())
+    reach = max(spread.top - lowest, highest - spread.bottom)
+    log = math.log(2 / (1 - confidence))
+    linear = reach * log / 3
+    return (linear + math.sqrt(linear**2 + 2 * n * spread.greatest_of_all * log)) / n
 
 
 # The score interval -------------------------------------------------------------------------------

@@ -141,11 +141,7 @@ class PairCounts:
         values = np.outer(first, second).ravel()
         # Within a pair of segments the product table mixes its four corners' rows.
         target = target_of_values(self._pmf, values)
-        reports = Sums.of_counts(self.counts.ravel())
-        return within(
-            target.value(reports),
-            *target.interval(reports, confidence=confidence),
-        )
+        return target.interval(Sums.of_counts(self.counts.ravel()), confidence=confidence)
 
     def margins(self) -> tuple[CodeCounts, CodeCounts]:
         """The reports of each column by themselves."""

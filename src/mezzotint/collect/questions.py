@@ -25,12 +25,12 @@ from mezzotint.collect.intervals import (
     check_confidence,
     clopper_pearson,
     each_confidence,
+    mean_interval,
     target_of_mean,
     target_of_values,
     targets_of_categories,
     within,
 )
-from mezzotint.collect.means import possible_mean
 from mezzotint.collect.pairs import PairCounts, relation
 from mezzotint.collect.spreads import spread_of
 from mezzotint.core.arguments import check_choice, check_count, check_numbers
@@ -309,11 +309,7 @@ class Question:
     def _mean(self, epsilon: float, people: float) -> Interval:
         mechanism = self.table(epsilon)
         reports = Sums.of_counts(people * expected_shares(mechanism, self.inputs))
-        target = target_of_mean(mechanism)
-        lower_end, upper_end = target.interval(reports, confidence=self.confidence)
-        estimated = target.value(reports)
-        bias = mechanism.max_bias
-        return possible_mean(mechanism, estimated, lower_end - bias, upper_end + bias)
+        return mean_interval(mechanism, reports, confidence=self.confidence)
 
     def _share(self, epsilon: float, people: float) -> Interval:
         """By the event that decides it, at fractions of reports; else by the decoders of whole
@@ -392,13 +388,7 @@ class Question:
         inputs = np.append(share, np.full(others, (1 - share) / others))
         each = each_confidence(self.confidence, len(rows), simultaneous=self.simultaneous)
         reports = Sums.of_counts(people * (inputs @ rows))
-        lower_end, upper_end = target.interval(reports, confidence=each)
-        return within(
-            target.value(reports),
-            lower_end,
-            upper_end,
-            bounds=(0.0, 1.0),
-        )
+        return target.interval(reports, confidence=each, bounds=(0.0, 1.0))
 
     def _quantile(self, epsilon: float, people: float) -> Interval:
         assert self.probability is not None
