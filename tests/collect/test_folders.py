@@ -199,9 +199,9 @@ def test_without_a_seed_no_two_parts_share_a_key(
     keys: list[bytes] = []
     real = encoder.keystream_words
 
-    def spy(key: bytes, first: int) -> Any:
+    def spy(key: bytes, *rows: Any) -> Any:
         keys.append(key)
-        return real(key, first)
+        return real(key, *rows)
 
     monkeypatch.setattr(encoder, "keystream_words", spy)
     tables = {"x": ONE, "y": TWO}

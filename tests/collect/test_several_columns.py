@@ -6,6 +6,7 @@ import itertools
 import math
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,9 @@ from laws.registry import judges
 from mezzotint import collect, families, privacy
 from mezzotint.collect import Settings
 from mezzotint.collect.encoder import Encoder, Tally, draw, keystream_words
+from mezzotint.collect.listing import SourceFile
 from mezzotint.collect.reports import row_claim
+from mezzotint.collect.source import Batch
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.sampler import codes_from_words
@@ -129,14 +132,17 @@ def test_rows_missing_any_value_are_dropped_or_named(tmp_path: Path) -> None:
 def test_codes_do_not_depend_on_where_batches_are_cut(cuts: list[int]) -> None:
     size, key = 140_001, bytes(range(32))
     values = np.random.default_rng(2).uniform(-1.5, 1.5, size)
-    whole, below, above = draw(ONE, values, words=keystream_words(key, 0), rows=size)
+
+    def drawn(first: int, stop: int) -> tuple[Any, int, int]:
+        rows = pa.record_batch({"x": values[first:stop]})
+        batch = Batch(values=rows, file=SourceFile(path="", name=""), row=first, first=first)
+        return draw(ONE, values[first:stop], keystream_words(key, batch, None))
+
+    whole, below, above = drawn(0, size)
     assert whole.tolist() == codes_from_words(ONE, values, words_of(key, size)).tolist()
     assert (below, above) == (int((values < -1).sum()), int((values > 1).sum()))
     edges = [0, *cuts, size]
-    parts = [
-        draw(ONE, values[a:b], words=keystream_words(key, a), rows=b - a)[0]
-        for a, b in itertools.pairwise(edges)
-    ]
+    parts = [drawn(a, b)[0] for a, b in itertools.pairwise(edges)]
     assert np.concatenate(parts).tolist() == whole.tolist()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Self, final
@@ -19,7 +19,7 @@ from mezzotint.collect.dates import (
     output_name,
     parse_derived,
 )
-from mezzotint.collect.memo import Memo
+from mezzotint.collect.memo import Memo, memo_words
 from mezzotint.collect.reports import code_field, hash_field
 from mezzotint.collect.settings import Settings
 from mezzotint.collect.source import Batch, Wanted
@@ -27,7 +27,6 @@ from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.sampler import (
-    BLOCK,
     ElementWords,
     fresh_key,
     key_from,
@@ -404,18 +403,16 @@ class Encoder:
         if self.on_out_of_range == "error":
             _refuse_outside(values, present, column, mechanism, batch)
         if self.memo is None:
-            random_words = keystream_words(key, batch.first)
+            random_words = keystream_words(key, batch, present)
         else:  # one value, one report, whatever type a file stores it in
             values = values.astype(np.float64)
             users = batch.values.column(self.memo.users)
-            random_words = self.memo.words(users, values, present, column, mechanism)
-        codes, below, above = draw(
-            mechanism,
-            values,
-            words=random_words,
-            rows=batch.rows,
-            present=present,
-        )
+            if present is not None:
+                users = users.filter(arrow(present))
+            random_words = memo_words(
+                users, values, key=self.memo.key, column=column, mechanism=mechanism
+            )
+        codes, below, above = draw(mechanism, values, random_words)
         tally.note(column, below=below, above=above)
         return arrow(codes)
 
@@ -451,61 +448,30 @@ def _values_of(listed: Inputs, present: BoolArray | None) -> Floats:
 
 def _drawn_hashes(key: bytes, hashes: int, batch: Batch, present: BoolArray | None) -> IntArray:
     """The hash of each present row: from a keystream of its own, and from nothing in the row."""
-    fill = keystream_words(
-        hashlib.sha256(b"mezzotint hashes" + key).digest(),
-        batch.first,
-    )
-    random_words = np.empty(batch.rows, dtype=np.uint64)
-    for begin in range(0, batch.rows, BLOCK):
-        fill(random_words[begin : begin + BLOCK])
+    own_key = hashlib.sha256(b"mezzotint hashes" + key).digest()
+    random_words = keystream_words(own_key, batch, present)
     uniforms = (random_words >> np.uint64(11)) * 2.0**-53  # the 53 bits that a float64 holds
-    row_hashes = (uniforms * hashes).astype(np.int64)
-    return row_hashes if present is None else row_hashes[present]
+    return (uniforms * hashes).astype(np.int64)
 
 
-NextWords = Callable[[Words], None]
-"""Overwrites its argument, at most BLOCK words, with the next words of a batch: one per row,
-missing or not.
-"""
+def keystream_words(key: bytes, batch: Batch, present: BoolArray | None) -> Words:
+    """The words of the present rows of a batch under one key: row i of the run takes word i,
+    whichever rows are missing.
+    """
+    random_words = np.empty(batch.rows, dtype=np.uint64)
+    ElementWords(key, batch.first).fill(random_words)
+    return random_words if present is None else random_words[present]
 
 
-def keystream_words(key: bytes, first: int) -> NextWords:
-    """The words of the rows from number `first` on, under one key."""
-    return ElementWords(key, first).fill
-
-
-def draw(
-    mechanism: Mechanism,
-    values: Floats,
-    *,
-    words: NextWords,
-    rows: int,
-    present: BoolArray | None = None,
-) -> tuple[Codes, int, int]:
-    """The codes of one column of a batch of rows, and the inputs clipped below and above.
-
-    Arguments:
-        values: float32 or float64 without NaN, one per present row.
-        present: (rows,) which rows have a value; None for all.
-
-    Guarantees: however rows are cut into batches, a row gets the same code from the same word.
+def draw(mechanism: Mechanism, values: Floats, words: Words) -> tuple[Codes, int, int]:
+    """The codes of float32 or float64 values without NaN, a word each, and how many were clipped
+    below and above.
     """
     from mezzotint.core.kernels import compile_lookup  # heavy: numba
 
     lookup = compile_lookup(mechanism, values.dtype)
     codes = np.empty(values.size, dtype=lookup.code_dtype)
-    buffer = np.empty(min(BLOCK, max(1, rows)), dtype=np.uint64)
-    below = above = position = 0
-    for begin in range(0, rows, BLOCK):
-        block_words = buffer[: min(BLOCK, rows - begin)]
-        words(block_words)
-        if present is not None:
-            block_words = block_words[present[begin : begin + block_words.size]]
-        block = slice(position, position + block_words.size)
-        under, over, _ = lookup.draw(values[block], block_words, codes[block])
-        below = below + under
-        above = above + over
-        position = position + block_words.size
+    below, above, _ = lookup.draw(values, words, codes)
     return codes, int(below), int(above)
 
 

@@ -8,23 +8,14 @@ value, not the next one of a keystream. What that buys, and what it does not, is
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-from cryptography.hazmat.primitives.ciphers import (
-    Cipher,
-    algorithms,
-    modes,
-)
 
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import refuse_existing, sync_folder
@@ -34,18 +25,9 @@ from mezzotint.core.sampler import (
     codes_from_words,
     fresh_key,
 )
-from mezzotint.core.types import AnyPath, BoolArray, ByteArray, Codes, Floats, Words
-from mezzotint.core.values import NO_ID, arrow, arrow_array, identities, inputs
-
-compute: Any = pc  # its functions are made at import time, unseen by type checkers
-
-BLOCK_BYTES = 16
-SHORT = BLOCK_BYTES - 1
-"""Ids of up to 15 bytes stand in an AES block as they are, after their length; longer ones as a
-keyed hash.
-"""
-
-_LONG = 0xFF
+from mezzotint.core.types import AnyPath, Codes, Floats, Words
+from mezzotint.core.values import NO_ID, arrow_array, identities, inputs
+from mezzotint.privacy.people import IdHash
 
 
 @final
@@ -76,35 +58,6 @@ class Memo:
         if len(self.key) != KEY_BYTES:
             remedy = f"a key has {KEY_BYTES} bytes; make one with mezzotint.collect.new_memo_key"
             raise ParameterError("key", f"{len(self.key)} bytes", remedy)
-
-    def words(
-        self,
-        users: pa.Array,
-        values: Floats,
-        present: BoolArray | None,
-        column: str,
-        mechanism: Mechanism,
-    ) -> Callable[[Words], None]:
-        """The words of the rows of a batch, in turn: of one id per row and a value per present
-        row.
-        """
-        mask = np.ones(len(users), dtype=bool) if present is None else present
-        random_words = np.zeros(len(users), dtype=np.uint64)
-        random_words[mask] = memo_words(
-            users.filter(arrow(mask)),
-            values,
-            key=self.key,
-            column=column,
-            mechanism=mechanism,
-        )
-        position = 0
-
-        def fill(buffer: Words) -> None:
-            nonlocal position
-            buffer[:] = random_words[position : position + buffer.size]
-            position += buffer.size
-
-        return fill
 
 
 def memoised(
@@ -185,44 +138,16 @@ def memo_words(
             f"need one per value, {values.size}",
         )
     purpose = b"mezzotint memo\0" + bytes.fromhex(mechanism.sha256) + column.encode()
-    derived = hmac.digest(key, purpose, "sha256")
+    hashes = IdHash(key, purpose=purpose)
+    blocks = hashes.of_arrow(_checked(users)).view("<u8").copy()
     clipped = np.clip(values.astype(np.float64), mechanism.lower, mechanism.upper)
     clipped += 0.0  # -0.0 becomes 0.0
-    encryptor = Cipher(algorithms.AES(derived), modes.ECB()).encryptor()
-    encrypted_ids = encryptor.update(_id_blocks(users, derived).tobytes())
-    blocks = np.frombuffer(encrypted_ids, dtype="<u8").reshape(-1, 2).copy()
     blocks[:, 0] ^= clipped.astype("<f8").view("<u8")
-    encrypted = encryptor.update(blocks.tobytes())
-    return np.frombuffer(encrypted, dtype="<u8")[::2].astype(np.uint64)
+    return hashes.encrypted(blocks).view("<u8")[:, 0].astype(np.uint64)
 
 
-def _id_blocks(users: pa.Array, key: bytes) -> ByteArray:
-    """(n, 16) bytes: length and text of short ids, a keyed hash of long ones."""
-    id_text = _as_text(users)
-    offsets = np.frombuffer(
-        id_text.buffers()[1],
-        dtype=np.int64,
-        count=len(id_text) + 1,
-        offset=8 * id_text.offset,
-    )
-    data = np.frombuffer(id_text.buffers()[2] or b"", dtype=np.uint8)
-    sizes = np.diff(offsets)
-    blocks = np.zeros((len(id_text), BLOCK_BYTES), dtype=np.uint8)
-    blocks[:, 0] = np.where(sizes <= SHORT, sizes, _LONG)
-    for letter in range(min(SHORT, int(sizes.max(initial=0)))):
-        short_ids = np.flatnonzero((sizes > letter) & (sizes <= SHORT))
-        blocks[short_ids, letter + 1] = data[offsets[:-1][short_ids] + letter]
-    for index in np.flatnonzero(sizes > SHORT):
-        spelled = data[offsets[index] : offsets[index + 1]].tobytes()
-        hashed = hashlib.blake2b(spelled, key=key, digest_size=SHORT)
-        blocks[index, 1:] = np.frombuffer(hashed.digest(), dtype=np.uint8)
-    return blocks
-
-
-def _as_text(users: pa.Array) -> pa.Array:
-    """User ids as text in Unicode's normal form C, as ledgers take them; ParameterError for others
-    than `identities` takes.
-    """
+def _checked(users: pa.Array) -> pa.Array:
+    """User ids; ParameterError for others than `identities` takes."""
 
     def refuse(index: int | None, words: str) -> ParameterError:
         if index is None:
@@ -232,10 +157,7 @@ def _as_text(users: pa.Array) -> pa.Array:
             return ParameterError("users", "missing", remedy)
         return ParameterError("users", f"entry {index}", words)
 
-    id_text = compute.cast(identities(users, refuse), pa.large_string())
-    if compute.all(compute.string_is_ascii(id_text)).as_py() is False:
-        id_text = compute.utf8_normalize(id_text, form="NFC")
-    return id_text
+    return identities(users, refuse)
 
 
 # Keys ---------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import numpy as np
 
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import FloatArray
+from mezzotint.privacy.hulls import hull as lower_hull
 
 ROUNDING = 1e-12
 """Numbers that differ by a smaller share of a table's reach are one number."""
@@ -203,21 +204,14 @@ def hull(points: FloatArray, *, sign: int, tolerance: float) -> FloatArray:
     second coordinate: between them a slope would be made of rounding alone.
     """
 
-    def turn(a: list[float], b: list[float], c: list[float]) -> float:
-        return (b[0] - a[0]) * (c[1] - a[1]) - (c[0] - a[0]) * (b[1] - a[1])
-
     merged: list[list[float]] = []
     for abscissa, ordinate in points[np.argsort(points[:, 0], kind="stable")].tolist():
         if merged and abscissa - merged[-1][0] <= tolerance:
             merged[-1][1] = sign * max(sign * merged[-1][1], sign * ordinate)
         else:
             merged.append([abscissa, ordinate])
-    vertices: list[list[float]] = []
-    for point in merged:
-        while len(vertices) > 1 and sign * turn(vertices[-2], vertices[-1], point) >= 0:
-            vertices.pop()
-        vertices.append(point)
-    return np.array(vertices)
+    corners = np.array(merged)
+    return corners[lower_hull(corners[:, 0].tolist(), (-sign * corners[:, 1]).tolist())]
 
 
 def spread_of(mechanism: Mechanism) -> Spread:

@@ -175,9 +175,7 @@ class ElementWords:
             self._stream.fill(unused_word)
 
     def fill(self, words: Words) -> None:
-        """Overwrites `words` (contiguous, at most BLOCK) with the words of the next elements.
-        Releases the GIL.
-        """
+        """Overwrites `words` (contiguous) with the words of the next elements. Releases the GIL."""
         filled = 0
         while filled < words.size:
             range_number, position = divmod(self._next, PART)

@@ -98,6 +98,9 @@ def budget_units(epsilon: float) -> int:
 class IdHash:
     """Hashes ids under a key: AES of one block; of long ids the block is their keyed BLAKE2.
 
+    Arguments:
+        key: secret; another purpose makes unrelated hashes of it.
+
     Example:
         >>> from mezzotint.privacy.people import IdHash
         >>> hashed = IdHash(bytes(32)).of(["ann", "bob"])
@@ -105,8 +108,8 @@ class IdHash:
         ['ann', 'bob']
     """
 
-    def __init__(self, key: bytes) -> None:
-        derived = hmac.new(key, b"mezzotint people", hashlib.sha256).digest()
+    def __init__(self, key: bytes, *, purpose: bytes = b"mezzotint people") -> None:
+        derived = hmac.new(key, purpose, hashlib.sha256).digest()
         key_check = hmac.new(derived, b"check", hashlib.sha256)
         self._key = derived
         self._cipher = Cipher(algorithms.AES(derived), modes.ECB())  # one block each, a permutation
@@ -142,9 +145,12 @@ class IdHash:
             long_id = text[start:end].tobytes()
             digest = self._digest(long_id)
             blocks[index, 1:] = np.frombuffer(digest, dtype=np.uint8)
-        encrypted = self._cipher.encryptor().update(blocks.tobytes())
-        encrypted_bytes = np.frombuffer(encrypted, dtype=np.uint8)
-        return encrypted_bytes.reshape(-1, _BLOCK)
+        return self.encrypted(blocks)
+
+    def encrypted(self, blocks: npt.NDArray[Any]) -> Bytes:
+        """(n, 16) AES of blocks of 16 bytes."""
+        encrypted_bytes = self._cipher.encryptor().update(blocks.tobytes())
+        return np.frombuffer(encrypted_bytes, dtype=np.uint8).reshape(-1, _BLOCK)
 
     def _digest(self, long_id: bytes) -> bytes:
         """What stands in the block of an id that does not fit into it."""
