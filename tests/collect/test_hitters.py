@@ -161,7 +161,7 @@ def test_hashed_counts_that_cannot_be_are_refused(wrong: float) -> None:
     shape = (domain.hashes, domain.mechanism.levels.size)
     with pytest.raises(ParameterError, match=r"^counts="):
         collect.HashedCounts(domain=domain, counts=np.full(shape, wrong))
-    with pytest.raises(ParameterError, match=r"^counts=.*one per hash and code"):
+    with pytest.raises(ParameterError, match=r"^counts=.*one per outcome"):
         collect.HashedCounts(domain=domain, counts=np.ones(shape, dtype=int)[:, :1])
     counts = np.ones(shape, dtype=int)
     kept = collect.HashedCounts(domain=domain, counts=counts)

@@ -48,6 +48,8 @@ from mezzotint.core.values import numbers, plain
 
 Codes = npt.NDArray[np.integer]
 
+ONE_THREAD = Settings(threads=1)
+
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -222,7 +224,7 @@ def total_of(
     count: Callable[[Block], Counted],
     *,
     column: str | None,
-    settings: Settings = Settings(threads=1),  # noqa: B008  # it is frozen
+    settings: Settings = ONE_THREAD,
 ) -> Total[Counted]:
     """The counts of all blocks of a source merged.
 

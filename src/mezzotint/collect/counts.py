@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self, final
+from typing import Any, Literal, Self, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.collect.coded import open_reports, total_of
+from mezzotint.collect.coded import ONE_THREAD, open_reports, total_of
 from mezzotint.collect.provenance import UNKNOWN, Provenance
 from mezzotint.collect.reports import (
     embedded,
@@ -70,17 +71,80 @@ def check_counts(values: npt.ArrayLike, shape: tuple[int, ...], remedy: str) -> 
     return owned
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Counts(ABC):
+    """How often each outcome was reported; what two sources say adds up.
+
+    Arguments:
+        counts: integers >= 0, reports per outcome.
+        seeded: whether any of the draws was reproducible and therefore NOT private; None where that
+            is unknown, as for bare codes and for files written before they said so.
+        provenance: which runs drew the reports, as far as their files say.
+    """
+
+    counts: IntArray
+    seeded: bool | None = None
+    provenance: Provenance = UNKNOWN
+
+    def __post_init__(self) -> None:
+        shape = self.shape
+        remedy = f"need integers from 0 on, one per outcome of a report: {shape}"
+        object.__setattr__(self, "counts", check_counts(self.counts, shape, remedy))
+
+    @property
+    @abstractmethod
+    def tables(self) -> tuple[Mechanism, ...]:
+        """The tables that drew the reports."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the counts: the codes of each table."""
+        return tuple(table.levels.size for table in self.tables)
+
+    @property
+    def n(self) -> int:
+        """Number of reports."""
+        return int(self.counts.sum())
+
+    def merge(self, other: Self) -> Self:
+        """The counts of both; raises ParameterError when other tables drew them, or reports would
+        count twice.
+        """
+        if self.tables != other.tables:
+            remedy = "reports of different tables cannot be added; estimate them apart"
+            raise ParameterError("mechanism", other.tables[0].name, remedy)
+        return replace(
+            self,
+            counts=self.counts + other.counts,
+            seeded=seeded_together([self.seeded, other.seeded]),
+            provenance=self.provenance.merge(other.provenance),
+        )
+
+
+Counted = TypeVar("Counted", bound=Counts)
+
+
+def counts_of(
+    source: AnyPath,
+    count: Callable[[Block], Counted],
+    *,
+    column: str | None,
+    settings: Settings = ONE_THREAD,
+) -> Counted:
+    """The counts of all reports of a source, from those of each block; as `total_of`."""
+    total = total_of(source, count, column=column, settings=settings)
+    return replace(total.counted, provenance=total.provenance)
+
+
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CodeCounts(Record):
+class CodeCounts(Counts, Record):
     """How often each code was reported under one mechanism: a sufficient statistic of the reports.
 
     Arguments:
         mechanism: the table that made the reports.
         counts: (m,) integers >= 0, reports per code.
-        seeded: whether any of the draws was reproducible and therefore NOT private; None where that
-            is unknown, as for bare codes and for files written before they said so.
-        provenance: which runs drew the reports, as far as their files say.
+        seeded, provenance: as in `Counts`.
 
     Raises:
         ParameterError: another shape, negative or non-integer counts.
@@ -96,19 +160,10 @@ class CodeCounts(Record):
     """
 
     mechanism: Mechanism
-    counts: IntArray
-    seeded: bool | None = None
-    provenance: Provenance = UNKNOWN
-
-    def __post_init__(self) -> None:
-        remedy = f"need {self.mechanism.levels.size} integers, one per level"
-        counts = check_counts(self.counts, self.mechanism.levels.shape, remedy)
-        object.__setattr__(self, "counts", counts)
 
     @property
-    def n(self) -> int:
-        """Number of reports."""
-        return int(self.counts.sum())
+    def tables(self) -> tuple[Mechanism, ...]:
+        return (self.mechanism,)
 
     @classmethod
     def from_codes(
@@ -124,20 +179,6 @@ class CodeCounts(Record):
         checked = mechanism.check_codes(codes)
         counts = np.bincount(checked.ravel(), minlength=mechanism.levels.size)
         return cls(mechanism=mechanism, counts=counts, seeded=seeded)
-
-    def merge(self, other: Self) -> Self:
-        """The counts of both; raises ParameterError when the mechanisms differ, or reports would
-        count twice.
-        """
-        if other.mechanism != self.mechanism:
-            remedy = "reports of different tables cannot be added; estimate them apart"
-            raise ParameterError("mechanism", other.mechanism.name, remedy)
-        return replace(
-            self,
-            counts=self.counts + other.counts,
-            seeded=seeded_together([self.seeded, other.seeded]),
-            provenance=self.provenance.merge(other.provenance),
-        )
 
     def as_dict(self) -> JsonObject:
         """Plain values for JSON: all that another machine needs to add these counts to its own."""
@@ -326,8 +367,7 @@ def read_counts(
         progress=progress,
     )
     count = partial(_count_block, column=column, mechanism=mechanism)
-    total = total_of(source, count, column=column, settings=settings)
-    return replace(total.counted, provenance=total.provenance)
+    return counts_of(source, count, column=column, settings=settings)
 
 
 def _count_block(block: Block, *, column: str | None, mechanism: Mechanism | None) -> CodeCounts:

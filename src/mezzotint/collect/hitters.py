@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Self, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.collect.coded import OpenReports, codes_in, open_reports, total_of
+from mezzotint.collect.coded import OpenReports, codes_in, open_reports
 from mezzotint.collect.counts import (
-    check_counts,
+    Counts,
     claim_of,
+    counts_of,
     refuse_seeded,
-    seeded_together,
 )
 from mezzotint.collect.intervals import (
     Interval,
@@ -22,7 +22,6 @@ from mezzotint.collect.intervals import (
     clopper_pearson,
     within,
 )
-from mezzotint.collect.provenance import UNKNOWN, Provenance
 from mezzotint.collect.reports import code_field, hash_field
 from mezzotint.collect.source import Block
 from mezzotint.core.arguments import check_indices
@@ -38,13 +37,13 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class HashedCounts:
+class HashedCounts(Counts):
     """Counts of reports by hash and code.
 
     Arguments:
         domain: of `families.hashed`.
         counts: (hashes, cells).
-        seeded, provenance: as in `CodeCounts`.
+        seeded, provenance: as in `Counts`.
 
     Example:
         >>> domain = mz.families.hashed(categories=[f"w{i}" for i in range(1000)], epsilon=4.0)
@@ -53,14 +52,21 @@ class HashedCounts:
     """
 
     domain: HashedDomain
-    counts: IntArray
-    seeded: bool | None = None
-    provenance: Provenance = UNKNOWN
 
-    def __post_init__(self) -> None:
-        shape = (self.domain.hashes, self.domain.mechanism.levels.size)
-        remedy = f"need integers from 0 on, one per hash and code: {shape}"
-        object.__setattr__(self, "counts", check_counts(self.counts, shape, remedy))
+    @property
+    def tables(self) -> tuple[Mechanism, ...]:
+        return (self.domain.mechanism,)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.domain.hashes, *super().shape
+
+    def merge(self, other: Self) -> Self:
+        """As in `Counts`; raises ParameterError for two lists, too."""
+        if other.domain.categories != self.domain.categories:
+            remedy = "reports of different domains cannot be added; estimate them apart"
+            raise ParameterError("domain", other.domain.mechanism.name, remedy)
+        return super().merge(other)
 
     @classmethod
     def from_reports(
@@ -87,26 +93,6 @@ class HashedCounts:
             domain=domain,
             counts=counts.reshape(domain.hashes, level_count),
             seeded=seeded,
-        )
-
-    @property
-    def n(self) -> int:
-        """Reports."""
-        return int(self.counts.sum())
-
-    def merge(self, other: HashedCounts) -> HashedCounts:
-        """The counts of both; raises ParameterError for two domains, or reports that would count
-        twice.
-        """
-        same_list = other.domain.categories == self.domain.categories
-        if not same_list or other.domain.mechanism != self.domain.mechanism:
-            remedy = "reports of different domains cannot be added; estimate them apart"
-            raise ParameterError("domain", other.domain.mechanism.name, remedy)
-        return replace(
-            self,
-            counts=self.counts + other.counts,
-            seeded=seeded_together([self.seeded, other.seeded]),
-            provenance=self.provenance.merge(other.provenance),
         )
 
 
@@ -149,8 +135,7 @@ def read_hashed(
                 mechanism = domain.mechanism
             return replace(_counted(reports, domain), provenance=reports.provenance)
 
-    total = total_of(source, count, column=column)
-    return replace(total.counted, provenance=total.provenance)
+    return counts_of(source, count, column=column)
 
 
 def _counted(reports: OpenReports, domain: HashedDomain) -> HashedCounts:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, final
 
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.collect.coded import open_reports, total_of
+from mezzotint.collect.coded import open_reports
 from mezzotint.collect.counts import (
     CodeCounts,
-    check_counts,
+    Counts,
+    counts_of,
     refuse_seeded,
-    seeded_together,
 )
 from mezzotint.collect.evidence import CrossFitted
 from mezzotint.collect.intervals import (
@@ -28,12 +28,11 @@ from mezzotint.collect.intervals import (
     target_of_values,
     within,
 )
-from mezzotint.collect.provenance import UNKNOWN, Provenance
 from mezzotint.collect.source import Block
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Record
-from mezzotint.core.types import AnyPath, FloatArray, IntArray
+from mezzotint.core.types import AnyPath, FloatArray
 
 MAX_CELLS = 1 << 22
 """Pairs of inputs times pairs of codes."""
@@ -47,7 +46,7 @@ second order.
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PairCounts:
+class PairCounts(Counts):
     """How often each pair of codes was reported about one record.
 
     The two reports of a record were drawn independently, so that together they are one report of a
@@ -56,7 +55,7 @@ class PairCounts:
     Arguments:
         first, second: the tables.
         counts: (m1, m2) records per pair.
-        seeded, provenance: as in `CodeCounts`.
+        seeded, provenance: as in `Counts`.
 
     Example:
         >>> words = mz.families.categorical(categories=["a", "b"], epsilon=2.0)
@@ -68,17 +67,16 @@ class PairCounts:
 
     first: Mechanism
     second: Mechanism
-    counts: IntArray
-    seeded: bool | None = None
-    provenance: Provenance = UNKNOWN
 
     def __post_init__(self) -> None:
-        shape = (self.first.levels.size, self.second.levels.size)
-        remedy = f"need integers from 0 on, one per pair of codes: {shape}"
-        object.__setattr__(self, "counts", check_counts(self.counts, shape, remedy))
+        super().__post_init__()
         if self.first.weights.size * self.second.weights.size > MAX_CELLS:
             remedy = "these tables are too large together; use tables of fewer levels or categories"
-            raise ParameterError("counts", shape, remedy)
+            raise ParameterError("counts", self.counts.shape, remedy)
+
+    @property
+    def tables(self) -> tuple[Mechanism, ...]:
+        return self.first, self.second
 
     @classmethod
     def from_codes(
@@ -98,26 +96,6 @@ class PairCounts:
         cells = first_codes * shape[1] + second_codes
         counts = np.bincount(cells, minlength=math.prod(shape)).reshape(shape)
         return cls(first=tables[0], second=tables[1], counts=counts)
-
-    @property
-    def n(self) -> int:
-        """Records."""
-        return int(self.counts.sum())
-
-    def merge(self, other: PairCounts) -> PairCounts:
-        """The counts of both; raises ParameterError when their tables differ, or reports would
-        count twice.
-        """
-        if (self.first, self.second) != (other.first, other.second):
-            remedy = "estimate reports of different tables apart"
-            raise ParameterError("mechanism", other.first.name, remedy)
-        seeded = seeded_together([self.seeded, other.seeded])
-        return replace(
-            self,
-            counts=self.counts + other.counts,
-            seeded=seeded,
-            provenance=self.provenance.merge(other.provenance),
-        )
 
     @cached_property
     def _pmf(self) -> FloatArray:
@@ -194,8 +172,7 @@ def read_pairs(source: AnyPath, *, columns: tuple[str, str]) -> PairCounts:
             provenance=reports.provenance,
         )
 
-    total = total_of(source, count, column=" and ".join(columns))
-    return replace(total.counted, provenance=total.provenance)
+    return counts_of(source, count, column=" and ".join(columns))
 
 
 @final
