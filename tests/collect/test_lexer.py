@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mezzotint.collect.columns import COMMENT, CsvReader, Dialect, TextFile, Uses
+from mezzotint.collect.columns import COMMENT, CsvReader, Dialect, TextFile
 from mezzotint.collect.lexer import Records, count_lines, read_header
 from mezzotint.core.errors import FileFormatError, ParameterError
 
@@ -72,7 +72,7 @@ def test_accepted_cells_are_those_of_the_csv_module(body: str, columns: int) -> 
     wanted = [row for row in csv.reader(text, strict=True) if row or columns == 1]
     wanted = [row or [""] for row in wanted]
     reader = csv_reader(data)
-    batches = list(reader.batches(Uses(keep=tuple(names))))
+    batches = list(reader.batches(dict.fromkeys(names, "text")))
     found = [list(row.values()) for batch in batches for row in batch.to_pylist()]
     assert found == wanted
     assert reader.rows == len(wanted)
@@ -81,7 +81,7 @@ def test_accepted_cells_are_those_of_the_csv_module(body: str, columns: int) -> 
 def read(data: str, column: str = "age", **dialect: Any) -> list[Any]:
     reader = csv_reader(data.encode(), **dialect)
     reader.require(column)
-    batches = list(reader.batches(Uses(numeric=(column,))))
+    batches = list(reader.batches({column: "number"}))
     return [cell for batch in batches for cell in batch.column(0).to_pylist()]
 
 
@@ -163,7 +163,7 @@ def test_line_ends_in_quotes_survive_every_cut(monkeypatch: pytest.MonkeyPatch) 
     for block_bytes in (1, 2, 3, 17, 64, 1 << 20):
         monkeypatch.setattr("mezzotint.collect.columns.BLOCK_BYTES", block_bytes)
         reader = csv_reader(data)
-        batches = list(reader.batches(Uses(keep=("t",))))
+        batches = list(reader.batches({"t": "text"}))
         assert [cell for batch in batches for cell in batch.column(0).to_pylist()] == cells
 
 
@@ -186,7 +186,7 @@ def test_text_that_is_not_utf_8_is_named() -> None:
     data = "c,x\ngrün,1\n".encode("latin-1")
     reader = csv_reader(data)
     with pytest.raises(FileFormatError, match=r"f\.csv: column c, data row 1 is not UTF-8.*iconv"):
-        list(reader.batches(Uses(keep=("c",))))
+        list(reader.batches({"c": "text"}))
 
 
 @given(body=FILES)

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from mezzotint import collect, datasets, families
-from mezzotint.collect.columns import Uses
 from mezzotint.collect.source import open_columns
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Mechanism
@@ -391,9 +390,7 @@ def test_the_flights_are_as_stated() -> None:
     with datasets.flights() as path:
         values = collect.read_values(path, column=datasets.AIR_TIME)
         with open_columns(path) as reader:
-            rows = sum(
-                batch.num_rows for batch in reader.batches(Uses(numeric=(datasets.AIR_TIME,)))
-            )
+            rows = sum(batch.num_rows for batch in reader.batches({datasets.AIR_TIME: "number"}))
     assert (rows, values.size) == (336_776, 336_776 - 9_430)
     assert (values.min(), values.max()) == (20, 695)
 

@@ -13,10 +13,10 @@ import gzip
 import re
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, BinaryIO, ClassVar, NoReturn, final
+from typing import Any, BinaryIO, ClassVar, Literal, NoReturn, TypeAlias, final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -187,21 +187,11 @@ def _damaged(where: str, row: int, error: BaseException) -> FileFormatError:
     return FileFormatError(f"{message} ({reason_of(error)}); fetch or write it again")
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Uses:
-    """The columns that are wanted of a file: numbers, then others as they are; `labels` are those
-    that hold categories.
-    """
+Role = Literal["number", "label", "text"]
+"""What is wanted of a column: numbers, names of categories, or its values as they are."""
 
-    numeric: tuple[str, ...] = ()
-    keep: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> list[str]:
-        """All of them, in order."""
-        return [*self.numeric, *self.keep]
+Uses: TypeAlias = Mapping[str, Role]
+"""The columns that are wanted of a file, in order."""
 
 
 class ColumnReader(ABC):
@@ -230,7 +220,7 @@ class ColumnReader(ABC):
         self.rows = 0
 
     def batches(self, uses: Uses) -> Iterator[pa.RecordBatch]:
-        """Batches of the numeric columns, then of the others, at most `BATCH_ROWS` rows each.
+        """Batches of the wanted columns, at most `BATCH_ROWS` rows each.
 
         Raises:
             ParameterError: a cell of a numeric column that is no number.
@@ -238,7 +228,7 @@ class ColumnReader(ABC):
         """
         stream = self._batches(uses)
         while True:
-            with reading(self.name, uses.names, self.rows):
+            with reading(self.name, list(uses), self.rows):
                 record_batch = next(stream, None)
             if record_batch is None:
                 return
@@ -306,7 +296,7 @@ class ParquetReader(ColumnReader):
 
     def _batches(self, uses: Uses) -> Iterator[pa.RecordBatch]:
         metadata = self._file.metadata
-        names = uses.names
+        names = list(uses)
         expected = sum(metadata.row_group(group).num_rows for group in self._groups)
         row_count = 0
         for record_batch in self._file.iter_batches(
@@ -351,13 +341,13 @@ class ArrowReader(ColumnReader):
         return open_any(self._source, options=pa.ipc.IpcReadOptions(**options))
 
     def _batches(self, uses: Uses) -> Iterator[pa.RecordBatch]:
-        indices = {self.names.index(column) for column in uses.names}
+        indices = {self.names.index(column) for column in uses}
         batches: Any = self._open(included_fields=sorted(indices))
         if self._random_access:
             batches = map(batches.get_batch, range(batches.num_record_batches))
         for record_batch in batches:
             record_batch.validate(full=True)
-            yield record_batch.select(uses.names)
+            yield record_batch.select(list(uses))
 
 
 @final
@@ -374,9 +364,9 @@ class OrcReader(ColumnReader):
     def _batches(self, uses: Uses) -> Iterator[pa.RecordBatch]:
         row_count = 0
         for stripe in range(self._file.nstripes):
-            record_batch = self._file.read_stripe(stripe, columns=uses.names)
+            record_batch = self._file.read_stripe(stripe, columns=list(uses))
             row_count += record_batch.num_rows
-            yield record_batch.select(uses.names)
+            yield record_batch.select(list(uses))
         self._require_rows(row_count, self._file.nrows)
 
     def done(self) -> float:
@@ -480,15 +470,14 @@ class CsvReader(TextReader):
                 continue
             try:
                 arrow_table = self._parse(block, uses, pa.float64(), pa.string())
-                columns = arrow_table.columns
             except pa.ArrowInvalid:
                 # Some cell is no number, or no text: read them as bytes, and name the first one at
                 # fault.
-                arrow_table = self._parse(block, uses, pa.binary(), pa.binary())
-                columns = self._convert(arrow_table, uses)
+                raw_cells = self._parse(block, uses, pa.binary(), pa.binary())
+                arrow_table = self._convert(raw_cells, uses)
             self._require_rows(self.rows + arrow_table.num_rows, self.rows + records)
             self.blank_end = self._records.blank_end
-            yield from (pa.table(columns, names=uses.names).combine_chunks().to_batches())
+            yield from arrow_table.combine_chunks().to_batches()
 
     def _parse(
         self,
@@ -497,12 +486,13 @@ class CsvReader(TextReader):
         number: pa.DataType,
         text: pa.DataType,
     ) -> pa.Table:
-        """The wanted columns of a block of complete records; columns are named by their
-        position.
+        """The wanted columns of a block of complete records, which the parser knows by their
+        positions.
         """
-        labels = [str(self.names.index(column)) for column in uses.names]
-        types = [number] * len(uses.numeric) + [text] * len(uses.keep)
-        return pacsv.read_csv(
+        labels = [str(self.names.index(column)) for column in uses]
+        type_of_role = {"number": number}
+        types = [type_of_role.get(role, text) for role in uses.values()]
+        arrow_table = pacsv.read_csv(
             pa.BufferReader(block),
             read_options=pacsv.ReadOptions(
                 column_names=[str(index) for index in range(len(self.names))],
@@ -518,17 +508,16 @@ class CsvReader(TextReader):
                 decimal_point=self._decimal,
             ),
         )
+        return arrow_table.rename_columns(list(uses))
 
-    def _convert(self, table: pa.Table, uses: Uses) -> list[pa.Array]:
+    def _convert(self, table: pa.Table, uses: Uses) -> pa.Table:
         """The columns of bytes as numbers and text, cell by cell."""
-        columns: list[pa.Array] = []
-        for column, chunks in zip(uses.names, table.columns, strict=True):
-            cell_text = self._text(chunks.combine_chunks(), column)
-            if column in uses.numeric:
-                columns.append(self._numbers(cell_text, column))
-            else:
-                columns.append(cell_text)
-        return columns
+        columns: dict[str, pa.Array] = {}
+        for column, role in uses.items():
+            columns[column] = self._text(table.column(column).combine_chunks(), column)
+            if role == "number":
+                columns[column] = self._numbers(columns[column], column)
+        return pa.table(columns)
 
     def _text(self, cells: pa.Array, column: str) -> pa.Array:
         """Cells of bytes as text; FileFormatError names the first row that is not UTF-8."""

@@ -93,9 +93,10 @@ class JsonReader(TextReader):
             count_lines,
         )  # heavy: numba
 
-        fields = [pa.field(column, pa.float64()) for column in uses.numeric]
-        fields += [pa.field(column, pa.string()) for column in uses.keep]
-        schema = pa.schema(fields)
+        types = {"number": pa.float64()}
+        schema = pa.schema(
+            [(column, types.get(role, pa.string())) for column, role in uses.items()]
+        )
         block = self._first
         self._first = b""
         while block:
@@ -131,16 +132,12 @@ class JsonReader(TextReader):
         """
         columns: dict[str, list[Any]] = {column: [] for column in schema.names}
         for index, record in enumerate(self._objects(block)):
-            for column in uses.numeric:
-                columns[column].append(self._number(record.get(column), column, index))
-            for column in uses.keep:
-                spelled_text = self._text(
-                    record.get(column),
-                    column,
-                    index,
-                    column in uses.labels,
-                )
-                columns[column].append(spelled_text)
+            for column, role in uses.items():
+                value = record.get(column)
+                if role == "number":
+                    columns[column].append(self._number(value, column, index))
+                else:
+                    columns[column].append(self._text(value, column, index, role == "label"))
         return pa.table(columns, schema=schema)
 
     def _objects(self, block: bytes) -> Iterator[dict[str, Any]]:

@@ -24,6 +24,7 @@ from mezzotint.collect.columns import (
     Dialect,
     OrcReader,
     ParquetReader,
+    Role,
     TextFile,
     Uses,
     reading,
@@ -411,18 +412,18 @@ class OpenFile:
 
     def _uses(self) -> Uses:
         """The columns of the file that make the wanted ones."""
-        numbers = set(self.wanted.columns) - set(self.wanted.labels)
-        numeric: dict[str, None] = {}
-        others: dict[str, None] = {}
+        uses: dict[str, Role] = {}
         for column in self._columns:
             if column.stored in self._partition:
                 continue
-            if column.name in numbers and column.derived is None:
-                numeric[column.stored] = None
-            else:
-                others[column.stored] = None
-        keep = tuple(column_name for column_name in others if column_name not in numeric)
-        return Uses(numeric=tuple(numeric), keep=keep, labels=self.wanted.labels)
+            role: Role = "text"
+            if column.name in self.wanted.labels and column.derived is None:
+                role = "label"
+            elif column.name in self.wanted.columns and column.derived is None:
+                role = "number"
+            if uses.get(column.stored, "text") == "text":
+                uses[column.stored] = role
+        return uses
 
     def _array(self, batch: pa.RecordBatch, column: _Column, before: int) -> pa.Array:
         """The values of a wanted column in a batch, before which so many rows of the file stand."""
