@@ -5,7 +5,7 @@ differences.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias, final
 
@@ -27,6 +27,7 @@ from mezzotint.collect.intervals import (
     LADDER,
     Interval,
     check_confidence,
+    confidence_words,
     each_confidence,
     normal_quantile,
 )
@@ -34,8 +35,7 @@ from mezzotint.collect.provenance import IN_SEVERAL_GROUPS, SAME_PEOPLE
 from mezzotint.collect.requests import Request
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, confidence_percent
-from mezzotint.core.types import FloatArray
+from mezzotint.core.records import JsonObject
 from mezzotint.privacy.claim import Claim, Claimed
 
 Parts: TypeAlias = dict[str, Part]
@@ -130,10 +130,9 @@ class GroupEstimates(Claimed):
         if more > 0:
             printed_fields["..."] = f"{more} more, in to_frame()"
         facts = super().as_dict()
-        intervals = "each interval"
-        if self.simultaneous:
-            intervals = "all intervals together"
-        printed_fields["confidence"] = f"{confidence_percent(self.confidence)} of {intervals}"
+        printed_fields["confidence"] = confidence_words(
+            self.confidence, simultaneous=self.simultaneous
+        )
         del facts["confidence"], facts["simultaneous"], facts["notes"]
         if self.notes:
             facts["notes"] = " ".join(self.notes)
@@ -180,44 +179,36 @@ class GroupEvidence:
     @cached_property
     def intervals(self) -> dict[str, Interval]:
         """All shares and quantiles, by their names."""
-        intervals: dict[str, Interval] = {}
-        for quantity, edges in self.edges.items():
-            intervals[quantity] = self.evidence.share(*edges)
-        for quantity, probability in self.probabilities.items():
-            intervals[quantity] = self.evidence.quantile(probability)
-        return intervals
+        shares = {name: self.evidence.share(*edges) for name, edges in self.edges.items()}
+        quantiles = {
+            name: self.evidence.quantile(probability)
+            for name, probability in self.probabilities.items()
+        }
+        return shares | quantiles
 
     def parts(self) -> Parts:
         """The same with their sides at many levels."""
         evidence = self.evidence
         quantiles = normal_quantile(evidence.confidence) * LADDER
         parts: Parts = {}
-        for quantity, edges in self.edges.items():
-            share = self.intervals[quantity]
-            sides = evidence.sides_of_share(share, edges, quantiles)
-            parts[quantity] = self._part(share, sides, (0.0, 1.0))
-        request = self.request
-        for quantity, probability in self.probabilities.items():
-            quantile = self.intervals[quantity]
-            sides = evidence.sides_of_quantile(quantile, probability, quantiles)
-            parts[quantity] = self._part(quantile, sides, (request.lower, request.upper))
+        for quantity, estimated in self.intervals.items():
+            if quantity in self.edges:
+                bounds = (0.0, 1.0)
+                sides = evidence.sides_of_share(estimated, self.edges[quantity], quantiles)
+            else:
+                bounds = (self.request.lower, self.request.upper)
+                probability = self.probabilities[quantity]
+                sides = evidence.sides_of_quantile(estimated, probability, quantiles)
+            below, above = sides
+            parts[quantity] = Part(
+                value=estimated.value,
+                below=below,
+                above=above,
+                bias=0.0,
+                bounds=bounds,
+                n=evidence.counts.n,
+            )
         return parts
-
-    def _part(
-        self,
-        estimated: Interval,
-        sides: tuple[FloatArray, FloatArray],
-        bounds: tuple[float, float],
-    ) -> Part:
-        below, above = sides
-        return Part(
-            value=estimated.value,
-            below=below,
-            above=above,
-            bias=0.0,
-            bounds=bounds,
-            n=self.evidence.counts.n,
-        )
 
 
 @final
@@ -235,7 +226,7 @@ class GroupAnswers:
 
     @classmethod
     def of(
-        cls, group: Group, request: Request, *, confidence: float, compared: bool = False
+        cls, group: Group, request: Request, *, confidence: float, compared: bool, totals: bool
     ) -> GroupAnswers:
         """What is asked of one group; raises ParameterError for shares of weighted reports."""
         parts = dict(parts_of(group, confidence=confidence))
@@ -245,6 +236,8 @@ class GroupAnswers:
             intervals |= evidence.intervals
             if compared:
                 parts |= evidence.parts()
+        if totals:
+            intervals["total"] = total(group, confidence=confidence)
         return cls(n=group.counts.n, intervals=intervals, parts=parts)
 
 
@@ -294,8 +287,14 @@ def estimate_groups(
     number = _intervals_of(groups, request, against=against, sizes=sizes, totals=totals)
     each = each_confidence(check_confidence(confidence), number, simultaneous=simultaneous)
     same = same_people or any(group.counts.provenance.memoised for group in groups.values())
-    estimated = _estimated(groups, request, confidence=each, compared=against is not None)
-    answers = _of_groups(groups, estimated, totals=totals, confidence=each)
+    estimated: dict[str, GroupAnswers] = {}
+    answers: list[Answer] = []
+    for name, group in groups.items():
+        of_group = GroupAnswers.of(
+            group, request, confidence=each, compared=against is not None, totals=totals
+        )
+        estimated[name] = of_group
+        answers += _rows(name, of_group.intervals, n=of_group.n)
     if against is not None:
         answers += _differences(estimated, against, same_people=same)
     if sizes is not None:
@@ -308,34 +307,6 @@ def estimate_groups(
         seeded=seeded,
         notes=_notes(groups, compared=against is not None or sizes is not None, same=same),
     )
-
-
-def _estimated(
-    groups: Mapping[str, Group], request: Request, *, confidence: float, compared: bool
-) -> dict[str, GroupAnswers]:
-    estimated: dict[str, GroupAnswers] = {}
-    for group_name, group in groups.items():
-        estimated[group_name] = GroupAnswers.of(
-            group, request, confidence=confidence, compared=compared
-        )
-    return estimated
-
-
-def _of_groups(
-    groups: Mapping[str, Group],
-    estimated: Mapping[str, GroupAnswers],
-    *,
-    totals: bool,
-    confidence: float,
-) -> list[Answer]:
-    """What was estimated of each group, and on request its total."""
-    answers: list[Answer] = []
-    for group_name, of_group in estimated.items():
-        answers += _rows(group_name, of_group.n, of_group.intervals)
-        if totals:
-            group_total = total(groups[group_name], confidence=confidence)
-            answers += _rows(group_name, of_group.n, {"total": group_total})
-    return answers
 
 
 def _notes(groups: Mapping[str, Group], *, compared: bool, same: bool) -> tuple[str, ...]:
@@ -392,17 +363,18 @@ def _table_of(groups: Mapping[str, Group], against: str | None) -> Mechanism:
     return mechanism
 
 
-def _rows(group: str, n: int | None, intervals: Mapping[str, Interval]) -> list[Answer]:
+def _rows(
+    group: str,
+    intervals: Mapping[str, Interval],
+    *,
+    n: int | None = None,
+    about: Literal["group", "difference", "population"] = "group",
+) -> list[Answer]:
     """An answer for each interval."""
     return [
-        Answer(group=group, n=n, quantity=quantity, interval=interval)
+        Answer(group=group, n=n, quantity=quantity, interval=interval, about=about)
         for quantity, interval in intervals.items()
     ]
-
-
-def _about(about: Literal["difference", "population"], answers: list[Answer]) -> list[Answer]:
-    """The same answers, about this."""
-    return [replace(answer, about=about) for answer in answers]
 
 
 def _population(
@@ -417,7 +389,7 @@ def _population(
     for quantity in table.categories or ("mean",):
         strata = {name: of_group.parts[quantity] for name, of_group in estimated.items()}
         intervals[quantity] = stratified(strata, sizes, same_people=same_people)
-    return _about("population", _rows("population", None, intervals))
+    return _rows("population", intervals, about="population")
 
 
 def _differences(
@@ -432,5 +404,5 @@ def _differences(
         gaps: dict[str, Interval] = {}
         for quantity, part in of_group.parts.items():
             gaps[quantity] = difference(part, references[quantity], same_people=same_people)
-        answers += _rows(f"{group_name} less {against}", None, gaps)
-    return _about("difference", answers)
+        answers += _rows(f"{group_name} less {against}", gaps, about="difference")
+    return answers

@@ -25,6 +25,7 @@ from mezzotint.collect.intervals import (
     Method,
     Sums,
     check_confidence,
+    confidence_words,
     each_confidence,
     mean_interval,
     targets_of_categories,
@@ -38,7 +39,7 @@ from mezzotint.core.errors import (
     ParameterError,
 )
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, Record, confidence_percent
+from mezzotint.core.records import JsonObject, Record
 from mezzotint.core.types import FloatArray
 from mezzotint.privacy.claim import Claim, Claimed
 
@@ -328,15 +329,13 @@ class Estimate(Claimed):
         is none, and notes.
         """
         facts = super().as_dict()
-        intervals = "each interval"
-        if self.simultaneous:
-            intervals = "all intervals together"
+        words = confidence_words(self.confidence, simultaneous=self.simultaneous)
         named = self.intervals.items()
         shown: JsonObject = {
             "reports": self.n,
             **{quantity: interval.as_dict() for quantity, interval in named},
             "standard error of the mean": self.standard_error,
-            "confidence": f"{confidence_percent(self.confidence)} of {intervals}, {self.method}",
+            "confidence": f"{words}, {self.method}",
         }
         if self.claim is None:
             shown["epsilon"] = "none: drawn from a seed, which is not private"

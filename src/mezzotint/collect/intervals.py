@@ -20,7 +20,7 @@ from scipy import special
 from mezzotint.collect.spreads import ROUNDING, Spread
 from mezzotint.core.errors import as_real
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import Record
+from mezzotint.core.records import Record, confidence_percent
 from mezzotint.core.types import FloatArray
 
 BoolArray = npt.NDArray[np.bool_]
@@ -102,6 +102,12 @@ def check_confidence(confidence: float) -> float:
         lambda number: 0 < number < 1,
         remedy,
     )
+
+
+def confidence_words(confidence: float, *, simultaneous: bool) -> str:
+    """What a level is of: of each interval, or of all together."""
+    intervals = "all intervals together" if simultaneous else "each interval"
+    return f"{confidence_percent(confidence)} of {intervals}"
 
 
 def each_confidence(confidence: float, number: int, *, simultaneous: bool) -> float:
