@@ -520,8 +520,8 @@ def test_a_share_within_which_rows_differ_has_no_event() -> None:
     stepped = collect.threshold_table(1.0, lower=0, upper=10, threshold=4)
     for table, edge, decides in ((stepped, 4.0, True), (stepped, 5.0, False), (KRR8, 0.5, False)):
         counts = CodeCounts(mechanism=table, counts=np.full(table.levels.size, 50))
-        evidence = Betting(counts, confidence=0.95, edges=np.array([edge]), deal=5)
-        assert (evidence.event_of_share(edge, table.upper) is not None) == decides
+        nodes = nodes_of(counts, edges=np.array([edge]))
+        assert (nodes.event_of_share(edge, table.upper) is not None) == decides
 
 
 def test_no_mean_within_the_range_is_passed_over() -> None:

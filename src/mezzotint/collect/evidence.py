@@ -24,10 +24,8 @@ from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.decoders import decoder_basis, dominating, greatest_expectation
 from mezzotint.collect.intervals import (
     WIDER,
-    Event,
     Interval,
     Sums,
-    event_of_chances,
     mean_interval,
 )
 from mezzotint.collect.spreads import Spread
@@ -193,7 +191,7 @@ class Evidence(ABC):
         """The ends on one side: of the event that decides the share, each with its one-sided error,
         else by a bound at the same levels.
         """
-        event = self.event_of_share(*edges)
+        event = self.nodes.event_of_share(*edges)
         if event is not None:
             return event.ends(Sums.of_counts(self.nodes.counts), errors)[int(upper)]
         return self._bound_of_share(edges, bound, upper=upper)
@@ -204,22 +202,6 @@ class Evidence(ABC):
         if upper:
             return np.asarray(bound(outer, edges))
         return -np.asarray(bound(-inner, edges))
-
-    def event_of_share(self, low: float, high: float) -> Event | None:
-        """The codes whose chance alone decides the share between two edges, where the table jumps
-        at both.
-
-        Their chance is p from every input inside and q from every other one: Clopper and Pearson's
-        interval is proved then, by either method. None where inputs on one side differ.
-        """
-        inner, outer = self.nodes.inside(low, high)
-        is_inside = inner > 0
-        if (inner != outer).any() or is_inside.all() or not is_inside.any():
-            return None
-        node_rows = self.nodes.pmf
-        codes = node_rows[is_inside].mean(axis=0) > node_rows[~is_inside].mean(axis=0)
-        chances = node_rows[:, codes].sum(axis=1)
-        return event_of_chances(codes, chances[is_inside], chances[~is_inside])
 
     def quantile(self, probability: float) -> Interval:
         """The input that this share of the inputs does not exceed, data units."""

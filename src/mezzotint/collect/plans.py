@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, cast, final
 
@@ -31,7 +32,7 @@ from mezzotint.core.errors import (
     as_reals,
 )
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, Record, above, confidence_percent, plain
+from mezzotint.core.records import JsonObject, Record, above, confidence_percent
 from mezzotint.core.types import FloatArray
 from mezzotint.privacy.accounting import table_line
 
@@ -115,6 +116,8 @@ class Plan(Record):
         1840
     """
 
+    beside = ("report_epsilon",)
+
     estimand: Estimand
     people: int
     epsilon: float
@@ -125,9 +128,9 @@ class Plan(Record):
     power: float | None = None
     options: tuple[Option, ...]
     assumption: str
-    mechanism: Mechanism
-    question: Question
-    asking: Asking
+    mechanism: Mechanism = field(repr=False)
+    question: Question = field(repr=False)
+    asking: Asking = field(repr=False)
 
     @property
     def report_epsilon(self) -> float:
@@ -136,14 +139,7 @@ class Plan(Record):
 
     def as_dict(self) -> JsonObject:
         """Plain values for JSON; the table by its hash."""
-        shown = {**vars(self), "mechanism": self.mechanism.sha256}
-        shown["report_epsilon"] = self.report_epsilon
-        del shown["question"], shown["asking"]
-        return {
-            field_name: plain(shown_value)
-            for field_name, shown_value in shown.items()
-            if shown_value is not None
-        }
+        return {**super().as_dict(), "mechanism": self.mechanism.sha256}
 
     def _told(self) -> JsonObject:
         """What is printed: the ways of asking and the table in words."""
@@ -448,13 +444,8 @@ class Goal:
             enough = 2 * enough
         if enough == 2 and self.reached(epsilon, 1):
             return 1
-        while enough - short > 1:
-            middle = (short + enough) // 2
-            if self.reached(epsilon, middle):
-                enough = middle
-            else:
-                short = middle
-        return enough
+        between = range(short + 1, enough)
+        return short + 1 + bisect_left(between, True, key=lambda n: self.reached(epsilon, n))
 
     def epsilon(self, people: int) -> float:
         """The least epsilon on a ladder that is enough, then closed in on: widths need not fall in

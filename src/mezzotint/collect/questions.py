@@ -33,8 +33,15 @@ from mezzotint.collect.intervals import (
 )
 from mezzotint.collect.pairs import PairCounts, relation
 from mezzotint.collect.spreads import spread_of
-from mezzotint.core.arguments import check_choice, check_count, check_numbers
-from mezzotint.core.errors import ParameterError, as_real
+from mezzotint.collect.support_points import nodes_of
+from mezzotint.core.arguments import (
+    check_choice,
+    check_count,
+    check_numbers,
+    check_probability,
+    check_range,
+)
+from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import FloatArray
 
@@ -109,6 +116,14 @@ NEEDED: dict[str, tuple[str, ...]] = {
 }
 """Estimand -> arguments without which it cannot be planned."""
 
+NEEDED_FOR = {
+    "share": (
+        "a plan for the share of numbers above a threshold needs the threshold; the share of a "
+        "category, such as yes, is a frequency (--estimand frequency --categories 2)"
+    )
+}
+"""Estimand -> why it needs them, where more than that is to be said."""
+
 CATEGORY_COLUMNS = {"frequency": 1, "hitters": 1, "cell": 2}
 """Estimand -> columns of categories that it is about."""
 
@@ -160,10 +175,7 @@ class Question:
         check_choice("estimand", self.estimand, get_args(Estimand))
         check_confidence(self.confidence)
         check_count("levels", self.levels, least=2, most=256)
-        for bound in ("lower", "upper"):
-            as_real(bound, getattr(self, bound), math.isfinite, "needs a finite number")
-        if not self.lower < self.upper:
-            raise ParameterError("upper", self.upper, "must be above lower")
+        check_range(self.lower, self.upper)
         self._check_needed()
         self._check_categories()
         if self.above is not None and not self.lower < self.above < self.upper:
@@ -174,12 +186,8 @@ class Question:
             )
         for argument_name in ("probability", "share", "first_share"):
             argument = getattr(self, argument_name)
-            if argument is not None and not 0 < argument < 1:
-                raise ParameterError(
-                    argument_name,
-                    argument,
-                    "must lie between 0 and 1",
-                )
+            if argument is not None:
+                check_probability(argument_name, argument)
 
     def _check_needed(self) -> None:
         """Raises ParameterError for an argument without which the estimand cannot be planned, or
@@ -190,20 +198,11 @@ class Question:
             raise ParameterError("mechanism", "a table", f"{remedy}; leave it out")
         for argument_name in NEEDED.get(self.estimand, ()):
             if getattr(self, argument_name) is None:
-                remedy = f"a plan for a {self.estimand} needs it"
-                if self.estimand == "share":
-                    remedy = (
-                        "a plan for the share of numbers above a threshold needs the threshold; "
-                        "the share of a category, such as yes, is a frequency "
-                        "(--estimand frequency --categories 2)"
-                    )
+                remedy = NEEDED_FOR.get(self.estimand, f"a plan for a {self.estimand} needs it")
                 raise ParameterError(argument_name, None, remedy)
-        if self.estimand == "slope":
-            assert self.inputs is not None, "it is needed"
-            assert self.second is not None, "it is needed"
-            if self.inputs.shape != self.second.shape:
-                remedy = "needs a value for each input"
-                raise ParameterError("second", self.second.shape, remedy)
+        sizes = [np.size(getattr(self, argument_name)) for argument_name in NEEDED["slope"]]
+        if self.estimand == "slope" and sizes[0] != sizes[1]:
+            raise ParameterError("second", sizes[1], f"needs a value for each of {sizes[0]} inputs")
 
     def _check_categories(self) -> None:
         """Raises ParameterError unless there are as many numbers of categories as columns of
@@ -318,15 +317,12 @@ class Question:
         assert self.above is not None
         mechanism = self.table(epsilon)
         shares = self._expected_codes(mechanism)
+        counts = _rounded(mechanism, shares, people)
         edges = np.array([self.lower, self.above, self.upper])
-
-        def evidence(number: float) -> CrossFitted:
-            counts = _rounded(mechanism, shares, number)
-            return CrossFitted(counts, confidence=self.confidence, edges=edges)
-
-        event = evidence(1).event_of_share(self.above, self.upper)
+        event = nodes_of(counts, edges=edges).event_of_share(self.above, self.upper)
         if event is None:
-            return evidence(people).share(self.above, self.upper)
+            evidence = CrossFitted(counts, confidence=self.confidence, edges=edges)
+            return evidence.share(self.above, self.upper)
         lower_end, upper_end = event.ends(
             Sums.of_counts(people * shares), (1 - self.confidence) / 2
         )
@@ -481,7 +477,7 @@ class Question:
         """
         domain_size = self.categories[0]
         report_count = math.floor(people)
-        listed_chance, other_chance = _chances_of_support(domain_size, epsilon)
+        listed_chance, other_chance = _hashed(epsilon, domain_size).chances
         signal = listed_chance - other_chance
         unlisted = self._share_or(1 / domain_size)
         tail = (1 - self.confidence) / domain_size / 2
@@ -513,12 +509,6 @@ def _categorical(epsilon: float, categories: int) -> Mechanism:
     from mezzotint import families
 
     return families.categorical(categories=range(categories), epsilon=epsilon)
-
-
-@lru_cache(maxsize=TABLES_KEPT)
-def _chances_of_support(size: int, epsilon: float) -> tuple[float, float]:
-    """The chances that a report supports the category that it is about, and another one."""
-    return _hashed(epsilon, size).chances
 
 
 @lru_cache(maxsize=1)

@@ -19,6 +19,7 @@ from scipy import sparse
 from scipy.special import xlogy
 
 from mezzotint.collect.counts import CodeCounts
+from mezzotint.collect.intervals import Event, event_of_chances
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import FloatArray, IndexArray
 
@@ -76,6 +77,22 @@ class SupportPoints:
         all_in = (self.first_cell >= start) & (self.last_cell < stop)
         any_in = (self.last_cell >= start) & (self.first_cell < stop)
         return all_in.astype(np.float64), any_in.astype(np.float64)
+
+    def event_of_share(self, low: float, high: float) -> Event | None:
+        """The codes whose chance alone decides the share between two edges, where the table jumps
+        at both.
+
+        Their chance is p from every input inside and q from every other one: Clopper and Pearson's
+        interval is proved then, by either method. None where inputs on one side differ.
+        """
+        inner, outer = self.inside(low, high)
+        is_inside = inner > 0
+        if (inner != outer).any() or is_inside.all() or not is_inside.any():
+            return None
+        node_rows = self.pmf
+        codes = node_rows[is_inside].mean(axis=0) > node_rows[~is_inside].mean(axis=0)
+        chances = node_rows[:, codes].sum(axis=1)
+        return event_of_chances(codes, chances[is_inside], chances[~is_inside])
 
     def mass_per_cell(self, masses: FloatArray) -> FloatArray:
         """(S,) the masses of the nodes, shared evenly by the cells they end."""
