@@ -240,7 +240,7 @@ def test_options_that_would_undo_the_privacy_or_make_no_sense_are_refused(
         )
 
     for changes, words in (
-        ({"keep": ["x"]}, "keep=x: keeping the raw column"),
+        ({"keep": ["x"]}, "keep=x: would reveal x"),
         ({"keep": ["x_code"]}, "keep=x_code: the reports take this name"),
         ({"keep": ["none"]}, "keep=none: no such column"),
         ({"missing": "fill"}, "missing=fill"),

@@ -171,7 +171,7 @@ def test_tallies_add_up() -> None:
     one.note("x", below=1, above=2)
     two.note("x", below=1)
     one.add(two)
-    assert one.columns["x"] == {"below": 2, "above": 2}
+    assert one.columns == {("x", "below"): 2, ("x", "above"): 2}
     assert (one.missing, one.rows) == (1, 8)
 
 

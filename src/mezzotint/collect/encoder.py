@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -68,14 +68,14 @@ class Tally:
         rows, reports: read, and written.
         unasked: rows of people whom the lot of the run asks another question.
         beyond: other rows of people who have more of them than the run keeps.
-        columns: column -> how many of its values are `COUNTED`.
+        columns: column and one of `COUNTED` -> how many of its values are that.
     """
 
     rows: int = 0
     reports: int = 0
     unasked: int = 0
     beyond: int = 0
-    columns: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    columns: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     @property
     def missing(self) -> int:
@@ -94,7 +94,8 @@ class Tally:
 
     def note(self, column: str, **values: int) -> None:
         """Adds values of one batch."""
-        self.columns[column].update(values)
+        for kind, count in values.items():
+            self.columns[column, kind] += count
 
     def add(self, other: Tally) -> None:
         """Adds the counts of another part of the run."""
@@ -102,8 +103,7 @@ class Tally:
         self.reports += other.reports
         self.unasked += other.unasked
         self.beyond += other.beyond
-        for column, values in other.columns.items():
-            self.columns[column].update(values)
+        self.columns.update(other.columns)
 
 
 @final
@@ -176,8 +176,7 @@ class Encoder:
         remedy = "is privatized itself, and would be taken for public; name another column"
         for parameter, public_column in public.items():
             for column in self.mechanisms:
-                is_private = public_column == column
-                if public_column is not None and (is_private or _reveals(public_column, column)):
+                if public_column is not None and _reveals(public_column, column):
                     raise ParameterError(parameter, public_column, remedy)
 
     def __post_init__(self) -> None:
@@ -205,9 +204,6 @@ class Encoder:
         """Raises ParameterError for kept columns that would undo the privacy of a column, or take
         its field's name.
         """
-        if column in self.keep:
-            remedy = "keeping the raw column would reveal what its reports protect; leave it out"
-            raise ParameterError("keep", column, remedy)
         for kept_column in self.keep:
             if output_name(kept_column) in (
                 code_field(column),
@@ -220,16 +216,11 @@ class Encoder:
                 raise ParameterError("keep", kept_column, remedy)
 
     def _check_memo(self, users: str) -> None:
-        """Raises ParameterError for a memo together with hashes, seeds, or a private column of
-        users.
-        """
+        """Raises ParameterError for a memo together with hashes or seeds."""
         if self.hashed:
             problem = "hashed reports are not memoised: every report draws a new hash"
             remedy = f"{problem}; leave out one of them"
             raise ParameterError("memo", users, remedy)
-        if users in self.mechanisms:
-            remedy = "is privatized itself; name the column of user ids"
-            raise ParameterError("users", users, remedy)
         if self.seeded:
             remedy = "memoised reports take their randomness from the memo key; leave it out"
             raise ParameterError("rng", "a seed", remedy)
@@ -322,8 +313,9 @@ class Encoder:
         if batch.selected is not None:
             tally.unasked += batch.unasked
             tally.beyond += batch.rows - batch.unasked - int(batch.selected.sum())
-        codes: list[pa.Array] = []
-        hashes: list[pa.Array] = []
+        codes: dict[str, pa.Array] = {}
+        hashes: dict[str, pa.Array] = {}
+        others: dict[str, pa.Array] = {}
         for column_key, (column, listed) in zip(self.keys, inputs_by_column.items(), strict=True):
             tally.note(
                 column,
@@ -335,59 +327,45 @@ class Encoder:
                 domain = self.hashed[column]
                 row_hashes = _drawn_hashes(column_key, domain.hashes, batch, present)
                 values = domain.cell(values.astype(np.int64), row_hashes).astype(np.float64)
-                hashes.append(arrow(row_hashes.astype(np.uint32)))
-            codes.append(self._codes(column, column_key, values, batch, present, tally))
-        others = [stripped(batch.values.column(column_name)) for column_name in self.keep]
-        if present is not None:
-            mask = arrow(present)
-            others = [array.filter(mask) for array in others]
+                hashes[hash_field(column)] = arrow(row_hashes.astype(np.uint32))
+            coded = self._codes(column, column_key, values, batch, present, tally)
+            codes[code_field(column)] = coded
+        for column in self.keep:
+            array = stripped(batch.values.column(column))
+            if present is not None:
+                array = array.filter(arrow(present))
+            others[output_name(column)] = array
         tally.rows += batch.rows
-        tally.reports += len(codes[0])
-        names = [
-            *map(code_field, self.columns),
-            *map(hash_field, self.hashed),
-        ]
-        names += map(output_name, self.keep)
-        return pa.RecordBatch.from_arrays([*codes, *hashes, *others], names=names)
+        tally.reports += batch.rows if present is None else int(present.sum())
+        return pa.record_batch(codes | hashes | others)
 
     def _listed(self, batch: Batch) -> tuple[dict[str, Inputs], BoolArray | None]:
         """The inputs of each column, and the rows that become reports; None for all."""
-        inputs_by_column = {column: self._inputs(batch, column) for column in self.mechanisms}
-        present = self._present(batch, inputs_by_column)
-        if present is None:
-            present = batch.selected
-        elif batch.selected is not None:
-            present = present & batch.selected
-        return inputs_by_column, present
-
-    def _inputs(self, batch: Batch, column: str) -> Inputs:
-        """The inputs of one column of a batch."""
-        mechanism = self.hashed.get(column, self.mechanisms[column])
-        return inputs(
-            batch.values.column(column),
-            mechanism.categories,
-            markers=batch.markers,
-            parameter="column",
-            name=column,
-            row=batch.row_words,
-        )
-
-    def _present(self, batch: Batch, listed: Mapping[str, Inputs]) -> BoolArray | None:
-        """A mask of the rows that have all their values; None when all do."""
-        masks: dict[str, BoolArray] = {}
-        for column, column_inputs in listed.items():
-            if column_inputs.present is not None:
-                masks[column] = column_inputs.present
+        inputs_by_column: dict[str, Inputs] = {}
+        masks: list[BoolArray] = []
+        for column, mechanism in self.mechanisms.items():
+            listed = inputs(
+                batch.values.column(column),
+                self.hashed.get(column, mechanism).categories,
+                markers=batch.markers,
+                parameter="column",
+                name=column,
+                row=batch.row_words,
+            )
+            inputs_by_column[column] = listed
+            if listed.present is None:
+                continue
+            if self.missing == "error":
+                row_number = batch.row_words(int(np.argmin(listed.present)))
+                remedy = 'missing="drop" (--missing drop) leaves such rows out'
+                raise ParameterError("column", column, f"{row_number} is missing; {remedy}")
+            masks.append(listed.present)
+        if batch.selected is not None:
+            masks.append(batch.selected)
         if not masks:
-            return None
-        if self.missing == "error":
-            column, mask = next(iter(masks.items()))
-            row_number = batch.row_words(int(np.argmin(mask)))
-            remedy = 'missing="drop" (--missing drop) leaves such rows out'
-            raise ParameterError("column", column, f"{row_number} is missing; {remedy}")
-        if len(masks) == 1:
-            return next(iter(masks.values()))  # the very mask that its values were taken by
-        return reduce(np.logical_and, masks.values())
+            return inputs_by_column, None
+        # Of one mask it is the very one that its values were taken by.
+        return inputs_by_column, reduce(np.logical_and, masks)
 
     def _codes(
         self,
@@ -419,13 +397,16 @@ class Encoder:
 
 def _repeats(names: Iterable[str]) -> bool:
     """Whether a name occurs twice."""
-    return max(Counter(names).values(), default=0) > 1
+    listed = list(names)
+    return len(set(listed)) < len(listed)
 
 
 def _reveals(kept_column: str, column: str) -> bool:
-    """Whether a column that is kept says something of a private one: all but the day of a time of
-    day does.
+    """Whether a column that is kept says something of a private one: itself, and every part of the
+    same times but the day of a time of day.
     """
+    if kept_column == column:
+        return True
     private = parse_derived(column)
     public = parse_derived(kept_column)
     if private is None:

@@ -124,7 +124,7 @@ class PrivatizeResult(Claimed):
                     epsilon=None if encoder.seeded else epsilon,
                     bits=mechanism.bits,
                     sha256=mechanism.sha256,
-                    **{count: tally.columns[column][count] for count in COUNTED},
+                    **{count: tally.columns[column, count] for count in COUNTED},
                 )
             )
         if encoder.seeded:
