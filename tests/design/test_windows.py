@@ -13,8 +13,8 @@ from scipy import stats
 
 from laws.registry import judges
 from mezzotint import Mechanism, design
+from mezzotint.core.loss import exp_below
 from mezzotint.core.priors import UniformPrior, as_prior, exact_law, law_of
-from mezzotint.core.rounding import ratio_below
 from mezzotint.design.floor_search import FloorProblem, Optimum, best_floors, overhang
 from mezzotint.design.integer_windows import (
     end_misses,
@@ -230,7 +230,7 @@ def assert_exact(mechanism: Mechanism, epsilon: float, *, units: Fraction = Frac
     """The theorem, in rationals: sums, ratios, means."""
     weights = mechanism.weights.astype(object)
     assert [sum(row) for row in weights.tolist()] == [TOTAL] * len(weights)
-    ratio = ratio_below(epsilon)
+    ratio = exp_below(epsilon)
     for column in weights.T.tolist():
         assert max(column) * ratio.denominator <= min(column) * ratio.numerator
     levels = [Fraction(level) for level in mechanism.levels.tolist()]
@@ -329,7 +329,7 @@ def test_the_least_outer_floors_that_reach_are_found() -> None:
         levels = random_levels(rng, epsilon, tight=("", "l", "r", "lr")[int(rng.integers(0, 4))])
         low, scale = levels[0], 2**60
         whole = [int(Fraction(level - low) * scale) for level in levels.tolist()]
-        ratio, span = ratio_below(epsilon), whole[-1]
+        ratio, span = exp_below(epsilon), whole[-1]
         most = [math.floor(TOTAL * Fraction(d) * scale) + span for d in (-1 - low, levels[-1] - 1)]
         inner = rng.integers(0, 3, levels.size - 2).tolist()
         found = reaching_floors(whole, [0, *inner, 0], ratio, most)
@@ -352,7 +352,7 @@ def test_two_levels_reach_with_the_next_integers_above_their_shares() -> None:
     rng = np.random.default_rng(3)
     smaller = 0
     for _ in range(300):
-        ratio = ratio_below(float(rng.uniform(0.1, 22)))
+        ratio = exp_below(float(rng.uniform(0.1, 22)))
         need = 2 / (ratio - 1)
         below, above = (need * (1 + Fraction(int(rng.integers(0, 3)), 7)) for _ in range(2))
         span = 2 + below + above

@@ -463,7 +463,7 @@ def renyi(weights: IntArray, alpha: float) -> float:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Certificate:
+class Certificate(WorstRatio):
     """The privacy loss of one report of one table, in integers that anyone can look up in the
     table.
 
@@ -487,11 +487,6 @@ class Certificate:
         2.7183
     """
 
-    numerator: int
-    denominator: int
-    level: int
-    row_high: int
-    row_low: int
     max_bias: Fraction | None
     sha256: str
     neighboring: Literal["replace_one"] = "replace_one"

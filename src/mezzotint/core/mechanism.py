@@ -430,13 +430,8 @@ class Mechanism(Table):
         """Return the checkable claim of one report: two integers whose ratio is e**epsilon, and
         their indices.
         """
-        worst_ratio = self.worst_ratio
         return Certificate(
-            numerator=worst_ratio.numerator,
-            denominator=worst_ratio.denominator,
-            level=worst_ratio.level,
-            row_high=worst_ratio.row_high,
-            row_low=worst_ratio.row_low,
+            **vars(self.worst_ratio),
             max_bias=self.exact_max_bias if self.categories is None else None,
             sha256=self.sha256,
         )

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import InfeasibleError, ParameterError, as_reals
+from mezzotint.core.loss import exp_below
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import TOTAL, FloatArray, IntArray
 
@@ -28,21 +29,6 @@ NEAR = 2.0**-14
 """Rounding may change a probability by this much: far more than solvers err, far less than a wrong
 design.
 """
-
-
-_LARGEST_EXPONENT = 700.0
-
-_EXP_ALLOWANCE = Fraction(1, 2**50)
-
-
-def ratio_below(epsilon: float) -> Fraction:
-    """A rational at or below e**epsilon. math.exp errs by less than one ulp; four ulps are given
-    away.
-
-    Above 700 it stays at e**700: beyond every ratio of weights, and still a float.
-    """
-    nearest = Fraction(math.exp(min(epsilon, _LARGEST_EXPONENT)))
-    return nearest * (1 - _EXP_ALLOWANCE)
 
 
 _NEGATIVE_TOLERANCE = 1e-9
@@ -123,7 +109,7 @@ def _weight_limits(
     if math.isinf(epsilon):
         least = np.minimum(weights, 1)
         return least, least * TOTAL
-    floors, ceilings = _boxes(weights, ratio_below(epsilon))
+    floors, ceilings = _boxes(weights, exp_below(epsilon))
     floor_rows = np.broadcast_to(floors, weights.shape)
     ceiling_rows = np.broadcast_to(ceilings, weights.shape)
     return floor_rows, ceiling_rows

@@ -111,7 +111,10 @@ def inputs(
     )
     array = stripped(arrow_array(values, parameter=parameter, name=name))
     if categories is None:
-        present_values, present = numbers(_require_numbers(array, column))
+        fault = number_fault(array.type, name)
+        if fault:
+            raise column.error(fault)
+        present_values, present = numbers(array)
         return Inputs(values=present_values, present=present)
     return _positions(array, tuple(categories), column, markers)
 
@@ -157,7 +160,7 @@ def arrow_array(
         if hasattr(values, "to_arrow"):  # a Polars series
             return values.to_arrow()
         if hasattr(values, "iloc"):  # a pandas series
-            return _one_chunk(pa.array(values, from_pandas=True))
+            return arrow_array(pa.array(values, from_pandas=True))
         if isinstance(values, np.ndarray | np.generic):
             numpy_column = _numpy_column(values)
             if numpy_column.dtype != object:
@@ -209,10 +212,6 @@ def _mixed(
             mixed_size = middle
     type_name = type(entries[column_size]).__name__
     return ParameterError(f"{parameter}[{column_size}]", type_name, remedy)
-
-
-def _one_chunk(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
 def stripped(array: pa.Array) -> pa.Array:
@@ -431,13 +430,6 @@ def texts_of(words: Sequence[str], kind: pa.DataType) -> pa.Array:
 # Numbers ------------------------------------------------------------------------------------------
 
 
-def _require_numbers(array: pa.Array, column: _ColumnName) -> pa.Array:
-    fault = number_fault(array.type, column.name)
-    if fault:
-        raise column.error(fault)
-    return array
-
-
 def number_fault(kind: pa.DataType, name: str | None = None) -> str:
     """The remedy for a type that holds no numbers; empty for a type that does."""
     value_type = stripped_type(kind)
@@ -595,16 +587,12 @@ def _respell(
     is_missing = compute.is_in(distinct, missing_words)
     may_respell = compute.or_(may_respell, is_missing)
     position_of_spelling = np.full(len(distinct), UNLISTED)
-    for spelling_index in np.flatnonzero(_booleans(may_respell)):
+    for spelling_index in plain(compute.indices_nonzero(may_respell)):
         spelling = distinct[int(spelling_index)].as_py()
         position_of_spelling[spelling_index] = _other_spelling(spelling, positions, markers)
     respelled = position_of_spelling[plain(pending_cells.indices)]
     indices[pending] = respelled
     return int((respelled >= 0).sum())
-
-
-def _booleans(array: pa.Array) -> BoolArray:
-    return plain(array.cast(pa.uint8())).astype(bool)
 
 
 def _other_spelling(

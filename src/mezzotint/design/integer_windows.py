@@ -19,8 +19,8 @@ from typing import final
 import numpy as np
 
 from mezzotint.core.errors import InfeasibleError
+from mezzotint.core.loss import exp_below
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.rounding import ratio_below
 from mezzotint.core.table import NARROWEST
 from mezzotint.core.types import TOTAL, FloatArray, IntArray
 
@@ -211,7 +211,7 @@ def integer_windows(
 
     docs/proofs/design.md, "Integers": they do if the levels reach.
     """
-    ratio = ratio_below(epsilon)
+    ratio = exp_below(epsilon)
     exact_levels = [Fraction(level) for level in levels.tolist()]
     level_scale = math.lcm(*(level.denominator for level in exact_levels))
     scaled_levels = [int(level * level_scale) for level in exact_levels]

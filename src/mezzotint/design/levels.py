@@ -28,7 +28,7 @@ from scipy.linalg import block_diag
 from mezzotint.core.arguments import check_finite
 from mezzotint.core.errors import InfeasibleError, ParameterError, SolverError
 from mezzotint.core.priors import Law, SamplePrior, UniformPrior, cell_means, law_of
-from mezzotint.core.search import bracket, descend
+from mezzotint.core.search import Objective, bracket, descend
 from mezzotint.core.types import TOTAL, FloatArray
 from mezzotint.design.floor_search import overhang
 from mezzotint.design.problem import Problem
@@ -310,10 +310,7 @@ def _searched_shape(
     round_count = 3 if space.loss == "minimax" else 2
     rounds = zip(_STEPS[:round_count], _SHARPNESS[:round_count], strict=True)
     for steps, sharpness in rounds:
-        objective = _ShapedObjective(
-            space=replace(space, sharpness=sharpness),
-            shape=shape,
-        )
+        objective = _shaped(replace(space, sharpness=sharpness), shape)
         point_values, _ = objective(points)
         value_order = np.argsort(point_values)[:start_count]
         point_values, points = descend(objective, points[value_order], steps)
@@ -328,16 +325,14 @@ def _searched_shape(
     return best_levels
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _ShapedObjective:
+def _shaped(space: Space, shape: FloatArray) -> Objective:
     """A space's objective in fewer numbers: `shape` (2m, n) makes points of them."""
 
-    space: Space
-    shape: FloatArray
+    def objective(numbers: FloatArray) -> tuple[FloatArray, FloatArray]:
+        values, slopes = space(numbers @ shape.T)
+        return values, slopes @ shape
 
-    def __call__(self, numbers: FloatArray) -> tuple[FloatArray, FloatArray]:
-        values, slopes = self.space(numbers @ self.shape.T)
-        return values, slopes @ self.shape
+    return objective
 
 
 def two_levels_hold(

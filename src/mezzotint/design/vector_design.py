@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass, field, replace
-from typing import Literal, final
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from operator import attrgetter
+from typing import Literal
 
 import numpy.typing as npt
 
@@ -70,92 +73,61 @@ def vector(
         True
     """
     started = time.perf_counter()
-    search = _VectorSearch(
-        epsilon=check_positive("epsilon", epsilon),
-        clip_norm=check_positive("clip_norm", clip_norm),
-        dimension=check_count("dimension", dimension, least=1),
+    check_positive("epsilon", epsilon)
+    check_positive("clip_norm", clip_norm)
+    check_count("dimension", dimension)
+    make = partial(
+        optimal,
+        lower=-clip_norm,
+        upper=clip_norm,
         levels=levels,
-        knots=knots,
-        inputs=inputs,
         prior=prior,
+        knots=knots,
     )
-    return replace(search.best(), seconds=time.perf_counter() - started)
+    results: list[DesignResult] = []
 
-
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _VectorSearch:
-    """The tables of one coordinate that keep a vector within its epsilon.
-
-    Arguments: as of `vector`. Every table that does is added to `results`.
-    """
-
-    epsilon: float
-    clip_norm: float
-    dimension: int
-    levels: npt.ArrayLike
-    knots: int
-    inputs: Inputs
-    prior: object
-    results: list[DesignResult] = field(default_factory=list[DesignResult])
-
-    def best(self) -> DesignResult:
-        """The table with the least loss."""
-        failure = self._search_rates()
-        self._try_share()
-        if not self.results:
-            raise failure
-        return min(self.results, key=lambda result: result.loss)
-
-    def _search_rates(self) -> InfeasibleError:
-        """Try rates of the squared metric; returns why there may be no table."""
-        # On the grid the metric's rate times the squared distance is the vector's epsilon;
-        # dithering needs a smaller one.
-        rate = self.epsilon / (2 * self.clip_norm) ** 2 * (1 - 2 * UNEVEN)
-        try:
-            if not self._adds(self._design(rate, "squared")):
-                bracket(self._holds, 0.0, rate, steps=_STEPS)
-        except InfeasibleError as error:
-            return error
-        return InfeasibleError(f"epsilon={self.epsilon:g}: no table meets it; use fewer knots")
-
-    def _try_share(self) -> None:
-        """Try an even share of epsilon for each coordinate.
-
-        Few coordinates may do better so: then the distance does not matter.
-        """
-        share = self.epsilon / self.dimension * (1 - 2 * UNEVEN)
-        with contextlib.suppress(InfeasibleError):
-            self._adds(self._design(share, None))
-
-    def _design(self, rate: float, metric: Literal["squared"] | None) -> DesignResult:
-        return optimal(
-            rate,
-            lower=-self.clip_norm,
-            upper=self.clip_norm,
-            levels=self.levels,
-            prior=self.prior,
-            knots=self.knots,
-            metric=metric,
-        )
-
-    def _holds(self, rate: float) -> bool:
-        """Whether a rate's table keeps to epsilon; where there is no table, a larger rate may."""
-        try:
-            result = self._design(rate, "squared")
-        except InfeasibleError:
-            return True
-        return self._adds(result)
-
-    def _adds(self, result: DesignResult) -> bool:
+    def adds(result: DesignResult) -> bool:
         """Whether a table keeps the vector within epsilon; then it is added to the results."""
         vector_loss = vector_epsilon(
-            result.mechanism,
-            dimension=self.dimension,
-            l2_distance=2 * self.clip_norm,
-            inputs=self.inputs,
+            result.mechanism, dimension=dimension, l2_distance=2 * clip_norm, inputs=inputs
         )
-        if vector_loss > self.epsilon:
+        if vector_loss > epsilon:
             return False
-        self.results.append(result)
+        results.append(result)
         return True
+
+    failure = _search_rates(make, adds, epsilon, clip_norm)
+    # Few coordinates may do better with an even share of epsilon: then the distance does not matter.
+    with contextlib.suppress(InfeasibleError):
+        adds(make(epsilon / dimension * (1 - 2 * UNEVEN)))
+    if not results:
+        raise failure
+    best = min(results, key=attrgetter("loss"))
+    return replace(best, seconds=time.perf_counter() - started)
+
+
+def _search_rates(
+    make: Callable[..., DesignResult],
+    adds: Callable[[DesignResult], bool],
+    epsilon: float,
+    clip_norm: float,
+) -> InfeasibleError:
+    """Try rates of the squared metric; returns why there may be no table."""
+
+    def holds(rate: float) -> bool:
+        """Whether a rate's table keeps to epsilon; where there is no table, a larger rate may."""
+        try:
+            result = make(rate, metric="squared")
+        except InfeasibleError:
+            return True
+        return adds(result)
+
+    # On the grid the metric's rate times the squared distance is the vector's epsilon; dithering
+    # needs a smaller one.
+    rate = epsilon / (2 * clip_norm) ** 2 * (1 - 2 * UNEVEN)
+    try:
+        if not adds(make(rate, metric="squared")):
+            bracket(holds, 0.0, rate, steps=_STEPS)
+    except InfeasibleError as error:
+        return error
+    return InfeasibleError(f"epsilon={epsilon:g}: no table meets it; use fewer knots")

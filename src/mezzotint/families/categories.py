@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_choice, check_epsilon
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.loss import exp_below
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.rounding import ratio_below
 from mezzotint.core.table import MISSING, OTHER, category_name
 from mezzotint.core.types import MAX_LEVELS, TOTAL, IntArray
 from mezzotint.families.finite_fields import (
@@ -183,7 +183,7 @@ def _two_valued(sets: Sets, epsilon: float) -> IntArray:
     Arguments:
         sets: (k, m), equally many reports for every category.
     """
-    ratio = ratio_below(epsilon)
+    ratio = exp_below(epsilon)
     report_count = sets.shape[1]
     inside_count = int(sets[0].sum())
     outside_count = report_count - inside_count

@@ -33,12 +33,6 @@ def primitive(degree: int) -> int:
     raise AssertionError(f"no primitive polynomial of degree {degree}")
 
 
-def powers(bits: int) -> IntArray:
-    """(2**bits - 1,) the powers of x in the field of 2**bits elements, as bits of polynomials."""
-    elements = powers_of_x(primitive(bits), bits)
-    return np.array(elements, dtype=np.int64)
-
-
 def prime_power(order: int) -> tuple[int, int] | None:
     """The prime and its power, at most the third, that a number is; None where it is none."""
     divisors = range(2, order + 1)

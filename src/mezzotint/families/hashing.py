@@ -26,7 +26,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import IntArray, Seed
 from mezzotint.families.categories import categorical, domain_names, support_variance
-from mezzotint.families.finite_fields import powers
+from mezzotint.families.finite_fields import powers_of_x, primitive
 
 MAX_DOMAIN = (1 << 18) - 1
 """Categories of a hashed domain."""
@@ -82,7 +82,7 @@ class HashedDomain:
 
     @cached_property
     def _powers(self) -> IntArray:
-        return powers(self.bits)
+        return np.array(powers_of_x(primitive(self.bits), self.bits))
 
     @cached_property
     def _logarithms(self) -> IntArray:
@@ -158,12 +158,8 @@ class HashedDomain:
     @property
     def chances(self) -> tuple[float, float]:
         """That a report supports its own category, and that it supports any given other one."""
-        same_cell = float(self.mechanism.probabilities[0, 0])
-        other_cell = float(self.mechanism.probabilities[0, 1])
-        same_cell_hashes = (1 << self.bits) // self.cells - 1
-        collision = same_cell_hashes / self.hashes
-        other_support = collision * same_cell + (1 - collision) * other_cell
-        return same_cell, other_support
+        same_cell, other_cell = self.mechanism.probabilities[0, :2].tolist()
+        return same_cell, _other_support(self.bits, self.cells, same_cell, other_cell)
 
 
 def hashed(
@@ -208,9 +204,7 @@ def hashed(
         cell_count = 2**cell_bits
         same_cell = odds / (odds + cell_count - 1)
         other_cell = (1 - same_cell) / (cell_count - 1)
-        same_cell_hashes = 2 ** (bits - cell_bits) - 1
-        collision = same_cell_hashes / (2**bits - 1)
-        other_support = collision * same_cell + (1 - collision) * other_cell
+        other_support = _other_support(bits, cell_count, same_cell, other_cell)
         return support_variance(math.inf, same_cell, other_support)
 
     fitting_bits = (MAX_COUNTS >> bits).bit_length() - 1
@@ -224,6 +218,17 @@ def hashed(
         method="krr",
     )
     return HashedDomain(categories=tuple(names), mechanism=table)
+
+
+def _other_support(
+    bits: int,
+    cells: int,
+    same_cell: float,
+    other_cell: float,
+) -> float:
+    """The chance that a report supports another category, from those of its own and other cells."""
+    collision = (2**bits // cells - 1) / (2**bits - 1)
+    return collision * same_cell + (1 - collision) * other_cell
 
 
 def is_of_cells(table: Mechanism) -> bool:

@@ -16,8 +16,9 @@ from mezzotint.core.arguments import (
     grid_or_values,
 )
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.loss import exp_below
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.rounding import ratio_below, table
+from mezzotint.core.rounding import table
 from mezzotint.core.types import TOTAL, FloatArray, IntArray
 
 LARGEST_EPSILON = 64 * math.log(2)
@@ -94,7 +95,7 @@ def _response_units(point_count: int, epsilon: float) -> tuple[int, int]:
     """Units of 2**-32 of every other point, and of the input's own: the largest ratio that is at
     most e**epsilon.
     """
-    balanced_units = TOTAL / (ratio_below(epsilon) + point_count - 1)
+    balanced_units = TOTAL / (exp_below(epsilon) + point_count - 1)
     other_units = max(1, math.ceil(balanced_units))
     same_units = TOTAL - (point_count - 1) * other_units
     if same_units <= other_units:
