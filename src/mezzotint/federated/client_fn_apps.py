@@ -14,7 +14,7 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.federated.flower_records import kind_of, only
+from mezzotint.federated.flower_records import arrays_of, kind_of
 
 Train = Callable[[Message, Context], Message]
 
@@ -40,7 +40,7 @@ def adapted(call_next: Train) -> Train:
 
     def answer(message: Message, context: Context) -> Message:
         word = _WORDS[kind_of(message)]
-        arrays = only(message.content.array_records.values())
+        arrays = arrays_of(message)
         older = copy.copy(message)
         older.content = _older_content(message, arrays, word)
         reply = call_next(older, context)

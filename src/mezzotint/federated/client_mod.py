@@ -27,10 +27,10 @@ from mezzotint.federated.client_fn_apps import EXAMPLES, Train, adapted, is_clie
 from mezzotint.federated.flower_records import (
     RECORD,
     Key,
+    arrays_of,
     flatten,
     kind_of,
     log,
-    only,
     parameters,
     protocol_record,
     reply,
@@ -304,7 +304,7 @@ def _masked(
     refused.
     """
     encoding = read_encoding(signer.ask("expect", payload, task_digest(message.content)))
-    parameter_count = parameters(only(message.content.array_records.values()))
+    parameter_count = parameters(arrays_of(message))
     if _returns(message) not in _ANSWERS[encoding.purpose]:
         raise PolicyRefusal(
             f"returns: of a round to {encoding.purpose}, one of {', '.join(_ANSWERS[encoding.purpose])}"
@@ -386,8 +386,8 @@ def trained_update(
     encoding weighs.
     """
     answer = _answered(message, call_next, context)
-    model_arrays = only(message.content.array_records.values())
-    trained_arrays = only(answer.content.array_records.values())
+    model_arrays = arrays_of(message)
+    trained_arrays = arrays_of(answer)
     returns = _returns(message)
     if shapes(trained_arrays) != shapes(model_arrays):
         raise ParameterError(

@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
-from typing import Generic, TypeVar, final
+from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -476,15 +476,13 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
 
     def __post_init__(self) -> None:
         check_numbers(self)
-        check_scale("clip_norm", self.clip_norm)
-        check_scale("granularity", self.granularity)
+        _ = self.scheme(1)  # checks its part
         if self.clip_norm > MOST_STEPS * self.granularity:
             remedy = f"a norm of at most {MOST_STEPS:g} steps; coarsen"
             raise ParameterError("granularity", self.granularity, remedy)
         if not 2 <= self.modulus_bits <= MAX_BITS:
             remedy = f"2 to {MAX_BITS}; less noise or a coarser grid"
             raise ParameterError("modulus_bits", self.modulus_bits, remedy)
-        _ = self.scheme(1)  # checks the deviation and the seed
         norm_steps = f"{self.clip_norm / self.granularity:.10g}"
         description = canonical({"deviation": self.deviation, "steps": norm_steps})
         self._hold(
@@ -498,24 +496,11 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
         )
 
     @classmethod
-    def _planned(
-        cls, noise_multiplier: float, *, size: int, clip_norm: float, clients: int, seed: int
-    ) -> GaussianEncoding:
-        """The encoding in the fewest bits; arguments as of `gaussian_encoding`."""
-        scheme = GaussianScheme.planned(
-            noise_multiplier=noise_multiplier,
-            size=size,
-            clip_norm=clip_norm,
-            clients=clients,
-            seed=seed,
-        )
-        return cls(
-            deviation=scheme.deviation,
-            clip_norm=clip_norm,
-            granularity=scheme.granularity,
-            modulus_bits=scheme.modulus_bits,
-            seed=seed,
-        )
+    def _planned(cls, noise_multiplier: float, **planned: Any) -> GaussianEncoding:
+        """The encoding in the fewest bits; arguments as of `GaussianScheme.planned`."""
+        values = asdict(GaussianScheme.planned(noise_multiplier=noise_multiplier, **planned))
+        del values["size"]
+        return cls(**values)
 
     def scheme(self, size: int, clients: int = 1) -> GaussianScheme:
         return GaussianScheme(size=size, **asdict(self))

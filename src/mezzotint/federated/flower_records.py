@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, final
 
 import numpy as np
@@ -200,13 +200,10 @@ def reply(message: Message, values: dict[str, Any]) -> Message:
     return Message(content, reply_to=message)
 
 
-def only(records: Iterable[ArrayRecord]) -> ArrayRecord:
-    """The only record of arrays; ParameterError if there is none, or more than one."""
-    candidates = list(records)
+def arrays_of(message: Message) -> ArrayRecord:
+    """The only record of arrays in a message; ParameterError if there is none, or more than one."""
+    candidates = list(message.content.array_records.values())
     if len(candidates) != 1:
-        raise ParameterError(
-            "arrays",
-            f"{len(candidates)} records",
-            "a train function returns exactly one ArrayRecord",
-        )
+        remedy = "a train function returns exactly one ArrayRecord"
+        raise ParameterError("arrays", f"{len(candidates)} records", remedy)
     return candidates[0]

@@ -39,7 +39,7 @@ from mezzotint.federated.client_mod import (
     trained_update,
     whatever_happens,
 )
-from mezzotint.federated.flower_records import RECORD, Key, log, only, parameters, reply
+from mezzotint.federated.flower_records import RECORD, Key, arrays_of, log, parameters, reply
 from mezzotint.federated.lifetime_ledger import REPORTS
 from mezzotint.federated.policy import Policy, PolicyRefusal
 from mezzotint.federated.round_strategy import (
@@ -130,7 +130,7 @@ class LocalUpdates(Updates):
             raise PolicyRefusal(
                 f"rounds={number}: this client answers rounds 1 to {policy.rounds} of a session"
             )
-        parameter_count = parameters(only(message.content.array_records.values()))
+        parameter_count = parameters(arrays_of(message))
         if parameter_count != scheme.dimension:
             raise PolicyRefusal(
                 f"dimension={scheme.dimension}: the model has {parameter_count} parameters"

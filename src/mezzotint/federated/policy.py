@@ -199,7 +199,17 @@ class Policy:
             raise PolicyRefusal(
                 f"purpose={plan.purpose}: the encoding is one to {encoding.purpose} with"
             )
-        self._check_mechanism(encoding)
+        norm = encoding.norm
+        largest = encoding.largest
+        if encoding.purpose == "evaluate":  # what clients measure has no norm in data units
+            norm = largest = 0.0
+        self._check_mechanism(
+            encoding.sha256,
+            epsilon=encoding.report_epsilon,
+            allowed=self.report_epsilon,
+            norm=norm,
+            largest=largest,
+        )
         rule = "noise_multiplier"
         required = self.noise_multiplier
         if plan.purpose == "evaluate":
@@ -226,43 +236,30 @@ class Policy:
             raise PolicyRefusal(
                 "trust: reports seen one by one, but this client wants its update hidden in a sum"
             )
-        if scheme.epsilon > (allowed := min(self.report_epsilon, self.budget)):
-            raise PolicyRefusal(
-                f"epsilon={exactly(scheme.epsilon)} per report: this client allows {exactly(allowed)}"
-            )
-        if self.mechanisms is not None and scheme.sha256 not in self.mechanisms:
-            raise PolicyRefusal(
-                f"mechanism={scheme.sha256}: not among those that this client allows"
-            )
-        allowed_norm = math.inf if self.clip_norm is None else self.clip_norm
-        largest_norm = min(self.largest_value, allowed_norm)
-        if scheme.clip_norm > largest_norm:
-            raise PolicyRefusal(
-                f"clip_norm={exactly(scheme.clip_norm)}: this client allows at most "
-                f"{exactly(largest_norm)}"
-            )
+        self._check_mechanism(
+            scheme.sha256,
+            epsilon=scheme.epsilon,
+            allowed=min(self.report_epsilon, self.budget),
+            norm=scheme.clip_norm,
+            largest=scheme.clip_norm,
+        )
 
-    def _check_mechanism(self, encoding: Encoding) -> None:
-        trains = encoding.purpose == "train"  # what clients measure has no norm in data units
-        if (
-            trains
-            and self.clip_norm is not None
-            and (encoding.norm is None or encoding.norm > self.clip_norm)
-        ):
+    def _check_mechanism(
+        self, sha256: str, *, epsilon: float, allowed: float, norm: float | None, largest: float
+    ) -> None:
+        if epsilon > allowed:
             raise PolicyRefusal(
-                f"clip_norm={encoding.norm}: this client allows at most {exactly(self.clip_norm)}"
+                f"epsilon={exactly(epsilon)} per report: this client allows {exactly(allowed)}"
             )
-        if (epsilon := encoding.report_epsilon) > self.report_epsilon:
+        if self.mechanisms is not None and sha256 not in self.mechanisms:
+            raise PolicyRefusal(f"mechanism={sha256}: not among those that this client allows")
+        if self.clip_norm is not None and (norm is None or norm > self.clip_norm):
             raise PolicyRefusal(
-                f"epsilon={exactly(epsilon)} per report: this client allows {exactly(self.report_epsilon)}"
+                f"clip_norm={norm}: this client allows at most {exactly(self.clip_norm)}"
             )
-        if self.mechanisms is not None and encoding.sha256 not in self.mechanisms:
+        if largest > self.largest_value:
             raise PolicyRefusal(
-                f"mechanism={encoding.sha256}: not among the tables that this client allows"
-            )
-        if trains and encoding.largest > self.largest_value:
-            raise PolicyRefusal(
-                f"clip={exactly(encoding.largest)}: this client allows {exactly(self.largest_value)}"
+                f"clip={exactly(largest)}: this client allows {exactly(self.largest_value)}"
             )
 
 

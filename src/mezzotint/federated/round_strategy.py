@@ -70,48 +70,41 @@ def arriving(
     Answers that the caller does not read are never fetched, and large ones (`answer_bytes`) a few
     at a time. Messages that Flower could not send are not waited for. `late` maps earlier messages
     to their nodes: their answers are yielded as well but not waited for; messages still unanswered
-    at the end are added.
+    at the end are in it.
     """
-    if late is None:
-        late = {}
+    unanswered = {} if late is None else late
+    awaited = set[str]()
     outbox = iter(messages)
-    waiting = dict[str, int]()
     while batch := list(islice(outbox, _AT_ONCE)):
         for message, number in zip(batch, grid.push_messages(batch), strict=True):
             if number:
-                waiting[number] = message.metadata.dst_node_id
+                awaited.add(number)
+                unanswered[number] = message.metadata.dst_node_id
     del batch
-    node_of = {**late, **waiting}
     last_arrival = time.monotonic()  # when something came
     deadline = last_arrival + timeout
     fetchable = _FETCHED_BYTES // max(1, answer_bytes)
     batch_size = max(1, min(_AT_ONCE, fetchable))
-    try:
-        while waiting or late:
-            is_last_poll = not waiting or time.monotonic() >= deadline
-            numbers = [*waiting, *late]
-            before = len(waiting)
-            for offset in range(0, len(numbers), batch_size):
-                batch_numbers = numbers[offset : offset + batch_size]
-                answers = list(grid.pull_messages(batch_numbers))
-                while answers:
-                    answer = answers.pop(0)
-                    replied = answer.metadata.reply_to_message_id
-                    node = node_of.get(replied, answer.metadata.src_node_id)
-                    waiting.pop(replied, None)
-                    late.pop(replied, None)
-                    yield node, answer
-            if is_last_poll or not waiting:
-                return
-            moment = time.monotonic()
-            if len(waiting) < before:
-                last_arrival = moment
-            silence = moment - last_arrival
-            pause = min(max(silence / _PART, _SHORTEST), _LONGEST)
-            remaining = max(0.0, deadline - moment)
-            time.sleep(min(pause, remaining))
-    finally:
-        late.update(waiting)
+    while unanswered:
+        is_last_poll = not awaited or time.monotonic() >= deadline
+        numbers = list(unanswered)
+        before = len(awaited)
+        for offset in range(0, len(numbers), batch_size):
+            answers = list(grid.pull_messages(numbers[offset : offset + batch_size]))
+            while answers:
+                answer = answers.pop(0)
+                replied = answer.metadata.reply_to_message_id
+                awaited.discard(replied)
+                yield unanswered.pop(replied, answer.metadata.src_node_id), answer
+        if is_last_poll or not awaited:
+            return
+        moment = time.monotonic()
+        if len(awaited) < before:
+            last_arrival = moment
+        silence = moment - last_arrival
+        pause = min(max(silence / _PART, _SHORTEST), _LONGEST)
+        remaining = max(0.0, deadline - moment)
+        time.sleep(min(pause, remaining))
 
 
 Returns = Literal["weights", "update"]
@@ -402,16 +395,22 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         round_task: RoundTask = {"arrays": arrays, "config": config}
         try:
             if current is None:
-                current = self._open(number, round_task, grid)
+                current = self._opened(number, round_task, grid)
             current.task = round_task
-            if len(current.nodes) < max(2, self.minimum):
-                raise TooFewClients(
-                    "plan", f"{len(current.nodes)} clients are there, {self.minimum} are needed"
-                )
             self._running = current
             current.requests = self._until_train(current)
         except (ProtocolError, BudgetError) as error:
             self._abort(number, error)
+
+    def _opened(self, number: int, task: RoundTask, grid: Grid) -> R:
+        current = self._open(number, task, grid)
+        self._check_present(len(current.nodes))
+        return current
+
+    def _check_present(self, clients: int) -> None:
+        if clients < max(2, self.minimum):
+            shortage = f"{clients} clients are there, {self.minimum} are needed"
+            raise TooFewClients("plan", shortage)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

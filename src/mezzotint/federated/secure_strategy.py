@@ -413,9 +413,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self.encoding.check_room(self.invited, size=parameters(task["arrays"]))
         participants = self._participants(number, grid)
         node_of = {client.card.identity: node for node, client in participants.items()}
-        if len(node_of) < max(2, self.minimum):
-            shortage = f"{len(node_of)} clients are there, {self.minimum} are needed"
-            raise TooFewClients("plan", shortage)
+        self._check_present(len(node_of))
         roster = self.roster
         clients = self.invited
         if roster is None:
@@ -424,24 +422,24 @@ class SecureStrategy(RoundStrategy[_Secure]):
         coordinates = self.encoding.length(parameters(task["arrays"]))
         plan = self.plan(clients, number, coordinates, roster=roster.digest)
         server = Server(plan, roster)
-        nodes: dict[int, int] = {}
-        names: dict[int, str] = {}
-        holding: set[int] = set()
-        for position, card in enumerate(server.cohort):
-            if card.identity not in node_of:
-                continue
-            node = node_of[card.identity]
-            nodes[position] = node
-            names[position] = participants[node].name
-            if participants[node].roster == roster.digest:
-                holding.add(position)
+        nodes = {
+            position: node_of[card.identity]
+            for position, card in enumerate(server.cohort)
+            if card.identity in node_of
+        }
+        clients_by_place = {position: participants[node] for position, node in nodes.items()}
+        holding = [
+            position
+            for position, client in clients_by_place.items()
+            if client.roster == roster.digest
+        ]
         return _Secure(
             number=number,
             server=server,
             nodes=nodes,
             task=task,
             grid=grid,
-            names=names,
+            names={position: client.name for position, client in clients_by_place.items()},
             holding=frozenset(holding),
         )
 
@@ -613,9 +611,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
                 return
             number = self.ledger.start()
             try:
-                later_round = self._open(number, current.task, current.grid)
-                if len(later_round.nodes) < max(2, self.minimum):
-                    raise TooFewClients("plan", f"{len(later_round.nodes)} clients are there")
+                later_round = self._opened(number, current.task, current.grid)
             except (ProtocolError, BudgetError) as error:
                 self.ledger.fail(number, type(error).__name__)
                 return
