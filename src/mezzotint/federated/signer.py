@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, final, get_args
+from typing import TYPE_CHECKING, Any, Literal, final, get_args
 
 import numpy as np
 
@@ -79,23 +79,6 @@ def lasting_ledger(
 Call = Literal["identity", "card", "check_purpose", "deal", "expect", "sum", "member", "abandon"]
 
 
-class Signing(Protocol):
-    """What a mod asks of a signer, in its own process or in another."""
-
-    def ask(self, call: Call, *parts: bytes, **head: str | int) -> bytes:
-        """The answer of the method of `Signer` that is called so.
-
-        Arguments:
-            call: the method's name.
-            parts: bytes of messages and updates, in the order of its arguments.
-            head: its further arguments.
-
-        Raises:
-            PolicyRefusal, ProtocolError: as of the method.
-        """
-        ...
-
-
 def read_encoding(description: bytes) -> Encoding:
     """The encoding of an invitation; PolicyRefusal if there is none."""
     from mezzotint.federated.encoding_files import unpacked
@@ -126,6 +109,16 @@ class Signer:
     warn: Callable[[str], None]
 
     def ask(self, call: str, *parts: bytes, **head: Any) -> bytes:
+        """The answer of the method that is called so.
+
+        Arguments:
+            call: the method's name.
+            parts: bytes of messages and updates, in the order of its arguments.
+            head: its further arguments.
+
+        Raises:
+            PolicyRefusal, ProtocolError: as of the method.
+        """
         if call not in get_args(Call):
             raise PolicyRefusal("signer: an unknown call; mod and signer are of different versions")
         answer: bytes | None = getattr(self, call)(*parts, **head)
@@ -462,6 +455,7 @@ class RemoteSigner:
     path: Path
 
     def ask(self, call: Call, *parts: bytes, **head: str | int) -> bytes:
+        """As of `Signer`; SignerRefusal for what it refuses."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(60.0)
             try:
@@ -478,3 +472,7 @@ class RemoteSigner:
                 raise SignerRefusal(refusal_name, reason)
             raise ParameterError("signer", refusal_name, "its own log says why")
         return received[0]
+
+
+Signing = Signer | RemoteSigner
+"""Whom a mod asks."""

@@ -219,38 +219,18 @@ class StateWatch:
 
     def changed(self) -> list[str]:
         """Names of the tensors that were changed, replaced or added since."""
-        entries = _present(self._layers)
-        if self._are_unwritten(entries) and self._are_copied(entries):
-            return []
-        return self._names_of_changed(entries)
-
-    def _are_unwritten(self, entries: Sequence[_Entry]) -> bool:
-        """Whether the tensors are the same ones, and PyTorch counted no write to them."""
-        if len(entries) != len(self._before):
-            return False
-        return all(
-            former.tensor is entry.tensor and former.version == entry.version
-            for former, entry in zip(self._before, entries, strict=True)
-        )
-
-    def _are_copied(self, entries: Sequence[_Entry]) -> bool:
-        """Whether values are those of the copies, where copies were made."""
-        pairs = zip(entries, self._copies, strict=False)
-        return all(same_bits(entry.tensor, saved_copy) for entry, saved_copy in pairs)
-
-    def _names_of_changed(self, entries: Sequence[_Entry]) -> list[str]:
         former_entries = {(entry.layer, entry.name): entry for entry in self._before}
         copies = dict(zip(former_entries, self._copies, strict=False))
         names: list[str] = []
-        for entry in entries:
+        for entry in _present(self._layers):
             former = former_entries.get((entry.layer, entry.name))
             saved_copy = copies.get((entry.layer, entry.name))
-            is_changed = former is None or former.tensor is not entry.tensor
-            if former is not None and former.version != entry.version:
-                is_changed = True
-            if saved_copy is not None and not same_bits(entry.tensor, saved_copy):
-                is_changed = True
-            if is_changed:
+            is_same = (
+                former is not None
+                and former.tensor is entry.tensor
+                and former.version == entry.version
+            )
+            if not is_same or (saved_copy is not None and not same_bits(entry.tensor, saved_copy)):
                 names.append(f"{entry.layer}.{entry.name}".lstrip("."))
         return names
 

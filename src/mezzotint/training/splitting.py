@@ -69,19 +69,32 @@ def _first_length(batch: Any) -> int:
     return len(tensors[0])
 
 
+_Tree = Mapping | list | tuple
+"""What is followed in batches."""
+
+
+def _entries(batch: Any) -> list[Any]:
+    if isinstance(batch, Mapping):
+        return list(batch.values())
+    return list(batch)
+
+
 def tensors_of(batch: Any) -> list[Tensor]:
     """All tensors of a batch, in tuples, lists and mappings."""
     if isinstance(batch, Tensor):
         return [batch]
-    if isinstance(batch, Mapping):
-        return [tensor for entry in batch.values() for tensor in tensors_of(entry)]
-    if isinstance(batch, list | tuple):
-        return [tensor for entry in batch for tensor in tensors_of(entry)]
+    if isinstance(batch, _Tree):
+        return [tensor for entry in _entries(batch) for tensor in tensors_of(entry)]
     return []
 
 
 def rebuilt(batch: Any, values: Sequence[Any]) -> Any:
-    """A tuple, named tuple or list of the same kind with other values."""
+    """A tuple, named tuple, list or mapping of the same kind with other values."""
+    if isinstance(batch, Mapping):
+        entries: Any = dict(zip(batch, values, strict=True))
+        if type(batch) is dict:
+            return entries
+        return type(batch)(entries)  # type: ignore[call-arg]
     if hasattr(batch, "_fields"):
         return type(batch)(*values)
     return type(batch)(values)
@@ -99,11 +112,8 @@ def _selected(batch: Any, count: int, positions: Sequence[int], extreme: int | N
     def selected(entry: Any) -> Any:
         return _selected(entry, count, positions, extreme)
 
-    if isinstance(batch, Mapping):
-        values = {entry_name: selected(entry) for entry_name, entry in batch.items()}
-        return _mapping_like(batch, values)
-    if isinstance(batch, list | tuple):
-        return rebuilt(batch, list(map(selected, batch)))
+    if isinstance(batch, _Tree):
+        return rebuilt(batch, list(map(selected, _entries(batch))))
     return batch
 
 
@@ -124,13 +134,6 @@ def _selected_rows(
     return chosen_rows
 
 
-def _mapping_like(batch: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
-    """A mapping of the same kind with other values."""
-    if type(batch) is dict:
-        return values
-    return type(batch)(values)  # type: ignore[call-arg]
-
-
 def empty_batch(single: Any, double: Any) -> Any:
     """What a batch looks like that holds no record, from a batch of one and a batch of two.
 
@@ -144,21 +147,17 @@ def empty_batch(single: Any, double: Any) -> Any:
     if isinstance(single, Tensor):
         return _empty_tensor(single, double)
     packed = isinstance(single, torch.nn.utils.rnn.PackedSequence)
-    if packed or not isinstance(single, Mapping | list | tuple):
+    if packed or not isinstance(single, _Tree):
         remedy = (
             "Poisson batches may be empty, and how this holds no record is not known; let "
             "collate_fn return tensors, and tuples, named tuples, lists or mappings of them"
         )
         raise ParameterError("loader", f"batches of {type(single).__name__}", remedy)
-    if isinstance(single, Mapping):
-        values = {
-            entry_name: empty_batch(entry, double[entry_name])
-            for entry_name, entry in single.items()
-        }
-        return _mapping_like(single, values)
-    if len(single) == 1 and len(double) == 2:
+    if not isinstance(single, Mapping) and len(single) == 1 and len(double) == 2:
         return rebuilt(single, [])
-    pairs = zip(single, double, strict=True)
+    if isinstance(single, Mapping):
+        double = {entry_name: double[entry_name] for entry_name in single}
+    pairs = zip(_entries(single), _entries(double), strict=True)
     return rebuilt(single, [empty_batch(*pair) for pair in pairs])
 
 
@@ -197,15 +196,10 @@ def made_up_batch(empty: Any, generator: torch.Generator) -> Any:
             values = torch.randint(2, shape, generator=generator)
         return values.to(empty.device, empty.dtype)
     if isinstance(empty, Mapping):
-        values = {
-            entry_name: made_up_batch(entry, generator) for entry_name, entry in empty.items()
-        }
-        if any(entry is None for entry in values.values()):
-            return None
-        return values
-    if isinstance(empty, list | tuple) and empty:
-        made_up = [made_up_batch(entry, generator) for entry in empty]
-        if any(entry is None for entry in made_up):
-            return None
-        return rebuilt(empty, made_up)
-    return None
+        empty = dict(empty)
+    elif not isinstance(empty, list | tuple) or not empty:
+        return None
+    made_up = [made_up_batch(entry, generator) for entry in _entries(empty)]
+    if any(entry is None for entry in made_up):
+        return None
+    return rebuilt(empty, made_up)
