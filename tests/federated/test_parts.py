@@ -25,7 +25,7 @@ from mezzotint.federated.secagg import (
     bits_needed,
     read_introduction,
 )
-from mezzotint.federated.secagg.client_values import Partners
+from mezzotint.federated.secagg.client_values import mask_partners
 from mezzotint.federated.secagg.masks import PRIME, add_mask, combine, read_words, split
 from mezzotint.federated.secagg.messages import picked
 from mezzotint.federated.secagg.roster import first_shuffled, shuffled
@@ -189,7 +189,7 @@ def test_partners_are_those_picked_and_those_who_pick_among_those_that_dealt(cli
         for other in others & expected.keys():
             expected[one].add(other)
             expected[other].add(one)
-    found = Partners(np.array(dealt), drawn.astype(np.uint16))
+    found = mask_partners(dealt, drawn.astype(np.uint16))
     assert list(found) == dealt
     assert {*range(clients)} - {*dealt} == {one for one in range(clients) if one not in found}
     assert {one: others.tolist() for one, others in found.items()} == {

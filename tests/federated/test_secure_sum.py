@@ -29,7 +29,7 @@ from mezzotint.federated.secagg import (
     messages,
     plan_sum,
 )
-from mezzotint.federated.secagg.client_values import Partners, compact
+from mezzotint.federated.secagg.client_values import compact, mask_partners
 
 
 @settings(max_examples=40, deadline=None)
@@ -241,7 +241,7 @@ def test_a_fifth_dropped_and_a_fifth_corrupted_of_a_hundred():
 
     deals = [messages.read_dealing(seen["deal", client], the_plan)[0] for client in range(100)]
     picks = [compact(messages.picked(deal.coins, the_plan, deal.index)) for deal in deals]
-    masking = Partners(np.arange(100), np.array(picks))
+    masking = mask_partners(range(100), np.array(picks))
     honest = set(survivors) - corrupted
     reached, waiting = {min(honest)}, [min(honest)]
     while waiting:

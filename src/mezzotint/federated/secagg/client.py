@@ -20,7 +20,7 @@ from mezzotint.core.files import parse_object
 from mezzotint.core.records import JsonObject
 from mezzotint.core.sampler import pack_words
 from mezzotint.federated.secagg import messages
-from mezzotint.federated.secagg.client_values import Partners, compact
+from mezzotint.federated.secagg.client_values import compact, mask_partners
 from mezzotint.federated.secagg.masks import (
     SEED_BYTES,
     SHARE_BYTES,
@@ -487,7 +487,7 @@ def _check_survivors(
     picks = np.zeros((plan.clients, plan.picks), dtype=np.uint16)
     for dealer, dealer_coins in coins.items():
         picks[dealer] = compact(messages.picked(dealer_coins, plan, dealer))
-    partners = Partners(np.array(sorted(current.dealt)), picks)
+    partners = mask_partners(sorted(current.dealt), picks)
     dealers = bitmap(current.dealt, plan)
     for survivor, signature in signatures.items():
         statement = messages.masks_statement(

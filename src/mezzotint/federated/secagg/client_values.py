@@ -68,39 +68,21 @@ class Outbox(ClientValues[bytes]):
         return self._make(index)
 
 
-@final
-class Partners(ClientValues[Clients]):
-    """The mask partners of each dealer, ascending: all together take three times as much memory.
+def mask_partners(dealers: Collection[int] | Clients, picks: Clients) -> dict[int, Clients]:
+    """The mask partners of each dealer, ascending: the dealers that it picked or that picked it.
 
     Arguments:
-        dealers: of the round.
+        dealers: of the round, ascending.
         picks: (clients, picks) the clients that each one picked.
     """
-
-    def __init__(self, dealers: npt.NDArray[np.integer], picks: Clients) -> None:
-        has_dealt = np.zeros(len(picks), dtype=np.bool_)
-        has_dealt[dealers] = True
-        super().__init__(has_dealt)
-        self._picks = picks
-        # Pairs of 16 + 16 bits, sorted by who was picked and then by who picked.
-        pairs = picks[dealers].astype("<u4")
-        pairs <<= 16
-        pairs |= dealers.astype(np.uint16)[:, None]
-        pairs = pairs.reshape(-1)
-        pairs.sort()
-        halves = pairs.view("<u2")
-        self._pickers = halves[::2].copy()
-        picked = halves[1::2].copy()
-        borders = np.arange(len(picks) + 1, dtype=np.uint16)
-        self._begins = np.searchsorted(picked, borders)
-
-    def _value(self, index: int) -> Clients:
-        picks = self._picks[index]
-        dealing_picks = picks[self._has_value[picks]]
-        first, behind = self._begins[index : index + 2]
-        clients = np.append(dealing_picks, self._pickers[first:behind])
-        clients.sort()
-        if not clients.size:
-            return clients
-        is_new = np.append(True, clients[1:] != clients[:-1])
-        return clients[is_new]
+    pickers = compact(dealers)
+    has_dealt = np.zeros(len(picks), dtype=np.bool_)
+    has_dealt[pickers] = True
+    picker, pick = np.nonzero(has_dealt[picks[pickers]])
+    first = pickers[picker].astype(np.uint32)
+    second = picks[pickers][picker, pick].astype(np.uint32)
+    # Each pair in both orders, once, sorted by its first client and then by its second.
+    pairs = np.unique(np.concatenate([first << 16 | second, second << 16 | first]))
+    borders = np.searchsorted(pairs >> 16, pickers)
+    partners = np.split(pairs.astype(np.uint16), borders[1:])
+    return dict(zip(pickers.tolist(), partners, strict=True))

@@ -19,8 +19,8 @@ from mezzotint.federated.secagg.client_values import (
     Clients,
     ClientValues,
     Outbox,
-    Partners,
     compact,
+    mask_partners,
 )
 from mezzotint.federated.secagg.masks import signed
 from mezzotint.federated.secagg.messages import BytesByClient, Deal, Portion, Stage
@@ -395,7 +395,7 @@ class Server:
                 self._dealt.leave_out(client)
 
     def _partners(self) -> Outbox:
-        self._masking = Partners(self._dealt.clients, self._dealt.picks)
+        self._masking = mask_partners(self._dealt, self._dealt.picks)
         self._among = messages.bitmap(self._dealt, self.plan)
 
         def announcement(index: int) -> bytes:
