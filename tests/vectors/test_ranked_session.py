@@ -118,6 +118,17 @@ def test_a_refusal_tells_nothing_of_a_second_draw():
             second.answer([-1.0, 0.0, 0.0], round_number=0, slot=0)
 
 
+def test_answers_that_a_caller_kept_are_charged_once():
+    ledger = Ledger()
+    first = RankedSession(SCHEME, client="ann", ledger=ledger, budget=(9.0, 0.0))
+    report = first.answer(vector(0), round_number=0, slot=3)
+    later = RankedSession(
+        SCHEME, client="ann", ledger=ledger, budget=(9.0, 0.0), answers=first.answers
+    )
+    assert later.answer(-vector(0), round_number=0, slot=3) == report
+    assert ledger.spent("ann").releases == 1
+
+
 def test_rounds_and_slots_are_the_same_in_every_type_of_integer(tmp_path):
     """numpy's integers ended in a traceback of the file's writer."""
     path = tmp_path / "answers.jsonl"

@@ -30,7 +30,7 @@ from mezzotint.core.errors import (
     StorageError,
 )
 from mezzotint.core.files import parse_object
-from mezzotint.core.records import JsonObject, exactly
+from mezzotint.core.records import exactly
 from mezzotint.federated.client_mod import (
     Train,
     Updates,
@@ -184,16 +184,14 @@ def _check_lasting(policy: Policy, context: Context) -> None:
 def _session(
     scheme: RankedCodebook, context: Context, policy: Policy, answers: Answers
 ) -> RankedSession:
-    if "records" in context.node_config:
-        folder = Path(str(context.node_config["records"]))
-        storage: JsonObject = {"path": folder / f"answers-{scheme.sha256[:16]}.jsonl"}
-        ledger = Ledger(folder / REPORTS)
-    else:
-        storage = {"answers": answers}
-        ledger = Ledger()
-    return RankedSession(
-        scheme, client=_name(context), ledger=ledger, budget=(policy.budget, 0.0), **storage
-    )
+    budget = (policy.budget, 0.0)
+    name = _name(context)
+    if "records" not in context.node_config:
+        return RankedSession(scheme, client=name, ledger=Ledger(), budget=budget, answers=answers)
+    folder = Path(str(context.node_config["records"]))
+    path = folder / f"answers-{scheme.sha256[:16]}.jsonl"
+    ledger = Ledger(folder / REPORTS)
+    return RankedSession(scheme, client=name, ledger=ledger, budget=budget, path=path)
 
 
 Answers: TypeAlias = dict[int, tuple[int, int, str]]

@@ -6,6 +6,7 @@ import hashlib
 import operator
 import os
 import secrets
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import final
 
@@ -47,6 +48,8 @@ class RankedSession:
         ledger: charged before an answer is returned.
         budget: (epsilon, delta) that the client's releases may not exceed together.
         path: file of the answers given; None keeps them in memory, which a restart forgets.
+        answers: round -> (slot, report, nonce) of answers that an earlier object gave and the
+            caller kept (`answers`), for sessions without a file; they are put on the ledger.
 
     Guarantees:
         The client's program chooses no seed: a seed consists of round and slot, which the server
@@ -74,12 +77,17 @@ class RankedSession:
         ledger: Ledger,
         budget: tuple[float, float],
         path: str | os.PathLike[str] | None = None,
+        answers: Mapping[int, tuple[int, int, str]] | None = None,
     ) -> None:
         self.scheme = scheme
         self.client = client
         self._ledger = ledger
         self._budget = budget
         self._answers: dict[int, Answer] = {}
+        for round_number, (slot, report, nonce) in (answers or {}).items():
+            answer = Answer(slot=slot, report=report, nonce=nonce)
+            self._answers[round_number] = answer
+            self._ledger.charge(self._charge(round_number, answer))
         header = {
             "format": "mezzotint-ranked-answers",
             "version": 2,
