@@ -241,8 +241,13 @@ class Policy:
             epsilon=scheme.epsilon,
             allowed=min(self.report_epsilon, self.budget),
             norm=scheme.clip_norm,
-            largest=scheme.clip_norm,
+            largest=0.0,
         )
+        if scheme.clip_norm > self.largest_value:
+            raise PolicyRefusal(
+                f"clip_norm={exactly(scheme.clip_norm)}: this client allows at most "
+                f"{exactly(self.largest_value)}"
+            )
 
     def _check_mechanism(
         self, sha256: str, *, epsilon: float, allowed: float, norm: float | None, largest: float
