@@ -22,7 +22,6 @@ from mezzotint.smoothed import (
     pre_process,
     profile,
     published_equation2_probability,
-    published_lemma10_factor,
     published_noise_ratio,
     published_remark8,
     published_table1_noise_epsilon,
@@ -238,11 +237,6 @@ def test_table_1s_loss_of_the_noisy_histogram_is_false_at_small_rates() -> None:
         profile((1, 9), epsilon=noisy_epsilon(8.0, sampling_rate="1/10"), **how).log10_delta
         == -math.inf
     )
-
-
-def test_lemma_10s_factor_is_not_tight() -> None:
-    # d(x, x') + d(x', x) = u(x, x') + u(x', x) <= 2 u; the identity itself is tested with the utilities.
-    assert published_lemma10_factor() > 2.0
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from mezzotint.smoothed.expectations import (
         published_equation2_probability as published_equation2_probability,
     )
-    from mezzotint.smoothed.expectations import published_lemma10_factor as published_lemma10_factor
     from mezzotint.smoothed.expectations import published_noise_ratio as published_noise_ratio
     from mezzotint.smoothed.expectations import published_remark8 as published_remark8
     from mezzotint.smoothed.expectations import (
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from mezzotint.smoothed.expectations import (
         published_theorem5_worst_case as published_theorem5_worst_case,
     )
-    from mezzotint.smoothed.expectations import rare_loss_log10 as rare_loss_log10
     from mezzotint.smoothed.guarantees import SmoothedGuarantee as SmoothedGuarantee
     from mezzotint.smoothed.guarantees import compose as compose
     from mezzotint.smoothed.guarantees import guarantee as guarantee

@@ -13,6 +13,7 @@ from scipy import special
 
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError, as_reals
+from mezzotint.core.records import counted
 from mezzotint.smoothed import count_tables, many_types
 from mezzotint.smoothed.compositions import simple_compositions
 from mezzotint.smoothed.expectations import check_draws, expected_record
@@ -114,7 +115,7 @@ def average_profile(
         >>> mz.smoothed.average_profile(records, sampled=10, epsilon=1.0, levels=4).log10_delta <= 0
         True
     """
-    codes = _read_levels(records, levels)
+    codes = _read_levels("records", records, levels, 1)
     sample = read_sample(codes.size, loss_rate=loss_rate, sampled=sampled)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
     subset_digits = _log_subsets(sample) / LOG_TEN
@@ -141,15 +142,17 @@ def average_profile(
     )
 
 
-def _read_levels(records: npt.ArrayLike, levels: int) -> np.ndarray:
-    """(n,) levels; ParameterError for anything else."""
+def _read_levels(name: str, values: npt.ArrayLike, levels: int, dimensions: int) -> np.ndarray:
+    """(n,) or (n, d) levels; ParameterError for anything else."""
     read_count("levels", levels, least=2)
-    codes = np.asarray(records)
-    if codes.ndim != 1 or codes.size == 0 or not np.issubdtype(codes.dtype, np.integer):
-        raise ParameterError("records", records, "must be a non-empty list of integer levels")
+    codes = np.asarray(values)
+    if codes.ndim != dimensions or codes.size == 0 or not np.issubdtype(codes.dtype, np.integer):
+        remedy = (
+            f"must be a non-empty array of integer levels in {counted(dimensions, 'dimension')}"
+        )
+        raise ParameterError(name, codes.shape, remedy)
     if codes.min() < 0 or codes.max() >= levels:
-        remedy = f"must lie between 0 and levels - 1 = {levels - 1}"
-        raise ParameterError("records", records, remedy)
+        raise ParameterError(name, codes, f"must lie between 0 and levels - 1 = {levels - 1}")
     return codes
 
 
@@ -244,7 +247,7 @@ def gradient_profile(
         >>> mz.smoothed.gradient_profile(codes, sampled=2, epsilon=1.0, levels=4).delta
         0.50...
     """
-    rows = _read_gradients(codes, levels)
+    rows = _read_levels("codes", codes, levels, 2)
     sample = read_sample(len(rows), loss_rate=loss_rate, sampled=sampled)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
     sampling_rate = log10_worst_case(sample)
@@ -272,18 +275,6 @@ def gradient_profile(
         reason=reason,
         status=status,
     )
-
-
-def _read_gradients(codes: npt.ArrayLike, levels: int) -> np.ndarray:
-    """(n, d) levels; ParameterError for anything else."""
-    read_count("levels", levels, least=2)
-    rows = np.asarray(codes)
-    if rows.ndim != 2 or rows.size == 0 or not np.issubdtype(rows.dtype, np.integer):
-        remedy = "must be a non-empty (n, d) array of integer levels"
-        raise ParameterError("codes", rows.shape, remedy)
-    if rows.min() < 0 or rows.max() >= levels:
-        raise ParameterError("codes", rows, f"must lie between 0 and levels - 1 = {levels - 1}")
-    return rows
 
 
 def _shows_a_record(rows: np.ndarray) -> bool:

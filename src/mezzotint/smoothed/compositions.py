@@ -11,9 +11,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from fractions import Fraction
-from typing import final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +28,7 @@ from mezzotint.smoothed.grids import (
     best_composition,
     mixed,
 )
-from mezzotint.smoothed.many_types import Range, compare_splits
+from mezzotint.smoothed.many_types import Range, compare_splits, histogram_deltas
 from mezzotint.smoothed.mechanisms import (
     Anonymous,
     Counts,
@@ -37,7 +36,6 @@ from mezzotint.smoothed.mechanisms import (
     Threshold,
     Winner,
     histogram_count,
-    histograms_of,
 )
 from mezzotint.smoothed.model import (
     LOG_TEN,
@@ -48,7 +46,6 @@ from mezzotint.smoothed.model import (
     log_of,
     read_rational,
 )
-from mezzotint.smoothed.noisy_profiles import noisy_profile
 from mezzotint.smoothed.profiles import histogram_profile
 from mezzotint.smoothed.sampled_laws import Setting, laws_of, sampled_rows
 
@@ -116,35 +113,12 @@ def _neighbours(
     return tuple(original), tuple(neighbour)
 
 
-def _histogram_deltas(setting: Setting) -> Grid:
-    """delta(h) of the sampling histogram in floats, from the pair formulas.
-
-    By the two rarest types where that suffices.
-    """
-    records = setting.records
-    mechanism = setting.mechanism
-    sample = setting.sample
-    assert sample is not None
+def _noise_of(mechanism: Anonymous) -> Fraction | None:
+    """The noise on a histogram."""
     assert isinstance(mechanism, Histogram)
-    axis_lengths = (records + 1,) * (setting.types - 1)
-    delta_table = np.zeros(axis_lengths)
-    deltas: dict[Counts, float] = {}
-    for histogram in histograms_of(records, setting.types):
-        key = tuple(sorted(histogram))
-        if mechanism.noise_ratio is None and setting.types > 2:
-            rarest, rare = key[:2]
-            key = (rarest, rare, records - rarest - rare)
-        if key not in deltas:
-            if mechanism.noise_ratio is None:
-                profile = histogram_profile(key, sample, setting.loss)
-            else:
-                noise = read_rational("noise_ratio", mechanism.noise_ratio)
-                profile = noisy_profile(
-                    histogram=key, sample=sample, loss=setting.loss, noise=noise
-                )
-            deltas[key] = min(1.0, 10.0**profile.log10_upper)
-        delta_table[histogram[:-1]] = deltas[key]
-    return delta_table
+    if mechanism.noise_ratio is None:
+        return None
+    return read_rational("noise_ratio", mechanism.noise_ratio)
 
 
 # The worst composition
@@ -329,7 +303,7 @@ def _least_of(mechanism: Anonymous, sampled: int) -> int | None:
     return None
 
 
-def search_two_types(setting: Setting, vertices: Sequence[Distribution]) -> Found | None:
+def search_two_types(setting: Setting, vertices: Sequence[Distribution]) -> Range | None:
     """Two types and one or two distributions at many records, in logarithms.
 
     The sampling histogram with any sampler, and thresholds and majorities of a sample without
@@ -352,7 +326,7 @@ def search_two_types(setting: Setting, vertices: Sequence[Distribution]) -> Foun
     lower_search = compare_splits(lower, 0.0, ends)
     upper_search = compare_splits(upper, 0.0, ends)
     is_closed = upper_search.log_upper - lower_search.log_lower <= ACCURACY
-    search_range = Range(
+    return Range(
         log_value=lower_search.log_value,
         log_lower=lower_search.log_lower,
         log_upper=min(0.0, upper_search.log_upper),
@@ -360,9 +334,8 @@ def search_two_types(setting: Setting, vertices: Sequence[Distribution]) -> Foun
         method="all splits",
         status="closed" if is_closed else "bracketed",
         reason=f"All {records + 1} compositions, in logarithms.",
+        log_worst=float(upper.max()),
     )
-    log_worst = float(upper.max())
-    return Found(range=search_range, log_worst=log_worst)
 
 
 def _search_bumps(
@@ -370,7 +343,7 @@ def _search_bumps(
     upper: npt.NDArray[np.float64],
     ends: tuple[Fraction, Fraction],
     vertices: int,
-) -> Found | None:
+) -> Range | None:
     """Compositions bump by bump; None where delta has too many."""
     search = CompositionSearch(lower=lower, upper=upper, shares=ends)
     log_upper = search.run()
@@ -383,7 +356,7 @@ def _search_bumps(
     status: Status = "bracketed"
     if log_upper - search.best <= ACCURACY:
         status = "closed"
-    search_range = Range(
+    return Range(
         log_value=search.best,
         log_lower=search.best,
         log_upper=min(0.0, log_upper),
@@ -392,9 +365,8 @@ def _search_bumps(
         status=status,
         reason=f"{len(search.uppers)} bumps of delta, each of which has one best composition.",
         checked=search.evaluations,
+        log_worst=min(0.0, float(upper.max())),
     )
-    log_worst = min(0.0, float(upper.max()))
-    return Found(range=search_range, log_worst=log_worst)
 
 
 def _log_deltas(
@@ -417,22 +389,6 @@ def _log_deltas(
         lower.append(profile.log10_delta)
         upper.append(profile.log10_upper)
     return LOG_TEN * np.array(lower), LOG_TEN * np.array(upper)
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Found:
-    """A search of compositions.
-
-    Arguments:
-        range: of the largest expectation.
-        log_worst: the worst delta over all databases.
-        exact: the value, where it is a rational.
-    """
-
-    range: Range
-    log_worst: float
-    exact: Fraction | None = None
 
 
 def operations(
@@ -465,7 +421,7 @@ def _outputs(setting: Setting) -> int:
     return sum(histogram_count(total, setting.types) for total in setting.totals)
 
 
-def search_compositions(setting: Setting, vertices: Sequence[Distribution]) -> Found:
+def search_compositions(setting: Setting, vertices: Sequence[Distribution]) -> Range:
     """The largest expected delta of a mechanism over all compositions.
 
     Exact, in floats with a bound, or bracketed.
@@ -488,7 +444,9 @@ def search_compositions(setting: Setting, vertices: Sequence[Distribution]) -> F
         raise ParameterError("n", records, remedy)
     arithmetic = FLOATS
     if is_pairwise:
-        deltas = _histogram_deltas(setting)
+        assert setting.sample is not None
+        noise = _noise_of(setting.mechanism)
+        deltas, _ = histogram_deltas(setting.sample, setting.loss, setting.types, noise)
         delta_error = PAIR_ERROR
     else:
         laws = laws_of(setting)
@@ -505,13 +463,13 @@ def search_compositions(setting: Setting, vertices: Sequence[Distribution]) -> F
         bracketed = _bracketed(
             value=largest_mean, upper=upper_bound, error=delta_error, counts=composition
         )
-        return Found(range=bracketed, log_worst=log_worst)
+        return replace(bracketed, log_worst=log_worst)
     largest_mean, composition = best_composition(deltas, records, vertices, arithmetic)
     exact_mean = arithmetic.fraction(largest_mean) if arithmetic.is_exact else None
     closed_range = _closed(
         value=float(largest_mean), error=delta_error, counts=composition, exact=exact_mean
     )
-    return Found(range=closed_range, log_worst=log_worst, exact=exact_mean)
+    return replace(closed_range, log_worst=log_worst)
 
 
 def _is_pairwise(setting: Setting, work: int) -> bool:
@@ -570,6 +528,7 @@ def _closed(
             split=counts,
             method="exact",
             reason="Every histogram and every composition, in rationals.",
+            exact=exact,
         )
     is_closed = error <= ACCURACY * value
     return Range(

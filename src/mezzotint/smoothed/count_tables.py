@@ -9,7 +9,12 @@ from functools import partial
 import numpy as np
 
 from mezzotint.core.kernels import compiled, inlined
-from mezzotint.smoothed.logarithms import Pair, add, multiply
+from mezzotint.smoothed.logarithms import Pair, add, multiply, subtract
+
+
+@compiled
+def _pair(rows: np.ndarray, row: int) -> Pair:
+    return rows[row, 0], rows[row, 1]
 
 
 @compiled
@@ -38,15 +43,11 @@ def product_on_simplex(
             remaining -= indices[axis]
         if remaining < 0 or remaining >= shape[last]:
             continue
-        product_high = factors[last, remaining, 0]
-        product_low = factors[last, remaining, 1]
+        product = _pair(factors[last], remaining)
         for axis in range(last):
-            factor_high = factors[axis, indices[axis], 0]
-            factor_low = factors[axis, indices[axis], 1]
-            product_high, product_low = multiply(product_high, product_low, factor_high, factor_low)
+            product = multiply(product, _pair(factors[axis], indices[axis]))
         cell = row * shape[last] + remaining
-        grid[cell, 0] = product_high
-        grid[cell, 1] = product_low
+        grid[cell, 0], grid[cell, 1] = product
     return grid
 
 
@@ -70,21 +71,19 @@ def spread(
         above = np.zeros((axis_length, 2))
         for line in range(grid.shape[0] // axis_length):
             start = (line // stride) * stride * axis_length + line % stride
-            sum_high, sum_low = 0.0, 0.0
+            partial_sum = (0.0, 0.0)
             for outcome in range(axis_length - 2, -1, -1):
                 cell = start + (outcome + 1) * stride
-                sum_high, sum_low = add(sum_high, sum_low, grid[cell, 0], grid[cell, 1])
-                sum_high, sum_low = multiply(sum_high, sum_low, ratio[0], ratio[1])
-                above[outcome, 0], above[outcome, 1] = sum_high, sum_low
-            sum_high, sum_low = 0.0, 0.0
+                partial_sum = multiply(add(partial_sum, _pair(grid, cell)), ratio)
+                above[outcome, 0], above[outcome, 1] = partial_sum
+            partial_sum = (0.0, 0.0)
             for outcome in range(axis_length):
                 cell = start + outcome * stride
-                sum_high, sum_low = multiply(sum_high, sum_low, ratio[0], ratio[1])
-                sum_high, sum_low = add(sum_high, sum_low, grid[cell, 0], grid[cell, 1])
+                partial_sum = add(multiply(partial_sum, ratio), _pair(grid, cell))
                 if outcome == axis_length - 1:
-                    total = multiply(sum_high, sum_low, inverse_gap[0], inverse_gap[1])
+                    total = multiply(partial_sum, inverse_gap)
                 else:
-                    total = add(sum_high, sum_low, above[outcome, 0], above[outcome, 1])
+                    total = add(partial_sum, _pair(above, outcome))
                 grid[cell, 0], grid[cell, 1] = total
         stride *= axis_length
 
@@ -97,13 +96,12 @@ def hockey_stick(left: np.ndarray, right: np.ndarray, ratio: Pair) -> Pair:
 
 @compiled
 def _beyond(first: np.ndarray, second: np.ndarray, ratio: Pair) -> float:
-    total_high, total_low = 0.0, 0.0
+    total = (0.0, 0.0)
     for cell in range(first.shape[0]):
-        scaled_high, scaled_low = multiply(second[cell, 0], second[cell, 1], ratio[0], ratio[1])
-        scaled_high, scaled_low = add(first[cell, 0], first[cell, 1], -scaled_high, -scaled_low)
-        if scaled_high > 0.0:
-            total_high, total_low = add(total_high, total_low, scaled_high, scaled_low)
-    return total_high
+        gap = subtract(_pair(first, cell), multiply(_pair(second, cell), ratio))
+        if gap[0] > 0.0:
+            total = add(total, gap)
+    return total[0]
 
 
 @compiled

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import get_args
 
 import numpy as np
-from scipy import optimize
+from scipy import optimize, special
 
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError
@@ -223,9 +223,10 @@ def _expected_of_any(
     )
     sample = setting.sample or unsampled
     result = expected_record(
-        sample=sample, loss=setting.loss, corners=vertices, search=search.range, started=started
+        sample=sample, loss=setting.loss, corners=vertices, search=search, started=started
     )
-    return replace(result, exact=search.exact, log10_worst_case=search.log_worst / LOG_TEN)
+    assert search.log_worst is not None
+    return replace(result, log10_worst_case=search.log_worst / LOG_TEN)
 
 
 def check_draws(draws: int, noun: str, example: int) -> None:
@@ -271,6 +272,7 @@ def expected_record(
         log10_worst_case=log10_worst_case(sample),
         reason=search.reason,
         seconds=time.perf_counter() - started,
+        exact=search.exact,
     )
 
 
@@ -352,44 +354,8 @@ def _sampling_cost(first: float, rate_lost: float, ratio: float) -> float:
 
 def _divergence(observed: float, chance: float) -> float:
     """Kullback and Leibler's of two coins."""
-    divergence = 0.0
-    if observed > 0.0:
-        divergence += observed * math.log(observed / chance)
-    if observed < 1.0 and chance < 1.0:
-        missed_ratio = (1.0 - observed) / (1.0 - chance)
-        divergence += (1.0 - observed) * math.log(missed_ratio)
-    return max(0.0, divergence)
-
-
-def rare_loss_log10(n: int, *, share: Rational, lost: int) -> float:
-    """log10 of (1 - p)^R - (1 - eta)(1 - p)^n: smoothed delta of one share p while only l = 0
-    counts.
-
-    Exact as long as, at every count with any weight, the likelihood ratio exceeds e^epsilon only
-    for outcomes that lose no record of the rarer type, that is A R <= E B; a check and an
-    explanation, not a bound.
-
-    Arguments:
-        n: records; share: p, at most 1/2; lost: R, from 1 to n - 1.
-
-    Returns: log10 of the smoothed delta.
-
-    Example:
-        >>> round(mz.smoothed.rare_loss_log10(1000, share="0.01", lost=100), 3)
-        -0.436
-    """
-    chance = read_rational("share", share)
-    records = read_count("n", n)
-    count = read_count("lost", lost)
-    if not 0 <= chance <= Fraction(1, 2):
-        raise ParameterError("share", share, "must lie in [0, 1/2]: the chance of the rarer type")
-    if not 1 <= count < records:
-        raise ParameterError("lost", lost, "must lie between 1 and n - 1")
-    log_miss = math.log1p(-float(chance))
-    all_missed = math.exp((records - count) * log_miss)
-    missed_share = count / records * all_missed
-    log_power = count * log_miss + math.log1p(-missed_share)
-    return log_power / LOG_TEN
+    divergence = special.rel_entr(observed, chance) + special.rel_entr(1 - observed, 1 - chance)
+    return max(0.0, float(divergence))
 
 
 # Formulas as printed in the paper, for comparison; those named `published_` are no guarantees
@@ -462,20 +428,6 @@ def published_theorem5_worst_case(n: int, sampled: int) -> float:
         0.1
     """
     return read_count("sampled", sampled) / (read_count("n", n) + 1)
-
-
-def published_lemma10_factor() -> float:
-    """3, Lemma 10's factor in d(x, x') + d(x', x) <= 3 u. With two types the factor 2 suffices.
-
-    For two types u(x, x') + u(x', x) = d(x, x') + d(x', x) exactly, and u is the larger of the two.
-
-    Returns: the number that the paper states.
-
-    Example:
-        >>> mz.smoothed.published_lemma10_factor()
-        3.0
-    """
-    return 3.0
 
 
 def published_equation2_probability(delta: float) -> float:

@@ -50,29 +50,25 @@ def two_product(a: float, b: float) -> Pair:
 
 
 @compiled
-def add(
-    a_high: float,
-    a_low: float,
-    b_high: float,
-    b_low: float,
-) -> Pair:
+def add(a: Pair, b: Pair) -> Pair:
     """Sum of two double-doubles, relative error below 2**-103."""
-    high, error = two_sum(a_high, b_high)
-    low, low_error = two_sum(a_low, b_low)
+    high, error = two_sum(a[0], b[0])
+    low, low_error = two_sum(a[1], b[1])
     high, error = two_sum(high, error + low)
     return two_sum(high, error + low_error)
 
 
 @compiled
-def multiply(
-    a_high: float,
-    a_low: float,
-    b_high: float,
-    b_low: float,
-) -> Pair:
+def subtract(a: Pair, b: Pair) -> Pair:
+    """Difference of two double-doubles, as `add`."""
+    return add(a, (-b[0], -b[1]))
+
+
+@compiled
+def multiply(a: Pair, b: Pair) -> Pair:
     """Product of two double-doubles, relative error below 2**-102."""
-    high, error = two_product(a_high, b_high)
-    return two_sum(high, error + (a_high * b_low + a_low * b_high))
+    high, error = two_product(a[0], b[0])
+    return two_sum(high, error + (a[0] * b[1] + a[1] * b[0]))
 
 
 @compiled
@@ -248,7 +244,7 @@ def log_binomial_pair(
     if p[0] == 0.0 or q == 0.0:
         is_certain = x == (0.0 if p[0] == 0.0 else n)
         return 0.0 if is_certain else -math.inf
-    high, low = add(x, 0.0, -mean[0], -mean[1])
+    high, low = subtract((x, 0.0), mean)
     return log_binomial(x, n, high + low, p[0], q)
 
 
@@ -256,7 +252,7 @@ def log_binomial_pair(
 def binomials(x: np.ndarray, n: float, p: Pair) -> np.ndarray:
     """`log_binomial_pair` of every entry."""
     log_masses = np.empty(x.size)
-    mean = multiply(n, 0.0, p[0], p[1])
+    mean = multiply((n, 0.0), p)
     for index in range(x.size):
         log_masses[index] = log_binomial_pair(x[index], n, p, mean)
     return log_masses
@@ -289,10 +285,8 @@ def _margin(
 ):
     # first (total + 1 - lost) - E second lost, in double-double: positive where the likelihood
     # ratio exceeds E.
-    a_high, a_low = two_product(first, total + 1.0 - lost)
-    b_high, b_low = two_product(second, lost)
-    c_high, c_low = multiply(b_high, b_low, ratio[0], ratio[1])
-    high, _ = add(a_high, a_low, -c_high, -c_low)
+    scaled = multiply(two_product(second, lost), ratio)
+    high, _ = subtract(two_product(first, total + 1.0 - lost), scaled)
     return high
 
 
@@ -408,13 +402,11 @@ def _replacement_start(
     # Fewest draws h of the first type with h up - (draws - h) down > loss, and that excess; up =
     # ln(A/(A-1)), down = ln(B/(B-1)). Boundary and excess in double-double, because both logarithms
     # are near 1/n.
-    step_high, step_low = add(up[0], up[1], down[0], down[1])
-    base_high, base_low = multiply(draws, 0.0, down[0], down[1])
-    base_high, base_low = add(base_high, base_low, loss[0], loss[1])
-    start = max(0.0, math.floor(base_high / step_high) - 1.0)
+    step = add(up, down)
+    base = add(multiply((draws, 0.0), down), loss)
+    start = max(0.0, math.floor(base[0] / step[0]) - 1.0)
     while True:
-        high, low = multiply(start, 0.0, step_high, step_low)
-        excess, _ = add(high, low, -base_high, -base_low)
+        excess, _ = subtract(multiply((start, 0.0), step), base)
         if excess > 0.0:
             return start, excess
         start += 1.0
@@ -533,20 +525,6 @@ def divergences_replacement(
             first, second, draws[index], up, down, loss
         )
     return log_divergences
-
-
-@compiled
-def utilities(
-    first: float,
-    second: float,
-    total: np.ndarray,
-    ratio: Pair,
-) -> np.ndarray:
-    """`log_utility` of one pair at every number of lost records."""
-    log_utilities = np.empty(total.size)
-    for index in range(total.size):
-        log_utilities[index] = log_utility(first, second, total[index], ratio)
-    return log_utilities
 
 
 @compiled
@@ -694,7 +672,7 @@ def log_expectation(
 ) -> float:
     """log sum_j Bin(j; n, p) exp(values[j - start]) over the window."""
     terms = np.full(values.size, -math.inf)
-    largest, mean = -math.inf, multiply(float(n), 0.0, p[0], p[1])
+    largest, mean = -math.inf, multiply((float(n), 0.0), p)
     for position in range(values.size):
         if 0 <= start + position <= n and values[position] > -math.inf:
             terms[position] = (

@@ -32,8 +32,9 @@ from mezzotint.smoothed.landscapes import (
     log_rate_of,
     log_tail,
 )
-from mezzotint.smoothed.mechanisms import histogram_count
+from mezzotint.smoothed.mechanisms import Counts, histogram_count, histograms_of
 from mezzotint.smoothed.model import LOG_TEN, Distribution, Loss, Sample, Status, split
+from mezzotint.smoothed.noisy_profiles import noisy_profile
 from mezzotint.smoothed.profiles import histogram_profile, log_pair
 
 MAX_ALL_SPLITS = 4096
@@ -56,8 +57,9 @@ class Range:
     Arguments:
         log_value, log_lower, log_upper: natural logarithms.
         split: counts the records that follow each vertex.
-        method, reason, status: as in `Expected`.
+        method, reason, status, exact: as in `Expected`.
         checked: compositions of two types evaluated exactly.
+        log_worst: the worst delta over all databases; None where the sampler alone decides it.
     """
 
     log_value: float
@@ -68,6 +70,8 @@ class Range:
     reason: str
     status: Status = "closed"
     checked: int = 1
+    exact: Fraction | None = None
+    log_worst: float | None = None
 
 
 def log_of_sum(logs: Sequence[float] | np.ndarray) -> float:
@@ -337,7 +341,7 @@ def enumerate_all(
 ) -> Range:
     """The exact maximum over all compositions of n records among the vertices."""
     types = len(vertices[0])
-    deltas, delta_error = _delta_grid(sample, loss, types)
+    deltas, delta_error = histogram_deltas(sample, loss, types)
     largest_mean, composition = best_composition(
         deltas=deltas, records=sample.records, vertices=vertices, arithmetic=FLOATS
     )
@@ -355,30 +359,37 @@ def enumerate_all(
     )
 
 
-def _delta_grid(
+def histogram_deltas(
     sample: Sample,
     loss: Loss,
     types: int,
+    noise: Fraction | None = None,
 ) -> tuple[np.ndarray, float]:
-    """delta of every histogram, and a bound on the errors of their logarithms."""
+    """delta of every histogram, and a bound on the errors of their logarithms.
+
+    Of three or more types, any histogram with the same two smallest counts has the same delta,
+    but for noise, of which each type receives its own.
+    """
     records = sample.records
     deltas = np.zeros((records + 1,) * (types - 1))
     largest_error = 0.0
 
     @functools.cache
-    def rarest(rare: int, common: int) -> tuple[float, float]:
-        # Any histogram with these two smallest counts has the same delta.
-        counts = (rare, common, records - rare - common)
-        profile = histogram_profile(counts, sample, loss)
+    def delta_of(counts: Counts) -> tuple[float, float]:
+        if noise is None:
+            profile = histogram_profile(counts, sample, loss)
+        else:
+            profile = noisy_profile(counts, sample, loss, noise)
         log_error = (profile.log10_upper - profile.log10_delta) * LOG_TEN + 1e-15
         return 10.0**profile.log10_delta, log_error
 
-    for counts in itertools.product(range(records + 1), repeat=types - 1):
-        remaining = records - sum(counts)
-        if remaining >= 0:
-            rare, common, *_ = sorted((*counts, remaining))
-            deltas[counts], log_error = rarest(rare, common)
-            largest_error = max(largest_error, log_error)
+    for histogram in histograms_of(records, types):
+        counts = tuple(sorted(histogram))
+        if noise is None and types > 2:
+            rare, common, *_ = counts
+            counts = (rare, common, records - rare - common)
+        deltas[histogram[:-1]], log_error = delta_of(counts)
+        largest_error = max(largest_error, log_error)
     return deltas, largest_error
 
 

@@ -140,7 +140,11 @@ def _lost_records_utility(
     mirrored = _lost_records(first=second, second=first, sample=sample, loss=loss)
 
     def log_values(lost: np.ndarray) -> np.ndarray:
-        return logarithms.utilities(float(first), float(second), lost, loss.parts)
+        pair_values = [
+            logarithms.log_utility(float(first), float(second), count, loss.parts)
+            for count in lost.tolist()
+        ]
+        return np.array(pair_values)
 
     def log_majorant(lost: np.ndarray) -> np.ndarray:
         log_forward, log_backward = pair.log_values(lost), mirrored.log_values(lost)
