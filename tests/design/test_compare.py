@@ -189,7 +189,7 @@ def test_tables_of_another_range_are_not_compared() -> None:
 def test_grids_that_are_none_are_named(options: dict[str, Any]) -> None:
     with pytest.raises(ParameterError) as caught:
         design.tradeoff(**{"epsilons": [1.0], "bits": [1], **options})
-    assert caught.value.parameter == next(iter(options))
+    assert caught.value.parameter.partition("[")[0] == next(iter(options))
     if "families" in options:
         with pytest.raises(ParameterError, match="families"):
             design.compare(**options)

@@ -499,7 +499,7 @@ def test_the_largest_bias_is_kept_in_integers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "remedy"), [("ten", "finite number"), (0.0, "above 0"), (math.nan, "finite")]
+    ("seconds", "remedy"), [("ten", "a number"), (0.0, "above 0"), (math.nan, "a number")]
 )
 def test_impossible_times_for_proofs_are_named(seconds: Any, remedy: str) -> None:
     with pytest.raises(ParameterError, match=f"seconds=.*{remedy}"):

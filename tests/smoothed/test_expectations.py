@@ -263,7 +263,7 @@ BAD = [
     ({"vertices": ((Fraction(1, 3), "0.6666666666666667"),)}, "summing to 1 exactly"),
     ({"vertices": ((1,),)}, "two or more types"),
     ({"vertices": ((0.5, 0.5), (0.2, 0.3, 0.5))}, "same number of types"),
-    ({"vertices": (math.nan,)}, "finite number"),
+    ({"vertices": (math.nan,)}, "number"),
     ({"loss_rate": 1.5}, "[0, 1)"),
     ({"epsilon": 0}, "above 0"),
     ({"draws": 50}, "is for method="),

@@ -176,7 +176,7 @@ BAD = [
     (lambda: average_profile([], sampled=1, epsilon=1.0), "non-empty"),
     (lambda: average_profile([0, 256], sampled=1, epsilon=1.0), "between 0 and"),
     (lambda: average_profile([-1, 2], sampled=1, epsilon=1.0), "between 0 and"),
-    (lambda: average_profile([0.5, 1.0], sampled=1, epsilon=1.0), "integer levels"),
+    (lambda: average_profile([0.5, 1.0], sampled=1, epsilon=1.0), "integer"),
     (lambda: average_profile([1, 2], sampled=3, epsilon=1.0), "more than the 2 records"),
     (lambda: average_profile([0] * 5000, sampled=2500, epsilon=1.0), "subsets"),
     (lambda: quantized_gaussian(0.0, 0.0), "deviation"),

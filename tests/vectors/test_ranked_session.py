@@ -78,7 +78,8 @@ class Failing:
 
 def test_an_answer_that_could_not_be_charged_does_not_leave_and_is_not_drawn_again(tmp_path):
     path = tmp_path / "answers.jsonl"
-    broken = RankedSession(SCHEME, client="ann", ledger=Failing(), budget=(9.0, 0.0), path=path)  # type: ignore[arg-type]
+    broken = RankedSession(SCHEME, client="ann", ledger=Ledger(), budget=(9.0, 0.0), path=path)
+    broken._ledger = Failing()  # type: ignore[assignment]
     with pytest.raises(StorageError):
         broken.answer(vector(0), round_number=0, slot=0)
     stored = path.read_text()

@@ -28,9 +28,11 @@ from mezzotint.collect.source import Block
 from mezzotint.core.errors import (
     FileFormatError,
     ParameterError,
+    as_array,
     wrong_kind,
 )
 from mezzotint.core.files import read_object, write_text
+from mezzotint.core.kinds import checked
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Progress, Record
 from mezzotint.core.types import AnyPath, IntArray
@@ -57,7 +59,7 @@ def check_counts(values: npt.ArrayLike, shape: tuple[int, ...], remedy: str) -> 
     """A copy of the counts that nobody can change; ParameterError unless they are integers from 0
     on, in an array of this shape, whose sum is exact.
     """
-    counts = np.asarray(values)
+    counts = as_array("counts", values, remedy)
     if counts.dtype.kind not in "iu" or counts.shape != shape:
         raise wrong_kind("counts", counts, "iu", remedy)
     if (counts < 0).any():
@@ -137,6 +139,7 @@ def counts_of(
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CodeCounts(Counts, Record):
     """How often each code was reported under one mechanism: a sufficient statistic of the reports.

@@ -295,7 +295,10 @@ def groups_of(
     columns: Any = [by]
     if isinstance(by, (tuple, list)) and len(by) and not np.isscalar(by[0]):
         columns = by
-    labels = [pa.array(column) for column in columns]
+    try:
+        labels = [pa.array(column) for column in columns]
+    except (pa.ArrowException, TypeError, ValueError):
+        raise ParameterError("by", type(by).__name__, "need a label for each code") from None
     lengths = [len(label) for label in labels]
     if any(length != array.size for length in lengths):
         raise ParameterError(

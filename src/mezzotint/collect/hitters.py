@@ -24,8 +24,9 @@ from mezzotint.collect.intervals import (
 )
 from mezzotint.collect.reports import code_field, hash_field
 from mezzotint.collect.source import Block
-from mezzotint.core.arguments import check_indices
+from mezzotint.core.arguments import check_indices, check_instance
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.kinds import checked
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.core.types import AnyPath, IntArray
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HashedCounts(Counts):
     """Counts of reports by hash and code.
@@ -52,6 +54,12 @@ class HashedCounts(Counts):
     """
 
     domain: HashedDomain
+
+    def __post_init__(self) -> None:
+        from mezzotint.families.hashing import HashedDomain  # slow to load
+
+        check_instance("domain", self.domain, HashedDomain)
+        super().__post_init__()
 
     @property
     def tables(self) -> tuple[Mechanism, ...]:

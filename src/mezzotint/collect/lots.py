@@ -21,6 +21,7 @@ from mezzotint.collect.people import hashed_ids, ids_of, refuse_stream
 from mezzotint.collect.source import Selection, Source, Wanted
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.kinds import checked
 from mezzotint.core.records import Record
 from mezzotint.core.values import arrow_array, identities
 from mezzotint.privacy.people import IdHash
@@ -30,6 +31,7 @@ MOST_QUESTIONS = 1 << 20
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Lot(Record):
     """The question of a run, and the public lot that says whom it asks.

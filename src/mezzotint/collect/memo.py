@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import refuse_existing, sync_folder
+from mezzotint.core.kinds import checked
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.sampler import (
     KEY_BYTES,
@@ -31,6 +32,7 @@ from mezzotint.privacy.people import IdHash
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Memo:
     """The memoisation of a run's reports.

@@ -30,6 +30,7 @@ from mezzotint.collect.intervals import (
 )
 from mezzotint.collect.source import Block
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.kinds import checked
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Record
 from mezzotint.core.types import AnyPath, FloatArray
@@ -45,6 +46,7 @@ second order.
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PairCounts(Counts):
     """How often each pair of codes was reported about one record.

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pyarrow as pa
 
@@ -97,6 +97,18 @@ def privatize(
     return privatize_columns(source, out, mechanisms={column: mechanism}, **options)
 
 
+def _check_tables(mechanisms: object) -> None:
+    from mezzotint.families.hashing import HashedDomain  # slow to load
+
+    if not isinstance(mechanisms, Mapping):
+        remedy = "need a mapping of columns to their tables"
+        raise ParameterError("mechanisms", type(mechanisms).__name__, remedy)
+    for table in cast("Mapping[object, object]", mechanisms).values():
+        if not isinstance(table, Mechanism | HashedDomain):
+            remedy = "need a Mechanism or a HashedDomain"
+            raise ParameterError("mechanism", type(table).__name__, remedy)
+
+
 def privatize_columns(
     source: SourcePath,
     out: AnyPath,
@@ -144,6 +156,7 @@ def privatize_columns(
         (100, 4.0)
     """
     check_options(options, Settings)
+    _check_tables(mechanisms)
     settings = Settings(**options)
     encoder = Encoder.of(mechanisms, settings)
     files = tuple(find_files(source))

@@ -15,6 +15,7 @@ from mezzotint.collect.memo import Memo
 from mezzotint.collect.source import BLOCK_ROWS
 from mezzotint.core.arguments import check_choice, check_limit, check_numbers
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.kinds import checked
 from mezzotint.core.records import Progress
 from mezzotint.core.sampler import usable_cores
 from mezzotint.core.types import AnyPath
@@ -22,6 +23,7 @@ from mezzotint.privacy import Ledger
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """How `privatize` and `privatize_columns` work.

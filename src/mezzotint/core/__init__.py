@@ -5,12 +5,14 @@ subpackages are heavy.
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext
 
 from mezzotint.core.errors import MissingExtraError
+from mezzotint.core.kinds import checked
 
 _IMPORT = re.compile(r"^    from (\S+) import (\([^)]*\)|.*)", re.MULTILINE)
 _LISTED = re.compile(r"(\w+) as (\w+)")
@@ -52,6 +54,9 @@ def on_demand(
             if origin == package:  # a module of the package itself
                 return importlib.import_module(f"{package}.{attribute}")
             public_object = getattr(importlib.import_module(origin), attribute)
+        if inspect.isfunction(public_object):
+            public_object = checked(public_object)
+            public_object.__module__ = package  # where pickle finds it
         setattr(sys.modules[package], name, public_object)  # from now on without this function
         return public_object
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, ParamSpec, SupportsIndex, TypeVar, cast, get_ar
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.errors import ParameterError, as_real, as_reals, wrong_kind
+from mezzotint.core.errors import ParameterError, as_array, as_real, as_reals, outside, wrong_kind
 from mezzotint.core.types import MAX_LEVELS, MAX_PROBABILITIES, FloatArray, IntArray, NumberArray
 
 P = ParamSpec("P")
@@ -38,31 +38,6 @@ Neighboring = Literal["replace_one", "add_or_remove_one"]
 """The neighbouring relation of a claim: one record replaced by any other, or one added or
 removed.
 """
-
-
-def by_name(function: Callable[P, R]) -> Callable[P, R]:
-    """The function; a value given by place that it takes by name alone is refused with an error
-    that says how.
-    """
-    keyword_names: list[str] = []
-    positional_count = 0
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY:
-            keyword_names.append(parameter.name)
-        else:
-            positional_count += 1
-
-    @functools.wraps(function)
-    def checked(*values: P.args, **options: P.kwargs) -> R:
-        surplus = values[positional_count:]
-        if surplus and keyword_names:
-            pairs = zip(keyword_names, surplus, strict=False)
-            named_values = [f"{name}={value!r}" for name, value in pairs]
-            remedy = "give it by name: " + ", ".join(named_values)
-            raise ParameterError(keyword_names[0], surplus[0], remedy)
-        return function(*values, **options)
-
-    return checked
 
 
 OldWords = Mapping[str, Mapping[str, str]]
@@ -170,7 +145,7 @@ def _current_field(
 
 def _warn_of(old_name: str, current_name: str) -> None:
     """Warns whoever called the library by an old name."""
-    warnings.warn(f"{old_name} is now called {current_name}", FutureWarning, stacklevel=3)
+    warnings.warn(f"{old_name} is now called {current_name}", FutureWarning, stacklevel=outside())
 
 
 def check_options(
@@ -440,8 +415,8 @@ def check_indices(name: str, values: npt.ArrayLike, size: int) -> IntArray:
     """The values as an array of the same shape; ParameterError for one that is no integer from 0
     to `size` - 1.
     """
-    array = np.asarray(values)
     remedy = f"{name} are integers from 0 to {size - 1}"
+    array = as_array(name, values, remedy)
     if np.ma.is_masked(values) or (array.size and array.dtype.kind not in "iu"):
         raise wrong_kind(name, array, "iu", f"{remedy}, none masked")
     if array.size and not 0 <= int(array.min()) <= int(array.max()) < size:
@@ -451,7 +426,7 @@ def check_indices(name: str, values: npt.ArrayLike, size: int) -> IntArray:
 
 def check_total(total: npt.ArrayLike, length: int) -> npt.NDArray[np.integer]:
     """(length,) sum of reports; ParameterError unless it is that many integers."""
-    values = np.asarray(total)
+    values = as_array("total", total, f"need {length} integers")
     are_integers = values.dtype.kind in "iu" and not np.ma.is_masked(total)
     if not are_integers or values.shape != (length,):
         raise wrong_kind("total", values, "iu", f"need {length} integers")
@@ -514,7 +489,7 @@ def grid_or_values(
     """An int becomes that many even values from `lower` to `upper`; a sequence is checked as by
     `check_covering`.
     """
-    if isinstance(values, Integral) or np.ndim(values) == 0:
+    if isinstance(values, Integral) or as_array(name, values, "need numbers").ndim == 0:
         size = check_count(name, values, least=2, most=MAX_LEVELS)
         return np.linspace(lower, upper, size)
     return check_covering(name, values, lower=lower, upper=upper)

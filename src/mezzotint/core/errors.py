@@ -5,12 +5,23 @@ remedy.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+
+def outside() -> int:
+    """The level of a warning by the caller that points at the first line outside this package."""
+    frame = sys._getframe(1)
+    level = 1
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("mezzotint."):
+        frame = frame.f_back
+        level += 1
+    return level
 
 
 class MezzotintError(Exception):
@@ -79,6 +90,18 @@ def as_real(
     if not holds(number):
         raise ParameterError(parameter, value, remedy)
     return number
+
+
+def as_array(
+    parameter: str,
+    values: npt.ArrayLike,
+    remedy: str,
+) -> npt.NDArray[Any]:
+    """The values as an array of whatever kind; ParameterError for rows of several lengths."""
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError):
+        raise ParameterError(parameter, type(values).__name__, remedy) from None
 
 
 def as_reals(

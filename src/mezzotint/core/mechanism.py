@@ -18,6 +18,7 @@ import numpy.typing as npt
 from mezzotint.core import loss as losses
 from mezzotint.core.arguments import check_indices
 from mezzotint.core.errors import FileFormatError, ParameterError, as_reals, refuse_nan
+from mezzotint.core.kinds import checked
 from mezzotint.core.loss import Certificate
 from mezzotint.core.records import JsonObject, html_of
 from mezzotint.core.table import Table
@@ -447,6 +448,7 @@ class Mechanism(Table):
         return write_mechanism(self, name=self.name, epsilon=self.epsilon)
 
     @staticmethod
+    @checked
     def from_json(text: str) -> Mechanism:
         """Read what `to_json` wrote; raises FileFormatError for anything else, and for a stated
         epsilon that differs.
@@ -469,6 +471,7 @@ class Mechanism(Table):
             name=name,
         )
 
+    @checked
     def save(
         self,
         path: str | os.PathLike[str],
@@ -483,6 +486,7 @@ class Mechanism(Table):
         write_text(path, self.to_json(), overwrite=overwrite, parameter="path")
 
     @staticmethod
+    @checked
     def load(path: str | os.PathLike[str]) -> Mechanism:
         """Read a mechanism file; raises FileFormatError for truncated, edited or foreign files,
         naming the file.

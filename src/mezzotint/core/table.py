@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.errors import ParameterError, wrong_kind
+from mezzotint.core.errors import ParameterError, as_array, wrong_kind
 from mezzotint.core.records import JsonObject
 from mezzotint.core.types import MAX_LEVELS, TOTAL, FloatArray, IntArray, NumberArray
 
@@ -173,7 +173,7 @@ def check_weights(weights: NumberArray) -> IntArray:
     """Return the array itself; ParameterError unless it has integer rows >= 0 that sum to 2**32
     each.
     """
-    weights = np.asarray(weights)
+    weights = as_array("weights", weights, "need rows of one length")
     if weights.ndim != 2 or weights.size == 0 or weights.dtype.kind not in "iu":
         raise wrong_kind("weights", weights, "iu", "need a 2-D array of integers, one row per knot")
     if weights.min() < 0:

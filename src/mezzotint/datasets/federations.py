@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from mezzotint.core import brought_by
 from mezzotint.core.arguments import check_choice, check_count
-from mezzotint.core.errors import FileFormatError, ParameterError, as_reals
+from mezzotint.core.errors import FileFormatError, ParameterError, as_array, as_reals
 from mezzotint.core.files import parse_json, read_arrays, read_object, read_text
 from mezzotint.core.records import JsonObject
 from mezzotint.core.types import FloatArray
@@ -74,17 +75,20 @@ def dirichlet_split(
     Guarantees: every record goes to exactly one client; clients without a record are given one from
     the largest.
     """
-    if clients < 1 or clients > len(labels):
-        remedy = f"need 1 to {len(labels)} clients, one record each at least"
+    label_array = as_array("labels", labels, "need a label for each record")
+    if label_array.ndim != 1:
+        raise ParameterError("labels", str(label_array.shape), "need a label for each record")
+    if not 1 <= clients <= label_array.size:
+        remedy = f"need 1 to {label_array.size} clients, one record each at least"
         raise ParameterError("clients", clients, remedy)
-    if not dirichlet > 0:
+    if not 0 < dirichlet < math.inf:
         remedy = "need a number > 0; 0.5 is clearly uneven, 100 nearly even"
         raise ParameterError("dirichlet", dirichlet, remedy)
     checked_seed = check_count("seed", seed, least=0)
     generator = np.random.default_rng(checked_seed)
     records: list[list[int]] = [[] for _ in range(clients)]
-    for class_label in np.unique(labels):
-        members = generator.permutation(np.flatnonzero(labels == class_label))
+    for class_label in np.unique(label_array):
+        members = generator.permutation(np.flatnonzero(label_array == class_label))
         shares = generator.dirichlet(np.full(clients, dirichlet))
         ends = np.cumsum(shares)[:-1] * members.size
         boundaries = np.round(ends).astype(int)

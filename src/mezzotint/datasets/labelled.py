@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core import brought_by
-from mezzotint.core.arguments import Neighboring, check_neighboring
+from mezzotint.core.arguments import Neighboring, check_count, check_neighboring, check_probability
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.types import FloatArray
+from mezzotint.core.types import AnyPath, FloatArray
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -231,8 +231,10 @@ def breast_cancer(*, split: int = 0, train_share: float = 0.8) -> Dataset:
     Guarantees: mean and scale of the features come from the training records; the note says that
     this is not private.
     """
+    seed = check_count("split", split, least=0)
+    check_probability("train_share", train_share)
     features, diagnoses = scikit_learn("breast_cancer")
-    generator = np.random.default_rng(split)
+    generator = np.random.default_rng(seed)
     record_order = generator.permutation(len(features))
     train_count = round(train_share * len(features))
     if not 0 < train_count < len(features):
@@ -254,7 +256,7 @@ def breast_cancer(*, split: int = 0, train_share: float = 0.8) -> Dataset:
 
 
 def idx_folder(
-    folder: str | Path,
+    folder: AnyPath,
     *,
     train: int | None = None,
     test: int | None = None,
@@ -359,7 +361,7 @@ class _Records:
 
 
 def table_file(
-    path: str | Path,
+    path: AnyPath,
     *,
     label: str,
     users: str | None = None,
@@ -458,7 +460,7 @@ def _feature(table: pa.Table, name: str, file: str) -> FloatArray:
     return column.to_numpy()
 
 
-def image_folder(folder: str | Path, *, neighboring: Neighboring = "add_or_remove_one") -> Dataset:
+def image_folder(folder: AnyPath, *, neighboring: Neighboring = "add_or_remove_one") -> Dataset:
     """Images in one folder for each class; some are kept for testing, as many and chosen as in
     `table_file`.
 

@@ -30,7 +30,7 @@ from mezzotint.core.arguments import (
     check_finite,
     check_range,
 )
-from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
+from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError, as_array
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import (
     Prior,
@@ -214,7 +214,7 @@ def _checked_request(
     knots: int,
 ) -> _Calibration:
     bins = None
-    if np.ndim(levels) != 0:
+    if as_array("levels", levels, "need a number of levels, or numbers").ndim != 0:
         bins = check_covering(
             "levels",
             levels,

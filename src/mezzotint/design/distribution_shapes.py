@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from mezzotint.core.arguments import by_name, check_count, check_epsilon
+from mezzotint.core.arguments import check_count, check_epsilon
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import FloatArray
@@ -101,6 +101,7 @@ def shape_error(mechanism: Mechanism, *, reports: int = 50_000) -> float:
         >>> round(mz.design.shape_error(mz.design.for_shape(1.0, levels=16), reports=10_000), 4)
         0.0155
     """
+    check_count("reports", reports)
     positions = (np.arange(_FINE) + 0.5) / _FINE
     width = mechanism.upper - mechanism.lower
     inputs = mechanism.lower + positions * width
@@ -122,7 +123,6 @@ def shape_error(mechanism: Mechanism, *, reports: int = 50_000) -> float:
     return float(deviations.mean() * math.sqrt(2 / math.pi))
 
 
-@by_name
 def for_shape(
     epsilon: float = 1.0,
     *,
@@ -152,6 +152,7 @@ def for_shape(
     """
     epsilon = check_epsilon(epsilon)
     levels = check_count("levels", levels, least=3, most=1024)
+    check_count("reports", reports)
     tables = [square_wave(outputs=levels, epsilon=epsilon, lower=lower, upper=upper)]
     designs: list[Callable[[], Mechanism]] = []
     few_cells, many_cells = min(_MOST_TRIED, levels * 11 // 16), min(_MOST_TRIED, levels)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 import warnings
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -26,7 +25,7 @@ from scipy import optimize
 from scipy.linalg import block_diag
 
 from mezzotint.core.arguments import check_finite
-from mezzotint.core.errors import InfeasibleError, ParameterError, SolverError
+from mezzotint.core.errors import InfeasibleError, ParameterError, SolverError, outside
 from mezzotint.core.priors import Law, SamplePrior, UniformPrior, cell_means, law_of
 from mezzotint.core.search import Objective, bracket, descend
 from mezzotint.core.types import TOTAL, FloatArray
@@ -453,16 +452,6 @@ class UnboundedLevelsWarning(UserWarning):
     """
 
 
-def _outside() -> int:
-    """The level of a warning by the caller that points at the first line outside this package."""
-    frame = sys._getframe(1)
-    level = 1
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith("mezzotint."):
-        frame = frame.f_back
-        level += 1
-    return level
-
-
 def level_bounds(
     problem: Problem,
     max_level: float | None,
@@ -500,7 +489,7 @@ def level_bounds(
         f"probability; levels are kept within {farthest * half_range:.6g} of the middle of the "
         "range: set max_level (--max-level), or use loss='mse' (--loss mse)",
         UnboundedLevelsWarning,
-        stacklevel=_outside(),
+        stacklevel=outside(),
     )
     return nearest, farthest
 

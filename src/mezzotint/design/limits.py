@@ -10,7 +10,6 @@ from typing import final
 
 import numpy as np
 
-from mezzotint.core.arguments import by_name
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.types import FloatArray
 from mezzotint.design.cones import assemble, ratio_part
@@ -210,7 +209,6 @@ def limit_of(
     return max(0.0, limit_bound), problem.center + scaled_levels
 
 
-@by_name
 def limit(
     epsilon: float = 1.0,
     *,

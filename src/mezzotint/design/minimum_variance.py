@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from mezzotint.core import rounding
 from mezzotint.core.arguments import (
-    by_name,
     check_count,
 )
 from mezzotint.core.errors import InfeasibleError
@@ -28,7 +27,6 @@ from mezzotint.design.problem import (
 )
 
 
-@by_name
 def mvu(
     epsilon: float = 1.0,
     *,
@@ -107,7 +105,6 @@ exceed it.
 """
 
 
-@by_name
 def imvu(
     epsilon: float = 1.0,
     *,

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.arguments import (
-    by_name,
     check_count,
     check_increasing,
     check_positive,
@@ -43,7 +42,6 @@ MOST_GIVEN = 2048
 """Levels that are given: their program takes about a minute."""
 
 
-@by_name
 def optimal(
     epsilon: float = 1.0,
     *,

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
-from mezzotint.core.arguments import by_name, check_choice, check_count, check_covering
+from mezzotint.core.arguments import check_choice, check_count, check_covering
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import Prior, UniformPrior
@@ -529,7 +529,6 @@ class BoxSearch:
                     yield moved
 
 
-@by_name
 def optm(
     epsilon: float = 1.0,
     *,

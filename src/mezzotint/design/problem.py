@@ -126,6 +126,8 @@ def pose(
     lower, upper = check_range(lower, upper)
     remedy = "0 for unbiased, a bound in data units, or inf for no bound"
     max_bias = as_real("max_bias", max_bias, lambda value: value == 0 or value >= 1e-300, remedy)
+    if _WIDEST_BIAS * (upper - lower) < max_bias < math.inf:
+        raise ParameterError("max_bias", max_bias, "bounds nothing on so short a range; use inf")
     check_choice("loss", loss, get_args(Loss))
     return Problem(
         constraint=constraint,
@@ -261,6 +263,9 @@ def without_bound(
         iterations=iterations,
     )
 
+
+_WIDEST_BIAS = 1e6
+"""Largest bound of a bias, in widths of the range: programs with larger ones are not solved."""
 
 MARGINS = (rounding.MARGIN / 1024, rounding.MARGIN / 16, rounding.MARGIN, 8 * rounding.MARGIN)
 """Relative reductions of epsilon to try in turn, so that integers near the floats stay within what

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy.typing as npt
 
-from mezzotint.core.arguments import by_name, check_count, check_positive, with_old_names
+from mezzotint.core.arguments import check_count, check_positive, with_old_names
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.search import bracket
 from mezzotint.design.optimum import optimal
@@ -28,7 +28,6 @@ _STEPS = 13
 
 
 @with_old_names(l2_norm="clip_norm")
-@by_name
 def vector(
     epsilon: float = 1.0,
     *,

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_epsilon
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.kinds import checked
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import IntArray, Seed
 from mezzotint.families.categories import categorical, domain_names, support_variance
@@ -41,6 +42,7 @@ LARGEST_HASHED_EPSILON = 30.0
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HashedDomain:
     """A public list of categories, and how they are reported: made by `hashed`.

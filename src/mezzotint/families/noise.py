@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.special import ive
 
 from mezzotint.core.arguments import check_count, check_finite, check_table_size
-from mezzotint.core.errors import ParameterError, wrong_kind
+from mezzotint.core.errors import ParameterError, as_array, wrong_kind
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import MAX_LEVELS, TOTAL, FloatArray, IntArray, Seed
 
@@ -31,7 +31,7 @@ MAX_DEVIATION = 4500.0
 
 
 def _integers(parameter: str, values: npt.ArrayLike) -> IntArray:
-    array = np.asarray(values)
+    array = as_array(parameter, values, "need integers, rows of one length")
     if array.dtype.kind not in "iu":
         raise wrong_kind(parameter, array, "iu", "need integers; round the data to a lattice first")
     return array.astype(np.int64)

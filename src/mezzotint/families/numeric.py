@@ -23,6 +23,7 @@ from mezzotint.core.arguments import (
     check_table_size,
 )
 from mezzotint.core.errors import ParameterError, as_reals, refuse_nan
+from mezzotint.core.kinds import checked
 from mezzotint.core.loss import check_epsilon, check_order
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.rounding import SUM_TOLERANCE, table
@@ -486,6 +487,7 @@ relative accuracy.
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class PoissonBinomial:
     """The raw mechanism on one value: Z ~ Binomial(trials, 1/2 + theta u) for u = (x - middle) /

@@ -16,12 +16,14 @@ from mezzotint.core.arguments import (
     check_positive,
 )
 from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.kinds import checked
 from mezzotint.core.records import above, exactly
 from mezzotint.core.search import bracket
 from mezzotint.privacy.claim import Claim
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Sums:
     """Secure sums that one client is in, as a claim is about them.

@@ -31,6 +31,7 @@ from mezzotint.core.arguments import (
 )
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import parse_object
+from mezzotint.core.kinds import checked
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.core.types import Seed
@@ -242,6 +243,7 @@ def canonical(values: JsonObject) -> str:
 
 @with_old_fields(l2_norm="clip_norm")
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class FixedPointEncoding(Encoding):
     """Plain rounding to a fine grid, for comparison: no privacy beyond that of the sum.
@@ -345,6 +347,7 @@ class SchemeEncoding(Encoding, Generic[S]):
 
 @with_old_fields(l2_norm="clip_norm")
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class TableEncoding(SchemeEncoding[TableScheme]):
     """Every coordinate is quantized by one mechanism table, whose levels lie on a lattice.
@@ -444,6 +447,7 @@ class TableEncoding(SchemeEncoding[TableScheme]):
 
 @with_old_fields(l2_norm="clip_norm")
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class GaussianEncoding(SchemeEncoding[GaussianScheme]):
     """L2 clipping, rotation, real Gaussian noise, rounding, addition modulo 2**modulus_bits.

@@ -18,7 +18,7 @@ from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterErro
 from mezzotint.core.files import parse_json, read_object
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
-from mezzotint.core.types import MAX_LEVELS
+from mezzotint.core.types import MAX_LEVELS, AnyPath
 from mezzotint.federated.encoding import (
     NOISE,
     Encoding,
@@ -113,7 +113,7 @@ def _field(name: str, values: JsonObject) -> object:
 
 
 @with_old_names(l2_norm="clip_norm")
-def load_encoding(path: Path, *, clip_norm: float | None = None) -> Encoding:
+def load_encoding(path: AnyPath, *, clip_norm: float | None = None) -> Encoding:
     """The encoding in a file: a description, or a mechanism.
 
     Arguments:
@@ -135,7 +135,7 @@ def load_encoding(path: Path, *, clip_norm: float | None = None) -> Encoding:
     try:
         values = read_object(path)
     except FileFormatError as error:
-        raise FileFormatError(f"{path.name}: not a mechanism file ({error})") from None
+        raise FileFormatError(f"{Path(path).name}: not a mechanism file ({error})") from None
     if "kind" in values:
         return encoding_from(values)
     return TableEncoding(mechanism=Mechanism.load(path), clip_norm=clip_norm)

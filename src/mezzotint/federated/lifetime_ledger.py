@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple, final
 from mezzotint.core.arguments import check_count, check_limit
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog
+from mezzotint.core.kinds import checked
 from mezzotint.core.records import JsonObject, above, exactly
+from mezzotint.core.types import AnyPath
 from mezzotint.federated.secagg.roster import DEALINGS
 from mezzotint.federated.secagg.wire import ReplayedRound
 
@@ -177,6 +179,7 @@ def begin_lifetime(folder: str | Path, identity: str) -> Path:
 
 
 @final
+@checked
 class LifetimeLedger:
     """The sums a client took part in, and its answers, on disk before they leave; processes may
     share the file.
@@ -204,7 +207,7 @@ class LifetimeLedger:
         True
     """
 
-    def __init__(self, path: Path, *, identity: str) -> None:
+    def __init__(self, path: AnyPath, *, identity: str) -> None:
         self._counts: dict[SumKind, int] = {}
         self._encodings: dict[str, bytes] = {}
         self._memory = RoundMemory()

@@ -30,6 +30,7 @@ from mezzotint.core.errors import (
     StorageError,
 )
 from mezzotint.core.files import parse_object
+from mezzotint.core.kinds import checked
 from mezzotint.core.records import exactly
 from mezzotint.federated.client_mod import (
     Train,
@@ -262,6 +263,7 @@ class _Local(Running):
 
 @with_old_fields(per_round="clients_per_round")
 @final
+@checked
 class LocalStrategy(RoundStrategy[_Local]):
     """Every training round asks each client for one index about its whole update; the server
     averages the estimates.

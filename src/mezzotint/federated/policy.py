@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from mezzotint.core.arguments import check_numbers, check_rules, with_keys_of_today, with_old_fields
-from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
+from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError, outside
 from mezzotint.core.files import read_text
+from mezzotint.core.kinds import checked
 from mezzotint.core.records import JsonObject, exactly
 from mezzotint.federated.secagg import Roster, RoundPlan, Trust
 from mezzotint.federated.secagg.plan import CORRUPTED
@@ -39,6 +40,7 @@ class PolicyRefusal(MezzotintError):
 
 @with_old_fields(l2_norm="clip_norm")
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Policy:
     """A client's conditions.
@@ -323,6 +325,6 @@ def _policy_of_today(values: JsonObject, file_name: str) -> JsonObject:
             warnings.warn(
                 f"policy {file_name}: {old_key} is now called {current_key}; rename the key",
                 FutureWarning,
-                stacklevel=3,  # whoever loads the policy
+                stacklevel=outside(),
             )
     return renamed

@@ -14,8 +14,9 @@ import numpy as np
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, parse_object, read_arrays, replacing
+from mezzotint.core.kinds import checked
 from mezzotint.core.records import JsonObject
-from mezzotint.core.types import FloatArray
+from mezzotint.core.types import AnyPath, FloatArray
 from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.server_optimizers import State
@@ -66,6 +67,7 @@ class _LoggedRound:
 
 
 @final
+@checked
 class RunLedger:
     """Rounds of one run, in a log that several processes may share: see
     `mezzotint.core.files.AppendLog`.
@@ -93,8 +95,8 @@ class RunLedger:
         'RunLedger'
     """
 
-    def __init__(self, path: Path | None, facts: JsonObject) -> None:
-        self.path = path
+    def __init__(self, path: AnyPath | None, facts: JsonObject) -> None:
+        self.path = None if path is None else Path(path)
         self.facts = dict(facts)
         self._rounds: dict[int, _LoggedRound] = {}
         self._own: set[int] = set()

@@ -27,6 +27,7 @@ from mezzotint.core.arguments import (
     with_old_names,
 )
 from mezzotint.core.errors import BudgetError, InfeasibleError, ParameterError
+from mezzotint.core.kinds import checked
 from mezzotint.core.records import counted
 from mezzotint.federated.budgets import Sums, with_evaluations
 from mezzotint.federated.encoding import Encoding
@@ -129,6 +130,7 @@ class Evaluation:
 
 @with_old_fields(per_round="clients_per_round")
 @final
+@checked
 class SecureStrategy(RoundStrategy[_Secure]):
     """Every training round is one secure sum; the mean update, times a learning rate, is added to
     the model.

@@ -14,6 +14,7 @@ from mezzotint.core.arguments import (
     check_numbers,
     check_rules,
 )
+from mezzotint.core.kinds import checked
 from mezzotint.federated.encoding import Vector
 
 State = Mapping[str, Vector]
@@ -52,6 +53,7 @@ class FedAvg(ServerOptimizer):
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class FedAvgM(ServerOptimizer):
     """Momentum: the sum of all mean updates so far, each weighted `momentum` times the one after

@@ -19,6 +19,7 @@ from mezzotint.core.arguments import (
     check_vector,
 )
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.kinds import checked
 from mezzotint.core.records import JsonObject
 from mezzotint.core.types import Seed
 from mezzotint.federated.budgets import Sums
@@ -77,6 +78,7 @@ class WrappedEncoding(Encoding, ABC):
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class WeightedEncoding(WrappedEncoding):
     """The weighted mean as the ratio of two sums: of w x and of w h, in one vector (w x, w h) of d
@@ -240,6 +242,7 @@ def _limits(
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class MetricsEncoding(WrappedEncoding):
     """Means of metrics as one vector, each scaled from its range to an equal share of the inner

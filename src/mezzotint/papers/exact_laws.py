@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.kinds import checked
 from mezzotint.core.types import FloatArray
 from mezzotint.smoothed import read_rational
 
@@ -61,6 +62,7 @@ def logarithm_above(value: Fraction) -> float:
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class RandomizedQuantization:
     """RQM (Youn, Hu, Ziani, Abernethy 2023, Algorithm 2) on inputs in [-1, 1], in units of c.

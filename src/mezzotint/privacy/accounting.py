@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 import mezzotint as mz
-from mezzotint.core.arguments import check_options
+from mezzotint.core.arguments import check_limit, check_options, check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import float_above
 from mezzotint.core.mechanism import Mechanism
@@ -208,6 +208,7 @@ def prove(
         >>> claim.certified, round(claim.epsilon, 2)
         (True, 83.53)
     """
+    check_positive("seconds", seconds)
     release = _release(released, fields)
     computed = account(release)
     outcome = _proposed(computed.release or release, computed, seconds)
@@ -304,8 +305,10 @@ def check_report(
     table = nameless(mechanism)
     statement: JsonObject = {"kind": "dp" if order is None else "renyi"}
     for name, value in stated.items():
-        statement[name] = repr(float(value))
-    ordered: JsonObject = {} if order is None else {"order": repr(float(order))}
+        statement[name] = repr(check_limit(name, value, "need a number >= 0"))
+    ordered: JsonObject = {}
+    if order is not None:
+        ordered = {"order": repr(check_limit("order", order, "need a number > 1"))}
     one_report = ((table.sha256, 1),)
     claim = mz.kernel.ExactClaim(
         release=mz.kernel.ExactRelease(observer="reports", tables=one_report),

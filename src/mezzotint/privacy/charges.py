@@ -7,7 +7,9 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from fractions import Fraction
+from numbers import Real
 from typing import Protocol, final
 
 from mezzotint.core.errors import ParameterError
@@ -38,12 +40,16 @@ def upwards(value: float | Fraction) -> float:
     return nearest
 
 
+def _is_number(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real | Decimal)
+
+
 def amount_of(parameter: str, value: float | Fraction) -> float:
     """An epsilon or a delta, rounded up; ParameterError outside its range."""
     largest = 1.0 if parameter == "delta" else math.inf
     try:
-        amount = upwards(value)
-        if 0 <= amount <= largest and not isinstance(value, str):
+        amount = upwards(value) if _is_number(value) else math.nan
+        if 0 <= amount <= largest:
             return amount
     except (TypeError, ValueError):
         pass
@@ -339,7 +345,7 @@ def checked_slack(slack: float) -> float:
 def checked_budget(budget: tuple[float, float]) -> tuple[float, float]:
     try:
         epsilon, delta = budget
-        if epsilon >= 0 and 0 <= delta <= 1:
+        if _is_number(epsilon) and _is_number(delta) and epsilon >= 0 and 0 <= delta <= 1:
             return downwards(epsilon), downwards(delta)
     except (TypeError, ValueError):
         pass

@@ -24,6 +24,7 @@ from mezzotint.core.arguments import (
 )
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import write_text
+from mezzotint.core.kinds import checked
 from mezzotint.core.loss import float_above
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Record, above, below, counted, plain
@@ -415,6 +416,7 @@ Released = Mechanism | Mapping[str, Mechanism] | Accountable
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Release:
     """Everything that one person's data enters, as an observer sees it.
@@ -484,6 +486,8 @@ class Release:
                 "such as a vector scheme"
             )
             raise ParameterError("mechanism", type(self.mechanism).__name__, remedy)
+        if isinstance(self.mechanism, Mapping) and not self.mechanism:
+            raise ParameterError("mechanism", "no columns", "need a table for at least one")
         if self.trust not in list(OBSERVERS):  # a list has no hash, and is no word
             remedy = (
                 "use 'local' (every report is visible), 'secure_sum' (only sums are), 'shuffler' "

@@ -32,6 +32,7 @@ import numpy as np
 
 from mezzotint.core.errors import BudgetError, ParameterError, StorageError
 from mezzotint.core.files import Append, AppendLog
+from mezzotint.core.kinds import checked
 from mezzotint.core.records import JsonObject, above, exactly, plain
 from mezzotint.privacy.charges import (
     GLOBAL,
@@ -62,6 +63,7 @@ VERSION = 2
 
 
 @final
+@checked
 class Ledger:
     """Charges, in a file that any number of processes may share.
 
@@ -404,6 +406,7 @@ class Ledger:
 
     # Charging
 
+    @checked
     def charge(self, release: Charge) -> Entry:
         """Charges a release BEFORE it happens, whatever it costs.
 
@@ -419,6 +422,7 @@ class Ledger:
             (entry,) = self._charge_all([release], append)
             return entry
 
+    @checked
     def reserve(self, release: Charge, *, budget: tuple[float, float]) -> Entry:
         """Charges a release if everybody who pays for it keeps to the budget; in one step, under
         the ledger's lock.
@@ -442,6 +446,7 @@ class Ledger:
         (entry,) = self.reserve_all([release], budget=budget)
         return entry
 
+    @checked
     def reserve_all(
         self,
         releases: Iterable[Charge],
@@ -462,6 +467,7 @@ class Ledger:
                 append({"budget": plain(epsilon), "delta": delta, "slack": self.slack})
             return self._charge_all(charges, append)
 
+    @checked
     def withdraw(self, charge: Entry | PeopleLine, *, reason: str) -> None:
         """Records that nothing of a charged release ever left, so that it no longer costs anything.
 
@@ -483,6 +489,7 @@ class Ledger:
             if isinstance(entry, PeopleLine):
                 self._files().forget_totals()
 
+    @checked
     def merge(self, other: Ledger) -> None:
         """Charges everything another ledger (a parallel shard) holds; a charge that is in both
         counts once.
@@ -549,6 +556,7 @@ class Ledger:
         mended."""
         return tuple(self._log.repairs)
 
+    @checked
     def spent(self, client: str = GLOBAL) -> Spent:
         """The cost to one client: of their own releases and those about everyone. `GLOBAL`: the
         latter only.

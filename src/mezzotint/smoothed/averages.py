@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy import special
 
 from mezzotint.core.arguments import check_count
-from mezzotint.core.errors import ParameterError, as_reals
+from mezzotint.core.errors import ParameterError, as_array, as_reals
 from mezzotint.core.records import counted
 from mezzotint.smoothed import count_tables, many_types
 from mezzotint.smoothed.compositions import simple_compositions
@@ -145,11 +145,9 @@ def average_profile(
 def _read_levels(name: str, values: npt.ArrayLike, levels: int, dimensions: int) -> np.ndarray:
     """(n,) or (n, d) levels; ParameterError for anything else."""
     read_count("levels", levels, least=2)
-    codes = np.asarray(values)
+    remedy = f"must be a non-empty array of integer levels in {counted(dimensions, 'dimension')}"
+    codes = as_array(name, values, remedy)
     if codes.ndim != dimensions or codes.size == 0 or not np.issubdtype(codes.dtype, np.integer):
-        remedy = (
-            f"must be a non-empty array of integer levels in {counted(dimensions, 'dimension')}"
-        )
         raise ParameterError(name, codes.shape, remedy)
     if codes.min() < 0 or codes.max() >= levels:
         raise ParameterError(name, codes, f"must lie between 0 and levels - 1 = {levels - 1}")

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import optimize, special
 
 from mezzotint.core.arguments import check_choice
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import ParameterError, as_real
 from mezzotint.smoothed import compositions, many_types, mechanisms
 from mezzotint.smoothed.model import (
     LOG_TEN,
@@ -465,7 +465,9 @@ def likely_ratio_probability(delta: float, *, epsilon: float) -> float:
         >>> round(mz.smoothed.likely_ratio_probability(1e-3, epsilon=1.0), 4)
         0.9976
     """
-    return 1.0 - (2.0 + math.exp(-epsilon)) * delta
+    chance = as_real("delta", delta, lambda value: 0 <= value <= 1, "need a probability in [0, 1]")
+    loss = as_real("epsilon", epsilon, lambda value: value >= 0, "need a number >= 0")
+    return max(0.0, 1.0 - (2.0 + math.exp(-loss)) * chance)
 
 
 def published_noise_ratio(epsilon: float) -> float:

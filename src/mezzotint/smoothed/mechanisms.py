@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, cast, final
@@ -176,8 +177,9 @@ def read_mechanism(mechanism: object) -> Anonymous:
     if callable(mechanism):
         return Own(law=cast(Law, mechanism))
     is_table = isinstance(mechanism, Sequence | np.ndarray)
-    if is_table and not isinstance(mechanism, str):
-        return Table(rows=[list(row) for row in mechanism])
+    if is_table and not isinstance(mechanism, str | bytes):
+        with suppress(TypeError):  # of what has no rows
+            return Table(rows=[list(row) for row in mechanism])
     remedy = "use a callable, a table of rows, 'histogram', 'winner' or a record"
     raise ParameterError("mechanism", mechanism, remedy)
 

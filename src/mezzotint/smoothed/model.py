@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set, Sized
 from dataclasses import dataclass, field
 from fractions import Fraction
 from numbers import Integral, Real
-from typing import Literal
+from typing import Literal, cast
 
 import flint
 import numpy as np
@@ -309,6 +309,8 @@ def _read_vertex(name: str, vertex: Rational | Sequence[Rational]) -> Distributi
     if isinstance(vertex, (int, float, Real, str)):
         share = read_rational(name, vertex)
         return _checked_distribution(name, vertex, [share, 1 - share], allowed_miss=Fraction(0))
+    if not isinstance(cast("object", vertex), Iterable):
+        raise ParameterError(name, vertex, "needs a probability, or one for each type")
     stated = list(vertex)
     chances = [read_rational(name, value) for value in stated]
     float_count = sum(isinstance(value, float) for value in stated)

@@ -14,6 +14,7 @@ from typing import Literal, NoReturn, final
 
 from mezzotint.core.arguments import Neighboring, check_count
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.kinds import checked
 from mezzotint.core.records import JsonObject
 from mezzotint.core.types import FloatArray, IntArray
 from mezzotint.training.batches import PoissonBatches
@@ -141,6 +142,7 @@ class Fresh(Noise):
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class Banded(Noise):
     """Noise that is correlated over some steps; records fall into as many parts, which take turns.

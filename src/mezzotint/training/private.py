@@ -506,7 +506,6 @@ def _warn(
         weight_noise=weight_noise,
         steps=plan.steps,
         contraction=inner.contraction,
-        stacklevel=5,
     )
 
 

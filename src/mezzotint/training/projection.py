@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.arguments import check_choice, check_count
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import ParameterError, outside
 from mezzotint.core.kernels import compiled, put, take
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.sampler import PART, ElementWords, in_threads, usable_cores
@@ -159,7 +159,6 @@ def warn_about(
     weight_noise: float,
     steps: int,
     contraction: float | None = None,
-    stacklevel: int = 3,
 ) -> None:
     """Warns where a projection harms training (docs/training.md).
 
@@ -171,7 +170,6 @@ def warn_about(
         weight_noise: s, standard deviation of the noise on one weight, weight units.
         steps: of the complete run.
         contraction: what may be claimed, if that is not the projection's kappa.
-        stacklevel: of the warnings, counted from here; they point at the user's script.
     Warns:
         DeadZoneWarning: nearest rounding with eta rho < h, or with s < h / 2.
         MemoryLossWarning: lambda T > 1, lambda the probability that a code is drawn afresh.
@@ -185,7 +183,7 @@ def warn_about(
     )
     for finding in findings:
         if finding is not None:
-            warnings.warn(finding, stacklevel=stacklevel)
+            warnings.warn(finding, stacklevel=outside())
 
 
 def _dead_zone(

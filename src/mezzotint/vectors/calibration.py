@@ -12,6 +12,7 @@ from typing import final
 import numpy as np
 
 from mezzotint.core.errors import InfeasibleError, MezzotintError
+from mezzotint.core.kinds import checked
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import FloatArray
 from mezzotint.privacy.claim import Claim
@@ -55,6 +56,7 @@ class TooManyBits(InfeasibleError):
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """A family of tables on [-reach, reach].

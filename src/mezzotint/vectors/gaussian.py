@@ -33,6 +33,7 @@ from mezzotint.core.arguments import (
     with_old_names,
 )
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.kinds import checked
 from mezzotint.core.records import counted
 from mezzotint.core.sampler import (
     PART,
@@ -317,6 +318,7 @@ _CENTRE_ROUNDING = 2.0**-40
 
 @with_old_fields(l2_norm="clip_norm")
 @final
+@checked
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GaussianScheme(VectorScheme):
     """L2 clipping, rotation, Gaussian noise in floats' full precision, rounding to a grid, addition

@@ -21,8 +21,9 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_choice, check_count, check_finite, check_positive
 from mezzotint.core.document import FORMAT, VERSION, parse_document
-from mezzotint.core.errors import FileFormatError, ParameterError, as_reals, wrong_kind
+from mezzotint.core.errors import FileFormatError, ParameterError, as_array, as_reals, wrong_kind
 from mezzotint.core.files import read_text, write_text
+from mezzotint.core.kinds import checked
 from mezzotint.core.loss import float_above
 from mezzotint.core.records import JsonObject, above, counted
 from mezzotint.core.sampler import draw_words, key_from
@@ -66,7 +67,7 @@ _LOW_HALF = 2**_HALF_WORD - 1
 
 def _as_codes(reports: Any) -> list[int]:
     """Reports as plain integers; ParameterError for anything but a sequence of at least one."""
-    values = np.asarray(reports)
+    values = as_array("reports", reports, "need integers, one per seed")
     if values.size == 0:
         raise ParameterError("reports", "none", "need at least one")
     if np.ma.is_masked(reports) or values.ndim != 1 or values.dtype.kind not in "iu":
@@ -75,6 +76,7 @@ def _as_codes(reports: Any) -> list[int]:
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RankedCodebook:
     """Vectors of L2 norm at most `clip_norm`, each reported as one integer.
@@ -401,7 +403,7 @@ class RankedCodebook:
         if is_tensor:
             values = vectors.detach().cpu().numpy()
         else:
-            values = np.asarray(vectors)
+            values = as_array("vectors", vectors, "need real numbers, all vectors of one length")
         if np.ma.is_masked(vectors) or values.dtype.kind not in "fiu":
             raise wrong_kind("vectors", values, "fiu", "need real numbers")
         if values.ndim not in (1, 2) or values.shape[-1] != self.dimension:

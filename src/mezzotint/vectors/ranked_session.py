@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import AppendLog
+from mezzotint.core.kinds import checked
 from mezzotint.core.records import JsonObject
 from mezzotint.privacy.charges import Charge
 from mezzotint.privacy.ledger import Ledger
@@ -39,6 +40,7 @@ class Answer:
 
 
 @final
+@checked
 class RankedSession:
     """One client's answers. A client program should make its reports only through this class.
 

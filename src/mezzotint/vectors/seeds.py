@@ -47,6 +47,8 @@ def check_seeds(seeds: Any, count: int) -> list[int]:
         seeds = seeds.tolist()
     try:
         numbers = [operator.index(seed) for seed in seeds]
+        if any(isinstance(seed, bool) for seed in seeds):
+            raise TypeError
     except TypeError:
         remedy = "need integers, one per vector"
         raise ParameterError("seed", type(seeds).__name__, remedy) from None

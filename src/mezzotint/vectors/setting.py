@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, final
 
 from mezzotint.core.arguments import check_count, check_numbers, check_rules
+from mezzotint.core.kinds import checked
 from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.tradeoffs import gaussian_shift
@@ -21,6 +22,7 @@ MAX_COUNT = 10**9
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """The mean of clients' vectors, estimated once per round.

@@ -26,6 +26,7 @@ from mezzotint.core.arguments import (
     with_old_fields,
 )
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.kinds import checked
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import UNIT, FloatArray, IntArray, Seed
 from mezzotint.privacy.accounting import account
@@ -169,6 +170,7 @@ def _optimistic_epsilon(release: Release) -> float:
 
 @with_old_fields(l2_norm="clip_norm")
 @final
+@checked
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TableScheme(VectorScheme):
     """Every coordinate through one table of `Mechanism`, after clipping and rotation.

@@ -1,0 +1,159 @@
+"""Whatever is given to a public name, it works, or an error of the package names the parameter."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mezzotint as mz
+from laws.entries import CALLS, WRONG, annotations, outcome, public
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.kinds import checked
+from mezzotint.families import response
+
+PACKAGES = (
+    "families", "privacy", "collect", "design", "vectors", "smoothed", "training", "federated", "report", "datasets",
+    "papers",
+)  # fmt: skip
+FAST = ("families.", "privacy.Release", "privacy.Charge", "federated.Sums", "vectors.Setting")
+"""Of the fast part: records and tables, made in no time."""
+
+NOT_A_NUMBER = (
+    "NaN",
+    "True",
+    "'1'",
+    "nothing",
+    "[]",
+    "huge",
+    "numpy NaN",
+    "complex",
+    "[NaN]",
+    "{}",
+)
+"""What no parameter that is annotated as a number takes, whatever its range."""
+
+
+ANY_SIZE = "privacy.Charge"
+"""Prices of other libraries' claims may be integers beyond the floats."""
+
+
+def _faults(name: str, folder: Path) -> Iterator[str]:
+    make = CALLS[name]
+    good = make(folder)
+    assert outcome(name, good, 60)[0] == "accepted", (name, outcome(name, make(folder), 60))
+    kinds = annotations(name)
+    for parameter in good:
+        if parameter == "self":
+            continue
+        pieces = set(kinds.get(parameter, "").split(" | "))
+        is_number = bool(pieces) and pieces <= {"int", "float", "None"}
+        for label, wrong in WRONG.items():
+            ending, words = outcome(name, {**make(folder), parameter: wrong})
+            is_nonsense = is_number and label in NOT_A_NUMBER and name != ANY_SIZE
+            if ending == "raw" or (ending == "accepted" and is_nonsense):
+                yield f"{name}({parameter}={label}): {ending} {words}"
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name.startswith(FAST)])
+def test_tables_and_records_refuse_by_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert list(_faults(name, tmp_path)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in CALLS if not name.startswith(FAST)])
+def test_whatever_is_given_is_refused_by_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for library in ("torch", "flwr"):
+        pytest.importorskip(library)
+    assert list(_faults(name, tmp_path)) == []
+
+
+RECORDS = ("privacy.Release", "federated.Sums", "vectors.Setting", "collect.Lot", "collect.Memo")
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_field_that_is_missing_is_named(name: str) -> None:
+    record = public(name)
+    required = [
+        field.name
+        for field in dataclasses.fields(record)
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    ]
+    assert required
+    with pytest.raises(ParameterError, match=f"^{required[0]}=None: is missing; "):
+        record()
+
+
+def test_the_error_for_a_missing_delta_says_what_is_needed() -> None:
+    table = mz.families.randomized_response(epsilon=1.0)
+    with pytest.raises(
+        ParameterError, match=r"^delta=None: is missing; Release needs mechanism, d"
+    ):
+        mz.privacy.Release(mechanism=table)  # pyright: ignore[reportCallIssue]
+
+
+# The check itself ---------------------------------------------------------------------------------
+
+
+@checked
+def _example(
+    count: int,
+    share: float | None = None,
+    *,
+    words: list[str] | None = None,
+    pair: tuple[int, float] = (1, 1.0),
+    key: bytes = b"",
+    unknown: Unseen = 0,  # noqa: F821  # pyright: ignore  # as of a library that is not there
+) -> int:
+    return count
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"count": 1.5}, r"^count=1\.5: need an integer$"),
+        ({"count": True}, r"^count=True: need an integer$"),
+        ({"count": 1, "share": "0.5"}, r"^share='0\.5': need a number$"),
+        ({"count": 1, "share": 10**400}, "^share=10+.*: need a number$"),
+        ({"count": 1, "words": "abc"}, "^words=abc: need a sequence, each text$"),
+        ({"count": 1, "words": ["a", 1]}, r"^words\[1\]=1: need text$"),
+        ({"count": 1, "pair": (1, 2, 3)}, "^pair=tuple: need a sequence"),
+        ({"count": 1, "key": "secret"}, "^key=str: need bytes$"),
+        ({}, "^count=None: is missing; _example needs count$"),
+    ],
+)
+def test_the_error_names_parameter_value_and_remedy(arguments: Any, words: str) -> None:
+    with pytest.raises(ParameterError, match=words) as refused:
+        _example(**arguments)
+    assert "secret" not in str(refused.value)
+
+
+def test_what_is_of_its_kind_passes_and_is_handed_on_as_it_is() -> None:
+    numbers: dict[str, Any] = {"count": np.int64(3), "share": np.float32(0.5)}
+    assert _example(**numbers, words=["a"], pair=(1, 2), unknown=object()) is numbers["count"]
+    assert inspect.signature(_example).parameters.keys() >= {"count", "share"}
+
+
+def test_what_is_taken_by_name_alone_is_not_taken_by_place() -> None:
+    with pytest.raises(ParameterError, match=r"^words=list: give it by name: words=\.\.\.$"):
+        _example(1, 0.5, ["a"])  # type: ignore[misc]
+
+
+def test_public_functions_check_and_can_be_sent_to_other_processes() -> None:
+    function = mz.families.randomized_response
+    assert pickle.loads(pickle.dumps(function)) is function
+    assert inspect.unwrap(function) is response.randomized_response
+    with pytest.raises(ParameterError, match=r"^epsilon='1': need a number$"):
+        function(epsilon="1")  # type: ignore[arg-type]
