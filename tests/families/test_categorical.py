@@ -157,7 +157,7 @@ def test_categories_are_part_of_the_file_and_of_its_hash(tmp_path: Path) -> None
         ({"categories": ["a", "a"]}, "need 2 to 1024 different"),
         ({"categories": ["1", 1]}, "different"),
         ({"categories": names(1025)}, "need 2 to 1024"),
-        ({"categories": ["a", 0.5]}, "a category is text"),
+        ({"categories": ["a", 0.5]}, r"categories\[1\]=0.5: need text"),
         ({"categories": ["a", "(missing)"]}, "missing="),
         ({"epsilon": 0.0}, "epsilon"),
         ({"epsilon": 1e-12}, "too small"),
