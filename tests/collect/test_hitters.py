@@ -16,7 +16,7 @@ from scipy import stats
 from laws.registry import judges
 from mezzotint import collect, families
 from mezzotint.core.errors import ParameterError
-from mezzotint.families.finite_fields import powers
+from mezzotint.families.finite_fields import powers_of_x, primitive
 
 NAMES = [f"w{i}" for i in range(200)]
 DOMAIN = families.hashed(categories=NAMES, epsilon=2.0)
@@ -64,7 +64,7 @@ def test_no_hash_and_no_category_comes_first(seed: int, turn: int) -> None:
     one = collect.HashedCounts(domain=domain, counts=counts)
     other = collect.HashedCounts(domain=domain, counts=np.roll(counts, turn, axis=0))
     found, turned = (collect.heavy_hitters(each, top=255) for each in (one, other))
-    order = powers(domain.bits).tolist()
+    order = powers_of_x(primitive(domain.bits), domain.bits)
     moved = {str(order[i]): str(order[(i + turn) % 255]) for i in range(255)}
     shares = dict(zip(turned.categories, turned.shares, strict=True))
     assert [shares[moved[name]] for name in found.categories] == list(found.shares)
