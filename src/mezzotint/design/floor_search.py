@@ -139,24 +139,6 @@ def _interior(
     return np.sqrt(products / ratio), rows
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Barrier:
-    """The derivatives of a loss by the floors and of a barrier on the slacks, at a point.
-
-    Arguments:
-        gradient, hessian: (m,) and (m, m) of the loss.
-        point: where they are taken.
-        weights: multiplier over slack, of each slack.
-        pulls: target over slack.
-    """
-
-    gradient: FloatArray
-    hessian: FloatArray
-    point: FloatArray
-    weights: FloatArray
-    pulls: FloatArray
-
-
 @final
 class _EliminatedRow:
     """The Newton equations of the row at one end of the range, solved for the row's change.
@@ -240,14 +222,26 @@ class _TwoRows:
         rows = point[self.levels.size :].reshape(2, -1)
         return np.stack([rows - floors, self.ratio * floors - rows])
 
-    def newton(self, barrier: _Barrier) -> tuple[FloatArray, FloatArray]:
-        """The step, and (2, 2) multipliers of the ends."""
+    def newton(
+        self,
+        point: FloatArray,
+        gradient: FloatArray,
+        hessian: FloatArray,
+        weights: FloatArray,
+        pulls: FloatArray,
+    ) -> tuple[FloatArray, FloatArray]:
+        """The step, and (2, 2) multipliers of the ends.
+
+        Arguments:
+            gradient, hessian: (m,) and (m, m) of the loss by the floors, at the point.
+            weights: multiplier over slack, of each slack.
+            pulls: target over slack.
+        """
         levels = self.levels
-        rows = barrier.point[levels.size :].reshape(2, -1)
-        pulls = barrier.pulls
-        matrix = barrier.hessian.copy()
+        rows = point[levels.size :].reshape(2, -1)
+        matrix = hessian.copy()
         floor_pulls = pulls[0] - self.ratio * pulls[1]
-        right = -barrier.gradient - floor_pulls.sum(axis=0)
+        right = -gradient - floor_pulls.sum(axis=0)
         ends: list[_EliminatedRow] = []
         for end, target_mean in enumerate((-1.0, 1.0)):
             eliminated = _EliminatedRow(
@@ -255,7 +249,7 @@ class _TwoRows:
                 ratio=self.ratio,
                 row=rows[end],
                 target_mean=target_mean,
-                weights=barrier.weights[:, end],
+                weights=weights[:, end],
                 pulls=pulls[:, end],
             )
             matrix[np.diag_indices_from(matrix)] += eliminated.diagonal
@@ -334,18 +328,23 @@ class _JustReaching:
         slacks = self.matrix @ point
         return slacks if change else slacks + self.constant
 
-    def newton(self, barrier: _Barrier) -> tuple[FloatArray, FloatArray]:
-        weights = barrier.weights
-        weighted = self.matrix.T * weights
-        matrix = barrier.hessian + weighted @ self.matrix
-        gradient_side = barrier.pulls @ self.matrix - barrier.gradient
+    def newton(
+        self,
+        point: FloatArray,
+        gradient: FloatArray,
+        hessian: FloatArray,
+        weights: FloatArray,
+        pulls: FloatArray,
+    ) -> tuple[FloatArray, FloatArray]:
+        matrix = hessian + (self.matrix.T * weights) @ self.matrix
+        gradient_side = pulls @ self.matrix - gradient
         right = np.stack([gradient_side, -self.distance], axis=1)
         by_gradient, by_price = _solve(matrix, right).T
-        missing = self.moment - float(self.distance @ barrier.point)
+        missing = self.moment - float(self.distance @ point)
         gradient_moment = float(self.distance @ by_gradient)
         price = (missing - gradient_moment) / float(self.distance @ by_price)
         step = by_gradient + price * by_price
-        duals = barrier.pulls - weights * (self.matrix @ step)
+        duals = pulls - weights * (self.matrix @ step)
         return step, self._multipliers(price, duals)
 
     def _multipliers(self, price: float, duals: FloatArray) -> FloatArray:
@@ -567,14 +566,10 @@ class _NewtonMethod:
         pulls = target / slacks
         try:
             with np.errstate(all="ignore"):
-                barrier = _Barrier(
-                    gradient=self.value.by_floor,
-                    hessian=curvature(self.windows, problem.law, problem.loss),
-                    point=self.point,
-                    weights=weights,
-                    pulls=pulls,
+                hessian = curvature(self.windows, problem.law, problem.loss)
+                change, self.ends = self.reach.newton(
+                    self.point, self.value.by_floor, hessian, weights, pulls
                 )
-                change, self.ends = self.reach.newton(barrier)
         except np.linalg.LinAlgError:
             return False
         if not np.isfinite(change).all():

@@ -13,7 +13,7 @@ import math
 import time
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
@@ -248,64 +248,52 @@ class Prover:
         self.axis = np.concatenate([-positive[:0:-1], positive])
         self.constants = np.zeros(0)
         self.values = np.zeros((0, self.axis.size - 1))
-        self.aim(0.0)
+        self.after = self.before = np.zeros((0, self.axis.size), dtype=np.int16)
 
     def add(self, cut: Cut) -> float:
         """Keeps a cut and its mirror image; its constant."""
         new_cuts = (cut, cut.mirrored())
-        first = len(self.cuts)
-        self.cuts.extend(new_cuts)
         constants = [new.constant() for new in new_cuts]
-        self.constants = np.append(self.constants, constants)
-        if len(self.values) < first + 2:
-            # Space for twice as many.
-            self.values = _extended(self.values, first + 2)
-            self.after = _extended(self.after, first + 2)
-            self.before = _extended(self.before, first + 2)
         # Beyond the axis g only grows: its slope there is that of the outermost quadratics.
-        for offset, new in enumerate(new_cuts):
-            least_values, _ = new.least(self.axis, self.ratio)
-            self.values[first + offset] = least_values
+        least_values = [new.least(self.axis, self.ratio)[0] for new in new_cuts]
+        self.cuts.extend(new_cuts)
+        self.constants = np.append(self.constants, constants)
+        self.values = np.concatenate([self.values, least_values])
         self.programs += 1
-        self._meet(first)
+        self._meet(len(self.after))
         return float(self.constants[-1])
 
     def aim(self, target: float) -> None:
         """The cells that a level of a set below the target may be in."""
         self.target = target
-        shape = (len(self.values), self.axis.size)
-        self.after = np.zeros(shape, dtype=np.int16)
-        self.before = self.after.copy()
         self._meet(0)
 
     def _meet(self, first: int) -> None:
         """Of each cut from the `first` on, per cell: the next cell that meets it, and one more than
         the last before.
         """
-        cut_count = len(self.cuts)
         cell_count = self.axis.size - 1
         # A loss below the target leaves the floors no more mass than this: "Rare floors" in the
         # proofs.
         mass_share = self.target / (self.target + 1 / 3)
         floor_share = mass_share * (1 + 1e-12)
-        values = np.minimum(self.values[first:cut_count], 0.0)
+        values = np.minimum(self.values[first:], 0.0)
         value_limit = self.target + BOUND_ROUNDING * abs(self.target)
         meets = self.constants[first:, None] + floor_share * values < value_limit
         cell_index = np.arange(cell_count)
         next_meeting = np.where(meets, cell_index, cell_count)
         last_meeting = np.where(meets, cell_index + 1, 0)
-        reversed_cells = np.minimum.accumulate(next_meeting[:, ::-1], axis=1)
-        next_cells = reversed_cells[:, ::-1]
+        next_cells = np.minimum.accumulate(next_meeting[:, ::-1], axis=1)[:, ::-1]
         last_cells = np.maximum.accumulate(last_meeting, axis=1)
-        self.after[first:cut_count, :-1] = next_cells
-        self.after[first:cut_count, -1] = cell_count
-        self.before[first:cut_count, 1:] = last_cells
+        after = np.pad(next_cells, ((0, 0), (0, 1)), constant_values=cell_count)
+        before = np.pad(last_cells, ((0, 0), (1, 0)))
+        self.after = np.concatenate([self.after[:first], after], dtype=np.int16)
+        self.before = np.concatenate([self.before[:first], before], dtype=np.int16)
 
     def shrunk(self, box: Box) -> Box | None:
         """The box less what no set of levels below the target can be in; None if nothing is
         left.
         """
-        cut_count = len(self.cuts)
         low_cells, high_cells = np.array(box).T
         first_outer = int(np.searchsorted(self.axis, -self.needed, side="right"))
         last_outer = int(np.searchsorted(self.axis, self.needed, side="left")) - 1
@@ -321,7 +309,7 @@ class Prover:
                 low_cells[-1]
             ] > 0:
                 return None
-            first_cells = self.after[:cut_count, low_cells]
+            first_cells = self.after[:, low_cells]
             is_able = first_cells < high_cells
             able_count = is_able.sum(axis=1)
             if not able_count.all():
@@ -329,9 +317,7 @@ class Prover:
             # Where only one level can meet a cut, it lies where it does.
             is_alone = is_able & (able_count == 1)[:, None]
             low_cells = np.where(is_alone, first_cells, low_cells).max(axis=0)
-            high_cells = np.where(is_alone, self.before[:cut_count, high_cells], high_cells).min(
-                axis=0
-            )
+            high_cells = np.where(is_alone, self.before[:, high_cells], high_cells).min(axis=0)
             if (low_cells == low_before).all() and (high_cells == high_before).all():
                 return tuple(zip(low_cells.tolist(), high_cells.tolist(), strict=True))
 
@@ -430,13 +416,6 @@ class Prover:
                 return False
             boxes.extend((half, box_share / 2) for half in halves)
         return True
-
-
-def _extended(rows: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
-    """The rows and `count` empty ones."""
-    shape = (count, rows.shape[1])
-    empty = np.zeros(shape, dtype=rows.dtype)
-    return np.concatenate([rows, empty])
 
 
 def distinct(levels: FloatArray, distance: float) -> FloatArray:

@@ -17,6 +17,7 @@ import itertools
 import math
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 from typing import NamedTuple, final
 
@@ -226,10 +227,8 @@ def _starts(
     outermost = 1 + overhang(ratio)
     points: list[FloatArray] = []
     for low_count, middle_count, high_count in _cluster_sizes(count):
-        sizes = np.repeat(
-            [low_count, max(middle_count, 1), high_count], [low_count, middle_count, high_count]
-        )
         cluster_counts = [low_count, middle_count, high_count]
+        sizes = np.repeat(cluster_counts, cluster_counts)
         shares = np.repeat([0.42, 0.16, 0.42], cluster_counts) / sizes
         low_levels = -outermost * np.linspace(0.65, 1.35, low_count)
         high_levels = outermost * np.linspace(0.65, 1.35, high_count)
@@ -582,26 +581,15 @@ def _descended(
 
     constraints = [_ordered_within(start.size, least, largest)]
     options: dict[str, float] = {"maxiter": 25, "ftol": 1e-10}
+    minimize = partial(
+        optimize.minimize, x0=start, method="SLSQP", constraints=constraints, options=options
+    )
     if problem.loss == "minimax":
         # The multipliers of the largest error weigh the levels too: its slopes are differences.
         options["eps"] = 1e-6
-        optimize.minimize(
-            lambda units: evaluate(units)[0],
-            start,
-            jac="2-point",
-            method="SLSQP",
-            constraints=constraints,
-            options=options,
-        )
+        minimize(lambda units: evaluate(units)[0], jac="2-point")
     else:
-        optimize.minimize(
-            evaluate,
-            start,
-            jac=True,
-            method="SLSQP",
-            constraints=constraints,
-            options=options,
-        )
+        minimize(evaluate, jac=True)
     return best_result
 
 

@@ -23,7 +23,7 @@ from mezzotint.core.arguments import check_choice, check_count, check_covering
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import Prior, UniformPrior
-from mezzotint.core.records import Progress
+from mezzotint.core.records import Progress, ticks
 from mezzotint.core.rounding import table
 from mezzotint.core.types import FloatArray
 from mezzotint.design.problem import (
@@ -617,14 +617,13 @@ def _infeasible(
 class _BinSearch:
     """The search over sets of bins: the tables found so far, by their losses.
 
-    `total` sets are tried in all, which `progress` is told of; `programs` counts linear programs.
+    `set_done` is called after each set; `programs` counts linear programs.
     """
 
     problem: Problem
     constraints: Constraints
     is_private: bool
-    progress: Progress | None
-    total: int
+    set_done: Callable[[], None]
     results: list[tuple[float, Mechanism]] = field(default_factory=list[tuple[float, Mechanism]])
     programs: int = 0
 
@@ -668,11 +667,10 @@ class _BinSearch:
         sets: list[FloatArray],
         points: int,
         finest: float,
-        finished: int = 0,
     ) -> None:
-        """Try bins one after another, of which so many sets are finished."""
+        """Try bins one after another."""
         problem = self.problem
-        for number, bins in enumerate(sets, start=finished + 1):
+        for bins in sets:
             sides = 1 if is_mirrored(bins, problem) else 2
             tables = SelectionTables(
                 bins=bins,
@@ -687,8 +685,7 @@ class _BinSearch:
             if mechanism is not None:
                 loss = achieved_loss(problem, mechanism)
                 self.results.append((loss, mechanism))
-            if self.progress is not None:
-                self.progress(number, self.total)
+            self.set_done()
 
 
 def best_pairs(
@@ -711,17 +708,14 @@ def best_pairs(
         problem=problem,
         constraints=constraints,
         is_private=is_private,
-        progress=progress,
-        total=len(sets) + finalists,
+        set_done=ticks(progress, len(sets) + finalists),
     )
-    finished = 0
     if len(sets) > 1:
         search.try_sets(sets, min(boxes, _FEW_BOXES), 1.0)
         by_loss = sorted(search.results, key=itemgetter(0))
         best_results = by_loss[:_FINALISTS]
         sets = [mechanism.levels for _, mechanism in best_results]
-        finished = search.total - len(sets)
-    search.try_sets(sets, boxes, _FINEST, finished)
+    search.try_sets(sets, boxes, _FINEST)
     if not search.results:
         return None
     loss, mechanism = min(search.results, key=itemgetter(0))

@@ -193,23 +193,16 @@ def solve(program: Program) -> Solution:
         return _attempted(program, None)  # where half a program stalls the whole need not
 
 
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Conic:
-    """minimise objective @ x subject to matrix @ x + s = rhs, s in cones of these sizes."""
-
-    objective: FloatArray
-    matrix: Any
-    rhs: FloatArray
-    cones: list[object]
-
-
 def _conic(
     program: Program,
     scale: float,
     fold: Folding | None,
-) -> _Conic:
-    """The program, its objective divided by `scale`, or the half of it that a fold leaves."""
+) -> tuple[FloatArray, Any, FloatArray, list[object]]:
+    """The program, its objective divided by `scale`, or the half of it that a fold leaves.
+
+    Returns: objective, matrix, right-hand sides and cones: minimise objective @ x subject to
+        matrix @ x + s = rhs, s in the cones.
+    """
     sizes = [block.rhs.size for block in program.blocks]
     objective = program.objective / scale
     (rows, columns, values, _), rhs = program.stacked
@@ -228,12 +221,7 @@ def _conic(
         sizes = np.diff(boundaries).tolist()
     shape = (rhs.size, objective.size)
     matrix = sparse.csc_matrix((values, (rows, columns)), shape=shape)
-    return _Conic(
-        objective=objective,
-        matrix=matrix,
-        rhs=rhs,
-        cones=_cones(program.blocks, sizes),
-    )
+    return objective, matrix, rhs, _cones(program.blocks, sizes)
 
 
 def _settings() -> Any:
@@ -250,18 +238,15 @@ def _attempted(program: Program, fold: Folding | None) -> Solution:
     largest_cost = float(np.abs(program.objective).max())
     scale = largest_cost or 1.0
     conic = _conic(program, scale, fold)
-    variable_count = conic.objective.size
     settings = _settings()
-    quadratic = sparse.csc_matrix((variable_count, variable_count))
+    quadratic = sparse.csc_matrix((conic[0].size, conic[0].size))
     iterations = 0
     solver_status = ""
     for tolerance_factor, longest_step in ATTEMPTS:
         settings.max_step_fraction = longest_step
         tolerance = _TOLERANCE * tolerance_factor
         settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
-        answer = clarabel.DefaultSolver(
-            quadratic, conic.objective, conic.matrix, conic.rhs, conic.cones, settings
-        ).solve()
+        answer = clarabel.DefaultSolver(quadratic, *conic, settings).solve()
         iterations += int(answer.iterations)
         solver_status = str(answer.status)
         point = np.array(answer.x)

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import optimize
 
 from mezzotint.core.priors import Law
-from mezzotint.core.types import FloatArray, IndexArray
+from mezzotint.core.types import FloatArray, Floats, IndexArray
 
 
 def error(
@@ -439,20 +439,14 @@ def best_ends(
     # Variables: (mass, mean) at -1 and at 1, the least cost where it is below 0, and h(r) = min(r,
     # ratio r) of each row.
     level_count = levels.size
-    identity = np.eye(level_count)
-    zeros = np.zeros((level_count, level_count))
-    column = np.zeros((level_count, 1))
-    ones = np.ones(level_count)
-    reduced = np.stack([ones, levels], axis=1)
-    minus_h = np.hstack([-identity, -identity])
-    no_rows = np.zeros((level_count, 4))
-    blocks = [np.hstack([no_rows, ones[:, None], minus_h])]
-    no_prices = np.zeros((level_count, 2))
+    identity = np.eye(2 * level_count)
+    ones = np.ones((level_count, 1))
+    both_h = identity[:level_count] + identity[level_count:]
+    blocks: list[Floats] = [np.hstack([np.zeros((level_count, 4)), ones, -both_h])]
+    reduced = np.kron(np.eye(2), np.column_stack([ones, levels]))
     for ratio_factor in (1.0, ratio):
-        prices_of_row = -ratio_factor * reduced
-        low_block = np.hstack([prices_of_row, no_prices, column, identity, zeros])
-        high_block = np.hstack([no_prices, prices_of_row, column, zeros, identity])
-        blocks += [low_block, high_block]
+        no_least = np.zeros((2 * level_count, 1))
+        blocks.append(np.hstack([-ratio_factor * reduced, no_least, identity]))
     limits = np.append(cost, np.zeros(4 * level_count))
     span = float(levels[-1] - levels[0])
     total_share = 1 - 2 / span
