@@ -144,7 +144,6 @@ CALLS: dict[str, tuple[str, ...]] = {
     "account, ranks": ("account", "{ranks}", "--rounds", "3"),
     "advise": ("advise", "--clients-per-round", "50", "--epsilon", "4", "--observer", "reports", "--dimension", "2"),
     "report": ("report", "{m}", "--out", "{out}", "--overwrite"),
-    "report, ranks": ("report", "{ranks}", "--out", "{out}", "--overwrite"),
     "report, reports": ("report", "{reports}", "--out", "{out}", "--overwrite"),
     "account, shuffled": ("account", "{m}", "--observer", "shuffled", "--clients", "1000", "--delta", "1e-6"),
     "demo": ("demo", "--folder", "{folder}"),

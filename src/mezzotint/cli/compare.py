@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -12,7 +11,6 @@ from mezzotint.cli import common, console, progress, tables
 from mezzotint.cli.common import Lower, PriorOption, Upper
 from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, option
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Json, JsonObject, above, number
 
@@ -27,6 +25,8 @@ GREATEST_EPSILON = 8.0
 EXAMPLE = "mezzotint compare --epsilon 1 --bits 2 --json"
 
 COMPARED = "What is compared"
+
+DATA_COLUMNS = ("family", "epsilon", "bits", "mse", "mae", "limit")
 
 FIGURE_ENDINGS = (".png", ".svg", ".pdf")
 
@@ -94,7 +94,8 @@ def command(
     if figure is not None:
         _draw(points, figure, overwrite=overwrite, lower=lower, upper=upper)
     if data is not None:
-        _write(points, data, overwrite=overwrite)
+        rows = [{column: point.get(column) for column in DATA_COLUMNS} for point in points]
+        tables.write_table(rows, data, overwrite=overwrite, parameter="data")
     results = {"epsilon_asked": epsilon, "lower": lower, "upper": upper, **size}
     results["mechanisms"] = json_fields
     if points:
@@ -227,16 +228,3 @@ def _draw(
     title = f"MSE against epsilon, inputs on [{lower:g}, {upper:g}]"
     drawing = mz.report.sheet([mz.report.tradeoff_figure(points)], title=title)
     common.write_drawing(drawing, path, overwrite=overwrite, parameter="figure")
-
-
-def _write(points: list[JsonObject], path: Path, *, overwrite: bool) -> None:
-    names = ("family", "epsilon", "bits", "mse", "mae", "limit")
-    lines = [
-        names,
-        *([str(point.get(column_name, "")) for column_name in names] for point in points),
-    ]
-    with (
-        replacing(path, overwrite=overwrite, parameter="data") as temporary,
-        open(temporary, "w", newline="", encoding="utf-8") as file,
-    ):
-        csv.writer(file).writerows(lines)

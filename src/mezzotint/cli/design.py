@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, final
 
 import mezzotint as mz
-from mezzotint.cli import common, console, messages, progress
+from mezzotint.cli import common, console, messages, parameters, progress
 from mezzotint.cli.common import Lower, PriorOption, Upper
 from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, option
-from mezzotint.cli.parameters import Parameters
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism
@@ -125,11 +124,10 @@ class DesignOptions:
     as_json: AsJson = False
 
     @property
-    def parameters(self) -> Parameters:
-        """The family's own parameters."""
-        return Parameters(
-            extension=self.extension, q=self.q, gamma=self.gamma, theta=self.theta, trials=self.trials
-        )  # fmt: skip
+    def parameters(self) -> dict[str, float]:
+        """The family's own parameters that were given."""
+        values = common.picked(self, *parameters.NAMES)
+        return {name: value for name, value in values.items() if value is not None}
 
     @property
     def out_name(self) -> str | None:
@@ -168,8 +166,8 @@ def command(options: DesignOptions) -> None:
 def _design_categories(options: DesignOptions, categories: str) -> None:
     """A table for categories."""
     remedy = "a table for categories does not take this option"
-    common.refuse_given(options.parameters.given, remedy)
-    options.parameters.check("categories", options.epsilon)
+    common.refuse_given(options.parameters, remedy)
+    parameters.check_parameters("categories", options.parameters, options.epsilon)
     numeric = {"levels": options.levels, "prior": options.prior, "knots": options.knots}
     numeric |= options.constraint
     numeric["prove"] = options.prove
@@ -211,11 +209,16 @@ def _design_table(options: DesignOptions) -> None:
     if options.max_level is not None:
         problem["max_level"] = options.max_level
     started = time.perf_counter()
-    if options.parameters.given:
-        result = options.parameters.design(
-            options.family, lower=options.lower, upper=options.upper, levels=levels, loss=options.loss,
+    if options.parameters:
+        result = parameters.parametrised(
+            options.family,
+            options.parameters,
+            levels,
+            loss=options.loss,
             prior=sample,
-        )  # fmt: skip
+            lower=options.lower,
+            upper=options.upper,
+        )
         problem["epsilon"] = result.mechanism.epsilon
     else:
         search: JsonObject = {}
@@ -239,14 +242,14 @@ def _design_table(options: DesignOptions) -> None:
 
 def _refuse_mixtures(options: DesignOptions) -> None:
     """Refuse options that go with categories, with a search, or with pure epsilon alone."""
-    options.parameters.check(options.family, options.epsilon)
+    parameters.check_parameters(options.family, options.parameters, options.epsilon)
     of_categories = {
         "method": options.method != "best" and options.method,
         "other": options.other,
         "missing": options.missing,
     }
     common.refuse_given(of_categories, "this option needs --categories")
-    if options.parameters.given:
+    if options.parameters:
         of_a_search = {**options.constraint, "max_level": options.max_level, "knots": options.knots}
         of_a_search |= {"prove": options.prove}
         common.refuse_given(of_a_search, "the family's own parameters decide")

@@ -42,7 +42,7 @@ def report(
     """Write a self-contained page about a mechanism and its guarantees, or about the results of
     reports or runs.
 
-    FILE is a mechanism or ranked codebook (.json), reports (.parquet, .csv, .csv.gz, a folder of
+    FILE is a mechanism (.json), reports (.parquet, .csv, .csv.gz, a folder of
     them, or saved counts), a training log (.jsonl), the folder of a training or federated run, or
     the --json output of a mezzotint smoothed command.
     """

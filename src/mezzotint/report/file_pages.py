@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import mezzotint as mz
 from mezzotint.core.document import FORMAT
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import read_object, read_text
+from mezzotint.core.files import read_object
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import number
-from mezzotint.report.contents import Page, Section, Table
+from mezzotint.report.contents import Page
 from mezzotint.report.federated_pages import LEDGER, REPORT, SETTINGS, federated_page
 from mezzotint.report.mechanism_pages import mechanism_page
 from mezzotint.report.reports_pages import reports_page
@@ -30,7 +28,7 @@ def page_of(source: Path, *, column: str | None = None, confidence: float = 0.95
     """The report of a file or folder.
 
     Arguments:
-        source: a mechanism or ranked codebook (.json); reports (.parquet, .csv,
+        source: a mechanism (.json); reports (.parquet, .csv,
             .csv.gz), a folder of them or their saved counts (.json); a training log (.jsonl); the
             folder of a training or federated run, or the latter's report.json; what a verb of `mezzotint smoothed`
             printed with --json (.json).
@@ -65,8 +63,6 @@ def page_of(source: Path, *, column: str | None = None, confidence: float = 0.95
         if source.suffix == ".json":
             raise
         document = {}
-    if document.get("kind") == "ranks":
-        return _ranked_page(source)
     keys = set(document)
     if {"ledger", "accuracy"} <= keys:
         return federated_page(source)
@@ -77,28 +73,3 @@ def page_of(source: Path, *, column: str | None = None, confidence: float = 0.95
     if document.get("format") != FORMAT:
         raise FileFormatError(f"{source.name}: not a file with a page; see mezzotint report --help")
     return mechanism_page(Mechanism.load(source), file=source.name)
-
-
-def _ranked_page(source: Path) -> Page:
-    """The report of a ranked codebook."""
-    codebook = mz.vectors.RankedCodebook.load(source)
-    codebook_facts = {
-        "vectors": f"{codebook.dimension} coordinates, L2 norm at most {codebook.clip_norm:g}",
-        "bits per vector": codebook.bits,
-        "codewords": codebook.table.codewords,
-        "mean squared error of a report (squared units of the vectors)": number(codebook.mse),
-        "times the error of PrivUnitG": number(codebook.mse / codebook.optimum, 4),
-    }
-    return Page(
-        title=codebook.name,
-        summary=f"{codebook}.",
-        sections=(
-            Section(title="What it does", table=Table.of(codebook_facts)),
-            Section(
-                title="How to verify it",
-                words=(f"claim: {codebook.claim()}",),
-                code=f"mezzotint verify {source.name}",
-            ),
-        ),
-        attachment=(source.name, read_text(source)),
-    )

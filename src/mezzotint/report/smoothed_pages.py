@@ -176,17 +176,14 @@ def _profile_page(facts: JsonObject) -> Page:
         f"epsilon {above(epsilon)} ({basis('model')}), where the worst database has "
         f"{power(facts['log10_worst_case'])}."
     )
-    paragraphs = (str(facts["reason"]), _MEANING)
-    revealed_section = Section(
-        title="What publishing reveals",
-        words=paragraphs,
-        figures=(profile_figure,),
-        table=_facts_table(facts),
-    )
-    return Page(
+    return _page_of(
+        facts,
+        chosen_options,
         title="Smoothed privacy of one database",
         summary=summary,
-        sections=(revealed_section, _verify("profile", chosen_options)),
+        heading="What publishing reveals",
+        meaning=_MEANING,
+        figures=(profile_figure,),
     )
 
 
@@ -222,20 +219,14 @@ def _utility_page(facts: JsonObject) -> Page:
         f"{int(facts['records']):,} records, {_rate(chosen_options)}: utility at most "
         f"{power(facts['log10_upper'])} beyond an accuracy of {chosen_threshold:g}."
     )
-    paragraphs = (
-        str(facts["reason"]),
-        "Utility 1 would be certainty about one record in every outcome; 0, no gain at all.",
-    )
-    gain_section = Section(
-        title="What an adversary gains",
-        words=paragraphs,
-        figures=(utility_figure,),
-        table=_facts_table(facts),
-    )
-    return Page(
+    return _page_of(
+        facts,
+        chosen_options,
         title="The adversary's utility",
         summary=summary,
-        sections=(gain_section, _verify("utility", chosen_options)),
+        heading="What an adversary gains",
+        meaning="Utility 1 would be certainty about one record in every outcome; 0, no gain at all.",
+        figures=(utility_figure,),
     )
 
 
@@ -276,16 +267,16 @@ def _expected_page(facts: JsonObject) -> Page:
         f"expected delta {delta_text} at epsilon {above(epsilon)} ({basis('model')}); the worst "
         f"database has {power(facts['log10_worst_case'])}."
     )
-    paragraphs = (
-        str(facts["reason"]),
-        "The guarantee is an average over databases that the model draws. It holds as far as the "
-        "model does.",
+    return _page_of(
+        facts,
+        chosen_options | {"epsilon": epsilon},
+        title="Smoothed differential privacy",
+        summary=summary,
+        heading="What the model implies",
+        meaning="The guarantee is an average over databases that the model draws. It holds as far "
+        "as the model does.",
+        figures=figures,
     )
-    model_section = Section(
-        title="What the model implies", words=paragraphs, figures=figures, table=_facts_table(facts)
-    )
-    sections = (model_section, _verify(facts["verb"], chosen_options | {"epsilon": epsilon}))
-    return Page(title="Smoothed differential privacy", summary=summary, sections=sections)
 
 
 # Elections ---------------------------------------------------------------------------------------
@@ -346,23 +337,36 @@ def _cell(name: str, value: float | str | None) -> str:
 # How to verify -----------------------------------------------------------------------------------
 
 
-def _verify(verb: str, asked: JsonObject) -> Section:
-    paragraphs = (
-        "The values are exact sums of rationals, or bounds of them. This gives them again:",
+def _page_of(
+    facts: JsonObject,
+    asked: JsonObject,
+    *,
+    title: str,
+    summary: str,
+    heading: str,
+    meaning: str,
+    figures: tuple[Figure, ...],
+) -> Page:
+    """The page of one result: what it means, its facts, and the line that gives it again."""
+    result = Section(
+        title=heading,
+        words=(str(facts["reason"]), meaning),
+        figures=figures,
+        table=_facts_table(facts),
     )
-    arguments = {
-        argument_name: repr(argument_value)
-        for argument_name, argument_value in asked.items()
-        if argument_value is not False
-    }
+    arguments = {name: repr(value) for name, value in asked.items() if value is not False}
     if "distributions" in asked:
         arguments["distributions"] = "[...]"
-    argument_text = ", ".join(
-        f"{argument_name}={argument_value}" for argument_name, argument_value in arguments.items()
+    argument_text = ", ".join(f"{name}={value}" for name, value in arguments.items())
+    function = {"gradients": "expected_gradients"}.get(facts["verb"], facts["verb"])
+    check = Section(
+        title="How to verify it",
+        words=(
+            "The values are exact sums of rationals, or bounds of them. This gives them again:",
+        ),
+        code=f">>> import mezzotint as mz\n>>> mz.smoothed.{function}({argument_text})",
     )
-    function = {"gradients": "expected_gradients"}.get(verb, verb)
-    python_lines = f">>> import mezzotint as mz\n>>> mz.smoothed.{function}({argument_text})"
-    return Section(title="How to verify it", words=paragraphs, code=python_lines)
+    return Page(title=title, summary=summary, sections=(result, check))
 
 
 PAGES: dict[str, Callable[[JsonObject], Page]] = {
