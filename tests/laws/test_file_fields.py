@@ -29,7 +29,7 @@ KEYS = {
         "steps batch_size step_size averaging optimizer schedule records_per_user"
     ),
     "collect.columns.Dialect": "delimiter missing_values decimal backslash_is_text",
-    "collect.lots.Lot": "people question questions name",
+    "collect.people.Lot": "people question questions name",
     "federated.policy.Policy": (
         "minimum corrupted roster report_epsilon budget delta mechanisms noise_multiplier "
         "largest_value clip_norm rounds dealings evaluate_noise_multiplier evaluate rehearse"

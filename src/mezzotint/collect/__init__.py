@@ -42,7 +42,6 @@ if TYPE_CHECKING:
         read_hashed as read_hashed,
     )
     from mezzotint.collect.intervals import Interval as Interval
-    from mezzotint.collect.lots import Lot as Lot, question_of as question_of
     from mezzotint.collect.memo import (
         Memo as Memo,
         load_memo_key as load_memo_key,
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
         relation as relation,
         two_way as two_way,
     )
+    from mezzotint.collect.people import Lot as Lot, question_of as question_of
     from mezzotint.collect.pipelines import (
         arrow_codes as arrow_codes,
         polars_codes as polars_codes,

@@ -16,9 +16,8 @@ from typing import final
 
 from mezzotint.collect.encoder import Encoder
 from mezzotint.collect.listing import SourceFile, open_binary
-from mezzotint.collect.lots import asked_rows
 from mezzotint.collect.memo import load_memo_key, write_key
-from mezzotint.collect.people import people_in, people_of, select_rows
+from mezzotint.collect.people import asked_rows, people_in, people_of, select_rows
 from mezzotint.collect.settings import Settings
 from mezzotint.collect.sink import draft_of, is_unnamed
 from mezzotint.collect.source import Batch, Selection, Source, Wanted

@@ -17,7 +17,7 @@ from typing import Self, final
 
 from mezzotint.collect.dates import output_name
 from mezzotint.collect.listing import STREAM, SourcePath, find_files
-from mezzotint.collect.lots import Lot
+from mezzotint.collect.people import Lot
 from mezzotint.collect.settings import Settings
 from mezzotint.collect.source import open_columns
 from mezzotint.core.document import read_table, write_table

@@ -9,7 +9,7 @@ from typing import Any, Self, final
 
 from mezzotint.collect.charging import Charged
 from mezzotint.collect.encoder import COUNTED, Encoder, Tally
-from mezzotint.collect.lots import Lot
+from mezzotint.collect.people import Lot
 from mezzotint.collect.reports import code_field
 from mezzotint.core.records import JsonObject, Record
 from mezzotint.core.types import AnyPath

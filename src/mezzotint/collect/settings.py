@@ -10,8 +10,8 @@ from typing import Literal, final
 import numpy as np
 
 from mezzotint.collect.columns import Dialect
-from mezzotint.collect.lots import Lot
 from mezzotint.collect.memo import Memo
+from mezzotint.collect.people import Lot
 from mezzotint.collect.source import BLOCK_ROWS
 from mezzotint.core.arguments import check_choice, check_limit, check_numbers
 from mezzotint.core.errors import ParameterError

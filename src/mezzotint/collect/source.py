@@ -162,7 +162,6 @@ class Selection:
     Arguments:
         bits: a bit per row, in the order of the files.
         starts: name of a file in the data set -> the number of its first row.
-        rows, kept: rows in all, and kept. Counted on raw data: not private.
         asked: a bit per row: whether the lot asks its person; None without a lot.
         shift: total variation between the rows and those kept, in [0, 1]: times the range of a
             column it bounds how far the mean of the kept rows may be from that of all, on average.
@@ -171,8 +170,6 @@ class Selection:
 
     bits: ByteArray
     starts: Mapping[str, int]
-    rows: int
-    kept: int
     shift: float | None
     asked: ByteArray | None = None
 
