@@ -111,7 +111,7 @@ def test_groups_are_what_rows_say_one_by_one(tmp_path: Path, table: Path, suffix
 
 @pytest.mark.parametrize(
     ("column", "remedy"),
-    [("negative", "positive"), ("holes", "has none"), ("nowhere", "no such column")],
+    [("negative", "positive"), ("holes", "needs a positive number"), ("nowhere", "no such column")],
 )
 def test_weights_that_are_none(tmp_path: Path, column: str, remedy: str) -> None:
     values = pa.table({"x": [0.5] * 3, "negative": [1.0, -1.0, 2.0], "holes": [1.0, None, 2.0]})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -174,18 +175,14 @@ def _order(name: str) -> list[tuple[bool, float, str]]:
     """Numbers by their size, before everything else: rounds 2 and 10 in their order; dates are in
     it as text.
     """
-    return [_order_of(label) for label in name.split(", ")]
-
-
-def _order_of(name: str) -> tuple[bool, float, str]:
-    """A key by which numbers come first, in their order, then all other text."""
-    try:
-        number = float(name)
-    except ValueError:
+    order: list[tuple[bool, float, str]] = []
+    for label in name.split(", "):
         number = math.nan
-    if math.isnan(number):
-        return True, 0.0, name
-    return False, number, name
+        with suppress(ValueError):
+            number = float(label)
+        is_text = math.isnan(number)
+        order.append((is_text, 0.0 if is_text else number, label))
+    return order
 
 
 def _counted(
@@ -247,17 +244,11 @@ def _weights(batch: pa.RecordBatch, column: str | None, before: int) -> FloatArr
     if column is None:
         return None
     values, present = numbers(batch.column(column))
-    if present is not None:
-        report = before + int(np.argmin(present)) + 1
-        raise ParameterError("weights", column, f"report {report} has none: give one")
-    is_weight = np.isfinite(values) & (values > 0)
+    is_weight = np.ones(batch.num_rows, dtype=bool) if present is None else present
+    is_weight[is_weight] = np.isfinite(values) & (values > 0)
     if not is_weight.all():
         report = before + int(np.argmin(is_weight)) + 1
-        raise ParameterError(
-            "weights",
-            column,
-            f"report {report} needs a positive number",
-        )
+        raise ParameterError("weights", column, f"report {report} needs a positive number")
     return values.astype(np.float64)
 
 

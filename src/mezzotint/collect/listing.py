@@ -225,29 +225,12 @@ def _listed_files(paths: Sequence[str]) -> list[SourceFile]:
     files: list[SourceFile] = []
     for file_path in paths:
         if not is_file(file_path):
-            raise ParameterError(
-                "source",
-                file_path,
-                "no such file; a list names files",
-            )
-        folders = PurePosixPath(file_path).parts[:-1]
-        files.append(
-            SourceFile(
-                path=file_path,
-                name=file_path,
-                partition=_partition(folders),
-            )
-        )
-    names = ", ".join(paths[:3])
+            raise ParameterError("source", file_path, "no such file; a list names files")
+        partition = _partition(PurePosixPath(file_path).parts[:-1])
+        files.append(SourceFile(path=file_path, name=file_path, partition=partition))
     if not files:
         raise ParameterError("source", "[]", "names no files")
-    if len(set(paths)) != len(paths):
-        raise ParameterError(
-            "source",
-            names,
-            "a file is listed twice; its rows would count twice",
-        )
-    _check(files, names)
+    _check(files, ", ".join(paths[:3]))
     return files
 
 
@@ -308,10 +291,9 @@ def _leads_to_matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     return fnmatchcase(parts[0], pattern[0]) and _leads_to_matches(parts[1:], pattern[1:])
 
 
-def _is_hidden(part: str, *, is_folder: bool) -> bool:
+def _is_hidden_folder(name: str) -> bool:
     # A folder may spell a partition whose key begins with an underscore.
-    spells_partition = is_folder and "=" in part
-    return part[0] in "._" and not spells_partition
+    return name[0] in "._" and "=" not in name
 
 
 def _local_files(name: str, root: str, pattern: Parts) -> list[Parts]:
@@ -346,7 +328,7 @@ def _walk(
     for entry_name in names:
         inner = (*parts, entry_name)
         file_path = os.path.join(folder, entry_name)
-        if _is_hidden(entry_name, is_folder=True):
+        if _is_hidden_folder(entry_name):
             continue
         status = stat_of(file_path)
         if status is None:
@@ -360,7 +342,7 @@ def _walk(
                 continue  # a link back to a folder on the way: its files are read already
             if _leads_to_matches(inner, pattern):
                 yield from _walk(root, inner, pattern, (*above, status))
-        elif not _is_hidden(entry_name, is_folder=False) and matches(inner, pattern):
+        elif entry_name[0] not in "._" and matches(inner, pattern):
             if not stat.S_ISREG(status.st_mode):
                 remedy = f"{file_path} is no regular file; name a folder without it, or a pattern"
                 raise ParameterError("source", root, remedy)
@@ -382,9 +364,7 @@ def _stored_files(name: str, root: str, pattern: Parts) -> list[Parts]:
     for information in store.get_file_info(selector):
         parts = PurePosixPath(information.path).relative_to(folder).parts
         *folders, file_name = parts
-        is_hidden = _is_hidden(file_name, is_folder=False) or any(
-            _is_hidden(folder_part, is_folder=True) for folder_part in folders
-        )
+        is_hidden = file_name[0] in "._" or any(map(_is_hidden_folder, folders))
         is_regular = information.type == fs.FileType.File
         if is_regular and not is_hidden and matches(parts, pattern):
             listed.append(parts)
@@ -407,11 +387,7 @@ def _source_file(root: str, parts: Parts) -> SourceFile:
     """The file of these parts below a folder, with what the names of its folders spell."""
     data_name = "/".join(parts)
     file_path = f"{root}/{data_name}" if is_remote(root) else os.path.join(root, *parts)
-    return SourceFile(
-        path=file_path,
-        name=data_name,
-        partition=_partition(parts[:-1]),
-    )
+    return SourceFile(path=file_path, name=data_name, partition=_partition(parts[:-1]))
 
 
 def _partition(
@@ -420,15 +396,14 @@ def _partition(
     """The keys and values that folders spell."""
     partition: dict[str, str | None] = {}
     for folder in folders:
-        partition_key, separator, spelled = folder.partition("=")
-        if not partition_key or not separator:
+        spelled_key, separator, spelled = folder.partition("=")
+        if not spelled_key or not separator:
             continue
-        if unquote(partition_key) in partition:
+        partition_key = unquote(spelled_key)
+        if partition_key in partition:
             message = "two folders spell the same key; rename one"
             raise FileFormatError(f"{'/'.join(folders)}: {message}")
-        partition[unquote(partition_key)] = None
-        if spelled != NO_VALUE:
-            partition[unquote(partition_key)] = unquote(spelled)
+        partition[partition_key] = None if spelled == NO_VALUE else unquote(spelled)
     return tuple(partition.items())
 
 
@@ -437,20 +412,23 @@ def _check(files: Sequence[SourceFile], name: str) -> None:
     names.
     """
     kinds: set[FileKind] = set()
-    name_of_file: dict[tuple[int, int], str] = {}
+    name_of_file: dict[object, str] = {}
     for source_file in files:
+        file_name = source_file.name
         try:
             kinds.add(file_kind(source_file.path))
         except ParameterError:
             remedy = "is not a file of columns; name a folder without it, or a pattern: *.parquet"
-            raise ParameterError("source", name, f"{source_file.name} in it {remedy}") from None
-        if is_remote(source_file.path):
-            continue
-        status = os.stat(source_file.path)
-        first_name = name_of_file.setdefault((status.st_dev, status.st_ino), source_file.name)
-        if first_name != source_file.name:
-            remedy = f"{first_name} and {source_file.name} are one file; its rows would count twice"
+            raise ParameterError("source", name, f"{file_name} in it {remedy}") from None
+        identity: object = source_file.path
+        if not is_remote(source_file.path):
+            status = os.stat(source_file.path)
+            identity = (status.st_dev, status.st_ino)
+        if identity in name_of_file:
+            first_name = name_of_file[identity]
+            remedy = f"{first_name} and {file_name} are one file; its rows would count twice"
             raise ParameterError("source", name, remedy)
+        name_of_file[identity] = file_name
     if len(kinds) > 1:
         listed = ", ".join(sorted(kinds))
         remedy = "choose one with a pattern: DIR/**/*.parquet"

@@ -19,7 +19,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from mezzotint.collect.listing import is_remote
@@ -29,12 +28,9 @@ from mezzotint.core import not_installed
 from mezzotint.core.errors import MezzotintError, ParameterError
 
 if TYPE_CHECKING:
-    import ray
+    pass
 
 T = TypeVar("T")
-
-AHEAD = 4
-"""Blocks at the cluster at a time, per core."""
 
 PATIENCE = 10.0
 """Seconds that cancelled blocks have to end."""
@@ -84,16 +80,9 @@ def on_cluster(
         # As Ray Data does: a dead worker's block is begun again, however often that takes.
         remote = ray.remote(max_retries=-1)(outcome_of)
         shared = ray.put(work)
-        waiting = iter(blocks)
-        running: list[ray.ObjectRef] = []
+        running = [remote.remote(shared, _wherever(block)) for block in blocks]
         try:
-            while True:
-                # Some wait at the cluster for each core, which also tells one that can grow to.
-                cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
-                new_blocks = islice(waiting, max(0, AHEAD * cores - len(running)))
-                running += [remote.remote(shared, _wherever(block)) for block in new_blocks]
-                if not running:
-                    return
+            while running:
                 (ready, *_), running = ray.wait(running)
                 outcome = ray.get(ready)
                 if isinstance(outcome, MezzotintError):
