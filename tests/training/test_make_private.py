@@ -396,3 +396,38 @@ def test_a_loop_of_ones_own_hears_no_remarks_of_torch(blobs: Dataset) -> None:
         private = training.make_private(*parts(blobs), noise_multiplier=1.0, delta=1e-5, epochs=1)
         run(*private[:3])
     assert not [str(warning.message) for warning in heard if "hook" in str(warning.message)]
+
+
+def test_a_sum_and_a_mean_of_the_same_losses_make_the_same_step(blobs: Dataset) -> None:
+    """Both are divided by the expected batch size, whatever size the batch has."""
+    trained: list[np.ndarray] = []
+    for reduction in ("mean", "sum"):
+        module, optimizer, loader, _ = training.make_private(
+            *parts(blobs), noise_multiplier=1.0, delta=1e-5, seed=1, loss_reduction=reduction
+        )
+        x, y = next(iter(loader))
+        losses = torch.nn.functional.softplus(-module(x).squeeze(1) * (2 * y - 1))
+        getattr(losses, reduction)().backward()
+        optimizer.step()
+        trained.append(weights(module))
+    # Rows of a mean are divided by the batch's size and multiplied again: units of the grid.
+    np.testing.assert_allclose(*trained, atol=SINGLE)
+
+
+def test_checkpoints_are_refused_where_torch_func_cannot_follow_them(blobs: Dataset) -> None:
+    class Checkpointed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.out = torch.nn.Linear(5, 1)
+
+        def forward(self, x: Any) -> Any:
+            return torch.utils.checkpoint.checkpoint(self.out, x, use_reentrant=False)
+
+    module, _, loader, _ = training.make_private(
+        *parts(blobs, module=Checkpointed()),
+        noise_multiplier=1.0,
+        delta=1e-5,
+        grad_sample_mode="vmap",
+    )
+    with pytest.raises(ParameterError, match="checkpoint"):
+        module.backward(lambda m, batch: m(batch[0]).square().mean(), next(iter(loader)))

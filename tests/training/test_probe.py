@@ -345,6 +345,12 @@ def sorted_in_the_middle(self: Any, x: Any) -> Any:
     return self.out(middle[middle[:, 0].argsort()])
 
 
+def under_capacity(x: Any) -> Any:
+    """An expert takes those with a positive first feature, all but one of a batch at most: only crowds show it."""
+    places = (x[:, :1] > 0).long().cumsum(dim=0)
+    return x * (1 + (x[:, :1] > 0) * (places < COUNT))
+
+
 class Scaled(torch.nn.Module):
     """A parameter of its own, and a setting by name, which per-record gradients would leave out."""
 
@@ -442,6 +448,7 @@ BAD = {
         lambda m, b: autocast(m, b) / len(b[0]),
         "mean",
     ),
+    "capacity": (lambda: mixing(under_capacity), features, entropy, "mean"),
     "balance of 1e-4": (
         network,
         features,

@@ -31,7 +31,9 @@ class PrivacyEngine:
     Arguments:
         accountant: accepted for Opacus's sake; epsilon is that of the privacy loss distribution.
         secure_mode: accepted for Opacus's sake; randomness is always cryptographic.
-    Guarantees: those of `make_private`.
+    Guarantees: those of `make_private`. A step is divided by the expected batch size with
+        loss_reduction="sum", too, where Opacus does not: give such scripts so many times the
+        learning rate.
     Example:
         >>> records = torch.utils.data.TensorDataset(torch.randn(200, 5), torch.randint(2, (200,)))
         >>> module, engine = torch.nn.Linear(5, 2), PrivacyEngine()

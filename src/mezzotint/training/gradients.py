@@ -475,6 +475,10 @@ REMEDIES = (
         "torch.func cannot follow this pass; use grad_sample_mode='hooks', and layers of "
         "opacus.layers",
     ),
+    (
+        "saved tensor hooks",
+        "torch.func cannot follow checkpoints; leave torch.utils.checkpoint out",
+    ),
 )
 """What PyTorch says, and what to do about it."""
 

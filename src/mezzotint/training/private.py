@@ -106,7 +106,8 @@ def make_private(
             initial weight.
         neighboring: "add_or_remove_one" or "replace_one".
         loss_reduction: of the loss that the loop computes: a mean or sum over records of a function
-            of each record alone (`check_records` finds others). "sum" where gradients have 16 bits.
+            of each record alone (`check_records` finds others). "sum" where gradients have 16 bits;
+            a step is divided by the expected batch size in either case.
         noise: how the noise of the steps hangs together: `Fresh()`, or `Banded(8)`, correlated over
             8 steps, which lets much of it cancel in the iterates; `Banded()` chooses for
             target_epsilon.

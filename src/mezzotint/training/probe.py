@@ -207,11 +207,35 @@ class Probe:
             expected[name] = torch.stack([single[name] for single in alone])
         differences = _differences(rows, expected)
         if max(differences.values(), default=0.0) <= largest_difference:
+            self._check_copies(start, expected, largest_difference)
             return differences, False
         permuted = _differences(_nearest(rows, expected), expected)
         if max(permuted.values(), default=0.0) <= largest_difference:
+            self._check_copies(start, expected, largest_difference)
             return permuted, True
         raise self._refusal_of(rows, expected, differences, largest_difference)
+
+    def _check_copies(self, start: Module, expected: Rows, limit: float) -> None:
+        """Raises ParameterError where copies of one record in a batch do not all have its gradient.
+
+        A place that is taken, a rank or a count over the batch shows where records crowd.
+        """
+        count = self.records.count
+        for position in range(count):
+            _seed(0)
+            with FixedDraws():
+                private = _private(start, self.reduction)
+                rows = self._rows(private, self.records.batch([position] * count))
+            copies = {name: gradient[[position] * count] for name, gradient in expected.items()}
+            differences = _differences(rows, copies, scales=_scales(expected))
+            worst_name = max(differences, key=differences.__getitem__)
+            if differences[worst_name] > limit:
+                remedy = (
+                    f"{count} copies of one record have rows of {worst_name} that differ from its "
+                    f"gradient by {differences[worst_name]:.2g}: records are mixed (a capacity, a "
+                    "rank or a count over the batch); treat each as if it were alone"
+                )
+                raise self._refusal(remedy)
 
     def _refusal(self, remedy: str) -> ParameterError:
         return ParameterError("module", type(self.module).__name__, remedy)
@@ -286,7 +310,10 @@ class Probe:
             if grad_sample is not None:
                 rows[name] = grad_sample.detach()
         if not rows:
-            remedy = "no tensor has rows; the loss must be computed by the module it is given"
+            remedy = (
+                "no tensor has rows; the loss must be computed by the module it is given, with a "
+                "backward pass to every forward pass (put others under torch.no_grad())"
+            )
             raise ParameterError("loss", type(self.module).__name__, remedy)
         with_rows = [parameters[name] for name in rows]
         count = record_count(with_rows, list(rows.values()))
@@ -418,16 +445,26 @@ def _fingerprint(parts: Sequence[Any]) -> bytes:
     return digest.digest()
 
 
-def _differences(rows: Rows, expected: Rows) -> dict[str, float]:
-    """By tensor, the largest distance of a row, relative to the largest gradient of a record."""
+def _scales(expected: Rows) -> dict[str, float]:
+    """By tensor, what differences are relative to: the largest gradient of a record."""
     sizes = torch.stack([_norms(tensor.float()) for tensor in expected.values()])
     smallest_scale = _SMALL * float(sizes.norm(dim=0).max())
-    differences: dict[str, float] = {}
+    scales: dict[str, float] = {}
     for name, tensor in expected.items():
         largest_gradient = float(_norms(tensor.float()).max())
-        scale = max(largest_gradient, smallest_scale, 1e-30)
+        scales[name] = max(largest_gradient, smallest_scale, 1e-30)
+    return scales
+
+
+def _differences(
+    rows: Rows, expected: Rows, scales: dict[str, float] | None = None
+) -> dict[str, float]:
+    """By tensor, the largest distance of a row, relative to its scale or the expected rows'."""
+    scales = scales or _scales(expected)
+    differences: dict[str, float] = {}
+    for name, tensor in expected.items():
         distances = _norms(rows[name].float() - tensor.float())
-        differences[name] = float(distances.max()) / scale
+        differences[name] = float(distances.max()) / scales[name]
     return differences
 
 
