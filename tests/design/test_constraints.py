@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from mezzotint.design.constraints import Constraint, Rows, make_constraint
+from mezzotint.design.constraints import Constraint, PairConstraint, Rows, make_constraint
 
 BOTTOM, TOP = -1.5, 1.5
 
@@ -74,16 +74,17 @@ def test_levels_that_do_not_reach_beyond_the_inputs_hold_no_ratio(
     assert not holds
 
 
-@pytest.mark.parametrize("guarantee", [{}, {"delta": 0.05}, {"alpha": 4.0}, {"metric": "squared"}])
+@pytest.mark.parametrize("guarantee", [{"delta": 0.05}, {"alpha": 4.0}, {"metric": "squared"}])
 def test_what_holds_for_two_levels_has_no_excess_as_rows(guarantee: dict[str, object]) -> None:
     """Two of the statements of one inequality agree on which side of it a table lies."""
     knots = np.linspace(-1.0, 1.0, 5)
     above = (knots - BOTTOM) / (TOP - BOTTOM)
-    rows = Rows(knots=knots, levels=2, spare_rounding=False)
+    rows = Rows(knots=knots, levels=np.array([BOTTOM, TOP]), spare_rounding=False)
     values = np.stack([1 - above, above], axis=1)
     least = _least(make_constraint(epsilon=1.0, **guarantee), knots)  # type: ignore[arg-type]
     for factor, sign in ((1 + 1e-6, -1), (1 - 1e-6, 1)):
         constraint = make_constraint(epsilon=least * factor, **guarantee)  # type: ignore[arg-type]
+        assert isinstance(constraint, PairConstraint)
         excess = constraint.excess(rows, values, constraint.epsilon)
         off_diagonal = excess[~np.eye(5, dtype=bool)]
         assert np.sign(off_diagonal.max()) == sign

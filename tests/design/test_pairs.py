@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mezzotint.design import solver
+from mezzotint.design.constraints import PairConstraint
 from mezzotint.design.problem import make_problem
 from mezzotint.design.program import KnottedProblem, solve_pairs
 from mezzotint.design.solver import safe_bound, solve
@@ -24,13 +25,15 @@ def test_the_optimum_over_all_pairs_is_found_from_any_start(asked: dict[str, Any
         problem=problem, levels=levels, knots=knots, costs=problem.costs(knots, levels)
     )
     every = np.argwhere(~np.eye(knots.size, dtype=bool))
+    constraint = problem.constraint
+    assert isinstance(constraint, PairConstraint)
     whole, _ = solve_pairs(setting, problem.epsilon, every)
     for known in (None, every[::7], every[-3:]):
         found, pairs = solve_pairs(setting, problem.epsilon, known)
         # The solver's tolerance is 1e-10 of the loss; a constraint violated by 1e-8 moves it by little more than that.
         assert found.value == pytest.approx(whole.value, rel=1e-5)
         # The search ends where no pair is violated by more than 1e-8 before rows are rounded.
-        assert setting.excess(found.rows, problem.epsilon).max() <= 1e-6
+        assert constraint.excess(setting, found.rows, problem.epsilon).max() <= 1e-6
         assert len(pairs) <= len(every)
 
 

@@ -1,8 +1,9 @@
 """The privacy that a design asks of every two inputs: one class to a guarantee.
 
-A constraint is a part of the program (`part`), a measure of its violation by rows (`excess`), the
-certified value of a finished table (`spent`), and a test of two levels alone (`holds`). To add a
-guarantee, add a class, and a line to `make_constraint`.
+A constraint is a part of the program (`part`), the certified value of a finished table (`spent`),
+and a test of two levels alone (`holds`); one about more pairs of inputs than a program can hold
+also measures its violation by rows (`excess`). To add a guarantee, add a class, and a line to
+`make_constraint`.
 """
 
 from __future__ import annotations
@@ -45,20 +46,19 @@ _ONE_ROUNDING = 1 + 1e-14
 """Two levels are tested in floats: every probability has one rounding."""
 
 
-@final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rows:
     """The rows that a constraint is about.
 
     Arguments:
         knots: (K,) the inputs of the rows, data units.
-        levels: number of entries of a row.
+        levels: (m,) what their entries are the probabilities of.
         spare: by how much any probability may be off afterwards.
         spare_rounding: True for a table, False for a bound, which uses the whole delta.
     """
 
     knots: FloatArray
-    levels: int
+    levels: FloatArray
     spare: float = 0.0
     spare_rounding: bool = True
 
@@ -95,9 +95,6 @@ class Constraint(ABC):
     epsilon: float
 
     is_pure: ClassVar[bool] = False
-    is_complete: ClassVar[bool] = False
-    """Whether the pairs that a search begins with are all that is needed."""
-
     by_distance: ClassVar[bool] = False
     """Whether the guarantee depends on the distance of two inputs."""
 
@@ -112,15 +109,6 @@ class Constraint(ABC):
         epsilon: float,
     ) -> ProgramPart:
         """Return the constraint on these (P, 2) pairs of rows as a part of a program."""
-
-    @abstractmethod
-    def excess(
-        self,
-        rows: Rows,
-        values: FloatArray,
-        epsilon: float,
-    ) -> FloatArray:
-        """(R, R) how far each ordered pair of the (R, m) rows is beyond it; <= 0 within."""
 
     @abstractmethod
     def spent(self, mechanism: Mechanism) -> float:
@@ -147,13 +135,25 @@ class Constraint(ABC):
         """Raise ParameterError for knots on which the guarantee cannot be stated."""
 
 
+class PairConstraint(Constraint):
+    """A guarantee whose pairs of inputs are added to a program as rows violate them."""
+
+    @abstractmethod
+    def excess(
+        self,
+        rows: Rows,
+        values: FloatArray,
+        epsilon: float,
+    ) -> FloatArray:
+        """(R, R) how far each ordered pair of the (R, m) rows is beyond it; <= 0 within."""
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Pure(Constraint):
     """Pure epsilon: P[a, i] <= e**epsilon P[b, i] for all rows and levels."""
 
     is_pure = True
-    is_complete = True
 
     def part(
         self,
@@ -162,14 +162,6 @@ class Pure(Constraint):
         epsilon: float,
     ) -> ProgramPart:
         return partial(ratio_part, epsilon=epsilon)
-
-    def excess(
-        self,
-        rows: Rows,
-        values: FloatArray,
-        epsilon: float,
-    ) -> FloatArray:
-        return _losses(values, rows.spare)[0].max(axis=2) - epsilon
 
     def spent(self, mechanism: Mechanism) -> float:
         return mechanism.epsilon
@@ -185,7 +177,7 @@ class Pure(Constraint):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Approximate(Constraint):
+class Approximate(PairConstraint):
     """(epsilon, delta): sum_i max(P[a, i] - e**epsilon P[b, i], 0) <= delta for all rows."""
 
     delta: float
@@ -198,7 +190,7 @@ class Approximate(Constraint):
         """
         if not rows.spare_rounding:
             return self.delta
-        rounding = 2 * rows.levels * (1 + math.exp(self.epsilon)) / TOTAL
+        rounding = 2 * rows.levels.size * (1 + math.exp(self.epsilon)) / TOTAL
         if self.delta <= 2 * rounding:
             resolution = f"no delta up to {2 * rounding:.2g}"
             if 2 * rounding >= 1:
@@ -257,7 +249,7 @@ def _sticks_hold(
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Renyi(Constraint):
+class Renyi(PairConstraint):
     """Renyi divergence of a finite order: sum_i P[a, i]**order P[b, i]**(1 - order) is limited."""
 
     order: float
@@ -324,7 +316,6 @@ def _divergence(
 class AbsoluteMetric(Constraint):
     """P[a, i] <= e**(epsilon |x_a - x_b|) P[b, i] for all real inputs: neighbours tell it."""
 
-    is_complete = True
     by_distance = True
 
     def part(
@@ -341,15 +332,6 @@ class AbsoluteMetric(Constraint):
             ratios=1 + epsilon * distances,
             spare=rows.spare,
         )
-
-    def excess(
-        self,
-        rows: Rows,
-        values: FloatArray,
-        epsilon: float,
-    ) -> FloatArray:
-        distances = np.abs(rows.knots[:, None] - rows.knots)
-        return _losses(values, rows.spare)[0].max(axis=2) - epsilon * distances
 
     def spent(self, mechanism: Mechanism) -> float:
         return metric_epsilon(mechanism, "absolute")
@@ -369,7 +351,7 @@ class AbsoluteMetric(Constraint):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class SquaredMetric(Constraint):
+class SquaredMetric(PairConstraint):
     """P[a, i] <= e**(epsilon (x_a - x_b)**2) P[b, i] on a grid of even knots."""
 
     by_distance = True

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import final
 
 import numpy as np
 
@@ -95,66 +94,28 @@ def _mse_limit(
 # For the MAE: a program over averages -------------------------------------------------------------
 
 
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Averages:
-    """(R,) averages of reports over cells of inputs, between the rows at the ends of the range.
-
-    Arguments:
-        target_means: the mean input of each average, centred units.
-        masses: its prior mass; 0 at the ends of the range.
-        ends: the input, an end of the cell, at which a loss linear in the input on the cell is
-            taken.
-        cells: the number of the cell; -1 at the ends of the range.
-    """
-
-    target_means: FloatArray
-    masses: FloatArray
-    ends: FloatArray
-    cells: FloatArray
-
-
-def averages(problem: Problem, edges: FloatArray) -> Averages:
-    """Two averages of reports per cell of inputs, weighted by 1 - t and t, t the position in the
-    cell.
+def _averages(problem: Problem, edges: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mean inputs and prior masses (cells, 2) of two averages of reports per cell of inputs,
+    weighted by 1 - t and t, t the position in the cell; centred units, edges too. Without mass the
+    mean is NaN.
 
     Any mechanism's averages satisfy the constraints of a table with these target means.
     docs/proofs/design.md, "Cells". For the MAE no level may lie inside a cell.
     """
     half_range = problem.width / 2
-    data_moments = problem.prior.moments(edges)[:, :3]
-    moments = data_moments / half_range ** np.arange(3)
-    edges = (edges - problem.center) / half_range
-    cell_width = np.diff(edges)
-    cell_starts = edges[:-1]
-    mass_right = moments[:, 1] / cell_width
-    mass_left = moments[:, 0] - mass_right
+    inputs = problem.center + half_range * edges
+    inputs = np.clip(inputs, problem.lower, problem.upper)
+    data_moments = problem.prior.moments(inputs)[:, :3]
+    mass, first_moment, second_moment = (data_moments / half_range ** np.arange(3)).T
+    cell_width = np.diff(problem.centered(inputs))
+    mass_right = first_moment / cell_width
+    mass_left = mass - mass_right
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean_right = cell_starts + moments[:, 2] / moments[:, 1]
-        moment_left = moments[:, 1] - moments[:, 2] / cell_width
-        mean_left = cell_starts + moment_left / mass_left
-    masses = np.stack([mass_left, mass_right], axis=1)
-    has_mass = masses.ravel() > 0
-
-    def framed(
-        first: FloatArray,
-        second: FloatArray,
-        low: float,
-        high: float,
-    ) -> FloatArray:
-        """Both averages of each cell, between the rows at the two ends of the range."""
-        both_values = np.stack([first, second], axis=1)
-        inner_values = both_values.ravel()[has_mass]
-        return np.concatenate([[low], inner_values, [high]])
-
-    numbers = np.arange(cell_width.size, dtype=np.float64)
-    target_means = framed(mean_left, mean_right, -1.0, 1.0)
-    return Averages(
-        target_means=np.clip(target_means, -1.0, 1.0),
-        masses=framed(mass_left, mass_right, 0.0, 0.0),
-        ends=framed(cell_starts, edges[1:], -1.0, 1.0),
-        cells=framed(numbers, numbers, -1, -1),
-    )
+        mean_right = second_moment / first_moment
+        mean_left = (first_moment - second_moment / cell_width) / mass_left
+    distances = np.stack([mean_left, mean_right], axis=1)
+    means = problem.centered(inputs)[:-1, None] + distances
+    return means, np.stack([mass_left, mass_right], axis=1)
 
 
 def _mae_limit(problem: Problem, largest: float) -> float:
@@ -165,26 +126,26 @@ def _mae_limit(problem: Problem, largest: float) -> float:
     values are at the ends of these
     pieces: a finite program whose columns are those ends bounds all real levels.
     """
-    half_range = problem.width / 2
     edges = np.linspace(-1.0, 1.0, 3 * _INPUT_CELLS // 2 + 1)
-    inner_inputs = problem.center + half_range * edges
-    inputs = np.clip(inner_inputs, problem.lower, problem.upper)
-    rows = averages(problem, inputs)
+    means, masses = _averages(problem, edges)
+    has_mass = masses.ravel() > 0
+    # The rows at the ends of the range have no mass, and so cost nothing.
+    inner_means = np.clip(means.ravel()[has_mass], -1.0, 1.0)
     cell_ends = np.repeat(edges, 2)[1:-1]
+    cells = np.repeat(np.arange(edges.size - 1), 2)
     levels = np.concatenate([[-largest, -1.0], cell_ends, [1.0, largest]])
-    inner_cells = np.repeat(np.arange(edges.size - 1), 2)
-    level_cells = np.concatenate([[-2, -2], inner_cells, [-2, -2]])
-    distances = np.abs(levels - rows.ends[:, None])
-    costs = rows.masses[:, None] * distances
-    costs[rows.cells[:, None] == level_cells] = 0.0
+    level_cells = np.pad(cells, 2, constant_values=-1)
+    distances = np.abs(levels - cell_ends[has_mass, None])
+    costs = masses.ravel()[has_mass, None] * distances
+    costs[cells[has_mass, None] == level_cells] = 0.0
     epsilon_above = math.nextafter(problem.epsilon, math.inf)
     program = assemble(
-        target_means=rows.target_means,
+        target_means=np.pad(inner_means, 1, constant_values=(-1.0, 1.0)),
         levels=levels,
-        costs=costs,
+        costs=np.pad(costs, ((1, 1), (0, 0))),
         parts=[partial(ratio_part, epsilon=epsilon_above)],
     )
-    return safe_bound(program, solve(program).dual) * half_range
+    return safe_bound(program, solve(program).dual) * problem.width / 2
 
 
 def limit_of(

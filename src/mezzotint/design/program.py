@@ -23,7 +23,7 @@ from mezzotint.design.cones import (
     largest_error,
     worst_error_part,
 )
-from mezzotint.design.constraints import Rows
+from mezzotint.design.constraints import PairConstraint, Rows
 from mezzotint.design.problem import FloatDesign, Problem, without_unused
 from mezzotint.design.solver import Solution, nearly_equal, safe_bound, solve
 
@@ -132,7 +132,7 @@ _BESIDE = np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]])
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class KnottedProblem:
+class KnottedProblem(Rows):
     """A problem at fixed levels and knots, with what its program is made of.
 
     For a table delta is less what rounding may add (`spare_rounding`), while a bound uses all of
@@ -140,27 +140,8 @@ class KnottedProblem:
     """
 
     problem: Problem
-    levels: FloatArray
-    knots: FloatArray
     costs: FloatArray
     """(K, m) of the problem."""
-
-    spare_rounding: bool = True
-    spare: float = 0.0
-
-    @property
-    def rows(self) -> Rows:
-        """The rows of the table, as constraints see them."""
-        return Rows(
-            knots=self.knots,
-            levels=self.levels.size,
-            spare=self.spare,
-            spare_rounding=self.spare_rounding,
-        )
-
-    def excess(self, rows: FloatArray, epsilon: float) -> FloatArray:
-        """(R, R) how far each ordered pair of rows is beyond its constraint (<= 0: within)."""
-        return self.problem.constraint.excess(self.rows, rows, epsilon)
 
     def binding(
         self,
@@ -170,9 +151,9 @@ class KnottedProblem:
     ) -> IndexArray:
         """The pairs whose constraint `rows` nearly violate; for a metric, their neighbours, too."""
         constraint = self.problem.constraint
-        if constraint.is_complete:
+        if not isinstance(constraint, PairConstraint):
             return pairs
-        excess = self.excess(rows, epsilon)[pairs[:, 0], pairs[:, 1]]
+        excess = constraint.excess(self, rows, epsilon)[pairs[:, 0], pairs[:, 1]]
         binding_pairs = pairs[excess > -_SLACK]
         if constraint.by_distance:
             return _beside(binding_pairs, self.knots.size)
@@ -189,7 +170,7 @@ class KnottedProblem:
 
     def program(self, pairs: IndexArray, epsilon: float) -> Program:
         """The program whose privacy constraint is on these pairs of rows, unless it is pure."""
-        privacy = self.problem.constraint.part(self.rows, pairs, epsilon)
+        privacy = self.problem.constraint.part(self, pairs, epsilon)
         return program_on(
             problem=self.problem,
             levels=self.levels,
@@ -223,7 +204,7 @@ def _first_pairs(
         pairs = np.stack([0 * far_knots, far_knots], axis=1)
         pairs = np.concatenate([pairs, knot_count - 1 - pairs[:, ::-1]])
     pairs = np.concatenate([pairs, pairs[:, ::-1]])
-    if constraint.by_distance and (known is None or constraint.is_complete):
+    if constraint.by_distance and (known is None or not isinstance(constraint, PairConstraint)):
         return pairs
     if known is not None:
         pairs = np.concatenate([pairs, known])
@@ -242,11 +223,12 @@ def solve_pairs(
     """
     pairs = _first_pairs(setting, known)
     solution = solve(setting.program(pairs, epsilon))
-    if setting.problem.constraint.is_complete:
+    constraint = setting.problem.constraint
+    if not isinstance(constraint, PairConstraint):
         return solution, pairs
     knot_index = np.arange(setting.knots.size)
     for _ in range(_PAIR_ROUNDS):
-        excess = setting.excess(solution.rows, epsilon)
+        excess = constraint.excess(setting, solution.rows, epsilon)
         first_rows = np.append(knot_index, excess.argmax(axis=0))
         second_rows = np.append(excess.argmax(axis=1), knot_index)
         is_violated = excess[first_rows, second_rows] > _VIOLATION
