@@ -46,6 +46,34 @@ def test_more_delta_never_costs() -> None:
     assert all(later <= earlier * (1 + SOLVED) for earlier, later in itertools.pairwise(losses))
 
 
+@pytest.mark.parametrize(
+    "looser",
+    [
+        {"delta": 1e-6},
+        {"delta": 1e-3, "knots": 9},
+        {"delta": 1e-6, "levels": LEVELS},
+        {"delta": 1e-6, "loss": "mae"},
+        {"delta": 1e-6, "loss": "minimax"},
+        {"alpha": 200.0},
+        {"max_bias": 1e-3},
+        {"max_bias": 1e-9},
+        {"max_bias": 1e-9, "levels": LEVELS, "delta": 1e-5},
+    ],
+)
+@pytest.mark.filterwarnings("ignore::mezzotint.design.UnboundedLevelsWarning")
+def test_what_pure_designs_meet_costs_no_more_than_they_do(looser: dict[str, Any]) -> None:
+    strict = {name: looser[name] for name in ("levels", "knots", "loss") if name in looser}
+    pure = design.optimal(1.0, **strict)
+    result = design.optimal(1.0, **looser)
+    assert result.loss <= pure.loss
+    mechanism = result.mechanism
+    assert mechanism.delta(1.0) <= looser.get("delta", 0.0) or "alpha" in looser
+    if "alpha" in looser:
+        assert mechanism.renyi(looser["alpha"]) <= 1.0
+    unit_effect = float(np.ptp(mechanism.levels)) * 2.0**-32
+    assert mechanism.max_bias <= looser.get("max_bias", 0.0) + unit_effect
+
+
 @pytest.mark.parametrize("metric", ["absolute", "squared"])
 def test_metric_against_highs_over_all_pairs(metric: Any) -> None:
     knots, levels = np.linspace(-1, 1, 5), [-4.0, -0.5, 0.5, 4.0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy import stats
 
 from mezzotint import design, families
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.priors import LARGEST_INTEGER, MOST_INTEGERS
 from mezzotint.core.types import MAX_LEVELS
 from tolerances import MANY
 
@@ -25,6 +27,9 @@ LARGE_REQUESTS: dict[str, Callable[[], object]] = {
     "rqm, many pairs": lambda: families.rqm(levels=4096),
     "erm": lambda: families.erm(bins=FAR_BINS),
     "pbm": lambda: families.pbm(trials=MAX_LEVELS - 1, knots=MAX_LEVELS),
+    "noise, far inputs": lambda: families.discrete_laplace(scale=900.0).delta(
+        1.0, sensitivity=MAX_LEVELS
+    ),
     "noise": lambda: families.discrete_laplace(scale=2.0).mechanism(lower=0, upper=2**31),
     "searched levels": lambda: design.optimal(1.0, levels=MAX_LEVELS),
     "given levels": lambda: design.optimal(1.0, levels=np.linspace(-3, 3, 4096)),
@@ -45,6 +50,28 @@ def test_a_discrete_prior_reads_only_the_integers_that_it_can_take() -> None:
     values = np.array([0.0, 1.0, 2.0])
     expected = wide.mse(values)
     assert wide.mse(stats.randint(0, 3)) == pytest.approx(expected, rel=MANY)
+
+
+def test_priors_of_too_many_integers_name_their_limits() -> None:
+    with pytest.raises(
+        ParameterError, match=re.escape(f"at most {MOST_INTEGERS:,} up to {LARGEST_INTEGER:.3g}")
+    ):
+        design.optimal(1.0, lower=0, upper=1e9, prior=POISSON)
+
+
+def test_tosses_whose_table_would_be_biased_are_refused_by_their_number() -> None:
+    with pytest.raises(ParameterError, match=r"^trials=4095: too many improbable levels"):
+        families.pbm(trials=4095, knots=2)
+
+
+def test_farther_inputs_than_the_support_is_wide_are_as_far_as_can_be() -> None:
+    noise = families.discrete_laplace(scale=0.5, bound=3)
+    every_shift = [noise.pair(shift) for shift in range(1, 21)]
+    for epsilon in (0.0, 0.7, 5.0):
+        expected = max(pair.delta(epsilon) for pair in every_shift)
+        assert noise.delta(epsilon, sensitivity=20) == expected
+        assert noise.delta(epsilon, sensitivity=MAX_LEVELS) == expected
+    assert noise.renyi(0.5, sensitivity=20) == max(pair.renyi(0.5) for pair in every_shift)
 
 
 def test_a_prior_of_several_numbers_is_refused() -> None:

@@ -344,7 +344,10 @@ def _discrete(
     integer_count = last_integer - first_integer + 1
     farthest = max(abs(first_integer), abs(last_integer))
     if integer_count > MOST_INTEGERS or farthest > LARGEST_INTEGER:
-        remedy = f"{integer_count:.3g} integers, up to {farthest:.3g}: at most 2**22 below 2**53"
+        remedy = (
+            f"{integer_count:.3g} integers, up to {farthest:.3g}: at most {MOST_INTEGERS:,} up to "
+            f"{LARGEST_INTEGER:.3g}"
+        )
         raise ParameterError("prior", type(distribution).__name__, remedy)
     integers = np.arange(first_integer, last_integer + 1, dtype=np.float64)
     inner_points = integers + shift

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -14,20 +18,25 @@ from mezzotint.core.arguments import (
     check_increasing,
     check_positive,
 )
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import InfeasibleError, ParameterError, SolverError
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Progress
+from mezzotint.core.types import FloatArray
 from mezzotint.design.cdf import design_cells
 from mezzotint.design.constraints import make_constraint
 from mezzotint.design.floors import design_fixed
 from mezzotint.design.level_proofs import check_provable
 from mezzotint.design.level_proofs import prove as prove_levels
 from mezzotint.design.levels import (
+    UnboundedLevelsWarning,
     check_reach,
     search_levels,
 )
 from mezzotint.design.problem import (
     DesignResult,
+    FloatDesign,
     Problem,
+    achieved_loss,
     check_knots,
     pose,
     record,
@@ -135,6 +144,60 @@ def _designed(
     if problem.loss == "cdf":
         return design_cells(problem, levels, knots, started=started)
     inputs = None if knots is None else check_knots(knots, problem)
+    solve = partial(_solved, levels=levels, inputs=inputs, max_level=max_level, started=started)
+    if not problem.is_met_by_pure:
+        return solve(problem)
+    results: list[DesignResult] = []
+    failure = InfeasibleError("no table was found")
+    try:
+        results.append(solve(problem))
+    except InfeasibleError as error:
+        failure = error
+    with contextlib.suppress(InfeasibleError):
+        pure_mechanism = _pure(problem, solve)
+        results += _at_levels_of(pure_mechanism, problem, solve, started)
+    if not results:
+        raise failure
+    return min(results, key=lambda result: result.loss)
+
+
+def _pure(problem: Problem, solve: Callable[[Problem], DesignResult]) -> Mechanism:
+    """The best pure and unbiased table, which meets a looser problem, too."""
+    strict = replace(problem, constraint=make_constraint(epsilon=problem.epsilon), max_bias=0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnboundedLevelsWarning)  # the looser problem warned
+        mechanism = solve(strict).mechanism
+    if problem.constraint.spent(mechanism) > problem.epsilon:
+        raise InfeasibleError("the certified value of the pure table is rounded beyond the request")
+    return mechanism
+
+
+def _at_levels_of(
+    mechanism: Mechanism,
+    problem: Problem,
+    solve: Callable[..., DesignResult],
+    started: float,
+) -> Iterator[DesignResult]:
+    """A table that meets the problem, and the best ones on its levels: searches of levels end in
+    other places for one problem than for another.
+    """
+    draft = FloatDesign(lower_bound=None, scope="", iterations=0)
+    with contextlib.suppress(InfeasibleError, SolverError):
+        draft, looser = design_general(problem, mechanism.levels, mechanism.knots)
+        mechanism = min(mechanism, looser, key=partial(achieved_loss, problem))
+    yield record(problem, draft, mechanism, started=started)
+    with contextlib.suppress(InfeasibleError, SolverError):
+        yield solve(problem, levels=mechanism.levels, max_level=None)
+
+
+def _solved(
+    problem: Problem,
+    *,
+    levels: npt.ArrayLike,
+    inputs: FloatArray | None,
+    max_level: float | None,
+    started: float,
+) -> DesignResult:
     is_searched = isinstance(levels, int | np.integer) and not isinstance(levels, bool)
     if is_searched:
         level_count = check_count("levels", levels, least=2, most=MOST_SEARCHED)

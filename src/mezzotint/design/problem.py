@@ -79,6 +79,14 @@ class Problem:
         """Whether the constraint is pure epsilon-DP over all pairs of inputs."""
         return self.constraint.is_pure
 
+    @property
+    def is_met_by_pure(self) -> bool:
+        """Whether it asks less than pure epsilon without bias: that implies (epsilon, delta) and a
+        Renyi divergence of epsilon, but no limit that depends on distances.
+        """
+        is_strict = self.is_pure and self.max_bias == 0
+        return not is_strict and not self.constraint.by_distance
+
     def centered(self, values: FloatArray) -> FloatArray:
         """Data units to units of half the range, centred."""
         return (values - self.center) / (self.width / 2)

@@ -152,8 +152,11 @@ class IntegerNoise:
             least=1,
             most=MAX_LEVELS,
         )
-        shifts = range(1, largest_shift + 1)
-        return [self.pair(shift) for shift in shifts]
+        # From the size of the support on, no report is possible for both inputs.
+        support_size = self.offsets.size
+        shift_count = min(largest_shift, support_size)
+        check_table_size("sensitivity", sensitivity, rows=shift_count, levels=2 * support_size)
+        return [self.pair(shift) for shift in range(1, shift_count + 1)]
 
     def delta(self, epsilon: float, *, sensitivity: int = 1) -> float:
         """Exact worst hockey-stick divergence between integers at most `sensitivity` apart; rounded

@@ -22,7 +22,7 @@ from mezzotint.core.arguments import (
     check_range,
     check_table_size,
 )
-from mezzotint.core.errors import ParameterError, as_reals, refuse_nan
+from mezzotint.core.errors import InfeasibleError, ParameterError, as_reals, refuse_nan
 from mezzotint.core.kinds import checked
 from mezzotint.core.loss import check_epsilon, check_order
 from mezzotint.core.mechanism import Mechanism
@@ -706,9 +706,13 @@ def pbm(
     check_table_size("knots", knot_count, rows=knot_count, levels=raw.trials + 1)
     inputs = np.linspace(raw.lower, raw.upper, knot_count)
     name = f"PBM(trials={raw.trials}, theta={raw.theta:g}, knots={knot_count})"
-    return table(
-        knots=inputs,
-        levels=raw.levels,
-        probabilities=raw.pmf(inputs),
-        name=name,
-    )
+    try:
+        return table(
+            knots=inputs,
+            levels=raw.levels,
+            probabilities=raw.pmf(inputs),
+            name=name,
+        )
+    except InfeasibleError:
+        remedy = "too many improbable levels: a unit of 2**-32 for each moves the means; use fewer"
+        raise ParameterError("trials", raw.trials, remedy) from None
