@@ -113,6 +113,7 @@ def test_files(
     )
     refused("estimate", column_file, words=("contains no mechanism", "--mechanism"))
     refused("verify", tmp_path / "no.json", words=("FILE=", "no such file"))
+    refused("verify", "a  certified: 1", words=(r"FILE='a\x20\x20certified:\x201': no such",))
     refused("show", mechanism_file, "--at=1,b", words=("at=1,b", "numbers separated by commas"))
 
 

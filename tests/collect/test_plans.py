@@ -322,6 +322,10 @@ def test_plan_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     text = told(capsys, "--levels", 2, "--epsilon", 1, "--people", 1000, "--waves", 3)
     assert "lot" in text
     assert "Next: mezzotint design --epsilon 1 " in text
+    cells = ("--estimand", "cell", "--categories", "2,4", "--epsilon", 1, "--people", 9000)
+    command = json.loads(told(capsys, *cells, "--json"))["command"]
+    for names in ("NAME1,NAME2 --out m1.json", "NAME1,NAME2,NAME3,... --out m2.json"):
+        assert f"--categories {names}" in command
     assert "needs one number of categories" in told(
         capsys, "--estimand", "frequency", "--epsilon", 1, "--people", 10, status=2
     )

@@ -26,6 +26,7 @@ from mezzotint.collect.provenance import (
     REPEATED_IN_A_GROUP,
     REPEATED_REPORTS,
     SAME_PEOPLE,
+    Provenance,
 )
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from tolerances import FEW
@@ -453,6 +454,18 @@ def test_a_page_says_what_its_intervals_rely_on(
     page = report.reports_page(reports_of_repeated_people / run_folder, column=column)
     paragraphs = [words for section in page.sections for words in section.words]
     assert any(note[1:] in words for words in paragraphs)
+
+
+def test_saved_counts_keep_all_that_their_files_say(tmp_path: Path) -> None:
+    provenance = Provenance(
+        runs=frozenset(["a1"]),
+        sources=frozenset([("s", "a1")]),
+        memoised=2,
+        several_rows=True,
+    )
+    counts = collect.CodeCounts(mechanism=MECHANISM, counts=np.array([5, 6]), provenance=provenance)
+    collect.save_counts(counts, tmp_path / "counts.json")
+    assert collect.load_counts(tmp_path / "counts.json").provenance == provenance
 
 
 def test_no_counts_are_added_to_themselves(

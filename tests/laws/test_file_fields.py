@@ -72,6 +72,8 @@ OTHER_USES = {
     "collect/estimates.py": "printed, never read",
     "collect/plans.py": "printed, never read",
     "core/arguments.py": "checks of arguments",
+    "core/kinds.py": "names that annotations may have",
+    "core/mechanism.py": "arguments of a certificate, printed",
     "core/loss.py": "printed; a table's document has keys of its own",
     "core/records.py": "printed; what is read again is listed above",
     "core/table.py": "copies in memory",

@@ -374,7 +374,9 @@ def _lines(report: RunReport, settings: RunSettings, views: list[str]) -> list[s
         for name in ("loss", "accuracy"):
             value, noise = measured[name][:2]
             values.append(f"{name} {value:.4f} (noise {noise:.2g})")
-        who = f"measured by {measured['clients']} clients after round {measured['round']}"
+        who = (
+            f"measured by {counted(measured['clients'], 'client')} after round {measured['round']}"
+        )
         sentences.append(f"{who}: {', '.join(values)}")
     if report.stopped:
         sentences.append(f"stopped: {report.stopped}")

@@ -499,9 +499,10 @@ def _show_rounds(
     price = "see the report that the run writes when it ends (go on with --resume)"
     if (file.parent / "report.json").is_file():
         price = f"mezzotint report {file.parent} --out run.html"
+    most_charged = max(ledger.charges.values(), default=0)
     sentences = (
-        f"{more}Nobody was charged for more than {max(ledger.charges.values(), default=0)} rounds; an interrupted "
-        f"round counts for all who were asked. The smallest sum or mean is of {json_fields['smallest_sum']} clients. "
+        f"{more}Nobody was charged for more than {counted(most_charged, 'round')}; an interrupted round counts for "
+        f"all who were asked. The smallest sum or mean is of {counted(json_fields['smallest_sum'], 'client')}. "
         f"What that costs: {price}"
     )
     console.show(

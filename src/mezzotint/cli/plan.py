@@ -211,11 +211,14 @@ def next_step(planned: Plan, *, mechanism: Path | None, family: str | None) -> s
         return f"mezzotint privatize data.csv --column NAME --mechanism {file} --out reports.csv"
     span = f"--lower={question.lower:.12g} --upper={question.upper:.12g}"
     if planned.estimand in ("frequency", "cell"):
-        count = question.categories[0]
-        names = ",".join(f"NAME{position}" for position in range(1, min(3, count) + 1))
-        if count > 3:
-            names += ",..."
-        return f"mezzotint design {epsilon} --categories {names} --out m.json"
+        design_commands: list[str] = []
+        for column, count in enumerate(question.categories, start=1):
+            names = ",".join(f"NAME{position}" for position in range(1, min(3, count) + 1))
+            if count > 3:
+                names += ",..."
+            file = "m.json" if len(question.categories) == 1 else f"m{column}.json"
+            design_commands.append(f"mezzotint design {epsilon} --categories {names} --out {file}")
+        return " && ".join(design_commands)
     levels = question.levels
     if family is not None:
         design_command = f"mezzotint design --family {family} {epsilon} {span}"

@@ -20,6 +20,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, above, counted, number
 from mezzotint.core.types import FloatArray
+from mezzotint.kernel.units import shown
 
 SHOW = "mezzotint show m.json --at=-1,0,1"
 VERIFY = "mezzotint verify m.json --json"
@@ -192,7 +193,8 @@ def verify(
         remedy = f"is a folder; {CLAIM_FILES}"
         raise ParameterError("file", str(file), remedy)
     if not file.is_file():
-        raise ParameterError("file", str(file), "no such file; check the path")
+        # Whatever it is called, its name is no sentence of the check.
+        raise ParameterError("file", shown(str(file)), "no such file; check the path")
     report = mz.privacy.verify(file, seconds=seconds)
     if report.subject == "claim":
         raise typer.Exit(_checked_claim(report, as_json))

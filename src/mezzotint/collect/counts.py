@@ -41,7 +41,7 @@ from mezzotint.privacy.claim import Claim
 
 COUNTS_FORMAT = "mezzotint-counts"
 VERSION = 1
-_OPTIONAL_KEYS = {"seeded", "runs", "sources", "memoised"}
+_OPTIONAL_KEYS = {"seeded", "runs", "sources", "memoised", "several_rows"}
 
 
 COUNTS_REMARK = (
@@ -198,6 +198,8 @@ class CodeCounts(Counts, Record):
             document["sources"] = sorted(map(list, provenance.sources))
         if provenance.memoised:
             document["memoised"] = provenance.memoised
+        if provenance.several_rows:
+            document["several_rows"] = True
         return document
 
     @classmethod
@@ -205,6 +207,7 @@ class CodeCounts(Counts, Record):
         """The counts that `as_dict` described; raises FileFormatError for anything else."""
         seeded = values.get("seeded")
         memoised = values.get("memoised", 0)
+        several_rows = values.get("several_rows", False)
         runs = values.get("runs", [])
         sources = values.get("sources", [])
         well_formed = (
@@ -212,6 +215,7 @@ class CodeCounts(Counts, Record):
             and isinstance(seeded, bool | None)
             and type(memoised) is int
             and memoised >= 0
+            and isinstance(several_rows, bool)
             and _is_texts(runs)
             and isinstance(sources, list)
             and all(_is_texts(pair) and len(pair) == 2 for pair in sources)
@@ -226,6 +230,7 @@ class CodeCounts(Counts, Record):
                 runs=frozenset(runs),
                 sources=frozenset((source, run_name) for source, run_name in sources),
                 memoised=memoised,
+                several_rows=several_rows,
             ),
         )
 

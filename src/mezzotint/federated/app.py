@@ -405,7 +405,7 @@ class _Run:
             f"{metric} {average.value:.4f} (noise {average.error:.2g})"
             for metric, average in averages.items()
         )
-        return f"after round {done}: {clients} clients measured {values}"
+        return f"after round {done}: {counted(clients, 'client')} measured {values}"
 
     def _tell(self, line: str) -> None:
         log(INFO, "mezzotint: %s", line)
@@ -445,7 +445,7 @@ def _outcome(strategy: RoundStrategy[Any], scores: Scores) -> str:
     summands = "sum"
     if isinstance(strategy, LocalStrategy):
         summands = "reports"
-    outcome = f"{summands} of {strategy.counted} clients"
+    outcome = f"{summands} of {counted(strategy.counted, 'client')}"
     if not strategy.counted and strategy.incidents:
         reason = " ".join(strategy.incidents[-1].what.split())
         outcome = f"nothing was learnt ({reason})"

@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 
 from mezzotint.core.arguments import with_old_names
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.records import JsonObject
+from mezzotint.core.records import JsonObject, counted
 from mezzotint.core.types import FloatArray
 from mezzotint.federated.client_mod import EXAMPLES, SecureUpdates
 
@@ -75,7 +75,9 @@ def _task(message: Message, context: Context) -> _Task:
     partition = int(context.node_config["partition-id"])
     if not 0 <= partition < len(federation.clients):
         raise ParameterError(
-            "partition-id", partition, f"the data set has {len(federation.clients)} clients"
+            "partition-id",
+            partition,
+            f"the data set has {counted(len(federation.clients), 'client')}",
         )
     features, labels = federation.clients[partition]
     parameters = (

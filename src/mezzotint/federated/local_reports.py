@@ -31,7 +31,7 @@ from mezzotint.core.errors import (
 )
 from mezzotint.core.files import parse_object
 from mezzotint.core.kinds import checked
-from mezzotint.core.records import exactly
+from mezzotint.core.records import counted, exactly
 from mezzotint.federated.client_mod import (
     Train,
     Updates,
@@ -368,7 +368,7 @@ class LocalStrategy(RoundStrategy[_Local]):
         )
         if len(current.joined) < max(1, self.minimum):
             raise TooFewClients(
-                JOIN, f"{len(current.joined)} clients joined, {self.minimum} are needed"
+                JOIN, f"{counted(len(current.joined), 'client')} joined, {self.minimum} are needed"
             )
         # From here on a client is charged under its own name.
         current.names = self._unspent(
@@ -402,7 +402,8 @@ class LocalStrategy(RoundStrategy[_Local]):
         self.ledger.close(current.number, charged, averaged=averaged)
         if not enough:
             shortage = TooFewClients(
-                REPORT, f"{len(current.reports)} reports arrived, {self.minimum} are needed"
+                REPORT,
+                f"{counted(len(current.reports), 'report')} arrived, {self.minimum} are needed",
             )
             self._note(current.number, "", shortage)
             return None, None

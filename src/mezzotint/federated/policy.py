@@ -14,7 +14,7 @@ from mezzotint.core.arguments import check_numbers, check_rules, with_keys_of_to
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError, outside
 from mezzotint.core.files import read_text
 from mezzotint.core.kinds import checked
-from mezzotint.core.records import JsonObject, exactly
+from mezzotint.core.records import JsonObject, counted, exactly
 from mezzotint.federated.secagg import Roster, RoundPlan, Trust
 from mezzotint.federated.secagg.plan import CORRUPTED
 from mezzotint.federated.secagg.roster import DEALINGS, ROUNDS
@@ -191,7 +191,7 @@ class Policy:
             )
         if plan.round > self.rounds:
             raise PolicyRefusal(
-                f"rounds={plan.round}: this client answers at most {self.rounds} rounds of a session"
+                f"rounds={plan.round}: this client answers at most {counted(self.rounds, 'round')} of a session"
             )
         if self.roster is None and self.budget < math.inf:
             raise PolicyRefusal(

@@ -27,7 +27,7 @@ from mezzotint.core.arguments import (
     check_probability,
 )
 from mezzotint.core.errors import BudgetError, ParameterError
-from mezzotint.core.records import JsonObject, above
+from mezzotint.core.records import JsonObject, above, counted
 from mezzotint.core.types import FloatArray
 from mezzotint.federated.flower_records import (
     Key,
@@ -409,7 +409,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
 
     def _check_present(self, clients: int) -> None:
         if clients < max(2, self.minimum):
-            shortage = f"{clients} clients are there, {self.minimum} are needed"
+            shortage = f"{counted(clients, 'client')} of the {self.minimum} that are needed"
             raise TooFewClients("plan", shortage)
 
     def aggregate_train(

@@ -15,7 +15,7 @@ from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, parse_object, read_arrays, replacing
 from mezzotint.core.kinds import checked
-from mezzotint.core.records import JsonObject
+from mezzotint.core.records import JsonObject, counted
 from mezzotint.core.types import AnyPath, FloatArray
 from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import Encoding
@@ -161,8 +161,8 @@ class RunLedger:
             charged_rounds = charges[costliest]
             if most_rounds is not None and charged_rounds >= most_rounds:
                 raise BudgetError(
-                    f"client {costliest!r} was charged for {charged_rounds} rounds; one more would exceed the budget "
-                    f"of {most_rounds}: nothing was announced"
+                    f"client {costliest!r} was charged for {counted(charged_rounds, 'round')}; one more would exceed the "
+                    f"budget of {most_rounds}: nothing was announced"
                 )
             append({"round": number, "asked": asked_clients, "minimum": fewest_summands})
 

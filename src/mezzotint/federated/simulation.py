@@ -17,7 +17,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from mezzotint.core.errors import MezzotintError, ParameterError
-from mezzotint.core.records import JsonObject
+from mezzotint.core.records import JsonObject, counted
 from mezzotint.federated.app import RunReport, check_run, make_server_app
 from mezzotint.federated.client_app import make_client_app
 from mezzotint.federated.client_mod import SecureUpdates
@@ -157,7 +157,7 @@ def simulate(
         raise ParameterError(
             "clients_per_round",
             settings.clients_per_round,
-            f"the data set has only {population} clients",
+            f"the data set has only {counted(population, 'client')}",
         )
     check_run(settings, settings.scheme())  # before anything starts
     if mod is None and settings.evaluate_every:

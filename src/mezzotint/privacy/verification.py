@@ -189,7 +189,7 @@ def _plain(text: str) -> str:
 def _text(path: str | os.PathLike[str]) -> str:
     file = Path(path)
     if not file.is_file():
-        raise Unreadable(f"no such file: {_plain(os.fsdecode(path))}")
+        raise Unreadable(f"no such file: {shown(os.fsdecode(path))}")
     # A character takes four bytes at most, and one more than are allowed tells that it is too long.
     with file.open("rb") as stream:
         content = stream.read(4 * MAX_TEXT + 1)
