@@ -319,3 +319,16 @@ def test_a_ledger_behind_links_that_go_in_a_circle_is_refused(
         assert ended.status == 2
         assert "leads back to itself" in ended.err
         assert not (tmp_path / "o.csv").exists()
+
+
+def test_a_conversion_waits_for_an_export_that_can_be_written(
+    invoke: Callable[..., Any], tmp_path: Path
+) -> None:
+    book, there = tmp_path / "spent.jsonl", tmp_path / "there.jsonl"
+    table = families.randomized_response(lower=0, upper=1, epsilon=1.0)
+    privacy.Ledger(book).reserve(privacy.Release(mechanism=table, delta=0.0))
+    there.touch()
+    outcome = invoke("ledger", book, "--convert", tmp_path / "new.jsonl", "--export", there)
+    assert outcome.status == 2
+    assert "--export=" in outcome.err
+    assert not (tmp_path / "new.jsonl").exists()

@@ -219,7 +219,9 @@ def _picture(
     for quantity, interval in result.intervals.items():
         left_open = ""
         if interval.identified is not None:
-            left_open = " .. ".join(number(end, 4) for end in interval.identified)
+            ends = dict.fromkeys(number(end, 4) for end in interval.identified)
+            if len(ends) > 1:
+                left_open = " .. ".join(ends)
         numbers = [number(end) for end in interval.ends.values()]
         table_rows.append((quantity, *numbers, left_open))
     columns = (

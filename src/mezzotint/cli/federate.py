@@ -82,13 +82,13 @@ def command(options: FederateOptions) -> None:
     else:
         from mezzotint.cli.federate_run import NAMES
 
+        run = _read(options.file, options.changes)
         with messages.renamed(NAMES):
-            _begin(options)
+            _begin(run, options)
 
 
-def _begin(options: FederateOptions) -> None:
+def _begin(run: RunFile, options: FederateOptions) -> None:
     """A new run: rehearsed, written as an app, or simulated."""
-    run = _read(options.file, options.changes)
     settings = run.settings(options.out)
     if options.dry_run:
         _dry_run(run, settings, options.as_json)

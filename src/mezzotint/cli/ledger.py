@@ -129,6 +129,8 @@ def _refuse_options(options: LedgerOptions, kind: str) -> None:
 def _show_releases(options: LedgerOptions) -> None:
     """A ledger of releases; exit status 1 where a total exceeds the budget."""
     file, budget, client, top = options.file, options.budget, options.client, options.top
+    # Before a conversion, which stays.
+    common.refuse_outputs(".jsonl", overwrite=options.overwrite, export=options.export)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # said below, in the program's own words
         ledger = mz.privacy.Ledger(file)
@@ -313,7 +315,6 @@ def _converted(old: mz.privacy.Ledger, path: Path) -> mz.privacy.Ledger:
 
 def _export(ledger: mz.privacy.Ledger, path: Path, *, overwrite: bool) -> None:
     """JSON lines that people can read: run, person, rows, epsilon."""
-    common.refuse_outputs(".jsonl", overwrite=overwrite, export=path)
     hashes = None
     if ledger.people:
         hashes = _hashes(ledger)

@@ -146,7 +146,7 @@ def _field(column: str | None, described: Description) -> str:
         return next(iter(described.tables))
     listed = ", ".join(described.tables) or "none described"
     remedy = f"name the field that holds the codes; candidates: {listed}"
-    raise ParameterError("column", "none given", remedy)
+    raise ParameterError("column", None, remedy)
 
 
 def _table(

@@ -112,7 +112,7 @@ class Counter:
         """
         if mechanism is None and len(self._tables) > 1:
             remedy = f"name one of the {len(self._tables)} tables"
-            raise ParameterError("mechanism", "none given", remedy)
+            raise ParameterError("mechanism", None, remedy)
         counted_table = next(iter(self._tables.values()))
         if mechanism is not None:
             counted_table = check_instance("mechanism", mechanism, Mechanism)
