@@ -371,7 +371,7 @@ def test_a_run_is_not_continued_as_another(
     path = days / "day=1" / "data.parquet"
     status = path.stat()
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
-    with pytest.raises(ParameterError, match="source=the files: changed since then"):
+    with pytest.raises(ParameterError, match="source=the files: are not those of that run"):
         go()
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     with (tmp_path / "out" / STATE).open("rb") as handle:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mezzotint.collect.columns import ColumnReader
-from mezzotint.collect.folders import MANIFEST, STATE, Manifest, read_manifest
+from mezzotint.collect.folders import MANIFEST, STATE, read_manifest
 from mezzotint.collect.listing import STREAM, SourceFile, find_files
 from mezzotint.collect.provenance import Provenance, refuse_two_runs
 from mezzotint.collect.reports import (
@@ -43,6 +43,7 @@ from mezzotint.collect.source import (
 from mezzotint.collect.workers import each_block
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import JsonObject
 from mezzotint.core.types import AnyPath
 from mezzotint.core.values import numbers, plain
 
@@ -251,13 +252,13 @@ def total_of(
     if total is None or not reports:
         remedy = f"is empty: {source_name} holds no reports"
         raise ParameterError("column", column or "codes", remedy)
-    if expected is not None and reports != expected.reports:
-        message = f"its parts hold {reports} reports, its manifest says {expected.reports}"
+    if expected is not None and reports != expected["reports"]:
+        message = f"its parts hold {reports} reports, its manifest says {expected['reports']}"
         raise FileFormatError(f"{source_name}: {message}")
     provenance, run_of_file = _named_runs(files, memoised=total.provenance.memoised)
     if expected is not None:  # one run's folder is one release, in many parts
-        others = provenance.run_names - {expected.document.get("run")}
-        if others and "run" in expected.document:
+        others = provenance.run_names - {expected.get("run")}
+        if others and "run" in expected:
             message = f"holds reports of run {min(others)}, which its manifest does not name"
             raise FileFormatError(f"{source_name}: {message}")
         provenance = replace(provenance, memoised=min(provenance.memoised, 1))
@@ -297,7 +298,7 @@ def _named_runs(files: Sequence[SourceFile], *, memoised: int) -> tuple[Provenan
     return provenance, {file_name: run_name for run_name, file_name in file_of_run.items()}
 
 
-def expected_reports(source: AnyPath) -> Manifest | None:
+def expected_reports(source: AnyPath) -> JsonObject | None:
     """What a folder that we made must hold; None for other sources."""
     folder = Path(source)
     if (folder / MANIFEST).is_file():

@@ -5,6 +5,7 @@ up.
 from __future__ import annotations
 
 import json
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -90,7 +91,7 @@ class Counts(ABC):
 
     def __post_init__(self) -> None:
         shape = self.shape
-        remedy = f"need integers from 0 on, one per outcome of a report: {shape}"
+        remedy = f"need {math.prod(shape)} integers from 0 on, one per outcome of a report: {shape}"
         object.__setattr__(self, "counts", check_counts(self.counts, shape, remedy))
 
     @property

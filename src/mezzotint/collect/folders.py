@@ -21,12 +21,12 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, final
+from typing import BinaryIO, final
 
 import pyarrow.parquet as pq
 
@@ -92,27 +92,19 @@ def is_folder(out: AnyPath) -> bool:
     return out_name.endswith(("/", os.sep)) or Path(out_name).is_dir() or not Path(out_name).suffix
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Manifest:
-    """The end of a run, as its folder says: how many parts and reports there are, and all else."""
-
-    parts: int
-    reports: int
-    document: JsonObject
-
-
-def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a folder that has one; raises FileFormatError for a damaged one."""
+def read_manifest(folder: Path) -> JsonObject:
+    """The end of a run, as its folder says: how many parts and reports there are, and all else;
+    raises FileFormatError for a damaged one.
+    """
     path = folder / MANIFEST
     try:
-        document = read_object(path)
-        parts = int(document["parts"])
-        reports = int(document["reports"])
+        manifest = read_object(path)
+        for count in ("parts", "reports"):
+            manifest[count] = int(manifest[count])
     except (ValueError, TypeError, KeyError):
         message = "is damaged; the parts beside it may still be whole"
         raise FileFormatError(f"{path}: {message}") from None
-    return Manifest(parts=parts, reports=reports, document=document)
+    return manifest
 
 
 def part_name(index: int) -> str:
@@ -239,26 +231,19 @@ class FolderRun:
             return None
         manifest = read_manifest(self.out)
         wanted = self._manifest(Origin(), [])
-        wanted["files"] = self._files_print(str(manifest.document.get("run")))
+        wanted["files"] = self._files_print(str(manifest.get("run")))
         settings = ["tables", "seeded", "memoised"]
-        if "files" in manifest.document:  # which runs of before did not write
+        if "files" in manifest:  # which runs of before did not write
             settings.append("files")
-        for setting in settings:
-            if manifest.document.get(setting) == wanted[setting]:
-                continue
-            changed, problem = "what was given", "is not what the run began with"
-            if setting == "files":
-                setting, changed, problem = "source", "the files", "are not those of that run"
-            remedy = f"{self.out} holds a finished run; name another folder"
-            raise ParameterError(setting, changed, f"{problem}: {remedy}")
+        self._refuse_change(wanted, manifest, settings)
         return PrivatizeResult.of(
             self.encoder,
             Tally(),
             out=self.out,
             started=time.perf_counter(),
-            reports=manifest.reports,
-            blocks=manifest.parts,
-            resumed=manifest.parts,
+            reports=manifest["reports"],
+            blocks=manifest["parts"],
+            resumed=manifest["parts"],
         )
 
     def _write(self, state: JsonObject, started: float, payment: Payment) -> PrivatizeResult:
@@ -413,7 +398,11 @@ class FolderRun:
         begins_here = not record_path.exists()
         if begins_here:
             write_text(record_path, json.dumps(wanted))
-        with record_path.open("r+b") as handle, self._locked(handle):
+        busy = "is being written by another run; wait for its end"
+        with (
+            record_path.open("r+b") as handle,
+            locked(handle.fileno(), self.out, wait=0.0, parameter="out", busy=busy),
+        ):
             record = self._agreed(handle, wanted)
             for draft in self.out.glob(".*.partial"):
                 draft.unlink(missing_ok=True)
@@ -428,21 +417,6 @@ class FolderRun:
                         with suppress(OSError):
                             self.out.rmdir()
                 raise
-
-    def _locked(self, handle: BinaryIO) -> Any:
-        """The lock of the record, if the system has locks: whoever comes second is turned away at
-        once.
-        """
-        if os.name != "posix":
-            return nullcontext()
-        busy = "is being written by another run; wait for its end"
-        return locked(
-            handle.fileno(),
-            self.out,
-            wait=0.0,
-            parameter="out",
-            busy=busy,
-        )
 
     def _agreed(self, handle: BinaryIO, wanted: JsonObject) -> JsonObject:
         """The record in the folder, checked to be that of this run; of a run that drew nothing,
@@ -476,18 +450,24 @@ class FolderRun:
             raise FileFormatError(f"{record_path}: {message}")
         if not isinstance(record.get("block_rows"), int) or not isinstance(record.get("run"), str):
             raise damaged
-        for setting, expected in wanted.items():
-            if setting in TAKEN_OVER or record.get(setting) == expected:
+        self._refuse_change(wanted, record, wanted.keys() - TAKEN_OVER)
+        return record
+
+    def _refuse_change(
+        self, wanted: JsonObject, stored: JsonObject, settings: Iterable[str]
+    ) -> None:
+        """Raises ParameterError for the first of these settings that a run in the folder had
+        otherwise.
+        """
+        for setting in sorted(settings):
+            if stored.get(setting) == wanted[setting]:
                 continue
             changed = "what was given"
             problem = "is not what the run began with"
-            if setting == "source":
-                changed = "the files"
-                problem = "changed since then"
+            if setting in ("source", "files"):
+                setting, changed, problem = "source", "the files", "are not those of that run"
             remedy = "continue it as it was begun, or name another folder"
-            message = f"{problem}: {self.out} holds an unfinished run; {remedy}"
-            raise ParameterError(setting, changed, message)
-        return record
+            raise ParameterError(setting, changed, f"{problem}: {self.out} holds it; {remedy}")
 
     def _drew(self) -> bool:
         """Whether the folder holds a part."""

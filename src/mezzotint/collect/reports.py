@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Self, final
 
 from mezzotint.collect.dates import output_name
@@ -51,17 +51,16 @@ class Limit:
         """The limit that a description states; None where it states nothing."""
         if people is None:
             return None
-        if isinstance(people, dict):
-            at_most = people.get("at_most")
-            per = people.get("per")
-            if (
-                isinstance(at_most, int | None)
-                and not isinstance(at_most, bool)
-                and (at_most is None or at_most >= 1)
-                and isinstance(per, str | None)
-            ):
-                return cls(at_most=at_most, per=per)
-        raise FileFormatError("its description must say how many rows of a person it holds")
+        message = "its description must say how many rows of a person it holds"
+        if not isinstance(people, dict):
+            raise FileFormatError(message)
+        at_most = people.get("at_most")
+        per = people.get("per")
+        if at_most is not None and (type(at_most) is not int or at_most < 1):
+            raise FileFormatError(message)
+        if not isinstance(per, str | None):
+            raise FileFormatError(message)
+        return cls(at_most=at_most, per=per)
 
     @property
     def one_row(self) -> bool:
@@ -145,10 +144,7 @@ class Origin:
         if not self.memoised:
             values |= {"run": self.run, "source": self.source}
         if self.limit is not None:
-            values["people"] = {
-                "at_most": self.limit.at_most,
-                "per": self.limit.per,
-            }
+            values["people"] = asdict(self.limit)
         if self.lot is not None:
             values["lot"] = self.lot.as_dict()
         return {
