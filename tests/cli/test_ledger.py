@@ -325,8 +325,9 @@ def test_a_conversion_waits_for_an_export_that_can_be_written(
     invoke: Callable[..., Any], tmp_path: Path
 ) -> None:
     book, there = tmp_path / "spent.jsonl", tmp_path / "there.jsonl"
-    table = families.randomized_response(lower=0, upper=1, epsilon=1.0)
-    privacy.Ledger(book).reserve(privacy.Release(mechanism=table, delta=0.0), budget=(2.0, 0.0))
+    privacy.Ledger(book).charge(
+        privacy.Charge(identity="w47", client="ann", epsilon=0.5, delta=0.0)
+    )
     there.touch()
     outcome = invoke("ledger", book, "--convert", tmp_path / "new.jsonl", "--export", there)
     assert outcome.status == 2
