@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core import loss as losses
-from mezzotint.core.arguments import check_indices
+from mezzotint.core.arguments import check_count, check_indices
 from mezzotint.core.errors import FileFormatError, ParameterError, as_reals, refuse_nan
 from mezzotint.core.kinds import checked
 from mezzotint.core.loss import Certificate
 from mezzotint.core.records import JsonObject, html_of
 from mezzotint.core.table import Table
-from mezzotint.core.types import TOTAL, FloatArray, IntArray, Seed
+from mezzotint.core.types import MAX_LEVELS, TOTAL, FloatArray, IntArray, Seed
 
 if TYPE_CHECKING:
     from mezzotint.core.priors import Prior
@@ -250,10 +250,8 @@ class Mechanism(Table):
 
         Returns: inf where the table does not tell the cells apart.
         """
-        is_integer = isinstance(cast("object", cells), (int, np.integer))
-        if not is_integer or cells < 1:
-            raise ParameterError("cells", cells, "need a number of cells, at least 1")
-        edges = np.linspace(self.lower, self.upper, int(cells) + 1)
+        cell_count = check_count("cells", cells, most=MAX_LEVELS)
+        edges = np.linspace(self.lower, self.upper, cell_count + 1)
         moments = self._prior(prior).moments(edges)
         cell_masses = np.maximum(moments[:, 0], _RAREST_CELL)
         shares = cell_masses / cell_masses.sum()

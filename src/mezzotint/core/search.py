@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -81,20 +81,12 @@ FLAT_CURVATURE = 1e-14
 """Below this much of a squared step the inverse Hessian is not updated."""
 
 
-@dataclass(kw_only=True)
-class _Points:
+class _Points(NamedTuple):
     """(B, n) points with their (B,) values and (B, n) slopes."""
 
     points: FloatArray
     values: FloatArray
     slopes: FloatArray
-
-    def copy(self) -> _Points:
-        return _Points(
-            points=self.points.copy(),
-            values=self.values.copy(),
-            slopes=self.slopes.copy(),
-        )
 
 
 def descend(
@@ -103,12 +95,7 @@ def descend(
     steps: int,
 ) -> tuple[FloatArray, FloatArray]:
     """(B,) values and (B, n) points after BFGS from each of the points, side by side."""
-    values, slopes = objective(points)
-    current = _Points(
-        points=points,
-        values=values,
-        slopes=slopes,
-    )
+    current = _Points(points, *objective(points))
     identity = np.eye(points.shape[1])
     shape = (len(points), 1, 1)
     inverse = np.tile(identity, shape)
@@ -145,7 +132,7 @@ def _line_search(
     largest = np.maximum(largest, 1e-300)
     next_length = np.minimum(1.0, LONGEST_STEP / largest)
     waiting = np.flatnonzero(active)
-    moved = current.copy()
+    moved = _Points(*map(np.copy, current))
     remaining = MAX_SHRINKAGES
     while waiting.size and remaining:
         # As many lengths at once as a call for all points would take: the first good one counts.

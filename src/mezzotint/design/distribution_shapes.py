@@ -155,22 +155,22 @@ def for_shape(
     check_count("reports", reports)
     tables = [square_wave(outputs=levels, epsilon=epsilon, lower=lower, upper=upper)]
     designs: list[Callable[[], Mechanism]] = []
-    few_cells, many_cells = min(_MOST_TRIED, levels * 11 // 16), min(_MOST_TRIED, levels)
-    for cells in sorted({few_cells, many_cells}):
-        if cells > 1:
-            edges = np.linspace(lower, upper, cells + 1)
-            designs.append(partial(_favouring, epsilon, edges, levels, reports))
-    few_cells, many_cells = min(MOST_CELLS, levels // 4), min(MOST_CELLS, levels // 2)
-    for cells in sorted({few_cells, many_cells}):
-        if cells >= _FEWEST:
-            edges = np.linspace(lower, upper, cells + 1)
-            designs.append(partial(_waves, epsilon, edges, levels, reports))
+    kinds = (
+        (_favouring, _FEWEST_TRIED, _MOST_TRIED, (levels * 11 // 16, levels)),
+        (_waves, _FEWEST, MOST_CELLS, (levels // 4, levels // 2)),
+    )
+    for make, fewest, most, cell_counts in kinds:
+        for cells in sorted({min(most, cell_count) for cell_count in cell_counts}):
+            if cells >= fewest:
+                edges = np.linspace(lower, upper, cells + 1)
+                designs.append(partial(make, epsilon, edges, levels, reports))
     for design in designs:
         with contextlib.suppress(InfeasibleError):
             tables.append(interpolated(design()))
     return min(tables, key=lambda table: shape_error(table, reports=reports))
 
 
+_FEWEST_TRIED = 2
 _MOST_TRIED = 16
 """Cells of which every interval may be favoured; waves take over where reports allow more."""
 

@@ -19,7 +19,9 @@ from mezzotint.core.arguments import (
     check_count,
     check_covering,
     check_finite,
+    check_numbers,
     check_range,
+    check_rules,
     check_table_size,
 )
 from mezzotint.core.errors import InfeasibleError, ParameterError, as_reals, refuse_nan
@@ -517,21 +519,11 @@ class PoissonBinomial:
     theta: float = 0.25
 
     def __post_init__(self) -> None:
-        low, high = check_range(self.lower, self.upper)
-        trials = check_count(
-            "trials",
-            self.trials,
-            least=1,
-            most=MAX_LEVELS - 1,
-        )
-        theta = check_finite("theta", self.theta)
-        if not 0 < theta <= 0.5:
-            remedy = "choose it in (0, 1/2]: 1/2 + theta is the largest coin bias"
-            raise ParameterError("theta", theta, remedy)
-        object.__setattr__(self, "lower", low)
-        object.__setattr__(self, "upper", high)
-        object.__setattr__(self, "trials", trials)
-        object.__setattr__(self, "theta", theta)
+        check_numbers(self)
+        check_range(self.lower, self.upper)
+        check_count("trials", self.trials, most=MAX_LEVELS - 1)
+        remedy = "choose it in (0, 1/2]: 1/2 + theta is the largest coin bias"
+        check_rules(self, ("theta", 0 < self.theta <= 0.5, remedy))
 
     @property
     def _half(self) -> float:

@@ -200,15 +200,9 @@ def draw(
         row = (cell if cell > 0 else 0) * octaves.TERMS
         mantissa = np.int64((float_bits & octaves.IN_CELL) | octaves.ONE).view(np.float64)
         offset = mantissa - octaves.MIDDLE
-        # Horner's scheme, written out.
-        quantile = look_up(coefficients, row + 7)
-        quantile = quantile * offset + look_up(coefficients, row + 6)
-        quantile = quantile * offset + look_up(coefficients, row + 5)
-        quantile = quantile * offset + look_up(coefficients, row + 4)
-        quantile = quantile * offset + look_up(coefficients, row + 3)
-        quantile = quantile * offset + look_up(coefficients, row + 2)
-        quantile = quantile * offset + look_up(coefficients, row + 1)
-        quantile = quantile * offset + look_up(coefficients, row)
+        quantile = 0.0
+        for power in range(octaves.TERMS - 1, -1, -1):
+            quantile = quantile * offset + look_up(coefficients, row + power)
         deviation = sigma * quantile
         raised = take(centres, index * stride) + (-deviation if word < 0 else deviation) + 0.5
         rounded = np.floor(raised)

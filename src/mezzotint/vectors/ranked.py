@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Any, Literal, final, get_args
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_choice, check_count, check_finite, check_positive
+from mezzotint.core.arguments import (
+    check_choice,
+    check_count,
+    check_finite,
+    check_indices,
+    check_positive,
+)
 from mezzotint.core.document import FORMAT, VERSION, parse_document
 from mezzotint.core.errors import FileFormatError, ParameterError, as_array, as_reals, wrong_kind
 from mezzotint.core.files import read_text, write_text
@@ -63,16 +69,6 @@ _CODEBOOK_FIELDS = ("kind", "dimension", "subspace", "norms", "clip_norm", "beac
 _HALF_WORD = 32
 _LOW_HALF = 2**_HALF_WORD - 1
 """A secret word's lower half chooses the place, its upper half the row."""
-
-
-def _as_codes(reports: Any) -> list[int]:
-    """Reports as plain integers; ParameterError for anything but a sequence of at least one."""
-    values = as_array("reports", reports, "need integers, one per seed")
-    if values.size == 0:
-        raise ParameterError("reports", "none", "need at least one")
-    if np.ma.is_masked(reports) or values.ndim != 1 or values.dtype.kind not in "iu":
-        raise wrong_kind("reports", values, "iu", "need integers, one per seed")
-    return values.tolist()
 
 
 @final
@@ -501,10 +497,11 @@ class RankedCodebook:
             ParameterError: reports that name no codeword, lengths that differ, weights that do not
                 add up to a number other than 0.
         """
-        codes = _as_codes(reports)
+        checked_reports = check_indices("reports", reports, self.reports)
+        if checked_reports.ndim != 1 or checked_reports.size == 0:
+            raise ParameterError("reports", checked_reports.shape, "need one or more, one per seed")
+        codes: list[int] = checked_reports.tolist()
         public_seeds = check_seeds(seeds, len(codes))
-        if min(codes) < 0 or max(codes) >= self.reports:
-            raise ParameterError("reports", "out of range", f"from 0 to {self.reports - 1}")
         shares = np.ones(len(codes))
         if weights is not None:
             shares = as_reals("weights", weights, f"need {len(codes)} numbers")
