@@ -114,14 +114,10 @@ def read_public(named: str | None, *, parameter: str) -> npt.NDArray[np.floating
     """The public sample that an option names as FILE:COLUMN; None where it is not given."""
     if named is None:
         return None
-    path, separator, column = named.rpartition(":")
-    if not separator or not path or not column:
-        raise ParameterError(parameter, named, "give FILE:COLUMN, as in public.parquet:age")
-    try:
-        with progress.busy("reading the sample"):
-            return mz.collect.read_values(path, column=column)
-    except ParameterError as error:  # of the file or of the column: both were typed here
-        raise ParameterError(parameter, named, error.remedy) from None
+    from mezzotint.report.choices import public_sample
+
+    with progress.busy("reading the sample"):
+        return public_sample(named, parameter)
 
 
 def refuse_given(options: Mapping[str, object], remedy: str) -> None:

@@ -90,12 +90,15 @@ def choices(situation: Situation) -> tuple[Choice, ...]:
         >>> found[0].half_width < 1.0
         True
     """
+    prior = None
+    if situation.prior:
+        prior = public_sample(situation.prior, "prior")
     compared_rows = mz.design.compare(
         epsilon=situation.epsilon,
         bits=situation.bits,
         lower=situation.lower,
         upper=situation.upper,
-        prior=_sample(situation.prior),
+        prior=prior,
     )
     calibrated_choices = []
     for compared_row in compared_rows:
@@ -115,13 +118,19 @@ def choices(situation: Situation) -> tuple[Choice, ...]:
     return tuple(calibrated_choices)
 
 
-def _sample(prior: str) -> npt.NDArray[np.floating] | None:
-    if not prior:
-        return None
-    file_name, _separator, column_name = prior.rpartition(":")
-    if not file_name or not column_name:
-        raise ParameterError("prior", prior, "give FILE:COLUMN, as in public.parquet:age")
-    return mz.collect.read_values(file_name, column=column_name)
+def public_sample(named: str, parameter: str) -> npt.NDArray[np.floating]:
+    """The numbers of a column that is named as FILE:COLUMN.
+
+    Raises:
+        ParameterError: of this parameter, whatever is wrong with file or column.
+    """
+    path, _separator, column = named.rpartition(":")
+    if not path or not column:
+        raise ParameterError(parameter, named, "give FILE:COLUMN, as in public.parquet:age")
+    try:
+        return mz.collect.read_values(path, column=column)
+    except ParameterError as error:
+        raise ParameterError(parameter, named, error.remedy) from None
 
 
 def _half_width(mechanism: Mechanism, situation: Situation) -> float:

@@ -54,30 +54,12 @@ class Bump:
         return np.arange(self.start, stop, dtype=np.float64)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class TiltedShare:
-    """A chance by its logarithmic odds; so it and its complement have full relative accuracy."""
-
-    odds: float
-
-    @property
-    def value(self) -> float:
-        """The chance."""
-        return float(expit(self.odds))
-
-    @property
-    def complement(self) -> float:
-        """One minus the chance."""
-        return float(expit(-self.odds))
-
-    @property
-    def pair(self) -> tuple[float, float]:
-        """The chance as a sum of two floats, from which the complement is exact."""
-        if self.odds <= 0:
-            return self.value, 0.0
-        high = 1.0 - self.complement
-        return high, (1.0 - high) - self.complement
+def _pair(share: float, complement: float) -> tuple[float, float]:
+    """A chance as a sum of two floats, from which its complement is exact."""
+    if share <= complement:
+        return share, 0.0
+    high = 1.0 - complement
+    return high, (1.0 - high) - complement
 
 
 def _bumps(values: FloatArray, cuts: Sequence[slice]) -> list[Bump]:
@@ -117,41 +99,32 @@ class Mixture:
     records: int
     shares: tuple[float, float]
 
-    def _sizes(self, first: int) -> tuple[int, int]:
-        """Records that follow each share."""
-        return first, self.records - first
+    @cached_property
+    def _log_odds(self) -> FloatArray:
+        return logit(np.array(self.shares))
 
-    def _tilted(self, tilt: float) -> list[TiltedShare]:
-        log_odds = [float(logit(share)) for share in self.shares]
-        return [TiltedShare(odds=share_odds + tilt) for share_odds in log_odds]
+    def _sizes(self, first: int) -> FloatArray:
+        """(2,) records that follow each share."""
+        return np.array([first, self.records - first], dtype=np.float64)
 
-    def _mean(self, tilt: float, first: int) -> float:
-        first_share, second_share = self._tilted(tilt)
-        first_size, second_size = self._sizes(first)
-        return first_size * first_share.value + second_size * second_share.value
-
-    def _variance(self, tilt: float, first: int) -> float:
-        variance = 0.0
-        shares = self._tilted(tilt)
-        for size, share in zip(self._sizes(first), shares, strict=True):
-            variance += size * share.value * share.complement
-        return variance
+    def _moments(self, tilt: float, first: int) -> tuple[float, float]:
+        """Mean and variance of the count under a tilt."""
+        odds = self._log_odds + tilt
+        means = self._sizes(first) * expit(odds)
+        return float(means.sum()), float(means @ expit(-odds))
 
     def _log_moment(self, tilt: float, first: int) -> float:
         """log E e^(tilt K)."""
         growth = math.expm1(tilt)
-        log_moment = 0.0
-        sizes = self._sizes(first)
-        for size, share in zip(sizes, self.shares, strict=True):
-            log_moment += size * math.log1p(share * growth)
-        return log_moment
+        log_moments = np.log1p(np.array(self.shares) * growth)
+        return float(self._sizes(first) @ log_moments)
 
     def _tilt(self, bump: Bump, first: int) -> float:
         """The tilt under which the mean is where chance times delta is largest."""
         tilt = 0.0
         for _ in range(20):
-            mean = self._mean(tilt, first)
-            variance = max(self._variance(tilt, first), 1.0)
+            mean, variance = self._moments(tilt, first)
+            variance = max(variance, 1.0)
             deviations = bump.counts - mean
             log_chances = deviations**2 / (2 * variance)
             log_terms = bump.values - tilt * bump.counts - log_chances
@@ -166,14 +139,14 @@ class Mixture:
         """The tilt under which the mean is this count, or half a record from an end: the next count matters, too."""
         highest_mean = self.records - 0.5
         count = min(max(count, 0.5), highest_mean)
-        if self._mean(LARGEST_TILT, first) <= count:
-            return LARGEST_TILT
-        if self._mean(-LARGEST_TILT, first) >= count:
-            return -LARGEST_TILT
 
         def excess(tilt: float) -> float:
-            return self._mean(tilt, first) - count
+            return self._moments(tilt, first)[0] - count
 
+        if excess(LARGEST_TILT) <= 0:
+            return LARGEST_TILT
+        if excess(-LARGEST_TILT) >= 0:
+            return -LARGEST_TILT
         root = optimize.brentq(excess, -LARGEST_TILT, LARGEST_TILT, xtol=1e-9)
         return cast(float, root)
 
@@ -181,19 +154,19 @@ class Mixture:
         """First count and chances of the tilted sum of two binomials, up to tails of 4 e^-60."""
         start = 0
         chances_of_sum = np.ones(1)
-        tilted = self._tilted(tilt)
-        for size, share in zip(sizes, tilted, strict=True):
+        for size, odds in zip(sizes, (self._log_odds + tilt).tolist(), strict=True):
+            share, complement = float(expit(odds)), float(expit(-odds))
             # Bernstein: a distance s with s^2 = 2 x (v + s / 3) is exceeded with chance at most 2 e^-x.
             reach = TAIL_EXPONENT / 3
-            mean = size * share.value
-            variance = mean * share.complement
+            mean = size * share
+            variance = mean * complement
             variance_share = 2 * TAIL_EXPONENT * variance
             margin = reach + math.sqrt(reach**2 + variance_share)
             lowest, highest = math.floor(mean - margin), math.ceil(mean + margin)
             first_count = max(0, lowest)
             last_count = min(size, highest)
             counts = np.arange(first_count, last_count + 1, dtype=np.float64)
-            log_chances = logarithms.binomials(counts, float(size), share.pair)
+            log_chances = logarithms.binomials(counts, float(size), _pair(share, complement))
             chances = np.exp(log_chances)
             chances_of_sum = np.convolve(chances_of_sum, chances)
             start += first_count
