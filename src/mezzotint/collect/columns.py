@@ -551,7 +551,10 @@ class CsvReader(TextReader):
         if cell in MARKERS:
             problem = "holds a mark of a missing value that --missing-values does not list"
         elif DECIMAL_COMMA.fullmatch(cell) and self._decimal == ".":
-            problem = "holds a number with a decimal comma; say so with --decimal ,"
+            problem = (
+                "holds a number with a comma; where commas are decimal points, say so with "
+                "--decimal , and where they group thousands, take them out"
+            )
         others = (
             ", ".join(column_name for column_name in self.names[:20] if column_name != column)
             or "none"

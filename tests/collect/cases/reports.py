@@ -6,6 +6,7 @@ The inputs are made anew from what the reports describe; an answer is the list o
 from __future__ import annotations
 
 import datetime
+import decimal
 import gzip
 import json
 from collections.abc import Callable
@@ -64,6 +65,19 @@ def parquet(**columns: Any) -> Callable[[Path], object]:
 
 def lines(*rows: Any) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def two_scales(path: Path) -> None:
+    files = (("a", pa.decimal128(3, 2), "1.25"), ("b", pa.decimal128(9, 4), "7.5000"))
+    for name, kind, value in files:
+        table = pa.table({"x": pa.array([decimal.Decimal(value)], kind)})
+        pq.write_table(table, path.with_name(f"{name}.parquet"))
+
+
+def decimals_as_integers(path: Path) -> None:
+    values = [decimal.Decimal("1.25"), decimal.Decimal("7.50"), None]
+    table = pa.table({"x": pa.array(values, pa.decimal128(9, 2))})
+    pq.write_table(table, path, store_decimal_as_integer=True)
 
 
 def instants(*spelled: str) -> pa.Array:
@@ -165,4 +179,46 @@ CASES = (
          content=b"x,b\n" + b",a\n" * 200 + b"3,b\n", answer=[None] * 200 + [3]),
     Case(report="dask/dask#2098", taught="nor integers first a column of integers", name="a.csv",
          content=b"x,b\n" + b"1,a\n" * 1000 + b"1.5,b\n", answer=[1] * 1001),
+    Case(report="apache/texera#6279", taught="a word behind 400 numbers does not take its row with it", name="a.csv",
+         content=b"x,b\n" + b"1,a\n" * 400 + b"twelve,b\n2,c\n", answer="data row 401 holds text"),
+    Case(report="apache/texera#6279 (lines)", taught="nor in lines of JSON", name="a.jsonl",
+         content=lines(*[{"x": 1}] * 400, {"x": "twelve"}, {"x": 2}), answer="data row 401 holds text"),
+    Case(report="turi-code/SFrame#23", taught="9a is not 9", name="a.csv",
+         content=b"x,B\n" + b"0,1\n" * 1000 + b"9a,1\n", answer="data row 1001 holds text"),
+    Case(report="pandas-dev/pandas#12519", taught="a first row with a field too many has no index", name="a.csv",
+         content=b"x,b\n5,7,Invalid\n4,Row\n8,Does\n", answer="data row 1 .*another number of fields"),
+    Case(report="pandas-dev/pandas#22374", taught="a first row with a field too few is no row of one", name="a.csv",
+         content=b"x,b,c\n1,\n2, 1.23, 4.56\n", answer="data row 1 .*another number of fields"),
+    Case(report="vincentlaucsb/csv-parser#71", taught="a comma at the end of every row but the header is a field",
+         name="a.csv", content=b"x,b,c\n4,-4.00,,\n5,210424.25,,\n", answer="data row 1 .*another number of fields"),
+    Case(report="GeneralMills/pytrends#12", taught="a comma between thousands is a delimiter", name="a.csv",
+         content=b"b,x\negg,+800%\nyolk,+1,650%\n", answer="data row 2 .*another number of fields"),
+    Case(report="rawgraphs/rawgraphs-app#247", taught="and in quotes not to be taken for a decimal point", name="a.csv",
+         content=b'x,b\n10.44,a\n"2,923",b\n', answer="data row 2 holds a number with a comma; .*thousands, take them"),
+    Case(report="deadlocker8/BudgetMaster#731", taught="1.355,90 is not 1.35", name="a.csv",
+         content="x;b\n1.355,90\u20ac;a\n2,5;b\n".encode(), answer="data row 1 holds text", options={"decimal": ","}),
+    Case(report="deadlocker8/BudgetMaster#731 (a point)", taught="where commas are decimal points, points are not",
+         name="a.csv", content=b"x;b\n2,5;b\n1.355;a\n", answer="data row 2 holds text", options={"decimal": ","}),
+    Case(report="tidyverse/readr#976", taught="integers beyond 2**53 are kept as they are spelled", name="a.csv",
+         content=b"x,id\n1,11898508762506083287\n2,3266119658877827603\n", kept="id",
+         answer=["11898508762506083287", "3266119658877827603"]),
+    Case(report="pandas-dev/pandas#48170", taught="also beside empty cells", name="a.csv",
+         content=b"x,id\n1,\n2,1234567890123456789\n", kept="id", answer=["", "1234567890123456789"]),
+    Case(report="konklone/json#266", taught="and in JSON", name="a.jsonl",
+         content=lines({"x": 1, "id": 10292320860000001}, {"x": 2, "id": 2**64 - 1}), kept="id",
+         answer=["10292320860000001", "18446744073709551615"]),
+    Case(report="pola-rs/polars#29330", taught="a key may be there for the first time in row 30001", name="a.jsonl",
+         content=lines(*[{"a": 1}] * 30_000, {"a": 1, "x": 3}, {"x": 4}), answer=[None] * 30_000 + [3, 4]),
+    Case(report="ClickHouse/ClickHouse#121472", taught="a null there is missing, not 0", name="a.jsonl",
+         content=lines(*[{"x": 1}] * 30_000, {"x": None}, {"x": 2}), answer=[1] * 30_000 + [None, 2]),
+    Case(report="duckdb/duckdb#8146", taught="decimals of files may have scales of their own", name="a.parquet",
+         content=two_scales, answer=[1, 7]),
+    Case(report="mjakubowski84/parquet4s#338", taught="a decimal stored as an integer has a scale", name="a.parquet",
+         content=decimals_as_integers, answer=[1, 7, None]),
+    Case(report="uniVocity/univocity-parsers#87", taught="UTF-16 is told by its first bytes", name="a.csv",
+         content="x;b\r\n1;a\r\n".encode("utf-16"), answer="not UTF-8; convert the file"),
+    Case(report="genspark-ai/genoffice#438", taught="without them by its zeros", name="a.csv",
+         content="x,b\n1,a\n".encode("utf-16-le"), answer="NUL byte .*UTF-8"),
+    Case(report="turicas/rows#273", taught="a NUL byte within a cell is no letter", name="a.csv",
+         content=b"x,b\n1,a\x00b\n2\x00,c\n", answer="data row 1 .*NUL byte"),
 )  # fmt: skip
