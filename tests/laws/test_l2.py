@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from laws.registry import judges
 from mezzotint import Mechanism, ParameterError
 from mezzotint.core.types import TOTAL
+from mezzotint.families import randomized_response, rqm
 from mezzotint.privacy import account
 from mezzotint.privacy.sums.cost import others_noise
 from mezzotint.privacy.sums.geometry import (
@@ -221,6 +222,32 @@ def test_pure_claims_of_vectors_bound_every_pair(
             sum(worst_ratio(mechanism, 2 * norm * math.sqrt(square)) for square in squares)
             <= claimed + MANY
         )
+
+
+@settings(max_examples=examples(10), deadline=None)
+@given(lopsided(jumps=True, zeros=False), st.sampled_from([100, 10**4, 10**6, 10**8]))
+def test_pure_claims_of_long_vectors_are_attained_but_for_a_factor(
+    mechanism: Mechanism, coordinates: int
+) -> None:
+    norm = (mechanism.upper - mechanism.lower) / 4
+    claimed = pure_epsilon_l2(mechanism, coordinates=coordinates, clip_norm=norm)
+    # A difference of 2 norm, shared out evenly.
+    attained = coordinates * worst_ratio(mechanism, 2 * norm / math.sqrt(coordinates))
+    # A step of the profile is at most double the one before, beside a jump; without one the
+    # steepest place is counted everywhere, or the first step's loss, a logarithm of its length.
+    assert attained <= claimed * (1 + MANY) + MANY
+    assert claimed <= 2.1 * attained
+
+
+def test_pure_claims_of_smooth_tables_are_attained_within_a_tenth() -> None:
+    for mechanism in (
+        rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.42),
+        randomized_response(lower=-1, upper=1, epsilon=1.0),
+    ):
+        for coordinates, share in ((1, 1e-9), (16, 0.06), (1000, 0.06), (10**5, 0.01)):
+            claimed = pure_epsilon_l2(mechanism, coordinates=coordinates, clip_norm=1.0)
+            attained = coordinates * worst_ratio(mechanism, 2 / math.sqrt(coordinates))
+            assert attained <= claimed <= (1 + share) * attained
 
 
 # Whole claims ---------------------------------------------------------------------------------------------------------

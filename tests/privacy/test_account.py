@@ -14,10 +14,12 @@ from mezzotint import families
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import TOTAL
-from mezzotint.privacy import account, prove
+from mezzotint.privacy import account, accounting, prove
 from mezzotint.privacy.accounting import WORTHLESS
+from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.divergences import rdp_to_epsilon
 from mezzotint.privacy.local import PLD, PURE
+from mezzotint.privacy.sums.cost import account_sum
 from mezzotint.vectors import TableScheme, ranked_codebook
 from reference.mechanisms import FAMILIES
 from reference.privacy import dominating_pair, product_delta, worst_releases
@@ -412,7 +414,10 @@ def test_a_delta_that_buys_nothing_is_not_spent(mechanism: Any, fields: Any) -> 
     """The claim is the pure one, whoever is asked and whether delta is named or not."""
     claim = account(mechanism, **fields)
     pure = account(mechanism, delta=0.0, **fields)
-    assert (claim.epsilon, claim.delta, claim.method) == (pure.epsilon, 0.0, pure.method)
+    assert claim.delta == 0.0
+    assert claim == pure
+    assert claim.release == pure.release
+    assert str(claim) == str(pure)
     assert claim == account(mechanism, delta=1e-12, **fields)
     certified, proof = prove(mechanism, **fields)
     assert certified.delta == 0.0
@@ -421,6 +426,21 @@ def test_a_delta_that_buys_nothing_is_not_spent(mechanism: Any, fields: Any) -> 
         == (proof is not None)
         == (prove(mechanism, delta=0.0, **fields)[1] is not None)
     )
+
+
+def test_a_delta_that_is_not_spent_is_not_accounted_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    deltas: list[float] = []
+
+    def counting(release: Release) -> Claim:
+        deltas.append(release.delta)
+        return account_sum(release)
+
+    monkeypatch.setattr(accounting, "account_sum", counting)
+    claim = account(COIN, trust="secure_sum", clients=1, rounds=2, delta=1e-9)
+    assert claim.delta == 0.0
+    assert deltas == [1e-9]
 
 
 @pytest.mark.parametrize("fields", [{"rounds": 60}, {"trust": "secure_sum", "clients": 100}])

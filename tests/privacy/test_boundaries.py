@@ -17,10 +17,8 @@ from mezzotint.privacy.charges import GLOBAL, Charge, Total
 from mezzotint.privacy.claim import Claim, nameless
 from mezzotint.privacy.local import (
     PURE,
-    _pure,
-    _round_epsilon,
 )
-from mezzotint.privacy.propose import Outcome, accepted, propose_local, pure_total, sealed
+from mezzotint.privacy.propose import Outcome, accepted, propose_local, sealed
 from mezzotint.privacy.sums.cost import _single
 from reference.kernel import claim as kernel_claim
 from reference.kernel import release as kernel_release
@@ -28,9 +26,13 @@ from tolerances import FEW
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "remedy"), [("epsilon", -1.0, "number >= 0"), ("delta", 2.0, "in \\[0, 1]")]
+    ("field", "value", "remedy"),
+    [
+        *[("epsilon", value, "number >= 0") for value in (-1.0, True, "1", None)],
+        *[("delta", value, "in \\[0, 1]") for value in (2.0, False, "0", None)],
+    ],
 )
-def test_prices_say_what_they_must_be(field: str, value: float, remedy: str) -> None:
+def test_prices_say_what_they_must_be(field: str, value: Any, remedy: str) -> None:
     with pytest.raises(ParameterError, match=remedy):
         Charge(
             **{
@@ -154,12 +156,11 @@ def test_pure_totals_of_sampled_reports() -> None:
     seen = replace(every, sampling_rate=0.1)
     unseen = replace(seen, sampling="poisson")
     for release in (every, seen):
-        assert pure_total(0.5, release) == pytest.approx(3.0, rel=FEW)
+        assert release.over_rounds(1.5) == 3.0
     secret = 2 * math.log(1 + 0.1 * (math.exp(1.5) - 1))
-    assert pure_total(0.5, unseen) == pytest.approx(secret, rel=FEW)
-    assert pure_total(0.5, unseen) >= secret
-    assert pure_total(1e3, unseen) == pytest.approx(6e3, rel=FEW)
-    assert pure_total(math.inf, every) == math.inf
+    assert secret <= unseen.over_rounds(1.5) <= secret * (1 + FEW)
+    assert unseen.over_rounds(3e3) == 6e3
+    assert every.over_rounds(math.inf) == math.inf
 
 
 def test_a_budget_that_is_just_met_is_kept() -> None:
@@ -257,7 +258,8 @@ def test_pure_costs_of_many_reports_add_up_rounded_up() -> None:
         run = Release(mechanism=table, rounds=rounds, delta=0.0)
         secret = replace(run, sampling="poisson", sampling_rate=0.3)
         assert Fraction(run.pure) >= rounds * Fraction(table.epsilon)
-        assert Fraction(_pure(secret)) >= rounds * Fraction(_round_epsilon(secret))
+        single = replace(secret, rounds=1).pure
+        assert Fraction(secret.pure) >= rounds * Fraction(single)
 
 
 def test_a_certified_claim_names_the_method_of_its_proof() -> None:

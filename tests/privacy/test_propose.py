@@ -22,7 +22,6 @@ from mezzotint.privacy.propose import (
     _RAISES,
     accepted,
     binary_text,
-    pure_total,
     sealed,
 )
 from reference.kernel import release as kernel_release
@@ -91,16 +90,16 @@ def test_pure_totals_are_rounded_up() -> None:
     generator = np.random.default_rng(1)
     with mpmath.workdps(40):
         for _ in range(300):
-            single, rate = float(generator.uniform(0, 2)), float(generator.random())
-            coordinates, rounds = (int(n) for n in generator.integers(1, 50, 2))
-            exact = mpmath.mpf(coordinates) * single
-            every = Release(mechanism=TWO, dimension=coordinates, rounds=rounds, delta=0.0)
-            # Up to 45 UNIT a product, and twice that through exp and log.
-            assert rounds * exact <= pure_total(single, every) <= rounds * exact * (1 + 1e-14)
+            one_round, rate = float(generator.uniform(0, 60)), float(generator.random())
+            rounds = int(generator.integers(1, 50))
+            exact = mpmath.mpf(one_round)
+            every = Release(mechanism=TWO, rounds=rounds, delta=0.0)
+            # One rounding, and 16 UNIT of exp and log.
+            assert rounds * exact <= every.over_rounds(one_round) <= rounds * exact * (1 + 1e-15)
             secret = rounds * mpmath.log1p(rate * mpmath.expm1(exact))
             unseen = replace(every, sampling="poisson", sampling_rate=rate)
             # Ten times that.
-            assert secret <= pure_total(single, unseen) <= secret * (1 + 1e-13)
+            assert secret <= unseen.over_rounds(one_round) <= secret * (1 + 1e-14)
 
 
 def _judge(monkeypatch: pytest.MonkeyPatch, enough: dict[str, float]) -> list[tuple[str, float]]:

@@ -217,7 +217,7 @@ def _dry_run(run: RunFile, settings: RunSettings, as_json: bool) -> None:
     if json_fields["rounds"] < json_fields["wanted"]:
         sentences.append(
             f"warning: the budget of epsilon {exactly(settings.epsilon)} ends the run after "
-            f"{json_fields['rounds']} of {json_fields['wanted']} rounds of a client"
+            f"{json_fields['rounds']} of {counted(json_fields['wanted'], 'round')} of a client"
         )
     if json_fields["warning"]:
         sentences.append(f"warning: {json_fields['warning']}")

@@ -520,9 +520,10 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         return ""
 
     def _shortage_of(self, unspent: int, clients: int) -> str:
+        allowed = counted(self.most_rounds or 0, "round")
         return (
-            f"only {unspent} of {clients} clients were charged for fewer than {self.most_rounds} "
-            "rounds; one more would exceed the budget of the others"
+            f"only {unspent} of {clients} clients were charged for fewer than {allowed}; "
+            "one more would exceed the budget of the others"
         )
 
     def _charges(self) -> Mapping[str, int]:

@@ -67,9 +67,18 @@ def account(released: Release | Released, /, **fields: Any) -> Claim:
     """
     release = _release(released, fields)
     claim = _account(release)
-    if release.delta > 0 and _pure_bound(claim) <= claim.epsilon * (1 + WORTHLESS):
-        return _account(replace(release, delta=0.0))
-    return claim
+    pure_bounds = [bound for bound in claim.alternatives if bound[0] in _DELTA_FREE]
+    if not pure_bounds or pure_bounds[0][1] > claim.epsilon * (1 + WORTHLESS):
+        return claim
+    method, epsilon = pure_bounds[0]
+    return replace(
+        claim,
+        epsilon=epsilon,
+        delta=0.0,
+        method=method,
+        alternatives=tuple(pure_bounds),
+        release=replace(claim.release or release, delta=0.0),
+    )
 
 
 WORTHLESS = 1e-3
@@ -77,14 +86,6 @@ WORTHLESS = 1e-3
 
 _DELTA_FREE = (PURE, SUMMED_PURE, PURE_L2)
 """Methods whose epsilon holds at delta 0."""
-
-
-def _pure_bound(claim: Claim) -> float:
-    """The least epsilon of a claim's methods that holds at delta 0; NaN, which is no bound, where
-    none does.
-    """
-    bounds = [epsilon for method, epsilon in claim.alternatives if method in _DELTA_FREE]
-    return min(bounds, default=math.nan)
 
 
 def _account(release: Release) -> Claim:

@@ -13,7 +13,7 @@ from numbers import Real
 from typing import Protocol, final
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.records import JsonObject, above, plain
+from mezzotint.core.records import JsonObject, above, counted, plain
 
 GLOBAL = "*"
 """The name under which releases about everyone stand."""
@@ -207,9 +207,8 @@ class Spent:
         return max(0.0, math.nextafter(budget - self.epsilon, -math.inf))
 
     def __str__(self) -> str:
-        releases = "1 release" if self.releases == 1 else f"{self.releases} releases"
         amounts = f"epsilon {above(self.epsilon)} and delta {above(self.delta)}"
-        return f"{amounts} in {releases} ({self.method})"
+        return f"{amounts} in {counted(self.releases, 'release')} ({self.method})"
 
 
 _ADVANCED_ROUNDING = 2.0**-46

@@ -28,7 +28,7 @@ from mezzotint.core.kinds import checked
 from mezzotint.core.loss import float_above
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Record, above, below, counted, plain
-from mezzotint.core.types import IntArray
+from mezzotint.core.types import UNIT, IntArray
 from mezzotint.privacy.sums import Lattice, lattice_rows
 
 if TYPE_CHECKING:
@@ -98,6 +98,9 @@ _SAMPLING = {
     "poisson": ", taking part in each round with probability {rate}, independently and in secret",
     "without_replacement": ", a secret random {rate} of all taking part in each round",
 }
+
+_LARGEST_EXPONENT = 700
+"""e to this power is a float."""
 
 _CLAIM_FIELDS = (
     *("epsilon", "delta", "neighboring", "unit", "observer", "trust", "honest_clients"),
@@ -442,7 +445,7 @@ class Release:
         neighboring: "replace_one", or with secret records also "add_or_remove_one".
         clients: of a sum or shuffle: reports in one; with "poisson" the clients of whom each takes
             part by chance.
-        corrupted: clients among them that add no honest noise.
+        corrupted: clients among them that add no honest noise, and know whether they were chosen.
         clip_norm: of a secure sum of vectors clipped to this L2 norm, rotated independently of the
             data and clipped to the table's range per coordinate, data units. None: every coordinate
             may change by its full range.
@@ -660,12 +663,39 @@ class Release:
         return int(self.clients or 1) - self.corrupted
 
     @property
+    def chance(self) -> float:
+        """Probability that the protected client is in a round, given which corrupted ones are; rounded
+        up."""
+        if self.participation != "without_replacement" or self.corrupted == 0:
+            return self.sampling_rate
+        # The honest ones of clients / rate in all compete for what places the corrupted ones leave.
+        rate = Fraction(self.sampling_rate)
+        clients = int(self.clients or 1)
+        return min(1.0, float_above(rate * clients / (clients - rate * self.corrupted)))
+
+    def over_rounds(self, round_epsilon: float | Fraction) -> float:
+        """Pure epsilon of all rounds from that of one which the protected unit is in, rounded up.
+
+        Of secret participation e**epsilon - 1 shrinks by the chance, where a round without the unit
+        looks like one in which somebody else's data stand for it (docs/proofs/privacy-composition.md,
+        "The alternatives").
+        """
+        if math.isinf(round_epsilon):
+            return math.inf
+        replaced = self.participation == "without_replacement"
+        if self.trust == "local" and self.participation == "poisson":
+            replaced = True
+        if replaced and round_epsilon < _LARGEST_EXPONENT:
+            amplified = math.log1p(self.chance * math.expm1(float_above(Fraction(round_epsilon))))
+            round_epsilon = min(round_epsilon, amplified * (1 + 16 * UNIT))
+        return float_above(self.rounds * Fraction(round_epsilon))
+
+    @property
     def pure(self) -> float:
         """Pure epsilon of all reports together, rounded up."""
-        epsilon = self.table.epsilon
-        if self.releases == 1 or math.isinf(epsilon):
-            return epsilon
-        return float_above(self.releases * Fraction(epsilon))
+        if math.isinf(self.table.epsilon):
+            return math.inf
+        return self.over_rounds(self.dimension * Fraction(self.table.epsilon))
 
     @cached_property
     def exact(self) -> kernel.ExactRelease | None:

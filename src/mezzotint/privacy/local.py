@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
-from mezzotint.core.types import UNIT
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.profile import TAIL, Profile
 
@@ -24,26 +24,6 @@ PRECISION = 1e-4
 _CUT = 1e-6
 """Share of delta that tails may cost which a composition cuts off."""
 
-_LARGEST_EXPONENT = 700
-"""e to this power is a float."""
-
-
-def _round_epsilon(run: Release) -> float:
-    """Pure epsilon of one round."""
-    epsilon = run.dimension * run.table.epsilon * (1 + 4 * UNIT)
-    if run.participation != "poisson" or epsilon > _LARGEST_EXPONENT:
-        return epsilon
-    # Amplification of pure epsilon: e**epsilon - 1 shrinks by the rate (both neighbouring
-    # relations).
-    amplified = math.log1p(run.sampling_rate * math.expm1(epsilon))
-    return min(epsilon, amplified * (1 + 16 * UNIT))
-
-
-def _pure(run: Release) -> float:
-    if run.participation != "poisson":
-        return run.pure
-    return run.rounds * _round_epsilon(run) * (1 + 4 * UNIT)
-
 
 def _rough_epsilon(run: Release) -> float:
     """Roughly the epsilon of the release, as if losses were as large as can be, of either sign.
@@ -54,7 +34,7 @@ def _rough_epsilon(run: Release) -> float:
     epsilon = run.table.epsilon
     count = run.releases * run.sampling_rate
     if run.participation == "poisson":
-        epsilon = _round_epsilon(run)
+        epsilon = replace(run, rounds=1).pure
         count = run.rounds
     if math.isinf(epsilon):
         return 1.0
@@ -98,7 +78,7 @@ def composed_epsilon(
     # Of sums: absent or replaced, the outputs differ by one replaced report (or silence), and all
     # pairs are covered.
     visible = run.participation == "public"
-    directions = one_round.sampled(run.sampling_rate, seen=visible, neighboring=run.neighboring)
+    directions = one_round.sampled(run.chance, seen=visible, neighboring=run.neighboring)
     return max(composed(direction, run.rounds) for direction in directions)
 
 
@@ -108,7 +88,7 @@ def account_local(run: Release, *, precision: float = PRECISION) -> Claim:
     Arguments:
         precision: share of epsilon that the grid of losses may cost.
     """
-    epsilons = {PURE: _pure(run)}
+    epsilons = {PURE: run.pure}
     if run.delta > 0:
         tolerance = precision * max(1.0, _rough_epsilon(run))
         profile = Profile.of_rows(run.table.weights)

@@ -379,18 +379,6 @@ def accepted(
     return best
 
 
-_LARGEST_EXPONENT = 700
-"""e to this power is a float."""
-
-
-def pure_total(single: float, release: Release) -> float:
-    """Pure epsilon of all reports together, from that of one; inf where it has none."""
-    round_epsilon = release.dimension * single
-    if release.participation == "poisson" and round_epsilon < _LARGEST_EXPONENT:
-        round_epsilon = math.log1p(release.sampling_rate * math.expm1(round_epsilon))
-    return release.rounds * round_epsilon * (1 + 16 * UNIT)
-
-
 def exact_release(release: Release) -> mz.kernel.ExactRelease:
     """The release of a table as the kernel describes it."""
     exact = release.exact
@@ -462,7 +450,7 @@ def beyond_pure(
     The attempts are made if their pure composition is not enough.
     """
     delta = release.delta
-    pure = pure_total(release.table.epsilon, release)
+    pure = release.pure
     if delta == 0:
         pure = min(epsilon, pure)
     ratio = partial(sealed, kind="ratio", tables=[release.table.canonical()])

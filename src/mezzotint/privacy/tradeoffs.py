@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -22,7 +21,7 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.search import bracket
 from mezzotint.core.types import UNIT, FloatArray, IntArray
 from mezzotint.privacy.profile import Profile
-from mezzotint.privacy.sums.geometry import POSITION_ERROR, concave_majorant
+from mezzotint.privacy.sums.geometry import POSITION_ERROR, concave_majorant, steepest_loss
 
 
 def tradeoff(mechanism: Mechanism) -> Profile:
@@ -160,10 +159,8 @@ def gaussian_shift(epsilon: float, delta: float) -> float:
 UNEVEN = 1e-8
 """Added to a vector's epsilon, relative: knots count as even up to 1e-9 of their distance."""
 
-_HALVINGS = 60
-"""How often the first step of a profile of distances is halved."""
 _SEGMENTS = 64
-"""Steps of such a profile between two knots."""
+"""Steps of a profile of distances between two knots."""
 
 _EVEN = 1e-9
 """Share of their distance by which knots may miss an even grid."""
@@ -212,7 +209,7 @@ def metric_epsilon(mechanism: Mechanism, metric: str) -> float:
     check_instance("mechanism", mechanism, Mechanism)
     check_choice("metric", metric, ("absolute", "squared"))
     if metric == "absolute":
-        return _absolute(mechanism)
+        return steepest_loss(mechanism)
     spacing = Fraction(spacing_of(mechanism.knots))
     losses = row_losses(mechanism)
     if np.isinf(losses).any():
@@ -261,36 +258,6 @@ def _largest_log_ratio(larger: IntArray, smaller: IntArray) -> float:
     return float_above(logarithm + _QUOTIENT_ERROR)
 
 
-def _absolute(mechanism: Mechanism) -> float:
-    """The largest slope of log p(x) over inputs and levels, per data unit, rounded up; inf at a
-    jump, and where a level is possible at one of two neighbouring knots alone.
-    """
-    # Between two knots p is linear, so |d log p / dx| is largest at the smaller end: |b - a| / (h
-    # min(a, b)). A supremum of slopes is the supremum of all difference quotients of log p.
-    steepest = Fraction(0)
-    knots = [Fraction(knot) for knot in mechanism.knots.tolist()]
-    lengths = [end - start for start, end in pairwise(knots)]
-    row_pairs = pairwise(mechanism.weights)
-    for length, (left_row, right_row) in zip(lengths, row_pairs, strict=True):
-        smaller = np.minimum(left_row, right_row)
-        difference = np.abs(right_row - left_row)
-        changed = difference > 0
-        if not changed.any():
-            continue
-        if length == 0 or (smaller[changed] == 0).any():
-            return math.inf
-        divisors = np.maximum(smaller, 1)
-        quotients = np.where(changed, difference / divisors, 0.0)
-        # Rounding keeps order: the quotient that is exactly the largest is among the largest
-        # floats.
-        is_largest = quotients == quotients.max()
-        for level in np.flatnonzero(is_largest).tolist():
-            smallest_weight = int(smaller[level])
-            relative_change = Fraction(int(difference[level]), smallest_weight)
-            steepest = max(steepest, relative_change / length)
-    return float_above(steepest)
-
-
 def vector_epsilon(
     mechanism: Mechanism,
     *,
@@ -320,7 +287,7 @@ def vector_epsilon(
     Example:
         >>> mechanism = mz.families.randomized_response(epsilon=0.5)
         >>> round(mz.design.vector_epsilon(mechanism, dimension=16, l2_distance=2.0), 3)
-        2.757
+        2.595
     """
     dimension = check_count("dimension", dimension, least=1)
     if not check_finite("l2_distance", l2_distance) >= 0:
@@ -332,47 +299,43 @@ def vector_epsilon(
     if math.isinf(losses[-1]):
         return math.inf
     distance = float(l2_distance)
+    loss_by_slope = math.inf
     if inputs == "grid":
         grid_distances: FloatArray = np.arange(losses.size + 1.0) * spacing
         squares = grid_distances**2
         bounds = np.concatenate([[0.0], losses])
     else:
-        squares, bounds = _real_profile(losses, spacing)
+        steepest = steepest_loss(mechanism)
+        squares, bounds = _real_profile(losses, spacing, steepest)
         if distance > 0:
             # In both vectors, whichever way.
             distance += 2 * math.sqrt(dimension) * spacing * POSITION_ERROR
+        loss_by_slope = steepest * math.sqrt(dimension) * distance
     # sum_i profile(d_i^2) <= sum_i hull(d_i^2) <= dimension * hull(distance^2 / dimension), hull
-    # concave (Jensen).
+    # concave (Jensen); and sum_i steepest d_i <= steepest sqrt(dimension) distance.
     mean_square = distance**2 / dimension
-    mean_loss = concave_majorant(squares, bounds, mean_square)
-    return dimension * mean_loss * (1 + UNEVEN)
+    loss = dimension * concave_majorant(squares, bounds, mean_square)
+    return min(loss, loss_by_slope) * (1 + UNEVEN)
 
 
-def _real_profile(losses: FloatArray, spacing: float) -> tuple[FloatArray, FloatArray]:
+def _real_profile(
+    losses: FloatArray,
+    spacing: float,
+    steepest: float,
+) -> tuple[FloatArray, FloatArray]:
     """Squared distances and bounds of the log-ratio of any two real inputs at most so far apart."""
     # Comonotone dithering: inputs d apart draw rows floor(d/h) or ceil(d/h) apart, so the loss is
-    # at most losses[ceil(d/h)]. And log p has slope at most (e**losses[1] - 1) / h, so d = j h + r
-    # costs at most losses[j] + r slope. The smaller of the two, taken at the right end of each
-    # small step.
-    slope = math.expm1(losses[0]) / spacing
+    # at most losses[ceil(d/h)]. And no log p is steeper than `steepest`, so d = j h + r costs at
+    # most losses[j] + r steepest. The smaller of the two, taken at the right end of each small
+    # step.
     knot_losses = np.concatenate([[0.0], losses])
-    step_count = losses.size * _SEGMENTS
-    steps = np.arange(1, step_count + 1)
-    knots_apart, remainder = np.divmod(steps, _SEGMENTS)
-    rounded_up = knots_apart + (remainder > 0)
-    by_dithering = knot_losses[rounded_up]
+    steps = np.arange(losses.size * _SEGMENTS)
+    knots_apart, remainder = np.divmod(steps + 1, _SEGMENTS)
+    by_dithering = knot_losses[knots_apart + (remainder > 0)]
     distance_beyond = remainder / _SEGMENTS * spacing
-    by_slope = knot_losses[knots_apart] + distance_beyond * slope
+    by_slope = knot_losses[knots_apart] + distance_beyond * steepest
     bounds = np.minimum(by_dithering, by_slope)
     # The profile between two steps is at most its value at the right one: each value stands at the
-    # left end, so the hull of the points lies above the whole profile. Against squared distances
-    # the profile starts like a square root, above every chord from 0, and many coordinates share
-    # small distances: the first step is halved again and again.
-    first_step = spacing / _SEGMENTS
-    halvings = np.arange(_HALVINGS, -1, -1)
-    halved_steps = first_step * 0.5**halvings
-    later_steps = steps[1:-1] * first_step
-    left_ends = np.concatenate([[0.0], halved_steps, later_steps])
-    bounds_near_zero = np.minimum(halved_steps * slope, bounds[0])
-    all_bounds = np.concatenate([bounds_near_zero, bounds[1:]])
-    return left_ends**2, np.maximum.accumulate(all_bounds)
+    # left end, so the hull of the points lies above the whole profile.
+    left_ends = steps * spacing / _SEGMENTS
+    return left_ends**2, np.maximum.accumulate(bounds)

@@ -119,7 +119,7 @@ def federated_page(source: Path) -> Page:
     model_name = run.settings.get("model", "a model")
     return Page(
         title=f"Federated run: {model_name} on {run.settings.get('dataset', 'clients')}",
-        summary=f"{outcomes.count('released')} rounds; accuracy {accuracy}; "
+        summary=f"{counted(outcomes.count('released'), 'round')}; accuracy {accuracy}; "
         f"{run.report['report_bits']} bits per {report_unit}; {_cost_in_words(run)}.",
         sections=tuple(sections),
     )

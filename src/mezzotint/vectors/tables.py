@@ -28,7 +28,7 @@ from mezzotint.core.arguments import (
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kinds import checked
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.types import UNIT, FloatArray, IntArray, Seed
+from mezzotint.core.types import FloatArray, IntArray, Seed
 from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.divergences import rdp_to_epsilon
@@ -256,7 +256,7 @@ class TableScheme(VectorScheme):
         the L2 bound."""
         release.require_only("secure_sum", *SUMMED)
         by_coordinates = self._coordinate_release(release)
-        # The L2 bound counts the noise of all others, and no amplification by the rate.
+        # The L2 bound counts the noise of all others.
         if self.clip_norm is None or not all_others_take_part(release):
             return account(by_coordinates)
         epsilons = self.under_l2(release)
@@ -289,7 +289,7 @@ class TableScheme(VectorScheme):
         remedy = "losses of vectors need their L2 norm bounded"
         norm = check_positive("clip_norm", self.clip_norm, remedy)
         pure = pure_epsilon_l2(self.mechanism, coordinates=self.length, clip_norm=norm)
-        epsilons = {PURE_L2: release.rounds * pure * (1 + 4 * UNIT)}
+        epsilons = {PURE_L2: release.over_rounds(pure)}
         if release.delta == 0:
             return epsilons
         amounts = (release.others, release.rounds, release.delta)

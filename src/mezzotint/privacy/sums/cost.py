@@ -548,7 +548,7 @@ def _pure_l2(run: Release) -> float:
     if run.clip_norm is None:
         return math.inf
     single = pure_epsilon_l2(run.table, coordinates=run.dimension, clip_norm=run.clip_norm)
-    return run.rounds * single * (1 + 4 * UNIT)
+    return run.over_rounds(single)
 
 
 def account_sum(run: Release) -> Claim:

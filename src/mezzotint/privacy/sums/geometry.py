@@ -17,6 +17,7 @@ added up.
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 from typing import final
@@ -25,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.loss import float_above
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import UNIT, FloatArray, IntArray
 from mezzotint.privacy.hulls import hull
@@ -81,6 +83,13 @@ def series(alpha: float, reach: float = 0.5) -> tuple[float, float, float, float
     largest_power = math.exp(abs(alpha - 4) * -math.log1p(-small))
     remainder = abs(third_order * (alpha - 3)) / 4 * largest_power
     return alpha, small, second_order * (1 + 64 * UNIT), third_order, remainder, UNIT
+
+
+def _has_jumps(mechanism: Mechanism) -> bool:
+    """Whether two rows at the same knot differ."""
+    repeated_knots = np.diff(mechanism.knots) == 0
+    jumps = np.diff(mechanism.weights, axis=0)[repeated_knots]
+    return bool((jumps != 0).any())
 
 
 def _segments(mechanism: Mechanism) -> tuple[FloatArray, FloatArray]:
@@ -240,9 +249,7 @@ def quadratic_renyi(
     """
     if not 1 < alpha < math.inf:
         raise ParameterError("alpha", alpha, "need a finite Renyi order above 1")
-    repeated_knots = np.diff(mechanism.knots) == 0
-    jumps = np.diff(mechanism.weights, axis=0)[repeated_knots]
-    if (jumps != 0).any():
+    if _has_jumps(mechanism):
         return math.inf
     return _pairs(mechanism, noise).renyi(alpha)
 
@@ -458,8 +465,41 @@ def _mean_quotients(
     return totals
 
 
+def steepest_loss(mechanism: Mechanism) -> float:
+    """The largest slope of log p(x) over inputs and levels, per data unit, rounded up; inf at a
+    jump, and where a level is possible at one of two neighbouring knots alone.
+    """
+    # Between two knots p is linear, so |d log p / dx| is largest at the smaller end: |b - a| / (h
+    # min(a, b)). A supremum of slopes is the supremum of all difference quotients of log p.
+    steepest = Fraction(0)
+    knots = [Fraction(knot) for knot in mechanism.knots.tolist()]
+    lengths = [end - start for start, end in pairwise(knots)]
+    row_pairs = pairwise(mechanism.weights)
+    for length, (left_row, right_row) in zip(lengths, row_pairs, strict=True):
+        smaller = np.minimum(left_row, right_row)
+        difference = np.abs(right_row - left_row)
+        changed = difference > 0
+        if not changed.any():
+            continue
+        if length == 0 or (smaller[changed] == 0).any():
+            return math.inf
+        divisors = np.maximum(smaller, 1)
+        quotients = np.where(changed, difference / divisors, 0.0)
+        # Rounding keeps order: the quotient that is exactly the largest is among the largest
+        # floats.
+        is_largest = quotients == quotients.max()
+        for level in np.flatnonzero(is_largest).tolist():
+            smallest_weight = int(smaller[level])
+            relative_change = Fraction(int(difference[level]), smallest_weight)
+            steepest = max(steepest, relative_change / length)
+    return float_above(steepest)
+
+
 _DISTANCES = 64
 """Distances at which a pure loss is computed."""
+
+_HALVINGS = 40
+"""Halvings of the first of them beside a jump; smaller ones are lost in what losses are rounded by."""
 
 
 def loss_profile(mechanism: Mechanism) -> tuple[FloatArray, FloatArray]:
@@ -474,6 +514,9 @@ def loss_profile(mechanism: Mechanism) -> tuple[FloatArray, FloatArray]:
     """
     span = mechanism.upper - mechanism.lower
     distances = span * np.arange(1, _DISTANCES + 1) / _DISTANCES
+    if _has_jumps(mechanism):
+        halves = 0.5 ** np.arange(_HALVINGS, 0, -1)
+        distances = np.concatenate([halves * distances[0], distances])
     losses = [_loss_within(mechanism, distance) for distance in distances.tolist()]
     return distances, np.maximum.accumulate(losses)
 
@@ -570,8 +613,10 @@ def pure_epsilon_l2(
     # f(sum a_j / coordinates) (Jensen). Where a square is off by a relative 4 UNIT, f is too: it
     # rises, is concave, and at 0 it is not below 0.
     left_ends = np.append(0.0, distances[:-1])
-    loss = concave_majorant(left_ends**2, losses, square / coordinates)
-    return coordinates * loss * (1 + 64 * UNIT)
+    loss = coordinates * concave_majorant(left_ends**2, losses, square / coordinates)
+    # Coordinates at distances d_j lose at most the sum of steepest d_j (Cauchy-Schwarz).
+    loss_by_slope = steepest_loss(mechanism) * math.sqrt(coordinates * square)
+    return min(loss, loss_by_slope) * (1 + 64 * UNIT)
 
 
 def concave_majorant(

@@ -68,13 +68,13 @@ _LOWEST_RAISE = -0.05
 """Composed sums live off all of a case's curve: cases whose epsilon at one delta is smaller than
 the search's, by so much at most, are tried first."""
 
-_LONG_CHECK = 10.0
+_LONG_CHECK = 3.0
 """Cases whose check takes more seconds give way to blocks of clients."""
 
 _BLOCK = 4
 """Clients of a block."""
 
-_BLOCK_GAIN = 1.01
+_BLOCK_GAIN = 1.02
 """The epsilon of blocks of clients may exceed that of cases by this factor."""
 
 # Processor time of a check, seconds per output of a sum, as measured on 14 proofs of 1,000 to
