@@ -50,6 +50,7 @@ from rich.table import Table
 
 from mezzotint import collect, families
 from mezzotint.collect.answers import GroupEvidence
+from mezzotint.collect.evidence import Request
 from mezzotint.collect.groups import Group, parts_of
 from mezzotint.collect.intervals import (
     Sums,
@@ -58,7 +59,6 @@ from mezzotint.collect.intervals import (
     score_widths,
     target_of_mean,
 )
-from mezzotint.collect.requests import Request
 from mezzotint.collect.spreads import Spread
 from mezzotint.core.mechanism import Mechanism
 

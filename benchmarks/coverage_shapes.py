@@ -44,9 +44,8 @@ from scipy import special
 
 from mezzotint import collect
 from mezzotint.collect.bets import Betting
-from mezzotint.collect.decoders import decoder_basis, dominating
 from mezzotint.collect.evidence import Evidence
-from mezzotint.collect.support_points import SupportPoints, nodes_of
+from mezzotint.collect.support_points import SupportPoints, decoder_basis, dominating, nodes_of
 from mezzotint.core.mechanism import Mechanism
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

@@ -16,11 +16,10 @@ from scipy import optimize, stats
 from mezzotint import collect, datasets, design, families
 from mezzotint.collect import evidence
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.collect.decoders import dominating, greatest_expectation
 from mezzotint.collect.evidence import FLOOR, FOLDS, CrossFitted
 from mezzotint.collect.intervals import Sums, mean_interval
 from mezzotint.collect.spreads import spread_of
-from mezzotint.collect.support_points import nodes_of, quick_fit
+from mezzotint.collect.support_points import dominating, greatest_expectation, nodes_of, quick_fit
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import TOTAL
 from reference.fits import fitted_together
@@ -106,7 +105,7 @@ def test_a_solver_that_fails_makes_intervals_wider_and_never_wrong(
         del pmf, values, rest
         return None if failure == "nan" else np.linspace(-3, 3, shares.size)
 
-    monkeypatch.setattr("mezzotint.collect.decoders._solve", broken)
+    monkeypatch.setattr("mezzotint.collect.support_points._solve", broken)
     result = collect.estimate(counts, histogram=4, quantiles=[0.5])
     assert result.mean == usual.mean
     assert result.histogram is not None

@@ -16,7 +16,6 @@ from mezzotint import Mechanism, collect, design, families
 from mezzotint.collect import bets, intervals
 from mezzotint.collect.bets import Betting, chunks_of
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.collect.decoders import dominating
 from mezzotint.collect.intervals import (
     LADDER,
     Sums,
@@ -27,7 +26,7 @@ from mezzotint.collect.intervals import (
     targets_of_categories,
 )
 from mezzotint.collect.spreads import Spread, spread_of
-from mezzotint.collect.support_points import nodes_of
+from mezzotint.collect.support_points import dominating, nodes_of
 from mezzotint.core.types import TOTAL
 from reference.fits import fitted_together
 from reference.outcomes import ones_of_fixed, outcomes, probabilities, score_accepts

@@ -14,7 +14,7 @@ from mezzotint.collect.counts import (
     refuse_seeded,
     seeded_together,
 )
-from mezzotint.collect.evidence import CrossFitted
+from mezzotint.collect.evidence import CrossFitted, Request
 from mezzotint.collect.groups import (
     Group,
     Part,
@@ -32,7 +32,6 @@ from mezzotint.collect.intervals import (
     normal_quantile,
 )
 from mezzotint.collect.provenance import IN_SEVERAL_GROUPS, SAME_PEOPLE
-from mezzotint.collect.requests import Request
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject

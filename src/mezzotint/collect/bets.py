@@ -18,10 +18,9 @@ import numpy as np
 from scipy import special
 
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.collect.decoders import dominating
 from mezzotint.collect.evidence import STEPS, Evidence, Fold, expected_shares
 from mezzotint.collect.intervals import Sums, mean_interval
-from mezzotint.collect.support_points import SupportPoints, quick_fit
+from mezzotint.collect.support_points import SupportPoints, dominating, quick_fit
 from mezzotint.core.search import bracket
 from mezzotint.core.types import FloatArray
 

@@ -19,7 +19,7 @@ from mezzotint.collect.counts import (
     claim_of,
     refuse_seeded,
 )
-from mezzotint.collect.evidence import CrossFitted, Evidence
+from mezzotint.collect.evidence import CrossFitted, Evidence, Request
 from mezzotint.collect.intervals import (
     Interval,
     Method,
@@ -30,7 +30,6 @@ from mezzotint.collect.intervals import (
     mean_interval,
     targets_of_categories,
 )
-from mezzotint.collect.requests import Request
 from mezzotint.collect.spreads import spread_of
 from mezzotint.collect.support_points import deviance, least_deviance
 from mezzotint.core.arguments import check_choice

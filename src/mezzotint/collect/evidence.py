@@ -14,14 +14,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import final
+from itertools import pairwise
+from typing import Self, final
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.collect.decoders import decoder_basis, dominating, greatest_expectation
 from mezzotint.collect.intervals import (
     WIDER,
     Interval,
@@ -31,10 +31,18 @@ from mezzotint.collect.intervals import (
 from mezzotint.collect.spreads import Spread
 from mezzotint.collect.support_points import (
     SupportPoints,
+    decoder_basis,
+    dominating,
+    greatest_expectation,
     nodes_of,
     quick_fit,
     smooth_fit,
 )
+from mezzotint.core.errors import (
+    ParameterError,
+    as_reals,
+)
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import FloatArray
 
 FOLDS = 4
@@ -101,6 +109,120 @@ def folds_of(
         if share:
             folds.append(Fold(counts=counts, share=share, expected=expected, centre=centre))
     return tuple(folds)
+
+
+# Requests ----------------------------------------------------------------------------------------
+
+MOST_BINS = 1000
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Request:
+    """Shares and quantiles that are asked of numbers.
+
+    Arguments:
+        above: thresholds of shares above them, data units.
+        histogram: edges of bins, data units; none for no histogram.
+        quantiles: probabilities.
+        lower, upper: range of the inputs.
+    """
+
+    above: tuple[float, ...]
+    histogram: tuple[float, ...]
+    quantiles: tuple[float, ...]
+    lower: float
+    upper: float
+
+    @classmethod
+    def of(
+        cls,
+        table: Mechanism,
+        *,
+        above: Sequence[float] | None,
+        histogram: int | Sequence[float] | None,
+        quantiles: Sequence[float] | None,
+    ) -> Self:
+        """The request, checked against the table; raises ParameterError for what it cannot
+        answer.
+        """
+        requested = {
+            "above": above,
+            "histogram": histogram,
+            "quantiles": quantiles,
+        }
+        for argument, requested_value in requested.items():
+            if table.categories is not None and requested_value is not None:
+                remedy = "categories have frequencies, and no order; leave it out"
+                raise ParameterError(argument, requested_value, remedy)
+        thresholds = edges = probabilities = ()
+        if above is not None:
+            thresholds = _thresholds(above, table.lower, table.upper)
+        if histogram is not None:
+            edges = _edges(histogram, table.lower, table.upper)
+        if quantiles is not None:
+            probabilities = _probabilities(quantiles)
+        return cls(
+            above=thresholds,
+            histogram=edges,
+            quantiles=probabilities,
+            lower=table.lower,
+            upper=table.upper,
+        )
+
+    @property
+    def bins(self) -> list[tuple[float, float]]:
+        """Both edges of each bin."""
+        return list(pairwise(self.histogram))
+
+    @property
+    def size(self) -> int:
+        """Intervals asked for."""
+        return len(self.above) + len(self.bins) + len(self.quantiles)
+
+    @property
+    def edges(self) -> FloatArray | None:
+        """All edges of shares; None for none."""
+        edges = {*self.above, *self.histogram}
+        if not edges:
+            return None
+        if self.above:
+            edges |= {self.lower, self.upper}
+        return np.array(sorted(edges))
+
+
+def _thresholds(above: Sequence[float], lower: float, upper: float) -> tuple[float, ...]:
+    remedy = f"list values inside ({lower:g}, {upper:g}); try [{(lower + upper) / 2:g}]"
+    values = as_reals("above", above, remedy)
+    if values.ndim != 1 or not ((values > lower) & (values < upper)).all():
+        raise ParameterError("above", values.tolist(), remedy)
+    return tuple(values.tolist())
+
+
+def _edges(histogram: int | Sequence[float], lower: float, upper: float) -> tuple[float, ...]:
+    """Edges of bins within the range: equal ones for a number of bins, at most `MOST_BINS`, or
+    those that are listed.
+    """
+    if isinstance(histogram, (int, np.integer, np.bool_)):
+        if isinstance(histogram, (bool, np.bool_)) or not 1 <= histogram <= MOST_BINS:
+            raise ParameterError("histogram", histogram, f"use 1 to {MOST_BINS} bins")
+        return tuple(np.linspace(lower, upper, int(histogram) + 1).tolist())
+    remedy = "edges must increase strictly, at least 2 of them"
+    edges = as_reals("histogram", histogram, remedy)
+    if edges.ndim != 1 or edges.size < 2 or not (np.diff(edges) > 0).all():
+        raise ParameterError("histogram", edges.tolist(), remedy)
+    if edges[0] < lower or edges[-1] > upper:
+        remedy = f"edges must lie inside [{lower:g}, {upper:g}]"
+        raise ParameterError("histogram", edges.tolist(), remedy)
+    return tuple(edges.tolist())
+
+
+def _probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
+    remedy = "list probabilities strictly between 0 and 1; try [0.5]"
+    values = as_reals("quantiles", quantiles, remedy)
+    if values.ndim != 1 or not values.size or not ((values > 0) & (values < 1)).all():
+        raise ParameterError("quantiles", values.tolist(), remedy)
+    return tuple(values.tolist())
 
 
 # Evidence -----------------------------------------------------------------------------------------
@@ -508,7 +630,7 @@ class CrossFitted(Evidence):
         skewness = np.zeros(widened.size)
         parts: list[_FoldSpread] = []
         for fold, decoder in zip(self.folds, decoders, strict=True):
-            fold_spread = _FoldSpread.of(self.knot_rows, decoder, self.base.counts, widened)
+            fold_spread = _FoldSpread(self.knot_rows, decoder, self.base.counts, widened)
             parts.append(fold_spread)
             total += float(fold.counts @ decoder) / report_count
             largest += fold.share * fold_spread.variance(
@@ -542,64 +664,45 @@ class CrossFitted(Evidence):
 
 
 @final
-@dataclass(frozen=True, kw_only=True, eq=False)
 class _FoldSpread:
-    """How the reports vary under the decoder of a fold.
+    """How the reports vary under the decoder of a fold, for intervals of some standard errors.
 
-    Arguments:
+    Attributes:
         spread: of the decoder.
-        n: reports.
         mean, seen: of the decoded reports, and their variance.
-        pseudo_reports: (Z,) how many are added, at each normal quantile.
-        unseen: (Z,) variance of reports that few do not show, in all.
         skewness: (Z,) what rare far values cost an interval, times n.
     """
 
-    spread: Spread
-    n: int
-    mean: float
-    seen: float
-    pseudo_reports: FloatArray
-    unseen: FloatArray
-    skewness: FloatArray
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         rows: FloatArray,
         decoder: FloatArray,
         counts: npt.NDArray[np.int64],
         quantiles: FloatArray,
-    ) -> _FoldSpread:
-        """That of reports under a decoder, for intervals of so many standard errors."""
-        spread = Spread(pmf=rows, values=decoder)
-        greatest = spread.greatest_of_all
-        reach = spread.reach
-        report_count = int(counts.sum())
-        mean_report = float(counts @ decoder) / report_count
+    ) -> None:
+        self.spread = Spread(pmf=rows, values=decoder)
+        greatest = self.spread.greatest_of_all
+        reach = self.spread.reach
+        self._n = int(counts.sum())
+        self.mean = float(counts @ decoder) / self._n
+        self.seen = float(counts @ (decoder - self.mean) ** 2) / self._n
         # Where no inputs make both ends of the decoder common, one is rare whatever the inputs are:
         # its reports are a Poisson count of jumps, k of which do not rule out k + z^2/2 + z sqrt(k
         # + z^2/4).
         rare = 0.0
-        skewness = np.zeros(quantiles.size)
+        self.skewness = np.zeros(quantiles.size)
         if reach > 0:
             rare = 1 - 4 * greatest / reach**2
         if greatest > 0:
-            lopsided = reach * (1 - float(spread.variances.min()) / greatest)
-            skewness = lopsided * (1 + rare * (quantiles**2 / 2 - 1))
-        pseudo_reports = np.maximum(PSEUDO_VARIANCES, (quantiles - WIDER) ** 2)
-        return cls(
-            spread=spread,
-            n=report_count,
-            mean=mean_report,
-            seen=float(counts @ (decoder - mean_report) ** 2) / report_count,
-            pseudo_reports=pseudo_reports,
-            unseen=np.maximum(pseudo_reports * greatest, rare * (quantiles * reach / 2) ** 2),
-            skewness=skewness,
-        )
+            lopsided = reach * (1 - float(self.spread.variances.min()) / greatest)
+            self.skewness = lopsided * (1 + rare * (quantiles**2 / 2 - 1))
+        # Reports that are added, at each quantile, and the variance that few do not show, in all.
+        self._pseudo_reports = np.maximum(PSEUDO_VARIANCES, (quantiles - WIDER) ** 2)
+        jumps = rare * (quantiles * reach / 2) ** 2
+        self._unseen = np.maximum(self._pseudo_reports * greatest, jumps)
 
     def variance(self, believed: npt.ArrayLike) -> FloatArray:
         """The variance to reckon with, of that which is believed and of what few reports do not
         show.
         """
-        return (self.n * np.asarray(believed) + self.unseen) / (self.n + self.pseudo_reports)
+        return (self._n * np.asarray(believed) + self._unseen) / (self._n + self._pseudo_reports)

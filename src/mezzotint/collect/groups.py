@@ -13,7 +13,6 @@ from typing import Any, final
 import numpy as np
 
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.collect.decoders import dominating
 from mezzotint.collect.intervals import (
     LADDER,
     WIDER,
@@ -28,7 +27,7 @@ from mezzotint.collect.intervals import (
     within,
 )
 from mezzotint.collect.spreads import spread_of
-from mezzotint.collect.support_points import MAX_CODES, nodes_of
+from mezzotint.collect.support_points import MAX_CODES, dominating, nodes_of
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.types import FloatArray
 
