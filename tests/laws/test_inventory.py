@@ -11,7 +11,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "collect.intervals.within",
         "collect.charging.ledger_of", "collect.charging.RunCharge.release",
         "collect.reports.Origin.part", "collect.reports.origin_of",
-        "collect.coded.total_of", "collect.counts.claim_of", "collect.folders.origin_and_charge",
+        "collect.counts.total_of", "collect.counts.claim_of", "collect.folders.origin_and_charge",
         "design.problem.Problem.width",
         "design.problem.make_problem", "design.problem.pose", "design.problem.without_bound",
         "core.arguments.check_epsilon", "core.arguments.check_limit",

@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mezzotint.collect.coded import OpenReports, Total, open_reports, total_of
-from mezzotint.collect.counts import CodeCounts
+from mezzotint.collect.counts import CodeCounts, OpenReports, Total, open_reports, total_of
 from mezzotint.collect.groups import Group
 from mezzotint.collect.provenance import UNKNOWN, Provenance
 from mezzotint.collect.settings import Settings

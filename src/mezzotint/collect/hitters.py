@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Self, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.collect.coded import OpenReports, codes_in, open_reports
 from mezzotint.collect.counts import (
     Counts,
+    OpenReports,
     claim_of,
+    codes_in,
     counts_of,
+    open_reports,
     refuse_seeded,
 )
 from mezzotint.collect.intervals import (

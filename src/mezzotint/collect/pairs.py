@@ -10,11 +10,11 @@ from typing import Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.collect.coded import open_reports
 from mezzotint.collect.counts import (
     CodeCounts,
     Counts,
     counts_of,
+    open_reports,
     refuse_seeded,
 )
 from mezzotint.collect.evidence import CrossFitted
