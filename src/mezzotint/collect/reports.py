@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Self, final
 
 from mezzotint.collect.dates import output_name
@@ -144,7 +144,7 @@ class Origin:
         if not self.memoised:
             values |= {"run": self.run, "source": self.source}
         if self.limit is not None:
-            values["people"] = asdict(self.limit)
+            values["people"] = {"at_most": self.limit.at_most, "per": self.limit.per}
         if self.lot is not None:
             values["lot"] = self.lot.as_dict()
         return {
