@@ -151,8 +151,9 @@ def _strategy(
     strategy: RoundStrategy[Any]
     if isinstance(scheme, RankedCodebook):
         if scheme.dimension != dimension:
-            remedy = f"the model has {dimension}"
-            raise ParameterError("mechanism", f"{scheme.dimension} coordinates", remedy)
+            raise ParameterError(
+                "mechanism", f"{scheme.dimension} coordinates", f"the model has {dimension}"
+            )
         strategy = LocalStrategy(
             scheme=scheme, clients_per_round=settings.clients_per_round, **options
         )

@@ -80,8 +80,9 @@ def _newer_content(content: RecordDict, names: list[str], word: str) -> RecordDi
         return RecordDict({"metrics": metrics})
     trained = content.array_records["fitres.parameters"]
     if len(trained) != len(names):
-        remedy = f"the model has {len(names)}: return them all"
-        raise ParameterError("parameters", f"{len(trained)} arrays", remedy)
+        raise ParameterError(
+            "parameters", f"{len(trained)} arrays", f"the model has {len(names)}: return them all"
+        )
     arrays = ArrayRecord()
     for array_name, serialized in zip(names, trained.values(), strict=True):
         # Serialized arrays lack types and shapes of their own.

@@ -482,11 +482,13 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
         check_numbers(self)
         _ = self.scheme(1)  # checks its part
         if self.clip_norm > MOST_STEPS * self.granularity:
-            remedy = f"a norm of at most {MOST_STEPS:g} steps; coarsen"
-            raise ParameterError("granularity", self.granularity, remedy)
+            raise ParameterError(
+                "granularity", self.granularity, f"a norm of at most {MOST_STEPS:g} steps; coarsen"
+            )
         if not 2 <= self.modulus_bits <= MAX_BITS:
-            remedy = f"2 to {MAX_BITS}; less noise or a coarser grid"
-            raise ParameterError("modulus_bits", self.modulus_bits, remedy)
+            raise ParameterError(
+                "modulus_bits", self.modulus_bits, f"2 to {MAX_BITS}; less noise or a coarser grid"
+            )
         norm_steps = f"{self.clip_norm / self.granularity:.10g}"
         description = canonical({"deviation": self.deviation, "steps": norm_steps})
         self._hold(

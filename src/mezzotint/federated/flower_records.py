@@ -204,6 +204,9 @@ def arrays_of(message: Message) -> ArrayRecord:
     """The only record of arrays in a message; ParameterError if there is none, or more than one."""
     candidates = list(message.content.array_records.values())
     if len(candidates) != 1:
-        remedy = "a train function returns exactly one ArrayRecord"
-        raise ParameterError("arrays", f"{len(candidates)} records", remedy)
+        raise ParameterError(
+            "arrays",
+            f"{len(candidates)} records",
+            "a train function returns exactly one ArrayRecord",
+        )
     return candidates[0]

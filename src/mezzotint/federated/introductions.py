@@ -132,6 +132,7 @@ class Introductions:
         if name != identity and _IDENTITY.fullmatch(name):
             raise SwappedKey(Key.CARD, "a name that could be another client's key")
         if any(name == client.name for client in self._clients.values()):
-            complaint = "another node that is there has introduced itself by this name"
-            raise DuplicateAnswer(Key.CARD, complaint)
+            raise DuplicateAnswer(
+                Key.CARD, "another node that is there has introduced itself by this name"
+            )
         return name

@@ -121,8 +121,10 @@ class RoundMemory:
             return True
         required = _REQUIRED_BEFORE.get(answer.stage, "")
         if required and required not in earlier:
-            complaint = f"the ledger lacks the answer to {required!r}; was an old copy restored?"
-            raise ReplayedRound(answer.stage, complaint)
+            raise ReplayedRound(
+                answer.stage,
+                f"the ledger lacks the answer to {required!r}; was an old copy restored?",
+            )
         if answer.stage == "open":
             agreed = hashlib.sha256(answer.agreement).hexdigest()
             if earlier["agree"] != agreed:

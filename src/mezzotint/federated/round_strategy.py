@@ -238,8 +238,11 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         if minimum is not None:
             self.minimum = check_count("minimum", minimum)
         if not self.minimum <= clients_per_round:
-            remedy = f"a round has at most {clients_per_round} summands; choose a smaller minimum"
-            raise ParameterError("minimum", self.minimum, remedy)
+            raise ParameterError(
+                "minimum",
+                self.minimum,
+                f"a round has at most {clients_per_round} summands; choose a smaller minimum",
+            )
         self.sampling = check_choice("sampling", sampling, SAMPLINGS)
         self.learning_rate = check_positive("learning_rate", learning_rate)
         self.optimizer: ServerOptimizer = FedAvg()

@@ -214,8 +214,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
             roster.check_drawn(self.invited, parameter="clients_per_round")
         # With more, stages would end before enough of a committee have answered.
         if self.spare > math.ceil(self.dropped * self.invited):
-            remedy = f"at most the share {self.dropped:g} of all that are drawn"
-            raise ParameterError("spare", self.spare, remedy)
+            raise ParameterError(
+                "spare", self.spare, f"at most the share {self.dropped:g} of all that are drawn"
+            )
         if self.encoding.purpose == "evaluate":  # its size does not depend on the model
             self.encoding.check_room(self.invited, size=1)
         self.plan(self.invited, 1, 1)  # refuses now what could never run
@@ -363,8 +364,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         measured = 0.0
         if self.evaluator is not None and self.evaluator.most_rounds != 0:
             if self.evaluator.most_rounds is None:
-                remedy = "an unlimited number of evaluations has no cost: limit it"
-                raise ParameterError("most_rounds", None, remedy)
+                raise ParameterError(
+                    "most_rounds", None, "an unlimited number of evaluations has no cost: limit it"
+                )
             delta /= 2
             measured = self.evaluator.cost(
                 self.evaluator.most_rounds, size=size, delta=delta, corrupted=corrupted
@@ -374,8 +376,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         )
         claim = self.encoding.central(sums)
         if claim is None:
-            remedy = "without a mechanism nothing is private; name one"
-            raise ParameterError("epsilon", "a budget", remedy)
+            raise ParameterError(
+                "epsilon", "a budget", "without a mechanism nothing is private; name one"
+            )
         if not measured:
             return claim.epsilon
         total = claim.epsilon + measured

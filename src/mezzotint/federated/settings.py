@@ -243,8 +243,11 @@ class RunSettings(Record):
             draw_text = (
                 f"a round draws {self.clients_per_round + self.spare} of {self.population} clients"
             )
-            remedy = f"with spare={self.spare}, {draw_text}; draw fewer"
-            raise ParameterError(parameter, getattr(self, parameter), remedy)
+            raise ParameterError(
+                parameter,
+                getattr(self, parameter),
+                f"with spare={self.spare}, {draw_text}; draw fewer",
+            )
 
     @property
     def training(self) -> LocalTraining:

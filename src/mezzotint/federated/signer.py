@@ -159,8 +159,7 @@ class Signer:
         """Check that `sum` would be answered, for this digest of the task; the description of the
         round's encoding.
         """
-        encoding = self.client.encoding_of(partners)
-        plan = self.client.expect(partners)
+        plan, encoding = self.client.expect(partners)
         # Again: the policy may have changed since the invitation.
         self.policy().check(read_encoding(encoding), plan)
         if plan.task != task:
@@ -173,8 +172,8 @@ class Signer:
         noise alone.
         """
         policy = self.policy()
-        plan = self.client.expect(partners)
-        encoding = read_encoding(self.client.encoding_of(partners))
+        plan, description = self.client.expect(partners)
+        encoding = read_encoding(description)
         policy.check(encoding, plan)
         integers = None
         if update is not None:
@@ -463,8 +462,9 @@ class RemoteSigner:
                 _send(connection, {"call": call, **head}, *parts)
                 answer, received = _receive(connection)
             except (OSError, ValueError) as error:
-                complaint = f"does not answer ({type(error).__name__})"
-                raise ParameterError("signer", str(self.path), complaint) from None
+                raise ParameterError(
+                    "signer", str(self.path), f"does not answer ({type(error).__name__})"
+                ) from None
         if "refused" in answer:
             refusal_name = str(answer["refused"])
             reason = str(answer.get("reason", ""))

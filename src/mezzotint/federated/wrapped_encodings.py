@@ -187,8 +187,11 @@ class WeightedEncoding(WrappedEncoding):
         vector = check_vector(update, name="update")
         examples = float(vector[-1])
         if vector.size < 2 or examples < 0:
-            remedy = "the train function's metrics say how many there are"
-            raise ParameterError("num-examples", "no number >= 0", remedy)
+            raise ParameterError(
+                "num-examples",
+                "no number >= 0",
+                "the train function's metrics say how many there are",
+            )
         clipped = vector[:-1]
         if self.inner.norm is not None:
             clipped = clip(clipped, norm="l2", bound=self.reach)
@@ -273,12 +276,14 @@ class MetricsEncoding(WrappedEncoding):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.ranges) > MOST_METRICS:
-            subject = f"{len(self.ranges)} metrics"
-            raise ParameterError("ranges", subject, f"at most {MOST_METRICS} in a sum")
+            raise ParameterError(
+                "ranges", f"{len(self.ranges)} metrics", f"at most {MOST_METRICS} in a sum"
+            )
         distinct_names = set(self.names)
         if not self.ranges or len(distinct_names) < len(self.ranges):
-            remedy = "name at least one metric, and each once"
-            raise ParameterError("ranges", str(self.ranges), remedy)
+            raise ParameterError(
+                "ranges", str(self.ranges), "name at least one metric, and each once"
+            )
         smallest_width, largest_end = SCALES
         for metric, lowest, highest in self.ranges:
             if not isinstance(metric, str):
@@ -287,14 +292,18 @@ class MetricsEncoding(WrappedEncoding):
             check_finite(f"ranges[{metric!r}]", highest)
             is_ordered = -largest_end <= lowest < highest <= largest_end
             if not is_ordered or highest - lowest < smallest_width:
-                ends = f"{metric}: [{lowest:g}, {highest:g}]"
-                raise ParameterError("ranges", ends, "lowest first, within -1e50 to 1e50")
+                raise ParameterError(
+                    "ranges",
+                    f"{metric}: [{lowest:g}, {highest:g}]",
+                    "lowest first, within -1e50 to 1e50",
+                )
         noise = self.inner
         if isinstance(noise, WeightedEncoding):
             noise = noise.inner
         if not isinstance(noise, GaussianEncoding):
-            remedy = "metrics are summed under noise that the clients add"
-            raise ParameterError("inner", self.inner.sha256, remedy)
+            raise ParameterError(
+                "inner", self.inner.sha256, "metrics are summed under noise that the clients add"
+            )
 
     @classmethod
     def gaussian(
@@ -384,8 +393,9 @@ class MetricsEncoding(WrappedEncoding):
         vector = check_vector(update, name="metrics")
         count = len(self.ranges)
         if vector.size != count + self.weighs:
-            remedy = f"need {', '.join(self.names)}"
-            raise ParameterError("metrics", f"{vector.size} numbers", remedy)
+            raise ParameterError(
+                "metrics", f"{vector.size} numbers", f"need {', '.join(self.names)}"
+            )
         middles, half_widths = self._middles
         metrics = vector[:count]
         positions = np.clip((metrics - middles) / half_widths, -1, 1)

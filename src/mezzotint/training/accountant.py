@@ -192,8 +192,9 @@ class Accountant(IAccountant):
                 "released steps stay counted; to go back to earlier weights, load module and "
                 "optimizer alone"
             )
-            present_value = f"{_totals(history).total()} steps, {len(self)} counted"
-            raise ParameterError("state_dict", present_value, remedy)
+            raise ParameterError(
+                "state_dict", f"{_totals(history).total()} steps, {len(self)} counted", remedy
+            )
         super().load_state_dict(state_dict)
         self.history = history
         self.contraction = max(self.contraction, float(state_dict["contraction"]))

@@ -197,8 +197,9 @@ def audit_one_run(
     check_count("scores", canaries)
     refuse_nan("scores", evidence, "score")
     if coin_values.size != canaries:
-        remedy = f"need one coin for each of the {canaries} scores"
-        raise ParameterError("included", coin_values.size, remedy)
+        raise ParameterError(
+            "included", coin_values.size, f"need one coin for each of the {canaries} scores"
+        )
     check_count("guesses", guesses, most=canaries)
     check_delta(delta)
     check_probability("confidence", confidence)

@@ -93,8 +93,11 @@ def first_records(users: Any, limit: int, *, records: int) -> IntArray:
     check_count("records_per_user", limit)
     user_names = np.asarray(users)
     if user_names.shape != (records,):
-        remedy = f"name the user of each of the {records} records, in order"
-        raise ParameterError("users", str(user_names.shape), remedy)
+        raise ParameterError(
+            "users",
+            str(user_names.shape),
+            f"name the user of each of the {records} records, in order",
+        )
     _, numbers = np.unique(user_names, return_inverse=True)
     user_order = np.argsort(numbers, kind="stable")
     counts = np.bincount(numbers)

@@ -60,8 +60,9 @@ def check_records(lengths: Iterable[int]) -> None:
     one.
     """
     if len(set(lengths)) > 1:
-        remedy = "every tensor needs one row for each record"
-        raise ParameterError("gradients", "different numbers of rows", remedy)
+        raise ParameterError(
+            "gradients", "different numbers of rows", "every tensor needs one row for each record"
+        )
 
 
 def _lengths(gradients: Sequence[Gradients]) -> Iterable[int]:

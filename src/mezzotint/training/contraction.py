@@ -67,8 +67,11 @@ def check_q(q: float, levels: int) -> float:
     """The number itself; ParameterError outside [1/levels, 1]."""
     probability = float(q)
     if not 1 / levels <= probability <= 1:
-        remedy = f"the probability to keep a code lies in [1/levels, 1] = [{1 / levels:g}, 1]"
-        raise ParameterError("q", probability, remedy)
+        raise ParameterError(
+            "q",
+            probability,
+            f"the probability to keep a code lies in [1/levels, 1] = [{1 / levels:g}, 1]",
+        )
     return probability
 
 

@@ -110,8 +110,11 @@ class PrivacyEngine:
 
     def _private(self, module: Any, optimizer: Any, loader: Any, settings: Settings) -> Any:
         if self._accountant is not None:
-            remedy = "each engine counts the steps of one script; make another for another"
-            raise ParameterError("engine", "in use", remedy)
+            raise ParameterError(
+                "engine",
+                "in use",
+                "each engine counts the steps of one script; make another for another",
+            )
         module, optimizer, loader, self._accountant = made_private(
             module, optimizer, loader, settings
         )
@@ -171,7 +174,10 @@ def _settings(options: dict[str, Any], **given: Any) -> Settings:
         if value != accepted:
             raise ParameterError(name, value, f"only {accepted} is accounted for; leave it out")
     if not isinstance(given["max_grad_norm"], int | float):
-        remedy = "a record's norm is taken over all tensors together; give one number"
-        raise ParameterError("max_grad_norm", given["max_grad_norm"], remedy)
+        raise ParameterError(
+            "max_grad_norm",
+            given["max_grad_norm"],
+            "a record's norm is taken over all tensors together; give one number",
+        )
     check_options(remaining, Settings, **dict.fromkeys(given, _OF_OPACUS))
     return Settings(**given, **remaining)

@@ -34,8 +34,9 @@ def export_model(
     savers = {".onnx": save_onnx, ".safetensors": PackedModel.save}
     ending = Path(path).suffix
     if ending not in savers:
-        remedy = f"the ending says the format; use one of {', '.join(savers)}"
-        raise ParameterError("path", ending, remedy)
+        raise ParameterError(
+            "path", ending, f"the ending says the format; use one of {', '.join(savers)}"
+        )
     check_options(settings, savers[ending])
     return savers[ending](packed, path, overwrite=overwrite, **settings)
 
@@ -76,8 +77,9 @@ def save_onnx(
 
     record_shape = shape or tuple(packed.note.get("architecture", {}).get("shape", ()))
     if not record_shape:
-        remedy = "the packed model does not say what a record looks like; give its shape"
-        raise ParameterError("shape", None, remedy)
+        raise ParameterError(
+            "shape", None, "the packed model does not say what a record looks like; give its shape"
+        )
     check_choice("inputs", inputs, get_args(Inputs))
     packed_module = packed.to_module(module).eval()
     onnx_model = float_graph(packed_module, record_shape, inputs)

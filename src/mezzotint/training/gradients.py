@@ -145,8 +145,11 @@ class PrivateModule(GradSampleModule):
         if any(
             getattr(parameter, "grad_sample", None) is not None for parameter in attributed.values()
         ):
-            remedy = "one backward pass to a step; call optimizer.zero_grad() before the next"
-            raise ParameterError("gradients", "of several batches", remedy)
+            raise ParameterError(
+                "gradients",
+                "of several batches",
+                "one backward pass to a step; call optimizer.zero_grad() before the next",
+            )
         state_watch = StateWatch(self._layers, copies=self._passes == 0)
         with translated(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="There is a performance drop")
@@ -164,8 +167,11 @@ class PrivateModule(GradSampleModule):
         before and after its layer.
         """
         if hasattr(self._module, "autograd_grad_sample_hooks"):
-            remedy = "another private module follows it; give the plain module"
-            raise ParameterError("module", type(self._module).__name__, remedy)
+            raise ParameterError(
+                "module",
+                type(self._module).__name__,
+                "another private module follows it; give the plain module",
+            )
         handles: list[Any] = []
         plain: Any = self._module
         plain.autograd_grad_sample_hooks = self.autograd_grad_sample_hooks = handles
@@ -400,8 +406,9 @@ def _check_calls(module: Any, trained: list[Any]) -> None:
             "given to the batch (x.expand(n, -1)), and put passes without backward() under "
             "torch.no_grad()"
         )
-        value = f"calls of {label(trained[0])} with different numbers of rows"
-        raise ParameterError("gradients", value, remedy)
+        raise ParameterError(
+            "gradients", f"calls of {label(trained[0])} with different numbers of rows", remedy
+        )
 
 
 def _check_precision(parameter: Tensor, back: Tensor, reduction: str) -> None:
@@ -423,8 +430,11 @@ def _rows_alone(
     """Gradients of every record by itself, and its loss."""
     leaves, structure = tree_flatten(_plain(batch))
     if not leaves or not all(isinstance(leaf, Tensor) and leaf.dim() for leaf in leaves):
-        remedy = "give tensors with records first, in tuples, lists and mappings"
-        raise ParameterError("batch", type(batch).__name__, remedy)
+        raise ParameterError(
+            "batch",
+            type(batch).__name__,
+            "give tensors with records first, in tuples, lists and mappings",
+        )
     if not len(leaves[0]):
         record_rows = {
             name: tensor.new_zeros((0, *tensor.shape)) for name, tensor in trained.items()

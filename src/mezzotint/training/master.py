@@ -65,8 +65,9 @@ def quantize_aware(
         raise ParameterError("bound", bound, "need a finite number > 0")
     layers = [layer for layer in module.modules() if isinstance(layer, _LAYERS)]
     if not layers:
-        remedy = "it has no dense, convolution or embedding layer"
-        raise ParameterError("module", type(module).__name__, remedy)
+        raise ParameterError(
+            "module", type(module).__name__, "it has no dense, convolution or embedding layer"
+        )
     for layer in layers:
         if parametrize.is_parametrized(layer):
             raise ParameterError("module", type(layer).__name__, "its weights have a rule already")
@@ -201,8 +202,11 @@ def pack_levels(module: Module, *, note: JsonObject | None = None) -> PackedMode
     rules_by_name = {name: rule_of(layer) for name, layer in module.named_modules()}
     bits = {rule.bits for rule in rules_by_name.values() if rule is not None}
     if len(bits) != 1:
-        remedy = "call quantize_aware on it first, with one number of bits"
-        raise ParameterError("module", type(module).__name__, remedy)
+        raise ParameterError(
+            "module",
+            type(module).__name__,
+            "call quantize_aware on it first, with one number of bits",
+        )
     (bit_count,) = bits
     tensors: list[PackedTensor] = []
     for name, layer in module.named_modules():

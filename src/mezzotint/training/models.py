@@ -171,11 +171,15 @@ def _module_from(name: str, shape: tuple[int, ...], classes: int, seed: int) -> 
         try:
             module = factory()
         except TypeError as error:
-            remedy = f"it must be called without arguments ({error}); name a function that is"
-            raise ParameterError("model", name, remedy) from error
+            raise ParameterError(
+                "model",
+                name,
+                f"it must be called without arguments ({error}); name a function that is",
+            ) from error
     if not isinstance(module, Module):
-        remedy = f"makes {type(module).__name__}, no torch.nn.Module; return one"
-        raise ParameterError("model", name, remedy)
+        raise ParameterError(
+            "model", name, f"makes {type(module).__name__}, no torch.nn.Module; return one"
+        )
     outputs = _outputs_of(module, torch.zeros(2, *shape), name)
     output_sizes: object = type(outputs).__name__
     if isinstance(outputs, Tensor):
@@ -220,12 +224,14 @@ def check_task(task: Task, *, shape: tuple[int, ...], classes: int) -> None:
         results["losses"] = task.losses(outputs, labels)
         results["decide"] = task.decide(outputs)
     except Exception as error:
-        remedy = f"its outputs do not fit the {classes} classes of the data: {reason_of(error)}"
-        raise ParameterError("task", name, remedy) from error
+        raise ParameterError(
+            "task",
+            name,
+            f"its outputs do not fit the {classes} classes of the data: {reason_of(error)}",
+        ) from error
     for parameter, result in results.items():
         if not isinstance(result, Tensor) or result.shape != labels.shape:
-            remedy = "need one number for each record"
-            raise ParameterError(parameter, name, remedy)
+            raise ParameterError(parameter, name, "need one number for each record")
 
 
 def _factory_from(name: str) -> Callable[[], object]:
@@ -270,8 +276,11 @@ def task(model: str, *, shape: tuple[int, ...], classes: int, seed: int = 0) -> 
     if ".py:" in model:
         return _classifier(_module_from(model, shape, classes, seed))
     if model not in MODELS:
-        remedy = f"use one of {', '.join(MODELS)}, or file.py:Net for a module of your own"
-        raise ParameterError("model", model, remedy)
+        raise ParameterError(
+            "model",
+            model,
+            f"use one of {', '.join(MODELS)}, or file.py:Net for a module of your own",
+        )
     if model in _MARGIN_LOSSES:
         return _margin_task(model, math.prod(shape), classes)
     if model == "softmax":
@@ -286,8 +295,9 @@ def task(model: str, *, shape: tuple[int, ...], classes: int, seed: int = 0) -> 
 def _margin_task(model: str, features: int, classes: int) -> Task:
     """Two classes, told apart by the sign of one output."""
     if classes != 2:
-        remedy = f"it tells 2 classes apart, the data has {classes}; use softmax"
-        raise ParameterError("model", model, remedy)
+        raise ParameterError(
+            "model", model, f"it tells 2 classes apart, the data has {classes}; use softmax"
+        )
     margin_loss = _MARGIN_LOSSES[model]
 
     def losses(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -315,6 +325,9 @@ def _of_images(shape: tuple[int, ...], classes: int) -> Module:
 
 def _of_rows(shape: tuple[int, ...], classes: int) -> Module:
     if len(shape) != 2:
-        remedy = f"needs rows of features, a token each, got records of shape {shape}"
-        raise ParameterError("model", "transformer", remedy)
+        raise ParameterError(
+            "model",
+            "transformer",
+            f"needs rows of features, a token each, got records of shape {shape}",
+        )
     return _Transformer(*shape, classes)

@@ -70,8 +70,11 @@ class Noise(ABC):
         if self.bands != "auto":
             return self
         if budget is None:
-            remedy = "it is chosen for target_epsilon and the steps planned; give these"
-            raise ParameterError("bands", self.bands, remedy)
+            raise ParameterError(
+                "bands",
+                self.bands,
+                "it is chosen for target_epsilon and the steps planned; give these",
+            )
         return Banded(choose_bands(budget))
 
     @property
@@ -88,8 +91,11 @@ class Noise(ABC):
         """
         bands = self.steps_shared
         if bands * batch_size > dataset_size >= batch_size:
-            remedy = f"each part needs a batch; {dataset_size // batch_size} is the most here"
-            raise ParameterError("bands", bands, remedy)
+            raise ParameterError(
+                "bands",
+                bands,
+                f"each part needs a batch; {dataset_size // batch_size} is the most here",
+            )
         # A part is a share of 1 / bands of the records, and is drawn from in every bands-th step:
         # a record is used as often in all.
         return PoissonBatches(batch_size=bands * batch_size, dataset_size=dataset_size)
@@ -212,8 +218,9 @@ class CorrelatedNoise:
         self._solved: deque[FloatArray] = deque(maxlen=bands - 1)
 
     def __reduce__(self) -> NoReturn:
-        remedy = "copies would use a record's one part in the noise twice"
-        raise ParameterError("optimizer", "bands", remedy)
+        raise ParameterError(
+            "optimizer", "bands", "copies would use a record's one part in the noise twice"
+        )
 
     def check(self, *settings: object) -> None:
         """Checks, before a step releases anything, that its batch is the next and nothing has
@@ -233,8 +240,11 @@ class CorrelatedNoise:
             )
             raise ParameterError("loader", f"batch {batch_number} after {self._last_batch}", remedy)
         if self._settings not in (None, settings):
-            remedy = "with bands noise, clip norm and weights stay what they were"
-            raise ParameterError("optimizer", "changed", remedy)
+            raise ParameterError(
+                "optimizer",
+                "changed",
+                "with bands noise, clip norm and weights stay what they were",
+            )
         self._last_batch = batch_number
         self._settings = settings
 

@@ -56,8 +56,9 @@ def integers_of(tensor: PackedTensor, levels: tuple[float, ...]) -> Integers:
     """
     spaces = np.diff(levels)
     if not np.allclose(spaces, spaces[0], rtol=1e-9, atol=0):
-        remedy = "ONNX multiplies integers: levels must be evenly spaced"
-        raise ParameterError("levels", len(levels), remedy)
+        raise ParameterError(
+            "levels", len(levels), "ONNX multiplies integers: levels must be evenly spaced"
+        )
     spacing = float(spaces[0])
     half_count = len(levels) // 2
     numbers = tensor.levels.astype(np.int16) - half_count

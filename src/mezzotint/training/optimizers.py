@@ -147,8 +147,9 @@ class ProjectedOptimizer(_Wrapper):
         count = len(parameters_of(self.inner))
         are_positive = all(0 < bound < math.inf for bound in self._bounds)
         if len(self._bounds) != count or not are_positive:
-            remedy = f"need one positive number, or {count} of them"
-            raise ParameterError("bounds", self._bounds, remedy)
+            raise ParameterError(
+                "bounds", self._bounds, f"need one positive number, or {count} of them"
+            )
 
     def _projected(self) -> list[tuple[Tensor, float]]:
         """The tensors that are projected, and their bounds."""
@@ -596,8 +597,9 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
         summed = self._sums
         self._sums = None
         if summed is None:
-            remedy = "each release needs sums of its own; call step()"
-            raise ParameterError("gradients", "no sum", remedy)
+            raise ParameterError(
+                "gradients", "no sum", "each release needs sums of its own; call step()"
+            )
         self._check_batch()
         self._count()
         released = self._released(summed)

@@ -83,19 +83,22 @@ class PackedTensor:
         """
         scale = np.asarray(self.scale)
         if not np.all(np.isfinite(scale) & (scale != 0)):
-            remedy = f"tensor {self.name!r} needs scales that are not 0"
-            raise ParameterError("scale", float(scale.min()), remedy)
+            raise ParameterError(
+                "scale", float(scale.min()), f"tensor {self.name!r} needs scales that are not 0"
+            )
         is_by_channel = scale.dtype == np.float32 and scale.shape == self.codes.shape[:1]
         if scale.ndim and not is_by_channel:
-            remedy = f"tensor {self.name!r} needs one float32 for each channel"
-            raise ParameterError("scale", scale.shape, remedy)
+            raise ParameterError(
+                "scale", scale.shape, f"tensor {self.name!r} needs one float32 for each channel"
+            )
         code_count = level_count
         if self.chosen is not None:
             self._check_chosen(self.chosen, scale.size, bits, level_count)
             code_count = self.chosen.shape[1]
         if self.codes.size and int(self.codes.max()) >= code_count:
-            remedy = f"tensor {self.name!r} names no such level"
-            raise ParameterError("codes", int(self.codes.max()), remedy)
+            raise ParameterError(
+                "codes", int(self.codes.max()), f"tensor {self.name!r} names no such level"
+            )
 
     def _check_chosen(self, chosen: ByteArray, channels: int, bits: int, level_count: int) -> None:
         shapes = [(channels, 2**fewer_bits) for fewer_bits in range(1, bits)]
@@ -199,8 +202,11 @@ class PackedModel:
             raise ParameterError("module", one_sided, "these parameters are on one side only")
         for name, parameter in parameters.items():
             if parameter.shape != tensors[name].shape:
-                remedy = f"{name} has shape {tuple(tensors[name].shape)} in the file"
-                raise ParameterError("module", tuple(parameter.shape), remedy)
+                raise ParameterError(
+                    "module",
+                    tuple(parameter.shape),
+                    f"{name} has shape {tuple(tensors[name].shape)} in the file",
+                )
             parameter.data.copy_(tensors[name])
         return module
 
@@ -214,8 +220,11 @@ class PackedModel:
             return self.load_into(copy.deepcopy(module))
         architecture = self.note.get("architecture")
         if architecture is None:
-            remedy = "the packed model does not say how it is built; give a module of its kind"
-            raise ParameterError("module", None, remedy)
+            raise ParameterError(
+                "module",
+                None,
+                "the packed model does not say how it is built; give a module of its kind",
+            )
         shape = tuple(architecture["shape"])
         described = task(architecture["model"], shape=shape, classes=architecture["classes"])
         return self.load_into(described.module)

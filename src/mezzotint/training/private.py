@@ -214,8 +214,9 @@ class Settings:
             )
             raise ParameterError("bits", self.bits, remedy)
         if self.q is not None and self.method != "rqp":
-            remedy = f"{self.method} replaces no codes; use rqp, or leave q out"
-            raise ParameterError("q", self.q, remedy)
+            raise ParameterError(
+                "q", self.q, f"{self.method} replaces no codes; use rqp, or leave q out"
+            )
         check_neighboring(self.neighboring)
         check_choice("loss_reduction", self.loss_reduction, ("mean", "sum"))
         check_choice("grad_sample_mode", self.grad_sample_mode, get_args(GradSampleMode))
@@ -229,18 +230,23 @@ class Settings:
         amounts = [self.target_epsilon, self.noise_multiplier]
         stated = [amount for amount in amounts if amount is not None]
         if len(stated) != int(not self.noiseless):
-            remedy = "give one of target_epsilon and noise_multiplier"
-            raise ParameterError("target_epsilon", self.target_epsilon, remedy)
+            raise ParameterError(
+                "target_epsilon",
+                self.target_epsilon,
+                "give one of target_epsilon and noise_multiplier",
+            )
         if self.noise_multiplier is not None:
             check_positive("noise_multiplier", self.noise_multiplier)
         if self.target_epsilon is not None:
             self._check_target()
         if not isinstance(self.noise, Noise):
-            remedy = "give training.Fresh() or training.Banded()"
-            raise ParameterError("noise", self.noise, remedy)
+            raise ParameterError("noise", self.noise, "give training.Fresh() or training.Banded()")
         if self.noise.bands == "auto" and self.target_epsilon is None:
-            remedy = "it is chosen for target_epsilon and epochs, with batches; give these"
-            raise ParameterError("bands", self.noise.bands, remedy)
+            raise ParameterError(
+                "bands",
+                self.noise.bands,
+                "it is chosen for target_epsilon and epochs, with batches; give these",
+            )
         if self.noise.is_correlated and self.method == "rqp":
             raise ParameterError("bands", self.noise.bands, NOT_REPLACED)
 
@@ -249,21 +255,27 @@ class Settings:
         if self.delta is None:
             raise ParameterError("delta", None, "the budget is for a delta; name it")
         if self.epochs is None and self.planned_steps is None:
-            remedy = "the budget is for a number of epochs; give it"
-            raise ParameterError("epochs", None, remedy)
+            raise ParameterError("epochs", None, "the budget is for a number of epochs; give it")
 
     def _check_users(self) -> None:
         if self.users is None:
             if self.records_per_user != 1:
-                remedy = "say whose record each is, so that no user has more: users=..."
-                raise ParameterError("records_per_user", self.records_per_user, remedy)
+                raise ParameterError(
+                    "records_per_user",
+                    self.records_per_user,
+                    "say whose record each is, so that no user has more: users=...",
+                )
             return
         if self.noise.is_correlated:
-            remedy = "a user's records would lie in several parts; use fresh noise with users"
-            raise ParameterError("bands", self.noise.bands, remedy)
+            raise ParameterError(
+                "bands",
+                self.noise.bands,
+                "a user's records would lie in several parts; use fresh noise with users",
+            )
         if self.method == "rqp":
-            remedy = "replaced codes save nothing for users; use proj-dp-sgd"
-            raise ParameterError("method", self.method, remedy)
+            raise ParameterError(
+                "method", self.method, "replaced codes save nothing for users; use proj-dp-sgd"
+            )
 
     def steps(self, loader: Any) -> int | None:
         """Steps that are planned."""
@@ -463,11 +475,15 @@ def _check_correlated(settings: Settings, loader: Any, replicas: _Replicas) -> N
     if not settings.noise.is_correlated:
         return
     if replicas.several:
-        remedy = "correlated noise is for one process; use fresh noise with replicas"
-        raise ParameterError("bands", settings.noise.bands, remedy)
+        raise ParameterError(
+            "bands",
+            settings.noise.bands,
+            "correlated noise is for one process; use fresh noise with replicas",
+        )
     if loader.num_workers:
-        remedy = "with bands batches are drawn in step; num_workers=0"
-        raise ParameterError("loader", loader.num_workers, remedy)
+        raise ParameterError(
+            "loader", loader.num_workers, "with bands batches are drawn in step; num_workers=0"
+        )
 
 
 def _check_replacement(settings: Settings, inner: torch.optim.Optimizer) -> None:
@@ -479,8 +495,11 @@ def _check_replacement(settings: Settings, inner: torch.optim.Optimizer) -> None
     if settings.noise.is_correlated:
         raise ParameterError("bands", settings.noise.bands, NOT_REPLACED)
     if settings.users is not None:
-        remedy = "replaced codes save nothing for users; project without replacing"
-        raise ParameterError("users", "with replaced codes", remedy)
+        raise ParameterError(
+            "users",
+            "with replaced codes",
+            "replaced codes save nothing for users; project without replacing",
+        )
 
 
 def _forget_sums_of_autograd(module: Module) -> None:
@@ -530,11 +549,11 @@ def _check_module(module: Module, optimizer: torch.optim.Optimizer, mode: GradSa
 def _check_optimizer(module: Module, optimizer: torch.optim.Optimizer) -> None:
     kind = type(optimizer).__name__
     if isinstance(optimizer, NoisyOptimizer):
-        remedy = "it is private already; give the plain optimizer"
-        raise ParameterError("optimizer", kind, remedy)
+        raise ParameterError("optimizer", kind, "it is private already; give the plain optimizer")
     if isinstance(optimizer, torch.optim.LBFGS):
-        remedy = "it looks at a batch several times in a step; use SGD or Adam"
-        raise ParameterError("optimizer", kind, remedy)
+        raise ParameterError(
+            "optimizer", kind, "it looks at a batch several times in a step; use SGD or Adam"
+        )
     present = {id(parameter) for parameter in module.parameters()}
     optimized = parameters_of(optimizer)
     if any(id(parameter) not in present for parameter in optimized):

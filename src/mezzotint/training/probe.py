@@ -319,8 +319,7 @@ class Probe:
         count = record_count(with_rows, list(rows.values()))
         if count != self.records.count:
             remedy = "put records first in every tensor"
-            value = f"{count} rows of {self.records.count} records"
-            raise ParameterError("module", value, remedy)
+            raise ParameterError("module", f"{count} rows of {self.records.count} records", remedy)
         return rows
 
     def _trace(self, replaced: tuple[int, bool] | None) -> _Trace:

@@ -145,8 +145,7 @@ def of_users(data: Dataset, limit: int | None) -> Dataset:
     if limit is None:
         return data
     if data.train_users is None:
-        remedy = "the data do not say whose the records are"
-        raise ParameterError("records_per_user", limit, remedy)
+        raise ParameterError("records_per_user", limit, "the data do not say whose the records are")
     kept_records = first_records(data.train_users, limit, records=len(data.train_x))
     record_users = data.train_users[kept_records]
     return replace(

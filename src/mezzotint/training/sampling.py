@@ -134,8 +134,9 @@ class Poisson(Sampling):
     def __post_init__(self) -> None:
         check_rate(self.rate)
         if check_count("records_per_user", self.records_per_user) > MOST_RECORDS:
-            remedy = f"{MOST_RECORDS} is the most; keep fewer"
-            raise ParameterError("records_per_user", self.records_per_user, remedy)
+            raise ParameterError(
+                "records_per_user", self.records_per_user, f"{MOST_RECORDS} is the most; keep fewer"
+            )
 
     def words(self) -> str:
         return f"Poisson sampling at rate {below(self.rate)}"
@@ -390,8 +391,11 @@ class Phase:
         if self.steps != 0:
             check_count("steps", self.steps)
         if check_count("bands", self.bands) > 1 and self.kappa != 1:
-            remedy = "replaced codes hide nothing of noise that is correlated: kappa=1"
-            raise ParameterError("bands", self.bands, remedy)
+            raise ParameterError(
+                "bands",
+                self.bands,
+                "replaced codes hide nothing of noise that is correlated: kappa=1",
+            )
         if self.bands > 1 and self.records_per_user > 1:
             remedy = (
                 "a user's records are in several parts, whose blocks of correlated noise "

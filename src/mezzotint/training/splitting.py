@@ -172,8 +172,11 @@ def _empty_tensor(single: Tensor, double: Tensor) -> Tensor:
         if sizes == (1, 2):
             empty_shape[axis] = 0
     if changed != 1 or 0 not in empty_shape:
-        remedy = "one size of every tensor must be the number of records"
-        raise ParameterError("loader", "tensors of other sizes", remedy)
+        raise ParameterError(
+            "loader",
+            "tensors of other sizes",
+            "one size of every tensor must be the number of records",
+        )
     return single.new_empty(empty_shape)
 
 

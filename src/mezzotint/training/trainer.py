@@ -122,8 +122,9 @@ class Trainer:
         records = len(self.data.train_x)
         batch_size = self.settings.batch_size
         if batch_size > records:
-            remedy = f"need 1 to {records}, the number of training records"
-            raise ParameterError("batch_size", batch_size, remedy)
+            raise ParameterError(
+                "batch_size", batch_size, f"need 1 to {records}, the number of training records"
+            )
         # Records are their positions: whole batches are taken from the arrays at once.
         positions: Any = range(records)
         return torch.utils.data.DataLoader(
@@ -187,8 +188,9 @@ class Trainer:
         unchanged.
         """
         if self.taken >= self.settings.steps:
-            remedy = "all steps are taken; start another run"
-            raise ParameterError("steps", self.settings.steps, remedy)
+            raise ParameterError(
+                "steps", self.settings.steps, "all steps are taken; start another run"
+            )
         step_share = SCHEDULES[self.settings.schedule](self.taken / self.settings.steps)
         for group in self.inner.param_groups:
             group["lr"] = self.settings.step_size * step_share
@@ -597,8 +599,9 @@ def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
 def _read_state(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> dict[str, Any]:
     """What `save` wrote for a trainer of the same settings."""
     if not Path(checkpoint).is_file():
-        remedy = "no such file; a run that has written none starts anew"
-        raise ParameterError("checkpoint", str(checkpoint), remedy)
+        raise ParameterError(
+            "checkpoint", str(checkpoint), "no such file; a run that has written none starts anew"
+        )
     with _reading(checkpoint):
         saved_state = torch.load(checkpoint, weights_only=True)
         schema = saved_state["schema"]

@@ -94,8 +94,9 @@ class Blame:
         for holder, share in self.shares.items():
             self._check_share(share, holder, deal.index, plan)
         if restored(plan, deal, seed_commitment, self.kind, self.shares) is not None:
-            complaint = "fit together; nothing is wrong with this dealing"
-            raise ParameterError("blame", "the shares", complaint)
+            raise ParameterError(
+                "blame", "the shares", "fit together; nothing is wrong with this dealing"
+            )
 
     def _check_share(self, share: bytes, holder: int, owner: int, plan: RoundPlan) -> None:
         """Refuse a share that the dealing did not promise to this member."""
@@ -103,8 +104,9 @@ class Blame:
             raise ParameterError("blame", f"member {holder}", "is not in the committee")
         portion = messages.portion(self.dealing, holder)
         if not is_promised(share, portion, plan, owner=owner, holder=holder, kind=self.kind):
-            subject = f"the share of member {holder}"
-            raise ParameterError("blame", subject, "is not the one that was dealt")
+            raise ParameterError(
+                "blame", f"the share of member {holder}", "is not the one that was dealt"
+            )
 
     def save(self, path: Path) -> None:
         """Write the file, replacing one that exists."""

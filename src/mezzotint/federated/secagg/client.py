@@ -170,7 +170,7 @@ class Client:
 
         Arguments:
             invitation: the message.
-            encoding: a description of the round's encoding, kept for `encoding_of`.
+            encoding: a description of the round's encoding, kept for `expect`.
 
         Raises:
             PlanRefused: an unsafe plan, one that protects less than `trust` asks for, or one that
@@ -180,8 +180,7 @@ class Client:
         """
         plan, index, shipped = messages.read_invitation(invitation)
         if any(plan.task):
-            complaint = "task: it is named when the round is announced, not before"
-            raise PlanRefused("plan", complaint)
+            raise PlanRefused("plan", "task: it is named when the round is announced, not before")
         roster = self.trust.roster_of(plan, shipped)
         self.trust.check(plan, len(roster.members))
         cohort = self.trust.place(plan, roster, index, self.identity)
@@ -206,12 +205,12 @@ class Client:
         """Note the last round of the session that is answered; ReplayedRound for one not after it."""
         session = plan.session.hex()
         if plan.round <= self._last.get(session, 0):
-            complaint = f"round {plan.round} of this session was answered already"
-            raise ReplayedRound("deal", complaint)
+            raise ReplayedRound("deal", f"round {plan.round} of this session was answered already")
         if session not in self._last and len(self._last) == _SESSIONS:
             # Forgotten, a round could be run twice, and of each client both secrets be opened.
-            complaint = f"{_SESSIONS} sessions were answered by this process; start it again"
-            raise ReplayedRound("deal", complaint)
+            raise ReplayedRound(
+                "deal", f"{_SESSIONS} sessions were answered by this process; start it again"
+            )
         self._last[session] = plan.round
 
     def _dealing(self, current: _Round) -> bytes:
@@ -355,18 +354,14 @@ class Client:
         """Forget the round that a message is about."""
         self._rounds.pop(messages.tag_of(message), None)
 
-    def expect(self, partners: bytes) -> RoundPlan:
-        """The plan, with its task, under which `sum` would answer this message, if it would; this
-        changes nothing.
+    def expect(self, partners: bytes) -> tuple[RoundPlan, bytes]:
+        """The plan, with its task, under which `sum` would answer this message, if it would, and
+        the description of the round's encoding; this changes nothing.
         """
         current = self._awaiting("sum", partners)
         plan, dealt, deals = messages.read_partners(partners, current.plan)
         _check_partners(current, dealt, deals)
-        return plan
-
-    def encoding_of(self, partners: bytes) -> bytes:
-        """The description of the encoding of the round that this message, to mask, is about."""
-        return self._awaiting("sum", partners).encoding
+        return plan, current.encoding
 
     def _awaiting(self, stage: Stage, message: bytes) -> _Round:
         """The round that a message is about, whose next stage this is."""
@@ -448,16 +443,19 @@ def _check_partners(current: _Round, dealt: frozenset[int], deals: Mapping[int, 
     """Refuse too few dealers, and partners that are not exactly those picked, or picked by."""
     plan = current.plan
     if current.index not in dealt or len(dealt) < plan.minimum:
-        shortage = f"{len(dealt)} clients dealt, the plan's minimum is {plan.minimum}"
-        raise TooFewClients("sum", shortage)
+        raise TooFewClients(
+            "sum", f"{len(dealt)} clients dealt, the plan's minimum is {plan.minimum}"
+        )
     dealing_picks = messages.picked(current.coins, plan, current.index) & dealt
     if len(dealing_picks) < plan.least:
-        shortage = f"{len(dealing_picks)} of this client's picks dealt, {plan.least} are needed"
-        raise TooFewClients("sum", shortage)
+        raise TooFewClients(
+            "sum", f"{len(dealing_picks)} of this client's picks dealt, {plan.least} are needed"
+        )
     missing = sorted(dealing_picks - deals.keys())
     if missing:
-        complaint = f"clients {missing} were picked and dealt, but are left out"
-        raise UnknownSender("sum", complaint, tuple(missing))
+        raise UnknownSender(
+            "sum", f"clients {missing} were picked and dealt, but are left out", tuple(missing)
+        )
     for partner, deal in deals.items():
         if partner not in dealt or partner == current.index:
             raise UnknownSender("sum", f"client {partner} has no part here", (partner,))
@@ -479,11 +477,11 @@ def _check_survivors(
     plan = current.plan
     survivors = signatures.keys()
     if coins.keys() != current.dealt:
-        complaint = "these are not the dealers that this client was told of"
-        raise InconsistentLists(stage, complaint)
+        raise InconsistentLists(stage, "these are not the dealers that this client was told of")
     if len(survivors) < plan.minimum:
-        shortage = f"{len(survivors)} survivors, the plan's minimum is {plan.minimum}"
-        raise TooFewClients(stage, shortage)
+        raise TooFewClients(
+            stage, f"{len(survivors)} survivors, the plan's minimum is {plan.minimum}"
+        )
     picks = np.zeros((plan.clients, plan.picks), dtype=np.uint16)
     for dealer, dealer_coins in coins.items():
         picks[dealer] = compact(messages.picked(dealer_coins, plan, dealer))
@@ -494,12 +492,18 @@ def _check_survivors(
             plan, survivor, coins[survivor], dealers, partners[survivor]
         )
         if not signed(current.cohort[survivor].identity, signature, statement):
-            complaint = f"client {survivor} did not mask among these dealers, with all of them"
-            raise InconsistentLists(stage, complaint, (survivor,))
+            raise InconsistentLists(
+                stage,
+                f"client {survivor} did not mask among these dealers, with all of them",
+                (survivor,),
+            )
         surviving_picks = survivors & picks[survivor].tolist()
         if len(surviving_picks) < plan.least:
-            complaint = f"client {survivor} has too few of its picks among the survivors"
-            raise TooFewClients(stage, complaint, (survivor,))
+            raise TooFewClients(
+                stage,
+                f"client {survivor} has too few of its picks among the survivors",
+                (survivor,),
+            )
 
 
 def _check_certificate(current: _Round, signatures: BytesByClient) -> None:
@@ -508,14 +512,15 @@ def _check_certificate(current: _Round, signatures: BytesByClient) -> None:
     statement = _certificate_statement(current)
     for member, signature in signatures.items():
         if member >= plan.members:
-            complaint = f"client {member} is not a member of the committee"
-            raise UnknownSender("open", complaint, (member,))
+            raise UnknownSender(
+                "open", f"client {member} is not a member of the committee", (member,)
+            )
         if not signed(current.cohort[member].identity, signature, statement):
-            complaint = f"member {member} did not sign these survivors"
-            raise SwappedKey("open", complaint, (member,))
+            raise SwappedKey("open", f"member {member} did not sign these survivors", (member,))
     if len(signatures) < plan.quorum:
-        shortage = f"{len(signatures)} members signed, the quorum is {plan.quorum}"
-        raise TooFewClients("open", shortage)
+        raise TooFewClients(
+            "open", f"{len(signatures)} members signed, the quorum is {plan.quorum}"
+        )
 
 
 def _certificate_statement(current: _Round) -> bytes:

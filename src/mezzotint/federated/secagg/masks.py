@@ -125,8 +125,9 @@ def agree(
     try:
         shared = private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
-        complaint = "a public key has no large order; nobody honest makes such a key"
-        raise SwappedKey(stage, complaint) from None
+        raise SwappedKey(
+            stage, "a public key has no large order; nobody honest makes such a key"
+        ) from None
     return derive(shared, plan=plan, purpose=purpose)
 
 

@@ -65,8 +65,9 @@ def body_reader(data: bytes, stage: Stage, plan: RoundPlan) -> Reader:
             stage_name = _KINDS[stage_number]
         raise WrongStage(stage, f"got a message of stage {stage_name!r}")
     if reader.take(TAG_BYTES) != plan.base[:TAG_BYTES]:
-        complaint = f"the message belongs to another round than {plan.round} of this session"
-        raise ReplayedRound(stage, complaint)
+        raise ReplayedRound(
+            stage, f"the message belongs to another round than {plan.round} of this session"
+        )
     return reader
 
 
@@ -233,8 +234,7 @@ def read_dealing(data: bytes, plan: RoundPlan) -> tuple[Deal, bytes]:
     deal = Deal.from_reader(reader)
     sealed_contents = reader.rest()
     if hashlib.sha256(sealed_contents).digest() != deal.contents:
-        complaint = "the shares are not those that the public part speaks of"
-        raise MalformedMessage("deal", complaint)
+        raise MalformedMessage("deal", "the shares are not those that the public part speaks of")
     with Reader(sealed_contents, "deal") as contents_reader:
         seed_commitment = contents_reader.take(COMMITMENT_BYTES)
         contents_reader.take(plan.members * PORTION_BYTES)

@@ -150,8 +150,9 @@ class RoundPlan:
         for field_name, (lowest, highest, why) in ranges.items():
             value = getattr(self, field_name)
             if not lowest <= value <= highest:
-                complaint = f"{field_name}={value}: need {lowest} to {highest} ({why})"
-                raise PlanRefused("plan", complaint)
+                raise PlanRefused(
+                    "plan", f"{field_name}={value}: need {lowest} to {highest} ({why})"
+                )
         if self.overflow == "impossible" and self.clients * self.span >> self.bits:
             excess = f"{self.clients} clients x {self.span} can reach 2**{self.bits}"
             raise PlanRefused("plan", f"{excess}: plan bits={bits_needed(self.clients, self.span)}")

@@ -276,8 +276,9 @@ class Server:
         if not self._is_asked(index):
             raise UnknownSender(stage, f"client {index} was not asked", (index,))
         if index in self._answers:
-            complaint = f"client {index} answered already; its first answer stands"
-            raise DuplicateAnswer(stage, complaint, (index,))
+            raise DuplicateAnswer(
+                stage, f"client {index} answered already; its first answer stands", (index,)
+            )
         takers = (self._take_dealing, self._take_masked, self._take_agreement, self._take_shares)
         take = takers[self._stage_number]
         take(index, answer)
@@ -325,8 +326,7 @@ class Server:
         members open at once.
         """
         if not self.everybody:
-            remedy = "only where all who dealt are in the sum; call advance()"
-            raise WrongStage("unite", remedy)
+            raise WrongStage("unite", "only where all who dealt are in the sum; call advance()")
         self._check_enough("sum")
         self._stage_number = messages.STAGES.index("open")
         # No stage of signatures comes between, so all members in the sum are asked.
@@ -357,8 +357,9 @@ class Server:
         for client in answered:
             surviving_picks = self._masked.keys() & self._dealt.picks[client].tolist()
             if len(surviving_picks) < plan.least:
-                complaint = f"client {client} has too few of its picks among the survivors"
-                raise TooFewClients(stage, complaint)
+                raise TooFewClients(
+                    stage, f"client {client} has too few of its picks among the survivors"
+                )
 
     # Deal -----------------------------------------------------------------------------------------
 
@@ -413,8 +414,7 @@ class Server:
         partners = self._masking[index]
         statement = messages.masks_statement(plan, index, coins, self._among, partners)
         if not signed(self.cohort[index].identity, signature, statement):
-            complaint = f"client {index} did not sign among whom it masked"
-            raise SwappedKey("sum", complaint, (index,))
+            raise SwappedKey("sum", f"client {index} did not sign among whom it masked", (index,))
         self._total += masks.read_words(packed, plan.bits, plan.coordinates, stage="sum")
         self._masked[index] = signature
 
@@ -455,8 +455,9 @@ class Server:
         if 2 * len(good_shares) < len(self._dealt):
             counts = f"{len(good_shares)} of {len(self._dealt)}"
             shortage = f"member {index} has good shares of {counts} clients"
-            complaint = f"{shortage}: too many for all of them to have dealt bad ones"
-            raise TamperedShare("open", complaint, (index,))
+            raise TamperedShare(
+                "open", f"{shortage}: too many for all of them to have dealt bad ones", (index,)
+            )
         for owner in misdealt:
             self.disputed.setdefault(owner, []).append(index)
         self._shares.add(index, good_shares)
@@ -471,8 +472,11 @@ class Server:
             failed_members = len(self._opened) - len(shares)
             is_proof = failed_members >= 2 * plan.quorum - plan.members
             culprits = (owner,) if is_proof else ()
-            shortage = f"{len(shares)} shares of client {owner} came, the quorum is {plan.quorum}"
-            raise TooFewClients("open", shortage, culprits)
+            raise TooFewClients(
+                "open",
+                f"{len(shares)} shares of client {owner} came, the quorum is {plan.quorum}",
+                culprits,
+            )
         kind = self._kind(owner)
         secret = restored(plan, self._dealt[owner], self._dealt.seed(owner), kind, shares)
         if secret is None:
@@ -484,8 +488,9 @@ class Server:
                 shares=shares,
             )
             self.blames.append(evidence)
-            complaint = f"the shares that client {owner} dealt do not fit together"
-            raise TamperedShare("open", complaint, (owner,))
+            raise TamperedShare(
+                "open", f"the shares that client {owner} dealt do not fit together", (owner,)
+            )
         return secret
 
     def _remove_self_mask(self, total: masks.Words, owner: int) -> None:
@@ -540,8 +545,9 @@ class Server:
                 if not error.culprits:
                     unnamed = error
         if culprits:
-            complaint = f"the shares that clients {culprits} dealt are of no use"
-            raise TamperedShare("open", complaint, tuple(culprits))
+            raise TamperedShare(
+                "open", f"the shares that clients {culprits} dealt are of no use", tuple(culprits)
+            )
         if unnamed is not None:
             raise unnamed
         return unmasked

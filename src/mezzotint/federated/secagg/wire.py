@@ -100,8 +100,9 @@ class Reader:
         """The next `count` bytes."""
         end = self._offset + count
         if end > len(self._data):
-            complaint = f"{len(self._data)} bytes are too few; the message was cut"
-            raise MalformedMessage(self._stage, complaint)
+            raise MalformedMessage(
+                self._stage, f"{len(self._data)} bytes are too few; the message was cut"
+            )
         chunk = self._data[self._offset : end]
         self._offset = end
         return chunk
