@@ -425,10 +425,8 @@ class MetricsEncoding(WrappedEncoding):
         middles, half_widths = self._middles
         values = middles + half_widths * centred / self._share
         errors = deviation * widening * half_widths / self._share
-        metrics: dict[str, Measured] = {}
-        for metric, value, error in zip(self.names, values.tolist(), errors.tolist(), strict=True):
-            metrics[metric] = Measured(value=value, error=error)
-        return metrics
+        means = map(Measured, values.tolist(), errors.tolist())
+        return dict(zip(self.names, means, strict=True))
 
     def error(self, clients: int) -> dict[str, float]:
         """Standard errors of means over this many clients, at the middle of each range, all weights

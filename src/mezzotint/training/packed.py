@@ -433,7 +433,8 @@ def pack_codes(
     note: JsonObject,
 ) -> PackedModel:
     """A model whose weights are on levels already: their codes as they are."""
-    tensors: list[PackedTensor] = []
-    for name, tensor_codes, bound in zip(names, codes, bounds, strict=True):
-        tensors.append(PackedTensor(name=name, codes=tensor_codes, scale=bound))
+    tensors = [
+        PackedTensor(name=name, codes=tensor_codes, scale=bound)
+        for name, tensor_codes, bound in zip(names, codes, bounds, strict=True)
+    ]
     return PackedModel(tensors=tuple(tensors), levels=tuple(levels), note=dict(note))

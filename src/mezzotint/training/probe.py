@@ -202,9 +202,7 @@ class Probe:
         largest_difference = tolerance
         if draw_mode.sixteen_bits:
             largest_difference = max(tolerance, _COARSE)
-        expected: Rows = {}
-        for name in rows:
-            expected[name] = torch.stack([single[name] for single in alone])
+        expected = {name: torch.stack([single[name] for single in alone]) for name in rows}
         differences = _differences(rows, expected)
         if max(differences.values(), default=0.0) <= largest_difference:
             self._check_copies(start, expected, largest_difference)
@@ -328,9 +326,7 @@ class Probe:
         positions = list(range(self.records.count))
         batch = self._replaced(replaced)
         rows = self._rows(private, batch)
-        state: dict[str, Tensor] = {}
-        for name, tensor in state_of(private._module).items():
-            state[name] = _dense(tensor).clone()
+        state = {name: _dense(tensor).clone() for name, tensor in state_of(private._module).items()}
         _seed(1)
         reversed_batch = self.records.batch(positions[::-1])
         later_rows = self._rows(private, reversed_batch)
@@ -366,9 +362,7 @@ class Probe:
             raise self._refusal(remedy)
 
     def _mixed(self, before: Rows, after: Rows) -> _MixedError:
-        counts: dict[str, int] = {}
-        for name in before:
-            counts[name] = _changed_rows({name: before[name]}, {name: after[name]})
+        counts = {name: _changed_rows({name: before[name]}, {name: after[name]}) for name in before}
         name = max(counts, key=counts.__getitem__)
         remedy = (
             f"replacing one record changes {max(counts[name], 2)} of {self.records.count} rows of "
@@ -411,9 +405,7 @@ def _dense(tensor: Tensor | None) -> Tensor:
 
 def _changed_rows(before: Rows, after: Rows) -> int:
     """How many rows of a pass are not among those of another, bit for bit."""
-    remaining = Counter(_fingerprints(before))
-    remaining.subtract(Counter(_fingerprints(after)))
-    return sum(count for count in remaining.values() if count > 0)
+    return (_fingerprints(before) - _fingerprints(after)).total()
 
 
 _CLOSE = 1e-5
@@ -430,18 +422,16 @@ def _distant_rows(before: Rows, after: Rows) -> int:
     return int(is_distant.sum())
 
 
-def _fingerprints(rows: Rows) -> list[bytes]:
-    tensors = [tensor.float().flatten(1).cpu().contiguous().numpy() for tensor in rows.values()]
-    rows_of_records = zip(*tensors, strict=True)
-    return [_fingerprint(parts) for parts in rows_of_records]
-
-
-def _fingerprint(parts: Sequence[Any]) -> bytes:
-    digest = hashlib.sha256()
-    for row_part in parts:
-        without_negative_zeros = row_part + np.float32(0)
-        digest.update(without_negative_zeros.tobytes())
-    return digest.digest()
+def _fingerprints(rows: Rows) -> Counter[bytes]:
+    tensors = [tensor.float().flatten(1).cpu().numpy() for tensor in rows.values()]
+    fingerprints = Counter[bytes]()
+    for parts in zip(*tensors, strict=True):
+        digest = hashlib.sha256()
+        for row_part in parts:
+            without_negative_zeros = row_part + np.float32(0)
+            digest.update(without_negative_zeros.tobytes())
+        fingerprints[digest.digest()] += 1
+    return fingerprints
 
 
 def _scales(expected: Rows) -> dict[str, float]:

@@ -126,9 +126,9 @@ class Blame:
             if document["format"] != _FORMAT or document["kind"] not in ("self", "key"):
                 raise ValueError("another format")
             byte_fields = {name: bytes.fromhex(document[name]) for name in _BYTE_FIELDS}
-            shares: dict[int, bytes] = {}
-            for holder, share in document["shares"].items():
-                shares[int(holder)] = bytes.fromhex(share)
+            shares = {
+                int(holder): bytes.fromhex(share) for holder, share in document["shares"].items()
+            }
             return cls(**byte_fields, kind=document["kind"], shares=shares)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             file_name = Path(path).name

@@ -360,9 +360,9 @@ def opening(plan: RoundPlan, signatures: BytesByClient, sealed: bytes) -> bytes:
     """Server to a member: the members' signatures; then each dealer's channel and what it sealed
     for this member.
     """
-    entries: list[bytes] = []
-    for member, signature in sorted(signatures.items()):
-        entries.append(number(member, INDEX_BYTES) + signature)
+    entries = [
+        number(member, INDEX_BYTES) + signature for member, signature in sorted(signatures.items())
+    ]
     counted = number(len(entries), INDEX_BYTES) + b"".join(entries)
     return header("open", plan) + counted + sealed
 
