@@ -105,7 +105,7 @@ def test_an_interrupted_round_is_charged_as_the_smallest_sum_that_it_may_have_be
     assert again.rounds == {1: "interrupted"}
     assert again.charges == dict.fromkeys(sorted(everyone), 1)
     assert again.smallest_sum == 21
-    claim = again.claims(ENCODING, size=1, delta=1e-6)["central"]
+    claim = again.claims(ENCODING, Sums(size=1, clients=1, delta=1e-6))["central"]
     true = ENCODING.claims(Sums(rounds=1, clients=21, size=1, delta=1e-6))["central"]
     asked = ENCODING.claims(Sums(rounds=1, clients=40, size=1, delta=1e-6))["central"]
     assert claim.epsilon == true.epsilon > asked.epsilon

@@ -22,6 +22,7 @@ from laws.registry import judges
 from mezzotint.cli import run
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.federated.app import run_server
+from mezzotint.federated.budgets import Sums
 from mezzotint.federated.client_app import make_client_app
 from mezzotint.federated.flower_records import RECORD, Key
 from mezzotint.federated.local_reports import LocalStrategy, LocalUpdates
@@ -139,9 +140,9 @@ def test_rounds_average_to_the_mean_update():
 
 def test_the_claim_is_the_codebooks_for_the_rounds_of_the_client_asked_most():
     strategy = _strategy()
-    assert strategy.claims(size=10, delta=0.0, corrupted=0) == {}
+    assert strategy.claims(Sums(size=10, clients=1, delta=0.0)) == {}
     _start(_grid(), strategy, 3)
-    claims = strategy.claims(size=10, delta=0.0, corrupted=0)
+    claims = strategy.claims(Sums(size=10, clients=1, delta=0.0))
     assert list(claims) == ["local"]
     claim = claims["local"]
     assert (claim.observer, claim.trust, claim.unit, claim.rounds) == (
@@ -417,7 +418,7 @@ def test_clients_take_turns_also_those_that_are_dead_and_over_restarts(tmp_path,
     assert set(ledger.rounds.values()) == {"released"}
     # Who did not join was told nothing; who joined and was silent may have reported.
     assert RunLedger(path, {}).charges == {str(place): 5 for place in range(12) if place != 3}
-    claim = strategy.claims(size=10, delta=0.0, corrupted=0)["local"]
+    claim = strategy.claims(Sums(size=10, clients=1, delta=0.0))["local"]
     assert (claim.rounds, claim.sampling) == (5, "none")
 
 

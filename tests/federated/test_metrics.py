@@ -280,16 +280,16 @@ def test_what_was_measured_is_in_every_claim_and_in_the_cost():
     strategy = SecureStrategy(
         encoding=noise, clients_per_round=6, returns="update", evaluation=evaluation, delta=1e-5
     )
-    told = {"size": 4, "delta": 1e-5, "corrupted": 0}
-    assert strategy.claims(**told) == {}
+    told = Sums(size=4, clients=4, delta=1e-5)
+    assert strategy.claims(told) == {}
     half = {"clients": 4, "size": 4, "delta": 5e-6}
     beside = evaluation.encoding.claims(Sums(rounds=2, **half))["central"].epsilon
     alone = noise.claims(Sums(rounds=5, **half))["central"].epsilon
-    assert strategy.cost(5, **told) == pytest.approx(alone + beside, rel=FEW)
+    assert strategy.cost(replace(told, rounds=5)) == pytest.approx(alone + beside, rel=FEW)
     grid = LocalGrid([_app(place) for place in range(6)])
     _start(grid, strategy, 1)
     whole = noise.claims(Sums(rounds=1, clients=6, size=4, delta=1e-5))["central"].epsilon
-    assert strategy.claims(**told)["central"].epsilon == whole  # nothing was measured yet
+    assert strategy.claims(told)["central"].epsilon == whole  # nothing was measured yet
     result = _start(
         grid, strategy, 5
     )  # 6 rounds in all, 3 of them due, of which the limit allows 2
@@ -302,14 +302,14 @@ def test_what_was_measured_is_in_every_claim_and_in_the_cost():
             noise.claims(Sums(rounds=6, **half))[view].epsilon,
             evaluation.encoding.claims(Sums(rounds=2, **half))[view].epsilon,
         )
-        claim = strategy.claims(**told)[view]
+        claim = strategy.claims(told)[view]
         assert claim.parts == (("updates", parts[0]), ("evaluations", parts[1]))
         assert claim.epsilon == pytest.approx(sum(parts), rel=FEW)
         assert claim.epsilon >= sum(parts)
         assert claim.delta == 1e-5
-    spent = strategy.spent(**told)
+    spent = strategy.spent(told)
     assert spent is not None
-    assert spent.epsilon == strategy.claims(**told)["central"].epsilon
+    assert spent.epsilon == strategy.claims(told)["central"].epsilon
     # A round's metrics tell it, and so do those of each sum of what was measured, which comes after.
     assert result.train_metrics_clientapp[5]["epsilon"] == spent.epsilon
     measured = result.evaluate_metrics_clientapp
@@ -319,7 +319,7 @@ def test_what_was_measured_is_in_every_claim_and_in_the_cost():
     with pytest.raises(ParameterError, match="unlimited number"):
         SecureStrategy(
             encoding=noise, clients_per_round=6, evaluation=Evaluation(encoding=_encoding())
-        ).cost(1, **told)
+        ).cost(told)
 
 
 def test_a_server_that_goes_on_keeps_the_schedule_and_the_charges(tmp_path):

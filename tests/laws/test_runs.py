@@ -191,7 +191,7 @@ def test_runs_have_no_first_client_and_no_first_round(
             ledger.close(number, names)
         return {
             view: claim.epsilon
-            for view, claim in ledger.claims(encoding, size=2, delta=1e-4).items()
+            for view, claim in ledger.claims(encoding, Sums(size=2, clients=1, delta=1e-4)).items()
         }
 
     said = claims(rounds)

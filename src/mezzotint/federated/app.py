@@ -171,6 +171,16 @@ def _strategy(
     return strategy
 
 
+def sums_of(strategy: RoundStrategy[Any], settings: RunSettings, size: int) -> Sums:
+    """The sums of a run, as claims are about them: of the fewest clients, one round."""
+    return Sums(
+        size=size,
+        clients=strategy.minimum,
+        corrupted=settings.corrupted,
+        delta=settings.delta,
+    )
+
+
 def _evaluation(
     settings: RunSettings, encoding: Encoding, checkpoint: Checkpoint
 ) -> Evaluation | None:
@@ -276,6 +286,7 @@ class _Run:
         scheme = settings.scheme()
         settings.check_room(scheme, self.size)
         self.strategy = _strategy(settings, scheme, self.checkpoint, self.size)
+        self.sums = sums_of(self.strategy, settings, self.size)
         if settings.epsilon:
             self.strategy.most_rounds = rounds_within(settings.epsilon, self._cost, settings.rounds)
         saved_report = self.checkpoint.told
@@ -290,10 +301,7 @@ class _Run:
         return self.strategy.evaluator
 
     def _cost(self, rounds: int) -> float:
-        settings = self.settings
-        return self.strategy.cost(
-            rounds, size=self.size, delta=settings.delta, corrupted=settings.corrupted
-        )
+        return self.strategy.cost(replace(self.sums, rounds=rounds))
 
     def train(self, grid: Grid) -> None:
         """The rounds that are left, or those that the budget allows."""
@@ -322,20 +330,13 @@ class _Run:
     def _price(self, strategy: SecureStrategy, evaluator: SecureStrategy) -> str:
         """What clients' metrics will cost, and how accurate they will be."""
         settings = self.settings
-        delta = self.settings.delta / 2
+        delta = settings.delta / 2
+        halved = replace(self.sums, delta=delta)
         assert isinstance(evaluator.encoding, MetricsEncoding)
         cost = 0.0
         if settings.evaluations:
-            cost = evaluator.cost(
-                settings.evaluations, size=self.size, delta=delta, corrupted=settings.corrupted
-            )
-        update_sums = Sums(
-            size=self.size,
-            clients=strategy.minimum,
-            rounds=strategy.most_rounds or settings.rounds,
-            corrupted=settings.corrupted,
-            delta=delta,
-        )
+            cost = evaluator.cost(replace(halved, rounds=settings.evaluations))
+        update_sums = replace(halved, rounds=strategy.most_rounds or settings.rounds)
         updates = strategy.encoding.central(update_sums)
         beside = "without a claim of their own"
         if updates is not None:
@@ -386,7 +387,7 @@ class _Run:
         )
         if settings.out:
             self.checkpoint.save(Path(settings.out))
-        claim = strategy.spent(size=self.size, delta=settings.delta, corrupted=settings.corrupted)
+        claim = strategy.spent(self.sums)
         price_line = spending(claim, strategy.ledger)
         self._tell(f"round {finished}: {_outcome(strategy, scores)}; {price_line}")
         if metrics_line:
@@ -415,10 +416,9 @@ class _Run:
 
     def report(self, seconds: float) -> RunReport:
         """The outcome so far."""
-        settings = self.settings
         strategy = self.strategy
         evaluator = self._evaluator
-        claims = strategy.claims(size=self.size, delta=settings.delta, corrupted=settings.corrupted)
+        claims = strategy.claims(self.sums)
         evaluations: JsonObject = {}
         if evaluator is not None:
             evaluations = {**evaluator.ledger.as_dict(), "incidents": _refusals(evaluator)}

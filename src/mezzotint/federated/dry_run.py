@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -15,7 +15,7 @@ import numpy as np
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import Record
 from mezzotint.datasets import Federation
-from mezzotint.federated.app import check_run, prospective_strategy
+from mezzotint.federated.app import check_run, prospective_strategy, sums_of
 from mezzotint.federated.budgets import rounds_within
 from mezzotint.federated.local_reports import LocalStrategy
 from mezzotint.federated.models import model_for
@@ -160,8 +160,10 @@ def _spending(
 ) -> tuple[int, float | None]:
     """The most rounds of a client within the budget, and their epsilon, if one can be claimed."""
 
+    sums = sums_of(strategy, settings, size)
+
     def cost(rounds: int) -> float:
-        return strategy.cost(rounds, size=size, delta=settings.delta, corrupted=settings.corrupted)
+        return strategy.cost(replace(sums, rounds=rounds))
 
     rounds = settings.participations
     if settings.epsilon:

@@ -32,6 +32,7 @@ from mezzotint.core.errors import (
 from mezzotint.core.files import parse_object
 from mezzotint.core.kinds import checked
 from mezzotint.core.records import counted, exactly
+from mezzotint.federated.budgets import Sums
 from mezzotint.federated.client_mod import (
     Train,
     Updates,
@@ -298,12 +299,12 @@ class LocalStrategy(RoundStrategy[_Local]):
     def usual_minimum(clients_per_round: int) -> int:
         return 1
 
-    def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
+    def claims(self, sums: Sums) -> dict[str, Claim]:
         """The claim of the client charged most, against an observer of every report: the server
         itself.
         """
         rounds = max(self.ledger.charges.values(), default=0)
-        return {"local": self.claim(rounds, delta=delta)} if rounds else {}
+        return {"local": self.claim(rounds, delta=sums.delta)} if rounds else {}
 
     def claim(self, rounds: int, *, delta: float) -> Claim:
         """The claim of a client in this many rounds: pure, unless a delta buys a smaller epsilon.
@@ -314,8 +315,8 @@ class LocalStrategy(RoundStrategy[_Local]):
         """
         return self.scheme.claim(rounds=rounds, delta=delta)
 
-    def cost(self, rounds: int, *, size: int, delta: float, corrupted: int) -> float:
-        return self.claim(rounds, delta=delta).epsilon
+    def cost(self, sums: Sums) -> float:
+        return self.claim(sums.rounds, delta=sums.delta).epsilon
 
     def report_mse(self) -> float:
         return self.scheme.mse / self.scheme.dimension

@@ -29,6 +29,7 @@ from mezzotint.core.arguments import (
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.records import JsonObject, above, counted
 from mezzotint.core.types import FloatArray
+from mezzotint.federated.budgets import Sums
 from mezzotint.federated.flower_records import (
     Key,
     flatten,
@@ -293,20 +294,29 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """The default for the fewest clients with which a round goes on."""
 
     @abstractmethod
-    def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
-        """The claims for the client charged most so far, by view ("local", "central")."""
+    def claims(self, sums: Sums) -> dict[str, Claim]:
+        """The claims for the client charged most so far, by view ("local", "central").
+
+        Arguments:
+            sums: whose size, corrupted clients and delta count; their rounds and clients are those
+                of the ledger.
+        """
 
     counted_view: ClassVar[str]
     """The view whose claim counts against a budget."""
 
-    def spent(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
+    def spent(self, sums: Sums) -> Claim | None:
         """The one of these claims that counts against a budget, if any."""
-        claims = self.claims(size=size, delta=delta, corrupted=corrupted)
-        return claims.get(self.counted_view)
+        return self.claims(sums).get(self.counted_view)
 
     @abstractmethod
-    def cost(self, rounds: int, *, size: int, delta: float, corrupted: int) -> float:
-        """Epsilon of this many rounds, as counted against the run's budget."""
+    def cost(self, sums: Sums) -> float:
+        """Epsilon of rounds, as counted against the run's budget.
+
+        Arguments:
+            sums: whose size, rounds, corrupted clients and delta count; their clients are the
+                fewest with which a round goes on.
+        """
 
     message_bits: int
     """Bits on the wire: per coordinate of a sum, or per report."""
@@ -426,7 +436,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """Log what has been spent so far and add it to the metrics, if the strategy has a delta."""
         if self.delta is None:
             return metrics
-        claim = self.spent(size=self._model_size, delta=self.delta)
+        sums = Sums(size=self._model_size, clients=self.minimum, delta=self.delta)
+        claim = self.spent(sums)
         log(INFO, "mezzotint: %s", spending(claim, self.ledger))
         if claim is None:
             return metrics

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -256,10 +256,13 @@ class RunLedger:
                 sizes.append(logged.summands)
         return min(sizes, default=0)
 
-    def claims(
-        self, encoding: Encoding, *, size: int, delta: float, corrupted: int = 0
-    ) -> dict[str, Claim]:
+    def claims(self, encoding: Encoding, sums: Sums) -> dict[str, Claim]:
         """Claims for the client charged most: "local" (about each report) and "central".
+
+        Arguments:
+            encoding: of the sums.
+            sums: whose size, corrupted clients and delta count; their rounds and clients are those
+                of the ledger.
 
         Empty before the first round, and for encodings without noise. A server of secure sums knows
         who took part, so no amplification by sampling is claimed; a client is charged for the
@@ -269,10 +272,8 @@ class RunLedger:
         if not rounds:
             return {}
         # Each of them with as few summands as the smallest.
-        clients = max(corrupted + 1, self.smallest_sum)
-        return encoding.claims(
-            Sums(size=size, clients=clients, rounds=rounds, corrupted=corrupted, delta=delta)
-        )
+        clients = max(sums.corrupted + 1, self.smallest_sum)
+        return encoding.claims(replace(sums, clients=clients, rounds=rounds))
 
     def as_dict(self) -> JsonObject:
         """Plain values for JSON."""

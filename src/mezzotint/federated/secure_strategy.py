@@ -11,7 +11,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from logging import INFO, WARNING
 from typing import Any, Unpack, final
 
@@ -347,34 +347,28 @@ class SecureStrategy(RoundStrategy[_Secure]):
             return sizes
         raise PlanRefused("plan", reason)
 
-    def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
+    def claims(self, sums: Sums) -> dict[str, Claim]:
         """Claims for updates and for clients' metrics, added up, each at half of delta."""
         evaluator = self.evaluator
         if evaluator is None or not evaluator.ledger.charges:
-            return self.ledger.claims(self.encoding, size=size, delta=delta, corrupted=corrupted)
-        half_delta = delta / 2
-        updates = self.ledger.claims(
-            self.encoding, size=size, delta=half_delta, corrupted=corrupted
-        )
-        measured = evaluator.claims(size=size, delta=half_delta, corrupted=corrupted)
+            return self.ledger.claims(self.encoding, sums)
+        halved = replace(sums, delta=sums.delta / 2)
+        updates = self.ledger.claims(self.encoding, halved)
+        measured = evaluator.claims(halved)
         views = updates.keys() & measured.keys()
         return {view: with_evaluations(updates[view], measured[view]) for view in sorted(views)}
 
-    def cost(self, rounds: int, *, size: int, delta: float, corrupted: int) -> float:
+    def cost(self, sums: Sums) -> float:
         measured = 0.0
-        if self.evaluator is not None and self.evaluator.most_rounds != 0:
-            if self.evaluator.most_rounds is None:
+        evaluator = self.evaluator
+        if evaluator is not None and evaluator.most_rounds != 0:
+            if evaluator.most_rounds is None:
                 raise ParameterError(
                     "most_rounds", None, "an unlimited number of evaluations has no cost: limit it"
                 )
-            delta /= 2
-            measured = self.evaluator.cost(
-                self.evaluator.most_rounds, size=size, delta=delta, corrupted=corrupted
-            )
-        sums = Sums(
-            size=size, clients=self.minimum, rounds=rounds, corrupted=corrupted, delta=delta
-        )
-        claim = self.encoding.central(sums)
+            sums = replace(sums, delta=sums.delta / 2)
+            measured = evaluator.cost(replace(sums, rounds=evaluator.most_rounds))
+        claim = self.encoding.central(replace(sums, clients=self.minimum))
         if claim is None:
             raise ParameterError(
                 "epsilon", "a budget", "without a mechanism nothing is private; name one"
