@@ -22,7 +22,6 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
-from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import locked, write_text
 from mezzotint.core.records import JsonObject, Record, above, counted
@@ -36,7 +35,6 @@ from mezzotint.federated.models import model_for
 from mezzotint.federated.round_strategy import RoundOptions, RoundStrategy, spending
 from mezzotint.federated.run_ledger import NAME, Checkpoint, RunLedger
 from mezzotint.federated.secagg import PlanRefused, Roster
-from mezzotint.federated.secagg.roster import SAMPLINGS
 from mezzotint.federated.secure_strategy import Evaluation, SecureStrategy
 from mezzotint.federated.server_optimizers import optimizer_named
 from mezzotint.federated.settings import RunSettings, Scheme
@@ -140,7 +138,7 @@ def _strategy(
     options: RoundOptions = {
         "spare": settings.spare,
         "minimum": settings.minimum or None,
-        "sampling": check_choice("sampling", settings.sampling, SAMPLINGS),
+        "sampling": settings.sampling,
         "learning_rate": settings.server_learning_rate,
         "optimizer": optimizer_named(settings.server_optimizer),
         "returns": "update",

@@ -24,9 +24,9 @@ from mezzotint.core.records import JsonObject, Record
 from mezzotint.datasets import Federation, load_federation
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding
 from mezzotint.federated.encoding_files import load_encoding
-from mezzotint.federated.models import ALGORITHMS, LocalTraining, model_for
+from mezzotint.federated.models import Algorithm, LocalTraining, model_for
 from mezzotint.federated.secagg.plan import CORRUPTED, DROPPED
-from mezzotint.federated.secagg.roster import ROUNDS, SAMPLINGS, most_participations
+from mezzotint.federated.secagg.roster import ROUNDS, SAMPLINGS, Sampling, most_participations
 from mezzotint.federated.server_optimizers import optimizer_named
 from mezzotint.federated.wrapped_encodings import MetricsEncoding
 from mezzotint.vectors import RankedCodebook
@@ -135,7 +135,7 @@ class RunSettings(Record):
     population: int = 100
     dirichlet: float = 0.5
     seed: int = 0
-    algorithm: str = "fedavg"
+    algorithm: Algorithm = "fedavg"
     steps: int = 5
     client_learning_rate: float = 0.5
     batch: int = 0
@@ -152,7 +152,7 @@ class RunSettings(Record):
     roster: str = ""
     colluding: float = CORRUPTED
     dropping: float = DROPPED
-    sampling: str = "fixed"
+    sampling: Sampling = "fixed"
     epsilon: float = 0.0
     delta: float = 1e-6
     corrupted: int = 0
@@ -252,9 +252,8 @@ class RunSettings(Record):
     @property
     def training(self) -> LocalTraining:
         """The clients' training."""
-        algorithm = check_choice("algorithm", self.algorithm, ALGORITHMS)
         return LocalTraining(
-            algorithm=algorithm,
+            algorithm=self.algorithm,
             steps=self.steps,
             learning_rate=self.client_learning_rate,
             batch=self.batch,
@@ -351,9 +350,11 @@ class RunSettings(Record):
     def _participations(self, rounds: int) -> int:
         invited = self.clients_per_round + self.spare
         population = self.population or len(self.federation().clients)
-        sampling = check_choice("sampling", self.sampling, SAMPLINGS)
         return most_participations(
-            sampling, rounds=rounds, clients_per_round=invited, population=max(population, invited)
+            self.sampling,
+            rounds=rounds,
+            clients_per_round=invited,
+            population=max(population, invited),
         )
 
     @classmethod
