@@ -259,7 +259,7 @@ class Policy:
                 f"epsilon={exactly(epsilon)} per report: this client allows {exactly(allowed)}"
             )
         if self.mechanisms is not None and sha256 not in self.mechanisms:
-            raise PolicyRefusal(f"mechanism={sha256}: not among those that this client allows")
+            raise PolicyRefusal(f"mechanism={sha256}: not among the tables that this client allows")
         if self.clip_norm is not None and (norm is None or norm > self.clip_norm):
             raise PolicyRefusal(
                 f"clip_norm={norm}: this client allows at most {exactly(self.clip_norm)}"
