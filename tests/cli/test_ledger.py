@@ -333,3 +333,18 @@ def test_a_conversion_waits_for_an_export_that_can_be_written(
     assert outcome.status == 2
     assert "--export=" in outcome.err
     assert not (tmp_path / "new.jsonl").exists()
+
+
+@pytest.mark.parametrize("name", ["l.jsonl", "ledger.jsonl", "l.log"])
+def test_a_ledger_has_no_page_and_the_refusal_says_what_shows_it(
+    invoke: Callable[..., Any], charged: tuple[Path, Any], tmp_path: Path, name: str
+) -> None:
+    """By whatever name: ledger.jsonl was taken for that of a federated run, which should go on."""
+    ledger = charged[0].rename(tmp_path / name)
+    ended = invoke("report", ledger, "--out", tmp_path / "page.html")
+    assert ended.status == 2
+    assert f"mezzotint ledger {name} shows it" in ended.err
+    (tmp_path / "m.json").unlink()
+    for source in tmp_path.glob("?.parquet"):
+        source.unlink()
+    assert "federate" not in invoke("report", tmp_path, "--out", tmp_path / "page.html").err

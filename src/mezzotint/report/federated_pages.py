@@ -143,10 +143,9 @@ def _read_run(source: Path) -> Run:
 
 def _read(path: Path) -> JsonObject:
     if not path.is_file():
-        resume_command = f"mezzotint federate --out {path.parent.name} --resume"
+        resume_command = f"mezzotint federate --out {path.parent} --resume"
         raise FileFormatError(
-            f"{path.parent.name}: holds no {path.name}; "
-            f"if a run has not ended, go on: {resume_command}"
+            f"{path.parent}: holds no {path.name}; if a run has not ended, go on: {resume_command}"
         )
     return read_object(path, finite=False)  # a run that diverged has infinite losses
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mezzotint.core.document import FORMAT
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import read_object
+from mezzotint.core.files import parse_object, read_object
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.report.contents import Page
 from mezzotint.report.federated_pages import LEDGER, REPORT, SETTINGS, federated_page
@@ -20,8 +20,11 @@ LOGS = (".jsonl", ".log")
 TRAINING_LOG = "log.jsonl"
 """In the folder of a training run."""
 
-RUN = (LEDGER, REPORT, SETTINGS)
-"""What tells the folder of a federated run from a folder of reports."""
+RUN_LEDGER = "mezzotint-federated-ledger"
+"""The format of the ledger of a federated run."""
+
+LONGEST_HEADER = 1 << 16
+"""Bytes that the first line of a ledger may have."""
 
 
 def page_of(source: Path, *, column: str | None = None, confidence: float = 0.95) -> Page:
@@ -47,7 +50,10 @@ def page_of(source: Path, *, column: str | None = None, confidence: float = 0.95
     training_log = source / TRAINING_LOG
     if training_log.is_file() and column is None:
         return training_page(training_log)
-    if source.is_dir() and not any((source / name).exists() for name in RUN):
+    if source.is_file() and _logged_format(source) not in ("", RUN_LEDGER):
+        remedy = f"is a ledger, which has no page; mezzotint ledger {source.name} shows it"
+        raise FileFormatError(f"{source.name}: {remedy}")
+    if source.is_dir() and not _holds_run(source):
         return reports_page(source, column=column, confidence=confidence)
     if source.is_file() and source.suffix in REPORTS:
         return reports_page(source, column=column, confidence=confidence)
@@ -73,3 +79,21 @@ def page_of(source: Path, *, column: str | None = None, confidence: float = 0.95
     if document.get("format") != FORMAT:
         raise FileFormatError(f"{source.name}: not a file with a page; see mezzotint report --help")
     return mechanism_page(Mechanism.load(source), file=source.name)
+
+
+def _holds_run(folder: Path) -> bool:
+    """Whether a folder is that of a federated run; a ledger of the same name may be another's."""
+    if (folder / REPORT).exists() or (folder / SETTINGS).exists():
+        return True
+    return (folder / LEDGER).is_file() and _logged_format(folder / LEDGER) == RUN_LEDGER
+
+
+def _logged_format(path: Path) -> str:
+    """The format that the first line of a log names; empty for any other file."""
+    with path.open("rb") as file:
+        first_line = file.readline(LONGEST_HEADER)
+    try:
+        header = parse_object(first_line, name=path.name)
+    except FileFormatError:
+        return ""
+    return str(header.get("format", "")) if "chain" in header else ""
