@@ -67,7 +67,6 @@ FILE_USES = {
 }
 OTHER_USES = {
     "cli/options.py": "options of a command",
-    "cli/parameters.py": "options of a command",
     "cli/smoothed.py": "printed, never read",
     "collect/estimates.py": "printed, never read",
     "collect/plans.py": "printed, never read",

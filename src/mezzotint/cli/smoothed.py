@@ -16,9 +16,10 @@ from mezzotint.cli import common, console, progress, tables
 from mezzotint.cli.options import AsJson, argument, family, option, verb
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import parse_json, read_text
-from mezzotint.core.records import JsonObject, above, confidence_percent, log10_shown, number
+from mezzotint.core.records import JsonObject, confidence_percent
 from mezzotint.datasets import Election
 from mezzotint.privacy import claim
+from mezzotint.report.smoothed_pages import election_cell, shown
 
 CHECK_FAILED = 1
 
@@ -277,7 +278,7 @@ def elections(
     if ratio is None:
         threshold = f"epsilon {epsilon:g}"
     question = f"log10 at {threshold}, loss rate {loss_rate}; private if delta is well below 1/n."
-    cells = [[_cell(name, value) for name, value in row.items()] for row in table_rows]
+    cells = [[election_cell(name, value) for name, value in row.items()] for row in table_rows]
     terminal_table = tables.TerminalTable(
         table_rows[0], cells, title=f"Values are {question} {_BASIS}"
     )
@@ -407,27 +408,6 @@ def _row(
     return row
 
 
-def _cell(name: str, value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        if name.startswith("log10"):
-            return log10_shown(name, value)
-        if name == "epsilon":
-            return above(value, 8)
-        return number(value, 8)
-    if isinstance(value, int):
-        return f"{value:,}"
-    return str(value)
-
-
-def _result_cell(name: str, value: object) -> str:
-    """A value of a result, whose counts are printed as they may be typed again."""
-    if isinstance(value, int):
-        return str(value)
-    return _cell(name, value)
-
-
 def _finish(name: str, question: JsonObject, result: Any, options: Options) -> None:
     """Prints the result, as JSON with the question beside it; status 1 where its bound is above
     --at-most.
@@ -436,7 +416,7 @@ def _finish(name: str, question: JsonObject, result: Any, options: Options) -> N
     table_rows = []
     for quantity, value in json_fields.items():
         if quantity != "reason" and quantity not in _STANDING and value not in ((), None):
-            table_rows.append((quantity, _result_cell(quantity, value)))
+            table_rows.append((quantity, shown(quantity, value)))
     terminal_table = tables.TerminalTable(("", ""), table_rows, left=("",))
     sentences = f"{json_fields['reason']} {_BASIS}"
     confidence = json_fields.get("confidence")

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -114,21 +114,30 @@ def _evaluated(xs: list[float], compute: Callable[[float], T]) -> dict[float, T]
 
 
 def _facts_table(facts: JsonObject) -> Table:
-    shown_facts: JsonObject = {}
-    for fact_name, fact_value in facts.items():
-        if fact_name in ELSEWHERE:
-            continue
-        if fact_name.startswith("log10"):
-            shown_facts[fact_name] = log10_shown(fact_name, _number(fact_value))
-        elif fact_name == "epsilon":
-            shown_facts[fact_name] = above(float(fact_value))
-        elif fact_value not in (None, []):
-            shown_facts[fact_name] = fact_value
-    return Table.of(shown_facts, show=_shown)
+    cells: dict[str, str] = {}
+    for name, value in facts.items():
+        is_absent = value in (None, []) and not name.startswith("log10")
+        if name not in ELSEWHERE and not is_absent:
+            cells[name] = shown(name, value)
+    return Table.of(cells)
 
 
-def _shown(value: object) -> str:
-    return number(value) if isinstance(value, float) else str(value)
+def shown(name: str, value: Any) -> str:
+    """A value of a result; bounds and epsilons hold as printed."""
+    if name.startswith("log10"):
+        return log10_shown(name, _number(value))
+    if name == "epsilon":
+        return above(float(value), 8)
+    if isinstance(value, float):
+        return number(value, 8)
+    return str(value)
+
+
+def election_cell(name: str, value: Any) -> str:
+    """A value of an election's row, whose counts are long."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return shown(name, value)
 
 
 # One database ------------------------------------------------------------------------------------
@@ -297,7 +306,9 @@ def _elections_page(facts: JsonObject) -> Page:
         column_name for column_name in column_names if column_name in election_rows[0]
     )
     table_cells = tuple(
-        tuple(_cell(column_name, election_row[column_name]) for column_name in shown_columns)
+        tuple(
+            election_cell(column_name, election_row[column_name]) for column_name in shown_columns
+        )
         for election_row in election_rows
     )
     worst_election = max(
@@ -324,14 +335,6 @@ def _elections_page(facts: JsonObject) -> Page:
     return Page(
         title="Smoothed privacy of elections", summary=summary, sections=(revealed_section,)
     )
-
-
-def _cell(name: str, value: float | str | None) -> str:
-    if name == "records":
-        return f"{value:,}"
-    if name == "election":
-        return str(value)
-    return log10_shown(name, _number(value))
 
 
 # How to verify -----------------------------------------------------------------------------------
