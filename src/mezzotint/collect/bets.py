@@ -42,11 +42,6 @@ WIDTH_AHEAD, WIDEST_AHEAD = 0.4, 1.8
 BISECTIONS = 60
 
 
-def fresh_deal() -> int:
-    """A seed for dealing reports into chunks that nobody could know when they were made."""
-    return secrets.randbits(63)
-
-
 def chunks_of(nodes: SupportPoints, *, deal: int) -> list[Fold]:
     """The reports dealt into CHUNKS one by one, each with what those before it suggest.
 
@@ -122,7 +117,8 @@ class Betting(Evidence):
         deal: int | None = None,
     ) -> None:
         super().__init__(counts, confidence=confidence, edges=edges)
-        self.deal = fresh_deal() if deal is None else deal
+        # Fresh is one that nobody could know when the reports were made.
+        self.deal = secrets.randbits(63) if deal is None else deal
 
     @cached_property
     def folds(self) -> Sequence[Fold]:  # pyright: ignore[reportIncompatibleVariableOverride]

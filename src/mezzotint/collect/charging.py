@@ -258,9 +258,9 @@ class RunCharge:
         source: whose rows are charged.
         run: its name.
         fingerprint: of the source; None where it has none.
-        once: the run's parts are the same bits whenever it is resumed: it pays once.
         checked: refuses rows, which are read for it together with the ids, before people are charged: for
-            runs that write parts as they read. None where all rows were read before.
+            runs that write parts as they read, which pay once, however often they are resumed. None
+            where all rows were read before.
         counter: of the people of all rows, where the run counted them as it read their values; None
             to read their ids first.
     """
@@ -270,7 +270,6 @@ class RunCharge:
     source: Source
     run: str
     fingerprint: str | None
-    once: bool = False
     checked: Encoder | None = None
     counter: PersonCounter | None = None
 
@@ -283,7 +282,7 @@ class RunCharge:
             self.claim,
             identity=f"privatize {self.run}",
             description=f"{self.claim}{about}",
-            fingerprint=hashlib.sha256(bits).hexdigest() if self.once else "",
+            fingerprint=hashlib.sha256(bits).hexdigest() if self.checked is not None else "",
         )
 
     def pay(self) -> Entry | PeopleLine | None:

@@ -109,6 +109,8 @@ def frequencies(
     Where one set of codes decides a share (k-ary response, subsets, hyperplanes) its interval is
     that of Clopper and Pearson, by either method; elsewhere the score interval, or Bernstein's.
     """
+    from mezzotint.families.hashing import is_of_cells
+
     mechanism = counts.mechanism
     reports = Sums.of_counts(counts.counts)
     categories = mechanism.categories or ()
@@ -117,6 +119,9 @@ def frequencies(
         target.interval(reports, confidence=each, method=method, bounds=(0.0, 1.0))
         for target in targets_of_categories(mechanism)
     ]
+    notes = counts.provenance.notes
+    if is_of_cells(mechanism):
+        notes = (*notes, CELLS_OF_A_DOMAIN)
     return Frequencies(
         n=counts.n,
         confidence=confidence,
@@ -127,7 +132,7 @@ def frequencies(
         claim=claim_of(mechanism, seeded=counts.seeded),
         seeded=counts.seeded,
         sha256=mechanism.sha256,
-        notes=(*counts.provenance.notes, *_notes_on_cells(mechanism)),
+        notes=notes,
     )
 
 
@@ -136,15 +141,6 @@ CELLS_OF_A_DOMAIN = (
     "themselves use heavy_hitters (--domain with the list)"
 )
 """What is said of shares of cells."""
-
-
-def _notes_on_cells(table: Mechanism) -> tuple[str, ...]:
-    """That a table is about the cells of a large domain; nothing about any other."""
-    from mezzotint.families.hashing import is_of_cells
-
-    if is_of_cells(table):
-        return (CELLS_OF_A_DOMAIN,)
-    return ()
 
 
 @final

@@ -135,7 +135,6 @@ def origin_and_charge(
         source=source,
         run=run,
         fingerprint=content,
-        once=checked is not None,
         checked=checked,
         counter=counter,
     )

@@ -201,17 +201,11 @@ class HeavyHitters(Claimed):
     @property
     def heavy_hitters(self) -> list[JsonObject]:
         """Each category with its share and whether it is certain."""
-        estimates: list[JsonObject] = []
         listed = zip(self.categories, self.shares, self.certain, strict=True)
-        for category, share, is_certain in listed:
-            estimates.append(
-                {
-                    "category": category,
-                    **share.as_dict(),
-                    "certain": is_certain,
-                }
-            )
-        return estimates
+        return [
+            {"category": category, **share.as_dict(), "certain": is_certain}
+            for category, share, is_certain in listed
+        ]
 
     def _rows(self) -> list[JsonObject]:
         return self.heavy_hitters

@@ -210,7 +210,7 @@ def read_header(
     if line.startswith(comment):
         described = line.removeprefix(comment)
         line = _line(stream, name)
-    while _ends_inside_quotes(line):
+    while _outside_quotes(line.removeprefix(BYTE_ORDER_MARK).decode("latin-1"))[1]:
         next_line = _line(stream, name)
         if not next_line:
             raise FileFormatError(f"{name}: a quote that opens in the header never closes")
@@ -264,10 +264,6 @@ def _outside_quotes(text: str) -> tuple[str, bool]:
             outside.append(letter)
             at_start = letter in DELIMITERS or letter in "\r\n"
     return "".join(outside), quoted
-
-
-def _ends_inside_quotes(line: bytes) -> bool:
-    return _outside_quotes(line.removeprefix(BYTE_ORDER_MARK).decode("latin-1"))[1]
 
 
 def _delimiter(text: str, prefer: str) -> str:

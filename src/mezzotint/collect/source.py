@@ -234,15 +234,13 @@ class Block:
     """Rows that are privatized together: row groups of a Parquet file (first, one past the last),
     or a complete file.
 
-    `index` is its number in the run; before it are `offset` rows of its file; `rows` is None where
-    only reading tells.
+    `index` is its number in the run; before it are `offset` rows of its file.
     """
 
     index: int
     file: SourceFile
     groups: tuple[int, int] | None = None
     offset: int = 0
-    rows: int | None = None
 
 
 def blocks_of(files: Sequence[SourceFile], *, block_rows: int = BLOCK_ROWS) -> list[Block]:
@@ -254,31 +252,21 @@ def blocks_of(files: Sequence[SourceFile], *, block_rows: int = BLOCK_ROWS) -> l
         if file_kind(source_file.path) != "parquet":
             blocks.append(Block(index=len(blocks), file=source_file))
             continue
+        with whole_parquet(source_file.path) as opened:
+            metadata = opened.metadata
         offset = first = row_count = 0
-        sizes = _group_sizes(source_file)
-        for group, group_rows in enumerate(sizes):
-            row_count += group_rows
-            is_last = group == len(sizes) - 1
-            if row_count and (is_last or row_count >= block_rows):
-                block = Block(
-                    index=len(blocks),
-                    file=source_file,
-                    groups=(first, group + 1),
-                    offset=offset,
-                    rows=row_count,
+        for group in range(metadata.num_row_groups):
+            row_count += metadata.row_group(group).num_rows
+            stop = group + 1
+            if row_count and (stop == metadata.num_row_groups or row_count >= block_rows):
+                groups = (first, stop)
+                blocks.append(
+                    Block(index=len(blocks), file=source_file, groups=groups, offset=offset)
                 )
-                blocks.append(block)
                 offset += row_count
-                first = group + 1
+                first = stop
                 row_count = 0
     return blocks
-
-
-def _group_sizes(file: SourceFile) -> list[int]:
-    """Rows of each row group of a Parquet file."""
-    with whole_parquet(file.path) as opened:
-        metadata = opened.metadata
-        return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 
 
 @final
