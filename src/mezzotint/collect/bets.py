@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import final
 
@@ -127,7 +127,7 @@ class Betting(Evidence):
     def upper_end(
         self,
         pmf: FloatArray,
-        function: Callable[[Fold], FloatArray],
+        wanted: Sequence[FloatArray],
         *,
         least: float,
         tail: float,
@@ -140,7 +140,6 @@ class Betting(Evidence):
         quantile = float(special.ndtri(1 - tail))
         width = min(quantile + WIDTH_AHEAD, WIDEST_AHEAD) / math.sqrt(report_count)
         scale = math.sqrt(2 * wealth / report_count)
-        wanted = [function(chunk) for chunk in self.folds]
         decoders: list[FloatArray] = []
         stakes: list[FloatArray] = []
         for chunk, values, basis in zip(self.folds, wanted, self.bases, strict=True):

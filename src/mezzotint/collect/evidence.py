@@ -420,7 +420,7 @@ class Evidence(ABC):
         pmf = self.nodes.pmf[corners]
         return self.upper_end(
             pmf,
-            lambda _: wanted,
+            [wanted] * len(self.folds),
             least=float(wanted.min()),
             tail=self.tail,
         )
@@ -436,7 +436,7 @@ class Evidence(ABC):
             knots = self.nodes.x[corners]
             return self.upper_end(
                 self.nodes.pmf[corners],
-                lambda fold: (knots - fold.centre) ** 2,
+                [(knots - fold.centre) ** 2 for fold in self.folds],
                 least=0.0,
                 tail=self.tail,
             )
@@ -445,7 +445,7 @@ class Evidence(ABC):
         largest_square = float(np.ptp(inputs)) ** 2
         lower = -self.upper_end(
             self.base.pmf,
-            lambda fold: -((inputs - fold.centre) ** 2),
+            [-((inputs - fold.centre) ** 2) for fold in self.folds],
             least=-largest_square,
             tail=self.tail / 2,
         )
@@ -470,7 +470,7 @@ class Evidence(ABC):
     def upper_end(
         self,
         pmf: FloatArray,
-        function: Callable[[Fold], FloatArray],
+        wanted: Sequence[FloatArray],
         *,
         least: float,
         tail: float,
@@ -481,7 +481,7 @@ class Evidence(ABC):
             pmf: (J, c) codes from the inputs at which the decoder must dominate: v at any other
                 input is at most what it is on the chord between two of them that lie in one segment
                 of the table.
-            function: (J,) v there; of a fold, where v follows from other reports than its own.
+            wanted: (J,) v there for each fold, where it follows from other reports than the fold's.
             least: a number that E v is surely not below.
             tail: in (0, 1/2).
         """
@@ -544,7 +544,7 @@ class CrossFitted(Evidence):
     def upper_end(
         self,
         pmf: FloatArray,
-        function: Callable[[Fold], FloatArray],
+        wanted: Sequence[FloatArray],
         *,
         least: float,
         tail: float,
@@ -553,7 +553,6 @@ class CrossFitted(Evidence):
         around it, at the largest variance that reports and table leave possible.
         """
         del least
-        wanted = [function(fold) for fold in self.folds]
         quantile = float(special.ndtri(1 - tail))
         decoders = self._decoders(pmf, wanted, quantile=quantile)
         top = max(float(values.max()) for values in wanted)

@@ -214,7 +214,7 @@ def load_memo_key(path: AnyPath) -> bytes:
     if not target.is_file():
         remedy = "no such file; make one with mezzotint.collect.new_memo_key, or --new-key"
         raise ParameterError("key_file", str(target), remedy)
-    if os.name == "posix" and target.stat().st_mode & 0o077:
+    if target.stat().st_mode & 0o077:
         raise ParameterError(
             "key_file",
             str(target),

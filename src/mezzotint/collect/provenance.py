@@ -79,22 +79,16 @@ class Provenance:
     @property
     def notes_on_groups(self) -> tuple[str, ...]:
         """As `notes`, where reports are estimated by groups that nobody is in twice."""
-        notes = []
-        if len(self.run_names) > 1:
-            notes.append(SAME_PEOPLE)
-        if self.memoised:
-            notes.append(REPEATED_IN_A_GROUP)
-        return tuple(notes)
+        return self._notes(len(self.run_names), REPEATED_IN_A_GROUP)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """One sentence each of what intervals rely on: `SAME_PEOPLE`, `REPEATED_REPORTS`."""
-        notes = []
-        if self.releases > 1:
-            notes.append(SAME_PEOPLE)
-        if self.memoised:
-            notes.append(REPEATED_REPORTS)
-        return tuple(notes)
+        return self._notes(self.releases, REPEATED_REPORTS)
+
+    def _notes(self, releases: int, of_memoised: str) -> tuple[str, ...]:
+        sentences = {SAME_PEOPLE: releases > 1, of_memoised: self.memoised}
+        return tuple(sentence for sentence, holds in sentences.items() if holds)
 
     def merge(self, other: Provenance) -> Provenance:
         """That of both; raises ParameterError where reports would count twice."""
