@@ -386,3 +386,30 @@ def test_a_printed_plan_says_its_table_and_ways_in_words() -> None:
     assert "lot: epsilon 1 of a report, 500 people, half width" in text
     assert "confidence 95 %" in text
     assert planned.as_dict()["mechanism"] == planned.mechanism.sha256
+
+
+@pytest.mark.parametrize(
+    ("estimand", "asked", "named"),
+    [
+        ("mean", {"above": 0.5}, "above"),
+        ("mean", {"probability": 0.5}, "probability"),
+        ("mean", {"share": 0.5}, "share"),
+        ("mean", {"second": BETA}, "second"),
+        ("mean", {"first_share": 0.1}, "first_share"),
+        ("mean", {"population": 1000}, "population"),
+        ("mean", {"weights": [1.0, 2.0]}, "weights"),
+        ("mean", {"simultaneous": True}, "simultaneous"),
+        ("frequency", {"categories": 3, "inputs": BETA}, "inputs"),
+        ("difference", {"above": 0.5}, "above"),
+        ("total", {"inputs": [0.1, 0.5], "population": 0}, "population"),
+        ("total", {"inputs": [0.1, 0.5], "population": 10**6, "weights": [1, 1, 1]}, "weights"),
+        ("total", {"inputs": [0.1, 0.5], "population": 10**6, "weights": [0, 1]}, "weights"),
+        ("total", {"inputs": [0.1, 0.5], "population": 10**6, "weights": [-1, 1]}, "weights"),
+    ],
+)
+def test_arguments_without_effect_or_sense_are_refused(
+    estimand: Any, asked: dict[str, Any], named: str
+) -> None:
+    """A mean "above 0.5" was planned as a mean, and a frequency said that it used a sample."""
+    with pytest.raises(ParameterError, match=f"^{named}="):
+        collect.plan(estimand, epsilon=1.0, people=1000, **asked)

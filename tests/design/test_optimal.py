@@ -522,3 +522,20 @@ def test_the_units_of_the_data_do_not_decide_what_is_called_optimal(unit: float)
 def test_a_range_without_room_is_refused(lower: float, upper: float, remedy: str) -> None:
     with pytest.raises(ParameterError, match=remedy):
         design.optimal(1.0, lower=lower, upper=upper)
+
+
+@pytest.mark.parametrize("epsilon", [9e-9, 1e-12, 1e-17, 1e-300])
+@pytest.mark.parametrize("name", ["optimal", "mvu", "imvu", "optm", "limit", "compare"])
+def test_epsilons_that_no_table_of_integers_can_show_are_refused(name: str, epsilon: float) -> None:
+    with pytest.raises(InfeasibleError, match="ask for 1e-08 or more"):
+        getattr(design, name)(epsilon=epsilon)
+
+
+def test_optm_leaves_out_bins_so_wide_that_integers_cannot_be_unbiased() -> None:
+    """The widest bins that it would search are 6.4e8 out here, where a unit moves means by more than an eighth."""
+    result = design.optm(1.25e-8, levels=3)
+    span = float(np.ptp(result.mechanism.levels))
+    assert span / 2**32 <= (result.mechanism.upper - result.mechanism.lower) / 8
+    assert result.mechanism.max_bias <= span / 2**32
+    with pytest.raises(InfeasibleError, match="an eighth of the range"):
+        design.optm(1.25e-8, bins=[-6e8, 0, 6e8])

@@ -124,6 +124,19 @@ NEEDED_FOR = {
 }
 """Estimand -> why it needs them, where more than that is to be said."""
 
+USED: dict[str, tuple[str, ...]] = {
+    "above": ("share",),
+    "probability": ("quantile",),
+    "share": ("share", "frequency", "cell", "hitters"),
+    "inputs": ("mean", "share", "quantile", "difference", "slope", "total"),
+    "second": ("difference", "slope"),
+    "first_share": ("difference",),
+    "population": ("total",),
+    "weights": ("total",),
+    "simultaneous": ("frequency", "cell", "hitters"),
+}
+"""Argument -> estimands that it says something about; it would be without effect on others."""
+
 CATEGORY_COLUMNS = {"frequency": 1, "hitters": 1, "cell": 2}
 """Estimand -> columns of categories that it is about."""
 
@@ -177,6 +190,7 @@ class Question:
         check_count("levels", self.levels, least=2, most=256)
         check_range(self.lower, self.upper)
         self._check_needed()
+        self._check_used()
         self._check_categories()
         if self.above is not None and not self.lower < self.above < self.upper:
             raise ParameterError(
@@ -203,6 +217,25 @@ class Question:
         sizes = [np.size(getattr(self, argument_name)) for argument_name in NEEDED["slope"]]
         if self.estimand == "slope" and sizes[0] != sizes[1]:
             raise ParameterError("second", sizes[1], f"needs a value for each of {sizes[0]} inputs")
+
+    def _check_used(self) -> None:
+        """Raises ParameterError for arguments that the estimand has no use for, or cannot use."""
+        for argument_name, estimands in USED.items():
+            argument = getattr(self, argument_name)
+            unused = getattr(type(self), argument_name)
+            if self.estimand in estimands or argument is unused:
+                continue
+            if isinstance(argument, np.ndarray) or argument != unused:
+                shown = "a sample" if isinstance(argument, np.ndarray) else argument
+                remedy = f"is for a {' or '.join(estimands)}, not for a {self.estimand}"
+                raise ParameterError(argument_name, shown, f"{remedy}; leave it out")
+        if self.population is not None:
+            check_count("population", self.population, least=1)
+        if self.weights is not None:
+            assert self.inputs is not None, "a total needs it"
+            if self.weights.shape != self.inputs.shape or not (self.weights > 0).all():
+                remedy = f"need {self.inputs.size} numbers above 0, one for each input"
+                raise ParameterError("weights", "other weights", remedy)
 
     def _check_categories(self) -> None:
         """Raises ParameterError unless there are as many numbers of categories as columns of

@@ -42,7 +42,7 @@ from mezzotint.core.priors import (
 from mezzotint.core.rounding import MARGIN, table
 from mezzotint.core.search import bracket
 from mezzotint.core.types import MAX_LEVELS, FloatArray
-from mezzotint.design.constraints import Pure
+from mezzotint.design.constraints import LEAST_EPSILON, Pure
 from mezzotint.design.family_search import (
     FamilySearch,
     Member,
@@ -69,9 +69,6 @@ _MOST_POINTS = 1024
 
 _MOST_SEARCHED = 256
 """Levels of a family whose shape is searched: each member takes their number cubed."""
-
-_LEAST_EPSILON = 1e-8
-"""2**32 units cannot tell inputs apart that are more alike."""
 
 _REACH_TOLERANCE = 1e-9
 """Relative: by how much levels may lie beyond `max_level`."""
@@ -221,7 +218,7 @@ def _checked_request(
             lower=problem.lower,
             upper=problem.upper,
         )
-    if problem.epsilon < _LEAST_EPSILON:
+    if problem.epsilon < LEAST_EPSILON:
         remedy = "2**32 units cannot tell inputs so little apart; ask for 1e-8 or more"
         raise ParameterError("epsilon", problem.epsilon, remedy)
     if bins is None:

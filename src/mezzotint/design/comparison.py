@@ -202,7 +202,7 @@ def _limit_at(epsilon: float, problem: Problem) -> float:
         return 0.0
     try:
         own_problem = make_problem(epsilon=epsilon, prior=problem.prior, **problem.span)
-    except ParameterError:
+    except (InfeasibleError, ParameterError):
         return 0.0
     limit, _ = limit_of(own_problem, None)
     return limit

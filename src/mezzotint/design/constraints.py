@@ -17,7 +17,7 @@ from typing import ClassVar, Literal, final
 import numpy as np
 
 from mezzotint.core.arguments import check_finite
-from mezzotint.core.errors import ParameterError, as_real
+from mezzotint.core.errors import InfeasibleError, ParameterError, as_real
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import TOTAL, FloatArray, IndexArray
 from mezzotint.design.cones import (
@@ -34,6 +34,9 @@ Metric = Literal["absolute", "squared"]
 LARGEST_EPSILON = 22.0
 """e**22 is 2**31.7: beyond it a 32-bit table cannot express the ratio, and a design would be the
 same as at 22."""
+
+LEAST_EPSILON = 1e-8
+"""Of pure tables: 2**32 units cannot tell inputs apart that are more alike."""
 
 LEAST_ORDER = 1 + 1e-5
 LARGEST_ORDER = 1e4
@@ -420,6 +423,7 @@ def make_constraint(
 
     Raises:
         ParameterError: a value out of range, or more than one of delta, alpha and metric.
+        InfeasibleError: a pure epsilon that no table of integers can show.
     """
     epsilon = check_finite("epsilon", epsilon)
     delta = check_finite("delta", delta)
@@ -449,6 +453,11 @@ def make_constraint(
         return AbsoluteMetric(epsilon=epsilon)
     if metric == "squared":
         return SquaredMetric(epsilon=epsilon)
-    if alpha is None or alpha == math.inf:
-        return Pure(epsilon=epsilon)
-    return Renyi(epsilon=epsilon, order=alpha)
+    if alpha is not None and alpha < math.inf:
+        return Renyi(epsilon=epsilon, order=alpha)
+    if epsilon < LEAST_EPSILON:
+        raise InfeasibleError(
+            f"epsilon={epsilon:g}: 2**32 units cannot tell inputs so little apart; ask for "
+            f"{LEAST_EPSILON:g} or more"
+        )
+    return Pure(epsilon=epsilon)

@@ -381,6 +381,27 @@ def required_overhang(problem: Problem, knots: FloatArray) -> float:
     return bracket(holds, reach, within)[0]
 
 
+def unit_effect(levels: FloatArray) -> float:
+    """What one unit of 2**-32 moves a mean of these levels by, at most."""
+    return float(levels[-1]) / TOTAL - float(levels[0]) / TOTAL
+
+
+def most_unit_effect(problem: Problem) -> float:
+    """The largest such effect for which integers tell inputs apart: an eighth of the range."""
+    return problem.width / 8
+
+
+def check_units(problem: Problem, levels: FloatArray) -> None:
+    """Raises InfeasibleError for levels so far apart that integers do not tell inputs apart."""
+    effect = unit_effect(levels)
+    if effect > most_unit_effect(problem):
+        raise InfeasibleError(
+            f"levels=[{levels[0]:g} .. {levels[-1]:g}]: one unit of 2**-32 moves a mean by "
+            f"{effect:.2g}, more than an eighth of the range "
+            f"[{problem.lower:g}, {problem.upper:g}]; bring the levels nearer, or raise epsilon"
+        )
+
+
 def check_reach(
     problem: Problem,
     levels: FloatArray,
@@ -389,16 +410,10 @@ def check_reach(
     """Raises InfeasibleError, saying what is missing, if no mechanism on these levels meets the
     problem.
     """
+    check_units(problem, levels)
     lowest = float(levels[0])
     highest = float(levels[-1])
     range_text = f"[{problem.lower:g}, {problem.upper:g}]"
-    unit_effect = highest / TOTAL - lowest / TOTAL
-    if unit_effect > problem.width / 8:
-        raise InfeasibleError(
-            f"levels=[{lowest:g} .. {highest:g}]: one unit of 2**-32 moves a mean by "
-            f"{unit_effect:.2g}, more than an eighth of the range {range_text}; bring the levels "
-            "nearer, or raise epsilon"
-        )
     if math.isinf(problem.max_bias) or two_levels_hold(
         problem=problem, bottom=lowest, top=highest, knots=knots
     ):

@@ -26,6 +26,7 @@ from mezzotint.core.priors import Prior, UniformPrior
 from mezzotint.core.records import Progress, ticks
 from mezzotint.core.rounding import table
 from mezzotint.core.types import FloatArray
+from mezzotint.design.levels import check_units, most_unit_effect, unit_effect
 from mezzotint.design.problem import (
     DesignResult,
     Problem,
@@ -383,6 +384,11 @@ def is_mirrored(bins: FloatArray, problem: Problem) -> bool:
 def bin_sets(problem: Problem, levels: int) -> list[FloatArray]:
     """Symmetric bin sets: 10 outer distances times up to 11 inner spreads, about as many as the
     paper's code has.
+
+    Those too wide for integers are left out.
+
+    Raises:
+        InfeasibleError: all of them are.
     """
     half_range = problem.width / 2
     needed = 1 + 2 / math.expm1(problem.epsilon)
@@ -395,7 +401,8 @@ def bin_sets(problem: Problem, levels: int) -> list[FloatArray]:
         outermost = outer * needed
         unit_bins = np.concatenate([[-outermost], inner_bins, [outermost]])
         sets.append(problem.center + half_range * unit_bins)
-    return sets
+    check_units(problem, sets[0])
+    return [bins for bins in sets if unit_effect(bins) <= most_unit_effect(problem)]
 
 
 def table_of(
@@ -594,7 +601,9 @@ def _bin_choices(
     """The bins given, or the sets that are searched."""
     if bins is None:
         return bin_sets(problem, levels)
-    return [check_covering("bins", bins, lower=problem.lower, upper=problem.upper)]
+    chosen = check_covering("bins", bins, lower=problem.lower, upper=problem.upper)
+    check_units(problem, chosen)
+    return [chosen]
 
 
 def _infeasible(
