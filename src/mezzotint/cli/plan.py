@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -244,7 +245,7 @@ def _picture(planned: Plan, basis: str) -> tables.TerminalTable:
         (
             option.strategy,
             above(option.report_epsilon),
-            f"{option.people:,.0f}",
+            f"{math.floor(option.people):,}",
             above(option.half_width),
         )
         for option in planned.options
