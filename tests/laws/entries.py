@@ -314,7 +314,6 @@ CALLS: dict[str, Call] = {
     "smoothed.profile": lambda folder: {"counts": [3, 4], "sampled": 3, "epsilon": 1.0},
     "smoothed.quantized_gaussian": lambda folder: {"mean": 0.0, "deviation": 0.1, "levels": 8},
     "smoothed.quantized_laplace": lambda folder: {"mean": 0.0, "deviation": 0.1, "levels": 8},
-    "smoothed.rare_loss_log10": lambda folder: {"n": 100, "share": 0.1, "lost": 2},
     "smoothed.utility": lambda folder: {"counts": [30, 40], "threshold": 0.51, "sampled": 30},
     "federated.FedAvgM": lambda folder: {"momentum": 0.9},
     "federated.FixedPointEncoding": lambda folder: {"clip": 1.0, "grid_bits": 8, "clip_norm": 1.0},
