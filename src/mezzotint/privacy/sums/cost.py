@@ -36,6 +36,7 @@ from mezzotint.privacy.sums.noise import (
     pair_profile,
     pairs_by_gap,
     screen,
+    widest_epsilon,
 )
 from mezzotint.privacy.tradeoffs import hockey_stick
 
@@ -200,15 +201,8 @@ def _worst_epsilon(
 
     Pairs are computed only when screening asks for it.
     """
-
-    def pair_epsilon(first: int, second: int) -> float:
-        profile = pair_profile(noise, rows[first], rows[second])
-        return profile.epsilon(delta)
-
-    epsilon = 0.0
     computed = pairs_by_gap(rows)[:2]
-    for first, second in computed:
-        epsilon = max(epsilon, pair_epsilon(first, second))
+    epsilon = widest_epsilon(noise, rows, delta)
     while epsilon < limit:
         divergences = screen(noise, rows, epsilon)
         # The pairs computed already are at delta by construction, up to rounding.
@@ -218,7 +212,8 @@ def _worst_epsilon(
         if divergences[first, second] <= delta:
             return epsilon
         computed.append((first, second))
-        epsilon = max(epsilon, pair_epsilon(first, second))
+        profile = pair_profile(noise, rows[first], rows[second])
+        epsilon = max(epsilon, profile.epsilon(delta))
     return limit
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from itertools import combinations, count, pairwise
 from typing import final
@@ -29,8 +29,8 @@ from mezzotint.privacy.sums.noise import (
     mixture,
     no_noise,
     pair_profile,
-    pairs_by_gap,
     screen,
+    widest_epsilon,
 )
 
 MAX_ROWS = 8
@@ -288,27 +288,17 @@ class _Search:
     groups: tuple[RowGroup, ...]
     delta: float
     limit: float
-
-    def __post_init__(self) -> None:
-        self._pairs = pairs_by_gap(self.rows)[:2]
-        self.epsilons: dict[bytes, float] = {}
+    epsilons: dict[bytes, float] = field(default_factory=dict[bytes, float])
 
     def computed(self, cases: Sequence[IntArray]) -> list[float]:
         """The bounds of some cases for the two rows furthest apart."""
         epsilons: list[float] = []
         noises = case_noises(self.groups, np.array(cases), _CUT_SHARE * self.delta)
         for case, noise in zip(cases, noises, strict=True):
-            epsilon = min(self.limit, self._pair_epsilon(noise))
+            epsilon = min(self.limit, widest_epsilon(noise, self.rows, self.delta))
             self.epsilons[case.tobytes()] = epsilon
             epsilons.append(epsilon)
         return epsilons
-
-    def _pair_epsilon(self, noise: NoiseMixture) -> float:
-        epsilons: list[float] = []
-        for first, second in self._pairs:
-            profile = pair_profile(noise, self.rows[first], self.rows[second])
-            epsilons.append(profile.epsilon(self.delta))
-        return max(epsilons)
 
     def _all_in(self, group: int, others: int) -> IntArray:
         """The case of all clients in one group."""

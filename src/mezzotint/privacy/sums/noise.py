@@ -127,6 +127,15 @@ def pairs_by_gap(rows: FloatArray) -> list[tuple[int, int]]:
     return sorted(pairs, key=lambda pair: -abs(means[pair[0]] - means[pair[1]]))
 
 
+def widest_epsilon(noise: NoiseMixture, rows: FloatArray, delta: float) -> float:
+    """The least epsilon at `delta` that serves the two rows furthest apart, whichever is first."""
+    epsilon = 0.0
+    for first, second in pairs_by_gap(rows)[:2]:
+        profile = pair_profile(noise, rows[first], rows[second])
+        epsilon = max(epsilon, profile.epsilon(delta))
+    return epsilon
+
+
 def screen(noise: NoiseMixture, rows: FloatArray, epsilon: float) -> FloatArray:
     """(rows, rows) upper bounds on the divergence of every ordered pair at one epsilon."""
     slack = noise.slack(noise.pmf.size)

@@ -19,7 +19,7 @@ from mezzotint.core.types import IntArray
 from mezzotint.privacy.sums.blanket import Component, as_probabilities
 from mezzotint.privacy.sums.convolution import sum_pmf
 from mezzotint.privacy.sums.cover import Cover, Division, case_ladder, division, group_components
-from mezzotint.privacy.sums.noise import mixture, no_noise, pair_profile, pairs_by_gap
+from mezzotint.privacy.sums.noise import mixture, no_noise, widest_epsilon
 
 STEPS = (4, 6, 8, 12, 16, 24, 36)
 """Steps of ladders that are tried, the cheapest first."""
@@ -101,14 +101,9 @@ def on_ladder(
         corners = ladder.counts
         shapes = [component.pmf for component in components]
         noise = mixture(ladder, sum_pmf(shapes, corners, tail=1e-3 * tail))
-    epsilon = 0.0
-    table = as_probabilities(rows)
-    for first, second in pairs_by_gap(table)[:2]:
-        profile = pair_profile(noise, table[first], table[second])
-        epsilon = max(epsilon, profile.epsilon(delta))
     return Undivided(
         corners=corners,
-        epsilon=epsilon,
+        epsilon=widest_epsilon(noise, as_probabilities(rows), delta),
         seconds=price(len(corners), len(components)),
     )
 
