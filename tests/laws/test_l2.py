@@ -26,7 +26,7 @@ from mezzotint.privacy.sums.geometry import (
     quadratic_renyi,
     squared_distance,
 )
-from mezzotint.privacy.sums.noise import no_noise
+from mezzotint.privacy.sums.noise import no_noise, widest_epsilon
 from mezzotint.vectors import TableScheme
 from mezzotint.vectors.tables import round_renyi
 from reference.sums import exact_renyi, sum_pmf
@@ -248,6 +248,26 @@ def test_pure_claims_of_smooth_tables_are_attained_within_a_tenth() -> None:
             claimed = pure_epsilon_l2(mechanism, coordinates=coordinates, clip_norm=1.0)
             attained = coordinates * worst_ratio(mechanism, 2 / math.sqrt(coordinates))
             assert attained <= claimed <= (1 + share) * attained
+
+
+@judges("privacy.sums.noise.widest_epsilon")
+@settings(max_examples=examples(14), deadline=None)
+@given(lopsided(jumps=False), st.sampled_from([1e-6, 0.01, 0.2]))
+def test_the_epsilon_of_the_widest_pair_is_the_least_in_both_orders(
+    mechanism: Mechanism, delta: float
+) -> None:
+    rows = mechanism.probabilities
+    means = rows @ np.arange(rows.shape[1])
+    low, high = rows[means.argmin()], rows[means.argmax()]
+    epsilon = widest_epsilon(no_noise(), rows, delta)
+
+    def worst(at: float) -> float:
+        return max(hockey_stick(low, high, at), hockey_stick(high, low, at))
+
+    # Beyond e^700 nothing but what one row alone shows is left.
+    assert worst(min(epsilon, 700.0)) <= delta + FEW or math.isinf(epsilon)
+    if epsilon > 1e-6:
+        assert worst(min(epsilon * (1 - 1e-6), 700.0)) > delta * (1 - 1e-6) - FEW
 
 
 # Whole claims ---------------------------------------------------------------------------------------------------------
