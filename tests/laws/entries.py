@@ -91,6 +91,10 @@ def reports(folder: Path) -> Path:
     return path
 
 
+def one_bit(epsilon: float) -> mz.Mechanism:
+    return mz.families.randomized_response(epsilon=epsilon)
+
+
 def saved_counts(folder: Path) -> Path:
     path = folder / "counts.json"
     if not path.exists():
@@ -245,7 +249,7 @@ CALLS: dict[str, Call] = {
     "design.imvu": lambda folder: {"epsilon": 1.0, "lower": -1, "upper": 1, "levels": [-3.0, 3.0], "knots": 3},
     "design.interpolated": lambda folder: {"mechanism": mz.design.optimal(1.0, levels=4, knots=5, loss="cdf").mechanism},
     "design.limit": lambda folder: {
-        "epsilon": 1.0, "lower": -1, "upper": 1, "loss": "mse", "prior": None, "max_bias": 0.0, "max_level": None,
+        "epsilon": 1.0, "lower": -1, "upper": 1, "loss": "mse", "prior": None, "max_level": None,
     },
     "design.metric_epsilon": lambda folder: {"mechanism": GRID, "metric": "absolute"},
     "design.mvu": lambda folder: {"epsilon": 1.0, "lower": -1, "upper": 1, "levels": [-3.0, 3.0], "input_bits": 1},
@@ -260,7 +264,7 @@ CALLS: dict[str, Call] = {
     },
     "design.shape_error": lambda folder: {"mechanism": GRID, "reports": 1000},
     "design.tradeoff": lambda folder: {
-        "epsilons": [1.0], "bits": (1,), "lower": -1, "upper": 1, "prior": None, "families": (mz.vectors.one_bit,),
+        "epsilons": [1.0], "bits": (1,), "lower": -1, "upper": 1, "prior": None, "families": (one_bit,),
     },
     "design.vector": lambda folder: {
         "epsilon": 1.0, "dimension": 2, "clip_norm": 1.0, "levels": 2, "knots": 3, "inputs": "grid", "prior": None,
@@ -480,13 +484,13 @@ def limited(seconds: int) -> Iterator[None]:
     def stop(*_: Any) -> None:
         raise Overtime
 
-    earlier = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
+    earlier = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)  # of the processor, however busy the machine
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, earlier)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, earlier)
 
 
 def outcome(name: str, values: dict[str, Any], seconds: int = 10) -> tuple[str, str]:

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 import mezzotint as mz
-from mezzotint.core.arguments import NUMBER_TYPES, check_numbers
 from mezzotint.core.errors import MezzotintError
+from mezzotint.core.kinds import checked
 
 PACKAGES = ("collect", "federated", "training", "vectors")
+NUMBER_TYPES = {"int", "float", "None"}
 SAMPLES = {"int": 5, "float": 0.5, "str": "text"}
 """Annotation of a required field -> a value for it."""
 
@@ -87,14 +88,12 @@ def test_what_is_no_number_ends_in_an_error_of_the_package() -> None:
     assert faults == [], "\n".join(faults)
 
 
+@checked
 @dataclasses.dataclass(frozen=True)
 class _Counted:
     count: int = 1
     share: float = 0.5
     most: float | None = None
-
-    def __post_init__(self) -> None:
-        check_numbers(self)
 
 
 def test_numbers_of_other_libraries_become_plain_ones() -> None:

@@ -24,13 +24,14 @@ from mezzotint.collect.questions import (
     Question,
     Tables,
 )
-from mezzotint.core.arguments import check_count, check_numbers, check_options
+from mezzotint.core.arguments import check_count, check_options
 from mezzotint.core.errors import (
     InfeasibleError,
     ParameterError,
     as_real,
     as_reals,
 )
+from mezzotint.core.kinds import checked
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Record, above, confidence_percent
 from mezzotint.core.types import FloatArray
@@ -158,6 +159,7 @@ class Plan(Record):
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Asking:
     """How often a person is asked within one budget.
@@ -175,7 +177,6 @@ class Asking:
     pairs: bool = False
 
     def __post_init__(self) -> None:
-        check_numbers(self)
         for count_name in ("columns", "waves", "distinct"):
             count = getattr(self, count_name)
             if count is not None:
@@ -329,6 +330,7 @@ def _sample(values: npt.ArrayLike | None) -> FloatArray | None:
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Goal:
     """What a plan must reach: a half width, or the power to see an effect."""
@@ -341,7 +343,6 @@ class Goal:
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
-        check_numbers(self)
         if self.half_width is not None and not self.half_width > 0:
             raise ParameterError("half_width", self.half_width, "must be above 0")
         if self.power is not None and not 0 < self.power < 1:

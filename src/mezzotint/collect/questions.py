@@ -37,11 +37,11 @@ from mezzotint.collect.support_points import nodes_of
 from mezzotint.core.arguments import (
     check_choice,
     check_count,
-    check_numbers,
     check_probability,
     check_range,
 )
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.kinds import checked
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import FloatArray
 
@@ -142,6 +142,7 @@ CATEGORY_COLUMNS = {"frequency": 1, "hitters": 1, "cell": 2}
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Question:
     """What is asked of the reports, and what is assumed about the inputs.
@@ -184,7 +185,6 @@ class Question:
     simultaneous: bool = False
 
     def __post_init__(self) -> None:
-        check_numbers(self)
         check_choice("estimand", self.estimand, get_args(Estimand))
         check_confidence(self.confidence)
         check_count("levels", self.levels, least=2, most=256)

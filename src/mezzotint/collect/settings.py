@@ -13,7 +13,7 @@ from mezzotint.collect.columns import Dialect
 from mezzotint.collect.memo import Memo
 from mezzotint.collect.people import Lot
 from mezzotint.collect.source import BLOCK_ROWS
-from mezzotint.core.arguments import check_choice, check_limit, check_numbers
+from mezzotint.core.arguments import check_choice, check_limit
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kinds import checked
 from mezzotint.core.records import Progress
@@ -100,7 +100,6 @@ class Settings:
     backslash_is_text: bool = False
 
     def __post_init__(self) -> None:
-        check_numbers(self)
         assert self.dialect is not None  # which checks its parts
         check_choice("engine", self.engine, ("local", "ray"))
         check_choice("missing", self.missing, ("error", "drop"))

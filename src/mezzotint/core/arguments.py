@@ -4,13 +4,12 @@ remedy.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import math
 import operator
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, Literal, ParamSpec, SupportsIndex, TypeVar, cast, get_args
 
@@ -189,40 +188,6 @@ def check_count(
         limit = f"{most:,}" if most < 10**6 else f"{most:.4g}"
         raise ParameterError(name, value, f"need an integer >= {least}, at most {limit}")
     return number
-
-
-NUMBER_TYPES = frozenset({"int", "float", "None"})
-"""Annotations of the fields that `check_numbers` checks, as they are written."""
-
-
-def check_numbers(record: object) -> None:
-    """Raises ParameterError for the first field that is annotated as a number, or as one or None,
-    and holds anything else: text, which no comparison takes, NaN, which every limit lets pass, or a
-    fraction where things are counted.
-
-    Numbers of other libraries become plain ones, which every file format has.
-
-    Arguments:
-        record: a dataclass, in a module whose annotations are text.
-    """
-    for field in dataclasses.fields(record):  # pyright: ignore[reportArgumentType]  # a dataclass
-        types = set(str(field.type).split(" | "))
-        if not types <= NUMBER_TYPES:
-            continue
-        value = getattr(record, field.name)
-        if value is None and "None" in types:
-            continue
-        object.__setattr__(record, field.name, _plain_number(field.name, value, types))
-
-
-def _plain_number(name: str, value: object, types: Set[str]) -> int | float:
-    """The number as an int or a float of Python; one that is either is returned as it is."""
-    if "float" not in types and (isinstance(value, bool) or not isinstance(value, Integral)):
-        raise ParameterError(name, value, "need an integer")
-    real_number = as_real(name, value, lambda number: not math.isnan(number), "need a number")
-    if isinstance(value, Integral):
-        return int(value)
-    return real_number
 
 
 def check_rules(record: object, *rules: tuple[str, bool, str]) -> None:

@@ -48,7 +48,8 @@ class _Kind:
 
 def checked(entry: Entry) -> Entry:
     """The function, or the record with its constructor, which refuses arguments of other kinds than
-    its annotations name.
+    its annotations name: text, which no comparison takes, NaN, which every limit lets pass, a
+    fraction where things are counted. Numbers of other libraries become plain ones.
 
     Public functions become so where their package exports them; calls within the package cost
     nothing. Records and methods are decorated.
@@ -101,10 +102,21 @@ def _checking(function: Callable[..., Any], name: str) -> Callable[..., Any]:
                 raise ParameterError(parameter_name, None, remedy)
         for parameter_name, allowed in kinds().items():
             if allowed and parameter_name in arguments:
-                _check(parameter_name, arguments[parameter_name], allowed)
-        return function(*values, **options)
+                value = arguments[parameter_name]
+                _check(parameter_name, value, allowed)
+                arguments[parameter_name] = _plain(value, allowed)
+        # Places first, so that those beyond the last one are the function's own to judge.
+        plain_values = [arguments.pop(name) for name in places[: len(values)]]
+        return function(*plain_values, *surplus, **arguments)
 
     return checking
+
+
+def _plain(value: object, allowed: Sequence[_Kind]) -> object:
+    """A number of another library as one of Python's, which every file format has."""
+    if type(value) in (int, float) or value is None or not _NUMBERS.issuperset(allowed):
+        return value
+    return int(value) if isinstance(value, Integral) else float(typing.cast(Real, value))
 
 
 def _refuse_by_place(keywords: Sequence[str], surplus: Sequence[object]) -> None:
@@ -262,7 +274,7 @@ def _choice(words: Collection[Any]) -> _Kind:
 
 
 def _is_integer(value: object) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Integral)
+    return isinstance(value, Integral) and _is_number(value)
 
 
 def _is_number(value: object) -> bool:
@@ -284,6 +296,7 @@ def _is_sequence(value: object) -> bool:
 _NOTHING = _Kind(accepts=lambda value: value is None, words="None")
 _INTEGER = _Kind(accepts=_is_integer, words="an integer")
 _NUMBER = _Kind(accepts=_is_number, words="a number")
+_NUMBERS = frozenset({_NOTHING, _INTEGER, _NUMBER})
 _SIMPLE: dict[Any, _Kind] = {
     None: _NOTHING,
     types.NoneType: _NOTHING,

@@ -12,7 +12,6 @@ from mezzotint.core.arguments import (
     check_count,
     check_delta,
     check_limit,
-    check_numbers,
     check_positive,
 )
 from mezzotint.core.errors import InfeasibleError, ParameterError
@@ -50,7 +49,6 @@ class Sums:
     delta: float
 
     def __post_init__(self) -> None:
-        check_numbers(self)
         check_count("size", self.size, least=0)
         check_count("clients", self.clients)
         check_count("rounds", self.rounds)

@@ -21,7 +21,6 @@ from mezzotint.core.arguments import (
     check_count,
     check_epsilon,
     check_instance,
-    check_numbers,
     check_scale,
     check_total,
     check_vector,
@@ -479,7 +478,6 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_numbers(self)
         _ = self.scheme(1)  # checks its part
         if self.clip_norm > MOST_STEPS * self.granularity:
             raise ParameterError(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from mezzotint.core.arguments import check_numbers, check_rules, with_keys_of_today, with_old_fields
+from mezzotint.core.arguments import check_rules, with_keys_of_today, with_old_fields
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError, outside
 from mezzotint.core.files import read_text
 from mezzotint.core.kinds import checked
@@ -139,7 +139,6 @@ class Policy:
 
     def _check_types(self) -> None:
         """A value in quotes, or NaN, would pass for one that allows everything."""
-        check_numbers(self)
         tables = self.mechanisms
         settings = self.rehearse
         rehearsal_fits = settings is None or (

@@ -12,11 +12,11 @@ import numpy as np
 from mezzotint.core.arguments import (
     check_choice,
     check_count,
-    check_numbers,
     check_positive,
     with_old_fields,
 )
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.kinds import checked
 from mezzotint.datasets import Federation
 from mezzotint.federated.encoding import Encoding, TableEncoding, Vector
 from mezzotint.federated.models import LocalTraining, Model
@@ -28,6 +28,7 @@ _TOGETHER = 1 << 22  # coordinates quantized at a time
 
 @with_old_fields(per_round="clients_per_round")
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Rehearsal:
     """A federation in one process: train, clip, quantize, sum, decode, step. FedSGD as in the RQM
@@ -65,7 +66,6 @@ class Rehearsal:
     optimizer: ServerOptimizer = field(default_factory=FedAvg)
 
     def __post_init__(self) -> None:
-        check_numbers(self)
         check_choice("sampling", self.sampling, ("fixed", "cyclic"))
         population = len(self.federation.clients)
         if not 1 <= self.clients_per_round <= population:

@@ -11,7 +11,6 @@ import numpy as np
 
 from mezzotint.core.arguments import (
     check_choice,
-    check_numbers,
     check_rules,
 )
 from mezzotint.core.kinds import checked
@@ -73,7 +72,6 @@ class FedAvgM(ServerOptimizer):
     momentum: float = 0.9
 
     def __post_init__(self) -> None:
-        check_numbers(self)
         check_rules(self, ("momentum", 0 <= self.momentum < 1, "need a share in [0, 1)"))
 
     def step(self, state: State, mean: Vector) -> tuple[State, Vector]:

@@ -11,7 +11,6 @@ from typing import Any, final
 from mezzotint.core.arguments import (
     check_choice,
     check_count,
-    check_numbers,
     check_positive,
     check_probability,
     check_rules,
@@ -20,6 +19,7 @@ from mezzotint.core.arguments import (
 )
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
+from mezzotint.core.kinds import checked
 from mezzotint.core.records import JsonObject, Record
 from mezzotint.datasets import Federation, load_federation
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding
@@ -77,6 +77,7 @@ def settings_of_today(values: JsonObject) -> JsonObject:
 
 @with_old_fields(_OLD_WORDS, **_OLD_NAMES)
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class RunSettings(Record):
     """One federated run.
@@ -164,7 +165,6 @@ class RunSettings(Record):
     pause: float = 0.0
 
     def __post_init__(self) -> None:
-        check_numbers(self)
         is_local = self.observer == "reports"
         check_rules(
             self,

@@ -16,8 +16,9 @@ from typing import Any, final
 
 import numpy as np
 
-from mezzotint.core.arguments import check_count, check_numbers
+from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.kinds import checked
 from mezzotint.core.sampler import BLOCK, ElementWords, fresh_key, key_from
 from mezzotint.core.types import IntArray, Seed
 from mezzotint.training.models import torch
@@ -28,6 +29,7 @@ _WORDS = 2**64
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class PoissonBatches:
     """Every record enters every batch with the same probability, independently of all others.
@@ -45,7 +47,6 @@ class PoissonBatches:
     dataset_size: int
 
     def __post_init__(self) -> None:
-        check_numbers(self)
         if not 1 <= self.batch_size <= self.dataset_size:
             raise ParameterError(
                 "batch_size",

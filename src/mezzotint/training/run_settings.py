@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from mezzotint.core.arguments import check_choice, check_count, check_numbers, check_positive
+from mezzotint.core.arguments import check_choice, check_count, check_positive
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.kinds import checked
 from mezzotint.core.records import JsonObject
 from mezzotint.datasets import Dataset
 from mezzotint.training.batches import first_records
@@ -58,6 +59,7 @@ SCHEDULES: Mapping[str, Callable[[float], float]] = {
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
     """What a run does, apart from how it is made private.
@@ -90,7 +92,6 @@ class TrainingSettings:
     records_per_user: int | None = None
 
     def __post_init__(self) -> None:
-        check_numbers(self)
         check_count("steps", self.steps)
         check_count("batch_size", self.batch_size)
         check_positive("step_size", self.step_size)

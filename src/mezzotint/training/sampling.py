@@ -25,11 +25,11 @@ from scipy.stats import binom
 from mezzotint.core.arguments import (
     Neighboring,
     check_count,
-    check_numbers,
     check_positive,
     check_rate,
 )
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.kinds import checked
 from mezzotint.core.records import JsonObject, above, below
 from mezzotint.core.types import FloatArray
 from mezzotint.privacy.tradeoffs import RELATIVE_ERROR, hockey_stick
@@ -359,6 +359,7 @@ def participations(steps: int, bands: int) -> int:
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Phase:
     """Steps of a run that share all settings.
@@ -384,7 +385,6 @@ class Phase:
     bands: int = 1
 
     def __post_init__(self) -> None:
-        check_numbers(self)
         check_positive("noise_multiplier", self.noise_multiplier)
         if not 0 <= self.kappa <= 1:
             raise ParameterError("kappa", self.kappa, "a contraction lies in [0, 1]")

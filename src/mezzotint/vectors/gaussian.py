@@ -24,7 +24,6 @@ import scipy
 from mezzotint.core.arguments import (
     check_count,
     check_finite,
-    check_numbers,
     check_positive,
     check_residues,
     check_scale,
@@ -75,6 +74,7 @@ _NO_CENTRES = np.zeros(1)
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class RoundedGaussian:
     """floor(c + X + 1/2) for X normal with mean 0 and any real centre c, 0 if none is given.
@@ -95,7 +95,6 @@ class RoundedGaussian:
     sigma: float
 
     def __post_init__(self) -> None:
-        check_numbers(self)
         if not 0 < self.sigma <= LARGEST:
             raise ParameterError("sigma", self.sigma, f"a standard deviation in (0, {LARGEST:g}]")
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal, final
 
-from mezzotint.core.arguments import check_count, check_numbers, check_rules
+from mezzotint.core.arguments import check_count, check_rules
 from mezzotint.core.kinds import checked
 from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim, Release
@@ -66,7 +66,6 @@ class Setting:
     corrupted: int = 0
 
     def __post_init__(self) -> None:
-        check_numbers(self)
         check_count("clients", self.clients, most=MAX_COUNT)
         check_count("dimension", self.dimension, most=MAX_DIMENSION)
         check_count("rounds", self.rounds, most=MAX_COUNT)

@@ -25,9 +25,10 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from mezzotint.core.arguments import check_count, check_numbers, check_rules
+from mezzotint.core.arguments import check_count, check_rules
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_bytes, read_object, write_text
+from mezzotint.core.kinds import checked
 from mezzotint.core.sampler import draw_words
 from mezzotint.federated.secagg import masks
 from mezzotint.federated.secagg.plan import (
@@ -412,6 +413,7 @@ DEALINGS = 1 << 14
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Trust:
     """The conditions on which a client answers.
@@ -440,7 +442,6 @@ class Trust:
     security_bits: float = SECURITY_BITS
 
     def __post_init__(self) -> None:
-        check_numbers(self)
         check_rules(
             self,
             ("corrupted", 0 <= self.corrupted < 1, "need a share of the clients in [0, 1)"),
