@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, cast, final, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, final
 
 import numpy as np
 from scipy import optimize, special, stats
@@ -35,7 +35,6 @@ from mezzotint.collect.pairs import PairCounts, relation
 from mezzotint.collect.spreads import spread_of
 from mezzotint.collect.support_points import nodes_of
 from mezzotint.core.arguments import (
-    check_choice,
     check_count,
     check_probability,
     check_range,
@@ -185,7 +184,6 @@ class Question:
     simultaneous: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("estimand", self.estimand, get_args(Estimand))
         check_confidence(self.confidence)
         check_count("levels", self.levels, least=2, most=256)
         check_range(self.lower, self.upper)

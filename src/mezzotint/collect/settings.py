@@ -13,7 +13,7 @@ from mezzotint.collect.columns import Dialect
 from mezzotint.collect.memo import Memo
 from mezzotint.collect.people import Lot
 from mezzotint.collect.source import BLOCK_ROWS
-from mezzotint.core.arguments import check_choice, check_limit
+from mezzotint.core.arguments import check_limit
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kinds import checked
 from mezzotint.core.records import Progress
@@ -101,9 +101,6 @@ class Settings:
 
     def __post_init__(self) -> None:
         assert self.dialect is not None  # which checks its parts
-        check_choice("engine", self.engine, ("local", "ray"))
-        check_choice("missing", self.missing, ("error", "drop"))
-        check_choice("on_out_of_range", self.on_out_of_range, ("clip", "error"))
         if self.address is not None and self.engine != "ray":
             raise ParameterError(
                 "address",

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
-from mezzotint.core.arguments import check_choice, check_count, check_covering
+from mezzotint.core.arguments import check_count, check_covering
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import Prior, UniformPrior
@@ -577,7 +577,6 @@ def optm(
     """
     started = time.perf_counter()
     problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss="mae", prior=prior)
-    check_choice("constraints", constraints, BUILDERS)
     boxes = check_count("boxes", boxes, most=10_000)
     levels = check_count("levels", levels, least=3, most=64)
     bin_choices = _bin_choices(problem, bins, levels)

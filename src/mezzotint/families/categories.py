@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import combinations
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_choice, check_epsilon
+from mezzotint.core.arguments import check_epsilon
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import exp_below
 from mezzotint.core.mechanism import Mechanism
@@ -119,7 +119,6 @@ def categorical(
         most=MAX_CATEGORIES,
     )
     epsilon = check_epsilon(epsilon)
-    check_choice("method", method, get_args(Method))
     if method != "best":
         return _mechanism(method, names, epsilon)
     mechanisms: list[Mechanism] = []

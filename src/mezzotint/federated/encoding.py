@@ -20,7 +20,6 @@ import numpy.typing as npt
 from mezzotint.core.arguments import (
     check_count,
     check_epsilon,
-    check_instance,
     check_scale,
     check_total,
     check_vector,
@@ -380,7 +379,7 @@ class TableEncoding(SchemeEncoding[TableScheme]):
     def __post_init__(self) -> None:
         if self.clip_norm is not None:
             check_scale("clip_norm", self.clip_norm)
-        table = check_instance("mechanism", self.mechanism, Mechanism)
+        table = self.mechanism
         check_count("seed", self.seed, least=0, most=2**64)
         check_scale("mechanism", float(np.max(np.abs(table.levels))))
         self._hold(

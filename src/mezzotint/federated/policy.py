@@ -139,23 +139,17 @@ class Policy:
 
     def _check_types(self) -> None:
         """A value in quotes, or NaN, would pass for one that allows everything."""
-        tables = self.mechanisms
         settings = self.rehearse
         rehearsal_fits = settings is None or (
             isinstance(settings, Mapping) and all(map(_is_setting, settings.values()))
         )
-        tables_fit = tables is None or (
-            isinstance(tables, list | tuple) and all(isinstance(table, str) for table in tables)
-        )
         check_rules(
             self,
-            ("evaluate", isinstance(self.evaluate, bool), "true or false, without quotes"),
             (
                 "rehearse",
                 rehearsal_fits,
                 "need a table of node settings, such as {data = 'made-up.npz'}",
             ),
-            ("mechanisms", tables_fit, "need a list of SHA-256 sums, in brackets"),
         )
 
     @property

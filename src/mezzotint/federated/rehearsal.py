@@ -10,7 +10,6 @@ from typing import final
 import numpy as np
 
 from mezzotint.core.arguments import (
-    check_choice,
     check_count,
     check_positive,
     with_old_fields,
@@ -66,7 +65,6 @@ class Rehearsal:
     optimizer: ServerOptimizer = field(default_factory=FedAvg)
 
     def __post_init__(self) -> None:
-        check_choice("sampling", self.sampling, ("fixed", "cyclic"))
         population = len(self.federation.clients)
         if not 1 <= self.clients_per_round <= population:
             raise ParameterError(

@@ -94,6 +94,7 @@ class _Secure(Running):
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """Sums of clients' metrics between training rounds, with a session and a ledger of their own.
@@ -121,10 +122,7 @@ class Evaluation:
     most_rounds: int | None = None
 
     def __post_init__(self) -> None:
-        check_instance("encoding", self.encoding, MetricsEncoding)
         check_count("every", self.every)
-        if self.ledger is not None:
-            check_instance("ledger", self.ledger, RunLedger)
         check_most_rounds(self.most_rounds)
 
 

@@ -15,7 +15,6 @@ from mezzotint.core.arguments import (
     SCALES,
     check_count,
     check_finite,
-    check_instance,
     check_vector,
 )
 from mezzotint.core.errors import ParameterError
@@ -47,7 +46,6 @@ class WrappedEncoding(Encoding, ABC):
     inner: Encoding
 
     def __post_init__(self) -> None:
-        check_instance("inner", self.inner, Encoding)
         facts = {fact: getattr(self.inner, fact) for fact in FACTS}
         self._hold(**facts)
 
@@ -286,10 +284,6 @@ class MetricsEncoding(WrappedEncoding):
             )
         smallest_width, largest_end = SCALES
         for metric, lowest, highest in self.ranges:
-            if not isinstance(metric, str):
-                raise ParameterError("ranges", metric, "metrics are named by text")
-            check_finite(f"ranges[{metric!r}]", lowest)
-            check_finite(f"ranges[{metric!r}]", highest)
             is_ordered = -largest_end <= lowest < highest <= largest_end
             if not is_ordered or highest - lowest < smallest_width:
                 raise ParameterError(

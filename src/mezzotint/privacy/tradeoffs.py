@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]
 
-from mezzotint.core.arguments import check_choice, check_count, check_finite, check_instance
+from mezzotint.core.arguments import check_count, check_finite
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import float_above, log_ratio
 from mezzotint.core.mechanism import Mechanism
@@ -46,7 +46,6 @@ def tradeoff(mechanism: Mechanism) -> Profile:
         >>> round(profile.power(0.05), 3)  # e times the false alarms
         0.136
     """
-    check_instance("mechanism", mechanism, Mechanism)
     return Profile.of_rows(mechanism.weights)
 
 
@@ -180,7 +179,7 @@ def spacing_of(knots: FloatArray) -> float:
     return span / (knots.size - 1)
 
 
-def metric_epsilon(mechanism: Mechanism, metric: str) -> float:
+def metric_epsilon(mechanism: Mechanism, metric: Literal["absolute", "squared"]) -> float:
     """The least epsilon of metric privacy that the integers guarantee, per (squared) data unit.
 
     Arguments:
@@ -206,8 +205,6 @@ def metric_epsilon(mechanism: Mechanism, metric: str) -> float:
         >>> mz.design.metric_epsilon(design.mechanism, "absolute") <= 1.0
         True
     """
-    check_instance("mechanism", mechanism, Mechanism)
-    check_choice("metric", metric, ("absolute", "squared"))
     if metric == "absolute":
         return steepest_loss(mechanism)
     spacing = Fraction(spacing_of(mechanism.knots))
@@ -292,8 +289,6 @@ def vector_epsilon(
     dimension = check_count("dimension", dimension, least=1)
     if not check_finite("l2_distance", l2_distance) >= 0:
         raise ParameterError("l2_distance", l2_distance, "need a finite distance >= 0")
-    check_choice("inputs", inputs, ("grid", "real"))
-    check_instance("mechanism", mechanism, Mechanism)
     spacing = spacing_of(mechanism.knots)
     losses = np.maximum.accumulate(row_losses(mechanism))
     if math.isinf(losses[-1]):

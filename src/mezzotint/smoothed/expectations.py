@@ -11,12 +11,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import get_args
 
 import numpy as np
 from scipy import optimize, special
 
-from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError, as_real
 from mezzotint.smoothed import compositions, many_types, mechanisms
 from mezzotint.smoothed.model import (
@@ -195,7 +193,6 @@ def _read_any_sample(
     """
     if sampling is None and sampled is None and loss_rate is None:
         return None
-    check_choice("sampling", sampling or "without_replacement", get_args(Sampling))
     return read_sample(
         records,
         loss_rate=loss_rate,

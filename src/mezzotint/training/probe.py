@@ -20,7 +20,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from mezzotint.core.arguments import check_choice, check_count, check_positive
+from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.gradients import PrivateModule
 from mezzotint.training.models import Module, Tensor, TorchDispatchMode, reason_of, torch, tree_map
@@ -113,7 +113,6 @@ def check_records(
 
     Source: docs/proofs/training.md, "One row for each record".
     """
-    check_choice("reduction", reduction, ("mean", "sum"))
     check_positive("tolerance", tolerance)
     refuse_private(module)
     refuse_layers(module)

@@ -14,13 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, final, get_args
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.arguments import (
-    check_choice,
     check_count,
     check_finite,
     check_indices,
@@ -130,8 +129,6 @@ class RankedCodebook:
         if check_count("dimension", self.dimension) > MAX_DIMENSION:
             remedy = f"at most {MAX_DIMENSION}; split longer vectors"
             raise ParameterError("dimension", self.dimension, remedy)
-        check_choice("kind", self.kind, KINDS)
-        check_choice("norms", self.norms, get_args(Norms))
         if (self.table.null is not None) != (self.norms == "null"):
             remedy = 'a table with a null output goes with "null", and no other does'
             raise ParameterError("norms", self.norms, remedy)

@@ -11,9 +11,9 @@ from functools import partial
 from operator import attrgetter
 from typing import Literal, final
 
-from mezzotint.core.arguments import check_choice, check_count
+from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.vectors.codewords import KINDS, Kind, gaussian_constant
+from mezzotint.vectors.codewords import Kind, gaussian_constant
 from mezzotint.vectors.rank_table import RankTable, rank_table
 from mezzotint.vectors.ranked import Norms, RankedCodebook
 
@@ -89,7 +89,6 @@ def ranked_codebook(
         raise ParameterError("epsilon", epsilon, "need a number from 1e-6 to 200")
     if not 0 < tolerance < math.inf:
         raise ParameterError("tolerance", tolerance, "need a positive number, e.g. 0.05")
-    check_choice("codebook", codebook, ("auto", *KINDS))
     request = _Request(
         dimension=check_count("dimension", dimension),
         epsilon=epsilon,
