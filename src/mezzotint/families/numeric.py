@@ -19,7 +19,6 @@ from mezzotint.core.arguments import (
     check_count,
     check_covering,
     check_finite,
-    check_numbers,
     check_range,
     check_rules,
     check_table_size,
@@ -519,7 +518,6 @@ class PoissonBinomial:
     theta: float = 0.25
 
     def __post_init__(self) -> None:
-        check_numbers(self)
         check_range(self.lower, self.upper)
         check_count("trials", self.trials, most=MAX_LEVELS - 1)
         remedy = "choose it in (0, 1/2]: 1/2 + theta is the largest coin bias"

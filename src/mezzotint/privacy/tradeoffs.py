@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]
 
-from mezzotint.core.arguments import check_count, check_finite
+from mezzotint.core.arguments import check_choice, check_count, check_finite
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import float_above, log_ratio
 from mezzotint.core.mechanism import Mechanism
@@ -179,7 +179,7 @@ def spacing_of(knots: FloatArray) -> float:
     return span / (knots.size - 1)
 
 
-def metric_epsilon(mechanism: Mechanism, metric: Literal["absolute", "squared"]) -> float:
+def metric_epsilon(mechanism: Mechanism, metric: str) -> float:
     """The least epsilon of metric privacy that the integers guarantee, per (squared) data unit.
 
     Arguments:
@@ -205,6 +205,7 @@ def metric_epsilon(mechanism: Mechanism, metric: Literal["absolute", "squared"])
         >>> mz.design.metric_epsilon(design.mechanism, "absolute") <= 1.0
         True
     """
+    check_choice("metric", metric, ("absolute", "squared"))
     if metric == "absolute":
         return steepest_loss(mechanism)
     spacing = Fraction(spacing_of(mechanism.knots))
