@@ -30,7 +30,6 @@ KEYS = {
     ),
     "collect.columns.Dialect": "delimiter missing_values decimal backslash_is_text",
     "collect.people.Lot": "people question questions name",
-    "collect.reports.Limit": "at_most per",
     "federated.policy.Policy": (
         "minimum corrupted roster report_epsilon budget delta mechanisms noise_multiplier "
         "largest_value clip_norm rounds dealings evaluate_noise_multiplier evaluate rehearse"
@@ -61,7 +60,6 @@ FILE_USES = {
     "cli/train.py": "Standing",
     "training/trainer.py": "TrainingSettings",
     "collect/folders.py": "Dialect",
-    "collect/reports.py": "Limit",
     "federated/policy.py": "Policy",
     "federated/settings.py": "RunSettings",
     "federated/encoding_files.py": "the encodings",

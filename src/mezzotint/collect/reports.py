@@ -43,7 +43,6 @@ class Limit:
         per: the column of the period that this is meant for; None for all rows together.
     """
 
-    # Fields are keys of descriptions of reports.
     at_most: int | None
     per: str | None
 
