@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mezzotint import ParameterError, training
+from mezzotint import ParameterError
 from mezzotint.core.sampler import unpack
 from mezzotint.training import export, models
 from mezzotint.training.packed import PackedModel, pack_weights
@@ -396,7 +396,7 @@ def test_onnx_refuses_what_it_cannot_say(tmp_path: Path) -> None:
         tensors=packed.tensors, levels=(*packed.levels[:-1], 30.0), note=packed.note
     )
     with pytest.raises(ParameterError, match="inputs=int8"):
-        training.export_model(packed, tmp_path / "m.onnx", inputs="int8")  # type: ignore[arg-type]
+        export.export_model(packed, tmp_path / "m.onnx", inputs="int8")
     with pytest.raises(ParameterError, match="evenly"):
         export.export_model(uneven, tmp_path / "m.onnx")
     bare = PackedModel(tensors=packed.tensors, levels=packed.levels, note={})

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mezzotint import FileFormatError, ParameterError, training
+from mezzotint import FileFormatError, ParameterError
 from mezzotint.training.packed import PackedModel, PackedTensor, pack_codes, pack_weights
 from tolerances import SINGLE
 
@@ -177,7 +177,7 @@ def test_bad_input() -> None:
             tensors=(replace(tensor, chosen=chosen),), levels=tuple(np.linspace(-1, 1, 16)), note={}
         )
     with pytest.raises(ParameterError, match="scales=row"):
-        training.pack_weights({}, bits=4, scales="row")  # type: ignore[arg-type]
+        pack_weights({}, bits=4, scales="row")  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="tensors"):
         PackedModel(tensors=(tensor, tensor), levels=tuple(np.linspace(-1, 1, 16)), note={})
     with pytest.raises(ParameterError, match="levels"):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from mezzotint.core import brought_by
-from mezzotint.core.arguments import check_options
+from mezzotint.core.arguments import check_choice, check_options
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.training.packed import Inputs, PackedModel
@@ -80,6 +80,7 @@ def save_onnx(
         raise ParameterError(
             "shape", None, "the packed model does not say what a record looks like; give its shape"
         )
+    check_choice("inputs", inputs, get_args(Inputs))
     packed_module = packed.to_module(module).eval()
     onnx_model = float_graph(packed_module, record_shape, inputs)
     put_integers(onnx_model, packed)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core import brought_by
-from mezzotint.core.arguments import check_count
+from mezzotint.core.arguments import check_choice, check_count
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import parse_object, replacing
 from mezzotint.core.records import JsonObject
@@ -383,6 +383,7 @@ def pack_weights(
     Source: docs/training.md, "Which method".
     """
     check_count("bits", bits, most=MAX_BITS)
+    check_choice("scales", scales, ("channel", "tensor"))
     round_tensor = _round_by_channel
     levels = integers(max(bits, LEAST_BITS))
     if scales == "tensor":
