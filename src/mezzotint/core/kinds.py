@@ -93,21 +93,22 @@ def _checking(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         surplus = values[len(places) :]
         if surplus and keywords and not has_more_places:
             _refuse_by_place(keywords, surplus)
-        arguments = {**dict(zip(places, values, strict=False)), **options}
+        placed = dict(zip(places, values, strict=False))
         for parameter_name in required:
             # Names of before, and names that it never had, are the function's own to judge.
-            if parameter_name not in arguments and options.keys() <= parameters.keys():
+            is_given = parameter_name in placed or parameter_name in options
+            if not is_given and options.keys() <= parameters.keys():
                 needed = ", ".join(word for word in required if word != "self")
                 remedy = f"is missing; {name} needs {needed}"
                 raise ParameterError(parameter_name, None, remedy)
         for parameter_name, allowed in kinds().items():
-            if allowed and parameter_name in arguments:
-                value = arguments[parameter_name]
-                _check(parameter_name, value, allowed)
-                arguments[parameter_name] = _plain(value, allowed)
-        # Places first, so that those beyond the last one are the function's own to judge.
-        plain_values = [arguments.pop(name) for name in places[: len(values)]]
-        return function(*plain_values, *surplus, **arguments)
+            # An option may have the name of a place that has none.
+            for arguments in (placed, options):
+                if allowed and parameter_name in arguments:
+                    value = arguments[parameter_name]
+                    _check(parameter_name, value, allowed)
+                    arguments[parameter_name] = _plain(value, allowed)
+        return function(*placed.values(), *surplus, **options)
 
     return checking
 
