@@ -41,11 +41,11 @@ from mezzotint.federated.secagg import (
     SumParameters,
     Trust,
     bits_needed,
+    client as protocol,
     messages,
     plan_sum,
     read_introduction,
 )
-from mezzotint.federated.secagg import client as protocol
 from mezzotint.federated.secagg.masks import sign
 
 SPAN = 15

@@ -23,8 +23,13 @@ from mezzotint import design, families, kernel, privacy, smoothed
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.propose import Outcome, propose_local, propose_profile
 from mezzotint.privacy.sums.proposals import propose_sum
-from mezzotint.training.rqp import Phase, Poisson, propose_training, training_release
-from mezzotint.training.rqp import epsilon as training_epsilon
+from mezzotint.training.rqp import (
+    Phase,
+    Poisson,
+    epsilon as training_epsilon,
+    propose_training,
+    training_release,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mezzotint.vectors import RankedCodebook
-from mezzotint.vectors import codewords as codebooks
+from mezzotint.vectors import RankedCodebook, codewords as codebooks
 from mezzotint.vectors.rank_table import rank_table
 
 FOLDER = Path(__file__).resolve().parent

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from mezzotint.collect.columns import COMMENT, CsvReader, Dialect, TextFile
 from mezzotint.collect.lexer import Records, count_lines, read_header

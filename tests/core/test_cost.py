@@ -8,8 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.integrate import quad
 
 from mezzotint import Mechanism, ParameterError

@@ -9,15 +9,20 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mezzotint import Mechanism, ParameterError
 from mezzotint.core import kernels, sampler
 from mezzotint.core.kernels import compile_lookup, draw_bucketed, draw_searched, draw_uniform
 from mezzotint.core.sampler import PrivatizeStats, codes_from_words, key_from, privatize
-from reference.sampler import codes_from_words as twin
-from reference.sampler import element_words, exact_threshold, inputs_for, telltale, threshold
+from reference.sampler import (
+    codes_from_words as twin,
+    element_words,
+    exact_threshold,
+    inputs_for,
+    telltale,
+    threshold,
+)
 from strategies import mechanisms, random_knots
 
 TOTAL = 2**32

@@ -44,9 +44,9 @@ from mezzotint.federated.secagg import (
     Trust,
     UnknownSender,
     WrongStage,
+    messages as wire,
     plan_sum,
 )
-from mezzotint.federated.secagg import messages as wire
 from mezzotint.federated.secagg.masks import SMALL_IDENTITIES, sign, signed
 from mezzotint.federated.secagg.messages import header
 from mezzotint.federated.secagg.plan import forked

@@ -26,8 +26,7 @@ from mezzotint.federated.flower_records import RECORD, reply
 from mezzotint.federated.lifetime_ledger import LifetimeLedger
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.run_ledger import Checkpoint
-from mezzotint.federated.secagg import STAGES
-from mezzotint.federated.secagg import client as client_module
+from mezzotint.federated.secagg import STAGES, client as client_module
 from mezzotint.federated.secure_strategy import SecureStrategy
 from mezzotint.vectors import ranked_codebook
 

@@ -11,8 +11,7 @@ import pytest
 from scipy import stats
 
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.federated.secagg import corrupted_in, plan_sum
-from mezzotint.federated.secagg import plan as module
+from mezzotint.federated.secagg import corrupted_in, plan as module, plan_sum
 from mezzotint.federated.secagg.plan import forked, split
 from mezzotint.federated.secagg.roster import RISK, most_participations
 from tolerances import FEW, MANY

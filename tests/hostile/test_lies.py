@@ -27,9 +27,15 @@ from mezzotint.federated.encoding import gaussian_encoding
 from mezzotint.federated.encoding_files import packed
 from mezzotint.federated.flower_records import RECORD, task_digest
 from mezzotint.federated.policy import Policy
-from mezzotint.federated.secagg import Roster, RoundPlan, Server, masks, messages
-from mezzotint.federated.secagg import client as client_module
-from mezzotint.federated.secagg import roster as roster_module
+from mezzotint.federated.secagg import (
+    Roster,
+    RoundPlan,
+    Server,
+    client as client_module,
+    masks,
+    messages,
+    roster as roster_module,
+)
 from mezzotint.federated.secure_strategy import SecureStrategy
 
 CLIENTS, SIZE, MINIMUM = 12, 3, 9

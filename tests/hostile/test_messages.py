@@ -23,9 +23,12 @@ from mezzotint.federated.encoding import FixedPointEncoding
 from mezzotint.federated.flower_records import RECORD
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.run_ledger import RunLedger
-from mezzotint.federated.secagg import Client, messages
-from mezzotint.federated.secagg import client as client_module
-from mezzotint.federated.secagg import roster as roster_module
+from mezzotint.federated.secagg import (
+    Client,
+    client as client_module,
+    messages,
+    roster as roster_module,
+)
 from mezzotint.federated.secagg.masks import sign
 from mezzotint.federated.secure_strategy import SecureStrategy
 

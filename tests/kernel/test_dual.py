@@ -12,8 +12,7 @@ from typing import Any
 import flint
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mezzotint import design, kernel, privacy
 from mezzotint.kernel.dual import _least, _read_cut, _require_unmet

@@ -10,8 +10,7 @@ from typing import Any
 import flint
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.stats import norm
 
 from laws.registry import judges
@@ -19,8 +18,7 @@ from mezzotint import kernel
 from mezzotint.kernel.gaussian import check_contraction, gaussian_curve
 from mezzotint.kernel.units import WHOLE, set_deadline
 from mezzotint.training.contraction import contraction
-from mezzotint.training.rqp import epsilon as float_epsilon
-from mezzotint.training.rqp import propose_training
+from mezzotint.training.rqp import epsilon as float_epsilon, propose_training
 from reference.kernel import accepts, claim, decimal_text, forgeries, resealed, sealed
 from tolerances import FEW, SOLVED
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from mezzotint import Mechanism, families, kernel, privacy
 from mezzotint.kernel.sums import binomial_below

@@ -6,8 +6,7 @@ from fractions import Fraction
 from itertools import combinations, product
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from strategies import examples
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mezzotint.papers import catalogue
-from mezzotint.papers import optm_tables as figures
+from mezzotint.papers import catalogue, optm_tables as figures
 from mezzotint.papers.optm_tables import table1, table2
 from reference.design import floor_program, loss_integrals
 

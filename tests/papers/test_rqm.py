@@ -10,9 +10,7 @@ import pytest
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import load_federation
-from mezzotint.papers import catalogue, simulation
-from mezzotint.papers import rqm as figures
-from mezzotint.papers import rqm_training as training
+from mezzotint.papers import catalogue, rqm as figures, rqm_training as training, simulation
 from mezzotint.papers.exact_laws import renyi_divergences
 from mezzotint.papers.reproduction import Run
 from tolerances import FEW, MANY, printed

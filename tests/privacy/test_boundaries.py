@@ -20,8 +20,7 @@ from mezzotint.privacy.local import (
 )
 from mezzotint.privacy.propose import Outcome, accepted, propose_local, sealed
 from mezzotint.privacy.sums.cost import _single
-from reference.kernel import claim as kernel_claim
-from reference.kernel import release as kernel_release
+from reference.kernel import claim as kernel_claim, release as kernel_release
 from tolerances import FEW
 
 

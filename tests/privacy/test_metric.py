@@ -9,8 +9,7 @@ from itertools import pairwise
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mezzotint import Mechanism
 from mezzotint.privacy.tradeoffs import metric_epsilon, row_losses, vector_epsilon

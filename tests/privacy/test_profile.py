@@ -10,8 +10,7 @@ import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld import pld_pmf, pld_privacy_accountant, privacy_loss_distribution
 from dp_accounting.privacy_accountant import NeighboringRelation
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from mezzotint import families
 from mezzotint.core.errors import ParameterError

@@ -9,8 +9,7 @@ from itertools import pairwise, permutations, product
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism

@@ -15,8 +15,7 @@ from typing import Any
 
 import mpmath
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import TOTAL

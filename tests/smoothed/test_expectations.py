@@ -11,8 +11,7 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from laws.registry import judges
 from mezzotint.core.errors import ParameterError
@@ -20,8 +19,7 @@ from mezzotint.smoothed import asymptotic_rate, expected, profile
 from mezzotint.smoothed.many_types import search
 from mezzotint.smoothed.model import read_loss, read_sample, read_vertices
 from mezzotint.smoothed.monte_carlo import summary
-from reference import smoothed_exact as exact
-from reference import smoothed_mpmath as slow
+from reference import smoothed_exact as exact, smoothed_mpmath as slow
 from strategies import examples
 from tolerances import FEW, MANY, printed
 

@@ -10,15 +10,13 @@ from functools import partial
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from laws.registry import judges
 from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import national_elections, state_elections
 from mezzotint.smoothed import noisy_epsilon, profile, published_noise_ratio
-from reference import smoothed_exact as exact
-from reference import smoothed_mpmath as slow
+from reference import smoothed_exact as exact, smoothed_mpmath as slow
 from tolerances import FEW, MANY
 
 RATIOS = [

@@ -13,8 +13,7 @@ import pytest
 from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import national_elections
 from mezzotint.smoothed import profile, utility
-from reference import smoothed_exact as exact
-from reference import smoothed_mpmath as slow
+from reference import smoothed_exact as exact, smoothed_mpmath as slow
 from tolerances import FEW, MANY
 
 

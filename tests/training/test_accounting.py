@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy
-from dp_accounting.pld import common
-from dp_accounting.pld import privacy_loss_distribution as pld
+from dp_accounting.pld import common, privacy_loss_distribution as pld
 
 from mezzotint import InfeasibleError, ParameterError, privacy
 from mezzotint.privacy.tradeoffs import gaussian_epsilon, hockey_stick

@@ -27,8 +27,12 @@ pytest.importorskip("opacus")
 
 from mezzotint import training  # noqa: E402 - the room needs the extra
 from mezzotint.cli.application import run as verb  # noqa: E402
-from mezzotint.training import Banded, Fresh, trainer  # noqa: E402
-from mezzotint.training import noise as noises  # noqa: E402
+from mezzotint.training import (  # noqa: E402
+    Banded,
+    Fresh,
+    noise as noises,
+    trainer,
+)
 from mezzotint.vectors import rotation as toeplitz  # noqa: E402
 from training.flat import run_words  # noqa: E402
 from training.runs import Method, dying, make, watched_batches  # noqa: E402

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mezzotint import FileFormatError, ParameterError
 from mezzotint.training.packed import PackedModel, PackedTensor, pack_codes, pack_weights

@@ -9,15 +9,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from laws.registry import judges
 from mezzotint import Mechanism, ParameterError, kernel, privacy
 from mezzotint.core import loss
 from mezzotint.core.errors import FileFormatError, InfeasibleError
-from mezzotint.vectors import RankedCodebook, ranked_codebook
-from mezzotint.vectors import codewords as order_statistics
+from mezzotint.vectors import RankedCodebook, codewords as order_statistics, ranked_codebook
 from mezzotint.vectors.codewords import Codebook
 from mezzotint.vectors.rank_table import RankTable, rank_table
 from reference import ranked as twin

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mezzotint.vectors import RankedCodebook, ranked_codebook
-from mezzotint.vectors import codewords as codebook
+from mezzotint.vectors import RankedCodebook, codewords as codebook, ranked_codebook
 from mezzotint.vectors.rank_table import rank_table
 
 RATE = 2e-5

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from mezzotint import privacy
-from mezzotint.vectors import RankedCodebook
-from mezzotint.vectors import codewords as codebooks
+from mezzotint.vectors import RankedCodebook, codewords as codebooks
 from reference import ranked as twin
 from tolerances import MANY
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from mezzotint.vectors import codewords as codebooks
-from mezzotint.vectors import compiled
+from mezzotint.vectors import codewords as codebooks, compiled
 from reference import ranked as twin
 from tolerances import FEW, MANY
 

@@ -11,8 +11,7 @@ import flint
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy.stats import chisquare, norm
 
 from mezzotint import ParameterError

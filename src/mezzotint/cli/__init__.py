@@ -2,6 +2,4 @@
 130 interrupted.
 """
 
-from mezzotint.cli.application import app as app
-from mezzotint.cli.application import main as main
-from mezzotint.cli.application import run as run
+from mezzotint.cli.application import app as app, main as main, run as run

@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 import mezzotint as mz
-from mezzotint.cli import console, progress, tables
-from mezzotint.cli import design as designs
+from mezzotint.cli import console, design as designs, progress, tables
 from mezzotint.cli.options import AsJson, option
 from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism

@@ -14,7 +14,7 @@ OPTION_OF: Mapping[str, Mapping[str, str]] = {
     "account": {"trust": "observer", "levels": "file"},
     "advise": {"trust": "observer", "clients": "clients_per_round"},
     "estimate": {"source": "sources", "counts": "sources"},
-    "federate": {"path": "out"},
+    "federate": {"path": "out", "run": "file"},
     "ledger": {"path": "file"},
     "privatize": {"path": "ledger", "users": "memoise_by", "key": "key_file", "rng": "seed"},
     "report": {"source": "file", "counts": "file", "path": "file"},

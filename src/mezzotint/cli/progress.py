@@ -12,8 +12,7 @@ from mezzotint.cli.console import notices
 from mezzotint.core.records import Progress
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bars
-    from rich.progress import ProgressColumn
+    from rich.progress import Progress as Bars, ProgressColumn
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 `privacy`.
 """
 
-# ruff: noqa: I001  # all names of a module stand in one import
+# all names of a module stand in one import
 from typing import TYPE_CHECKING
 
 from mezzotint.core import on_demand

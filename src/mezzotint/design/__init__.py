@@ -6,21 +6,22 @@ from mezzotint.core import on_demand
 
 if TYPE_CHECKING:
     from mezzotint.design.calibration import calibrate as calibrate
-    from mezzotint.design.comparison import Row as Row
-    from mezzotint.design.comparison import compare as compare
-    from mezzotint.design.comparison import tradeoff as tradeoff
-    from mezzotint.design.distribution_shapes import for_shape as for_shape
-    from mezzotint.design.distribution_shapes import interpolated as interpolated
-    from mezzotint.design.distribution_shapes import shape_error as shape_error
+    from mezzotint.design.comparison import Row as Row, compare as compare, tradeoff as tradeoff
+    from mezzotint.design.distribution_shapes import (
+        for_shape as for_shape,
+        interpolated as interpolated,
+        shape_error as shape_error,
+    )
     from mezzotint.design.levels import UnboundedLevelsWarning as UnboundedLevelsWarning
     from mezzotint.design.limits import limit as limit
-    from mezzotint.design.minimum_variance import imvu as imvu
-    from mezzotint.design.minimum_variance import mvu as mvu
+    from mezzotint.design.minimum_variance import imvu as imvu, mvu as mvu
     from mezzotint.design.optimum import optimal as optimal
     from mezzotint.design.pair_selection import optm as optm
     from mezzotint.design.problem import DesignResult as DesignResult
     from mezzotint.design.vector_design import vector as vector
-    from mezzotint.privacy.tradeoffs import metric_epsilon as metric_epsilon
-    from mezzotint.privacy.tradeoffs import vector_epsilon as vector_epsilon
+    from mezzotint.privacy.tradeoffs import (
+        metric_epsilon as metric_epsilon,
+        vector_epsilon as vector_epsilon,
+    )
 
 __getattr__, __dir__ = on_demand(__name__, __file__)

@@ -30,8 +30,8 @@ from mezzotint.design.integer_windows import (
     IntegerWindows,
     integer_windows,
     refitted,
+    table as table_of_windows,
 )
-from mezzotint.design.integer_windows import table as table_of_windows
 from mezzotint.design.problem import FloatDesign, Problem, ratio_above
 from mezzotint.design.program import BETWEEN, program_on, proven_design
 from mezzotint.design.solver import solve

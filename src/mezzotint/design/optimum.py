@@ -25,8 +25,7 @@ from mezzotint.core.types import FloatArray
 from mezzotint.design.cdf import design_cells
 from mezzotint.design.constraints import make_constraint
 from mezzotint.design.floors import design_fixed
-from mezzotint.design.level_proofs import check_provable
-from mezzotint.design.level_proofs import prove as prove_levels
+from mezzotint.design.level_proofs import check_provable, prove as prove_levels
 from mezzotint.design.levels import (
     UnboundedLevelsWarning,
     check_reach,

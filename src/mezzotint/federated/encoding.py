@@ -39,8 +39,7 @@ from mezzotint.federated.secagg.wire import OutOfRangeInteger
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.sums import Lattice, find_lattice
 from mezzotint.vectors import GaussianScheme, TableScheme, VectorScheme, clip
-from mezzotint.vectors.gaussian import LARGEST as MOST_STEPS
-from mezzotint.vectors.gaussian import rounding_factor
+from mezzotint.vectors.gaussian import LARGEST as MOST_STEPS, rounding_factor
 from mezzotint.vectors.rotation import ROTATION
 
 Vector = npt.NDArray[np.float64]

@@ -31,8 +31,7 @@ from mezzotint.privacy.propose import (
     sealed,
 )
 from mezzotint.privacy.shuffled import account_shuffled
-from mezzotint.privacy.sums.cost import PURE as SUMMED_PURE
-from mezzotint.privacy.sums.cost import PURE_L2, account_sum
+from mezzotint.privacy.sums.cost import PURE as SUMMED_PURE, PURE_L2, account_sum
 from mezzotint.privacy.sums.proposals import propose_sum
 
 

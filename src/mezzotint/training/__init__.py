@@ -4,7 +4,7 @@
 extra: pip install '.[torch]' in the checkout.
 """
 
-# ruff: noqa: I001  # all names of a module stand in one import
+# all names of a module stand in one import
 from typing import TYPE_CHECKING
 
 from mezzotint.core import on_demand

@@ -25,15 +25,16 @@ with brought_by("torch"):
     )
     from opacus.grad_sample.functorch import prepare_layer as prepare_layer
     from opacus.grad_sample.gsm_base import AbstractGradSampleModule as AbstractGradSampleModule
-    from opacus.layers.dp_rnn import DPRNNBase as DPRNNBase
-    from opacus.layers.dp_rnn import RNNLinear as RNNLinear
+    from opacus.layers.dp_rnn import DPRNNBase as DPRNNBase, RNNLinear as RNNLinear
     from opacus.optimizers import DPOptimizer as DPOptimizer
     from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
     from opacus.utils.batch_memory_manager import BatchSplittingSampler as BatchSplittingSampler
     from opacus.validators import ModuleValidator as ModuleValidator
     from torch import nn as nn
-    from torch.distributed.fsdp import FSDPModule as FSDPModule
-    from torch.distributed.fsdp import FullyShardedDataParallel as FullyShardedDataParallel
+    from torch.distributed.fsdp import (
+        FSDPModule as FSDPModule,
+        FullyShardedDataParallel as FullyShardedDataParallel,
+    )
     from torch.nn.utils import parametrize as parametrize
     from torch.utils import _pytree as pytree
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode

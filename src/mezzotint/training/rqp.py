@@ -29,14 +29,17 @@ from mezzotint.core.types import UNIT
 from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.propose import Outcome
-from mezzotint.training.contraction import contraction as contraction
-from mezzotint.training.contraction import table_contraction as table_contraction
-from mezzotint.training.proposals import model_release
-from mezzotint.training.proposals import propose_training as propose_training
-from mezzotint.training.sampling import Phase as Phase
-from mezzotint.training.sampling import Poisson as Poisson
-from mezzotint.training.sampling import Sampling
-from mezzotint.training.sampling import WithReplacement as WithReplacement
+from mezzotint.training.contraction import (
+    contraction as contraction,
+    table_contraction as table_contraction,
+)
+from mezzotint.training.proposals import model_release, propose_training as propose_training
+from mezzotint.training.sampling import (
+    Phase as Phase,
+    Poisson as Poisson,
+    Sampling,
+    WithReplacement as WithReplacement,
+)
 
 PLD = "privacy loss distribution"
 

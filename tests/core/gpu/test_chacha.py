@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mezzotint.core.gpu import halves, key_on
 from reference.gpu import chacha_blocks, chacha_words

@@ -10,8 +10,7 @@ import pytest
 
 from laws.registry import judges
 from mezzotint import ParameterError
-from mezzotint.core.loss import delta as local_delta
-from mezzotint.core.loss import pure_epsilon
+from mezzotint.core.loss import delta as local_delta, pure_epsilon
 from mezzotint.families import rqm
 from mezzotint.privacy.sums import lattice_rows
 from mezzotint.privacy.sums.blanket import as_probabilities

@@ -20,8 +20,14 @@ from mezzotint.privacy.claim import Release
 from mezzotint.privacy.divergences import rdp_public_sampling, rdp_to_epsilon
 from mezzotint.privacy.local import _CUT
 from mezzotint.privacy.profile import TAIL, Profile
-from mezzotint.privacy.sums import convolution, cost, counts, find_lattice, geometry
-from mezzotint.privacy.sums import noise as noises
+from mezzotint.privacy.sums import (
+    convolution,
+    cost,
+    counts,
+    find_lattice,
+    geometry,
+    noise as noises,
+)
 from mezzotint.privacy.sums.blanket import Component, common_blanket
 from mezzotint.privacy.sums.candidates import solve_dyads, variance_blanket
 from mezzotint.privacy.sums.convolution import sum_pmf
