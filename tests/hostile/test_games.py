@@ -1,6 +1,6 @@
 """Random lying servers: they fork rounds, restore states, lose answers, and are judged by which sums they learn.
 
-Clients are real (`Signer`, with keys, masks and a ledger in memory). A server keeps branches of rounds: of one number it
+Clients are real (`Signer`, with keys, masks and a ledger of its own). A server keeps branches of rounds: of one number it
 may have several dealings, of one dealing several tasks, and of one task several sets of inputs. Clients deal in one
 round, or in all of them ahead, and the server goes on with any of them, in any order. It may give any client any state
 that it had before. The oracle knows every input: of one number at most one sum may be known, it must be the true one, of
@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -95,13 +96,13 @@ class _Person:
         return np.array([1.0 + self.index, 4.0 * model])
 
 
-def _people() -> list[_Person]:
+def _people(folder: Path) -> list[_Person]:
     """The clients of the rounds, by their place in them: with so many, all take part in every round."""
     secrets = {card(number).identity: secret(number) for number in range(CLIENTS)}
     found = []
     for index, one in enumerate(ROSTER.members):
         client = Client(identity=secrets[one.identity], trust=POLICY.trust)
-        ledger = LifetimeLedger(None, identity=one.identity.hex())  # type: ignore[arg-type]
+        ledger = LifetimeLedger(folder / f"{index}.jsonl", identity=one.identity.hex())
         signer = Signer(client=client, policy=lambda: POLICY, ledger=ledger, warn=lambda text: None)
         found.append(_Person(signer=signer, index=index))
     return found
@@ -123,12 +124,12 @@ class _Branch:
 class _Game:
     """One server's play, by a generator; an eager one plays for longer, and always restores the state that it needs."""
 
-    def __init__(self, seed: int, *, eager: bool = False) -> None:
+    def __init__(self, seed: int, folder: Path, *, eager: bool = False) -> None:
         self.rng = np.random.default_rng(seed)
         self.steps, self.patience = STEPS, 0.7
         if eager:
             self.steps, self.patience = 3 * STEPS, 1.0
-        self.people = _people()
+        self.people = _people(folder)
         self.by_identity = {person.signer.identity(): person for person in self.people}
         self.branches: list[_Branch] = []
         self.sums: list[tuple[int, int, tuple[int, ...], np.ndarray]] = []
@@ -276,12 +277,14 @@ class _Game:
         return ""
 
 
-def _played(count: int, *, eager: bool = False) -> tuple[dict[str, int], int, int]:
-    """Verdicts, sums and refusals of so many games."""
+def _played(count: int, folder: Path, *, eager: bool = False) -> tuple[dict[str, int], int, int]:
+    """Verdicts, sums and refusals of so many games, whose clients keep ledgers in the folder."""
     verdicts: dict[str, int] = {}
     sums = refusals = 0
     for seed in range(count):
-        game = _Game(seed, eager=eager)
+        ledgers = folder / f"{eager}-{seed}"
+        ledgers.mkdir()
+        game = _Game(seed, ledgers, eager=eager)
         game.play()
         verdict = game.verdict()
         verdicts[verdict] = verdicts.get(verdict, 0) + 1
@@ -292,10 +295,12 @@ def _played(count: int, *, eager: bool = False) -> tuple[dict[str, int], int, in
 
 @pytest.mark.parametrize("count", [24, pytest.param(5000, marks=pytest.mark.slow)])
 @pytest.mark.timeout(7200)
-def test_no_server_learns_two_sums_of_a_number_or_one_of_too_few(count: int) -> None:
+def test_no_server_learns_two_sums_of_a_number_or_one_of_too_few(
+    count: int, tmp_path: Path
+) -> None:
     """Of so many games, half with eager servers."""
     for eager in (False, True):
-        verdicts, sums, refusals = _played(count // 2, eager=eager)
+        verdicts, sums, refusals = _played(count // 2, tmp_path, eager=eager)
         print(f"{count // 2} games: {sums} sums known, {refusals} refusals, verdicts {verdicts}")
         assert verdicts == {"": count // 2}
         assert sums > count / 10  # servers do learn what they may
@@ -346,9 +351,12 @@ FAULTS = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "verdict"), FAULTS)
 def test_the_oracle_sees_what_a_fault_costs(
-    monkeypatch: pytest.MonkeyPatch, fault: Callable[[pytest.MonkeyPatch], None], verdict: str
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[[pytest.MonkeyPatch], None],
+    verdict: str,
+    tmp_path: Path,
 ) -> None:
     """With the fault, a fifth or more of the games of eager servers end with what nobody may learn."""
     fault(monkeypatch)
-    verdicts, _, _ = _played(70, eager=True)
+    verdicts, _, _ = _played(70, tmp_path, eager=True)
     assert verdicts.get(verdict, 0) > 0

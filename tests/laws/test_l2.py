@@ -266,6 +266,7 @@ def test_the_epsilon_of_the_widest_pair_is_the_least_in_both_orders(
     # Beyond e^700 nothing but what one row alone shows is left.
     assert worst(min(epsilon, 700.0)) <= delta + FEW or math.isinf(epsilon)
     if epsilon > 1e-6:
+        # A millionth below epsilon is more than floats round, and already too little.
         assert worst(min(epsilon * (1 - 1e-6), 700.0)) > delta * (1 - 1e-6) - FEW
 
 

@@ -229,6 +229,7 @@ def test_many_clients_are_certified_fast_and_as_before_by_blocks(
     outcome = propose_sum(release, computed)
     assert outcome.proof is not None
     assert [blanket["block"] for blanket in outcome.proof["blankets"]] == [4]
+    # The kernel's target: no more than a millionth above the proofs of before.
     assert computed < float(outcome.claim.epsilon) <= before + 1e-6
 
 
