@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mezzotint as mz
-from mezzotint.core.arguments import check_options
+from mezzotint.core.arguments import _warn_of, check_options
 from mezzotint.core.errors import ParameterError
 
 
@@ -34,6 +34,13 @@ def test_text_that_reads_as_a_number_is_quoted(value: object, shown: str) -> Non
 def test_an_epsilon_given_as_text_is_seen_to_be_text() -> None:
     with pytest.raises(ParameterError, match=r"^epsilon='1': need a number$"):
         mz.design.optimal(epsilon="1")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_script_without_a_name_hears_warnings() -> None:
+    """Code that `exec` runs in a namespace of its own has none."""
+    script = "warn('l2_norm', 'clip_norm')"
+    with pytest.warns(FutureWarning, match="is now called"):
+        exec(script, {"warn": _warn_of})
 
 
 def numbers(*given: float | None) -> Any:

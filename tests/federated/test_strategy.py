@@ -759,6 +759,18 @@ def test_a_policy_that_cannot_be_read_is_named(tmp_path):
     assert "gone.toml" not in told
 
 
+def test_an_empty_name_of_a_policy_sets_no_policy_aside():
+    """As `os.environ.get("POLICY", "")` gives it: without conditions, anything would be answered."""
+    mod = SecureUpdates(policy="")
+    app = ClientApp(mods=[mod])
+    app.train()(lambda message, context: Message(RecordDict(), reply_to=message))
+    grid = LocalGrid([*(_app(float(place)) for place in range(5)), app])
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=6)
+    _start(grid, strategy)
+    (refused,) = [incident for incident in strategy.incidents if incident.client == "15"]
+    assert "policy" in refused.what
+
+
 @pytest.mark.parametrize("stage", ["card", "deal"])
 def test_what_a_client_says_is_one_short_line_of_the_log(monkeypatch, stage):
     apart(monkeypatch, stage)

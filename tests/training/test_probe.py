@@ -351,6 +351,12 @@ def under_capacity(x: Any) -> Any:
     return x * (1 + (x[:, :1] > 0) * (places < COUNT))
 
 
+def where_anybody_is(self: Any, x: Any) -> Any:
+    """A layer that no batch reaches in which every first feature is negative: its step would be refused."""
+    chosen = x[:, :1] > 0
+    return self.out(x) + (chosen * self.expert(x) if chosen.any() else 0)
+
+
 class Scaled(torch.nn.Module):
     """A parameter of its own, and a setting by name, which per-record gradients would leave out."""
 
@@ -449,6 +455,7 @@ BAD = {
         "mean",
     ),
     "capacity": (lambda: mixing(under_capacity), features, entropy, "mean"),
+    "expert left out": (lambda: Of(where_anybody_is, out=dense(), expert=dense()), features, entropy, "mean"),
     "balance of 1e-4": (
         network,
         features,

@@ -18,7 +18,8 @@ def outside() -> int:
     """The level of a warning by the caller that points at the first line outside this package."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     level = 1
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith("mezzotint."):
+    # Code that `exec` runs may have no name.
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("mezzotint."):
         frame = frame.f_back
         level += 1
     return level

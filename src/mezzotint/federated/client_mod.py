@@ -123,7 +123,9 @@ class Updates(ABC):
         """The answer to a message of the protocol."""
 
     def _policy(self, context: Context) -> Policy:
-        policy = self.policy or context.node_config.get("policy")
+        policy = self.policy
+        if policy is None:
+            policy = context.node_config.get("policy")
         if isinstance(policy, Policy):
             return policy
         if policy is None:

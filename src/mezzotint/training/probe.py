@@ -223,6 +223,7 @@ class Probe:
             with FixedDraws():
                 private = _private(start, self.reduction)
                 rows = self._rows(private, self.records.batch([position] * count))
+            self._check_reached(expected, rows)
             copies = {name: gradient[[position] * count] for name, gradient in expected.items()}
             differences = _differences(rows, copies, scales=_scales(expected))
             worst_name = max(differences, key=differences.__getitem__)
@@ -264,6 +265,21 @@ class Probe:
                 remedy = (
                     f"{name} has a gradient but no rows: it is used outside of its layer's "
                     "forward; call the layer itself"
+                )
+                raise self._refusal(remedy)
+        for single in alone:
+            self._check_reached(rows, single)
+
+    def _check_reached(self, expected: Rows, present: Rows) -> None:
+        """Raises ParameterError where some batches leave out a layer that others reach.
+
+        A step after such a batch is refused, which says what its records are.
+        """
+        for name in expected:
+            if name not in present:
+                remedy = (
+                    f"{name} is reached by some records alone: a batch without them has no rows of "
+                    "it; call every layer for all records, and multiply by 0 where it shall not count"
                 )
                 raise self._refusal(remedy)
 
