@@ -252,6 +252,30 @@ def test_delivered_code_takes_neither_keys_nor_a_second_answer_nor_an_update_wit
     assert np.linalg.norm(mean) < bound
 
 
+@pytest.mark.parametrize("parameters", [1, SIZE - 1, 1.0 * SIZE, str(SIZE), True, -1])
+def test_delivered_code_cannot_have_fewer_parameters_charged_than_are_summed(
+    machines: list[_Machine], parameters: Any
+) -> None:
+    """A table's sums cost by the coordinate."""
+    honest = SecureUpdates()
+
+    def mod(message: Message, context: Context, call_next: Any) -> Message:
+        record = message.content.config_records[RECORD]
+        if record[Key.STAGE] != "sum":
+            return honest(message, context, call_next)
+        signer = RemoteSigner(path=machines[0].socket)
+        payload = bytes(record[Key.PAYLOAD])  # type: ignore[arg-type]
+        update = np.zeros(SIZE).tobytes()
+        masked = signer.ask("sum", payload, update, parameters=parameters)
+        return reply(message, {Key.PAYLOAD: masked})
+
+    thief = ClientApp(mods=[mod])
+    thief.train()(lambda message, context: message)
+    strategy = _run(_grid(machines, [thief, *map(_honest, range(1, CLIENTS))]))
+    assert strategy.counted == CLIENTS - 1
+    assert machines[0].ledger.sums == 0
+
+
 def test_the_files_of_a_signer_are_for_its_user_alone(machines: list[_Machine]) -> None:
     for machine in machines[:1]:
         records = machine.folder / "records"

@@ -175,6 +175,9 @@ class Signer:
         plan, description = self.client.expect(partners)
         encoding = read_encoding(description)
         policy.check(encoding, plan)
+        # What is charged grows with them, and whoever asks could say fewer.
+        if type(parameters) is not int or encoding.length(parameters) != plan.coordinates:
+            raise PolicyRefusal("parameters: their number is not that of the round's plan")
         integers = None
         if update is not None:
             try:
