@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import mezzotint
 from mezzotint import families
 from mezzotint.cli import application, messages, run
-from mezzotint.cli.options import value_kind
+from mezzotint.cli.options import OLD_NAMES, value_kind
 from mezzotint.core.errors import InfeasibleError, ParameterError
 
 Invoke = Callable[..., Any]
@@ -386,6 +387,34 @@ def test_what_a_suggestion_names_is_an_option_of_its_verb() -> None:
         for missing, suggestion in suggestions.items():
             assert missing not in options
             assert set(re.findall(r"--[a-z-]+", suggestion)) <= options
+
+
+OTHERS = {"--errata", "--help", "--no-", "--no-include-code", "--node-config", "--num-supernodes"}
+"""Options of other programs that this one names, and the parser's own."""
+
+
+def _options(command: Any) -> set[str]:
+    names = {
+        typed
+        for option in command.params
+        for typed in (*option.opts, *getattr(option, "secondary_opts", ()))
+    }
+    return names.union(*map(_options, getattr(command, "commands", {}).values()))
+
+
+def test_options_that_sentences_name_are_options_of_some_verb() -> None:
+    mistaken = {word for words in messages.SUGGESTIONS.values() for word in words}
+    before = {word for words in OLD_NAMES.values() for word in words}
+    program: Any = application._command((*application.VERBS, "smoothed", "roster"))
+    options = _options(program) | OTHERS | mistaken | before
+    named = re.compile(r"(?<![-\w])--[a-z][a-z0-9-]*")
+    unknown = {
+        f"{path.name}: {word}"
+        for path in Path(mezzotint.__file__).parent.rglob("*.py")
+        for word in named.findall(path.read_text(encoding="utf-8"))
+        if word not in options and path.name != "pages.py"  # which calls another program
+    }
+    assert not unknown
 
 
 def test_booleans_are_told_what_their_categories_are_called(invoke: Invoke, folder: Path) -> None:

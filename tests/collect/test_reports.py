@@ -309,6 +309,28 @@ def test_a_full_disk_leaves_what_was_there(
     assert not list(tmp_path.glob(".*partial"))
 
 
+@pytest.mark.parametrize("end", ["", "/"])
+def test_a_charged_run_says_so_when_no_file_can_be_opened_any_more(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    ledger = tmp_path / "l.ledger"
+    out = f"{tmp_path}/out{end or '.parquet'}"
+
+    def publish(*_: Any, **__: Any) -> bool:
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        monkeypatch.setattr("mezzotint.collect.charging.Ledger.__init__", refuse)
+        monkeypatch.setattr(pq, "read_metadata", refuse)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("mezzotint.collect.sink.Draft.publish", publish)
+    with pytest.raises(OSError, match="Input/output error") as failed:
+        collect.privatize(source, out, column="x", mechanism=MECHANISM, ledger=ledger, threads=1)
+    (note,) = failed.value.__notes__
+    assert f"the run is charged to {ledger}" in note
+
+
 @pytest.mark.parametrize("job", ["one file", "a folder", "counts", "groups"])
 def test_an_error_leaves_no_thread_to_the_collector_of_garbage(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, job: str

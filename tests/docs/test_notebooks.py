@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
+
+from mezzotint.cli.tables import TABLE_ENDINGS
 
 nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
 
@@ -50,6 +53,18 @@ def test_the_week_of_an_engineer_is_of_its_stated_size() -> None:
     source = (NOTEBOOKS[0].parent / "waves.ipynb").read_text(encoding="utf-8")
     assert "RIDES, RIDERS, WEEKS, DAYS = 2_000_000, 150_000, 3, 7" in source
     assert "20 bytes a rider and wave" in source
+
+
+def test_tables_of_estimates_have_endings_that_are_written() -> None:
+    pages = [
+        *NOTEBOOKS,
+        *NOTEBOOKS[0].parents[1].glob("*.md"),
+        NOTEBOOKS[0].parents[2] / "README.md",
+    ]
+    command = re.compile(r"mezzotint estimate[^`\n]* --out \w+(\.\w+)")
+    endings = [one for page in pages for one in command.findall(page.read_text(encoding="utf-8"))]
+    assert endings
+    assert set(endings) <= set(TABLE_ENDINGS)
 
 
 @pytest.mark.slow

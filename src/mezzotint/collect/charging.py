@@ -43,6 +43,13 @@ def ledger_of(settings: Settings) -> Ledger:
     return settings.ledger if isinstance(settings.ledger, Ledger) else Ledger(settings.ledger)
 
 
+def ledger_path(settings: Settings) -> Path | None:
+    """The file of the ledger, which is not opened: it may be what fails. None without one."""
+    ledger = settings.ledger
+    path = ledger.path if isinstance(ledger, Ledger) else ledger
+    return None if path is None else Path(path).absolute()
+
+
 # The secret of a ledger ------------------------------------------------------------------------------------------
 
 
@@ -73,8 +80,7 @@ def key_path(path: str | os.PathLike[str]) -> Path:
 
 def refuse_ledger_as_output(out: str | os.PathLike[str], settings: Settings) -> None:
     """Raises ParameterError where the reports would be written to the ledger, or to what is its."""
-    ledger = settings.ledger
-    path = ledger.path if isinstance(ledger, Ledger) else ledger
+    path = ledger_path(settings)
     if path is None or os.fspath(out) == "-":
         return
     target = resolved(out, parameter="out")
@@ -386,7 +392,7 @@ class Payment:
             yield
         except BaseException as error:
             if self.entry is not None:
-                path = ledger_of(settings).path or "its ledger"
+                path = ledger_path(settings) or "its ledger"
                 remedy = "to run it again draws other reports, and is charged again"
                 if self.published is not None:
                     remedy = f"{os.fspath(self.published)} holds its reports, whole"

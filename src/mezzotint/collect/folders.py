@@ -35,7 +35,7 @@ from mezzotint.collect.charging import (
     RunCharge,
     check_budget,
     fingerprint,
-    ledger_of,
+    ledger_path,
     selection_of,
 )
 from mezzotint.collect.encoder import Encoder, Tally
@@ -291,14 +291,15 @@ class FolderRun:
 
     def _remains(self, error: BaseException, blocks: int, payment: Payment) -> Iterator[str]:
         """What a run that ended early leaves, and how to go on; nothing where it left nothing."""
-        reports = [pq.read_metadata(path).num_rows for path in self.out.glob("part-*.parquet")]
-        state = f"{len(reports)} of {blocks} parts are written"
+        parts = list(self.out.glob("part-*.parquet"))
+        state = f"{len(parts)} of {blocks} parts are written"
+        ledger = ledger_path(self.settings)
         at_fault = isinstance(error, ParameterError | FileFormatError)
         if not at_fault or isinstance(error, StorageError):
             if payment.entry is not None:
-                path = ledger_of(self.settings).path
+                # No file is opened for it: that may be what fails.
                 yield (
-                    f"{state} and the run is charged to {path}; resume=True (--resume) goes on "
+                    f"{state} and the run is charged to {ledger}; resume=True (--resume) goes on "
                     "with it, and is charged nothing more"
                 )
             return
@@ -307,11 +308,11 @@ class FolderRun:
             yield f"{state}; {remedy}"
             return
         # A part with reports gets its name when it is paid for.
+        reports = [pq.read_metadata(path).num_rows for path in parts]
         if not any(reports) and payment.entry is None:
             yield f"{state} and nothing was charged; {remedy}"
             return
-        path = ledger_of(self.settings).path
-        yield f"{state} and the run is charged to {path}; {remedy}: a new run, charged anew"
+        yield f"{state} and the run is charged to {ledger}; {remedy}: a new run, charged anew"
 
     def _write_parts(
         self,

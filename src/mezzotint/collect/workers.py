@@ -19,16 +19,13 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from mezzotint.collect.listing import is_remote
 from mezzotint.collect.settings import Settings
 from mezzotint.collect.source import Block
 from mezzotint.core import not_installed
 from mezzotint.core.errors import MezzotintError, ParameterError
-
-if TYPE_CHECKING:
-    pass
 
 T = TypeVar("T")
 

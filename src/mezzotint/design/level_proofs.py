@@ -458,7 +458,7 @@ def check_provable(problem: Problem) -> None:
         remedy = (
             "proofs over all levels are for pure epsilon, no bias, uniform inputs and loss mse: "
             f"{', '.join(changes)}, or take a bound for any number of levels instead "
-            "(design.limit; --limit), where there is one"
+            "(design.limit; mezzotint compare), where there is one"
         )
         raise ParameterError("prove", True, remedy)
 

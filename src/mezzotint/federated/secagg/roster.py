@@ -519,7 +519,7 @@ class Trust:
             raise PlanRefused(
                 "plan",
                 f"minimum={plan.minimum}: {corrupted_clients} of {plan.clients} may collude with the server (corrupted, "
-                "--colluding), too few are left",
+                "server.colluding), too few are left",
             )
         round_sizes = {"clients": plan.clients, "corrupted": corrupted_clients}
         drawn_bits = self.drawn_bits(population, plan.clients)
