@@ -74,6 +74,20 @@ def test_what_pure_designs_meet_costs_no_more_than_they_do(looser: dict[str, Any
     assert mechanism.max_bias <= looser.get("max_bias", 0.0) + unit_effect
 
 
+@pytest.mark.parametrize(
+    ("looser", "max_level"),
+    [({"max_bias": 0.5}, 2.0), ({"delta": 0.3}, 2.1), ({"max_bias": math.inf}, 1.5)],
+)
+def test_levels_may_be_nearer_than_those_that_pure_designs_need(
+    looser: dict[str, Any], max_level: float
+) -> None:
+    with pytest.raises(ParameterError, match=r"levels must reach 2\.16395"):
+        design.optimal(1.0, levels=3, max_level=max_level)
+    result = design.optimal(1.0, levels=3, max_level=max_level, **looser)
+    assert np.abs(result.mechanism.levels).max() <= max_level * (1 + 1e-6)
+    assert result.mechanism.max_bias <= looser.get("max_bias", 0.0) + 1e-8
+
+
 @pytest.mark.parametrize("metric", ["absolute", "squared"])
 def test_metric_against_highs_over_all_pairs(metric: Any) -> None:
     knots, levels = np.linspace(-1, 1, 5), [-4.0, -0.5, 0.5, 4.0]

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import pickle
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,23 @@ def test_what_is_of_its_kind_passes_and_numbers_become_plain() -> None:
     assert count == 3
     assert type(count) is int
     assert inspect.signature(_example).parameters.keys() >= {"count", "share"}
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_integers_of_arrays_without_a_dimension_count(library: str) -> None:
+    make: Any = np.array if library == "numpy" else pytest.importorskip("torch").tensor
+    assert type(_example(make(3))) is int
+    assert mz.families.rqm(levels=make(4)).levels.size == 4
+    for wrong in (make(True), make(3.0), make([3])):
+        with pytest.raises(ParameterError, match=r"^count="):
+            _example(wrong)
+
+
+def test_whole_numbers_are_fractions_too() -> None:
+    corners: Any = ((Fraction(1, 4), Fraction(3, 4)), (1, 0))
+    assert mz.smoothed.hull_vertices(corners) == corners
+    with pytest.raises(ParameterError, match=r"^points\[0\]\[0\]=0\.25: need a fraction$"):
+        mz.smoothed.hull_vertices([(0.25, 0.75)])  # pyright: ignore[reportArgumentType]
 
 
 def test_what_is_taken_by_name_alone_is_not_taken_by_place() -> None:

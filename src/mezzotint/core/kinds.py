@@ -10,6 +10,7 @@ import ast
 import functools
 import inspect
 import math
+import operator
 import os
 import types
 import typing
@@ -17,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from numbers import Integral, Real
+from numbers import Integral, Rational, Real
 from typing import Any, Literal, TypeVar, final
 
 import numpy as np
@@ -117,7 +118,9 @@ def _plain(value: object, allowed: Sequence[_Kind]) -> object:
     """A number of another library as one of Python's, which every file format has."""
     if type(value) in (int, float) or value is None or not _NUMBERS.issuperset(allowed):
         return value
-    return int(value) if isinstance(value, Integral) else float(typing.cast(Real, value))
+    if _is_integer(value):
+        return operator.index(typing.cast(typing.SupportsIndex, value))
+    return float(typing.cast(Real, value))
 
 
 def _refuse_by_place(keywords: Sequence[str], surplus: Sequence[object]) -> None:
@@ -275,7 +278,17 @@ def _choice(words: Collection[Any]) -> _Kind:
 
 
 def _is_integer(value: object) -> bool:
-    return isinstance(value, Integral) and _is_number(value)
+    """Whether a value counts: tensors and arrays of one integer without a dimension do, too."""
+    if isinstance(value, Integral):
+        return _is_number(value)
+    is_scalar = getattr(value, "ndim", None) == 0
+    if not is_scalar or "bool" in str(getattr(value, "dtype", "")):
+        return False
+    try:
+        operator.index(typing.cast(typing.SupportsIndex, value))
+    except Exception:  # as each library has it
+        return False
+    return True
 
 
 def _is_number(value: object) -> bool:
@@ -285,6 +298,10 @@ def _is_number(value: object) -> bool:
         return not math.isnan(float(value))
     except (OverflowError, ValueError):  # beyond the floats, or a signalling NaN
         return False
+
+
+def _is_rational(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Rational)
 
 
 def _is_sequence(value: object) -> bool:
@@ -306,7 +323,7 @@ _SIMPLE: dict[Any, _Kind] = {
     float: _NUMBER,
     str: _Kind(accepts=lambda value: isinstance(value, str), words="text"),
     bytes: _Kind(accepts=lambda value: isinstance(value, bytes), words="bytes", is_shown=False),
-    Fraction: _Kind(accepts=lambda value: isinstance(value, Fraction), words="a fraction"),
+    Fraction: _Kind(accepts=_is_rational, words="a fraction"),
 }
 _GENERIC: dict[Any, _Kind] = {
     Callable: _Kind(accepts=callable, words="a function"),

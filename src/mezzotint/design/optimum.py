@@ -152,7 +152,9 @@ def _designed(
         results.append(solve(problem))
     except InfeasibleError as error:
         failure = error
-    with contextlib.suppress(InfeasibleError):
+    # The pure table may need levels beyond `max_level`, or its program may fail: then the looser
+    # problem's own result stands.
+    with contextlib.suppress(InfeasibleError, ParameterError, SolverError):
         pure_mechanism = _pure(problem, solve)
         results += _at_levels_of(pure_mechanism, problem, solve, started)
     if not results:

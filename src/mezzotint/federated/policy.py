@@ -15,6 +15,7 @@ from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterErro
 from mezzotint.core.files import read_text
 from mezzotint.core.kinds import checked
 from mezzotint.core.records import JsonObject, counted, exactly
+from mezzotint.core.types import AnyPath
 from mezzotint.federated.secagg import Roster, RoundPlan, Trust
 from mezzotint.federated.secagg.plan import CORRUPTED
 from mezzotint.federated.secagg.roster import DEALINGS, ROUNDS
@@ -263,7 +264,7 @@ class Policy:
             )
 
 
-def load_policy(path: str | Path) -> Policy:
+def load_policy(path: AnyPath) -> Policy:
     """Load a policy from a TOML file whose keys are the fields of `Policy`.
 
     Arguments:
