@@ -446,7 +446,8 @@ def search_compositions(setting: Setting, vertices: Sequence[Distribution]) -> R
     if is_pairwise:
         assert setting.sample is not None
         noise = _noise_of(setting.mechanism)
-        deltas, _ = histogram_deltas(setting.sample, setting.loss, setting.types, noise)
+        # Upper bounds: the logarithm of a noisy delta that rounds to 0 has no error to add.
+        _, deltas, _ = histogram_deltas(setting.sample, setting.loss, setting.types, noise)
         delta_error = PAIR_ERROR
     else:
         laws = laws_of(setting)

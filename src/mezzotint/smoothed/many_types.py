@@ -341,7 +341,7 @@ def enumerate_all(
 ) -> Range:
     """The exact maximum over all compositions of n records among the vertices."""
     types = len(vertices[0])
-    deltas, delta_error = histogram_deltas(sample, loss, types)
+    deltas, _, delta_error = histogram_deltas(sample, loss, types)
     largest_mean, composition = best_composition(
         deltas=deltas, records=sample.records, vertices=vertices, arithmetic=FLOATS
     )
@@ -364,33 +364,35 @@ def histogram_deltas(
     loss: Loss,
     types: int,
     noise: Fraction | None = None,
-) -> tuple[np.ndarray, float]:
-    """delta of every histogram, and a bound on the errors of their logarithms.
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """delta of every histogram, their upper bounds, and a bound on the errors of their logarithms.
 
     Of three or more types, any histogram with the same two smallest counts has the same delta,
     but for noise, of which each type receives its own.
     """
     records = sample.records
     deltas = np.zeros((records + 1,) * (types - 1))
+    upper_bounds = np.zeros_like(deltas)
     largest_error = 0.0
 
     @functools.cache
-    def delta_of(counts: Counts) -> tuple[float, float]:
+    def delta_of(counts: Counts) -> tuple[float, float, float]:
         if noise is None:
             profile = histogram_profile(counts, sample, loss)
         else:
             profile = noisy_profile(counts, sample, loss, noise)
         log_error = (profile.log10_upper - profile.log10_delta) * LOG_TEN + 1e-15
-        return 10.0**profile.log10_delta, log_error
+        return 10.0**profile.log10_delta, min(1.0, 10.0**profile.log10_upper), log_error
 
     for histogram in histograms_of(records, types):
         counts = tuple(sorted(histogram))
         if noise is None and types > 2:
             rare, common, *_ = counts
             counts = (rare, common, records - rare - common)
-        deltas[histogram[:-1]], log_error = delta_of(counts)
+        cell = histogram[:-1]
+        deltas[cell], upper_bounds[cell], log_error = delta_of(counts)
         largest_error = max(largest_error, log_error)
-    return deltas, largest_error
+    return deltas, upper_bounds, largest_error
 
 
 def bracket(
