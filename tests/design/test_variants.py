@@ -84,7 +84,9 @@ def test_levels_may_be_nearer_than_those_that_pure_designs_need(
     with pytest.raises(ParameterError, match=r"levels must reach 2\.16395"):
         design.optimal(1.0, levels=3, max_level=max_level)
     result = design.optimal(1.0, levels=3, max_level=max_level, **looser)
+    # Levels are found to a millionth.
     assert np.abs(result.mechanism.levels).max() <= max_level * (1 + 1e-6)
+    # 32 bits leave a bias of a few units.
     assert result.mechanism.max_bias <= looser.get("max_bias", 0.0) + 1e-8
 
 
