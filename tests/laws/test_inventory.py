@@ -63,6 +63,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     ),
     "hands on, for the sums that took place, what an issuer with a law says of them: tests/federated compare the two": (
         "federated.encoding.Encoding.central", "federated.budgets.Claiming.central", "federated.dry_run.rehearse",
+        "federated.encoding.SchemeEncoding.central",
         "federated.round_strategy.RoundStrategy.spent",
         "federated.budgets.with_evaluations",
     ),
