@@ -204,7 +204,7 @@ def test_what_the_user_must_mend_is_raised_here_and_the_run_goes_on(
         "block_rows": GROUP,
         "engine": "ray",
     }
-    with pytest.raises(ParameterError, match=r"data row 17001 of in.parquet is missing"):
+    with pytest.raises(ParameterError, match=r"data row 17001 is missing"):
         collect.privatize(source, tmp_path / "out", **options)
     result = collect.privatize(source, tmp_path / "out", resume=True, missing="drop", **options)
     assert result.reports == ROWS - 1
@@ -226,7 +226,7 @@ def test_a_failed_run_leaves_a_process_that_can_go_on(source: Path, tmp_path: Pa
         "block_rows": GROUP,
         "engine": "ray",
     }
-    with pytest.raises(ParameterError, match=r"data row 6 of in.parquet is missing"):
+    with pytest.raises(ParameterError, match=r"data row 6 is missing"):
         collect.privatize(source, tmp_path / "out", **options)
     assert (
         collect.privatize(source, tmp_path / "out", resume=True, missing="drop", **options).reports
