@@ -156,3 +156,19 @@ def test_who_is_late_is_not_waited_for_twice_and_its_answer_is_taken_when_it_com
     clock.sleep(5.0)
     assert _nodes(arriving(grid, [], timeout=10.0, late=late)) == [11]
     assert late == {}
+
+
+def test_a_second_answer_is_that_of_the_node_asked_whoever_sends_it(clock):
+    """So that one in another node's name is told from it as the first would be."""
+    grid = _Slow(clock, [0.0])
+    usual = grid.pull_messages
+
+    def doubled(message_ids):
+        return [copy for answer in usual(message_ids) for copy in (answer, answer)]
+
+    grid.pull_messages = doubled
+    answers = []
+    for node, answer in arriving(grid, _messages(1), timeout=10.0):
+        answers.append((node, answer.metadata.src_node_id))
+        answer.metadata.__dict__["_src_node_id"] = 99
+    assert answers == [(10, 10), (10, 99)]

@@ -475,6 +475,17 @@ def test_the_run_stops_before_its_local_budget(tmp_path):
         RunSettings(observer="none")
 
 
+def test_new_nodes_go_on_where_the_others_have_spent_their_rounds():
+    strategy = _strategy(most_rounds=1)
+    _start(_grid(), strategy, 2)
+    assert "exceed" in strategy.stopped
+    crowd = _grid(8)
+    for node in range(10, 14):
+        del crowd.apps[node]
+    _start(crowd, strategy, 1)
+    assert strategy.ledger.charges == {str(place): 1 for place in range(8)}
+
+
 @pytest.mark.parametrize(
     ("mechanism", "word"),
     [

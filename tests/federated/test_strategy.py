@@ -548,6 +548,36 @@ def test_whose_rounds_are_used_up_is_left_out_and_the_others_go_on():
     assert "only 4 of 6 clients" in fewer.stopped
 
 
+def test_new_nodes_in_place_of_those_whose_rounds_are_used_up_go_on() -> None:
+    """As many nodes as clients are known, and none of them is one that was charged."""
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=6, most_rounds=1)
+    _start(_grid(), strategy, 2)
+    assert "exceed" in strategy.stopped
+    crowd = _grid(12)
+    for node in range(10, 16):
+        del crowd.apps[node]
+    _start(crowd, strategy, 2)
+    assert strategy.ledger.charges == {str(place): 1 for place in range(12)}
+    assert list(strategy.ledger.rounds.values()) == ["released"] * 2
+    assert "only 0 of 12 clients" in strategy.stopped
+
+
+def test_a_budget_waits_for_nodes_that_are_not_there_yet(clock: Clock) -> None:
+    """As in a deployment, whose nodes come one by one; also when the run goes on."""
+    ledger = RunLedger(None, {})
+    for name in ("0", "1", "2"):
+        ledger.ask(ledger.start(), [name], minimum=1)
+    strategy = SecureStrategy(
+        encoding=EXACT, clients_per_round=6, minimum=3, most_rounds=1, ledger=ledger
+    )
+    grid = _grid(12)
+    there = grid.get_node_ids
+    grid.get_node_ids = lambda: there() if clock.now > 5.0 else []  # type: ignore[method-assign]
+    _start(grid, strategy, 1)
+    assert strategy.stopped == ""
+    assert strategy.counted == 6
+
+
 # Early ends ----------------------------------------------------------------------------------------------------------
 
 

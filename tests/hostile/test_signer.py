@@ -326,6 +326,27 @@ def test_a_frame_that_is_none_ends_its_connection_alone(
     assert RemoteSigner(path=machines[0].socket).ask("identity") == card(0).identity
 
 
+@pytest.mark.parametrize("reason", ["clients " + "9, " * 100_000, "a \ud800 mark"])
+def test_a_refusal_of_any_length_arrives(machines: list[_Machine], reason: str) -> None:
+    def conditions() -> Any:
+        raise PolicyRefusal(reason)
+
+    machines[0].process.signer.policy = conditions
+    with pytest.raises(SignerRefusal) as caught:
+        RemoteSigner(path=machines[0].socket).ask("deal", b"", b"", kind="train")
+    assert str(caught.value) == reason.encode(errors="backslashreplace").decode()
+
+
+def test_a_stage_of_any_length_is_refused_by_name(machines: list[_Machine]) -> None:
+    """As by a signer in the mod's own process; the next message is answered."""
+    grid = _grid(machines, [_honest(place) for place in range(CLIENTS)])
+    record = ConfigRecord({Key.STAGE: "x" * 10_000, Key.PAYLOAD: b""})
+    message = Message(RecordDict({RECORD: record}), message_type="train", dst_node_id=10)
+    (answer,) = grid.send_and_receive([message])
+    assert answer.content.config_records[RECORD][Key.REFUSED] == "PolicyRefusal"
+    assert RemoteSigner(path=machines[0].socket).ask("identity") == card(0).identity
+
+
 @pytest.mark.parametrize("call", ["deal", "sum", "expect", "card", "member"])
 def test_calls_without_what_they_need_are_faults_without_words(
     machines: list[_Machine], call: str

@@ -59,6 +59,7 @@ _KEYS = {
     Key.CARD: (),
     "deal": _DEALING_KEYS,
     "sum": (Key.RETURNS,),
+    "agree": (),
     "open": _DEALING_KEYS,
     "unite": _DEALING_KEYS,
 }
@@ -182,7 +183,7 @@ class SecureUpdates(Updates):
     def _answer(
         self, record: ConfigRecord, message: Message, context: Context, call_next: Train
     ) -> Message:
-        stage = str(record.get(Key.STAGE))
+        stage = _stage(record)
         kind = kind_of(message)
         payload = as_bytes(record.get(Key.PAYLOAD))
         signer = self._signer(context)
@@ -207,7 +208,7 @@ class SecureUpdates(Updates):
         call_next: Train,
     ) -> dict[str, object]:
         """The answer to a stage."""
-        stage = str(record.get(Key.STAGE))
+        stage = _stage(record)
         payload = as_bytes(record.get(Key.PAYLOAD))
         if stage == Key.CARD:
             client_name = name_of(context) or signer.ask("identity").hex()
@@ -242,6 +243,12 @@ class SecureUpdates(Updates):
                 folder = str(context.node_config["records"])
             ledger = lasting_ledger(folder, client.identity.hex(), _warn)
         return Signer(client=client, policy=lambda: policy, ledger=ledger, warn=_warn)
+
+
+def _stage(record: ConfigRecord) -> str:
+    """The stage that a message names; empty for one that there is not, which may be any text."""
+    stage = str(record.get(Key.STAGE))
+    return stage if stage in _KEYS else ""
 
 
 def _invitations(stage: str, record: ConfigRecord) -> list[object]:

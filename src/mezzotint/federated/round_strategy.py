@@ -82,6 +82,7 @@ def arriving(
                 awaited.add(number)
                 unanswered[number] = message.metadata.dst_node_id
     del batch
+    asked_nodes = dict(unanswered)  # of a second answer, too
     last_arrival = time.monotonic()  # when something came
     deadline = last_arrival + timeout
     fetchable = _FETCHED_BYTES // max(1, answer_bytes)
@@ -96,7 +97,8 @@ def arriving(
                 answer = answers.pop(0)
                 replied = answer.metadata.reply_to_message_id
                 awaited.discard(replied)
-                yield unanswered.pop(replied, answer.metadata.src_node_id), answer
+                unanswered.pop(replied, None)
+                yield asked_nodes.get(replied, answer.metadata.src_node_id), answer
         if is_last_poll or not awaited:
             return
         moment = time.monotonic()
@@ -521,17 +523,24 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         return unspent
 
     def _shortage(self, grid: Grid) -> str:
-        """Why no further round may begin, if all clients are known and too few may be charged
-        again.
+        """Why no further round may begin, if too few of all clients may be charged again.
+
+        A connected node may be, unless the client behind it is known to have spent its rounds: it
+        may be new.
         """
-        if self.most_rounds is None:
+        charges = self._charges()
+        if self.most_rounds is None or max(charges.values(), default=0) < self.most_rounds:
             return ""
-        charges = self._charges().values()
-        unspent = sum(charge < self.most_rounds for charge in charges)
-        all_known = len(charges) >= len(list(grid.get_node_ids()))
-        if all_known and unspent < max(2, self.minimum):
-            return self._shortage_of(unspent, len(charges))
+        connected = self._names(self._connected(grid))
+        clients = charges.keys() | set(connected.values())
+        unspent = sum(charges.get(client, 0) < self.most_rounds for client in clients)
+        if unspent < max(2, self.minimum):
+            return self._shortage_of(unspent, len(clients))
         return ""
+
+    def _names(self, nodes: Iterable[int]) -> dict[int, str]:
+        """Node -> its client's name, or the node's number where that is not known."""
+        return {node: str(node) for node in nodes}
 
     def _shortage_of(self, unspent: int, clients: int) -> str:
         allowed = counted(self.most_rounds or 0, "round")

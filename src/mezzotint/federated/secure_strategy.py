@@ -448,7 +448,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         if self.roster is None and self.sampling != "cyclic":
             if self.most_rounds is not None:  # earlier processes charged names, not nodes
                 self._introduced(nodes, number, grid)
-            unspent = self._unspent(self._introductions.names(nodes))
+            unspent = self._unspent(self._names(nodes))
             nodes = self._choose(unspent, number)
         introduced = self._introduced(nodes, number, grid)
         names = self._unspent({node: client.name for node, client in introduced.items()})
@@ -456,6 +456,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         if self.roster is None and self.sampling == "cyclic":  # clients, not nodes, have turns
             chosen = self._choose(names, number)
         return {node: introduced[node] for node in chosen}
+
+    def _names(self, nodes: Iterable[int]) -> dict[int, str]:
+        return self._introductions.names(nodes)
 
     def _introduced(self, nodes: list[int], number: int, grid: Grid) -> dict[int, Introduction]:
         """The clients behind these nodes, without those that were found guilty."""

@@ -444,7 +444,7 @@ class SignerProcess:
                 refusal_name, reason = refusal_of(error)
                 if refusal_name == "ClientFault":
                     self.signer.warn(f"signer: {type(error).__name__}: {error}")
-                _send(link, {"refused": refusal_name, "reason": reason})
+                _send(link, {"refused": refusal_name}, reason.encode(errors="backslashreplace"))
             else:
                 _send(link, {}, answer)
 
@@ -470,9 +470,8 @@ class RemoteSigner:
                 ) from None
         if "refused" in answer:
             refusal_name = str(answer["refused"])
-            reason = str(answer.get("reason", ""))
             if refusal_name in REFUSALS:
-                raise SignerRefusal(refusal_name, reason)
+                raise SignerRefusal(refusal_name, received[0].decode())
             raise ParameterError("signer", refusal_name, "its own log says why")
         return received[0]
 
