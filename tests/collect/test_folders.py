@@ -399,6 +399,52 @@ def test_a_run_is_not_continued_as_another(
     assert collect.read_counts(tmp_path / "out").n == sum(SIZES)
 
 
+@pytest.mark.parametrize("people", [{}, {"charge_by": "id"}], ids=["everybody", "people"])
+def test_a_charged_run_without_a_part_goes_on_as_it_began_alone(
+    days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, people: dict[str, Any]
+) -> None:
+    """Another one would be charged anew, and the first charge lost; also of rewritten files."""
+    ledger = tmp_path / "ledger.jsonl"
+
+    def go(**changes: Any) -> collect.PrivatizeResult:
+        options = {"mechanisms": {"x": ONE}, "ledger": ledger, "threads": 1, **people, **changes}
+        return collect.privatize_columns(days, f"{tmp_path}/out/", **options)
+
+    def stop(*_: object) -> None:
+        raise Stop
+
+    with monkeypatch.context() as patched:
+        patched.setattr("mezzotint.collect.sink.Draft.publish", stop)
+        with pytest.raises(Stop):
+            go()
+    assert not list((tmp_path / "out").glob("part-*"))
+    before = ledger.read_bytes()
+    for changes, words in (
+        ({"mechanisms": {"x": TWO}}, "mechanisms=what was given: is not what the run began with:"),
+        ({"keep": ["id"]}, "keep=what was given"),
+        ({"delimiter": ";", "rng": None, "keep": ["id"]}, "delimiter=.*with, nor is keep"),
+        ({"charge_by": "id", "at_most": 1}, "at_most=what was given"),
+    ):
+        for resume in (False, True):
+            with pytest.raises(ParameterError, match=words):
+                go(resume=resume, **changes)
+    path = days / "day=1" / "data.parquet"
+    status, data = path.stat(), path.read_bytes()
+    table = pq.read_table(path)
+    path.write_bytes(data[:4] + bytes([data[4] ^ 1]) + data[5:])
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(ParameterError, match="hold other rows than when the run was charged"):
+        go(resume=True)
+    assert ledger.read_bytes() == before
+    path.write_bytes(data)
+    assert pq.read_table(path).equals(table)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    result = go(budget=ONE.epsilon)  # which it spent, and is not asked for again
+    assert result.charged is not None
+    assert (result.charged.attempt, result.reports) == (1, sum(SIZES))
+    assert ledger.read_bytes() == before
+
+
 def test_of_two_attempts_at_a_part_one_counts(
     days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -219,6 +219,12 @@ def test_what_a_lot_cannot_ask(tmp_path: Path) -> None:
             )
     with pytest.raises(ParameterError, match="not standard input"):
         collect.privatize("-", tmp_path / "o.csv", lot=lot(1), **options)
+    ledger = tmp_path / "l.jsonl"
+    with pytest.raises(ParameterError, match=r"lot=id: would be .*\(--charge-by id\)"):
+        collect.privatize(
+            tmp_path / "in.csv", tmp_path / "o.csv", lot=lot(1), ledger=ledger, **options
+        )
+    assert not ledger.exists()
     with pytest.raises(ParameterError, match="person 2 has no id"):
         collect.question_of(["ann", " "], questions=2, name="a")
     assert not (tmp_path / "o.csv").exists()

@@ -324,7 +324,7 @@ def test_a_finished_folder_with_resume_is_a_success_that_does_nothing(
     assert privacy.Ledger(path).worst().epsilon == pytest.approx(MECHANISM.epsilon, rel=FEW)
     other = families.randomized_response(lower=0, upper=1, epsilon=2.0)
     with pytest.raises(
-        ParameterError, match="tables=what was given: is not what the run began with"
+        ParameterError, match="mechanisms=what was given: is not what the run began with"
     ):
         collect.privatize(source, f"{tmp_path}/out/", mechanism=other, resume=True, **options)
     with pytest.raises(ParameterError, match="holds a finished run"):

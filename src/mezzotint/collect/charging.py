@@ -206,6 +206,27 @@ def _overspending(epsilon: float, *, budget: float, spent: float) -> str:
     )
 
 
+def run_identity(run: str) -> str:
+    """Under which a ledger charges a run."""
+    return f"privatize {run}"
+
+
+def charged_source(settings: Settings, run: str) -> str | None:
+    """The fingerprint of the source that a run was charged for, empty where its charge has none;
+    None where it was not charged.
+    """
+    path = ledger_path(settings)
+    if settings.ledger is None or (path is not None and not path.exists()):
+        return None
+    ledger = ledger_of(settings)
+    charges = [entry.release for entry in ledger.charges if not entry.withdrawn]
+    lines = [line for line in ledger.people if not line.withdrawn]
+    for charge in (*charges, *lines):
+        if charge.identity == run_identity(run):
+            return charge.description.partition(SOURCE)[2]
+    return None
+
+
 @contextmanager
 def counting(ledger: Ledger) -> Iterator[PersonCounter]:
     """A counter of a ledger's people; ParameterError for a ledger in memory."""
@@ -286,10 +307,19 @@ class RunCharge:
         about = "" if self.fingerprint is None else f"{SOURCE}{self.fingerprint}"
         return Charge.of(
             self.claim,
-            identity=f"privatize {self.run}",
+            identity=run_identity(self.run),
             description=f"{self.claim}{about}",
             fingerprint=hashlib.sha256(bits).hexdigest() if self.checked is not None else "",
         )
+
+    def refuse_other_rows(self) -> None:
+        """Raises ParameterError where the run was charged for other rows, in files of the same
+        names, sizes and times.
+        """
+        before = charged_source(self.settings, self.run)
+        if before and self.fingerprint and before != self.fingerprint:
+            remedy = "hold other rows than when the run was charged; restore them, or begin another"
+            raise ParameterError("source", "the files", remedy)
 
     def pay(self) -> Entry | PeopleLine | None:
         """Charges the run, BEFORE anything of it can be read; None where there is no ledger.

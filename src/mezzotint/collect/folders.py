@@ -21,7 +21,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -33,6 +33,7 @@ import pyarrow.parquet as pq
 from mezzotint.collect.charging import (
     Payment,
     RunCharge,
+    charged_source,
     check_budget,
     fingerprint,
     ledger_path,
@@ -80,6 +81,12 @@ FILES_DIGITS = 32
 
 TAKEN_OVER = {"run", "block_rows"}
 """What a resumed run takes over from the record instead of having to bring it."""
+
+OPTION_OF = {"files": "source", "tables": "mechanisms", "memoised": "memo", "seeded": "rng"}
+"""Name in a manifest -> option, where they differ."""
+
+LIMIT = ("charge_by", "at_most", "per")
+"""The options of a record's limit."""
 
 
 def is_folder(out: AnyPath) -> bool:
@@ -214,7 +221,7 @@ class FolderRun:
         finished = self._finished()
         if finished is not None:
             return finished
-        if not self.settings.resume:  # of a run that goes on the charge knows that it is paid for
+        if not (self.out / STATE).exists():  # of a run that goes on the charge knows if it is paid
             check_budget(self.encoder, self.settings)
         check_source(self.encoder, self.source, "parquet")
         payment = Payment()
@@ -231,10 +238,10 @@ class FolderRun:
         manifest = read_manifest(self.out)
         wanted = self._manifest(Origin(), [])
         wanted["files"] = self._files_print(str(manifest.get("run")))
-        settings = ["tables", "seeded", "memoised"]
+        settings = {"tables", "seeded", "memoised"}
         if "files" in manifest:  # which runs of before did not write
-            settings.append("files")
-        self._refuse_change(wanted, manifest, settings)
+            settings.add("files")
+        self._refuse_change({name: wanted[name] for name in settings}, manifest)
         return PrivatizeResult.of(
             self.encoder,
             Tally(),
@@ -261,6 +268,7 @@ class FolderRun:
             run=state["run"],
             checked=self.encoder,
         )
+        charge.refuse_other_rows()
         pay = partial(payment.make, charge)
         writer = PartWriter(
             encoder=self.encoder.without_keys(),
@@ -419,13 +427,18 @@ class FolderRun:
                 raise
 
     def _agreed(self, handle: BinaryIO, wanted: JsonObject) -> JsonObject:
-        """The record in the folder, checked to be that of this run; of a run that drew nothing,
-        this run's own.
+        """The record in the folder, checked to be that of this run; of a run that drew nothing and
+        was not charged, this run's own.
         """
+        record: JsonObject | None = None
         try:
-            return self._compared(handle.read(), wanted)
+            record = self._read(handle.read())
+            self._refuse_change(_settings(wanted), _settings(record))
+            return record
         except (FileFormatError, ParameterError):
             if self._drew():
+                raise
+            if record is not None and charged_source(self.settings, record["run"]) is not None:
                 raise
         handle.seek(0)
         handle.truncate()
@@ -434,8 +447,8 @@ class FolderRun:
         os.fsync(handle.fileno())
         return wanted
 
-    def _compared(self, text: bytes, wanted: JsonObject) -> JsonObject:
-        """The record that a text is, checked to be of the wanted run."""
+    def _read(self, text: bytes) -> JsonObject:
+        """The record that a text is."""
         record_path = self.out / STATE
         damaged = FileFormatError(f"{record_path}: is damaged; the run cannot be continued")
         try:
@@ -448,26 +461,23 @@ class FolderRun:
         ):
             message = "is not the record of a run that this release can continue"
             raise FileFormatError(f"{record_path}: {message}")
-        if not isinstance(record.get("block_rows"), int) or not isinstance(record.get("run"), str):
+        kinds = {"block_rows": int, "run": str, "limit": list, "dialect": dict}
+        if not all(isinstance(record.get(key), kind) for key, kind in kinds.items()):
             raise damaged
-        self._refuse_change(wanted, record, wanted.keys() - TAKEN_OVER)
         return record
 
-    def _refuse_change(
-        self, wanted: JsonObject, stored: JsonObject, settings: Iterable[str]
-    ) -> None:
-        """Raises ParameterError for the first of these settings that a run in the folder had
-        otherwise.
-        """
-        for setting in sorted(settings):
-            if stored.get(setting) == wanted[setting]:
-                continue
-            changed = "what was given"
-            problem = "is not what the run began with"
-            if setting in ("source", "files"):
-                setting, changed, problem = "source", "the files", "are not those of that run"
-            remedy = "continue it as it was begun, or name another folder"
-            raise ParameterError(setting, changed, f"{problem}: {self.out} holds it; {remedy}")
+    def _refuse_change(self, wanted: JsonObject, stored: JsonObject) -> None:
+        """Raises ParameterError for settings that the run in the folder had otherwise."""
+        differing = [name for name in sorted(wanted) if stored.get(name) != wanted[name]]
+        if not differing:
+            return
+        changed = [OPTION_OF.get(name, name) for name in differing]
+        remedy = f"{self.out} holds it; continue it as it was begun, or name another folder"
+        if changed == ["source"]:
+            raise ParameterError("source", "the files", f"are not those of that run: {remedy}")
+        others = "".join(f", nor is {name}" for name in changed[1:])
+        problem = f"is not what the run began with{others}"
+        raise ParameterError(changed[0], "what was given", f"{problem}: {remedy}")
 
     def _drew(self) -> bool:
         """Whether the folder holds a part."""
@@ -516,11 +526,7 @@ class FolderRun:
             "memo": memo,
             "block_rows": settings.block_rows,
             "dialect": asdict(settings.dialect),
-            "limit": [
-                settings.charge_by,
-                settings.at_most,
-                settings.per,
-            ],
+            "limit": [getattr(settings, option) for option in LIMIT],
             "lot": None if settings.lot is None else settings.lot.as_dict(),
             "source": [
                 [source_file.name, *stamp(source_file.path)] for source_file in self.source.files
@@ -530,6 +536,13 @@ class FolderRun:
 
 def _hashes(encoder: Encoder) -> JsonObject:
     return {column: mechanism.sha256 for column, mechanism in encoder.mechanisms.items()}
+
+
+def _settings(record: JsonObject) -> JsonObject:
+    """What a resumed run must bring again, under the names of options."""
+    settings = {name: value for name, value in record.items() if name not in TAKEN_OVER}
+    settings |= zip(LIMIT, settings.pop("limit"), strict=False)
+    return settings | settings.pop("dialect")
 
 
 def _version(record: JsonObject) -> tuple[Json, Json]:

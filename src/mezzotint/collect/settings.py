@@ -63,8 +63,8 @@ class Settings:
             the rows kept.
         per: column of the period that `at_most` is meant for.
         lot: the question of this run, and the public lot that says whom it asks (`Lot`); None to ask
-            everybody. The rows of all others are dropped, and cost them nothing where `charge_by`
-            names the people. Run each question of a lot once.
+            everybody. The rows of all others are dropped, and cost them nothing: with a ledger it
+            needs `charge_by`. Run each question of a lot once.
         delimiter, missing_values, decimal, backslash_is_text: how text files are spelled; see
             `columns.Dialect`.
 
@@ -128,6 +128,13 @@ class Settings:
                 raise ParameterError(option, value, "needs a ledger; name it (--ledger)")
         if self.budget is not None:
             check_limit("budget", self.budget, "need an epsilon >= 0")
+        if self.lot is not None and self.ledger is not None and self.charge_by is None:
+            ids = self.lot.people
+            remedy = (
+                "would be charged to everybody; name the people, who pay for their question alone: "
+                f"charge_by={ids!r} (--charge-by {ids})"
+            )
+            raise ParameterError("lot", ids, remedy)
         if self.at_most is not None and (self.charge_by is None or self.at_most < 1):
             remedy = "needs charge_by (--charge-by), and is at least 1"
             raise ParameterError("at_most", self.at_most, remedy)

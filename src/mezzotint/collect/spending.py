@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import final
 
+from mezzotint.collect.charging import run_identity
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.core.records import Record, above
 from mezzotint.privacy import Ledger
@@ -69,7 +70,7 @@ def spending_of(counts: CodeCounts, ledger: Ledger | str | os.PathLike[str]) -> 
         0
     """
     charged = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
-    identities = {f"privatize {run}" for run in counts.provenance.run_names}
+    identities = {run_identity(run) for run in counts.provenance.run_names}
     shared = (
         None if counts.provenance.memoised or not identities else charged.shared_people(identities)
     )
