@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from scipy.stats import norm
 
 from mezzotint import ParameterError, families
 from mezzotint.core.rounding import round_rows
@@ -48,6 +51,21 @@ def test_against_thirty_digits(bits: int, q: float) -> None:
     # A grid in Phi^-1(m) with spacing 0.012 misses the supremum by about 0.006**2 relative.
     grid = float(reference.contraction_on_a_grid(q, bits, points=1001))
     assert grid <= contraction(q, bits) <= grid * (1 + 1e-4)  # three times that
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 8, 16])
+@pytest.mark.parametrize("log_excess", [-20, -30, -40, -44])
+def test_nearly_even_replacement(bits: int, log_excess: int) -> None:
+    # Between u and u + gap the denominator I is nearly constant, I(1/L): kappa is gap I(1/2) / I(1/L),
+    # but for a share of gap |I'(1/L)| / I(1/L) <= 2 gap L.
+    levels = 2**bits
+    q = (1 + 2.0**log_excess) / levels
+    gap = Fraction(2) ** log_excess / (levels - 1)
+    assert Fraction(q) == (1 + Fraction(2) ** log_excess) / levels
+    limit = float(gap) * norm.pdf(0) / norm.pdf(norm.ppf(1 / levels))
+    kappa = contraction(q, bits)
+    assert limit * (1 - 2.0 ** (log_excess + 2)) <= kappa
+    assert kappa <= limit * (1 + 1e-6 + 2.0 ** (log_excess + 2))
 
 
 def test_eight_bits() -> None:

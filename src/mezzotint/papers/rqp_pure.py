@@ -14,7 +14,7 @@ from mezzotint.core.arguments import (
     check_rate,
 )
 from mezzotint.core.search import bracket
-from mezzotint.training.contraction import check_bits, check_q
+from mezzotint.training.contraction import check_bits, check_q, code_gap
 
 _FAR = 40.0
 """Where the normal distribution function is 0 or 1 in floats."""
@@ -58,8 +58,8 @@ def pure_epsilon(
     if neighboring == "replace_one":
         clip_norms = 2
     replacement = (1 - keep_probability) / (level_count - 1)
-    code_gap = max(0.0, keep_probability - replacement)
-    largest_loss = step_loss(clip_norms / noise_multiplier, dimension, code_gap, replacement)
+    gap = code_gap(keep_probability, level_count)
+    largest_loss = step_loss(clip_norms / noise_multiplier, dimension, gap, replacement)
     # log(1 + p (e^x - 1)) = x + log(p + (1 - p) e^-x) does not overflow.
     sampled_loss = largest_loss + math.log(
         sampling_rate + (1 - sampling_rate) * math.exp(-largest_loss)

@@ -75,6 +75,12 @@ def check_q(q: float, levels: int) -> float:
     return probability
 
 
+def code_gap(q: float, levels: int) -> float:
+    """q - u, to a few ulp: by how much a code is likelier if it was the rounded one."""
+    # A power of two times q is exact, and so is its difference from 1 near it; q - u would cancel.
+    return (levels * q - 1) / (levels - 1)
+
+
 def _bounds(boxes: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Value attained in each box, and an upper bound over the box, of gap I(m) / I(low + gap m).
 
@@ -205,10 +211,9 @@ def contraction(q: float, bits: int) -> float:
         return 1.0
     # kappa = sup_m (q-u) I(m) / I((q-u) m + u): the channel from u to q, k = 1 of the L levels.
     replacement = (1 - probability) / (levels - 1)
-    gap = max(0.0, probability - replacement)
     channel = Channels(
         low=np.array([replacement]),
-        gap=np.array([gap]),
+        gap=np.array([code_gap(probability, levels)]),
         top=np.array([1 - probability]),
     )
     return channel_contraction(channel)
