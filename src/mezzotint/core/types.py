@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+AnyArray = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
+Float32Array = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 IndexArray = npt.NDArray[np.intp]
 NumberArray = npt.NDArray[np.number]

@@ -12,7 +12,6 @@ Flower routes a message to a registered function before it runs mods, so a mod c
 from __future__ import annotations
 
 import copy
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from logging import WARNING
@@ -23,6 +22,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MessageType
 
 from mezzotint.core.errors import MezzotintError, ParameterError
+from mezzotint.core.types import AnyPath
 from mezzotint.federated.client_fn_apps import EXAMPLES, Train, adapted, is_client_fn
 from mezzotint.federated.flower_records import (
     RECORD,
@@ -83,7 +83,7 @@ class Updates(ABC):
             that the node's configuration names under "policy", and sets no conditions without one.
     """
 
-    def __init__(self, policy: Policy | str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, policy: Policy | AnyPath | None = None) -> None:
         self.policy = policy
 
     def __call__(self, message: Message, context: Context, call_next: Train) -> Message:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from mezzotint.core import gpu
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import compiled, inlined
-from mezzotint.core.types import FloatArray, IntArray
+from mezzotint.core.types import AnyArray, FloatArray, IntArray
 from mezzotint.training.models import Tensor, torch
 from mezzotint.vectors import gaussian, octaves
 from mezzotint.vectors.gaussian import RoundedGaussian
@@ -166,7 +166,7 @@ def scaled(numbers: IntArray | FloatArray, unit: float, divisor: float) -> tuple
 
 
 @compiled
-def _scale(numbers: npt.NDArray[Any], unit: float, divisor: np.float32, gradient: Rows) -> bool:
+def _scale(numbers: AnyArray, unit: float, divisor: np.float32, gradient: Rows) -> bool:
     infinite_count = 0
     for coordinate in range(numbers.size):
         number = np.float64(numbers[coordinate])

@@ -26,7 +26,8 @@ def isoperimetric(mass: FloatArray, complement: FloatArray) -> FloatArray:
         complement: 1 - m, which near 1 only is accurate.
     """
     quantile = ndtri(np.minimum(mass, complement))
-    return np.exp(-(quantile**2) / 2) / np.sqrt(2 * np.pi)
+    height = np.exp(-(quantile**2) / 2)
+    return height / np.sqrt(2 * np.pi)
 
 
 def slope(mass: FloatArray, complement: FloatArray) -> FloatArray:
@@ -44,7 +45,15 @@ class Channels(NamedTuple):
 
     def select(self, chosen: Any) -> Channels:
         """Those of a slice, a mask or indices."""
-        return Channels(self.low[chosen], self.gap[chosen], self.top[chosen])
+        events = np.stack(self)
+        return Channels(*events[:, chosen])
+
+    def image(self, mass: FloatArray, complement: FloatArray) -> FloatArray:
+        """I(low + gap m), for m = mass = 1 - complement."""
+        image_mass = self.low + self.gap * mass
+        # 1 - (low + gap m) = top + gap (1 - m)
+        image_complement = self.top + self.gap * complement
+        return isoperimetric(image_mass, image_complement)
 
 
 TOLERANCE = 1e-7
@@ -55,7 +64,15 @@ _ROUNDS = 400
 
 # [0, 1] in octaves from both ends, so that a supremum near an end is found without a fine grid.
 _OCTAVES = 2.0 ** np.arange(-60.0, 0.0)
-_START = np.concatenate([[0.0], _OCTAVES, 1 - _OCTAVES[-2::-1], [1.0]])
+_MASSES = np.concatenate([[0.0], _OCTAVES, 1 - _OCTAVES[-2::-1], [1.0]])
+"""Increasing; backwards, they are their complements."""
+
+_CHANNEL = slice(0, 3)
+_LEFT = slice(3, 5)
+_RIGHT = slice(5, 7)
+"""Rows of boxes (7, n): a channel, that is low, gap and top; m and 1 - m at the left end of an
+interval, and at its right end: both are kept, for accuracy.
+"""
 
 
 def check_bits(bits: int) -> int:
@@ -82,25 +99,26 @@ def code_gap(q: float, levels: int) -> float:
 
 
 def _bounds(boxes: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Value attained in each box, and an upper bound over the box, of gap I(m) / I(low + gap m).
-
-    Arguments:
-        boxes: (7, n) low, gap and top of a channel each, then m and 1 - m at the left and at the
-            right end of an interval: both are kept, for accuracy.
+    """(n,) values attained in each of (7, n) boxes, and upper bounds over the boxes, of
+    gap I(m) / I(low + gap m).
     """
     # On [a, b]: I lies under its tangents at a and b, and above its chord. A line over a positive
     # line is monotone, so the bound (lower tangent) / (chord of the denominator) peaks at a, at b,
     # or where the two tangents meet.
-    low, gap, top, left, left_complement, right, right_complement = boxes
+    channels = Channels(*boxes[_CHANNEL])
+    left, left_complement = boxes[_LEFT]
+    right, right_complement = boxes[_RIGHT]
     at_left = isoperimetric(left, left_complement)
     at_right = isoperimetric(right, right_complement)
-    # 1 - (low + gap m) = top + gap (1 - m), where top = 1 - high.
-    below_left = isoperimetric(low + gap * left, top + gap * left_complement)
-    below_right = isoperimetric(low + gap * right, top + gap * right_complement)
-    attained = gap * np.maximum(at_left / below_left, at_right / below_right)
+    below_left = channels.image(left, left_complement)
+    below_right = channels.image(right, right_complement)
+    left_ratio = at_left / below_left
+    right_ratio = at_right / below_right
+    attained = channels.gap * np.maximum(left_ratio, right_ratio)
     # Near 1 only the distances to 1 tell the ends apart.
     is_near_zero = left <= left_complement
-    width = np.where(is_near_zero, right - left, left_complement - right_complement)
+    width_near_one = left_complement - right_complement
+    width = np.where(is_near_zero, right - left, width_near_one)
     left_slope = slope(left, left_complement)
     right_slope = slope(right, right_complement)
     meeting = _meeting_point(at_left, at_right, left_slope, right_slope, width)
@@ -109,10 +127,12 @@ def _bounds(boxes: FloatArray) -> tuple[FloatArray, FloatArray]:
         right_line = at_right - right_slope * (width - meeting)
     # Where the slope at an end is infinite the other tangent alone bounds; elsewhere the larger of
     # the two values at the (rounded) meeting point is above the smaller one, which is what bounds.
-    left_line = np.where(np.isfinite(left_slope), left_line, -np.inf)
-    right_line = np.where(np.isfinite(right_slope), right_line, -np.inf)
-    chord = below_left + (below_right - below_left) * (meeting / width)
-    upper = np.maximum(attained, gap * np.maximum(left_line, right_line) / chord)
+    left_line[~np.isfinite(left_slope)] = -np.inf
+    right_line[~np.isfinite(right_slope)] = -np.inf
+    highest_line = np.maximum(left_line, right_line)
+    rise = below_right - below_left
+    chord = below_left + rise * (meeting / width)
+    upper = np.maximum(attained, channels.gap * highest_line / chord)
     return attained, upper * (1 + 10 * RELATIVE_ERROR)
 
 
@@ -127,10 +147,12 @@ def _meeting_point(
     width].
     """
     with np.errstate(invalid="ignore"):
-        meeting = (at_right - at_left - right_slope * width) / (left_slope - right_slope)
-    meeting = np.where(np.isfinite(left_slope), meeting, 0.0)
+        right_height = at_right - at_left - right_slope * width
+        meeting = right_height / (left_slope - right_slope)
+    meeting[~np.isfinite(left_slope)] = 0.0
     meeting = np.where(np.isfinite(right_slope), meeting, width)
-    return np.clip(np.nan_to_num(meeting), 0.0, width)
+    meeting = np.nan_to_num(meeting)
+    return meeting.clip(0.0, width)
 
 
 def _attained(channels: Channels, best: float) -> float:
@@ -139,25 +161,31 @@ def _attained(channels: Channels, best: float) -> float:
 
     Branch and bound; low, top > 0.
     """
-    complements = _START[::-1]
-    left_ends = [_START[:-1], complements[:-1]]
-    right_ends = [_START[1:], complements[1:]]
-    intervals = np.stack([*left_ends, *right_ends])
-    rows = np.repeat(np.stack(channels), intervals.shape[1], axis=1)
-    boxes = np.vstack([rows, np.tile(intervals, channels.low.size)])
+    ends = np.stack([_MASSES, _MASSES[::-1]])
+    intervals = np.vstack([ends[:, :-1], ends[:, 1:]])
+    _, interval_count = intervals.shape
+    events = np.repeat(np.stack(channels), interval_count, axis=1)
+    intervals_of_channels = np.tile(intervals, channels.low.size)
+    boxes = np.vstack([events, intervals_of_channels])
     for _ in range(_ROUNDS):
         attained, upper = _bounds(boxes)
-        best = max(best, float(attained.max(initial=0.0)))
+        best = float(attained.max(initial=best))
         threshold = best * (1 + TOLERANCE)
         is_open = upper > threshold
         if not is_open.any() or threshold >= 1:
             return best
-        boxes = boxes[:, is_open]
-        middle = (boxes[3:5] + boxes[5:]) / 2
-        left_halves = np.vstack([boxes[:5], middle])
-        right_halves = np.vstack([boxes[:3], middle, boxes[5:]])
-        boxes = np.hstack([left_halves, right_halves])
+        boxes = _halves(boxes[:, is_open])
     return 1.0  # the bound by data processing, which always holds
+
+
+def _halves(boxes: FloatArray) -> FloatArray:
+    """(7, 2n) boxes: each of (7, n) cut at the middle of its interval."""
+    middles = (boxes[_LEFT] + boxes[_RIGHT]) / 2
+    left_halves = boxes.copy()
+    left_halves[_RIGHT] = middles
+    right_halves = boxes.copy()
+    right_halves[_LEFT] = middles
+    return np.hstack([left_halves, right_halves])
 
 
 def channel_contraction(channels: Channels) -> float:
@@ -166,21 +194,25 @@ def channel_contraction(channels: Channels) -> float:
     if not noisy.gap.size:
         return 0.0
     # As m -> 0, I(m) / I(gap m) * gap -> 1: an event impossible under one row keeps the full loss.
-    if (noisy.low <= 0).any() or (noisy.top <= 0).any():
+    is_impossible = (noisy.low <= 0) | (noisy.top <= 0)
+    if is_impossible.any():
         return 1.0
     largest = _largest(noisy)
     best = 0.0
     for start in range(0, largest.low.size, _CHUNK):
-        chunk = largest.select(slice(start, start + _CHUNK))
+        end = start + _CHUNK
+        chunk = largest.select(slice(start, end))
         best = _attained(chunk, best)
-    return min(1.0, best * (1 + 2 * TOLERANCE))
+    upper = best * (1 + 2 * TOLERANCE)
+    return min(1.0, upper)
 
 
 def _largest(channels: Channels) -> Channels:
     """Drops channels that another one can imitate: [low, high] inside a wider interval never
     contracts less.
     """
-    ascending = channels.select(np.lexsort((channels.top, channels.low)))
+    order = np.lexsort((channels.top, channels.low))
+    ascending = channels.select(order)
     least_top = np.minimum.accumulate(ascending.top)
     earlier = np.append(np.inf, least_top[:-1])
     return ascending.select(ascending.top < earlier)
@@ -224,7 +256,10 @@ def _integer_rows(rows: Any) -> IntArray:
         rows = rows.weights
     array = np.asarray(rows)
     is_table = array.ndim == 2 and array.dtype.kind in "iu"
-    if not is_table or (array < 0).any() or (array.sum(axis=1) != TOTAL).any():
+    if is_table:
+        sums = array.sum(axis=1)
+        is_table = (array >= 0).all() and (sums == TOTAL).all()
+    if not is_table:
         remedy = (
             "give a Mechanism, or integer rows >= 0 that each sum to 2**32 (round_rows makes them)"
         )
@@ -257,13 +292,14 @@ def table_contraction(rows: Mechanism | IntArray) -> float:
         # Of all sets of levels only those that a likelihood ratio picks matter (Theorem B):
         # prefixes of this order.
         with np.errstate(divide="ignore", invalid="ignore"):
-            where_impossible = np.where(row > 0, math.inf, 0.0)
-            ratio = np.where(table > 0, row / table, where_impossible)
-        channel_order = np.argsort(ratio, axis=1, kind="stable")
+            ratios = row / table
+        where_impossible = np.where(row > 0, math.inf, 0.0)
+        ratios = np.where(table > 0, ratios, where_impossible)
+        channel_order = np.argsort(ratios, axis=1, kind="stable")
         ordered_table = np.take_along_axis(table, channel_order, axis=1)
         lows.append(_inner_prefixes(row[channel_order]))
         highs.append(_inner_prefixes(ordered_table))
-    pairs = np.stack([np.concatenate(lows), np.concatenate(highs)])
+    pairs = np.vstack([np.concatenate(lows), np.concatenate(highs)])
     low, high = np.unique(pairs, axis=1)
     # Integers below 2**53: these floats are exact.
     channels = Channels(

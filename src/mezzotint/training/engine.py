@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, final
 
 from mezzotint.core.arguments import check_options
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.types import AnyPath
 from mezzotint.training.accountant import Accountant
 from mezzotint.training.models import Module, torch
 from mezzotint.training.private import Settings, made_private
@@ -141,7 +141,7 @@ class PrivacyEngine:
     def save_checkpoint(
         self,
         *,
-        path: str | os.PathLike[str],
+        path: AnyPath,
         module: Module,
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
@@ -154,7 +154,7 @@ class PrivacyEngine:
     def load_checkpoint(
         self,
         *,
-        path: str | os.PathLike[str],
+        path: AnyPath,
         module: Module,
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:

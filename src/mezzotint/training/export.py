@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -11,6 +10,7 @@ from mezzotint.core import brought_by
 from mezzotint.core.arguments import check_choice, check_options
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
+from mezzotint.core.types import AnyPath
 from mezzotint.training.packed import Inputs, PackedModel
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def export_model(
-    packed: PackedModel, path: str | os.PathLike[str], *, overwrite: bool = False, **settings: Any
+    packed: PackedModel, path: AnyPath, *, overwrite: bool = False, **settings: Any
 ) -> int:
     """Writes a packed model for other programs, by the ending of the path.
 
@@ -43,7 +43,7 @@ def export_model(
 
 def save_onnx(
     packed: PackedModel,
-    path: str | os.PathLike[str],
+    path: AnyPath,
     *,
     module: torch.nn.Module | None = None,
     shape: tuple[int, ...] | None = None,

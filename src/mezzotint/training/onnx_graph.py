@@ -13,7 +13,7 @@ import numpy.typing as npt
 from mezzotint.core import brought_by
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.sampler import pack
-from mezzotint.core.types import FloatArray
+from mezzotint.core.types import AnyArray, FloatArray
 from mezzotint.training.packed import PackedModel, PackedTensor
 
 with brought_by("export"):
@@ -76,7 +76,7 @@ def integers_of(tensor: PackedTensor, levels: tuple[float, ...]) -> Integers:
     return Integers(numbers=numbers, widths=widths, shortfall=shortfall)
 
 
-def _along_first(values: npt.NDArray[Any], dimensions: int) -> npt.NDArray[Any]:
+def _along_first(values: AnyArray, dimensions: int) -> AnyArray:
     """(outputs,) values, to be broadcast over the further axes of a tensor."""
     other_axes = (1,) * (dimensions - 1)
     return values.reshape(-1, *other_axes)
@@ -260,7 +260,7 @@ class _Editor:
             self._first_nodes[output] = node
         return output
 
-    def _constant(self, name: str, values: npt.NDArray[Any]) -> str:
+    def _constant(self, name: str, values: AnyArray) -> str:
         """Adds a constant: floats of 32 bits, or integers as they are."""
         if values.dtype.kind == "f":
             values = values.astype(np.float32)

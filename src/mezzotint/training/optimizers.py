@@ -12,12 +12,11 @@ from functools import lru_cache
 from typing import Any, final
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.arguments import check_positive
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.sampler import GPU, key_from
-from mezzotint.core.types import Codes, Seed
+from mezzotint.core.types import AnyArray, Codes, Seed
 from mezzotint.training.batches import Drawn
 from mezzotint.training.clipped import (
     ClippedSums,
@@ -640,7 +639,7 @@ class NoisyOptimizer(_Wrapper, DPOptimizer):
             torch.distributed.all_reduce(summed)
         if self.mixer is None and summed.device.type in GPU:
             return self._released_on_device(summed)
-        integers: npt.NDArray[Any] = summed.cpu().numpy()
+        integers: AnyArray = summed.cpu().numpy()
         if self.mixer is not None:
             integers = self.mixer.mix(integers)
         noise_law = self._law_of_noise()

@@ -8,11 +8,10 @@ import copy
 import hashlib
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +22,8 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import parse_object, replacing
 from mezzotint.core.records import JsonObject
 from mezzotint.core.sampler import pack, packed_size, unpack
-from mezzotint.core.types import ByteArray, Codes
-from mezzotint.training.channels import LEAST_BITS, Floats, integers, round_channels
+from mezzotint.core.types import AnyArray, AnyPath, ByteArray, Codes, Float32Array, FloatArray
+from mezzotint.training.channels import LEAST_BITS, integers, round_channels
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +55,7 @@ class PackedTensor:
 
     name: str
     codes: Codes
-    scale: float | npt.NDArray[np.float32]
+    scale: float | Float32Array
     chosen: ByteArray | None = None
 
     @property
@@ -64,46 +63,48 @@ class PackedTensor:
         """Which of the model's levels each weight stands on, shape of the tensor."""
         if self.chosen is None:
             return self.codes
-        channel_rows = self.codes.reshape(len(self.chosen), -1).astype(np.intp)
-        levels = np.take_along_axis(self.chosen, channel_rows, axis=1)
+        channel_codes = self.codes.reshape(len(self.chosen), -1)
+        indices = channel_codes.astype(np.intp)
+        levels = np.take_along_axis(self.chosen, indices, axis=1)
         return levels.reshape(self.codes.shape)
 
     @property
-    def scales(self) -> Floats:
+    def scales(self) -> FloatArray:
         """The scale as an array that multiplies the codes' levels: (), or (channels, 1, ...)."""
         scales = np.asarray(self.scale, dtype=np.float64)
         if scales.ndim == 0:
             return scales
-        other_axes = (1,) * (self.codes.ndim - 1)
-        return scales.reshape(-1, *other_axes)
+        other_axes = range(1, self.codes.ndim)
+        return np.expand_dims(scales, tuple(other_axes))
 
     def check(self, bits: int, level_count: int) -> None:
         """Raises ParameterError for scales, choices and codes that do not fit a model of these
         levels.
         """
         scale = np.asarray(self.scale)
-        if not np.all(np.isfinite(scale) & (scale != 0)):
-            raise ParameterError(
-                "scale", float(scale.min()), f"tensor {self.name!r} needs scales that are not 0"
-            )
-        is_by_channel = scale.dtype == np.float32 and scale.shape == self.codes.shape[:1]
+        is_usable = np.isfinite(scale) & (scale != 0)
+        if not is_usable.all():
+            remedy = f"tensor {self.name!r} needs scales that are not 0"
+            raise ParameterError("scale", float(scale.min()), remedy)
+        channel_shape = self.codes.shape[:1]
+        is_by_channel = scale.shape == channel_shape and scale.dtype == np.float32
         if scale.ndim and not is_by_channel:
-            raise ParameterError(
-                "scale", scale.shape, f"tensor {self.name!r} needs one float32 for each channel"
-            )
+            remedy = f"tensor {self.name!r} needs one float32 for each channel"
+            raise ParameterError("scale", scale.shape, remedy)
         code_count = level_count
         if self.chosen is not None:
             self._check_chosen(self.chosen, scale.size, bits, level_count)
             code_count = self.chosen.shape[1]
-        if self.codes.size and int(self.codes.max()) >= code_count:
-            raise ParameterError(
-                "codes", int(self.codes.max()), f"tensor {self.name!r} names no such level"
-            )
+        largest_code = int(self.codes.max(initial=0))
+        if largest_code >= code_count:
+            remedy = f"tensor {self.name!r} names no such level"
+            raise ParameterError("codes", largest_code, remedy)
 
     def _check_chosen(self, chosen: ByteArray, channels: int, bits: int, level_count: int) -> None:
         shapes = [(channels, 2**fewer_bits) for fewer_bits in range(1, bits)]
         has_right_shape = chosen.shape in shapes and chosen.dtype == np.uint8
-        if not has_right_shape or int(chosen.max(initial=0)) >= level_count:
+        largest_level = chosen.max(initial=0)
+        if not has_right_shape or largest_level >= level_count:
             remedy = (
                 f"tensor {self.name!r} needs fewer levels than the model has, a power of 2, for "
                 "each channel"
@@ -135,23 +136,30 @@ class PackedModel:
         if len(set(names)) != len(names):
             raise ParameterError("tensors", names, "each name stands once")
         level_count = len(self.levels)
+        has_right_count = 2 <= level_count <= 2**MAX_BITS
         increasing = sorted(set(self.levels))
-        if not 2 <= level_count <= 2**MAX_BITS or list(self.levels) != increasing:
+        if not has_right_count or list(self.levels) != increasing:
             raise ParameterError("levels", level_count, "need 2 to 256 increasing levels")
         for tensor in self.tensors:
-            tensor.check(_bits_for(level_count), level_count)
+            tensor.check(self._bits_of_levels, level_count)
+
+    @property
+    def _bits_of_levels(self) -> int:
+        """Bits of a weight that may stand on every level."""
+        return _bits_for(len(self.levels))
 
     def bits_of(self, tensor: PackedTensor) -> int:
         """Bits of one weight of a tensor."""
         if tensor.chosen is None:
-            return _bits_for(len(self.levels))
-        return _bits_for(tensor.chosen.shape[1])
+            return self._bits_of_levels
+        _, code_count = tensor.chosen.shape
+        return _bits_for(code_count)
 
     @property
     def bits(self) -> int:
         """Bits of one weight, the most of any tensor."""
-        of_levels = _bits_for(len(self.levels))
-        return max(map(self.bits_of, self.tensors), default=of_levels)
+        tensor_bits = [self.bits_of(tensor) for tensor in self.tensors]
+        return max(tensor_bits, default=self._bits_of_levels)
 
     @property
     def weights(self) -> int:
@@ -165,7 +173,8 @@ class PackedModel:
         """
         total = 0
         for tensor in self.tensors:
-            total += packed_size(tensor.codes.size, self.bits_of(tensor))
+            bits = self.bits_of(tensor)
+            total += packed_size(tensor.codes.size, bits)
         return total
 
     @property
@@ -173,12 +182,13 @@ class PackedModel:
         """Bytes of the same weights in float32."""
         return 4 * self.weights
 
-    def values(self) -> dict[str, npt.NDArray[np.float32]]:
+    def values(self) -> dict[str, Float32Array]:
         """The weights by name, float32."""
         levels = np.asarray(self.levels)
-        values: dict[str, npt.NDArray[np.float32]] = {}
+        values: dict[str, Float32Array] = {}
         for tensor in self.tensors:
-            weights = tensor.scales * levels.take(tensor.levels, mode="clip")
+            level_values = levels.take(tensor.levels, mode="clip")
+            weights = tensor.scales * level_values
             values[tensor.name] = weights.astype(np.float32)
         return values
 
@@ -188,8 +198,10 @@ class PackedModel:
         """
         from mezzotint.training.models import torch
 
-        weights = self.values()
-        return {name: torch.from_numpy(values) for name, values in weights.items()}
+        state: dict[str, torch.Tensor] = {}
+        for name, weights in self.values().items():
+            state[name] = torch.from_numpy(weights)
+        return state
 
     def load_into(self, module: torch.nn.Module) -> torch.nn.Module:
         """Sets all parameters of a PyTorch module, in place, and returns it; names and shapes must
@@ -201,12 +213,11 @@ class PackedModel:
             one_sided = sorted(set(parameters) ^ set(tensors))
             raise ParameterError("module", one_sided, "these parameters are on one side only")
         for name, parameter in parameters.items():
-            if parameter.shape != tensors[name].shape:
-                raise ParameterError(
-                    "module",
-                    tuple(parameter.shape),
-                    f"{name} has shape {tuple(tensors[name].shape)} in the file",
-                )
+            shape = tuple(parameter.shape)
+            packed_shape = tuple(tensors[name].shape)
+            if shape != packed_shape:
+                remedy = f"{name} has shape {packed_shape} in the file"
+                raise ParameterError("module", shape, remedy)
             parameter.data.copy_(tensors[name])
         return module
 
@@ -225,11 +236,13 @@ class PackedModel:
                 None,
                 "the packed model does not say how it is built; give a module of its kind",
             )
+        model = architecture["model"]
         shape = tuple(architecture["shape"])
-        described = task(architecture["model"], shape=shape, classes=architecture["classes"])
+        classes = architecture["classes"]
+        described = task(model, shape=shape, classes=classes)
         return self.load_into(described.module)
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
+    def save(self, path: AnyPath, *, overwrite: bool = False) -> int:
         """Writes the model as a safetensors file, atomically.
 
         Its tensors are, for each tensor `name`, `name.codes` (uint8, flat: codes without gaps, the
@@ -245,12 +258,13 @@ class PackedModel:
         """
         with brought_by("torch"):
             from safetensors.numpy import save_file
-        arrays: dict[str, npt.NDArray[Any]] = {}
+        arrays: dict[str, AnyArray] = {}
         entries: list[JsonObject] = []
         for tensor in self.tensors:
             name = tensor.name
             content = pack(tensor.codes, self.bits_of(tensor))
-            arrays[f"{name}.codes"] = np.frombuffer(content, dtype=np.uint8).copy()
+            packed_codes = np.frombuffer(content, dtype=np.uint8)
+            arrays[f"{name}.codes"] = packed_codes.copy()
             if tensor.chosen is not None:
                 arrays[f"{name}.chosen"] = np.ascontiguousarray(tensor.chosen)
             scale = None
@@ -267,13 +281,14 @@ class PackedModel:
             "note": dict(self.note),
         }
         header_text = json.dumps(header, sort_keys=True, allow_nan=False)
-        metadata = {_HEADER: f"{_digest(header_text, arrays)} {header_text}"}
+        digest = _digest(header_text, arrays)
+        metadata = {_HEADER: f"{digest} {header_text}"}
         with replacing(path, overwrite=overwrite) as temporary:
             save_file(arrays, temporary, metadata=metadata)
             return Path(temporary).stat().st_size
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> PackedModel:
+    def load(cls, path: AnyPath) -> PackedModel:
         """Reads what `save` wrote.
 
         Raises:
@@ -319,37 +334,39 @@ def _bits_for(count: int) -> int:
     return (count - 1).bit_length()
 
 
-def _digest(header: str, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
+def _digest(header: str, arrays: Mapping[str, AnyArray]) -> str:
     """SHA-256 of a header and of arrays by name, with their types and shapes."""
     digest = hashlib.sha256(header.encode())
     for name, weight_array in sorted(arrays.items()):
-        description = [name, str(weight_array.dtype), list(weight_array.shape)]
-        digest.update(json.dumps(description).encode())
+        type_name = str(weight_array.dtype)
+        description = json.dumps([name, type_name, weight_array.shape])
+        digest.update(description.encode())
         digest.update(weight_array.tobytes())
     return digest.hexdigest()
 
 
-def _model_of(header: JsonObject, arrays: dict[str, npt.NDArray[Any]]) -> PackedModel:
+def _model_of(header: JsonObject, arrays: dict[str, AnyArray]) -> PackedModel:
     """The model of a file's header and arrays, each of which is used."""
     unused = dict(arrays)
+    levels = tuple(header["levels"])
     tensors: list[PackedTensor] = []
     for tensor_entry in header["tensors"]:
         name = tensor_entry["name"]
         shape = tuple(tensor_entry["shape"])
         chosen = unused.pop(f"{name}.chosen", None)
-        level_count = len(header["levels"])
+        code_count = len(levels)
         if chosen is not None:
-            level_count = chosen.shape[1]
-        content = unused.pop(f"{name}.codes").tobytes()
-        codes = unpack(content, _bits_for(level_count), math.prod(shape))
+            code_count = chosen.shape[1]
+        packed_codes = unused.pop(f"{name}.codes")
+        content = packed_codes.tobytes()
+        flat_codes = unpack(content, _bits_for(code_count), math.prod(shape))
+        codes = flat_codes.reshape(shape)
         scale = tensor_entry["scale"]
         if scale is None:
             scale = unused.pop(f"{name}.scale")
-        tensor = PackedTensor(name=name, codes=codes.reshape(shape), scale=scale, chosen=chosen)
-        tensors.append(tensor)
+        tensors.append(PackedTensor(name=name, codes=codes, scale=scale, chosen=chosen))
     if unused:
         raise ValueError(f"{min(unused)} belongs to no tensor")
-    levels = tuple(header["levels"])
     note = dict(header["note"])
     return PackedModel(tensors=tuple(tensors), levels=levels, note=note)
 
@@ -396,32 +413,40 @@ def pack_weights(
             raise ParameterError("weights", name, "every weight must be finite")
         tensors.append(round_tensor(name, weight_array, bits))
     level_values = tuple(levels.tolist())
-    return PackedModel(tensors=tuple(tensors), levels=level_values, note=dict(note or {}))
+    kept_note = dict(note or {})
+    return PackedModel(tensors=tuple(tensors), levels=level_values, note=kept_note)
 
 
-def _round_by_channel(name: str, array: Floats, bits: int) -> PackedTensor:
+def _round_by_channel(name: str, array: FloatArray, bits: int) -> PackedTensor:
     """A tensor whose channels have scales and levels of their own; one of each if it is small."""
-    channels = 1
-    if array.ndim > 1 and array.size >= _FEWEST_WEIGHTS * array.shape[0] > 0:
-        channels = array.shape[0]
-    rows = array.reshape(channels, -1)
-    scales, row_codes, chosen = round_channels(rows, bits)
-    scale = float(scales[0]) if channels == 1 else scales
-    codes = row_codes.reshape(array.shape)
-    return PackedTensor(name=name, codes=codes, scale=scale, chosen=chosen)
+    channel_count = 1
+    if array.ndim > 1 and array.size > 0:
+        width = array.size // len(array)
+        if width >= _FEWEST_WEIGHTS:
+            channel_count = len(array)
+    rows = array.reshape(channel_count, -1)
+    rounded = round_channels(rows, bits)
+    scale = rounded.scales
+    if channel_count == 1:
+        scale = float(rounded.scales[0])
+    codes = rounded.codes.reshape(array.shape)
+    return PackedTensor(name=name, codes=codes, scale=scale, chosen=rounded.chosen)
 
 
-def _round_evenly(name: str, array: Floats, bits: int) -> PackedTensor:
+def _round_evenly(name: str, array: FloatArray, bits: int) -> PackedTensor:
     """A tensor on even levels between its extremes of magnitude, as floats of 32 bits and never
     0.
     """
     top_code = 2**bits - 1
     smallest_scale = np.finfo(np.float32).tiny
-    largest = max(np.abs(array).max(initial=0.0), smallest_scale)
+    magnitudes = np.abs(array)
+    largest = magnitudes.max(initial=smallest_scale)
     scale = float(np.float32(largest))
-    positions = np.rint((array / scale + 1) / 2 * top_code)
-    codes = np.clip(positions, 0, top_code).astype(np.uint8)
-    return PackedTensor(name=name, codes=codes, scale=scale)
+    relative = array / scale
+    positions = (relative + 1) / 2 * top_code
+    nearest = np.rint(positions)
+    codes = np.clip(nearest, 0, top_code)
+    return PackedTensor(name=name, codes=codes.astype(np.uint8), scale=scale)
 
 
 def pack_codes(
@@ -433,8 +458,7 @@ def pack_codes(
     note: JsonObject,
 ) -> PackedModel:
     """A model whose weights are on levels already: their codes as they are."""
-    tensors = [
-        PackedTensor(name=name, codes=tensor_codes, scale=bound)
-        for name, tensor_codes, bound in zip(names, codes, bounds, strict=True)
-    ]
+    tensors: list[PackedTensor] = []
+    for name, tensor_codes, bound in zip(names, codes, bounds, strict=True):
+        tensors.append(PackedTensor(name=name, codes=tensor_codes, scale=bound))
     return PackedModel(tensors=tuple(tensors), levels=tuple(levels), note=dict(note))

@@ -21,7 +21,7 @@ from mezzotint.core.errors import ParameterError, outside
 from mezzotint.core.kernels import compiled, put, take
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.sampler import PART, ElementWords, in_threads, usable_cores
-from mezzotint.core.types import TOTAL
+from mezzotint.core.types import TOTAL, Float32Array
 from mezzotint.training.contraction import check_q, contraction, table_contraction
 from mezzotint.training.sampling import Rounding
 
@@ -231,13 +231,12 @@ def _contraction_effect(
     )
 
 
-Floats = npt.NDArray[np.float32]
 Coin = np.uint16 | np.uint32
 
 
 @compiled
 def onto_levels(
-    weights: Floats,
+    weights: Float32Array,
     coins: npt.NDArray[Coin],
     offset: int,
     stochastic: bool,
@@ -303,7 +302,7 @@ def coin_type(projected: Projection) -> type[Coin]:
 
 
 def place(
-    tensors: Sequence[Floats],
+    tensors: Sequence[Float32Array],
     bounds: Sequence[float],
     projected: Projection,
     key: bytes,

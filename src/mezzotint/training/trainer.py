@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import os
 import pickle
 import time
 from bisect import bisect_left
@@ -22,12 +21,11 @@ from pathlib import Path
 from typing import Any, cast, final
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, parse_object, replacing
 from mezzotint.core.records import JsonObject, Progress, plain
-from mezzotint.core.types import IntArray
+from mezzotint.core.types import AnyPath, Float32Array, IntArray
 from mezzotint.datasets import Dataset
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.batches import Draws, PoissonBatchSampler
@@ -45,7 +43,7 @@ from mezzotint.training.run_settings import (
     of_users,
 )
 
-Weights = dict[str, npt.NDArray[np.float32]]
+Weights = dict[str, Float32Array]
 """Tensors of a module by name."""
 
 
@@ -222,7 +220,7 @@ class Trainer:
         *,
         every: int = 0,
         progress: Progress | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint: AnyPath | None = None,
         target_epsilon: float | None = None,
     ) -> Standing:
         """Takes the steps that are left, in blocks.
@@ -341,9 +339,7 @@ class Trainer:
             for name, parameter in self.task.module.named_parameters()
         }
 
-    def accuracy(
-        self, features: npt.NDArray[np.float32], labels: IntArray, weights: Weights
-    ) -> float:
+    def accuracy(self, features: Float32Array, labels: IntArray, weights: Weights) -> float:
         """Share of records that a model with these weights decides rightly."""
         return _accuracy(self.task, self.task.module, features, labels, weights)
 
@@ -392,7 +388,7 @@ DECIDED_TOGETHER = 4096
 def _accuracy(
     task: Task,
     module: Module,
-    features: npt.NDArray[np.float32],
+    features: Float32Array,
     labels: IntArray,
     weights: Weights,
 ) -> float:
@@ -413,7 +409,7 @@ SCHEMA = 3
 FORMAT = "mezzotint-training-ledger"
 
 
-def ledger_path(checkpoint: str | os.PathLike[str]) -> Path:
+def ledger_path(checkpoint: AnyPath) -> Path:
     """Where the ledger of a checkpoint stands: beside it, with .ledger.jsonl appended."""
     checkpoint_path = Path(checkpoint)
     return checkpoint_path.with_name(checkpoint_path.name + ".ledger.jsonl")
@@ -446,7 +442,7 @@ class StepLedger:
             ledger is never overwritten.
     """
 
-    def __init__(self, trainer: Trainer, checkpoint: str | os.PathLike[str] | None) -> None:
+    def __init__(self, trainer: Trainer, checkpoint: AnyPath | None) -> None:
         self.reserved = 0
         self._trainer = trainer
         checkpoint_path = None
@@ -513,7 +509,7 @@ class StepLedger:
         return present_claim is None or present_claim.epsilon <= target_epsilon
 
 
-def save(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
+def save(trainer: Trainer, checkpoint: AnyPath) -> None:
     """Writes weights and position, atomically. No generator's state: it would reveal the noise
     drawn so far.
     """
@@ -532,7 +528,7 @@ def save(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
 
 
 @contextmanager
-def _reading(checkpoint: str | os.PathLike[str]) -> Generator[None]:
+def _reading(checkpoint: AnyPath) -> Generator[None]:
     """Turns what PyTorch raises for damaged files into FileFormatError."""
     try:
         yield
@@ -553,7 +549,7 @@ _READING_ERRORS = (
 )
 
 
-def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
+def restore(trainer: Trainer, checkpoint: AnyPath) -> None:
     """Puts a fresh trainer of the same settings where the checkpoint left off.
 
     Arguments:
@@ -596,7 +592,7 @@ def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
         trainer.accountant.count_earlier(spent_steps, trainer.optimizer)
 
 
-def _read_state(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> dict[str, Any]:
+def _read_state(trainer: Trainer, checkpoint: AnyPath) -> dict[str, Any]:
     """What `save` wrote for a trainer of the same settings."""
     if not Path(checkpoint).is_file():
         raise ParameterError(

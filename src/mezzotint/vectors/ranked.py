@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -32,7 +31,7 @@ from mezzotint.core.kinds import checked
 from mezzotint.core.loss import float_above
 from mezzotint.core.records import JsonObject, above, counted
 from mezzotint.core.sampler import draw_words, key_from
-from mezzotint.core.types import TOTAL, FloatArray, IntArray, Seed
+from mezzotint.core.types import TOTAL, AnyPath, FloatArray, IntArray, Seed
 from mezzotint.privacy.accounting import account, prove
 from mezzotint.privacy.claim import Claim, Release, basis
 from mezzotint.privacy.propose import Outcome, propose_ranks, ranks_release
@@ -569,7 +568,7 @@ class RankedCodebook:
         }
         return json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n"
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    def save(self, path: AnyPath, *, overwrite: bool = False) -> None:
         """Write the file, atomically; an existing one is refused unless `overwrite`."""
         write_text(path, self.to_json(), overwrite=overwrite, parameter="path")
 
@@ -599,7 +598,7 @@ class RankedCodebook:
         return scheme
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> RankedCodebook:
+    def load(cls, path: AnyPath) -> RankedCodebook:
         """Read a mechanism file of kind "ranks"."""
         return cls.from_json(read_text(path))
 

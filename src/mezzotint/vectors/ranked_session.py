@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import operator
-import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -16,6 +15,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import AppendLog
 from mezzotint.core.kinds import checked
 from mezzotint.core.records import JsonObject
+from mezzotint.core.types import AnyPath
 from mezzotint.privacy.charges import Charge
 from mezzotint.privacy.ledger import Ledger
 from mezzotint.vectors.ranked import RankedCodebook
@@ -78,7 +78,7 @@ class RankedSession:
         client: str,
         ledger: Ledger,
         budget: tuple[float, float],
-        path: str | os.PathLike[str] | None = None,
+        path: AnyPath | None = None,
         answers: Mapping[int, tuple[int, int, str]] | None = None,
     ) -> None:
         self.scheme = scheme
