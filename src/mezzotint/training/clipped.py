@@ -44,15 +44,20 @@ class Gradients:
     @classmethod
     def of_tensors(cls, gains: Tensor, rows: Tensor) -> Gradients:
         """Gradients of float32 tensors on any device."""
-        return cls(
-            rows=rows.cpu().contiguous().numpy(),
-            gains=gains.cpu().contiguous().numpy(),
-        )
+        return cls(rows=_contiguous(rows), gains=_contiguous(gains))
 
     @property
     def coordinates(self) -> int:
         """Coordinates of one record's gradient."""
-        return self.rows.shape[1] * self.gains.shape[1]
+        _, width = self.rows.shape
+        _, repeat = self.gains.shape
+        return repeat * width
+
+
+def _contiguous(tensor: Tensor) -> Rows:
+    """The numbers of a tensor on any device."""
+    host_tensor = tensor.cpu()
+    return host_tensor.contiguous().numpy()
 
 
 def check_records(lengths: Iterable[int]) -> None:
@@ -105,6 +110,7 @@ def _integer(value: np.float32, limit: np.float32) -> np.int32:
 
 @partial(inlined, reorder=True)
 def _add_rounded(values: Rows, gain: np.float32, limit: np.float32, totals: Totals) -> float:
+    """Adds (width,) values times a gain, as integers; returns the sum of their squares."""
     squares = 0.0  # of integers, whose sum stays below 2^53, which no order of addition rounds
     for coordinate in range(values.size):
         number = _integer(values[coordinate] * gain, limit)
@@ -227,8 +233,9 @@ class ClippedSums:
         Returns: (D,) int64 sums in units, for the coordinates of all tensors in order; the number.
         """
         totals, factors = self._settled(gradients)
-        left_out = factors == 0
-        return totals.astype(np.int64, copy=False), int(left_out.sum())
+        is_left_out = factors == 0
+        sums = totals.astype(np.int64, copy=False)
+        return sums, int(is_left_out.sum())
 
     def factors(self, gradients: Sequence[Gradients]) -> Rows:
         """(n,) what the records' gradients are multiplied by before they are rounded; 0 leaves a
@@ -239,23 +246,32 @@ class ClippedSums:
 
     def _settled(self, gradients: Sequence[Gradients]) -> tuple[Totals, Rows]:
         check_records(_lengths(gradients))
-        squared_norms = np.zeros(len(gradients[0].rows))
+        record_count = len(gradients[0].rows)
+        squared_norms = np.zeros(record_count)
         for gradient in gradients:
-            squared_norms += squares(gradient.rows) * squares(gradient.gains)
-        return _settled(squared_norms, self, partial(self._added, gradients))
+            squares_of_rows = squares(gradient.rows)
+            squares_of_gains = squares(gradient.gains)
+            squared_norms += squares_of_rows * squares_of_gains
+        add = partial(self._added, gradients)
+        return _settled(squared_norms, self, add)
 
     def _added(self, gradients: Sequence[Gradients], factors: Rows) -> tuple[Totals, IntArray]:
         """(D,) sums, and (n,) sums of squares of what each record has added."""
-        largest_total = len(factors) * (self.units + 1)
-        dtype = np.int32 if largest_total < 2**31 else np.int64
+        record_count = factors.size
+        largest_total = record_count * (self.units + 1)
+        dtype = np.int64
+        if largest_total < 2**31:
+            dtype = np.int32
         totals = np.zeros(self.coordinates, dtype=dtype)
-        squares = np.zeros(len(factors), dtype=np.int64)
+        squares = np.zeros(record_count, dtype=np.int64)
         start = 0
         for gradient in gradients:
             rows = gradient.rows
             gains = gradient.gains
             end = start + gradient.coordinates
-            tensor_totals = totals[start:end].reshape(gains.shape[1], rows.shape[1])
+            _, width = rows.shape
+            _, repeat = gains.shape
+            tensor_totals = totals[start:end].reshape(repeat, width)
             add_integers(rows, gains, factors, self.units, tensor_totals, squares)
             start = end
         return totals, squares
@@ -276,8 +292,11 @@ def _settled(
         add: what factors lead to: (D,) sums, and (n,) sums of squares of what each record has
             added.
     """
-    module: Any = np if isinstance(squared_norms, np.ndarray) else torch
-    clipped_norms = (squared_norms**0.5).clip(min=sums.clip_norm)
+    module: Any = torch
+    if isinstance(squared_norms, np.ndarray):
+        module = np
+    norms = squared_norms**0.5
+    clipped_norms = norms.clip(min=sums.clip_norm)
     scales = sums.units * _ROOM / clipped_norms
     is_finite = (scales < math.inf) & (squared_norms < math.inf)
     finite_scales = module.where(is_finite, scales, 0.0)
@@ -285,12 +304,14 @@ def _settled(
     attempts = 0
     while True:
         totals, added_squares = add(factors)
-        too_long = added_squares > sums.units**2
-        if not too_long.any():
+        is_too_long = added_squares > sums.units**2
+        if not is_too_long.any():
             return totals, factors
         attempts += 1
-        shortening = _SHORTER if attempts < _ATTEMPTS else 0.0
-        factors[too_long] *= shortening
+        shortening = _SHORTER
+        if attempts >= _ATTEMPTS:
+            shortening = 0.0
+        factors[is_too_long] *= shortening
 
 
 Factored = tuple[Tensor, Tensor]
@@ -311,18 +332,21 @@ def clipped_sum(gradients: Sequence[Factored], sums: ClippedSums) -> tuple[Tenso
         arithmetic.
     """
     check_records(len(factor) for factors in gradients for factor in factors)
-    squared_norms = torch.stack([_squared_norms(gains, rows) for gains, rows in gradients])
+    squared_norms: list[Tensor] = []
+    for gains, rows in gradients:
+        outer_squares = _squared_norms(gains) * _squared_norms(rows)
+        squared_norms.append(outer_squares)
+    record_squares = torch.stack(squared_norms).sum(dim=0)
     add = partial(_added, gradients, sums)
-    totals, factors = _settled(squared_norms.sum(dim=0), sums, add)
-    left_out = factors == 0
-    return totals, int(left_out.sum())
+    totals, factors = _settled(record_squares, sums, add)
+    is_left_out = factors == 0
+    return totals, int(is_left_out.sum())
 
 
-def _squared_norms(gains: Tensor, rows: Tensor) -> Tensor:
-    """(n,) squared L2 norms of outer products."""
-    of_gains = gains.double().square().sum(dim=1)
-    of_rows = rows.double().square().sum(dim=1)
-    return of_gains * of_rows
+def _squared_norms(rows: Tensor) -> Tensor:
+    """(n,) squared L2 norms of rows."""
+    squares = rows.double().square()
+    return squares.sum(dim=1)
 
 
 def _added(
@@ -334,22 +358,26 @@ def _added(
     too long all the same.
     """
     limit = float(sums.units + 1)
+    record_count = len(factors)
     # A compiler writes no record's gradient out; without one, a few records at a time.
     is_compiled = factors.is_cuda and gpu.compiler_works()
     totals: list[Tensor] = []
-    squares = torch.zeros(len(factors), dtype=torch.float64, device=factors.device)
+    squares = torch.zeros(record_count, dtype=torch.float64, device=factors.device)
     for gains, rows in gradients:
         scaled_gains = gains * factors[:, None]
         coordinate_count = gains.shape[1] * rows.shape[1]
         tensor_total = torch.zeros(coordinate_count, dtype=torch.int64, device=factors.device)
         group_size = max(1, AT_ONCE // max(1, coordinate_count))
         if is_compiled:
-            group_size = len(factors)
-        for first in range(0, len(factors), group_size):
-            records = slice(first, first + group_size)
-            arguments = (scaled_gains[records], rows[records], factors[records], limit)
-            tensor_total += _integer_sums(*arguments).flatten()
-            squares[records] += _integer_squares(*arguments)
+            group_size = record_count
+        for first in range(0, record_count, group_size):
+            group = slice(first, first + group_size)
+            group_gains = scaled_gains[group]
+            group_rows = rows[group]
+            group_factors = factors[group]
+            group_sums = _integer_sums(group_gains, group_rows, group_factors, limit)
+            tensor_total += group_sums.flatten()
+            squares[group] += _integer_squares(group_gains, group_rows, group_factors, limit)
         totals.append(tensor_total)
     return torch.cat(totals), squares
 
@@ -359,8 +387,9 @@ def _integers_of_records(gains: Tensor, rows: Tensor, factors: Tensor, limit: fl
     scaled = gains[:, :, None] * rows[:, None, :]
     is_counted = factors[:, None, None] > 0
     # A record with factor 0 may hold infinities, which times 0 are NaN.
-    counted = torch.where(is_counted, scaled, 0.0).nan_to_num(-limit)
-    return counted.clamp(-limit, limit).trunc()
+    counted = torch.where(is_counted, scaled, 0.0)
+    numbers = counted.nan_to_num(-limit)
+    return numbers.clamp(-limit, limit).trunc()
 
 
 @gpu.compiled_on_devices
@@ -374,7 +403,8 @@ def _integer_sums(gains: Tensor, rows: Tensor, factors: Tensor, limit: float) ->
 def _integer_squares(gains: Tensor, rows: Tensor, factors: Tensor, limit: float) -> Tensor:
     """(n,) float64 sums of the squares of each record's integers."""
     integers = _integers_of_records(gains, rows, factors, limit)
-    return integers.double().square().sum(dim=(1, 2))
+    squares = integers.double().square()
+    return squares.sum(dim=(1, 2))
 
 
 def decide(words: Tensor, table: Tensor, law: RoundedGaussian) -> Tensor:
@@ -386,7 +416,8 @@ def decide(words: Tensor, table: Tensor, law: RoundedGaussian) -> Tensor:
 
 @gpu.compiled_on_devices
 def _decide(words: Tensor, table: Tensor, sigma: float, margin: float) -> Tensor:
-    bits = (words & octaves.MAGNITUDE).double().view(torch.int64)
+    magnitude_words = words & octaves.MAGNITUDE
+    bits = magnitude_words.double().view(torch.int64)
     octave_cell = (bits >> octaves.SHIFT) - octaves.FIRST_CELL
     coefficients = table[octave_cell.clamp(min=0)]
     one_and_offset = (bits & octaves.IN_CELL) | octaves.ONE
@@ -399,8 +430,9 @@ def _decide(words: Tensor, table: Tensor, sigma: float, margin: float) -> Tensor
     raised = deviation + 0.5
     whole_number = raised.floor()
     fraction = raised - whole_number
-    is_decided = (octave_cell >= 0) & (fraction > margin) & (fraction < 1 - margin)
-    return torch.where(is_decided, whole_number.long(), UNDECIDED)
+    is_in_table = octave_cell >= 0
+    is_off_borders = (fraction > margin) & (fraction < 1 - margin)
+    return torch.where(is_in_table & is_off_borders, whole_number.long(), UNDECIDED)
 
 
 def rounded_gaussian(law: RoundedGaussian, key: bytes, size: int, device: torch.device) -> Tensor:
@@ -417,13 +449,14 @@ def rounded_gaussian(law: RoundedGaussian, key: bytes, size: int, device: torch.
         first_block = chunk_start // gpu.WORDS_PER_BLOCK
         chunk_words = gpu.draw_words(device_key, first_block, chunk.numel())
         chunk.copy_(decide(chunk_words, table, law))
-        undecided = (chunk == UNDECIDED).nonzero().flatten()
-        undecided_words = chunk_words[undecided].tolist()
-        closer: list[int] = []
-        for random_word, position in zip(undecided_words, undecided.tolist(), strict=True):
+        undecided = torch.argwhere(chunk == UNDECIDED).flatten()
+        positions = undecided.tolist()
+        undecided_words = chunk_words[undecided]
+        closer_draws: list[int] = []
+        for random_word, position in zip(undecided_words.tolist(), positions, strict=True):
             further_words = gaussian.further_words(key, chunk_start + position)
-            unsigned_word = random_word & (2**64 - 1)
-            closer.append(law.closer(unsigned_word, further_words))
-        chunk[undecided] = torch.tensor(closer, dtype=torch.int64, device=device)
+            unsigned_word = random_word % 2**64
+            closer_draws.append(law.closer(unsigned_word, further_words))
+        chunk[undecided] = torch.tensor(closer_draws, dtype=torch.int64, device=device)
     device_key.zero_()
     return integer_draws

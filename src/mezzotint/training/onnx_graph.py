@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
@@ -20,7 +19,8 @@ with brought_by("export"):
     import onnx
     from onnx import TensorProto, numpy_helper
 
-_SMALLEST_BLOCK, _LARGEST_BLOCK = 16, 256
+_SMALLEST_BLOCK = 16
+_LARGEST_BLOCK = 256
 """Inputs of a dense layer that share a scale: onnxruntime takes powers of two, and larger ones are
 faster.
 """
@@ -55,31 +55,33 @@ def integers_of(tensor: PackedTensor, levels: tuple[float, ...]) -> Integers:
         ParameterError: levels that are not even.
     """
     spaces = np.diff(levels)
-    if not np.allclose(spaces, spaces[0], rtol=1e-9, atol=0):
+    spacing = float(spaces[0])
+    if not np.allclose(spaces, spacing, rtol=1e-9, atol=0):
         raise ParameterError(
             "levels", len(levels), "ONNX multiplies integers: levels must be evenly spaced"
         )
-    spacing = float(spaces[0])
     half_count = len(levels) // 2
     numbers = tensor.levels.astype(np.int16) - half_count
     scales = np.asarray(tensor.scale, dtype=float)
-    channel_scales = np.broadcast_to(scales, numbers.shape[0])
+    channel_scales = np.broadcast_to(scales, len(numbers))
     widths = channel_scales * spacing
-    position_of_zero = -levels[0] / spacing
+    lowest_level = levels[0]
+    position_of_zero = -lowest_level / spacing
     if math.isclose(position_of_zero, half_count - 1):
         # One more level is above 0 than below; of signed integers one more is below.
-        return Integers(numbers=-1 - numbers, widths=-widths, shortfall=None)
+        mirrored = -1 - numbers
+        return Integers(numbers=mirrored, widths=-widths, shortfall=None)
     shortfall = None
     if not math.isclose(position_of_zero, half_count):
-        level_of_zero = levels[0] + spacing * half_count
+        level_of_zero = lowest_level + spacing * half_count
         shortfall = channel_scales * level_of_zero
     return Integers(numbers=numbers, widths=widths, shortfall=shortfall)
 
 
 def _along_first(values: AnyArray, dimensions: int) -> AnyArray:
     """(outputs,) values, to be broadcast over the further axes of a tensor."""
-    other_axes = (1,) * (dimensions - 1)
-    return values.reshape(-1, *other_axes)
+    other_axes = range(1, dimensions)
+    return np.expand_dims(values, tuple(other_axes))
 
 
 def put_integers(model: Any, packed: PackedModel) -> None:
@@ -109,12 +111,19 @@ class _Editor:
 
     def __init__(self, graph: Any, packed: PackedModel) -> None:
         self._graph = graph
-        self._constants: dict[str, Any] = {value.name: value for value in graph.initializer}
+        self._constants: dict[str, Any] = {}
+        for constant in graph.initializer:
+            self._constants[constant.name] = constant
         self._weights: dict[str, Integers] = {}
         for tensor in packed.tensors:
-            if tensor.codes.ndim >= 2 and tensor.name in self._constants:
-                self._weights[tensor.name] = integers_of(tensor, packed.levels)
-        self._bits = 4 if len(packed.levels) <= 16 else 8
+            name = tensor.name
+            if tensor.codes.ndim >= 2 and name in self._constants:
+                self._weights[name] = integers_of(tensor, packed.levels)
+        self._bits = 8
+        self._integer_type = TensorProto.INT8
+        if len(packed.levels) <= 2**4:
+            self._bits = 4
+            self._integer_type = TensorProto.INT4
         self._originals: dict[str, str] = {}
         self._names_by_content: dict[bytes, str] = {}
         self._turned: dict[str, str] = {}
@@ -123,8 +132,9 @@ class _Editor:
 
     def rewrite(self, node: Any) -> None:
         """Adds a node that reads integers where it read a weight."""
-        node.input[:] = [self._originals.get(name, name) for name in node.input]
-        first, second, *_ = [*node.input, "", ""]
+        inputs = [self._originals.get(name, name) for name in node.input]
+        node.input[:] = inputs
+        first, second, *_ = [*inputs, "", ""]
         output = node.output[0]
         original = self._original(node)
         if original != output:
@@ -136,14 +146,16 @@ class _Editor:
         elif self._is_matrix(second) and _is_dense_gemm(node):
             self._add_dense(node, second)
         else:
-            node.input[:] = [self._value(name) for name in node.input]
+            node.input[:] = list(map(self._value, inputs))
             self._nodes.append(node)
 
     def finish(self) -> None:
         """Writes the nodes into the graph, and the constants that they use."""
         graph = self._graph
         nodes = [*self._first_nodes.values(), *self._nodes]
-        used_names = {name for node in nodes for name in node.input}
+        used_names: set[str] = set()
+        for node in nodes:
+            used_names.update(node.input)
         del graph.node[:]
         del graph.initializer[:]
         del graph.value_info[:]
@@ -157,10 +169,13 @@ class _Editor:
         repeats; else that of its output.
         """
         output = node.output[0]
-        if node.op_type == "Identity" and node.input[0] in self._constants:
-            return node.input[0]
+        if node.op_type == "Identity":
+            copied_name = node.input[0]
+            if copied_name in self._constants:
+                return copied_name
         if node.op_type == "Constant":
-            content = node.attribute[0].SerializeToString()
+            attribute = node.attribute[0]
+            content = attribute.SerializeToString()
             return self._names_by_content.setdefault(content, output)
         return output
 
@@ -172,8 +187,8 @@ class _Editor:
     def _value(self, name: str) -> str:
         """The name of a value in floats; weights and their transposes are dequantized first."""
         if name in self._turned:
-            whole_name = self._value(self._turned[name])
-            return self._add_first("Transpose", [whole_name], name, perm=[1, 0])
+            weight = self._value(self._turned[name])
+            return self._add_transpose(weight, name)
         if name not in self._weights:
             return name
         integers = self._weights[name]
@@ -188,19 +203,24 @@ class _Editor:
         """A weight as it stands in the module, but for its shortfall."""
         if self._is_matrix(name):
             columns_name = self._columns(name)
-            return self._add_first("Transpose", [columns_name], f"{name}.rows", perm=[1, 0])
+            return self._add_transpose(columns_name, f"{name}.rows")
         integers = self._weights[name]
         return self._dequantized(name, integers.numbers, integers.widths)
+
+    def _add_transpose(self, matrix: str, output: str) -> str:
+        return self._add_first("Transpose", [matrix], output, perm=[1, 0])
 
     def _columns(self, name: str) -> str:
         """A matrix as inputs x outputs, from integers in blocks of inputs."""
         integers = self._weights[name]
-        input_count = integers.numbers.shape[1]
+        columns = integers.numbers.T
+        input_count = len(columns)
         power_of_two = 1 << (input_count - 1).bit_length()
-        block_size = min(max(_SMALLEST_BLOCK, power_of_two), _LARGEST_BLOCK)
-        block_count = -(-input_count // block_size)
+        block_size = max(_SMALLEST_BLOCK, power_of_two)
+        block_size = min(block_size, _LARGEST_BLOCK)
+        block_count = math.ceil(input_count / block_size)
         block_widths = np.tile(integers.widths, (block_count, 1))
-        return self._dequantized(name, integers.numbers.T, block_widths, block_size=block_size)
+        return self._dequantized(name, columns, block_widths, block_size=block_size)
 
     def _dequantized(
         self,
@@ -209,10 +229,9 @@ class _Editor:
         widths: FloatArray,
         **block_size: int,
     ) -> str:
-        operands = [
-            self._integers(f"{name}.codes", numbers),
-            self._constant(f"{name}.width", widths),
-        ]
+        codes_name = self._integers(f"{name}.codes", numbers)
+        widths_name = self._constant(f"{name}.width", widths)
+        operands = [codes_name, widths_name]
         output = f"{name}.floats"
         return self._add_first("DequantizeLinear", operands, output, axis=0, **block_size)
 
@@ -232,14 +251,17 @@ class _Editor:
             self._add("Mul", [total, negative], correction)
             negative_terms.append(correction)
         if len(node.input) > 2:
-            negative_terms.append(self._negative(node.input[2]))
-        result_names = [f"{output}.{number}" for number in range(len(negative_terms))]
+            bias = node.input[2]
+            negative_terms.append(self._negative(bias))
+        step_count = len(negative_terms)
+        result_names = [f"{output}.{step}" for step in range(step_count)]
         result_names.append(output)
         columns_name = self._columns(weight)
-        self._add("MatMul", [inputs, columns_name], result_names[0])
-        steps = zip(pairwise(result_names), negative_terms, strict=True)
-        for (minuend, difference), term in steps:
-            self._add("Sub", [minuend, term], difference)
+        minuend = result_names[0]
+        self._add("MatMul", [inputs, columns_name], minuend)
+        for negative_term, difference in zip(negative_terms, result_names[1:], strict=True):
+            self._add("Sub", [minuend, negative_term], difference)
+            minuend = difference
 
     def _negative(self, bias: str) -> str:
         """The name of a bias with the other sign."""
@@ -247,7 +269,8 @@ class _Editor:
         if bias in self._constants and bias not in self._weights:
             values = numpy_helper.to_array(self._constants[bias])
             return self._constant(negative, -values)
-        self._add("Neg", [self._value(bias)], negative)
+        positive = self._value(bias)
+        self._add("Neg", [positive], negative)
         return negative
 
     def _add(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> None:
@@ -264,23 +287,28 @@ class _Editor:
         """Adds a constant: floats of 32 bits, or integers as they are."""
         if values.dtype.kind == "f":
             values = values.astype(np.float32)
-        self._constants[name] = numpy_helper.from_array(values, name)
+        constant = numpy_helper.from_array(values, name)
+        self._constants[name] = constant
         return name
 
     def _integers(self, name: str, numbers: npt.NDArray[np.int16]) -> str:
         """Adds signed integers: of 4 bits two to a byte, the first in the lower half."""
-        onnx_type = TensorProto.INT4 if self._bits == 4 else TensorProto.INT8
         low_bits = 2**self._bits - 1
-        codes = np.ascontiguousarray(numbers).astype(np.uint8) & low_bits
-        content = pack(codes, self._bits)
-        tensor = onnx.helper.make_tensor(name, onnx_type, numbers.shape, content, raw=True)
-        self._constants[name] = tensor
+        integer_bytes = np.ascontiguousarray(numbers).astype(np.uint8)
+        content = pack(integer_bytes & low_bits, self._bits)
+        constant = onnx.helper.make_tensor(
+            name, self._integer_type, numbers.shape, content, raw=True
+        )
+        self._constants[name] = constant
         return name
 
 
 def _is_dense_gemm(node: Any) -> bool:
     """Whether a node multiplies its first input by the transpose of its second."""
-    if node.op_type != "Gemm" or node.input[0] == node.input[1]:
+    if node.op_type != "Gemm":
+        return False
+    first, second, *_ = node.input
+    if first == second:
         return False
     settings = dict(_PLAIN)
     for attribute in node.attribute:
