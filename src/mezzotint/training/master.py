@@ -9,6 +9,7 @@ import numpy as np
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject
+from mezzotint.core.types import Codes, Float32Array
 from mezzotint.training.contraction import check_bits, check_q
 from mezzotint.training.models import Module, Tensor, parametrize, torch
 from mezzotint.training.packed import PackedModel, PackedTensor
@@ -70,7 +71,8 @@ def quantize_aware(
         )
     for layer in layers:
         if parametrize.is_parametrized(layer):
-            raise ParameterError("module", type(layer).__name__, "its weights have a rule already")
+            layer_type = type(layer).__name__
+            raise ParameterError("module", layer_type, "its weights have a rule already")
     for layer in layers:
         rule = Levels(bits=bits, bound=bound, q=q)
         parametrize.register_parametrization(layer, "weight", rule)
@@ -103,33 +105,37 @@ class Levels(Module):
         if self.bound is not None:
             return weight.new_full(scale_shape, self.bound)
         if self.bits in _TOP_PER_RMS:
-            root_mean_square = outputs.square().mean(dim=1).sqrt()
-            scales = root_mean_square * _TOP_PER_RMS[self.bits]
+            mean_squares = outputs.square().mean(dim=1)
+            scales = mean_squares.sqrt() * _TOP_PER_RMS[self.bits]
         else:
             scales = outputs.abs().amax(dim=1)
         smallest = torch.finfo(weight.dtype).tiny  # weights that are 0 need a scale, too
-        return scales.clamp(min=smallest).view(scale_shape)
+        scales = scales.clamp(min=smallest)
+        return scales.view(scale_shape)
 
     def codes(self, weight: Tensor) -> Tensor:
         """The number of the nearest level of each weight, as integers in floats."""
         top_code = 2**self.bits - 1
         relative = weight.detach() / self.scales(weight)
         positions = (relative + 1) * (top_code / 2)
-        return positions.round().clamp(0, top_code)
+        nearest = positions.round()
+        return nearest.clamp(0, top_code)
 
     def values(self, codes: Tensor, scales: Tensor) -> Tensor:
         """The levels that codes stand for."""
         count = 2**self.bits
         levels = torch.linspace(-1.0, 1.0, count, dtype=torch.float64, device=scales.device)
-        values = scales.double() * levels[codes.long()]
+        code_levels = levels[codes.long()]
+        values = scales.double() * code_levels
         return values.to(scales.dtype)
 
     def replaced(self, codes: Tensor) -> Tensor:
         """Codes, of which each is replaced by another one with probability 1 - q."""
         count = 2**self.bits
         code_shift = torch.randint_like(codes, 1, count)
-        is_kept = torch.rand_like(codes) < self.q
+        random_numbers = torch.rand_like(codes)
         others = (codes + code_shift) % count
+        is_kept = random_numbers < self.q
         return torch.where(is_kept, codes, others)
 
 
@@ -157,12 +163,12 @@ def rule_of(layer: Module) -> Levels | None:
     if not parametrize.is_parametrized(layer):
         return None
     parametrizations: Any = layer.parametrizations
-    if list(parametrizations) != ["weight"] or len(parametrizations.weight) != 1:
+    if list(parametrizations) != ["weight"]:
         return None
-    rule = parametrizations.weight[0]
-    if isinstance(rule, Levels):
-        return rule
-    return None
+    rules = list(parametrizations.weight)
+    if len(rules) != 1 or not isinstance(rules[0], Levels):
+        return None
+    return rules[0]
 
 
 def plain_type(layer: Module) -> type[Module]:
@@ -199,8 +205,18 @@ def pack_levels(module: Module, *, note: JsonObject | None = None) -> PackedMode
     Raises:
         ParameterError: a module without rules, or with rules of different bits.
     """
-    rules_by_name = {name: rule_of(layer) for name, layer in module.named_modules()}
-    bits = {rule.bits for rule in rules_by_name.values() if rule is not None}
+    tensors: list[PackedTensor] = []
+    bits: set[int] = set()
+    for name, layer in module.named_modules():
+        rule = rule_of(layer)
+        if rule is None:
+            continue
+        weight_name = f"{name}.weight".lstrip(".")
+        weight = trained_weight(layer)
+        codes = _host_codes(rule, weight)
+        scales = _host_scales(rule, weight)
+        tensors.append(PackedTensor(name=weight_name, codes=codes, scale=scales))
+        bits.add(rule.bits)
     if len(bits) != 1:
         raise ParameterError(
             "module",
@@ -208,25 +224,26 @@ def pack_levels(module: Module, *, note: JsonObject | None = None) -> PackedMode
             "call quantize_aware on it first, with one number of bits",
         )
     (bit_count,) = bits
-    tensors: list[PackedTensor] = []
-    for name, layer in module.named_modules():
-        rule = rules_by_name[name]
-        if rule is not None:
-            weight_name = f"{name}.weight".lstrip(".")
-            tensors.append(_packed(weight_name, trained_weight(layer), rule))
+    rule = Levels(bits=bit_count, bound=None, q=1.0)
     for name, parameter in module.named_parameters():
-        if not name.endswith(BEHIND):
-            flat_weights = parameter.detach().flatten()[None]
-            rule = Levels(bits=bit_count, bound=None, q=1.0)
-            tensors.append(_packed(name, flat_weights, rule, shape=parameter.shape))
-    levels = tuple(np.linspace(-1.0, 1.0, 2**bit_count).tolist())
-    return PackedModel(tensors=tuple(tensors), levels=levels, note=dict(note or {}))
+        if name.endswith(BEHIND):
+            continue
+        single_row = parameter.detach().reshape(1, -1)
+        codes = _host_codes(rule, single_row).reshape(parameter.shape)
+        (scale,) = _host_scales(rule, single_row)
+        tensors.append(PackedTensor(name=name, codes=codes, scale=float(scale)))
+    levels = np.linspace(-1.0, 1.0, 2**bit_count)
+    level_values = tuple(levels.tolist())
+    kept_note = dict(note or {})
+    return PackedModel(tensors=tuple(tensors), levels=level_values, note=kept_note)
 
 
-def _packed(name: str, weight: Tensor, rule: Levels, *, shape: Any = None) -> PackedTensor:
-    codes = rule.codes(weight).to(torch.uint8).cpu().numpy()
-    scales = rule.scales(weight).flatten().float().cpu().numpy()
-    if shape is not None:
-        codes = codes.reshape(shape)
-        return PackedTensor(name=name, codes=codes, scale=float(scales[0]))
-    return PackedTensor(name=name, codes=codes, scale=scales)
+def _host_codes(rule: Levels, weight: Tensor) -> Codes:
+    codes = rule.codes(weight)
+    return codes.to(torch.uint8).cpu().numpy()
+
+
+def _host_scales(rule: Levels, weight: Tensor) -> Float32Array:
+    """(outputs,) the largest level of each output."""
+    scales = rule.scales(weight).flatten()
+    return scales.float().cpu().numpy()
