@@ -101,10 +101,12 @@ def _convolutional(rows: int, columns: int, classes: int) -> Module:
         nn.MaxPool2d(2, 1),
         nn.Flatten(),
     )
+    single_image = torch.zeros(1, rows, columns)
     with torch.no_grad():
-        features = convolutions(torch.zeros(1, rows, columns)).shape[1]
+        _, features = convolutions(single_image).shape
     hidden_layer = nn.Linear(features, 32)
-    return nn.Sequential(convolutions, hidden_layer, nn.Tanh(), nn.Linear(32, classes))
+    last_layer = nn.Linear(32, classes)
+    return nn.Sequential(convolutions, hidden_layer, nn.Tanh(), last_layer)
 
 
 @final
@@ -131,13 +133,16 @@ class _Block(Module):
         key = self._by_head(self.key(normed))
         value = self._by_head(self.value(normed))
         attended = nn.functional.scaled_dot_product_attention(query, key, value)
-        x = x + self.out(attended.transpose(1, 2).flatten(2))
-        hidden = nn.functional.gelu(self.up(self.between(x)))
+        joined_heads = attended.transpose(1, 2).flatten(2)
+        x = x + self.out(joined_heads)
+        normed = self.between(x)
+        hidden = nn.functional.gelu(self.up(normed))
         return x + self.down(hidden)
 
     def _by_head(self, x: Tensor) -> Tensor:
         """(n, heads, tokens, width / heads) of (n, tokens, width)."""
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        by_head = x.unflatten(-1, (self.heads, -1))
+        return by_head.transpose(1, 2)
 
 
 @final
@@ -157,10 +162,12 @@ class _Transformer(Module):
         nn.init.normal_(self.place.weight, std=0.1)
 
     def forward(self, x: Tensor) -> Tensor:
+        places = self.get_buffer("places")
         # Per-record gradients want records first.
-        places = self.get_buffer("places").expand(x.shape[0], -1)
-        tokens = self.blocks(self.into(x) + self.place(places))
-        record = self.norm(tokens).mean(dim=1)
+        places = places.expand(len(x), -1)
+        tokens = self.into(x) + self.place(places)
+        tokens = self.norm(self.blocks(tokens))
+        record = tokens.mean(dim=1)
         return self.classes(record)
 
 
@@ -181,7 +188,8 @@ def _module_from(name: str, shape: tuple[int, ...], classes: int, seed: int) -> 
         raise ParameterError(
             "model", name, f"makes {type(module).__name__}, no torch.nn.Module; return one"
         )
-    outputs = _outputs_of(module, torch.zeros(2, *shape), name)
+    records = torch.zeros(2, *shape)
+    outputs = _outputs_of(module, records, name)
     output_sizes: object = type(outputs).__name__
     if isinstance(outputs, Tensor):
         output_sizes = tuple(outputs.shape)
@@ -219,7 +227,8 @@ def check_task(task: Task, *, shape: tuple[int, ...], classes: int) -> None:
     """
     name = type(task.module).__name__
     labels = torch.arange(classes)
-    outputs: Any = _outputs_of(task.module, torch.zeros(classes, *shape), name)
+    records = torch.zeros(classes, *shape)
+    outputs: Any = _outputs_of(task.module, records, name)
     results: dict[str, object] = {}
     try:
         results["losses"] = task.losses(outputs, labels)
@@ -238,14 +247,15 @@ def check_task(task: Task, *, shape: tuple[int, ...], classes: int) -> None:
 def _factory_from(name: str) -> Callable[[], object]:
     """What "file.py:Net" names; running the file is the user's wish."""
     file, attribute = name.rsplit(":", 1)
-    module_spec = importlib.util.spec_from_file_location(Path(file).stem, file)
-    if module_spec is None or module_spec.loader is None or not Path(file).is_file():
+    path = Path(file)
+    module_spec = importlib.util.spec_from_file_location(path.stem, file)
+    if module_spec is None or module_spec.loader is None or not path.is_file():
         raise ParameterError("model", name, f"no such file: {file}; write file.py:Net")
     user_module = importlib.util.module_from_spec(module_spec)
     module_spec.loader.exec_module(user_module)
     factory = getattr(user_module, attribute, None)
     if not callable(factory):
-        raise ParameterError("model", name, f"{Path(file).name} has nothing to call by that name")
+        raise ParameterError("model", name, f"{path.name} has nothing to call by that name")
     return factory
 
 
@@ -282,15 +292,17 @@ def task(model: str, *, shape: tuple[int, ...], classes: int, seed: int = 0) -> 
             model,
             f"use one of {', '.join(MODELS)}, or file.py:Net for a module of your own",
         )
+    features = math.prod(shape)
     if model in _MARGIN_LOSSES:
-        return _margin_task(model, math.prod(shape), classes)
+        return _margin_task(model, features, classes)
     if model == "softmax":
-        return _classifier(_linear(math.prod(shape), classes))
+        return _classifier(_linear(features, classes))
+    network = _of_rows
+    if model == "cnn":
+        network = _of_images
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        if model == "cnn":
-            return _classifier(_of_images(shape, classes))
-        return _classifier(_of_rows(shape, classes))
+        return _classifier(network(shape, classes))
 
 
 def _margin_task(model: str, features: int, classes: int) -> Task:
@@ -303,12 +315,15 @@ def _margin_task(model: str, features: int, classes: int) -> Task:
 
     def losses(outputs: Tensor, labels: Tensor) -> Tensor:
         signs = 2 * labels - 1
-        return margin_loss(outputs.squeeze(1) * signs)
+        margins = outputs.squeeze(1) * signs
+        return margin_loss(margins)
 
     def decide(outputs: Tensor) -> Tensor:
-        return (outputs.squeeze(1) > 0).long()
+        is_positive = outputs.squeeze(1) > 0
+        return is_positive.long()
 
-    return Task(module=_linear(features, 1), losses=losses, decide=decide)
+    module = _linear(features, 1)
+    return Task(module=module, losses=losses, decide=decide)
 
 
 LEAST_SIDE = 20

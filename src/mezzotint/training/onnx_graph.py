@@ -132,7 +132,7 @@ class _Editor:
 
     def rewrite(self, node: Any) -> None:
         """Adds a node that reads integers where it read a weight."""
-        inputs = [self._originals.get(name, name) for name in node.input]
+        inputs: list[str] = [self._originals.get(name, name) for name in node.input]
         node.input[:] = inputs
         first, second, *_ = [*inputs, "", ""]
         output = node.output[0]
@@ -146,7 +146,7 @@ class _Editor:
         elif self._is_matrix(second) and _is_dense_gemm(node):
             self._add_dense(node, second)
         else:
-            node.input[:] = list(map(self._value, inputs))
+            node.input[:] = [self._value(name) for name in inputs]
             self._nodes.append(node)
 
     def finish(self) -> None:

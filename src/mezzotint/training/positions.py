@@ -8,7 +8,7 @@ from typing import Any, final
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.models import Module, Tensor
-from mezzotint.training.splitting import tensors_of
+from mezzotint.training.splitting import length_of
 
 
 def records_first(module: Module, name: str) -> Module:
@@ -60,18 +60,17 @@ class _Expansion:
 
     def note_records(self, _: object, inputs: Any, settings: Any) -> None:
         """Hook before the module."""
-        tensors = [tensor for tensor in tensors_of([inputs, settings]) if tensor.dim()]
-        self._records = None
-        if tensors:
-            self._records = len(tensors[0])
+        self._records = length_of([inputs, settings])
 
     def expand(self, _: object, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Hook before the layer."""
-        return tuple(self._expanded(value) for value in inputs)
+        expanded = map(self._expanded, inputs)
+        return tuple(expanded)
 
     def _expanded(self, value: Any) -> Any:
-        if self._records is None or not isinstance(value, Tensor) or value.dim() < 2:
+        if self._records is None or not isinstance(value, Tensor):
             return value
-        if len(value) != 1:
+        if value.dim() < 2 or len(value) != 1:
             return value
-        return value.expand(self._records, *value.shape[1:])
+        _, *other_sizes = value.shape
+        return value.expand(self._records, *other_sizes)

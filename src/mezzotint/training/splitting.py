@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 from mezzotint.core.errors import ParameterError
@@ -17,24 +18,38 @@ _EXTREME = -3.0
 
 
 @final
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Which records a batch is made of.
+
+    Arguments:
+        positions: of the records, in order.
+        extreme: index of the chosen record whose floats become extreme, if any.
+    """
+
+    positions: list[int]
+    extreme: int | None
+
+
+@final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Records:
     """A few records, of which batches in any order and choice are made.
 
     Arguments:
         count: of the records.
-        select: makes a batch of the records at positions; the one at the second argument, if there
-            is one, with extreme values.
+        select: makes a batch of a choice.
     """
 
     count: int
-    select: Callable[[Sequence[int], int | None], Any]
+    select: Callable[[Choice], Any]
 
     def batch(self, positions: Sequence[int] | None = None, *, extreme: int | None = None) -> Any:
         """A batch of the records at these positions, all in order by default."""
         if positions is None:
             positions = range(self.count)
-        return self.select(list(positions), extreme)
+        choice = Choice(positions=list(positions), extreme=extreme)
+        return self.select(choice)
 
 
 def records_of(batch: Any, collate: Callable[[list[Any]], Any] | None) -> Records:
@@ -43,30 +58,30 @@ def records_of(batch: Any, collate: Callable[[list[Any]], Any] | None) -> Record
     Raises:
         ParameterError: a batch that holds no tensor, or a list that is none with `collate`.
     """
+    batch_type = type(batch).__name__
     if collate is None:
-        count = _first_length(batch)
-
-        def select(positions: Sequence[int], extreme: int | None) -> Any:
-            return _selected(batch, count, positions, extreme)
-
-        return Records(count=count, select=select)
+        count = length_of(batch)
+        if count is None:
+            raise ParameterError("batch", batch_type, "it holds no tensor; give collate")
+        return Records(count=count, select=partial(_selected, batch, count))
     if not isinstance(batch, list):
-        raise ParameterError("batch", type(batch).__name__, "with collate, give a list of records")
+        raise ParameterError("batch", batch_type, "with collate, give a list of records")
 
-    def collated(positions: Sequence[int], extreme: int | None) -> Any:
-        records = [copy.deepcopy(batch[position]) for position in positions]
-        if extreme is not None:
-            records[extreme] = _selected(records[extreme], -1, [], 0)
+    def collated(choice: Choice) -> Any:
+        records = [copy.deepcopy(batch[position]) for position in choice.positions]
+        if choice.extreme is not None:
+            records[choice.extreme] = _extreme(records[choice.extreme])
         return collate(records)
 
     return Records(count=len(batch), select=collated)
 
 
-def _first_length(batch: Any) -> int:
-    tensors = [tensor for tensor in tensors_of(batch) if tensor.dim()]
-    if not tensors:
-        raise ParameterError("batch", type(batch).__name__, "it holds no tensor; give collate")
-    return len(tensors[0])
+def length_of(batch: Any) -> int | None:
+    """Rows of the first tensor of a batch that has any; None where none has."""
+    for tensor in tensors_of(batch):
+        if tensor.dim():
+            return len(tensor)
+    return None
 
 
 _Tree = Mapping | list | tuple
@@ -83,9 +98,11 @@ def tensors_of(batch: Any) -> list[Tensor]:
     """All tensors of a batch, in tuples, lists and mappings."""
     if isinstance(batch, Tensor):
         return [batch]
+    tensors: list[Tensor] = []
     if isinstance(batch, _Tree):
-        return [tensor for entry in _entries(batch) for tensor in tensors_of(entry)]
-    return []
+        for entry in _entries(batch):
+            tensors += tensors_of(entry)
+    return tensors
 
 
 def rebuilt(batch: Any, values: Sequence[Any]) -> Any:
@@ -100,38 +117,37 @@ def rebuilt(batch: Any, values: Sequence[Any]) -> Any:
     return type(batch)(values)
 
 
-def _selected(batch: Any, count: int, positions: Sequence[int], extreme: int | None) -> Any:
-    """The records at positions of everything that has `count` of them; -1 scales a single
-    record.
-    """
+def _selected(batch: Any, count: int, choice: Choice) -> Any:
+    """The chosen records of everything that has `count` of them."""
     if isinstance(batch, Tensor):
-        return _selected_rows(batch, count, positions, extreme)
-    if isinstance(batch, list | tuple) and not tensors_of(batch) and len(batch) == count:
-        return rebuilt(batch, [batch[position] for position in positions])
-
-    def selected(entry: Any) -> Any:
-        return _selected(entry, count, positions, extreme)
-
-    if isinstance(batch, _Tree):
-        return rebuilt(batch, list(map(selected, _entries(batch))))
-    return batch
+        return _selected_rows(batch, count, choice)
+    if not isinstance(batch, _Tree):
+        return batch
+    is_list = not isinstance(batch, Mapping)
+    if is_list and len(batch) == count and not tensors_of(batch):
+        return rebuilt(batch, [batch[position] for position in choice.positions])
+    entries = [_selected(entry, count, choice) for entry in _entries(batch)]
+    return rebuilt(batch, entries)
 
 
-def _selected_rows(
-    tensor: Tensor, count: int, positions: Sequence[int], extreme: int | None
-) -> Tensor:
-    """The rows at positions of a tensor that has `count` of them; all of a single record for -1."""
-    if count < 0:
-        record = tensor.clone()
-        if extreme is not None and record.is_floating_point():
-            record *= _EXTREME
-        return record
+def _selected_rows(tensor: Tensor, count: int, choice: Choice) -> Tensor:
+    """The chosen rows of a tensor that has `count` of them."""
     if tensor.dim() == 0 or len(tensor) != count:
         return tensor
-    chosen_rows = tensor[list(positions)]
-    if extreme is not None and chosen_rows.is_floating_point():
-        chosen_rows[extreme] *= _EXTREME
+    chosen_rows = tensor[choice.positions]
+    if choice.extreme is not None and chosen_rows.is_floating_point():
+        chosen_rows[choice.extreme] *= _EXTREME
     return chosen_rows
+
+
+def _extreme(record: Any) -> Any:
+    """A single record whose floats are extreme."""
+    if isinstance(record, _Tree):
+        entries = map(_extreme, _entries(record))
+        return rebuilt(record, list(entries))
+    if isinstance(record, Tensor) and record.is_floating_point():
+        return record * _EXTREME
+    return record
 
 
 def empty_batch(single: Any, double: Any) -> Any:
@@ -153,25 +169,28 @@ def empty_batch(single: Any, double: Any) -> Any:
             "collate_fn return tensors, and tuples, named tuples, lists or mappings of them"
         )
         raise ParameterError("loader", f"batches of {type(single).__name__}", remedy)
-    if not isinstance(single, Mapping) and len(single) == 1 and len(double) == 2:
-        return rebuilt(single, [])
     if isinstance(single, Mapping):
         double = {entry_name: double[entry_name] for entry_name in single}
+    elif len(single) == 1 and len(double) == 2:
+        return rebuilt(single, [])
     pairs = zip(_entries(single), _entries(double), strict=True)
-    return rebuilt(single, [empty_batch(*pair) for pair in pairs])
+    entries = [empty_batch(*pair) for pair in pairs]
+    return rebuilt(single, entries)
 
 
 def _empty_tensor(single: Tensor, double: Tensor) -> Tensor:
     if single.shape == double.shape:
         return torch.zeros_like(single)
-    empty_shape = list(single.shape)
-    changed = 0
-    for axis, sizes in enumerate(zip(single.shape, double.shape, strict=True)):
+    empty_shape: list[int] = []
+    changed_count = 0
+    for sizes in zip(single.shape, double.shape, strict=True):
         single_size, double_size = sizes
-        changed += single_size != double_size
+        changed_count += single_size != double_size
+        empty_size = single_size
         if sizes == (1, 2):
-            empty_shape[axis] = 0
-    if changed != 1 or 0 not in empty_shape:
+            empty_size = 0
+        empty_shape.append(empty_size)
+    if changed_count != 1 or 0 not in empty_shape:
         raise ParameterError(
             "loader",
             "tensors of other sizes",
@@ -190,14 +209,7 @@ def made_up_batch(empty: Any, generator: torch.Generator) -> Any:
     Returns: the batch; None where it holds anything but tensors with records first.
     """
     if isinstance(empty, Tensor):
-        if empty.dim() == 0 or len(empty) or empty.is_complex():
-            return None
-        shape = (MADE_UP, *empty.shape[1:])
-        if empty.is_floating_point():
-            values = torch.randn(shape, generator=generator)
-        else:
-            values = torch.randint(2, shape, generator=generator)
-        return values.to(empty.device, empty.dtype)
+        return _made_up_rows(empty, generator)
     if isinstance(empty, Mapping):
         empty = dict(empty)
     elif not isinstance(empty, list | tuple) or not empty:
@@ -206,3 +218,14 @@ def made_up_batch(empty: Any, generator: torch.Generator) -> Any:
     if any(entry is None for entry in made_up):
         return None
     return rebuilt(empty, made_up)
+
+
+def _made_up_rows(empty: Tensor, generator: torch.Generator) -> Tensor | None:
+    if empty.dim() == 0 or len(empty) or empty.is_complex():
+        return None
+    shape = (MADE_UP, *empty.shape[1:])
+    if empty.is_floating_point():
+        values = torch.randn(shape, generator=generator)
+    else:
+        values = torch.randint(2, shape, generator=generator)
+    return values.to(empty.device, empty.dtype)
