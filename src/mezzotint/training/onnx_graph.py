@@ -132,8 +132,8 @@ class _Editor:
 
     def rewrite(self, node: Any) -> None:
         """Adds a node that reads integers where it read a weight."""
-        inputs: list[str] = [self._originals.get(name, name) for name in node.input]
-        node.input[:] = inputs
+        node.input[:] = [self._originals.get(name, name) for name in node.input]
+        inputs = list(node.input)
         first, second, *_ = [*inputs, "", ""]
         output = node.output[0]
         original = self._original(node)
