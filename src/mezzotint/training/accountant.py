@@ -95,11 +95,13 @@ class Accountant(IAccountant):
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Counts one step."""
         check_positive("noise_multiplier", noise_multiplier)
-        settings = (noise_multiplier, sample_rate)
-        if self._goes_on and self.history and self.history[-1][:2] == settings:
-            self.history[-1] = (*settings, self.history[-1][2] + 1)
-        else:
-            self.history.append((*settings, 1))
+        steps_alike = 1
+        if self._goes_on and self.history:
+            earlier_noise, earlier_rate, earlier_steps = self.history[-1]
+            if earlier_noise == noise_multiplier and earlier_rate == sample_rate:
+                self.history.pop()
+                steps_alike += earlier_steps
+        self.history.append((noise_multiplier, sample_rate, steps_alike))
         self._goes_on = True
 
     def count_earlier(self, steps: int, optimizer: NoisyOptimizer) -> None:
@@ -131,7 +133,8 @@ class Accountant(IAccountant):
         """What a run of this many steps in all costs, if each is made as the optimizer is now."""
         contraction = max(self.contraction, optimizer.contraction)
         planned = (optimizer.noise_multiplier, self.sampling.rate, steps)
-        return self._claim([self._phase(planned, contraction)], self.delta)
+        phase = self._phase(planned, contraction)
+        return self._claim([phase], self.delta)
 
     def _phase(self, steps: Steps, contraction: float) -> Phase:
         noise_multiplier, sample_rate, step_count = steps
@@ -187,14 +190,14 @@ class Accountant(IAccountant):
             (float(noise_multiplier), float(sample_rate), int(steps))
             for noise_multiplier, sample_rate, steps in state_dict["history"]
         ]
-        if not _totals(self.history) <= _totals(history):
+        totals = _totals(history)
+        if not _totals(self.history) <= totals:
             remedy = (
                 "released steps stay counted; to go back to earlier weights, load module and "
                 "optimizer alone"
             )
-            raise ParameterError(
-                "state_dict", f"{_totals(history).total()} steps, {len(self)} counted", remedy
-            )
+            step_counts = f"{totals.total()} steps, {len(self)} counted"
+            raise ParameterError("state_dict", step_counts, remedy)
         super().load_state_dict(state_dict)
         self.history = history
         self.contraction = max(self.contraction, float(state_dict["contraction"]))

@@ -55,7 +55,7 @@ def float_graph(module: Module, shape: tuple[int, ...], inputs: Inputs) -> Any:
         ParameterError: as of `export.save_onnx`.
     """
     with _quiet_export(module, shape):
-        results = _outputs_of_each_alone(module, shape, inputs)[0]
+        first_output, *_ = _outputs_of_each_alone(module, shape, inputs)
         _check_number_of_records(module, shape, inputs)
         onnx_model = _traced_model(module, shape, inputs, records=2)
         if onnx_model != _traced_model(module, shape, inputs, records=3):
@@ -64,11 +64,12 @@ def float_graph(module: Module, shape: tuple[int, ...], inputs: Inputs) -> Any:
         if operation.op_type in _DRAWING:
             raise _refusal(module, f"it draws random numbers ({operation.op_type})")
     onnx_model = onnx.version_converter.convert_version(onnx_model, OPSET)
-    outputs = onnx.helper.make_tensor_value_info(
-        "outputs", onnx.TensorProto.FLOAT, ["records", *results.shape]
-    )
-    del onnx_model.graph.output[:], onnx_model.graph.value_info[:]
-    onnx_model.graph.output.append(outputs)
+    output_shape = ["records", *first_output.shape]
+    outputs = onnx.helper.make_tensor_value_info("outputs", onnx.TensorProto.FLOAT, output_shape)
+    graph = onnx_model.graph
+    del graph.output[:]
+    del graph.value_info[:]
+    graph.output.append(outputs)
     onnx_model.ir_version = FORMAT
     onnx_model.producer_name = "mezzotint"
     return onnx_model
@@ -77,9 +78,10 @@ def float_graph(module: Module, shape: tuple[int, ...], inputs: Inputs) -> Any:
 def _traced_model(module: Module, shape: tuple[int, ...], inputs: Inputs, *, records: int) -> Any:
     """What PyTorch's exporter writes of a pass over some records; constants are not folded."""
     buffer: Any = io.BytesIO()
+    features = torch.zeros(records, *shape, dtype=_DTYPES[inputs])
     torch.onnx.export(
         _SingleInput(module),
-        (torch.zeros(records, *shape, dtype=_DTYPES[inputs]),),
+        (features,),
         buffer,
         dynamo=False,
         opset_version=_EXPORTER_OPSET,
@@ -113,12 +115,15 @@ def _shorten_names(graph: Any) -> None:
     """Gives weights the names of the plain module, and numbers to whatever nodes give."""
     short_names = {"": "", "features": "features", "outputs": "outputs"}
     for value in graph.initializer:
-        short_names[value.name] = value.name = value.name.removeprefix("plain.")
+        short_name = value.name.removeprefix("plain.")
+        short_names[value.name] = short_name
+        value.name = short_name
     for operation in graph.node:
         operation.name = ""
         operation.input[:] = [short_names[name] for name in operation.input]
         for position, name in enumerate(operation.output):
-            operation.output[position] = short_names.setdefault(name, f"value{len(short_names)}")
+            next_name = f"value{len(short_names)}"
+            operation.output[position] = short_names.setdefault(name, next_name)
 
 
 @contextmanager
@@ -181,15 +186,16 @@ def _outputs_of_each_alone(module: Module, shape: tuple[int, ...], inputs: Input
     are_first = [_has_records_first(single, 1) for single in single_outputs]
     if not _has_records_first(together, 3) or not all(are_first):
         raise _refusal(module, "it has to give one tensor of floats, records first")
-    largest_output = together.nan_to_num(0.0, 0.0, 0.0).abs().max()
-    expected_outputs = torch.cat(single_outputs)
+    finite_outputs = together.nan_to_num(0.0, 0.0, 0.0)
+    largest_output = finite_outputs.abs().max()
+    expected = torch.cat(single_outputs)
     error_limit = _TOLERANCE * largest_output
-    if not torch.allclose(together, expected_outputs, rtol=0.0, atol=error_limit, equal_nan=True):
+    if not torch.allclose(together, expected, rtol=0.0, atol=error_limit, equal_nan=True):
         raise _refusal(module, "its outputs of some records are not those of each record alone")
     return together
 
 
 def _has_records_first(value: object, count: int) -> bool:
-    if not isinstance(value, Tensor) or value.dtype != torch.float32 or not value.dim():
+    if not isinstance(value, Tensor) or value.dtype != torch.float32:
         return False
-    return len(value) == count
+    return value.shape[:1] == (count,)

@@ -124,6 +124,34 @@ def check_records(
 
 
 @final
+@dataclass(frozen=True, kw_only=True)
+class _Replacement:
+    """A record that another one takes the place of.
+
+    Arguments:
+        position: of the record.
+        extreme: whether the other one has extreme values.
+    """
+
+    position: int
+    extreme: bool
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Comparison:
+    """Rows beside the gradients of single records.
+
+    Arguments:
+        differences: by tensor, the largest relative difference of a row.
+        permuted: whether the rows are in another order than the records.
+    """
+
+    differences: dict[str, float]
+    permuted: bool
+
+
+@final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Probe:
     """Passes of copies of a module over variants of a few records.
@@ -138,21 +166,23 @@ class Probe:
 
     def check(self, tolerance: float) -> RecordCheck:
         """All comparisons; arguments and errors are those of `check_records`."""
-        positions = range(self.records.count)
+        record_count = self.records.count
+        positions = range(record_count)
         try:
             replaced = self.replace_each(positions)
-            differences, _ = self._compare_with_each_alone(tolerance)
+            comparison = self._compare_with_each_alone(tolerance)
         except _MixedError as mixed:
             # Records in another order, common to all tensors, are as good; but sums over them are
             # rounded in other places, so that bits are no longer the same.
             try:
-                differences, permuted = self._compare_with_each_alone(tolerance)
+                comparison = self._compare_with_each_alone(tolerance)
             except ParameterError:
-                permuted = False
-            if not permuted:
+                raise mixed from None
+            if not comparison.permuted:
                 raise mixed from None
             replaced = self.replace_each(positions, exact=False)
-        return RecordCheck(records=self.records.count, replaced=replaced, differences=differences)
+        differences = comparison.differences
+        return RecordCheck(records=record_count, replaced=replaced, differences=differences)
 
     def replace_each(self, positions: Sequence[int], *, exact: bool = True) -> int:
         """Replaces a record by another, twice at each position; returns the number of passes.
@@ -163,20 +193,23 @@ class Probe:
         before = self._trace(None)
         for position in positions:
             for extreme in (False, True):
-                after = self._trace((position, extreme))
+                replacement = _Replacement(position=position, extreme=extreme)
+                after = self._trace(replacement)
                 self._compare(before, after, exact=exact)
         return 2 * len(positions)
 
     def steady_state(self) -> frozenset[str]:
         """Names of parameters and buffers that a pass changes, alike for any records."""
         before = state_of(self.module)
-        after = self._trace(None).state
-        return frozenset(name for name in after if not same_bits(before[name], after[name]))
+        trace = self._trace(None)
+        changed_names: set[str] = set()
+        for name, after in trace.state.items():
+            if not same_bits(before[name], after):
+                changed_names.add(name)
+        return frozenset(changed_names)
 
-    def _compare_with_each_alone(self, tolerance: float) -> tuple[dict[str, float], bool]:
-        """The largest relative differences of rows from gradients of single records, by tensor.
-
-        Returns: the differences; whether the rows are in another order than the records.
+    def _compare_with_each_alone(self, tolerance: float) -> _Comparison:
+        """Compares rows with the gradients of single records, of slightly perturbed weights.
 
         Raises:
             ParameterError: a gradient without rows, rows with a common factor, or other rows.
@@ -190,27 +223,31 @@ class Probe:
                 problem = error
         raise problem
 
-    def _compared(self, start: Module, tolerance: float) -> tuple[dict[str, float], bool]:
+    def _compared(self, start: Module, tolerance: float) -> _Comparison:
         rows, draw_mode = self._fixed_rows(start, seed=0)
         again, _ = self._fixed_rows(start, seed=1)
         alone = [self._alone(start, position) for position in range(self.records.count)]
         self._check_seen(rows, alone)
-        for name in rows:
-            if not same_bits(rows[name], again[name]):
-                return {}, False  # numbers that cannot be fixed, of which other passes draw others
-        largest_difference = tolerance
+        for name, gradient_rows in rows.items():
+            if not same_bits(gradient_rows, again[name]):
+                # Numbers that cannot be fixed, of which other passes draw others.
+                return _Comparison(differences={}, permuted=False)
+        limit = tolerance
         if draw_mode.sixteen_bits:
-            largest_difference = max(tolerance, _COARSE)
-        expected = {name: torch.stack([single[name] for single in alone]) for name in rows}
+            limit = max(tolerance, _COARSE)
+        expected: Rows = {}
+        for name in rows:
+            expected[name] = torch.stack([single[name] for single in alone])
         differences = _differences(rows, expected)
-        if max(differences.values(), default=0.0) <= largest_difference:
-            self._check_copies(start, expected, largest_difference)
-            return differences, False
-        permuted = _differences(_nearest(rows, expected), expected)
-        if max(permuted.values(), default=0.0) <= largest_difference:
-            self._check_copies(start, expected, largest_difference)
-            return permuted, True
-        raise self._refusal_of(rows, expected, differences, largest_difference)
+        if _largest(differences) <= limit:
+            self._check_copies(start, expected, limit)
+            return _Comparison(differences=differences, permuted=False)
+        reordered_rows = _nearest(rows, expected)
+        reordered_differences = _differences(reordered_rows, expected)
+        if _largest(reordered_differences) <= limit:
+            self._check_copies(start, expected, limit)
+            return _Comparison(differences=reordered_differences, permuted=True)
+        raise self._refusal_of(rows, expected, differences, limit)
 
     def _check_copies(self, start: Module, expected: Rows, limit: float) -> None:
         """Raises ParameterError where copies of one record in a batch do not all have its gradient.
@@ -220,11 +257,12 @@ class Probe:
         count = self.records.count
         for position in range(count):
             _seed(0)
+            copy_positions = [position] * count
             with FixedDraws():
                 private = _private(start, self.reduction)
-                rows = self._rows(private, self.records.batch([position] * count))
+                rows = self._rows(private, self.records.batch(copy_positions))
             self._check_reached(expected, rows)
-            copies = {name: gradient[[position] * count] for name, gradient in expected.items()}
+            copies = _reordered(expected, copy_positions)
             differences = _differences(rows, copies, scales=_scales(expected))
             worst_name = max(differences, key=differences.__getitem__)
             if differences[worst_name] > limit:
@@ -243,8 +281,9 @@ class Probe:
     ) -> ParameterError:
         factor = _common_factor(rows, expected)
         if factor > 0 and abs(factor - 1) > limit:
-            scaled = {name: gradient_row / factor for name, gradient_row in rows.items()}
-            if max(_differences(scaled, expected).values()) <= limit:
+            scaled = {name: gradient_rows / factor for name, gradient_rows in rows.items()}
+            scaled_differences = _differences(scaled, expected)
+            if _largest(scaled_differences) <= limit:
                 remedy = (
                     f"rows are {factor:.3g} times the gradients of single records: the loss is "
                     "not the mean or sum that it is said to be"
@@ -331,35 +370,41 @@ class Probe:
         with_rows = [parameters[name] for name in rows]
         count = record_count(with_rows, list(rows.values()))
         if count != self.records.count:
-            remedy = "put records first in every tensor"
-            raise ParameterError("module", f"{count} rows of {self.records.count} records", remedy)
+            counts = f"{count} rows of {self.records.count} records"
+            raise ParameterError("module", counts, "put records first in every tensor")
         return rows
 
-    def _trace(self, replaced: tuple[int, bool] | None) -> _Trace:
+    def _trace(self, replacement: _Replacement | None) -> _Trace:
         """What two passes lead to, the first one with a record replaced."""
         private = _private(self.module, self.reduction)
-        positions = list(range(self.records.count))
-        batch = self._replaced(replaced)
+        _seed(0)
+        batch = self._batch_with(replacement)
         rows = self._rows(private, batch)
-        state = {name: _dense(tensor).clone() for name, tensor in state_of(private._module).items()}
+        state: dict[str, Tensor] = {}
+        for name, tensor in state_of(private._module).items():
+            state[name] = _dense(tensor).clone()
         _seed(1)
-        reversed_batch = self.records.batch(positions[::-1])
+        positions = reversed(range(self.records.count))
+        reversed_batch = self.records.batch(list(positions))
         later_rows = self._rows(private, reversed_batch)
         return _Trace(rows=rows, state=state, later=later_rows)
 
-    def _replaced(self, replaced: tuple[int, bool] | None) -> Any:
-        positions = list(range(self.records.count))
-        _seed(0)
-        if replaced is None:
-            return self.records.batch(positions)
-        position, extreme = replaced
-        positions[position] = (position + 1) % self.records.count
-        if extreme:
+    def _batch_with(self, replacement: _Replacement | None) -> Any:
+        """All records in order, but for one that the next takes the place of."""
+        if replacement is None:
+            return self.records.batch()
+        record_count = self.records.count
+        position = replacement.position
+        positions = list(range(record_count))
+        positions[position] = (position + 1) % record_count
+        if replacement.extreme:
             return self.records.batch(positions, extreme=position)
         return self.records.batch(positions)
 
     def _compare(self, before: _Trace, after: _Trace, *, exact: bool) -> None:
-        changed = _changed_rows if exact else _distant_rows
+        changed = _distant_rows
+        if exact:
+            changed = _changed_rows
         if changed(before.rows, after.rows) > 1:
             raise self._mixed(before.rows, after.rows)
         for name, tensor in before.state.items():
@@ -377,11 +422,14 @@ class Probe:
             raise self._refusal(remedy)
 
     def _mixed(self, before: Rows, after: Rows) -> _MixedError:
-        counts = {name: _changed_rows({name: before[name]}, {name: after[name]}) for name in before}
-        name = max(counts, key=counts.__getitem__)
+        counts: dict[str, int] = {}
+        for name in before:
+            counts[name] = _changed_rows({name: before[name]}, {name: after[name]})
+        worst_name = max(counts, key=counts.__getitem__)
+        changed_count = max(counts[worst_name], 2)
         remedy = (
-            f"replacing one record changes {max(counts[name], 2)} of {self.records.count} rows of "
-            f"{name}: records are mixed (statistics of the batch, time before records, a loss "
+            f"replacing one record changes {changed_count} of {self.records.count} rows of "
+            f"{worst_name}: records are mixed (statistics of the batch, time before records, a loss "
             "that weighs records by others); the loss must be a mean or sum of one loss per record"
         )
         return _MixedError("module", type(self.module).__name__, remedy)
@@ -420,7 +468,8 @@ def _dense(tensor: Tensor | None) -> Tensor:
 
 def _changed_rows(before: Rows, after: Rows) -> int:
     """How many rows of a pass are not among those of another, bit for bit."""
-    return (_fingerprints(before) - _fingerprints(after)).total()
+    changed = _fingerprints(before) - _fingerprints(after)
+    return changed.total()
 
 
 _CLOSE = 1e-5
@@ -431,14 +480,14 @@ def _distant_rows(before: Rows, after: Rows) -> int:
     """How many rows of a pass are near none of another."""
     rows = _flat(before)
     distances = torch.cdist(rows, _flat(after))
-    nearest = distances.min(dim=1).values
+    nearest = distances.amin(dim=1)
     largest_norm = rows.norm(dim=1).max()
     is_distant = nearest > _CLOSE * largest_norm
     return int(is_distant.sum())
 
 
 def _fingerprints(rows: Rows) -> Counter[bytes]:
-    tensors = [tensor.float().flatten(1).cpu().numpy() for tensor in rows.values()]
+    tensors = [_flat_tensor(tensor).cpu().numpy() for tensor in rows.values()]
     fingerprints = Counter[bytes]()
     for parts in zip(*tensors, strict=True):
         digest = hashlib.sha256()
@@ -451,11 +500,12 @@ def _fingerprints(rows: Rows) -> Counter[bytes]:
 
 def _scales(expected: Rows) -> dict[str, float]:
     """By tensor, what differences are relative to: the largest gradient of a record."""
-    sizes = torch.stack([_norms(tensor.float()) for tensor in expected.values()])
-    smallest_scale = _SMALL * float(sizes.norm(dim=0).max())
+    norms = {name: _norms(tensor) for name, tensor in expected.items()}
+    record_norms = torch.stack(list(norms.values())).norm(dim=0)
+    smallest_scale = _SMALL * float(record_norms.max())
     scales: dict[str, float] = {}
-    for name, tensor in expected.items():
-        largest_gradient = float(_norms(tensor.float()).max())
+    for name, tensor_norms in norms.items():
+        largest_gradient = float(tensor_norms.max())
         scales[name] = max(largest_gradient, smallest_scale, 1e-30)
     return scales
 
@@ -468,27 +518,43 @@ def _differences(
     differences: dict[str, float] = {}
     for name, tensor in expected.items():
         distances = _norms(rows[name].float() - tensor.float())
-        differences[name] = float(distances.max()) / scales[name]
+        largest_distance = float(distances.max())
+        differences[name] = largest_distance / scales[name]
     return differences
+
+
+def _largest(differences: dict[str, float]) -> float:
+    return max(differences.values(), default=0.0)
 
 
 def _norms(rows: Tensor) -> Tensor:
     """(n,) L2 norms of a tensor's rows."""
-    return rows.flatten(1).norm(dim=1)
+    return _flat_tensor(rows).norm(dim=1)
+
+
+def _flat_tensor(rows: Tensor) -> Tensor:
+    """(n, width) float32 rows."""
+    return rows.float().flatten(1)
 
 
 def _flat(rows: Rows) -> Tensor:
-    flat_tensors = [tensor.float().flatten(1) for tensor in rows.values()]
-    return torch.cat(flat_tensors, dim=1)
+    """(n, width) float32 rows of all tensors, side by side."""
+    flat_tensors = map(_flat_tensor, rows.values())
+    return torch.cat(list(flat_tensors), dim=1)
 
 
 def _nearest(rows: Rows, expected: Rows) -> Rows:
     """Rows in the order of the gradients that they are nearest to, if that is an order."""
     distances = torch.cdist(_flat(expected), _flat(rows))
-    positions = distances.argmin(dim=1)
-    if len(set(positions.tolist())) < len(positions):
+    positions: list[int] = distances.argmin(dim=1).tolist()
+    if len(set(positions)) < len(positions):
         return rows
-    return {name: gradient_row[positions] for name, gradient_row in rows.items()}
+    return _reordered(rows, positions)
+
+
+def _reordered(rows: Rows, positions: list[int]) -> Rows:
+    """The rows at positions of every tensor."""
+    return {name: gradient_rows[positions] for name, gradient_rows in rows.items()}
 
 
 def _common_factor(rows: Rows, expected: Rows) -> float:
@@ -509,9 +575,11 @@ def _perturbed(module: Module, seed: int) -> Module:
         for parameter in perturbed.parameters():
             if not parameter.is_floating_point():
                 continue
-            root_mean_square = float(parameter.float().square().mean().sqrt())
+            mean_square = parameter.float().square().mean()
+            root_mean_square = float(mean_square.sqrt())
             spread = root_mean_square * _NOISE or _NOISE
-            noise = torch.randn(parameter.shape, generator=generator) * spread
+            normals = torch.randn(parameter.shape, generator=generator)
+            noise = normals * spread
             parameter.add_(noise.to(parameter.device, parameter.dtype))
     return perturbed
 
@@ -537,7 +605,8 @@ def made_up_probe(module: Module, batch: Any, device: Any) -> Probe | None:
     loss = _made_up_loss(module, inputs, device)
     if loss is None:
         return None
-    return Probe(module=module, loss=loss, records=records_of(inputs, None), reduction="sum")
+    records = records_of(inputs, None)
+    return Probe(module=module, loss=loss, records=records, reduction="sum")
 
 
 def _made_up_loss(module: Module, inputs: Any, device: Any) -> Loss | None:
@@ -568,12 +637,13 @@ def _made_up_loss(module: Module, inputs: Any, device: Any) -> Loss | None:
     def loss(private: Module, batch: Any) -> Tensor:
         summed_loss = torch.zeros((), device=device)
         for tensor in outputs_by_record(private, batch):
-            flat_outputs = tensor.float().flatten(1)
-            numbers = torch.arange(flat_outputs.shape[1], device=device)
+            flat_outputs = _flat_tensor(tensor)
+            _, width = flat_outputs.shape
+            numbers = torch.arange(width, device=device)
             weights = torch.cos(numbers + 1.0)
-            linear_part = (flat_outputs * weights).sum()
-            square_part = (flat_outputs.square() * weights).sum()
-            summed_loss = summed_loss + linear_part + square_part
+            linear_terms = flat_outputs * weights
+            square_terms = flat_outputs.square() * weights
+            summed_loss = summed_loss + linear_terms.sum() + square_terms.sum()
         return summed_loss
 
     try:

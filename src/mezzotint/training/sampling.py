@@ -35,6 +35,15 @@ from mezzotint.core.types import FloatArray
 from mezzotint.privacy.tradeoffs import RELATIVE_ERROR, hockey_stick
 
 Curve = Callable[[FloatArray], FloatArray]
+"""Hockey sticks at t >= 0, bounded from above."""
+
+
+class Curves(NamedTuple):
+    """The curves of a pair of distributions, in one order and in the other."""
+
+    ahead: Curve
+    behind: Curve
+
 
 Rounding = Literal["nearest", "stochastic"]
 """How a weight comes onto one of even levels."""
@@ -48,12 +57,17 @@ overstates.
 MOST_RECORDS = 100
 """Of one user: with more, steps cost too much to be of use."""
 
-_BEYOND, _COARSE = 40.0, 20_001
-"""Half-lines begin within this many deviations of the means, and are tabulated at this many points.
-"""
+_BEYOND = 40.0
+"""Half-lines begin within this many deviations of the means."""
 
-_FARTHEST, _LARGEST = 700.0, 709.0
-"""Losses that curves are followed to, and the largest of which e to its power is a float."""
+_COARSE = 20_001
+"""Points that half-lines are tabulated at."""
+
+_FARTHEST = 700.0
+"""Losses that curves are followed to."""
+
+_LARGEST = 709.0
+"""The largest loss of which e to its power is a float."""
 
 _NEGLIGIBLE = 1e-20
 """A loss this improbable is counted as infinite."""
@@ -63,9 +77,7 @@ class Sampling(ABC):
     """A rule by which records enter a batch."""
 
     @abstractmethod
-    def _curves(
-        self, noise: float, neighboring: Neighboring, contracted: bool
-    ) -> tuple[Curve, Curve] | None:
+    def _curves(self, noise: float, neighboring: Neighboring, contracted: bool) -> Curves | None:
         """Upper bounds on the hockey sticks of one step at t >= 0, in both orders of every pair.
 
         None if the worst pair is known to be that of Gaussian noise itself, in Poisson batches.
@@ -77,7 +89,9 @@ class Sampling(ABC):
         if curves is None:
             # A loss exceeded with probability 1e-15 or so; replacing a record shifts to either
             # side.
-            clip_norms = 2 if neighboring == "replace_one" else 1
+            clip_norms = 1
+            if neighboring == "replace_one":
+                clip_norms = 2
             shift = clip_norms / noise
             loss_reach = shift * shift / 2 + 9 * shift
         else:
@@ -107,10 +121,11 @@ class Sampling(ABC):
                 neighboring_relation=NeighboringRelation[neighboring.upper()],
             )
         ahead, behind = curves
-        reverse = None
+        losses = _losses(ahead, behind, spacing)
+        reverse_losses = None
         if ahead is not behind:
-            reverse = _losses(behind, ahead, spacing)
-        return PrivacyLossDistribution(_losses(ahead, behind, spacing), reverse)
+            reverse_losses = _losses(behind, ahead, spacing)
+        return PrivacyLossDistribution(losses, reverse_losses)
 
     @abstractmethod
     def words(self) -> str:
@@ -141,18 +156,16 @@ class Poisson(Sampling):
     def words(self) -> str:
         return f"Poisson sampling at rate {below(self.rate)}"
 
-    def _curves(
-        self, noise: float, neighboring: Neighboring, contracted: bool
-    ) -> tuple[Curve, Curve] | None:
+    def _curves(self, noise: float, neighboring: Neighboring, contracted: bool) -> Curves | None:
         if self.records_per_user == 1:
             if neighboring != "replace_one" or not contracted:
                 return None
             replaced = partial(self._replace, noise)
-            return replaced, replaced
+            return Curves(replaced, replaced)
         # Of users a pair of noisy sums is known: random replacement after them is post-processing.
         return self._pairs(noise, neighboring)
 
-    def _pairs(self, noise: float, neighboring: Neighboring) -> tuple[Curve, Curve]:
+    def _pairs(self, noise: float, neighboring: Neighboring) -> Curves:
         """Curves of the worst pair, in both orders: how many of the user's records enter is
         binomial.
         """
@@ -160,12 +173,14 @@ class Poisson(Sampling):
         masses = binom.pmf(copies, self.records_per_user, self.rate)
         is_kept = masses > _NEGLIGIBLE
         missing = float(masses[~is_kept].sum())
-        present = Shifts(masses[is_kept], copies[is_kept] / noise, missing)
+        means = copies[is_kept] / noise
+        present = Shifts(masses[is_kept], means, missing)
+        mirrored = present.mirrored()
         if neighboring == "replace_one":
-            height_curve = mixture_curve(present, present.mirrored())
-            return height_curve, height_curve
+            height_curve = mixture_curve(present, mirrored)
+            return Curves(height_curve, height_curve)
         absent = Shifts(np.ones(1), np.zeros(1), 0.0)
-        return mixture_curve(present, absent), mixture_curve(absent, present.mirrored())
+        return Curves(mixture_curve(present, absent), mixture_curve(absent, mirrored))
 
     def _replace(self, noise: float, target: FloatArray) -> FloatArray:
         # P = (1-p) M + p M_x, Q = (1-p) M + p M_x'. With e^t = 1 + p (e^s - 1), advanced joint
@@ -200,19 +215,19 @@ class WithReplacement(Sampling):
             f"batches of {self.batch_size} draws with replacement from {self.dataset_size} records"
         )
 
-    def _curves(
-        self, noise: float, neighboring: Neighboring, contracted: bool
-    ) -> tuple[Curve, Curve]:
+    def _curves(self, noise: float, neighboring: Neighboring, contracted: bool) -> Curves:
         # Adding or removing a record is no worse than replacing it: a copy of it is exchanged for
         # some other record.
         chance = 1 / self.dataset_size
         copies = np.arange(1, self.batch_size + 1)
         masses = binom.pmf(copies, self.batch_size, chance)
-        counted = int(np.flatnonzero(masses > _NEGLIGIBLE)[-1]) + 1
+        last_index = np.flatnonzero(masses > _NEGLIGIBLE)[-1]
+        counted = int(last_index) + 1
         uncounted = float(binom.sf(counted, self.batch_size, chance))
         participation = 1.0
         if chance < 1:
-            participation = -math.expm1(self.batch_size * math.log1p(-chance))
+            log_absence = self.batch_size * math.log1p(-chance)
+            participation = -math.expm1(log_absence)
 
         def curve(target: FloatArray) -> FloatArray:
             # Given k copies in the batch, exchanging them all moves the sum by at most 2 k clip
@@ -223,7 +238,7 @@ class WithReplacement(Sampling):
                 summed_heights += mass * hockey_stick(2 * float(number) / noise, inner)
             return summed_heights
 
-        return curve, curve
+        return Curves(curve, curve)
 
 
 class Shifts(NamedTuple):
@@ -258,8 +273,10 @@ def mixture_curve(first: Shifts, second: Shifts) -> Curve:
         points = points + (target - ratios) / np.maximum(slopes, 1e-9)
         # Whatever half-lines these are, each is the best event at a ratio of its own, and between
         # two ratios the curve, which is convex in e^t, lies below its chord.
-        points = np.sort(np.clip(points, -farthest, farthest))
-        ratios = np.maximum.accumulate(_log_ratio(first, second, points)[0])
+        points = np.clip(points, -farthest, farthest)
+        points.sort()
+        ratios, _ = _log_ratio(first, second, points)
+        ratios = np.maximum.accumulate(ratios)
         points = points[ratios < _LARGEST]
         ratios = ratios[ratios < _LARGEST]
         heights = _half_line_heights(first, second, points, ratios)
@@ -281,11 +298,13 @@ def _half_line_heights(
     under_first = ndtr(first.means - begins) @ first.weights + first.missing
     log_tails = np.log(second.weights) + log_ndtr(second.means - begins)
     log_parts = np.minimum(ratios[:, None] + log_tails, 0.0)
-    under_second = np.exp(log_parts).sum(axis=1)
+    parts = np.exp(log_parts)
+    under_second = np.minimum(parts.sum(axis=1), 1.0)
     most_under_first = under_first * (1 + RELATIVE_ERROR)
-    least_under_second = np.minimum(under_second, 1.0) * (1 - RELATIVE_ERROR)
+    least_under_second = under_second * (1 - RELATIVE_ERROR)
     heights = most_under_first - least_under_second
-    floor_heights = np.maximum(0.0, -np.expm1(np.minimum(ratios, 0.0)))
+    negative_ratios = np.minimum(ratios, 0.0)
+    floor_heights = np.maximum(0.0, -np.expm1(negative_ratios))
     return np.clip(heights, floor_heights, 1.0)
 
 
@@ -311,14 +330,15 @@ def _log_density(shifts: Shifts, points: FloatArray) -> tuple[FloatArray, FloatA
 def _inner(target: FloatArray, rate: float) -> FloatArray:
     """s with e^t = 1 + rate (e^s - 1), t >= 0."""
     # log(1 + (e^t - 1)/rate) = t + log(e^-t + (1 - e^-t)/rate) does not overflow.
-    remaining = np.exp(-target) - np.expm1(-target) / rate
+    complement = np.expm1(-target)
+    remaining = np.exp(-target) - complement / rate
     return target + np.log(remaining)
 
 
 def _reach(curve: Curve) -> float:
     loss_reach = 1.0
     while loss_reach < _FARTHEST:
-        height = curve(np.array([loss_reach]))[0]
+        (height,) = curve(np.array([loss_reach]))
         if not height > _NEGLIGIBLE:
             break
         loss_reach *= 1.25
@@ -340,15 +360,16 @@ def _losses(ahead: Curve, behind: Curve, spacing: float) -> Any:
     if behind is not ahead:
         behind_heights = _falling(behind(target))
     # H_-t(P, Q) = 1 - e^-t + e^-t H_t(Q, P).
-    negative = -np.expm1(-target) + np.exp(-target) * behind_heights
-    deltas = np.concatenate([negative[:0:-1], ahead_heights])
+    negative_heights = -np.expm1(-target) + np.exp(-target) * behind_heights
+    deltas = np.concatenate([negative_heights[:0:-1], ahead_heights])
     grid = np.concatenate([-index[:0:-1], index])
     return pld_pmf.create_pmf_pessimistic_connect_dots(spacing, grid, _falling(deltas))
 
 
 def _falling(heights: FloatArray) -> FloatArray:
     """Heights in [0, 1], none above those before it."""
-    return np.minimum.accumulate(np.clip(heights, 0.0, 1.0))
+    clipped_heights = np.clip(heights, 0.0, 1.0)
+    return np.minimum.accumulate(clipped_heights)
 
 
 def participations(steps: int, bands: int) -> int:
@@ -390,7 +411,8 @@ class Phase:
             raise ParameterError("kappa", self.kappa, "a contraction lies in [0, 1]")
         if self.steps != 0:
             check_count("steps", self.steps)
-        if check_count("bands", self.bands) > 1 and self.kappa != 1:
+        check_count("bands", self.bands)
+        if self.bands > 1 and self.kappa != 1:
             raise ParameterError(
                 "bands",
                 self.bands,
