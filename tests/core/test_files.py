@@ -75,6 +75,16 @@ def test_a_new_file_is_durable_only_with_its_folder(
         assert synced == ["file", "folder"]
 
 
+@pytest.mark.parametrize("letter", ["a", "\u00fc", "\U0001f980"])
+def test_a_file_may_have_the_longest_name_that_there_is(tmp_path: Path, letter: str) -> None:
+    """Its draft then has a shorter one."""
+    name = letter * (os.pathconf(tmp_path, "PC_NAME_MAX") // len(os.fsencode(letter)))
+    for text in ("first", "second"):
+        with replacing(tmp_path / name, overwrite=True) as temporary:
+            temporary.write_text(text)
+        assert [path.read_text() for path in tmp_path.iterdir()] == [text]
+
+
 def test_folders_that_cannot_be_synced_are_no_fault_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,7 @@ from laws.registry import judges
 from mezzotint import privacy
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.core.files import RepairWarning
-from mezzotint.privacy import people, people_store, sorted_records
+from mezzotint.privacy import conversion, people, people_store, sorted_records
 from mezzotint.privacy.charges import GLOBAL, Charge
 from mezzotint.privacy.ledger import Ledger
 from mezzotint.privacy.people import UNITS, IdHash, budget_units, units_of
@@ -477,22 +477,50 @@ def test_damage_that_no_crash_explains_is_refused(tmp_path: Path) -> None:
         _ = Ledger(ledger.path).persons
 
 
-def test_totals_that_were_cut_are_made_again(tmp_path: Path) -> None:
-    """A copy of a folder may end on a full disk: whoever comes last would have all their budget again."""
+def test_damaged_totals_are_made_again(tmp_path: Path) -> None:
+    """A copy may end on a full disk, a disk lose bits: people would have their budget again."""
     ledger = Ledger(tmp_path / "p.ledger")
     charge(ledger, "first", ["ann", "bob", "eve"], budget=1.0)
     folder = tmp_path / "p.ledger.people"
     whole = next(folder.glob("totals-*")).read_bytes()
-    for records in range(3):
-        next(folder.glob("totals-*")).write_bytes(whole[: 24 * records])
+    cut = [whole[: 24 * records] for records in range(3)]
+    zeros = [whole[:i] + bytes(8) + whole[i + 8 :] for i in range(0, len(whole), 8)]
+    for damaged in (*cut, *zeros):
+        next(folder.glob("totals-*")).write_bytes(damaged)
         for person in ("ann", "bob", "eve"):
             with pytest.raises(BudgetError):
                 charge(Ledger(ledger.path), "second", [person], budget=1.0)
             assert Ledger(ledger.path).person_spent(person, key=KEY).epsilon == 1.0
-    # Those of before, whose names do not say how many people are in them, are made again.
-    path = next(folder.glob("totals-*"))
-    path.rename(path.with_name(path.name.rpartition("-")[0])).write_bytes(b"")
-    assert Ledger(ledger.path).persons == 3
+    # Those of before, whose names say nothing of their content or its length, are made again.
+    for end in ("", "-3"):
+        path = next(folder.glob("totals-*"))
+        path.rename(path.with_name(path.name.rpartition("-")[0] + end)).write_bytes(b"")
+        assert Ledger(ledger.path).persons == 3
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process")
+def test_sorted_files_take_the_memory_of_a_range(tmp_path: Path) -> None:
+    """Else the memory of a run that counts people would grow with its rows."""
+
+    def mapped() -> int:
+        words = Path("/proc/self/status").read_text().split()
+        return int(words[words.index("RssFile:") + 1]) << 10
+
+    count, files = 1 << 18, 8
+    records = np.zeros(count, dtype=sorted_records.TOTAL)
+    records["high"] = np.linspace(0, 2.0**64, count, endpoint=False).astype(np.uint64)
+    for index in range(files):
+        records.tofile(tmp_path / f"{index}")
+    runs = [
+        sorted_records.mapped_records(tmp_path / f"{index}", sorted_records.TOTAL)
+        for index in range(files)
+    ]
+    before, most, read = mapped(), 0, 0
+    for slices in sorted_records.ranges_of(runs):
+        read += sum(int((piece["units"] == 0).sum()) for piece in slices)
+        most = max(most, mapped() - before)
+    assert read == files * count
+    assert most < records.nbytes
 
 
 def test_a_ledger_that_was_set_back_and_restored_is_whole(tmp_path: Path) -> None:
@@ -615,3 +643,41 @@ def test_a_conversion_that_died_leaves_no_ledger_that_forgot_something(tmp_path:
             assert runs(tmp_path / "old.jsonl", new, at=at).status is None
             if new.exists():
                 assert Ledger(new).person_spent("ann", key=KEY).epsilon == 1.25
+
+
+def test_a_conversion_leaves_a_ledger_that_took_its_name_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its people would be "ahead" of that ledger, which nobody could open any more."""
+    old, new = Ledger(tmp_path / "old.jsonl"), tmp_path / "new.ledger"
+    old.charge(Charge(identity="May of ann", client="ann", epsilon=0.5, delta=0.0))
+    publish = conversion.publish
+
+    def overtaken(draft: Path, target: Path) -> bool:
+        Ledger(target).charge(release("theirs"))
+        return publish(draft, target)
+
+    monkeypatch.setattr(conversion, "publish", overtaken)
+    with pytest.raises(ParameterError, match="exists already"):
+        privacy.convert_ledger(old, new, key=KEY)
+    charge(Ledger(new), "theirs too", ["eve"])
+    assert Ledger(new).person_spent("eve", key=KEY).epsilon == 2.0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "new.ledger", "new.ledger.people", "old.jsonl",
+    ]  # fmt: skip
+
+
+def test_a_name_without_space_for_those_beside_it_is_refused_first(tmp_path: Path) -> None:
+    most = os.pathconf(tmp_path, "PC_NAME_MAX") - len(".people")
+    names = {"n" * most: 0, "\u00fc" * (most // 2): 0, "n" * (most + 1): 1, "\u00fc" * most: most}
+    for name, excess in names.items():
+        if not excess:
+            charge(Ledger(tmp_path / name), "first", ["ann"])
+            assert Ledger(tmp_path / name).person_spent("ann", key=KEY).epsilon == 1.0
+            continue
+        before = sorted(tmp_path.iterdir())
+        with pytest.raises(ParameterError, match=f"shorten its by {excess} bytes"):
+            Ledger(tmp_path / name)
+        with pytest.raises(ParameterError, match=f"shorten its by {excess} bytes"):
+            privacy.convert_ledger(Ledger(), tmp_path / name, key=KEY)
+        assert sorted(tmp_path.iterdir()) == before

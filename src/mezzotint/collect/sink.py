@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import secrets
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -32,7 +31,7 @@ from mezzotint.core.errors import (
     ParameterError,
     StorageError,
 )
-from mezzotint.core.files import publish, sync_folder
+from mezzotint.core.files import draft_name, publish, sync_folder
 
 PRIVATE = 0o600
 """Mode of a draft: its owner may read the raw rows, too."""
@@ -294,11 +293,6 @@ def is_unnamed(target: Path) -> bool:
         return False
     os.close(descriptor)
     return True
-
-
-def draft_name(target: Path) -> Path:
-    """A new, hidden name beside a target."""
-    return target.with_name(f".{target.name}.{secrets.token_hex(6)}.partial")
 
 
 @contextmanager

@@ -54,6 +54,9 @@ _LOG_LINE = re.compile(rb',"chain":"[0-9a-f]{16}"}\n\Z')
 _KEY_LINE = re.compile(rb"[0-9a-f]{64}\n?")
 _LONGEST_HEADER = 1 << 16
 
+_DRAFT_LETTERS = 50
+"""Of a target's name, in that of its draft."""
+
 _RECORDED_BYTES = 4096
 """Of a torn line, put on record."""
 
@@ -268,7 +271,7 @@ def replacing(
     appeared meanwhile is kept.
     """
     target = refuse_existing(path, overwrite=overwrite, parameter=parameter)
-    temporary = target.with_name(f".{target.name}.{os.urandom(6).hex()}.partial")
+    temporary = draft_name(target)
     try:
         yield temporary
         if overwrite:
@@ -279,6 +282,11 @@ def replacing(
             refuse_existing(target, parameter=parameter)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def draft_name(target: Path) -> Path:
+    """A new, hidden name beside a target; as long as file systems allow, however long that one's is."""
+    return target.with_name(f".{target.name[:_DRAFT_LETTERS]}.{os.urandom(6).hex()}.partial")
 
 
 def publish(draft: Path, target: Path) -> bool:

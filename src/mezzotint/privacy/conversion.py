@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import secrets
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import final
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.files import publish
+from mezzotint.core.files import draft_name, publish, sync_folder
 from mezzotint.core.records import Progress
 from mezzotint.privacy.charges import GLOBAL, Charge, Entry
 from mezzotint.privacy.ledger import Ledger
@@ -59,7 +58,7 @@ def convert_ledger(
     entries = old.charges
     for entry in entries:
         _check_convertible(entry.release)
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}.partial")
+    draft = draft_name(target)
     try:
         _write(entries, Ledger(draft), key=key, progress=progress)
         _publish(draft, target)
@@ -71,10 +70,20 @@ def convert_ledger(
 
 def _publish(draft: Path, target: Path) -> None:
     """Gives a complete ledger its name; the file comes last, since it is what makes a ledger."""
-    if people_folder(draft).exists():
-        people_folder(draft).rename(people_folder(target))
-    if not publish(draft, target):
-        raise ParameterError("path", str(target), "exists already; name a new file")
+    taken = ParameterError("path", str(target), "exists already; name a new file")
+    people = people_folder(draft)
+    has_people = people.exists()
+    if has_people:
+        try:
+            people.rename(people_folder(target))
+        except OSError:
+            raise taken from None
+        sync_folder(target.parent)  # a power cut must not keep the file's name alone
+    if publish(draft, target):
+        return
+    if has_people:  # they would lock the ledger that took the name meanwhile
+        people_folder(target).rename(people)
+    raise taken
 
 
 def _write(entries: Sequence[Entry], new: Ledger, *, key: bytes, progress: Progress | None) -> None:

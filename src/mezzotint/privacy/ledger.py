@@ -56,7 +56,7 @@ from mezzotint.privacy.people import (
     units_of,
 )
 from mezzotint.privacy.people_store import PeopleStore, people_folder, totals_name
-from mezzotint.privacy.sorted_records import Records, largest_totals, lookup
+from mezzotint.privacy.sorted_records import Records, largest_totals, lookup, ranges_of
 
 FORMAT = "mezzotint-ledger"
 VERSION = 2
@@ -386,8 +386,10 @@ class Ledger:
         """Units of whoever has spent most of their own."""
         if self._store is None or not self._active():
             return 0
-        units = np.asarray(self._person_totals()["units"])
-        return int(units.max(initial=0))
+        most_units = 0
+        for (totals,) in ranges_of([self._person_totals()]):
+            most_units = max(most_units, int(totals["units"].max(initial=0)))
+        return most_units
 
     def _of_person(
         self,

@@ -11,13 +11,12 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
 import numpy as np
 
-from mezzotint.core.errors import FileFormatError
+from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import PRIVATE_FILE, resolved, sync_folder
 from mezzotint.privacy.people import (
     MAX_UNITS,
@@ -42,6 +41,9 @@ from mezzotint.privacy.sorted_records import (
     sums_by_hash,
 )
 
+DIGITS = 16
+"""Hexadecimal digits of a digest in the name of a file."""
+
 
 def _emptied(path: Path) -> int:
     """Descriptor of a file that is written anew, readable by its owner alone."""
@@ -49,8 +51,18 @@ def _emptied(path: Path) -> int:
 
 
 def people_folder(path: str | os.PathLike[str]) -> Path:
-    """Where the people of a ledger are: beside the ledger itself, where links to it lead."""
-    return Path(f"{resolved(path, parameter='path')}.people")
+    """Where the people of a ledger are: beside the ledger itself, where links to it lead.
+
+    Raises:
+        ParameterError: the file system takes no name as long as that.
+    """
+    folder = Path(f"{resolved(path, parameter='path')}.people")
+    if folder.parent.is_dir():
+        excess = len(os.fsencode(folder.name)) - os.pathconf(folder.parent, "PC_NAME_MAX")
+        if excess > 0:
+            remedy = f"files beside it would have too long a name; shorten its by {excess} bytes"
+            raise ParameterError("path", os.fspath(path), remedy)
+    return folder
 
 
 @final
@@ -64,6 +76,8 @@ class PeopleStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._whole: set[str] = set()
+        """Files of totals whose content was compared with their names."""
 
     def prepare(self) -> None:
         """Makes the folder, readable by its owner alone."""
@@ -129,14 +143,14 @@ class PeopleStore:
         current: Records = np.zeros(0, dtype=TOTAL)
         tokens = [line.token for line in lines]
         for path in self._totals_files():
-            covered = _Totals.of(path)
-            if covered.token not in tokens_of_ledger:
+            _prefix, count, token, *_digest = path.name.split("-")
+            if token not in tokens_of_ledger:
                 message = "is ahead of its ledger, which lost lines; restore the ledger"
                 raise FileFormatError(f"{path}: {message}")
-            if not covered.is_whole or not token_in(tokens, covered.lines, covered.token):
+            if not token_in(tokens, int(count), token) or not self._is_whole(path):
                 self._remove(path)
-            elif covered.lines > line_count:
-                line_count = covered.lines
+            elif int(count) > line_count:
+                line_count = int(count)
                 current = mapped_records(path, TOTAL)
         for line in lines[line_count:]:
             line_count += 1
@@ -158,10 +172,18 @@ class PeopleStore:
     def _totals_files(self) -> list[Path]:
         return sorted(self.folder.glob("totals-*"))
 
+    def _is_whole(self, path: Path) -> bool:
+        """Whether totals are what was written: others would forget what people have spent. Those of
+        before, whose names have no digest, are made again.
+        """
+        if path.name not in self._whole:
+            if not path.name.endswith(f"-{_digest(path)[:DIGITS]}"):
+                return False
+            self._whole.add(path.name)
+        return True
+
     def _verify(self, line: PeopleLine) -> None:
-        with self.segment(line.token).open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest != line.sha256:
+        if _digest(self.segment(line.token)) != line.sha256:
             raise FileFormatError(f"{self.segment(line.token)}: was changed; restore it")
 
     def charged(
@@ -212,13 +234,13 @@ class PeopleStore:
         """
         draft = self.folder / f"draft-{name}"
         try:
-            persons = draft.stat().st_size // TOTAL.itemsize
-            path = draft.rename(self.folder / f"{name}-{persons}")
+            path = draft.rename(self.folder / f"{name}-{_digest(draft)[:DIGITS]}")
         except OSError as error:
             raise unwritable(draft, error) from None
         for earlier in self._totals_files():
             if earlier != path:
                 self._remove(earlier)
+        self._whole.add(path.name)
         return mapped_records(path, TOTAL)
 
     def _remove(self, path: Path) -> None:
@@ -290,36 +312,15 @@ class PeopleStore:
 
 
 def totals_name(count: int, token: str) -> str:
-    """The file of totals over so many lines, of which that one is the last; the number of people
-    follows when it is known.
+    """The file of totals over so many lines, of which that one is the last; a digest of its content
+    follows when it is written.
     """
     return f"totals-{count}-{token}"
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class _Totals:
-    """What the name of a file of totals says, and whether the file is as long as it says.
-
-    A copy that ended on a full disk is shorter: it would forget what the last people have spent.
-    """
-
-    lines: int
-    token: str
-    is_whole: bool
-
-    @staticmethod
-    def of(path: Path) -> _Totals:
-        """Files of before, whose names do not state the number of people, are not whole: they are
-        made again.
-        """
-        _prefix, line_count, token, *persons = path.name.split("-")
-        sizes = [int(count) * TOTAL.itemsize for count in persons]
-        return _Totals(
-            lines=int(line_count),
-            token=token,
-            is_whole=sizes == [path.stat().st_size],
-        )
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def token_in(tokens: Sequence[str], count: int, token: str) -> bool:

@@ -188,13 +188,27 @@ def ranges_of(files: Sequence[Records]) -> Iterator[list[Records]]:
         slices: list[Records] = []
         for records, cuts in zip(files, cuts_by_file, strict=True):
             start, stop = cuts[index : index + 2]
-            slices.append(records[start:stop])
+            slices.append(_read(records, start, stop))
         yield slices
+
+
+def _read(records: Records, start: int, stop: int) -> Records:
+    """Some of all records of a file: read, as pages of mapped files count as memory of the process,
+    which would grow with the files.
+    """
+    if not isinstance(records, np.memmap):
+        return records[start:stop]
+    assert records.filename is not None
+    offset = start * records.dtype.itemsize
+    return np.fromfile(records.filename, dtype=records.dtype, count=stop - start, offset=offset)
 
 
 def _cuts(records: Records, edges: npt.NDArray[np.int_]) -> list[int]:
     """Where a sorted file begins, where the first byte of its hashes reaches each edge, its end."""
-    first_bytes = np.ascontiguousarray(_first_bytes(records))
+    first_bytes = np.empty(len(records), dtype=np.uint8)
+    for start in range(0, len(records), RANGE_RECORDS):
+        span = slice(start, start + RANGE_RECORDS)
+        first_bytes[span] = _first_bytes(_read(records, span.start, span.stop))
     inner_cuts = np.searchsorted(first_bytes, edges.astype(np.uint8))
     return [0, *inner_cuts.tolist(), len(records)]
 
