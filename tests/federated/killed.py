@@ -9,9 +9,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from flwr.app import Message
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
 
 from federated.grids import LocalGrid, charge_sum
+from mezzotint.cli import run
+from mezzotint.federated import simulation
 from mezzotint.federated.app import run_server
 from mezzotint.federated.budgets import Sums
 from mezzotint.federated.client_app import make_client_app
@@ -55,6 +59,18 @@ def serve(words: Sequence[str]) -> int:
     report = run_server(grid, settings)
     print("\n" + json.dumps(report.ledger["charges"]))
     return 0
+
+
+def in_process(server: ServerApp, clients: ClientApp, population: int) -> None:
+    """In place of `simulation._run_engine`: the same apps without Flower's engine."""
+    context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
+    server(LocalGrid([clients] * population), context)
+
+
+def command(words: Sequence[str]) -> int:
+    """A command line, its clients in this process."""
+    simulation._run_engine = in_process
+    return run(list(words))
 
 
 def serve_for(words: Sequence[str]) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import runpy
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 
 import mezzotint as mz
 from federated.grids import LocalGrid
+from federated.killed import in_process
 from federated.rounds import roster
 from federated.run_files import federate
 from mezzotint.cli import run
@@ -26,6 +29,7 @@ from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterErr
 from mezzotint.core.files import RepairWarning, locked
 from mezzotint.core.records import above
 from mezzotint.families import stochastic_rounding
+from mezzotint.federated import simulation
 from mezzotint.federated.app import run_server
 from mezzotint.federated.app_folder import write_app
 from mezzotint.federated.budgets import Sums
@@ -138,6 +142,106 @@ def test_the_run_stops_before_its_budget_and_sends_nothing_when_one_round_is_too
     with pytest.raises(InfeasibleError, match="nothing was sent"):
         run_server(grid, _settings(tmp_path, epsilon=0.9 * cost[0]))
     assert grid.received == []
+
+
+def test_a_budget_that_holds_no_round_leaves_no_run_behind(tmp_path):
+    """Else it could neither be begun anew, with another budget, nor go on."""
+    out = tmp_path / "run"
+    with pytest.raises(InfeasibleError, match="nothing was sent"):
+        run_server(_grid(), _settings(tmp_path, epsilon=0.01, out=str(out)))
+    assert not (out / "ledger.jsonl").exists()
+    assert not (out / "settings.json").exists()
+    run_server(_grid(), _settings(tmp_path, epsilon=100.0, out=str(out)))
+    assert json.loads((out / "settings.json").read_text())["epsilon"] == 100.0
+
+
+def test_a_run_whose_ledger_is_lost_is_not_begun_anew(tmp_path):
+    """Its model has learnt from rounds that no claim would count."""
+    out = tmp_path / "run"
+    run_server(_grid(), _settings(tmp_path, out=str(out), rounds=1))
+    (out / "ledger.jsonl").rename(tmp_path / "ledger.jsonl")
+    with pytest.raises(FileFormatError, match="ledger is missing"):
+        run_server(_grid(), _settings(tmp_path, out=str(out), rounds=2))
+    (tmp_path / "ledger.jsonl").rename(out / "ledger.jsonl")
+    report = run_server(_grid(), _settings(tmp_path, out=str(out), rounds=2))
+    assert set(report.ledger["charges"].values()) == {2}
+
+
+def test_settings_of_a_run_that_died_before_its_ledger_was_there_are_not_kept(tmp_path):
+    """Nobody was asked in it: it is begun anew, as the new settings say."""
+    out = tmp_path / "run"
+    run_server(_grid(), _settings(tmp_path, out=str(out), rounds=1))
+    first = Checkpoint(parameters=np.zeros(650), done=0, session=bytes(16))
+    first.save(out)
+    (out / "ledger.jsonl").unlink()
+    run_server(_grid(), _settings(tmp_path, out=str(out), rounds=2, seed=7))
+    assert RunSettings.load(out).rounds == 2
+    assert Checkpoint.load(out).session != first.session
+
+
+def test_a_budget_holds_rounds_that_are_repeated_besides_those_of_the_run(tmp_path):
+    """Two rounds, of which the first is interrupted once, within an epsilon for many."""
+    settings = _settings(tmp_path, out=str(tmp_path / "run"), epsilon=100.0, rounds=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunLedger, "close", _fail)
+        with pytest.raises(RuntimeError, match="power"):
+            run_server(_grid(), settings)
+    report = run_server(_grid(), settings)
+    assert report.stopped == ""
+    assert set(report.ledger["charges"].values()) == {3}
+    assert report.claims["central"]["epsilon"] <= 100.0
+
+
+def _fail(*words, **named):
+    raise RuntimeError("the power went")
+
+
+@pytest.mark.parametrize("failing", ["round", "report"])
+def test_a_disk_that_is_full_after_a_charge_does_not_say_run_again(
+    failing, tmp_path, monkeypatch, capsys
+):
+    """Another run would charge its clients again; this one goes on."""
+    monkeypatch.setattr(simulation, "_run_engine", in_process)
+    replace_file = os.replace
+
+    def full(source, target):
+        name = {"round": "model.npz", "report": "report.json"}[failing]
+        if Path(target).name == name and "ledger.jsonl" in os.listdir(Path(target).parent):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace_file(source, target)
+
+    words = federate(
+        tmp_path,
+        "--out",
+        str(tmp_path / "run"),
+        data={"population": 6},
+        rounds={"count": 1, "clients_per_round": 6},
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        assert run(words) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "No space left" in told
+    assert "run again" not in told
+    assert f"continue with: mezzotint federate --out {tmp_path / 'run'} --resume" in told
+    assert run(["federate", "--out", str(tmp_path / "run"), "--resume"]) == 0
+
+
+def test_a_proof_that_cannot_be_written_is_refused_before_anybody_is_charged(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(simulation, "_run_engine", _fail)
+    mechanism = {"kind": "table", "family": "rqm"}
+    words = federate(
+        tmp_path,
+        "--proof",
+        str(tmp_path / "nowhere" / "claim.json"),
+        mechanism=mechanism,
+        data={"population": 6},
+        rounds={"count": 1, "clients_per_round": 6},
+    )
+    assert run(words) == 2
+    assert "--proof" in capsys.readouterr().err
 
 
 def test_a_budget_without_noise_is_refused(tmp_path):

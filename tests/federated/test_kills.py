@@ -6,6 +6,7 @@ The table in docs/tables/crashes.md is read here: each of its cells is played by
 from __future__ import annotations
 
 import copy
+import errno
 import itertools
 import json
 from pathlib import Path
@@ -19,6 +20,7 @@ from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid
 from federated.rounds import EXCHANGES, apart, card, roster, secret
+from federated.run_files import federate
 from killing import Runs
 from mezzotint.federated.client_mod import SecureUpdates
 from mezzotint.federated.encoding import FixedPointEncoding, canonical, gaussian_encoding
@@ -509,6 +511,46 @@ def test_whatever_was_sent_is_charged_and_no_round_is_asked_twice(
             lines = (tmp_path / str(at) / "ledger.jsonl").read_text().splitlines()
             asked = [line["round"] for line in map(json.loads, lines) if line.get("asked")]
             assert len(asked) == len(set(asked))
+
+
+@pytest.mark.slow
+@PATIENCE
+def test_a_disk_that_is_full_at_any_change_forgets_no_charge_and_the_run_goes_on(
+    tmp_path: Path,
+) -> None:
+    """Through the verb, of whose changes of files one in three fails in turn."""
+    marks = tmp_path / "marks"
+    words = federate(
+        tmp_path,
+        data={"population": CLIENTS},
+        rounds={"count": ROUNDS, "clients_per_round": CLIENTS},
+        mechanism={"kind": "rounded-gaussian", "noise_multiplier": 4.0},
+        privacy={"epsilon": 1000.0},
+    )
+    command = "federated.killed:command"
+    with Runs.of(command, counted=SENT["secure_sum"], marks=marks) as runs:
+        for name in ("first", "whole"):
+            whole = runs(*words, "--out", tmp_path / name)
+        assert whole.status == 0, whole.output
+        for at in range(1, whole.changes + 1, PIECES):
+            before, out = marks.stat().st_size, tmp_path / str(at)
+            failed = runs(*words, "--out", out, at=at, fails=errno.ENOSPC)
+            told = " ".join(failed.output.split())
+            assert "Traceback" not in told
+            has_begun = (out / "ledger.jsonl").exists()
+            if failed.status:
+                assert ("--resume" in told) == has_begun
+                assert ("run again" in told) <= (not has_begun)
+            ended = runs(*words, "--out", out)
+            if has_begun:
+                assert ended.status == 2, ended.output
+                ended = runs("federate", "--out", out, "--resume")
+            assert ended.status == 0, ended.output
+            report = json.loads((out / "report.json").read_text())
+            assert report["stopped"] == ""
+            assert len(report["accuracy"]) == ROUNDS + 1
+            charged = sum(report["ledger"]["charges"].values())
+            assert marks.stat().st_size - before <= charged <= CLIENTS * (ROUNDS + 1)
 
 
 @pytest.mark.slow

@@ -344,10 +344,10 @@ def _operating_system(error: OSError) -> str:
         reason = f"{error.filename}: {reason}"
     if error.errno not in FULL:
         return reason
-    return (
-        f"{reason}; no partial file was left behind. Free some space or choose another place, then "
-        "run again"
-    )
+    remedy = "Free some space"
+    if not getattr(error, "__notes__", ()):  # which say how to go on
+        remedy += " or choose another place, then run again"
+    return f"{reason}; no partial file was left behind. {remedy}"
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

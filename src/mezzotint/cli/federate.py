@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast, final
@@ -14,7 +16,7 @@ import mezzotint as mz
 from mezzotint.cli import common, console, messages, tables
 from mezzotint.cli.options import OUTPUT, AsJson, ProofOption, argument, option
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.files import write_text
+from mezzotint.core.files import refuse_existing, write_text
 from mezzotint.core.records import JsonObject, above, counted, exactly, number
 
 if TYPE_CHECKING:
@@ -77,8 +79,7 @@ def command(options: FederateOptions) -> None:
         typer.echo(EXAMPLE_RUN, nl=False)
     elif options.resume:
         _refuse_beside_resume(options.file, options.changes, options.app, options.dry_run)
-        report, settings = _resumed(options.out)
-        _finish(report, settings, options)
+        _resume(options)
     else:
         from mezzotint.cli.federate_run import NAMES
 
@@ -102,12 +103,17 @@ def _begin(run: RunFile, options: FederateOptions) -> None:
         return
     with tempfile.TemporaryDirectory() as scratch:
         settings = replace(settings, mechanism=_place(scheme, options.out, Path(scratch)))
-        report = _simulated(settings, options.out)
-        _finish(report, settings, options)
+        _run(settings, options)
 
 
-def _finish(report: RunReport, settings: RunSettings, options: FederateOptions) -> None:
-    """Prove what can be proved, and print what was reached and what it cost."""
+def _run(settings: RunSettings, options: FederateOptions) -> None:
+    """Simulate the run; prove what can be proved, and print what was reached and what it cost."""
+    if options.proof is not None:
+        refuse_existing(options.proof, overwrite=True, parameter="proof")
+    with _going_on(options.out):
+        report = mz.federated.simulate(
+            settings, tell=lambda line: console.say(line, on=console.notices())
+        )
     if options.proof is not None:
         _prove(report, options.proof)
     _show(report, settings, options.as_json)
@@ -124,11 +130,12 @@ def _read(file: Path | None, changes: list[str] | None) -> RunFile:
 def _scheme(run: RunFile, settings: RunSettings, out: Path | None) -> Scheme:
     """The scheme of a new run; then its folder is looked at, which hides no other error."""
     from mezzotint.cli.federate_run import make_scheme
+    from mezzotint.federated.app import holds_run
 
     scheme = make_scheme(run, settings, size=settings.model_size(settings.federation()))
     if out is not None and out.is_file():
         raise ParameterError("out", str(out), "is a file, not a folder; name a folder")
-    if out is not None and (out / "ledger.jsonl").exists():
+    if out is not None and holds_run(out):
         remedy = "contains a run already; continue it with --resume, or name another folder"
         raise ParameterError("out", str(out), remedy)
     return scheme
@@ -167,28 +174,31 @@ def _refuse_options(
         raise ParameterError("proof", str(proof), remedy)
 
 
-def _resumed(out: Path | None) -> tuple[RunReport, RunSettings]:
+def _resume(options: FederateOptions) -> None:
     from mezzotint.federated.run_ledger import Checkpoint
 
+    out = options.out
     if out is None:
         raise ParameterError("resume", "no folder", "name the run's folder: --out run --resume")
     Checkpoint.load(out)
-    settings = mz.federated.RunSettings.load(out)
-    return _simulated(settings, out), settings
+    _run(mz.federated.RunSettings.load(out), options)
 
 
-def _simulated(settings: RunSettings, out: Path | None) -> RunReport:
-    """The report of a simulation on this machine."""
+@contextmanager
+def _going_on(out: Path | None) -> Iterator[None]:
+    """Whatever ends a run early, say how it goes on: another would charge its clients again."""
     try:
-        return mz.federated.simulate(
-            settings, tell=lambda line: console.say(line, on=console.notices())
-        )
-    except (KeyboardInterrupt, SystemExit):
+        yield
+    except BaseException as error:
         consequence = "nothing is kept without --out"
-        if out:
+        has_begun = out is not None and (out / "ledger.jsonl").exists()
+        if has_begun:
             command_line = f"mezzotint federate --out {out} --resume"
             consequence = f"finished rounds are kept; continue with: {command_line}"
-        console.note(f"ended early; {consequence}")
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            console.note(f"ended early; {consequence}")
+        elif has_begun:
+            error.add_note(consequence)
         raise
 
 

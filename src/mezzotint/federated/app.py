@@ -22,7 +22,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import locked, write_text
 from mezzotint.core.records import JsonObject, Record, above, counted
 from mezzotint.core.types import FloatArray
@@ -94,6 +94,16 @@ class RunReport(Record):
     promises: dict[str, Claim] = field(default_factory=dict[str, Claim], repr=False, compare=False)
 
 
+LEDGER = "ledger.jsonl"
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether a run has begun in a folder: it has a ledger, or finished rounds without one."""
+    if (folder / LEDGER).exists():
+        return True
+    return (folder / NAME).exists() and Checkpoint.load(folder).done > 0
+
+
 def _prepare(settings: RunSettings, initial: FloatArray) -> Checkpoint:
     """The checkpoint in `out`; for a new run, the first one."""
     first_checkpoint = Checkpoint(parameters=initial, done=0, session=os.urandom(16))
@@ -101,7 +111,7 @@ def _prepare(settings: RunSettings, initial: FloatArray) -> Checkpoint:
         return first_checkpoint
     folder = Path(settings.out)
     folder.mkdir(parents=True, exist_ok=True)
-    if (folder / NAME).exists():
+    if holds_run(folder):
         return Checkpoint.load(folder)
     write_text(folder / "settings.json", json.dumps(settings.as_dict(), indent=1), overwrite=True)
     first_checkpoint.save(folder)
@@ -143,7 +153,7 @@ def _strategy(
         "optimizer": optimizer_named(settings.server_optimizer),
         "returns": "update",
         "stage_timeout": settings.stage_timeout,
-        "ledger": _ledger(settings, checkpoint, "ledger.jsonl", binding, dimension),
+        "ledger": _ledger(settings, checkpoint, LEDGER, binding, dimension),
         "session": checkpoint.session,
     }
     strategy: RoundStrategy[Any]
@@ -206,6 +216,12 @@ def _ledger(
     if not settings.out:
         return RunLedger(None, {**facts, "dimension": dimension})
     path = Path(settings.out) / name
+    charged = checkpoint.done if name == LEDGER else checkpoint.told.get("measured")
+    if charged and not path.exists():
+        raise FileFormatError(
+            f"{path}: this run's ledger is missing, and all that it charged forgotten; restore it, "
+            "or begin another run in another folder"
+        )
     return RunLedger(path, {**facts, _dimension_key(path): dimension})
 
 
@@ -279,14 +295,20 @@ class _Run:
         self._evaluate = evaluate
         self.federation = settings.federation()
         self.model = model_for(settings.model, self.federation)
-        self.checkpoint = _prepare(settings, self.model.initial(settings.seed))
-        self.size = self.checkpoint.parameters.size
+        initial = self.model.initial(settings.seed)
+        self.size = initial.size
         scheme = settings.scheme()
         settings.check_room(scheme, self.size)
-        self.strategy = _strategy(settings, scheme, self.checkpoint, self.size)
+        # What is refused is refused before a folder holds a run that neither begins nor goes on.
+        self.strategy = prospective_strategy(settings, scheme, self.size)
         self.sums = sums_of(self.strategy, settings, self.size)
+        most_rounds = None
         if settings.epsilon:
-            self.strategy.most_rounds = rounds_within(settings.epsilon, self._cost, settings.rounds)
+            # Rounds that are interrupted or repeated are charged besides those of the run.
+            most_rounds = rounds_within(settings.epsilon, self._cost, 2 * settings.rounds)
+        self.checkpoint = _prepare(settings, initial)
+        self.strategy = _strategy(settings, scheme, self.checkpoint, self.size)
+        self.strategy.most_rounds = most_rounds
         saved_report = self.checkpoint.told
         self.history = [Scores(*scores) for scores in saved_report.get("history", [])]
         self.measured: list[JsonObject] = saved_report.get("measured", [])
@@ -334,7 +356,8 @@ class _Run:
         cost = 0.0
         if settings.evaluations:
             cost = evaluator.cost(replace(halved, rounds=settings.evaluations))
-        update_sums = replace(halved, rounds=strategy.most_rounds or settings.rounds)
+        rounds = min(strategy.most_rounds or settings.rounds, settings.rounds)
+        update_sums = replace(halved, rounds=rounds)
         updates = strategy.encoding.central(update_sums)
         beside = "without a claim of their own"
         if updates is not None:
