@@ -77,8 +77,8 @@ class LocalGrid(Grid):
     A message whose reply is dropped counts as one that could not be sent: nobody waits for it. For the answers to
     `silent` messages everybody waits, but they never come.
 
-    As in Flower's engine an app gets a copy of its node's context, and a reply and the state that the app left reach
-    the node one after the other: `keeps(message)` says whether the state does.
+    As in Flower's engine an app gets copies of the message and of its node's context, and a reply and the state that the
+    app left reach the node one after the other: `keeps(message)` says whether the state does.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class LocalGrid(Grid):
             return number
         context = copy.deepcopy(self.contexts[node])
         try:
-            reply = self.apps[node](message, context)
+            reply = self.apps[node](copy.deepcopy(message), context)
         except Exception as error:  # as Flower does
             reply = Message(
                 Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=repr(error)),

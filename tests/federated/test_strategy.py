@@ -6,6 +6,7 @@ import hashlib
 import logging
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -207,6 +208,33 @@ def test_nan_and_other_shapes_add_zero_and_are_charged_like_every_input(update):
     np.testing.assert_allclose(found["a"], 4 / 5, atol=2 * EXACT.step)
     assert strategy.incidents == []
     assert sorted(strategy.ledger.charges) == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("place", ["record", "arrays", "message"])
+@pytest.mark.parametrize("returns", ["weights", "update"])
+def test_an_app_may_train_in_the_message_that_it_got(place: str, returns: Any) -> None:
+    """The update is the difference from the model that was sent, not from what became of it."""
+
+    def app(add: float) -> ClientApp:
+        found = ClientApp(mods=[SecureUpdates(Policy())])
+
+        @found.train()
+        def train(message: Message, context: Any) -> Message:
+            record = message.content["arrays"]
+            moved = {name: Array(array.numpy() + add) for name, array in record.items()}
+            if place == "record":
+                message.content["arrays"] = ArrayRecord(moved)
+                return Message(message.content, reply_to=message)
+            for name, array in moved.items():
+                record[name] = array
+            return message if place == "message" else Message(message.content, reply_to=message)
+
+        return found
+
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=6, returns=returns)
+    found = _start(LocalGrid([app(float(place)) for place in range(6)]), strategy)
+    np.testing.assert_allclose(found["a"], 2.5, atol=2 * EXACT.step)
+    assert strategy.incidents == []
 
 
 def test_a_client_without_the_mod_is_left_out():

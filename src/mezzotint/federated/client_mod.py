@@ -394,11 +394,14 @@ def trained_update(
     """The app's update of the parameters as one vector, then its metric "num-examples" if the
     encoding weighs.
     """
-    answer = _answered(message, call_next, context)
+    # Looked at before the app runs, which may train in the message's own arrays.
     model_arrays = arrays_of(message)
+    model_shapes = shapes(model_arrays)
+    model = flatten(model_arrays)
+    answer = _answered(message, call_next, context)
     trained_arrays = arrays_of(answer)
     returns = _returns(message)
-    if shapes(trained_arrays) != shapes(model_arrays):
+    if shapes(trained_arrays) != model_shapes:
         raise ParameterError(
             "arrays", str(shapes(trained_arrays)), "the update's arrays differ from the model's"
         )
@@ -408,7 +411,7 @@ def trained_update(
         )
     update = flatten(trained_arrays)
     if returns == "weights":
-        update = update - flatten(model_arrays)
+        update = update - model
     if encoding is not None and encoding.weighs:
         update = np.append(update, _metric(answer, EXAMPLES))
     return update
