@@ -95,7 +95,8 @@ class _TableCalibration:
     def strongest(self) -> tuple[TableScheme, Claim]:
         setting = self.setting
         guess = self._guess()
-        check_bits(setting, wire_bits(setting, self._scheme(guess)))
+        bits = wire_bits(setting, self._scheme(guess))
+        check_bits(setting, bits)
         if setting.dimension == 1 or setting.delta == 0:
             _, scheme = self._search(self._exact, _IDENTITY, guess)
             return scheme, self.claim(scheme)
@@ -119,20 +120,25 @@ class _TableCalibration:
     def _guess(self) -> float:
         """A one-bit report at +-A has variance A^2: the honest clients' share of trusted noise."""
         setting = self.setting
-        share = setting.trusted_deviation / math.sqrt(setting.honest) / setting.reach
+        client_deviation = setting.trusted_deviation / math.sqrt(setting.honest)
+        share = client_deviation / setting.reach
         if share <= _LEAST_SHARE:
             return _LARGEST_GUESS
-        return min(2 * math.atanh(1 / share), _LARGEST_GUESS)
+        strength = 2 * math.atanh(1 / share)
+        return min(strength, _LARGEST_GUESS)
 
     def _table(self, strength: float) -> Mechanism:
         return self.family.build(strength, self.setting.reach)
 
     def _scheme(self, strength: float) -> TableScheme:
+        clip_norm = None
+        if self.setting.dimension > 1:
+            clip_norm = 1.0
         return TableScheme(
             mechanism=self._table(strength),
             size=self.setting.dimension,
             clients=self.setting.summed,
-            clip_norm=None if self.setting.dimension == 1 else 1.0,
+            clip_norm=clip_norm,
         )
 
     def _exact(self, scheme: TableScheme) -> float:
@@ -151,11 +157,13 @@ class _TableCalibration:
             quick_cost = min(quick_epsilons.values())
             if quick_cost <= _FAR_BELOW * target:
                 return quick_cost
-        cost = min(scheme.under_l2(release).values())
+        epsilons = scheme.under_l2(release)
+        cost = min(epsilons.values())
         if math.isfinite(cost):
             # The best order is about inverse to the losses.
             epsilon, alpha = scheme.best_order(release.others, release.rounds, release.delta)
-            growth = min(max(epsilon / target, 0.1), 10.0)
+            growth = max(epsilon / target, 0.1)
+            growth = min(growth, 10.0)
             self.alpha = 1 + (alpha - 1) * growth
         return cost
 
@@ -165,15 +173,22 @@ class _TableCalibration:
         scale: _Scale,
         guess: float,
     ) -> tuple[float, TableScheme]:
-        parameter, scheme, _ = search(
-            lambda parameter: self._scheme(scale.strength(parameter)),
+        def make(parameter: float) -> TableScheme:
+            strength = scale.strength(parameter)
+            return self._scheme(strength)
+
+        def error(scheme: TableScheme) -> float:
+            return table_error(self.setting, scheme.mechanism)
+
+        parameter, scheme = search(
+            make,
             cost,
             guess=scale.parameter(guess),
             target=self.setting.epsilon,
             least=scale.parameter(_WEAKEST),
             most=scale.parameter(_STRONGEST),
             patience=_PATIENCE,
-            error=lambda scheme: table_error(self.setting, scheme.mechanism),
+            error=error,
         )
         return scale.strength(parameter), scheme
 
@@ -201,7 +216,8 @@ def _gaussian_scale(setting: Setting, build: Callable[[float], Mechanism]) -> _S
     """As parameter the epsilon of Gaussian noise as large as the reports'."""
     log_strengths: list[float] = []
     log_epsilons: list[float] = []
-    for strength in np.geomspace(_WEAKEST, _STRONGEST, 97).tolist():
+    tried_strengths = np.geomspace(_WEAKEST, _STRONGEST, 97)
+    for strength in tried_strengths.tolist():
         try:
             table = build(strength)
         except MezzotintError:
@@ -210,16 +226,17 @@ def _gaussian_scale(setting: Setting, build: Callable[[float], Mechanism]) -> _S
         log_strengths.append(math.log(strength))
         epsilon = _gaussian_renyi(cost, setting.delta)
         log_epsilons.append(math.log(epsilon))
-    strengths = np.array(log_strengths)
     # Strictly increasing, so that the scale has an inverse.
     increments = 1e-9 * np.arange(len(log_epsilons))
-    epsilons = np.maximum.accumulate(log_epsilons) + increments
+    rising_epsilons = np.maximum.accumulate(log_epsilons) + increments
 
     def strength_at(epsilon: float) -> float:
-        return math.exp(np.interp(math.log(epsilon), epsilons, strengths))
+        log_strength = np.interp(math.log(epsilon), rising_epsilons, log_strengths)
+        return math.exp(log_strength)
 
     def parameter_at(strength: float) -> float:
-        return math.exp(np.interp(math.log(strength), strengths, epsilons))
+        log_epsilon = np.interp(math.log(strength), log_strengths, rising_epsilons)
+        return math.exp(log_epsilon)
 
     return _Scale(strength=strength_at, parameter=parameter_at)
 
@@ -232,8 +249,8 @@ def _gaussian_cost(setting: Setting, table: Mechanism) -> float:
     slopes = rises[is_segment] / lengths[is_segment]
     steepest = float(np.abs(slopes).max())
     variances = [table.variance(knot) for knot in table.knots.tolist()]
-    least_variance = float(min(variances))
-    sum_variance = setting.honest * max(least_variance, _TINY_VARIANCE)
+    least_variance = max(float(min(variances)), _TINY_VARIANCE)
+    sum_variance = setting.honest * least_variance
     cost = 2 * steepest**2 * setting.rounds / sum_variance
     return min(cost, _LARGEST_COST)
 
@@ -252,7 +269,8 @@ def calibrated_ranked(setting: Setting) -> RankedCodebook:
         return ranked_codebook(setting.dimension, epsilon, report_bits)
 
     def cost(scheme: RankedCodebook) -> float:
-        return scheme.claim(rounds=setting.rounds, delta=setting.delta).epsilon
+        claim = scheme.claim(rounds=setting.rounds, delta=setting.delta)
+        return claim.epsilon
 
     # An ulp or two less, so that the sum over rounds, rounded up, keeps to epsilon.
     round_epsilon = min(setting.epsilon / setting.rounds, MAX_RANKED_EPSILON)
@@ -260,12 +278,13 @@ def calibrated_ranked(setting: Setting) -> RankedCodebook:
     if setting.delta == 0 or setting.rounds == 1:
         return make(pure_epsilon)
     # Or composition by the square root of rounds, if that allows more.
-    guess = setting.epsilon / math.sqrt(setting.rounds) / 3
+    composed_epsilon = setting.epsilon / math.sqrt(setting.rounds)
     largest_epsilon = min(setting.epsilon, MAX_RANKED_EPSILON)
-    _, scheme, _ = search(
+    guess = max(pure_epsilon, composed_epsilon / 3)
+    _, scheme = search(
         make,
         cost,
-        guess=min(max(pure_epsilon, guess), largest_epsilon),
+        guess=min(guess, largest_epsilon),
         target=setting.epsilon,
         least=pure_epsilon,
         most=largest_epsilon,
@@ -295,8 +314,10 @@ def table_error(setting: Setting, mechanism: Mechanism) -> float:
         points, weights = _unit_coordinates(setting.dimension, cut=mechanism.upper)
     clipped = np.clip(points, mechanism.lower, mechanism.upper)
     biases = mechanism.mean(clipped) - points
-    errors = mechanism.variance(clipped) / setting.clients + biases**2
-    return float(weights / weights.sum() @ errors)
+    variances = mechanism.variance(clipped) / setting.clients
+    errors = variances + biases**2
+    probabilities = weights / weights.sum()
+    return float(probabilities @ errors)
 
 
 _MOST_DEVIATIONS = 9.0
@@ -314,10 +335,13 @@ def _unit_coordinates(dimension: int, *, cut: float) -> tuple[FloatArray, FloatA
     in every dimension; errors have kinks at `cut` and -`cut`, between which and the ends quadratures
     are taken.
     """
-    end = min(math.pi / 2, _MOST_DEVIATIONS / math.sqrt(dimension))
-    kink = min(math.asin(min(cut, 1.0)), end)
+    farthest = _MOST_DEVIATIONS / math.sqrt(dimension)
+    end = min(math.pi / 2, farthest)
+    cut_angle = math.asin(min(cut, 1.0))
+    kink = min(cut_angle, end)
     angles, lengths = quadrature([-end, -kink, kink, end], _NODES)
-    return np.sin(angles), lengths * np.cos(angles) ** (dimension - 2)
+    density = np.cos(angles) ** (dimension - 2)
+    return np.sin(angles), lengths * density
 
 
 def _gaussian_renyi(cost: float, delta: float) -> float:
@@ -325,7 +349,8 @@ def _gaussian_renyi(cost: float, delta: float) -> float:
 
     At least 1e-12.
     """
-    best_excess = math.sqrt(math.log(1 / delta) / cost)
+    squared_excess = math.log(1 / delta) / cost
+    best_excess = math.sqrt(squared_excess)
     alphas = 1 + best_excess * np.geomspace(0.5, 2, 9)
     epsilons = [rdp_to_epsilon(alpha * cost, alpha, delta) for alpha in alphas.tolist()]
     return max(1e-12, min(epsilons))
@@ -341,7 +366,9 @@ def calibrated_gaussian(setting: Setting) -> tuple[GaussianScheme, Claim]:
     noisy_rounds = setting.rounds * setting.summed / setting.honest
     noise = 2 * math.sqrt(noisy_rounds) / shift
 
-    def make(inverse: float) -> tuple[GaussianScheme, Claim]:
+    claim = cache(setting.claim)
+
+    def make(inverse: float) -> GaussianScheme:
         scheme = GaussianScheme.planned(
             noise_multiplier=1 / inverse,
             clip_norm=1.0,
@@ -349,16 +376,16 @@ def calibrated_gaussian(setting: Setting) -> tuple[GaussianScheme, Claim]:
             clients=setting.summed,
         )
         check_bits(setting, scheme.bits)
-        return scheme, setting.claim(scheme)
+        return scheme
 
     # Costs grow with the inverse of the noise. Rounding the claim and merging sums take a
     # billionth, and hardly ever more on such fine grids.
-    _, calibrated, _ = search(
+    _, scheme = search(
         make,
-        lambda scheme_and_claim: scheme_and_claim[1].epsilon,
+        lambda scheme: claim(scheme).epsilon,
         guess=(1 - 1e-9) / noise,
         target=setting.epsilon,
         least=1e-3 / noise,
         most=1 / noise,
     )
-    return calibrated
+    return scheme, claim(scheme)

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Literal, final
+from typing import Literal, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ import scipy
 from mezzotint.core.errors import MezzotintError
 from mezzotint.core.sampler import draw_words
 from mezzotint.core.types import FloatArray, IntArray
+from mezzotint.vectors.rotation import signs_of, word_count
 
 VERSION = 1
 """Of generator and map, written into every file; other versions are refused."""
@@ -51,14 +52,17 @@ def normal_table() -> IntArray:
     Guarantees: the integers have the pinned hash. None lies within 1e-4 of a tie, so any inverse of
         the normal distribution function with error below 1e-12 gives the same ones.
     """
-    piece_numbers = np.arange(2**OCTAVE_BITS, dtype=np.float64)
+    piece_count = 2**OCTAVE_BITS
+    piece_numbers = np.arange(piece_count, dtype=np.float64)
+    octave_pieces = piece_numbers + piece_count
     pieces = [piece_numbers]
     for octave in range(31 - OCTAVE_BITS):
-        pieces.append((piece_numbers + 2**OCTAVE_BITS) * 2.0**octave)
+        pieces.append(octave_pieces * 2.0**octave)
     starts = np.concatenate([*pieces, [2.0**31]])
     tail_probabilities = (starts + 0.5) / 2.0**32
     quantiles = -scipy.special.ndtri(tail_probabilities)
-    entries = np.rint(quantiles / UNIT).astype(np.int64)
+    units = np.rint(quantiles / UNIT)
+    entries = units.astype(np.int64)
     entries[-1] = 0
     encoded = entries.astype("<i4").tobytes()
     if hashlib.sha256(encoded).hexdigest() != TABLE_SHA256:
@@ -76,27 +80,24 @@ def stream_key(purpose: str, beacon: str, *numbers: int) -> bytes:
     The purpose is "signs" (numbered by the round) or "report" (numbered by the seed and the place
     in the report).
     """
-    fields = [f"mezzotint public stream {VERSION}", purpose, beacon, *map(str, numbers)]
-    joined_fields = "\0".join(fields)
+    title = f"mezzotint public stream {VERSION}"
+    joined_fields = "\0".join([title, purpose, beacon, *map(str, numbers)])
     return hashlib.sha256(joined_fields.encode()).digest()
 
 
 def _halves(key: bytes, start: int, count: int) -> npt.NDArray[np.uint32]:
     """`count` 32-bit numbers, the low half of each 64-bit word first; `count` is even."""
     words = draw_words(key, start, count // 2)
-    return words.astype("<u8", copy=False).view("<u4")
+    little_endian = words.astype("<u8", copy=False)
+    return little_endian.view("<u4")
 
 
 @lru_cache(maxsize=2)
 def signs(beacon: str, group: int, size: int) -> FloatArray:
     """(size,) numbers +-1 of a round, read-only: bit j of the stream, low bits first, 1 for +1."""
     key = stream_key("signs", beacon, group)
-    word_count = -(-size // 64)
-    words = draw_words(key, 0, word_count)
-    little_endian = words.astype("<u8", copy=False)
-    octets = little_endian.view(np.uint8)
-    stream_bits = np.unpackbits(octets, bitorder="little")[:size]
-    round_signs = stream_bits.astype(np.float64) * 2.0 - 1.0
+    words = draw_words(key, 0, word_count(size))
+    round_signs = signs_of(words, size)
     round_signs.setflags(write=False)
     return round_signs
 
@@ -113,17 +114,21 @@ def positions(key: bytes, count: int, among: int) -> IntArray:
     while filled < count:
         # Twice what is missing; the number of draws depends only on the public stream.
         missing = count - filled
-        draw_count = 4 * -(-2 * missing // 4)
+        draw_count = row_stride(2 * missing)
         numbers = _halves(key, start, draw_count)
         filled = kernels.pick_distinct(numbers, taken, distinct, filled)
         start += draw_count // 2
     return distinct
 
 
+_BLOCK_WIDTH = 4
+"""32-bit numbers of an AES block."""
+
+
 def row_stride(width: int) -> int:
     """32-bit numbers from the start of one row to that of the next: rows start with an AES
     block."""
-    return 4 * -(-width // 4)
+    return _BLOCK_WIDTH * math.ceil(width / _BLOCK_WIDTH)
 
 
 def normal_rows(
@@ -186,11 +191,21 @@ _legendre = lru_cache(np.polynomial.legendre.leggauss)
 def quadrature(cuts: Iterable[float], nodes: int) -> tuple[FloatArray, FloatArray]:
     """Points and weights of Gauss and Legendre's rule of so many nodes between neighbouring cuts."""
     unit_points, unit_weights = _legendre(nodes)
-    ends = np.array(sorted(cuts))[:, None]
-    half_widths = 0.5 * (ends[1:] - ends[:-1])
-    middles = 0.5 * (ends[1:] + ends[:-1])
+    cut_column = np.array(sorted(cuts))[:, None]
+    starts = cut_column[:-1]
+    ends = cut_column[1:]
+    half_widths = 0.5 * (ends - starts)
+    middles = 0.5 * (ends + starts)
     points = middles + half_widths * unit_points
-    return points.ravel(), (half_widths * unit_weights).ravel()
+    weights = half_widths * unit_weights
+    return points.ravel(), weights.ravel()
+
+
+class TopMoments(NamedTuple):
+    """Expected sum, and expected sum of squares, of the largest of some numbers."""
+
+    total: float
+    squares: float
 
 
 def _on_top(
@@ -201,8 +216,8 @@ def _on_top(
     spread: float,
     low: float,
     below: Callable[[FloatArray], FloatArray],
-) -> tuple[float, float]:
-    """Sum and sum of squares over the `top` largest of `count` numbers above `low`.
+) -> TopMoments:
+    """Moments of the `top` largest of `count` numbers above `low`.
 
     `below` is their distribution. The density is phi, or twice phi from 0 on; the integrand falls
     around `centre`, within multiples of `spread`.
@@ -221,21 +236,21 @@ def _on_top(
     if low == 0:
         count *= 2
     masses = count * weights * density * among_top
-    return float(masses @ values), float(masses @ squares)
+    return TopMoments(float(masses @ values), float(masses @ squares))
 
 
 @lru_cache(maxsize=4096)
-def top_normal(count: int, top: int) -> tuple[float, float]:
+def top_normal(count: int, top: int) -> TopMoments:
     """Expected sum, and expected sum of squares, of the `top` largest of `count` normal numbers.
 
     They are independent N(0, 1); the relative error is about 1e-12.
     Source: the sum's integrand is M x phi(x) P(fewer than k of the other M - 1 are larger).
     """
     if top in (0, count):
-        return 0.0, float(top)
+        return TopMoments(0.0, float(top))
     share = top / count
     centre = float(-scipy.special.ndtri(share))
-    deviation = math.sqrt(share * (1 - share) / count)
+    deviation = _share_deviation(share, count)
     spread = deviation / _density(centre)
     return _on_top(
         count,
@@ -248,20 +263,21 @@ def top_normal(count: int, top: int) -> tuple[float, float]:
 
 
 @lru_cache(maxsize=4096)
-def top_folded(count: int, top: int) -> tuple[float, float]:
+def top_folded(count: int, top: int) -> TopMoments:
     """As `top_normal`, of the `top` largest of +-g_1 .. +-g_h, where `count` = 2 h."""
     half = count // 2
     if top > half:
         # The sum of all is 0, and of all squares 2 h; the others mirror those on top.
         total, squares = top_folded(count, count - top)
-        return total, count - squares
+        return TopMoments(total, count - squares)
     if top == 0:
-        return 0.0, 0.0
+        return TopMoments(0.0, 0.0)
     if top == half:
-        return half * math.sqrt(2 / math.pi), float(half)
+        mean_size = math.sqrt(2 / math.pi)
+        return TopMoments(half * mean_size, float(half))
     share = top / half
     centre = float(scipy.special.ndtri(1 - share / 2))
-    deviation = math.sqrt(share * (1 - share) / half)
+    deviation = _share_deviation(share, half)
     spread = deviation / (2 * _density(centre))
     return _on_top(
         half,
@@ -269,8 +285,19 @@ def top_folded(count: int, top: int) -> tuple[float, float]:
         centre=centre,
         spread=spread,
         low=0.0,
-        below=lambda values: scipy.special.erf(values / math.sqrt(2)),
+        below=_folded_probability,
     )
+
+
+def _folded_probability(values: FloatArray) -> FloatArray:
+    """The probability that |N(0, 1)| lies below each value."""
+    return scipy.special.erf(values / math.sqrt(2))
+
+
+def _share_deviation(share: float, count: int) -> float:
+    """Standard deviation of a share among so many independent draws."""
+    variance = share * (1 - share) / count
+    return math.sqrt(variance)
 
 
 def _density(value: float) -> float:
@@ -290,11 +317,14 @@ def mean_norm(dimension: int) -> float:
     if dimension > _STIRLING_DIMENSION:
         # sqrt(2) Gamma((d+1)/2) / Gamma(d/2) = sqrt(d) (1 - 1/(4 d) + 1/(32 d^2) + ...); the next
         # term is below 1e-18.
-        series = 1 - 1 / (4 * dimension) + 1 / (32 * dimension**2)
+        first_term = 1 / (4 * dimension)
+        second_term = 1 / (32 * dimension**2)
+        series = 1 - first_term + second_term
         return math.sqrt(dimension) * series
     log_numerator = math.lgamma((dimension + 1) / 2)
     log_denominator = math.lgamma(dimension / 2)
-    return math.sqrt(2) * math.exp(log_numerator - log_denominator)
+    ratio = math.exp(log_numerator - log_denominator)
+    return math.sqrt(2) * ratio
 
 
 @lru_cache(maxsize=256)
@@ -355,6 +385,14 @@ KINDS = {
 }
 
 
+class Moments(NamedTuple):
+    """Of a vector x's inner product with a reported codeword c: E<c, x>, E<c, x>^2 and E|c|^2."""
+
+    product: float
+    square: float
+    norm: float
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Codebook:
@@ -393,10 +431,9 @@ class Codebook:
 
     # What is known in closed form
 
-    def moments(self, row: IntArray) -> tuple[float, float, float]:
-        """Moments under falling weights by place.
+    def moments(self, row: IntArray) -> Moments:
+        """Moments under falling weights by place, times the weights' sum, up to scale.
 
-        E<c, x>, E<c, x>^2 and E|c|^2 times the weights' sum, up to scale.
         Source: docs/proofs/vectors.md; inner products of rotated codewords are order statistics of
             normal numbers over the norm of a Gaussian vector, which is independent of them.
         """
@@ -406,32 +443,32 @@ class Codebook:
         falls = -np.diff(row, append=0)
         for position in np.flatnonzero(falls).tolist():
             fall = float(falls[position])
-            top_mean, top_square = self._top_moments(position + 1)
-            mean += fall * top_mean
-            square += fall * top_square
+            top = self._top_moments(position + 1)
+            mean += fall * top.total
+            square += fall * top.squares
         total = float(row.sum())
         variance = 1.0
         if not self.folded:
             variance = 1 - 1 / self.codewords
         if self.kind in ("G", "GX"):
             across = total * (self.width - 1) * variance
-            return mean, square, across + square
-        rotated_mean = mean / math.sqrt(variance) / mean_norm(self.width)
-        rotated_square = square / variance / self.width
-        return rotated_mean, rotated_square, total
+            return Moments(mean, square, across + square)
+        unit_mean = mean / math.sqrt(variance)
+        unit_square = square / variance
+        return Moments(unit_mean / mean_norm(self.width), unit_square / self.width, total)
 
     @property
     def folded(self) -> bool:
         """Whether codewords come with their opposites."""
         return self.kind in ("X", "GX")
 
-    def _top_moments(self, top: int) -> tuple[float, float]:
-        """Expected sum, and expected sum of squares, of the `top` largest inner products."""
+    def _top_moments(self, top: int) -> TopMoments:
+        """Moments of the `top` largest inner products."""
         if self.folded:
             return top_folded(self.codewords, top)
-        mean, square = top_normal(self.codewords, top)
+        total, squares = top_normal(self.codewords, top)
         # About their own mean, independent of the differences, M numbers lose 1 / M of their squares.
-        return mean, square - top / self.codewords
+        return TopMoments(total, squares - top / self.codewords)
 
     @cached_property
     def compression(self) -> float:
@@ -449,20 +486,23 @@ class Codebook:
 
     def transform(self, vectors: FloatArray, group: int) -> None:
         """Signs, then Hadamard, in place in the (n, padded) rows; nothing without a subspace."""
-        from mezzotint.vectors import compiled as kernels
-
         if self.subspace is not None:
             vectors *= self.signs(group)
-            kernels.transform(vectors, 1 / math.sqrt(self.padded))
+            self._orthonormal_hadamard(vectors)
+
+    def _orthonormal_hadamard(self, rows: FloatArray) -> None:
+        """In place in (n, padded) rows."""
+        from mezzotint.vectors import compiled as kernels
+
+        factor = 1 / math.sqrt(self.padded)
+        kernels.transform(rows, factor)
 
     def undo(self, vector: FloatArray, group: int) -> FloatArray:
         """(padded,) estimate to the (size,) vector."""
-        from mezzotint.vectors import compiled as kernels
-
         if self.subspace is None:
             return vector
         rows = vector[None, :].copy()
-        kernels.transform(rows, 1 / math.sqrt(self.padded))
+        self._orthonormal_hadamard(rows)
         signed = rows[0] * self.signs(group)
         return signed[: self.size]
 
@@ -479,15 +519,17 @@ class Codebook:
             chosen = positions(key, self.subspace, self.padded)
             vector = vector[chosen]
         if self.kind == "S":
-            coordinates = self._basis(key, self.codewords - 1) @ vector
-            return _simplex(self.codewords) @ coordinates
+            basis = self._basis(key, self.codewords - 1)
+            return _simplex(self.codewords) @ (basis @ vector)
+        if self.kind == "G":
+            products = normal_products(key, self.codewords, vector)
+            return products - products.mean()
+        pair_count = self.codewords // 2
         if self.kind == "X":
-            half_basis = self._basis(key, self.codewords // 2)
-            return _with_opposites(half_basis @ vector)
-        if self.kind == "GX":
-            return _with_opposites(normal_products(key, self.codewords // 2, vector))
-        products = normal_products(key, self.codewords, vector)
-        return products - products.mean()
+            half_products = self._basis(key, pair_count) @ vector
+        else:
+            half_products = normal_products(key, pair_count, vector)
+        return np.concatenate([half_products, -half_products])
 
     def add(
         self,
@@ -529,12 +571,9 @@ class Codebook:
         Gram-Schmidt."""
         rows = normal_rows(key, 0, count, self.size)
         columns, triangle = np.linalg.qr(rows.T)
-        signed_columns = columns * np.sign(np.diag(triangle))
+        diagonal_signs = np.sign(np.diag(triangle))
+        signed_columns = columns * diagonal_signs
         return signed_columns.T
-
-
-def _with_opposites(products: FloatArray) -> FloatArray:
-    return np.concatenate([products, -products])
 
 
 @lru_cache(maxsize=8)
@@ -544,15 +583,16 @@ def _simplex(count: int) -> FloatArray:
     for row in range(1, count):
         columns[:row, row - 1] = 1.0
         columns[row, row - 1] = -row
-    squares = (columns**2).sum(axis=0)
-    norms = np.sqrt(squares)
-    columns /= norms
-    return columns * math.sqrt(count / (count - 1))
+    squares = columns**2
+    columns /= np.sqrt(squares.sum(axis=0))
+    ratio = count / (count - 1)
+    return columns * math.sqrt(ratio)
 
 
 def groups(seeds: Sequence[int]) -> dict[int, list[int]]:
     """Positions of the seeds of each round: those whose upper 32 bits agree."""
     by_round: dict[int, list[int]] = {}
     for position, seed in enumerate(seeds):
-        by_round.setdefault(seed >> 32, []).append(position)
+        round_positions = by_round.setdefault(seed >> 32, [])
+        round_positions.append(position)
     return by_round

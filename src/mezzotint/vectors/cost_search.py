@@ -46,8 +46,8 @@ def search(
     most: float,
     patience: int = _TURNS,
     error: Callable[[Scheme], float] | None = None,
-) -> tuple[float, Scheme, float]:
-    """(parameter, scheme, cost): the largest parameter tried whose cost is at most `target`.
+) -> tuple[float, Scheme]:
+    """(parameter, scheme): the largest parameter tried whose cost is at most `target`.
 
     Costs grow with the parameter, which lies between `least` and `most`. After `patience` turns a
     cost of `ACCEPTED` of the target ends the search, before that `CLOSE`. It also ends if slightly
@@ -63,7 +63,7 @@ def search(
     )
     log_guess = max(math.log(guess), bracket.low)
     position = min(log_guess, bracket.high)
-    accepted: tuple[float, Scheme, float] | None = None
+    accepted: tuple[float, Scheme] | None = None
     last_problem: MezzotintError = InfeasibleError("no parameter was tried")
     costly_error = 0.0  # of the weakest scheme that costs too much
     best_error = math.inf
@@ -78,7 +78,7 @@ def search(
         else:
             scheme_error = math.nan if error is None else error(scheme)
             if scheme_cost <= target:
-                accepted = (math.exp(position), scheme, scheme_cost)
+                accepted = (math.exp(position), scheme)
                 required_share = CLOSE if turn < patience else ACCEPTED
                 if scheme_cost >= required_share * target or position >= math.log(most):
                     break

@@ -43,7 +43,7 @@ from mezzotint.privacy.verification import (
     log_above,
 )
 from mezzotint.vectors import codewords as codebooks
-from mezzotint.vectors.codewords import KINDS, Codebook, Kind, gaussian_error, groups
+from mezzotint.vectors.codewords import KINDS, Codebook, Kind, Moments, gaussian_error, groups
 from mezzotint.vectors.rank_table import RankTable
 from mezzotint.vectors.rotation import MAX_DIMENSION
 from mezzotint.vectors.seeds import check_seeds
@@ -269,22 +269,23 @@ class RankedCodebook:
     # Errors
 
     @cached_property
-    def _moments(self) -> list[tuple[float, ...]]:
+    def _moments(self) -> list[Moments]:
         """Of the rows of a unit vector and (with a null output) the zero vector.
 
         For weights that sum to 1.
         """
-        moments_by_row: list[tuple[float, ...]] = []
-        for row in self.table.rows()[:, : self.table.codewords]:
-            moments = self._codebook.moments(row)
-            moments_by_row.append(tuple(moment / TOTAL for moment in moments))
+        moments_by_row: list[Moments] = []
+        for row in self.table.rows():
+            codeword_weights = row[: self.table.codewords]
+            product, square, norm = self._codebook.moments(codeword_weights)
+            moments_by_row.append(Moments(product / TOTAL, square / TOTAL, norm / TOTAL))
         return moments_by_row
 
     @cached_property
     def scale(self) -> float:
         """The factor that turns a codeword into an unbiased estimate of x / clip_norm."""
-        mean, _, _ = self._moments[0]
-        return self._codebook.compression / mean
+        unit_moments = self._moments[0]
+        return self._codebook.compression / unit_moments.product
 
     def error(self, norm: float | None = None) -> float:
         """Mean squared error of one report's estimate, all coordinates together, squared data

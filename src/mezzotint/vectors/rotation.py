@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_choice, check_count, check_positive
 from mezzotint.core.errors import ParameterError, as_reals
-from mezzotint.core.types import FloatArray
+from mezzotint.core.types import AnyArray, FloatArray, Words
 
 Norm = Literal["linf", "l2", "l1"]
 
@@ -62,9 +62,10 @@ def clip(vector: npt.ArrayLike, *, norm: Norm, bound: float) -> FloatArray:
     if norm == "l2":
         project = _project_l2
     vectors = np.atleast_1d(values)
-    flat_vectors = vectors.reshape(-1, vectors.shape[-1])
+    length = vectors.shape[-1]
+    rows = vectors.reshape(-1, length)
     float_bound = float(bound)
-    clipped = [_clipped(row, float_bound, project) for row in flat_vectors]
+    clipped = [_clipped(row, float_bound, project) for row in rows]
     return np.stack(clipped).reshape(values.shape)
 
 
@@ -113,7 +114,8 @@ def _norm(row: FloatArray, order: Literal[1, 2]) -> float:
     if order == 2:
         squares = row * row
         return math.sqrt(math.fsum(squares.tolist()))
-    return math.fsum(np.abs(row).tolist())
+    sizes = np.abs(row)
+    return math.fsum(sizes.tolist())
 
 
 def _shrunk(row: FloatArray, order: Literal[1, 2], bound: float) -> FloatArray:
@@ -155,8 +157,9 @@ def _project_l1(row: FloatArray, bound: float) -> _Projection | None:
     # The largest entry after the projection, if so many entries stay positive.
     counts = np.arange(1, row.size + 1)
     largest_by_count = (np.cumsum(ordered) + radius) / counts
-    last_positive = np.flatnonzero(ordered < largest_by_count)[-1]
-    projected_sizes = np.maximum(largest_by_count[last_positive] - deficits, 0.0)
+    positive = np.flatnonzero(ordered < largest_by_count)
+    largest = largest_by_count[positive[-1]]
+    projected_sizes = np.maximum(largest - deficits, 0.0)
     vector = np.sign(row) * projected_sizes
     return _Projection(vector=vector, order=1, norm=_norm(vector, 1))
 
@@ -175,8 +178,22 @@ def hadamard(values: FloatArray) -> FloatArray:
 
     length = values.shape[-1]
     transformed = np.array(values, dtype=np.float64, order="C")
-    kernels.transform(transformed.reshape(-1, length), 1.0)
+    rows = transformed.reshape(-1, length)
+    kernels.transform(rows, 1.0)
     return transformed / math.sqrt(length)
+
+
+def word_count(bits: int) -> int:
+    """64-bit words that hold so many bits."""
+    return math.ceil(bits / 64)
+
+
+def signs_of(words: Words, count: int) -> FloatArray:
+    """(count,) numbers +-1 of 64-bit words: bit j, low bits first, is 1 for +1."""
+    little_endian = words.astype("<u8", copy=False)
+    octets = little_endian.view(np.uint8)
+    sign_bits = np.unpackbits(octets, count=count, bitorder="little")
+    return sign_bits.astype(np.float64) * 2.0 - 1.0
 
 
 @final
@@ -206,7 +223,8 @@ class Rotation:
     seed: int
 
     def __post_init__(self) -> None:
-        if check_count("dimension", self.dimension) > MAX_DIMENSION:
+        check_count("dimension", self.dimension)
+        if self.dimension > MAX_DIMENSION:
             remedy = f"between 1 and {MAX_DIMENSION}; split longer vectors"
             raise ParameterError("dimension", self.dimension, remedy)
         check_count("seed", self.seed, least=0, most=2**64)
@@ -214,7 +232,8 @@ class Rotation:
     @property
     def block(self) -> int:
         """The largest power of two up to d: the number of coordinates that one transform mixes."""
-        return 1 << (int(self.dimension).bit_length() - 1)
+        doublings = int(self.dimension).bit_length() - 1
+        return 2**doublings
 
     def _transforms(self) -> list[tuple[slice, FloatArray]]:
         """The slice of each transform, in order, and its (block,) signs.
@@ -227,21 +246,17 @@ class Rotation:
             last_start = int(self.dimension) - block
             slices.append(slice(last_start, None))
         sign_count = block * len(slices)
-        word_count = -(-sign_count // 64)
         # Raw words of a bit generator are the same in all releases of numpy; derived draws may
         # differ.
         seeds = np.random.SeedSequence(int(self.seed))
         generator = np.random.Philox(seeds)
-        words = generator.random_raw(word_count).astype("<u8")
-        octets = words.view(np.uint8)
-        random_bits = np.unpackbits(octets, bitorder="little")
-        zeros_and_ones = random_bits[:sign_count].astype(np.float64)
-        signs = zeros_and_ones.reshape(-1, block) * 2.0 - 1.0
-        return list(zip(slices, signs, strict=True))
+        words = generator.random_raw(word_count(sign_count))
+        signs = signs_of(words, sign_count)
+        return list(zip(slices, signs.reshape(-1, block), strict=True))
 
     def _checked(self, name: str, coordinates: npt.ArrayLike) -> FloatArray:
         values = as_reals(name, coordinates, "need real numbers")
-        if values.ndim == 0 or values.shape[-1] != self.dimension:
+        if values.shape[-1:] != (self.dimension,):
             remedy = f"need {self.dimension} coordinates in the last axis"
             raise ParameterError(name, values.shape, remedy)
         return values
@@ -284,21 +299,24 @@ def coefficients(bands: int) -> tuple[int, ...]:
         remedy = f"correlate 1 to {MAX_BANDS} steps; 8 is rarely far from the best"
         raise ParameterError("bands", bands, remedy)
     exact = [1.0]
+    coefficient = 1.0
     for lag in range(1, bands):
-        coefficient = exact[-1] * (2 * lag - 1) / (2 * lag)
+        coefficient *= 2 * lag - 1
+        coefficient /= 2 * lag
         exact.append(coefficient)
     squares = [coefficient * coefficient for coefficient in exact]
     norm = math.sqrt(sum(squares))
-    integers = tuple(int(SCALE * coefficient / norm) for coefficient in exact)
-    assert sum(integer * integer for integer in integers) <= SCALE**2
-    return integers
+    integers = [int(SCALE * coefficient / norm) for coefficient in exact]
+    integer_squares = [integer * integer for integer in integers]
+    assert sum(integer_squares) <= SCALE**2
+    return tuple(integers)
 
 
 def solved(
     bands: int,
-    released: npt.NDArray[np.generic],
-    earlier: Mapping[int, npt.NDArray[np.float64]],
-) -> npt.NDArray[np.float64]:
+    released: AnyArray,
+    earlier: Mapping[int, FloatArray],
+) -> FloatArray:
     """(d,) solution of a banded triangular system, one round after the other.
 
     `released` is the sum over j of coefficients(bands)[j] times the solution j rounds ago.
@@ -320,13 +338,15 @@ def last_noise(bands: int, steps: int) -> float:
     The sum of the first T solutions w of C w = noise, T = `steps`, is a row of the inverse of C,
     summed up.
     """
+    check_count("steps", steps)
     factors = np.array(coefficients(bands)) / SCALE
-    inverse = np.zeros(check_count("steps", steps))
+    inverse = np.zeros(steps)
     inverse[0] = 1 / factors[0]
     for step in range(1, steps):
-        lag_count = min(step, len(factors) - 1)
-        recent_first = inverse[step - lag_count : step][::-1]
-        correlated = factors[1 : lag_count + 1] @ recent_first
+        lag_count = min(step, bands - 1)
+        recent = inverse[step - lag_count : step]
+        lagged_factors = factors[1 : lag_count + 1]
+        correlated = lagged_factors @ recent[::-1]
         inverse[step] = -correlated / factors[0]
     total_noise = np.cumsum(inverse)
     return float(np.linalg.norm(total_noise))

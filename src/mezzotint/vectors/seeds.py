@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.sampler import draw_words, key_from
+from mezzotint.core.types import Words
 
 MAX_SEED = 2**64 - 1
 
@@ -38,7 +38,7 @@ def own_seeds(count: int) -> list[int]:
     """
     checked_count = check_count("count", count)
     words = draw_words(key_from(None), 0, checked_count)
-    return [int(word) for word in words]
+    return words.tolist()
 
 
 def check_seeds(seeds: Any, count: int) -> list[int]:
@@ -54,14 +54,14 @@ def check_seeds(seeds: Any, count: int) -> list[int]:
         raise ParameterError("seed", type(seeds).__name__, remedy) from None
     if len(numbers) != count:
         raise ParameterError("seed", f"{len(numbers)} seeds", f"need one per vector, {count}")
-    if any(not 0 <= number <= MAX_SEED for number in numbers):
+    if min(numbers, default=0) < 0 or max(numbers, default=0) > MAX_SEED:
         raise ParameterError("seed", "out of range", "from 0 to 2**64 - 1")
     if len(set(numbers)) < count:
         raise ParameterError("seed", "repeated", "every report needs a seed of its own")
     return numbers
 
 
-def round_seeds(round_number: int, slots: Iterable[int]) -> npt.NDArray[np.uint64]:
+def round_seeds(round_number: int, slots: Iterable[int]) -> Words:
     """The seeds of some slots of a round: round times 2**32 plus slot. Reports of one round share a
     transform.
 
