@@ -108,6 +108,13 @@ def test_names() -> None:
         parse_derived("a:hour@Europe/Wien")
 
 
+def test_a_part_that_is_text_holds_no_numbers(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("t\n2026-10-05\n")
+    with pytest.raises(ParameterError, match=r"column=t:week: holds string, not numbers"):
+        collect.read_values(tmp_path / "in.csv", column="t:week")
+    assert collect.read_values(tmp_path / "in.csv", column="t:month").tolist() == [10.0]
+
+
 def test_an_ending_that_is_no_part_is_answered_with_the_parts(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("t,x\n2026-10-05,1\n")
     table = families.randomized_response(epsilon=1.0)

@@ -225,3 +225,9 @@ def test_a_grid_on_which_light_clients_would_weigh_nothing_is_refused_with_numbe
         WeightedEncoding(inner=inner, most_examples=most + 1)
     light = WeightedEncoding(inner=inner, most_examples=most).encode([0.0, 1.0])
     assert light[1] > inner.span // 2
+
+
+def test_where_no_weight_counts_on_a_grid_no_number_of_examples_is_named():
+    inner = FixedPointEncoding(clip=1.0, grid_bits=2)
+    with pytest.raises(ParameterError, match="grid of 2 bits: more grid_bits, or"):
+        WeightedEncoding(inner=inner, most_examples=1)

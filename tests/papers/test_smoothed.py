@@ -54,6 +54,20 @@ FIGURE_2_LEFT = {
 }
 
 
+def test_figure_2_left_says_the_slopes_of_what_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "EPSILONS", (0.5, 1.0))
+    monkeypatch.setattr(report, "SIZES", (500_000, 1_000_000))
+    result = report.figure2_left()
+    shown = {(row["epsilon"], row["n"]): row["log10_delta"] for row in result.rows}
+    assert len(shown) == 4
+    for epsilon, limit in ((0.5, "-4.232"), (1.0, "-12.635")):
+        first, second = shown[epsilon, 500_000], shown[epsilon, 1_000_000]
+        assert (first, second) == pytest.approx(FIGURE_2_LEFT[epsilon][:2], abs=printed(3))
+        fitted, limits = result.note.split("limits are")
+        assert f"{2 * (second - first):.3f}" in fitted
+        assert limit in limits
+
+
 @pytest.mark.slow
 def test_figure_2_left_is_certified_and_straight_in_n() -> None:
     result = report.figure2_left()

@@ -419,7 +419,11 @@ def _nothing_left(run: Trainer, described: RunFile) -> BudgetError:
 
 
 def _last_logged(run: Trainer, place: Place) -> Standing | None:
-    """What the log says last of the steps that the checkpoint has."""
+    """What the log says last of the steps that the checkpoint has.
+
+    A run that was killed goes on from its checkpoint: later lines of the log may be about earlier
+    steps. Its epsilon does not go down again, unless it has a seed (`StepLedger`).
+    """
     last = None
     for entry in place.logged:
         try:

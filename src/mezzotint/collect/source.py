@@ -340,8 +340,9 @@ class OpenFile:
         is_label = column.name in self.wanted.labels
         problem = ""
         if column.derived is not None:
-            return
-        if column.stored in self._partition:
+            if not is_label:
+                problem = number_fault(column.kind, column.name)
+        elif column.stored in self._partition:
             if not is_label:
                 problem = "is spelled by the folders, as text; use a table of categories"
         elif is_label:

@@ -368,6 +368,7 @@ def _sample(
     lower: float,
     upper: float,
 ) -> Prior:
+    """The prior of (n,) values, data units, each of mass 1 / n; clipped, equal ones are one point."""
     remedy = "give None (uniform), a frozen scipy.stats distribution or a 1-D sample"
     sample = as_reals("prior", cast(npt.ArrayLike, values), remedy)
     if sample.ndim != 1 or sample.size == 0:
@@ -598,9 +599,7 @@ def _atoms(
     masses: FloatArray,
     spread: float,
 ) -> Law:
-    """Point masses (centred units), made uniform over `spread` on both sides where they are inside
-    the range.
-    """
+    """Point masses (centred units), uniform over `spread` on both sides where inside the range."""
     mass_low = float(masses[points <= -1].sum())
     mass_high = float(masses[points >= 1].sum())
     is_inside = (points > -1) & (points < 1)
@@ -669,6 +668,7 @@ def _mass_below(
     lower: float,
     upper: float,
 ) -> FloatArray:
+    """The mass below each edge (centred units); at the first edge that of inputs up to `lower`."""
     edge_inputs = _inputs(edges, lower, upper)
     if isinstance(prior, SamplePrior):
         points = prior.points
@@ -688,15 +688,15 @@ def law_of(
     *,
     spread: float = 1e-3,
 ) -> Law:
-    """The law of a prior's inputs: exact for a uniform one, in cells for others, point masses
-    uniform over `spread`.
+    """The law of a prior's inputs: exact for a uniform one, in cells for others (what a cdf falls by
+    counts as rounding), point masses uniform over `spread` (centred units) on both sides.
     """
     if isinstance(prior, UniformPrior):
         whole_range = np.array([-1.0, 1.0])
         return Law.of(whole_range, np.ones(1))
     if isinstance(prior, SamplePrior) and has_few_atoms(prior):
         return _atoms(*centred_atoms(prior, lower, upper), spread)
-    edges, masses_below, _is_narrow = _cells(prior, lower, upper)
+    edges, masses_below, _is_heavy = _cells(prior, lower, upper)
     cell_masses = np.maximum(np.diff(masses_below), 0.0)
     mass_above = 1 - float(masses_below[-1])
     return Law.of(

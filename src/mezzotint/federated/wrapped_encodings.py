@@ -132,16 +132,20 @@ class WeightedEncoding(WrappedEncoding):
         """Refuse a weight below one step, which a grid, rounding towards 0, would silently turn
         into 0.
         """
-        # Steps of the weight 1, with room for two roundings.
+        # Steps of the weight 1, with room for two roundings; with 2 bits there is not one.
         unit_steps = abs(self.unit) / inner.step * (1 - 1e-9)
         if self.most_examples > unit_steps:
             fewest_counted = math.ceil(self.most_examples / unit_steps)
             weightless = min(self.most_examples, fewest_counted - 1)
+            most_counted = math.floor(unit_steps)
+            remedy = "more grid_bits, or an encoding that rounds at random"
+            if most_counted:
+                remedy = f"at most {most_counted} there, {remedy}"
             raise ParameterError(
                 "most_examples",
                 self.most_examples,
-                f"clients with up to {weightless} examples would weigh 0 on this grid of {inner.grid_bits} bits: at "
-                f"most {math.floor(unit_steps)} there, more grid_bits, or an encoding that rounds at random",
+                f"clients with up to {weightless} examples would weigh 0 on this grid of {inner.grid_bits} bits: "
+                f"{remedy}",
             )
 
     @property
@@ -150,8 +154,8 @@ class WeightedEncoding(WrappedEncoding):
 
     @property
     def unit(self) -> float:
-        """h: the coordinate of a client of weight 1. On the wider side of the range and within it,
-        so never clipped.
+        """h, data units: the coordinate of a client of weight 1. On the wider side of the range and
+        within it, so never clipped; it does not depend on how fine a grid is.
         """
         lowest, highest = self._range
         wider = highest if highest >= -lowest else lowest

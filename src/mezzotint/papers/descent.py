@@ -74,7 +74,9 @@ class LinearData:
 
 
 def linear_data(data: datasets.Dataset, model: str) -> LinearData:
-    """A data set for one of the three classifiers; images become rows."""
+    """A data set for one of the three classifiers; images become rows, and features stay in the
+    data set's units.
+    """
     outputs = 1
     if model == "softmax":
         outputs = data.classes

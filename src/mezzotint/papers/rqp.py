@@ -42,6 +42,10 @@ Ending = Literal["used", "nearest", "mean"]
 READINGS: tuple[Reading, ...] = ("printed", "master")
 
 
+SPLIT_SEEDS = 1000
+"""Seeds of the runs on one split."""
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class TrainingProblem:
@@ -51,7 +55,7 @@ class TrainingProblem:
         name, model: labels.
         load: split number to data.
         settings: the paper's, at noise multiplier 1.
-        splits, runs: how many splits of the data, and runs on each.
+        splits, runs: how many splits of the data, and runs on each, at most `SPLIT_SEEDS`.
         published_noise: noise multiplier of the row RQP of Table 1, which the paper does not state;
             2.3 is a point of its Theorem-1 curve on Diagnostic.
         noises: where Figure 2 is computed.
@@ -69,6 +73,9 @@ class TrainingProblem:
     noises: tuple[float, ...]
     test_records: int
     seconds: float
+
+    def __post_init__(self) -> None:
+        assert self.runs <= SPLIT_SEEDS, "two runs would have one seed"
 
     @property
     def panel(self) -> str:
@@ -258,12 +265,12 @@ class Line:
         return data.accuracy(final_weights)
 
     def runs(self, problem: TrainingProblem, tick: Callable[[], None] = lambda: None) -> FloatArray:
-        """(splits, runs) accuracies; run r on split s has the seed 1000 s + r."""
+        """(splits, runs) accuracies; run r on split s has the seed SPLIT_SEEDS * s + r."""
         accuracies = np.zeros((problem.splits, problem.runs))
         for split_number, run_number in np.ndindex(accuracies.shape):
             split_data = problem.load(split_number)
             accuracies[split_number, run_number] = self.accuracy(
-                problem, split_data, 1000 * split_number + run_number
+                problem, split_data, SPLIT_SEEDS * split_number + run_number
             )
             tick()
         return accuracies

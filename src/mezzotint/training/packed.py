@@ -434,8 +434,8 @@ def _round_by_channel(name: str, array: FloatArray, bits: int) -> PackedTensor:
 
 
 def _round_evenly(name: str, array: FloatArray, bits: int) -> PackedTensor:
-    """A tensor on even levels between its extremes of magnitude, as floats of 32 bits and never
-    0.
+    """A tensor on the 2**bits even levels of `pack_weights`, its codes their indices; its scale, the
+    largest magnitude as a float of 32 bits, is never 0.
     """
     top_code = 2**bits - 1
     smallest_scale = np.finfo(np.float32).tiny

@@ -392,6 +392,10 @@ def _accuracy(
     labels: IntArray,
     weights: Weights,
 ) -> float:
+    """Share of (n, ...) records whose label, of 0 .. classes - 1 though not all need occur, is
+    decided rightly, a batch at a time; the module is left in its mode, and its own weights as they
+    are.
+    """
     tensors = {name: torch.from_numpy(weight_values) for name, weight_values in weights.items()}
     is_training = module.training
     module.eval()
