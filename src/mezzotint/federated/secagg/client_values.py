@@ -18,7 +18,11 @@ Clients = npt.NDArray[np.uint16]
 """Indices of clients in a round."""
 
 
-def compact(clients: Collection[int]) -> Clients:
+_CLIENT_BITS = 16
+"""Of a client's index."""
+
+
+def compact(clients: Collection[int] | Clients) -> Clients:
     """The numbers of clients in two bytes each; a Python set takes a hundred."""
     return np.fromiter(clients, np.uint16, len(clients))
 
@@ -43,12 +47,13 @@ class ClientValues(Mapping[int, T], ABC):
         return self._value(index)
 
     def __contains__(self, index: object) -> bool:
-        if not isinstance(index, int):
+        if not isinstance(index, int) or not 0 <= index < self._has_value.size:
             return False
-        return 0 <= index < self._has_value.size and bool(self._has_value[index])
+        return bool(self._has_value[index])
 
     def __iter__(self) -> Iterator[int]:
-        return iter(np.flatnonzero(self._has_value).tolist())
+        clients = np.flatnonzero(self._has_value)
+        return iter(clients.tolist())
 
     def __len__(self) -> int:
         return int(np.count_nonzero(self._has_value))
@@ -59,7 +64,8 @@ class Outbox(ClientValues[bytes]):
     """A stage's messages by client: all of them together can be larger than the sum."""
 
     def __init__(self, clients: Collection[int], make: Callable[[int], bytes]) -> None:
-        has_message = np.zeros(1 + max(clients, default=-1), dtype=np.bool_)
+        size = 1 + max(clients, default=-1)
+        has_message = np.zeros(size, dtype=np.bool_)
         has_message[list(clients)] = True
         super().__init__(has_message)
         self._make = make
@@ -78,11 +84,22 @@ def mask_partners(dealers: Collection[int] | Clients, picks: Clients) -> dict[in
     pickers = compact(dealers)
     has_dealt = np.zeros(len(picks), dtype=np.bool_)
     has_dealt[pickers] = True
-    picker, pick = np.nonzero(has_dealt[picks[pickers]])
-    first = pickers[picker].astype(np.uint32)
-    second = picks[pickers][picker, pick].astype(np.uint32)
+    picks_of_dealers = picks[pickers]
+    is_dealer = has_dealt[picks_of_dealers]
+    first = np.repeat(pickers, is_dealer.sum(axis=1))
+    second = picks_of_dealers[is_dealer]
     # Each pair in both orders, once, sorted by its first client and then by its second.
-    pairs = np.unique(np.concatenate([first << 16 | second, second << 16 | first]))
-    borders = np.searchsorted(pairs >> 16, pickers)
-    partners = np.split(pairs.astype(np.uint16), borders[1:])
+    both_orders = [_pair_numbers(first, second), _pair_numbers(second, first)]
+    pairs = np.unique(np.concatenate(both_orders))
+    first_of_pairs = pairs >> _CLIENT_BITS
+    second_of_pairs = pairs.astype(np.uint16)  # the lower half
+    borders = np.searchsorted(first_of_pairs, pickers)
+    partners = np.split(second_of_pairs, borders[1:])
     return dict(zip(pickers.tolist(), partners, strict=True))
+
+
+def _pair_numbers(first: Clients, second: Clients) -> npt.NDArray[np.uint32]:
+    """Pairs of clients as numbers: the first in the upper half."""
+    upper_halves = first.astype(np.uint32)
+    upper_halves <<= _CLIENT_BITS
+    return upper_halves | second.astype(np.uint32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, final
@@ -43,7 +44,11 @@ SEALED_BYTES = 2 * masks.SHARE_BYTES + masks.TAG_BYTES
 def header(stage: Stage, plan: RoundPlan) -> bytes:
     """Stage and round of a message."""
     stage_number = _KINDS.index(stage)
-    return number(stage_number, 1) + plan.base[:TAG_BYTES]
+    return number(stage_number, 1) + _round_tag(plan)
+
+
+def _round_tag(plan: RoundPlan) -> bytes:
+    return plan.base[:TAG_BYTES]
 
 
 def tag_of(message: bytes) -> bytes:
@@ -64,7 +69,7 @@ def body_reader(data: bytes, stage: Stage, plan: RoundPlan) -> Reader:
         if stage_number < len(_KINDS):
             stage_name = _KINDS[stage_number]
         raise WrongStage(stage, f"got a message of stage {stage_name!r}")
-    if reader.take(TAG_BYTES) != plan.base[:TAG_BYTES]:
+    if reader.take(TAG_BYTES) != _round_tag(plan):
         raise ReplayedRound(
             stage, f"the message belongs to another round than {plan.round} of this session"
         )
@@ -81,8 +86,8 @@ def bitmap(clients: Collection[int] | Clients, plan: RoundPlan) -> bytes:
 
 
 def _read_bitmap(reader: Reader, plan: RoundPlan, stage: Stage) -> frozenset[int]:
-    packed_bytes = -(-plan.clients // 8)
-    packed_bits = np.frombuffer(reader.take(packed_bytes), dtype=np.uint8)
+    byte_count = math.ceil(plan.clients / 8)
+    packed_bits = np.frombuffer(reader.take(byte_count), dtype=np.uint8)
     membership = np.unpackbits(packed_bits, bitorder="little")
     if membership[plan.clients :].any():
         raise MalformedMessage(stage, "bits are set after the last client")
@@ -92,7 +97,8 @@ def _read_bitmap(reader: Reader, plan: RoundPlan, stage: Stage) -> frozenset[int
 
 def _ascending(values: BytesByClient) -> bytes:
     """Values of clients one after the other, by the clients' indices."""
-    return b"".join(values[client] for client in sorted(values))
+    ordered_values = [values[client] for client in sorted(values)]
+    return b"".join(ordered_values)
 
 
 def _read_ascending(reader: Reader, clients: Collection[int], width: int) -> dict[int, bytes]:
@@ -101,8 +107,8 @@ def _read_ascending(reader: Reader, clients: Collection[int], width: int) -> dic
 
 def picked(coins: bytes, plan: RoundPlan, index: int) -> frozenset[int]:
     """The mask partners that a client's coins pick among the others: all sets are equally likely."""
-    content = plan.base + number(index, INDEX_BYTES) + coins
-    key = hashlib.sha256(b"mezzotint picks" + content).digest()
+    client = number(index, INDEX_BYTES)
+    key = hashlib.sha256(b"mezzotint picks" + plan.base + client + coins).digest()
     other_count = plan.clients - 1
     positions = range(other_count)
     if plan.picks != other_count:
@@ -114,21 +120,29 @@ def picked(coins: bytes, plan: RoundPlan, index: int) -> frozenset[int]:
 # Deal ---------------------------------------------------------------------------------------------
 
 
-def invitation(plan: RoundPlan, index: int, roster: bytes = b"") -> bytes:
-    """Server to client: the plan, the client's place in it, and the roster for a client that holds
-    none.
+class Invitation(NamedTuple):
+    """What a client is invited to: the plan, its place in it, and the roster's bytes, empty for a
+    client that holds one.
     """
+
+    plan: RoundPlan
+    index: int
+    roster: bytes
+
+
+def invitation(plan: RoundPlan, index: int, roster: bytes = b"") -> bytes:
+    """Server to client."""
     return plan.to_bytes() + number(index, INDEX_BYTES) + roster
 
 
-def read_invitation(data: bytes) -> tuple[RoundPlan, int, bytes]:
-    """The plan, the client's place, the roster's bytes."""
+def read_invitation(data: bytes) -> Invitation:
+    """The invitation to a place that the plan has."""
     reader = Reader(data, "deal")
     plan = RoundPlan.from_reader(reader)
     index = reader.number(INDEX_BYTES)
     if index >= plan.clients:
         raise MalformedMessage("deal", f"index {index} of {plan.clients} clients")
-    return plan, index, reader.rest()
+    return Invitation(plan, index, reader.rest())
 
 
 @final
@@ -154,8 +168,8 @@ class Deal:
 
     @property
     def _unsigned(self) -> bytes:
-        keys = self.mask + self.channel
-        return number(self.index, INDEX_BYTES) + keys + self.coins + self.contents
+        client = number(self.index, INDEX_BYTES)
+        return client + self.mask + self.channel + self.coins + self.contents
 
     def statement(self, plan: RoundPlan) -> bytes:
         """What the identity signs."""
@@ -199,8 +213,9 @@ PORTIONS_BEGIN = HEADER_BYTES + DEAL_BYTES + COMMITMENT_BYTES
 
 def portion(dealing: bytes, holder: int) -> Portion:
     """One member's portion of a dealing that `read_dealing` accepted."""
-    offset = PORTIONS_BEGIN + holder * PORTION_BYTES
-    return read_portion(dealing[offset : offset + PORTION_BYTES])
+    start = PORTIONS_BEGIN + holder * PORTION_BYTES
+    end = start + PORTION_BYTES
+    return read_portion(dealing[start:end])
 
 
 def read_portion(data: bytes) -> Portion:
@@ -233,7 +248,8 @@ def read_dealing(data: bytes, plan: RoundPlan) -> tuple[Deal, bytes]:
     reader = body_reader(data, "deal", plan)
     deal = Deal.from_reader(reader)
     sealed_contents = reader.rest()
-    if hashlib.sha256(sealed_contents).digest() != deal.contents:
+    contents_digest = hashlib.sha256(sealed_contents).digest()
+    if contents_digest != deal.contents:
         raise MalformedMessage("deal", "the shares are not those that the public part speaks of")
     with Reader(sealed_contents, "deal") as contents_reader:
         seed_commitment = contents_reader.take(COMMITMENT_BYTES)
@@ -264,7 +280,8 @@ class Announcement(NamedTuple):
 def read_partners(data: bytes, plan: RoundPlan) -> Announcement:
     """The announcement of a round that was dealt under this plan."""
     reader = body_reader(data, "sum", plan)
-    bound_plan = replace(plan, task=reader.take(DIGEST_BYTES))
+    task = reader.take(DIGEST_BYTES)
+    bound_plan = replace(plan, task=task)
     dealt = _read_bitmap(reader, plan, "sum")
     deals: dict[int, Deal] = {}
     while reader.left:
@@ -284,9 +301,17 @@ def masks_statement(
     """What a client signs with its masked input: its picks, the dealers (a bitmap), and its mask
     partners.
     """
-    lists_digest = hashlib.sha256(dealt + bitmap(partners, plan)).digest()
-    client = number(index, INDEX_BYTES) + coins
-    return b"mezzotint masks" + plan.digest + client + lists_digest
+    bitmaps = dealt + bitmap(partners, plan)
+    lists_digest = hashlib.sha256(bitmaps).digest()
+    client = number(index, INDEX_BYTES)
+    return b"mezzotint masks" + plan.digest + client + coins + lists_digest
+
+
+class MaskedInput(NamedTuple):
+    """A client's signature of `masks_statement`, and its masked integers, packed."""
+
+    signature: bytes
+    packed: bytes
 
 
 def masked(plan: RoundPlan, signature: bytes, packed: bytes) -> bytes:
@@ -294,33 +319,40 @@ def masked(plan: RoundPlan, signature: bytes, packed: bytes) -> bytes:
     return header("sum", plan) + signature + packed
 
 
-def read_masked(data: bytes, plan: RoundPlan) -> tuple[bytes, bytes]:
-    """The signature and the packed words."""
+def read_masked(data: bytes, plan: RoundPlan) -> MaskedInput:
+    """The masked input; the words are not looked at."""
     reader = body_reader(data, "sum", plan)
     signature = reader.take(SIGNATURE_BYTES)
-    return signature, reader.rest()
+    return MaskedInput(signature, reader.rest())
 
 
 # Agree --------------------------------------------------------------------------------------------
 
 
-def proposal(plan: RoundPlan, coins: BytesByClient, signatures: BytesByClient) -> bytes:
-    """Server to a member: the coins of all who dealt, and the signatures of the survivors among
-    them.
+class Proposal(NamedTuple):
+    """What a member is asked to sign: the coins of all who dealt, and the survivors' signatures of
+    `masks_statement`.
     """
+
+    coins: BytesByClient
+    signatures: BytesByClient
+
+
+def proposal(plan: RoundPlan, coins: BytesByClient, signatures: BytesByClient) -> bytes:
+    """Server to a member."""
     bitmaps = bitmap(coins, plan) + bitmap(signatures, plan)
     values = _ascending(coins) + _ascending(signatures)
     return header("agree", plan) + bitmaps + values
 
 
-def read_proposal(data: bytes, plan: RoundPlan) -> tuple[BytesByClient, BytesByClient]:
-    """The coins of all who dealt; the survivors' signatures."""
+def read_proposal(data: bytes, plan: RoundPlan) -> Proposal:
+    """The proposal; survivors need not have dealt."""
     with body_reader(data, "agree", plan) as reader:
         dealt = _read_bitmap(reader, plan, "agree")
         survivors = _read_bitmap(reader, plan, "agree")
         coins = _read_ascending(reader, dealt, COIN_BYTES)
         signatures = _read_ascending(reader, survivors, SIGNATURE_BYTES)
-    return coins, signatures
+    return Proposal(coins, signatures)
 
 
 def certificate_statement(
@@ -360,18 +392,20 @@ def opening(plan: RoundPlan, signatures: BytesByClient, sealed: bytes) -> bytes:
     """Server to a member: the members' signatures; then each dealer's channel and what it sealed
     for this member.
     """
-    entries = [
-        number(member, INDEX_BYTES) + signature for member, signature in sorted(signatures.items())
-    ]
-    counted = number(len(entries), INDEX_BYTES) + b"".join(entries)
-    return header("open", plan) + counted + sealed
+    entries = number(len(signatures), INDEX_BYTES)
+    for member, signature in sorted(signatures.items()):
+        entries += number(member, INDEX_BYTES)
+        entries += signature
+    return header("open", plan) + entries + sealed
 
 
 def _read_sealed(reader: Reader, dealt: Collection[int]) -> SealedByDealer:
-    return {
-        dealer: SealedShares(channel=reader.take(KEY_BYTES), shares=reader.take(SEALED_BYTES))
-        for dealer in sorted(dealt)
-    }
+    sealed: dict[int, SealedShares] = {}
+    for dealer in sorted(dealt):
+        channel = reader.take(KEY_BYTES)
+        sealed_shares = reader.take(SEALED_BYTES)
+        sealed[dealer] = SealedShares(channel, sealed_shares)
+    return sealed
 
 
 def read_opening(
@@ -394,12 +428,20 @@ def union(plan: RoundPlan, coins: BytesByClient, signatures: BytesByClient, seal
     """Server to a member, where all dealers are in the sum: their coins and signatures, then as
     `opening`.
     """
-    values = b"".join(coins[client] + signatures[client] for client in sorted(coins))
-    return header("unite", plan) + bitmap(coins, plan) + values + sealed
+    values = [coins[client] + signatures[client] for client in sorted(coins)]
+    return header("unite", plan) + bitmap(coins, plan) + b"".join(values) + sealed
 
 
-def read_union(data: bytes, plan: RoundPlan) -> tuple[BytesByClient, BytesByClient, SealedByDealer]:
-    """Coins and signatures of all who dealt; channel and sealed shares by dealer."""
+class Union(NamedTuple):
+    """Coins and signatures of all who dealt, and what is sealed by dealer."""
+
+    coins: BytesByClient
+    signatures: BytesByClient
+    sealed: SealedByDealer
+
+
+def read_union(data: bytes, plan: RoundPlan) -> Union:
+    """The union of a round in which all dealers are in the sum."""
     coins: dict[int, bytes] = {}
     signatures: dict[int, bytes] = {}
     with body_reader(data, "unite", plan) as reader:
@@ -408,7 +450,7 @@ def read_union(data: bytes, plan: RoundPlan) -> tuple[BytesByClient, BytesByClie
             coins[client] = reader.take(COIN_BYTES)
             signatures[client] = reader.take(SIGNATURE_BYTES)
         sealed = _read_sealed(reader, dealt)
-    return coins, signatures, sealed
+    return Union(coins, signatures, sealed)
 
 
 def shares(plan: RoundPlan, opened: BytesByClient) -> bytes:
